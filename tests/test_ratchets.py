@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MEASURED = (
     *(ratchets.lines, ratchets.documentation, ratchets.shape, ratchets.formatter),
-    ratchets.tests,
+    pytest.param(ratchets.tests, marks=pytest.mark.slow),  # it parses half of them
 )
 
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import scrapy.exceptions
 from scrapy import signals, version_info
 from scrapy.selector import Selector
-from scrapy.settings import default_settings
+from scrapy.settings import Settings, default_settings
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from scrapy.utils.misc import load_object
 from twisted.internet.defer import CancelledError, Deferred
@@ -28,7 +28,7 @@ from twisted.web._newclient import HEADER, STATUS, ResponseFailed
 from scrapy_walsh.policy.signing import Target, target
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Coroutine
+    from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
@@ -62,6 +62,15 @@ OVER_LIMIT: Final[type[BaseException]] = getattr(
 
 #: The settings of this version. One that does not exist is not pinned.
 KNOWN_SETTINGS: Final = frozenset(dir(default_settings))
+
+_FACTORY: Final = "DOWNLOADER_CLIENTCONTEXTFACTORY"
+_VERIFY: Final = "DOWNLOAD_VERIFY_CERTIFICATES"
+#: Settings by which Scrapy's handlers verify a server's certificate by the system's CAs (R3).
+_VERIFYING: Final[Mapping[str, Any]] = (
+    {_VERIFY: True, _FACTORY: default_settings.DOWNLOADER_CLIENTCONTEXTFACTORY}
+    if _VERIFY in KNOWN_SETTINGS
+    else {_FACTORY: "scrapy.core.downloader.contextfactory.BrowserLikeContextFactory"}
+)
 
 
 def future(deferred: Deferred[_T]) -> Awaitable[_T]:
@@ -248,13 +257,19 @@ class Quiet:
     Receivers of ``headers_received`` and ``bytes_received`` may stop a download (StopDownload). A
     handler that is made for this object in place of the crawler asks none of the project's, nor
     those that were connected without Scrapy, for any sender. *heard*: called with the octets of
-    each ``bytes_received`` and its request.
+    each ``bytes_received`` and its request. ``verify``: certificates are verified by the system's
+    CAs, whatever the project sets.
     """
 
-    def __init__(self, crawler: Crawler, heard: Callable[[bytes, Request], None]) -> None:
+    def __init__(
+        self, crawler: Crawler, heard: Callable[[bytes, Request], None], *, verify: bool = False
+    ) -> None:
         self._crawler = crawler
         self._heard = heard
         self.signals = self
+        if verify:
+            self.settings = Settings(crawler.settings)
+            self.settings.update(_VERIFYING, priority=crawler.settings.maxpriority() + 1)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._crawler, name)

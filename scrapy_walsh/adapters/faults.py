@@ -10,6 +10,7 @@ module says why:
 | an error of the network | the site's: it cannot be reached |
 | the same, with an error number of our machine in its chain of causes | ours |
 | the same, with a proxy, unless a tunnel was answered with 5xx | ours |
+| the certificate of the operator's server does not verify (R3) | ours |
 | any other error, raised at the wire or before it | ours |
 | it never came to the wire: a component answered or refused it | ours |
 
@@ -88,6 +89,21 @@ def of_machine(error: BaseException) -> OwnFault | None:
     return None
 
 
+def of_certificate(error: BaseException) -> OwnFault | None:
+    """What to do where *error* is that a certificate does not verify; None for any other.
+
+    It may be this machine's CAs or clock, somebody on the path, or the operator's server: none of
+    them says that a list has no entries.
+    """
+    for each in _causes(error):
+        mismatch = type(each).__module__.startswith("service_identity")
+        if mismatch or "certificate verify failed" in str(each).lower():
+            line = "the certificate of its server does not verify: see this machine's CAs (package "
+            line += "ca-certificates, SSL_CERT_FILE) and clock, then the operator's server"
+            return _fault(f"{line} ({_text(each)})", "certificate")
+    return None
+
+
 def says_something(error: BaseException) -> bool:
     """Whether an exchange that ended with *error* says something about the server (R5).
 
@@ -143,7 +159,12 @@ def unexpected(what: str, error: Exception) -> OwnFault:
 
 def _fails_for_us(proxy: str | None) -> bool:
     """Whether what *proxy* does not bring is our fault: it is one, and not the sandbox."""
-    return bool(proxy) and proxy not in os.environ.get(LAB_PROXY, "").split(",")
+    return bool(proxy) and not is_lab(proxy)
+
+
+def is_lab(proxy: str | None) -> bool:
+    """Whether *proxy* is the sandbox, which plays the sites, with certificates of its own."""
+    return proxy in os.environ.get(LAB_PROXY, "").split(",")
 
 
 def _shown(proxy: str | None) -> str:

@@ -134,7 +134,8 @@ class Document(Ticket):
             self.outcome = error
             return
         why = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-        fault = faults.of_transfer(error, proxy=request.meta.get("proxy"))
+        fault = faults.of_certificate(error) if self.purpose == OPERATOR else None
+        fault = fault or faults.of_transfer(error, proxy=request.meta.get("proxy"))
         self.outcome = fault or Fetched(request.url, None, error=why, failure=self.failure)
 
 
@@ -203,8 +204,16 @@ class Fetcher:
         self._context = context
         self._tickets = tickets
         self.flights = SingleFlight()
-        #: For the handler that sends documents: the crawler, without the project's receivers.
-        self.quiet = compat.Quiet(context.crawler, self._count_bytes)
+        #: For the handlers that send documents: the crawler, without the project's receivers. Who
+        #: is on the path to the operator must not be able to empty the list (R3); a site's
+        #: robots.txt is read exactly where the crawl reads the site.
+        self._quiet = compat.Quiet(context.crawler, self._count_bytes)
+        self._verifying = compat.Quiet(context.crawler, self._count_bytes, verify=True)
+
+    def crawler_of(self, request: Request, ticket: Ticket) -> Any:
+        """What stands for the crawler in the handler that sends *request*, a document's."""
+        verify = ticket.purpose == OPERATOR and not faults.is_lab(request.meta.get("proxy"))
+        return self._verifying if verify else self._quiet
 
     def _count_bytes(self, data: bytes, request: Request) -> None:
         """Stop reading a body beyond its limit (R2.10, T40)."""

@@ -13,7 +13,7 @@ turnstile must not keep others from being sent, so such a request takes up no pl
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from scrapy.core.downloader import Downloader as ScrapyDownloader
 from scrapy.exceptions import IgnoreRequest
@@ -57,7 +57,7 @@ class Handler:
         self.crawler = crawler
         self.crawl = Crawl.of(crawler)
         self._user_agent = self.crawl.config.identity.user_agent
-        self._inner: dict[tuple[str, bool], Any] = {}
+        self._inner: dict[tuple[str, object], Any] = {}
         #: Header fields of the spider's that were not sent, each named once.
         self._left_out: set[bytes] = set()
 
@@ -66,20 +66,20 @@ class Handler:
         """Make the handler, and the crawl unless another component has made it."""
         return cls(crawler)
 
-    def _handler(self, request: Request, *, document: bool) -> Any:
+    def _handler(self, request: Request, ticket: Ticket) -> Any:
         """Scrapy's handler, made at the first use: without a reactor it is another one.
 
-        Documents have one of their own, which no receiver of the project's can stop.
+        Documents have some of their own, which no receiver of the project's can stop.
         """
         scheme = request.url.partition(":")[0].lower()
-        if (scheme, document) not in self._inner:
+        crawler = self.crawl.fetcher.crawler_of(request, ticket) if ticket.ours else self.crawler
+        if (scheme, crawler) not in self._inner:
             path = self.crawler.settings.get("DOWNLOAD_HANDLERS_BASE")[scheme]
-            crawler = cast("Crawler", self.crawl.fetcher.quiet) if document else self.crawler
             handler = build_from_crawler(load_object(path), crawler)
             compat.no_persistent_connections(handler)
             compat.bound_headers(handler)
-            self._inner[scheme, document] = handler
-        return self._inner[scheme, document]
+            self._inner[scheme, crawler] = handler
+        return self._inner[scheme, crawler]
 
     async def download_request(self, request: Request) -> Response:
         """The answer to *request*, in its turn. A document's is taken here, whatever follows."""
@@ -99,7 +99,7 @@ class Handler:
         """Send *request* in its turn, and do what follows from its answer; the response."""
         crawl = self.crawl
         try:
-            handler = self._handler(request, document=ticket.ours)
+            handler = self._handler(request, ticket)
             unseen = await self._enter(request, ticket)
         except (IgnoreRequest, WalshError):
             raise

@@ -13,7 +13,6 @@ from scrapy_walsh.commands import common
 from scrapy_walsh.commands.common import Misuse, printable
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.exceptions import DocumentInvalid
-from scrapy_walsh.files import replace_file
 from scrapy_walsh.keys import LIMIT
 from scrapy_walsh.policy.signing import DIRECTORY_PATH, DIRECTORY_TYPE
 from scrapy_walsh.policy.times import iso
@@ -27,6 +26,7 @@ from scrapy_walsh.proof.attest.document import (
 )
 from scrapy_walsh.proof.attest.evidence import evidence_in
 from scrapy_walsh.proof.conformance import check
+from scrapy_walsh.proof.files import replace_file
 from scrapy_walsh.proof.keys import keys_of, parse
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from scrapy_walsh.commands import common
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.terminal import show
 from scrapy_walsh.exceptions import DocumentInvalid
-from scrapy_walsh.files import replace_file
 from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, normalised
 from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.policy.words import plural, visible
+from scrapy_walsh.proof.files import replace_file
 
 if TYPE_CHECKING:
     import argparse

@@ -137,7 +137,7 @@ def _findings(given: Mapping[str, Any], *, online: bool) -> Iterator[Finding]:
         config = WalshConfig.from_settings(settings, default_state_dir)
     except ConfigError as error:
         problem = str(error)
-    yield _of_versions(settings)
+    yield _of_versions()
     if config is None:  # no crawl starts, and that is all that its start would say
         yield from _spiders(given, problem)
         yield _of_child()
@@ -160,17 +160,10 @@ def _findings(given: Mapping[str, Any], *, online: bool) -> Iterator[Finding]:
 # -- versions, identity and settings ------------------------------------------------------
 
 
-def _of_versions(settings: Settings) -> Finding:
+def _of_versions() -> Finding:
     """What runs here, for whoever is asked for help; ``pip check`` tells whether it fits."""
-    what = f"scrapy-walsh {__version__}, Scrapy {scrapy.__version__}"
-    text = f"{what}, Python {platform.python_version()}; reactor {_reactor(settings)}"
-    return _OK(_EVERY, "versions", text)
-
-
-def _reactor(settings: Settings) -> str:
-    if "TWISTED_REACTOR_ENABLED" in settings and not settings.getbool("TWISTED_REACTOR_ENABLED"):
-        return "none (asyncio)"
-    return str(settings.get("TWISTED_REACTOR") or "Twisted's default").rpartition(".")[2]
+    text = f"scrapy-walsh {__version__}, Scrapy {scrapy.__version__}"
+    return _OK(_EVERY, "versions", f"{text}, Python {platform.python_version()}")
 
 
 def of_identity(config: WalshConfig) -> Iterator[Finding]:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy_walsh.commands.common import add_ledger, add_settings, ledger_of, printable, tell
-from scrapy_walsh.files import replace_file
 from scrapy_walsh.ledger.files import read_head
+from scrapy_walsh.proof.files import replace_file
 from scrapy_walsh.proof.findings import Outcome
 from scrapy_walsh.proof.ledger import files_of, lines_in
 from scrapy_walsh.proof.report.entries import NoReport, Sources, read_sources

@@ -25,10 +25,11 @@ from joserfc.jwk import OKPKey
 from joserfc.util import urlsafe_b64decode, urlsafe_b64encode
 
 from scrapy_walsh.exceptions import DocumentInvalid
-from scrapy_walsh.files import open_to_others, replace_file, sync_directory
+from scrapy_walsh.files import open_to_others
 from scrapy_walsh.keys import ALGORITHM, LIMIT, KeyUnusable, jwk_of, load_private_key
 from scrapy_walsh.policy.signing import DIRECTORY_PATH
 from scrapy_walsh.policy.strict_json import json_object
+from scrapy_walsh.proof.files import replace_file, sync_directory
 from scrapy_walsh.state.files import exclusive
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from scrapy_walsh.commands.main import main
 from scrapy_walsh.proof.attest.document import IDS, PolicyPage
 from scrapy_walsh.proof.sandbox import Sandbox, default_sites
 from tests import zygote
-from tests.attest.harness import put_record
+from tests.conformance.kit import put_record
 from tests.crawl.harness import (
     OWN_IDENTITY,
     USER_AGENT,

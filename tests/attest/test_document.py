@@ -15,7 +15,7 @@ from scrapy_walsh.commands.main import main
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.proof.attest import document, evidence
 from scrapy_walsh.proof.attest.document import IDS, Evidence, PolicyPage
-from tests.attest.harness import DATE, check, put_record, record
+from tests.conformance.kit import DATE, check, put_record, record
 from tests.crawl.harness import OWN_IDENTITY, USER_AGENT
 
 if TYPE_CHECKING:

@@ -8,24 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy_walsh.proof.sandbox import Route, Sandbox
-from tests import zygote
 from tests.campaign import judge
-from tests.campaign.world import LIST, REFUSED, Deadline, Place, Report, urls
+from tests.campaign.world import REFUSED, Deadline, Place, Report, urls
+from tests.crawl.harness import LIST
+from tests.upgrade.world import CLOCKS, SITECUSTOMIZE, move_clocks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-#: Shifts the clock of the process that starts with it, by $SHIFT seconds, $AFTER seconds later.
-SITECUSTOMIZE = """
-import os, time
-_time, _begun = time.time, time.monotonic()
-_shift, _after = float(os.environ["SHIFT"]), float(os.environ["AFTER"])
-
-def shifted():
-    return _time() + (_shift if time.monotonic() - _begun >= _after else 0.0)
-
-time.time = shifted
-"""
 
 #: Seconds that the clock of the second run is off by, and when that sets in.
 CASES = {
@@ -55,9 +44,8 @@ def _round(directory: Path, box: Sandbox, report: Report, name: str) -> None:
     """A run, one under a clock that is wrong, and one under the right clock again."""
     (directory / "sitecustomize.py").write_text(SITECUSTOMIZE)
     place = Place(directory / "project", box)
-    shift, after = CASES[name]
-    wrong = {"PYTHONPATH": str(directory), "SHIFT": str(shift), "AFTER": str(after)}
-    wrong[zygote.BROKEN] = "1"  # a clock and nothing else
+    move_clocks(directory, 0, *CASES[name])
+    wrong = {"PYTHONPATH": str(directory), **CLOCKS}
     plain: Mapping[str, str] = {}
     cuts = []
     for page, environment in (("a", plain), ("b", wrong), ("c", plain)):

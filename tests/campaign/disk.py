@@ -8,12 +8,14 @@ import subprocess
 import tempfile
 import time
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy_walsh.proof.sandbox import Route, Sandbox
 from tests.campaign import judge
 from tests.campaign.world import LIST, REFUSED, Deadline, Place, Report, urls
+from tests.crawl.harness import fill_disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -81,7 +83,8 @@ def _full(directory: Path, box: Sandbox, report: Report) -> bool:
         if disk is None:
             return False
         place = Place(directory / "project", box, {"WALSH_STATE_DIR": str(disk)})
-        _runs(place, report, "full disk", lambda: _fill(disk / "filler"), words="WALSH_STATE_DIR")
+        full = partial(fill_disk, disk / "filler")
+        _runs(place, report, "full disk", full, words="WALSH_STATE_DIR")
         (disk / "filler").unlink()
         after = place.crawl(urls("d"))
         report.broken("disk freed again", judge.unclean(after, 1))  # it knows what was lost
@@ -102,7 +105,7 @@ def _full_meanwhile(directory: Path, box: Sandbox, report: Report) -> bool:
         def full(log: list[LoggedRequest]) -> bool:
             asked = any(each.path == "/a" for each in log)
             if asked and not (disk / "filler").exists():
-                _fill(disk / "filler")
+                fill_disk(disk / "filler")
             return sum(each.path == "/b" and each.completed is not None for each in log) > 2
 
         killed = run.kill_when(full, 0.1)
@@ -122,7 +125,7 @@ def _full_at_first(directory: Path, box: Sandbox, report: Report) -> bool:
         if disk is None:
             return False
         place = Place(directory / "project", box, {"WALSH_STATE_DIR": str(disk)})
-        _fill(disk / "filler")
+        fill_disk(disk / "filler")
         ended = place.crawl([*urls("a"), *REFUSED])
         report.broken("full at first", [each for each in judge.unclean(ended) if "trace" in each])
         if not (ended.lines("WALSH_STATE_DIR", " ERROR: ") or "scrapy_walsh: " in ended.output):
@@ -199,17 +202,6 @@ def refusal(ended: Ended, *words: str) -> list[str]:
     if len(ended.lines(*words)) != 1:
         found.append(f"{len(ended.lines(*words))} lines say {words}: {ended.output[-1500:]}")
     return found
-
-
-def _fill(filler: Path) -> None:
-    """Use up the disk of *filler*, to the last octet."""
-    with filler.open("wb", buffering=0) as file:
-        size = 1 << 16
-        while size:
-            try:
-                file.write(b"\0" * size)
-            except OSError:
-                size //= 2
 
 
 def _run(*command: str) -> bool:

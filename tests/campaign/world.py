@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_walsh.proof.sandbox import Route, Sandbox, Site, blocklist, requests
 from scrapy_walsh.state.database import DATABASE
 from scrapy_walsh.state.files import COPY
 from tests import zygote
-from tests.crawl.harness import make_project, site, state_dir
+from tests.crawl import harness
+from tests.crawl.harness import LIST, make_project, served, site, state_dir
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from scrapy_walsh.proof.sandbox import LoggedRequest
 
-LIST = "/.well-known/walsh-research/blocklist.json"
 PAUSED, BUSY, BLOCKED = "paused.test", "busy.test", "blocked.test"
 PLAIN = tuple(f"plain{number}.test" for number in range(4))
 #: Seconds in which the server reads what a killed process had sent.
@@ -84,11 +82,7 @@ def sites() -> list[Site]:
 
 def listed() -> Route:
     """The operator's list, which blocks :data:`BLOCKED`."""
-    return Route(
-        body=json.dumps(blocklist("http://operator.test", BLOCKED)),
-        content_type="application/json",
-        delay=0.1,
-    )
+    return served(blocklist("http://operator.test", BLOCKED), delay=0.1)
 
 
 @dataclass
@@ -188,22 +182,15 @@ class Place:
         environment: Mapping[str, str] | None = None,
     ) -> Run:
         """Begin a crawl of *targets*; *before* is run in the child."""
-        path = [(environment or {}).get("PYTHONPATH"), str(self.project), str(Path.cwd())]
         process = zygote.Popen(
             [
                 *(sys.executable, "-m", "scrapy", "crawl", "probe"),
                 *("-a", f"urls={' '.join(targets)}", *arguments),
             ],
             cwd=self.project,
-            env={
-                **os.environ,
-                **(environment or {}),
-                "http_proxy": self.box.proxy_url,
-                "https_proxy": self.box.proxy_url,
-                "no_proxy": "",
-                "PYTHONPATH": os.pathsep.join(each for each in path if each),
-                "PYTHONDONTWRITEBYTECODE": "1",
-            },
+            env=harness.environment(
+                self.project, self.box, PYTHONDONTWRITEBYTECODE="1", **(environment or {})
+            ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh import files
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.commands import completion, init
 from scrapy_walsh.commands.main import MISUSE, SUBCOMMANDS, fill, form, main
+from scrapy_walsh.proof import files
 from scrapy_walsh.proof.sandbox import blocklist
 from scrapy_walsh.state.records import HostRecord, Validators
 from scrapy_walsh.state.store import SqliteStore

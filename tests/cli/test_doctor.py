@@ -548,8 +548,8 @@ def test_r3b_the_age_of_the_list(
 
 
 def test_own_versions_are_said_within_the_width_of_a_terminal(visits: dict[str, Visit]) -> None:
-    line = visits["healthy"].line("ok", "versions", "Scrapy ", "Python ", "reactor Asyncio")
-    assert len(line) <= 120
+    line = visits["healthy"].line("ok", "versions", "scrapy-walsh ", "Scrapy ", "Python ")
+    assert len(line) <= 80
 
 
 def test_r4_a_shared_store_that_is_away(visits: dict[str, Visit]) -> None:

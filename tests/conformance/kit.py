@@ -7,15 +7,19 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from scrapy_walsh import SPEC_VERSION, __version__
+from scrapy_walsh.proof.attest.document import IDS
+from scrapy_walsh.proof.conformance.check import code_digest, write_record
 from scrapy_walsh.proof.conformance.evidence import Evidence, Run
 from scrapy_walsh.proof.sandbox import LoggedRequest
 from tests import zygote
+from tests.crawl.harness import USER_AGENT
 
 ROOT = Path(__file__).parents[2]
-USER_AGENT = "Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)"
 TOKEN = "Walsh-Research"
 
 
@@ -100,3 +104,39 @@ def request(host: str, path: str, at: float, **fields: Any) -> LoggedRequest:
 def evidence(*logs: list[LoggedRequest], **fields: Any) -> Evidence:
     """Runs of a bot with these logs."""
     return Evidence(USER_AGENT, TOKEN, [Run(log, **fields) for log in logs])
+
+
+# -- a record in which all was seen to hold -------------------------------------------------------
+
+DATE = "2026-05-24T10:00:00+00:00"
+
+
+def check(id_: str, outcome: str = "PASS", **more: str) -> dict[str, str]:
+    """A check of the record."""
+    given = {"requirement": id_.rstrip("abcd"), "level": "MUST", "title": "title", "detail": ""}
+    return {"id": id_, "outcome": outcome, **given, **more}
+
+
+def record(**more: Any) -> dict[str, Any]:
+    """The record of this build as walsh-research, *more* laid over it."""
+    return {
+        "contract": "walsh-conformance/v1",
+        "tool": "scrapy-walsh",
+        "tool_version": __version__,
+        "code": code_digest(),
+        "spec": SPEC_VERSION,
+        "user_agent": USER_AGENT,
+        "date": DATE,
+        "seconds": 61.5,
+        "live": False,
+        "versions": {name: version(name) for name in ("scrapy", "protego")},
+        "settings": {"mirrored": True, "overrides": {}},
+        "checks": [check(id_) for id_ in IDS],
+        **more,
+    }
+
+
+def put_record(path: Path, **more: Any) -> Path:
+    """Write :func:`record` to *path*, its digest right."""
+    write_record(path, record(**more))
+    return path

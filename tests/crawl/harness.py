@@ -1,28 +1,55 @@
-"""Runs a real crawl in a subprocess, against the sandbox, and hands back what the server saw."""
+"""Runs real crawls in processes of their own, against the sandbox, and judges what it saw.
+
+What tests share to start sites on loopback, to run crawls of them, to stop one, to look into the
+state between two, and to ask the whole log: nothing else starts a crawl but ``tests/campaign``,
+``tests/faults`` and ``tests/fleet``, which do something to it while it runs.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import signal
+import socket
 import subprocess
 import sys
 import textwrap
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, Site, gaps, paths, requests
+from scrapy_walsh.proof import exchanges
+from scrapy_walsh.proof.sandbox import (
+    LoggedRequest,
+    Request,
+    Route,
+    Sandbox,
+    Site,
+    blocklist,
+    exchanged,
+    gaps,
+    paths,
+    requests,
+)
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import Deferral, HostRecord, SourceRun, StoredDocument
 from tests import zygote
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from scrapy_walsh.proof.sandbox.site import Answerer
 
 OPERATOR = "http://operator.test/.well-known/walsh-research"
+#: Of the operator's documents, as paths and as the keys of their records.
+LIST = "/.well-known/walsh-research/blocklist.json"
+SCHEMA = "/.well-known/walsh-research/blocklist.schema.json"
+LIST_URL, SCHEMA_URL = f"{OPERATOR}/blocklist.json", f"{OPERATOR}/blocklist.schema.json"
 USER_AGENT = "Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)"
 OWN_IDENTITY = {
     "product": "ExampleBot/1.0",
@@ -37,6 +64,9 @@ FAR_OFF: dict[str, Any] = {"WALSH_BACKOFF_BASE": 1e6, "WALSH_BACKOFF_CAP": 1e6}
 #: Seconds that a gap seen at the server may be short by.
 TOLERANCE = 0.02
 OPEN = "User-agent: *\nAllow: /\n"
+RULES = "User-agent: *\nDisallow: /private/\n"
+#: Seconds after which the engine looks at its queue by itself: who waits that long was forgotten.
+HEARTBEAT = 5.0
 
 SETTINGS: dict[str, Any] = {
     "BOT_NAME": "probe",
@@ -86,6 +116,32 @@ class Probe(scrapy.Spider):
         yield {"url": failure.request.url, "error": error, "why": why}
 """
 
+#: Reaches ports of this machine without the sandbox, which is the proxy for all else.
+DIRECT_SPIDER = f'import os\n\nos.environ["no_proxy"] = "127.0.0.1"\n{LIST_SPIDER}'
+
+#: For spiders that ask past the queue, whatever the Scrapy version, reactor or loop.
+TOGETHER = """
+import asyncio
+import scrapy
+from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
+from twisted.internet.defer import DeferredList
+
+def ask(spider, url, **options):
+    engine = spider.crawler.engine
+    request = scrapy.Request(url, dont_filter=True, **options)
+    if hasattr(engine, "download_async"):
+        return engine.download_async(request)
+    return maybe_deferred_to_future(engine.download(request))
+
+async def together(spider, urls):
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        deferreds = [deferred_from_coro(ask(spider, url)) for url in urls]
+        return [result for _, result in await DeferredList(deferreds, consumeErrors=True)]
+    return await asyncio.gather(*(ask(spider, url) for url in urls), return_exceptions=True)
+"""
+
 
 @dataclass
 class Crawl:
@@ -100,6 +156,14 @@ class Crawl:
     def asked(self, host: str) -> list[str]:
         """The paths asked of *host*, in order of arrival."""
         return paths(self.log, host)
+
+    def targets(self, host: str) -> list[str]:
+        """The paths asked of *host*, its robots.txt apart."""
+        return [path for path in self.asked(host) if path != "/robots.txt"]
+
+    def robots_asked(self, host: str) -> int:
+        """How often *host* was asked for robots.txt."""
+        return self.asked(host).count("/robots.txt")
 
     def requests(self, host: str) -> list[LoggedRequest]:
         """The requests to *host*, in order of arrival."""
@@ -122,18 +186,81 @@ class Crawl:
         """The output lines that hold every one of *words*."""
         return [line for line in self.output.splitlines() if all(word in line for word in words)]
 
+    def final_stats(self) -> dict[str, float]:
+        """The ``walsh/`` counters that Scrapy prints at the end, those set last included."""
+        printed = self.output.rpartition("Dumping Scrapy stats")[2]
+        found = re.findall(r"'walsh/([^']+)': ([0-9.]+)", printed)
+        return {name: float(value) for name, value in found}
+
+
+# -- sites ----------------------------------------------------------------------------------------
+
 
 def site(
-    host: str, routes: Mapping[str, Route | Answerer] | None = None, robots: str | Route = OPEN
+    host: str,
+    routes: Mapping[str, Route | Answerer] | None = None,
+    robots: str | Route | Answerer = OPEN,
 ) -> Site:
     """A host with a robots.txt; a page at every path that *routes* does not name."""
-    rules = robots if isinstance(robots, Route) else Route(body=robots, content_type="text/plain")
+    rules = Route(body=robots, content_type="text/plain") if isinstance(robots, str) else robots
     return Site(host, {"/robots.txt": rules, "*": Route(body="<p>page</p>"), **(routes or {})})
 
 
-def kept(found: list[float], seconds: float) -> bool:
-    """Whether there are gaps, and none is shorter than *seconds*."""
-    return bool(found) and min(found) >= seconds - TOLERANCE
+def rules(text: str) -> Route:
+    """A robots.txt."""
+    return Route(body=f"User-agent: *\n{text}\n", content_type="text/plain")
+
+
+def answer(body: str | bytes = RULES, status: int = 200, **fields: Any) -> Route:
+    """An answer to a request for robots.txt."""
+    return Route(status, body, **{"content_type": "text/plain", **fields})
+
+
+def served(document: object, **fields: Any) -> Route:
+    """A JSON document."""
+    return Route(body=json.dumps(document), content_type="application/json", **fields)
+
+
+def listing(*domains: str, **changes: Any) -> Route:
+    """A blocklist of *domains* with its schema inline, members replaced by *changes*."""
+    return served({**blocklist("http://operator.test", *domains), **changes})
+
+
+def operator(route: Any, robots: str | Route = RULES, **routes: Any) -> Site:
+    """The operator's origin with *route* as its blocklist."""
+    return site("operator.test", {LIST: route, **routes}, robots)
+
+
+@dataclass
+class Limit:
+    """A route that counts as nginx's limit_req does: one request in ``every`` seconds.
+
+    A request that it answers with ``refusal`` costs nothing.
+    """
+
+    every: float
+    refusal: int = 429
+    last: float = field(default=-1e9)
+
+    def __call__(self, request: Request) -> Route:
+        now = time.monotonic()
+        if now - self.last < self.every:
+            return Route(self.refusal)
+        self.last = now
+        if request.path == "/robots.txt":
+            return Route(body="User-agent: *\nAllow: /\n", content_type="text/plain")
+        return Route(body="<p>page</p>")
+
+
+@contextmanager
+def closed_port() -> Iterator[int]:
+    """A port of this machine where every connection is refused while it is kept."""
+    with socket.socket() as kept:
+        kept.bind(("127.0.0.1", 0))
+        yield kept.getsockname()[1]
+
+
+# -- crawls ---------------------------------------------------------------------------------------
 
 
 def solo(
@@ -151,6 +278,20 @@ def solo(
         return crawl(make_project(directory, spider, settings), box, *urls, **options)
 
 
+def crawl_of(
+    *urls: str,
+    sites: Sequence[Site] = (),
+    spider: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Callable[[Path], Crawl]:
+    """A crawl yet to be run, in a folder of its own."""
+    given = {"settings": dict(settings or {}), "sites": tuple(sites), **options}
+    if spider is not None:
+        given["spider"] = spider
+    return lambda directory: solo(directory, *urls, **given)
+
+
 def side_by_side(
     directory: Path, jobs: Mapping[str, Mapping[str, Any]], *urls: str
 ) -> dict[str, Crawl]:
@@ -162,6 +303,9 @@ def side_by_side(
 
     with ThreadPoolExecutor(2) as pool:
         return dict(zip(jobs, pool.map(run, enumerate(jobs.values())), strict=True))
+
+
+# -- the state between two crawls -----------------------------------------------------------------
 
 
 def state_dir(project: Path) -> Path:
@@ -201,6 +345,20 @@ def forget_pacing(project: Path) -> None:
     store.close()
 
 
+def fill_disk(filler: Path) -> None:
+    """Use up the disk of *filler*, to the last octet."""
+    with filler.open("wb", buffering=0) as file:
+        size = 1 << 16
+        while size:
+            try:
+                file.write(b"\0" * size)
+            except OSError:
+                size //= 2
+
+
+# -- processes ------------------------------------------------------------------------------------
+
+
 def make_project(
     directory: Path, spider: str = LIST_SPIDER, settings: dict[str, Any] | None = None
 ) -> Path:
@@ -217,6 +375,19 @@ def make_project(
     return directory
 
 
+def environment(project: Path, box: Sandbox, **more: str) -> dict[str, str]:
+    """Of a command in *project* whose proxy is the sandbox; *more*: what it has besides."""
+    path = [more.pop("PYTHONPATH", None), str(project), os.environ.get("PYTHONPATH")]
+    return {
+        **os.environ,
+        **more,
+        "http_proxy": box.proxy_url,
+        "https_proxy": box.proxy_url,
+        "no_proxy": "",
+        "PYTHONPATH": os.pathsep.join(each for each in path if each),
+    }
+
+
 def run_scrapy(
     project: Path,
     box: Sandbox,
@@ -229,18 +400,10 @@ def run_scrapy(
 
     *more*: what its environment has besides.
     """
-    environment = {
-        **os.environ,
-        **more,
-        "http_proxy": box.proxy_url,
-        "https_proxy": box.proxy_url,
-        "no_proxy": "",
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(project), os.environ.get("PYTHONPATH")])),
-    }
     return zygote.run(
         [sys.executable, "-m", module, *arguments],
         cwd=project,
-        env=environment,
+        env=environment(project, box, **more),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -279,3 +442,105 @@ def crawl(
         stats=json.loads(stats.read_text()) if stats.exists() else {},
         log=box.log,
     )
+
+
+@dataclass
+class Stopped:
+    """A crawl that was sent SIGINT.
+
+    ``closed``: seconds from the signal until the spider was closed. ``ended``: until the
+    process was gone, which also takes what the machine needs for it.
+    """
+
+    closed: float
+    ended: float
+    output: str
+    log: list[LoggedRequest] = field(repr=False)
+    stats: dict[str, Any] = field(default_factory=dict)
+
+
+def stop(
+    project: Path,
+    box: Sandbox,
+    *arguments: str,
+    when: Callable[[list[LoggedRequest]], bool],
+    after: float = 0.3,
+    timeout: float = 180,
+) -> Stopped:
+    """``scrapy ARGUMENTS`` in *project*; SIGINT *after* seconds from when the log says *when*."""
+    box.clear()
+    (project / "stats.json").unlink(missing_ok=True)
+    output = project / "stopped.txt"
+    with output.open("w") as file:
+        process = zygote.Popen(
+            [sys.executable, "-m", "scrapy", *arguments],
+            cwd=project,
+            env=environment(project, box),
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            _until(lambda: process.poll() is not None or when(box.log), timeout)
+            time.sleep(after)
+            sent = time.time()
+            process.send_signal(signal.SIGINT)
+            process.wait(timeout)
+        finally:
+            process.kill()
+            process.wait()
+    ended = time.time()
+    stats = json.loads((project / "stats.json").read_text())
+    return Stopped(
+        closed=datetime.fromisoformat(stats["finish_time"]).timestamp() - sent,
+        ended=ended - sent,
+        output=output.read_text(),
+        log=box.log,
+        stats=stats,
+    )
+
+
+def _until(condition: Callable[[], bool], timeout: float) -> None:
+    end = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError("the log never showed what the test waits for")
+        time.sleep(0.05)
+
+
+# -- the log --------------------------------------------------------------------------------------
+
+
+def kept(found: list[float], seconds: float) -> bool:
+    """Whether there are gaps, and none is shorter than *seconds*."""
+    return bool(found) and min(found) >= seconds - TOLERANCE
+
+
+def too_soon(
+    log: Iterable[LoggedRequest], interval: float = 1.0, *, exempt: bool = True
+) -> list[str]:
+    """The requests that came sooner than *interval* seconds after the one before on their host.
+
+    ``exempt``: T1's pair, the first robots.txt of a host and the target after it, is left out.
+    """
+    found = exchanges.too_soon(exchanged(log), interval, TOLERANCE, exempt=exempt)
+    return list(map(str, found))
+
+
+def longest_pause(log: Iterable[LoggedRequest]) -> float:
+    """The longest time, in seconds, for which nothing was on the wire."""
+    return max(gaps(log))
+
+
+def targets(log: Iterable[LoggedRequest], *names: str) -> list[LoggedRequest]:
+    """The requests that are no robots.txt and none of the operator's documents, in order.
+
+    ``names``: the hosts to look at, all when none is given.
+    """
+    return [
+        each
+        for each in requests(log)
+        if each.path != "/robots.txt"
+        and each.host != "operator.test"
+        and (not names or each.host in names)
+    ]

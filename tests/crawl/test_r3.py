@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
-from scrapy_walsh.proof.sandbox import Route, blocklist, hosts
-from tests.crawl.harness import Crawl, site, solo
-
-LIST = "/.well-known/walsh-research/blocklist.json"
-
-
-def listing(*domains: str) -> Route:
-    document = blocklist("http://operator.test", *domains)
-    return Route(body=json.dumps(document), content_type="application/json")
+from scrapy_walsh.proof.sandbox import Route, hosts
+from tests.crawl.harness import LIST, Crawl, listing, site, solo
 
 
 def test_r5c_1_the_canonical_urls_are_the_default() -> None:

@@ -46,19 +46,15 @@ def backed_off(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
     )
 
 
-def targets(run: Crawl, host: str) -> list[str]:
-    return [path for path in run.asked(host) if path != "/robots.txt"]
-
-
 @pytest.mark.parametrize("host", ["once.test", "error.test", "delayed.test"])
 def test_r5_1_it_backs_off_and_asks_again(backed_off: Crawl, host: str) -> None:
-    assert targets(backed_off, host) == ["/p", "/p"]
+    assert backed_off.targets(host) == ["/p", "/p"]
     assert backed_off.fetched(f"http://{host}/p")
 
 
 @pytest.mark.parametrize("host", ["zero.test", "past.test", "words.test"])
 def test_r5_4_a_retry_after_of_no_use_leaves_r4s_spacing(backed_off: Crawl, host: str) -> None:
-    assert targets(backed_off, host) == ["/p", "/p"]
+    assert backed_off.targets(host) == ["/p", "/p"]
     assert kept(backed_off.gaps(host)[1:], 1.0)
 
 
@@ -67,7 +63,7 @@ def test_r5_7_a_crawl_delay_longer_than_retry_after_rules(backed_off: Crawl) -> 
 
 
 def test_r5_1_another_4xx_is_not_asked_again(backed_off: Crawl) -> None:
-    assert targets(backed_off, "teapot.test") == ["/p"]
+    assert backed_off.targets("teapot.test") == ["/p"]
 
 
 def test_r5_8_a_429_or_503_is_not_counted_as_fetched(backed_off: Crawl) -> None:
@@ -90,8 +86,8 @@ def test_r5_3_a_retry_after_beyond_patience_is_kept_across_runs(
     run: Callable[..., Crawl], box: Sandbox, tmp_path: Path
 ) -> None:
     first = run("http://flaky.test/tomorrow", "http://path.test/public")
-    assert targets(first, "flaky.test") == ["/tomorrow"]
-    assert targets(first, "path.test") == ["/public"]
+    assert first.targets("flaky.test") == ["/tomorrow"]
+    assert first.targets("path.test") == ["/public"]
     assert len(first.lines("WARNING", "deferred", "http://flaky.test/tomorrow")) == 1
     second = crawl(tmp_path / "project", box, "http://flaky.test/tomorrow", "http://flaky.test/")
     assert second.asked("flaky.test") == []

@@ -9,7 +9,6 @@ import pytest
 
 from scrapy_walsh.proof.sandbox import Route
 from tests.crawl.harness import Crawl, side_by_side, site, state_dir
-from tests.documents.kit import final_stats
 from tests.ledger.verify_kit import report_of, wrong_in
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ def test_own_fetched_is_what_the_spider_got(
 def test_own_a_target_is_one_verdict_however_often_it_is_sent(
     runs: dict[str, Crawl], name: str
 ) -> None:
-    stats = final_stats(runs[name])
+    stats = runs[name].final_stats()
     assert {key: stats[key] for key in stats if key.startswith("verdict/")} == {
         "verdict/allowed_explicit": 5,
         "verdict/allowed_implicit": 1,
@@ -140,7 +139,7 @@ def test_d5_the_redirect_limit_ends_a_target_by_name(
 def test_own_evictions_from_the_cache_of_robots_txt_are_counted(
     runs: dict[str, Crawl], folder: Path
 ) -> None:
-    stats = final_stats(runs["memory"])
+    stats = runs["memory"].final_stats()
     came = [
         line["url"]
         for line in ledger(folder, "memory")

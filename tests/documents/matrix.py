@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy_walsh.proof.sandbox import Route, Sandbox, Site, blocklist, hosts
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import StoredDocument
-from tests.crawl.harness import FAR_OFF, Crawl, make_project, run_scrapy, site
-from tests.documents.kit import served
+from tests.crawl.harness import FAR_OFF, Crawl, make_project, run_scrapy, served, site
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,18 +16,23 @@ from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import StoredDocument
 from tests.crawl.harness import (
     FAR_OFF,
+    LIST,
     LIST_SPIDER,
     OPERATOR,
+    SCHEMA,
     Crawl,
     age_document,
     crawl,
     kept,
+    listing,
     make_project,
+    operator,
+    served,
     site,
     solo,
     state_dir,
+    too_soon,
 )
-from tests.documents.kit import LIST, SCHEMA, listing, operator, served, targets, too_fast
 from tests.documents.matrix import ONCE, Case, Outcome, document, play
 
 if TYPE_CHECKING:
@@ -231,7 +236,7 @@ def test_r4_2_hops_of_the_list_are_spaced_and_five_at_most(
 def test_r4_1_crawls_side_by_side_take_turns(outcomes: dict[str, Outcome]) -> None:
     run = outcomes["loop"].run
     assert max_in_flight(run.log) == 1
-    assert too_fast(run) == {}
+    assert too_soon(run.log) == []
 
 
 # -- bs-5, bs-13: nothing held, and a 304 --------------------------------------------------
@@ -315,7 +320,7 @@ def test_r3_2_a_listed_hosts_queued_requests_are_refused(late: Crawl) -> None:
     assert 1 < len(asked) < 8
     assert all(each.arrived < adopted for each in asked)
     refused = [item for item in late.items if "R3 blocked_operator" in item.get("why", "")]
-    assert len(refused) == 10 - len(targets(late, "queued.test"))
+    assert len(refused) == 10 - len(late.targets("queued.test"))
 
 
 #: Always has one request waiting at the wire, past its gate, whatever else is under way.
@@ -373,7 +378,7 @@ def test_own_bs_6_a_list_that_hangs_beside_the_crawl_holds_it_for_five_seconds_a
         sites=(operator(hanging), site("steady.test")),
         settings={"WALSH_BACKOFF_BASE": 0.01, "DOWNLOAD_TIMEOUT": 30},
     )
-    assert len(targets(run, "steady.test")) == 3
+    assert len(run.targets("steady.test")) == 3
     assert max(run.gaps("steady.test")) < 15
 
 
@@ -440,7 +445,7 @@ def test_own_d3_a_hostile_pattern_is_given_up_and_nothing_is_requested(tmp_path:
         settings=FAR_OFF,
     )
     assert run.lines("WARNING", f"rejected {LIST_KEY}", "no answer in 2 s")
-    assert targets(run, "path.test") == []
+    assert run.targets("path.test") == []
     assert run.returncode == 1, "a slow machine cannot be told from a hostile pattern"
     assert run.lines("ERROR", "not known because of us", "no answer in 2 s")
 
@@ -474,7 +479,7 @@ def own_house(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
 def test_own_t14_the_operators_documents_are_exempt_from_r2_and_r3(own_house: Crawl) -> None:
     assert own_house.asked("operator.test") == [LIST]
     assert own_house.lines(f"adopted {LIST_KEY}")
-    assert targets(own_house, "path.test") == ["/public"]
+    assert own_house.targets("path.test") == ["/public"]
 
 
 def test_own_t14_and_nothing_else_of_that_host_is(own_house: Crawl) -> None:

@@ -20,8 +20,15 @@ from scrapy_walsh.adapters.documents import apart, validate
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly, OwnFault
 from scrapy_walsh.policy.formats import representation as formats
 from scrapy_walsh.proof.sandbox import Route, Sandbox, blocklist
-from tests.crawl.harness import LIST_SPIDER, crawl, make_project, run_scrapy, site
-from tests.documents.kit import listing, operator
+from tests.crawl.harness import (
+    LIST_SPIDER,
+    crawl,
+    listing,
+    make_project,
+    operator,
+    run_scrapy,
+    site,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

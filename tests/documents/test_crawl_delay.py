@@ -11,7 +11,6 @@ from scrapy_walsh.proof.sandbox import Sandbox, Site, requests
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import HostRecord
 from tests.crawl.harness import Crawl, crawl, kept, make_project, site, state_dir
-from tests.documents.kit import targets
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,7 +94,7 @@ def test_r2_29_the_delay_of_the_selected_group_is_the_spacing(
     runs: tuple[Crawl, Crawl], intervals: dict[str, float], host: str
 ) -> None:
     seconds = DELAYS[host][1]
-    assert len(targets(runs[0], host)) == 3
+    assert len(runs[0].targets(host)) == 3
     assert kept(runs[0].gaps(host)[1:], seconds)
     assert intervals[host] == seconds, "another group's delay"
 
@@ -104,13 +103,13 @@ def test_r2_29_the_delay_of_the_selected_group_is_the_spacing(
 def test_r2_30_what_is_no_finite_number_is_ignored(
     runs: tuple[Crawl, Crawl], intervals: dict[str, float], host: str
 ) -> None:
-    assert len(targets(runs[0], host)) == 3
+    assert len(runs[0].targets(host)) == 3
     assert kept(runs[0].gaps(host)[1:], 1.0)
     assert intervals[host] == 1.0
 
 
 def test_r4_4_the_first_target_does_not_wait_for_the_delay(runs: tuple[Crawl, Crawl]) -> None:
-    assert targets(runs[0], "day.test") == ["/0"]  # within a run that took no day
+    assert runs[0].targets("day.test") == ["/0"]  # within a run that took no day
 
 
 def test_own_t17_the_larger_delay_of_http_and_https_spaces_both(runs: tuple[Crawl, Crawl]) -> None:
@@ -126,7 +125,7 @@ def test_own_t17_the_larger_delay_of_http_and_https_spaces_both(runs: tuple[Craw
 def test_own_d8_a_delay_beyond_patience_is_neither_waited_for_nor_shortened(
     runs: tuple[Crawl, Crawl], host: str
 ) -> None:
-    assert targets(runs[0], host) == ["/0"]
+    assert runs[0].targets(host) == ["/0"]
     for number in (1, 2):
         assert "R4 deferred" in runs[0].why(f"http://{host}/{number}")
         listed = runs[0].lines(f"  deferred http://{host}/{number}", "WALSH_PATIENCE")

@@ -13,8 +13,18 @@ from scrapy_walsh.proof.sandbox import Route, Sandbox
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.files import COPY, SECOND
 from scrapy_walsh.state.records import StoredDocument
-from tests.crawl.harness import OPERATOR, Crawl, age_document, crawl, make_project, state_dir
-from tests.documents.kit import SCHEMA, listing, operator, served, targets
+from tests.crawl.harness import (
+    OPERATOR,
+    SCHEMA,
+    Crawl,
+    age_document,
+    crawl,
+    listing,
+    make_project,
+    operator,
+    served,
+    state_dir,
+)
 from tests.documents.matrix import ONCE
 
 if TYPE_CHECKING:
@@ -56,7 +66,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 
 def refused(run: Crawl) -> bool:
-    return "R3 blocked_operator" in run.why(BLOCKED) and not targets(run, "www.blocked.test")
+    return "R3 blocked_operator" in run.why(BLOCKED) and not run.targets("www.blocked.test")
 
 
 def test_r3_2_a_large_list_is_in_force_in_every_run(runs: Runs) -> None:
@@ -73,7 +83,7 @@ def test_own_a_large_list_that_is_still_the_same_is_held_anew(runs: Runs) -> Non
 
 def test_own_bd_14_what_a_large_list_lifts_is_said(runs: Runs) -> None:
     assert runs.other.lines("WARNING", "lifted the opt-out of: lifted.test")
-    assert targets(runs.other, "lifted.test") == ["/x"]
+    assert runs.other.targets("lifted.test") == ["/x"]
 
 
 def test_d3_a_large_list_is_kept_twice_with_its_refresh(runs: Runs) -> None:

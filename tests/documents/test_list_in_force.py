@@ -14,17 +14,19 @@ from scrapy_walsh.proof.sandbox import Request, Route, Sandbox, hosts
 from scrapy_walsh.state.files import COPIES, COPY
 from tests.crawl.harness import (
     FAR_OFF,
+    LIST,
     LIST_SPIDER,
     OPERATOR,
     Crawl,
     age_document,
     crawl,
+    listing,
     make_project,
+    operator,
     run_scrapy,
     site,
     state_dir,
 )
-from tests.documents.kit import LIST, listing, operator, targets
 from tests.documents.matrix import ONCE
 
 if TYPE_CHECKING:
@@ -72,7 +74,7 @@ def again(project: Path, answer: Any, *urls: str) -> Crawl:
 
 
 def refused(run: Crawl) -> bool:
-    return "R3 blocked_operator" in run.why(BLOCKED) and not targets(run, "www.blocked.test")
+    return "R3 blocked_operator" in run.why(BLOCKED) and not run.targets("www.blocked.test")
 
 
 def zeroed(path: Path) -> None:
@@ -102,7 +104,7 @@ def test_own_a_list_with_a_plain_schema_needs_no_child(tmp_path: Path, listed: R
     (project / "spiders.py").write_text(NO_CHILD)
     run = again(project, listed)
     assert refused(run)
-    assert targets(run, "free.test") == ["/x"]
+    assert run.targets("free.test") == ["/x"]
     assert run.returncode == 0
 
 
@@ -120,7 +122,7 @@ def test_own_a_list_that_nobody_can_validate_is_not_known_because_of_us(tmp_path
     (project / "spiders.py").write_text(LIST_SPIDER)
     run = again(project, wild)
     assert refused(run)
-    assert targets(run, "free.test") == ["/x"]
+    assert run.targets("free.test") == ["/x"]
     assert run.returncode == 0
 
 
@@ -133,7 +135,7 @@ def test_r3_5_a_large_list_is_in_force_though_no_child_answers(
     (project / "spiders.py").write_text(NO_CHILD)
     run = again(project, answer)
     assert refused(run)
-    assert targets(run, "free.test") == ["/x"]
+    assert run.targets("free.test") == ["/x"]
     assert not run.lines("is damaged")
     assert "NO LIST WAS EVER HELD" not in run.output
     assert "Traceback" not in run.output
@@ -148,7 +150,7 @@ def test_r3_5_a_small_list_is_in_force_beside_a_copy_of_any_size(
     damage(state_dir(project) / COPY)
     run = again(project, Route(404))
     assert refused(run)
-    assert targets(run, "free.test") == ["/x"]
+    assert run.targets("free.test") == ["/x"]
     assert len(run.lines("ERROR", COPY, "was damaged", "set aside")) == 1
 
 
@@ -193,7 +195,7 @@ def test_own_d3_where_a_large_list_cannot_be_read_everything_is_deferred(
         stands_still(again(project, Route(404)))
     run = again(project, BIG)
     assert refused(run)
-    assert targets(run, "free.test") == ["/x"]
+    assert run.targets("free.test") == ["/x"]
     assert found_by_verify(project) == []
 
 
@@ -207,7 +209,7 @@ def test_own_d3_where_database_and_copies_are_damaged_everything_is_deferred(
         stands_still(again(project, Route(404)))
     run = again(project, SMALL)
     assert refused(run)
-    assert targets(run, "free.test") == ["/x"]
+    assert run.targets("free.test") == ["/x"]
 
 
 # -- never held: WALSH_BLOCKLIST_UNREACHABLE ----------------------------------------------
@@ -223,7 +225,7 @@ def first(directory: Path, answer: Any, *urls: str, **settings: Any) -> tuple[Pa
 
 def test_r3_10_by_default_the_crawl_goes_on_and_says_so(tmp_path: Path) -> None:
     _, run = first(tmp_path / "project", Route(404), **FAR_OFF)
-    assert targets(run, "free.test") == targets(run, "www.blocked.test") == ["/x"]
+    assert run.targets("free.test") == run.targets("www.blocked.test") == ["/x"]
     assert run.lines("WARNING", "NO LIST WAS EVER HELD")
 
 
@@ -255,7 +257,7 @@ def test_own_targets_wait_for_a_list_that_comes_late(tmp_path: Path, position: s
     third = run.requests("operator.test")[2]
     assert third.completed is not None
     assert refused(run)
-    assert targets(run, "free.test") == ["/x"]
+    assert run.targets("free.test") == ["/x"]
     assert min(each.arrived for each in run.requests("free.test")) > third.completed
     assert found_by_verify(project) == []
 

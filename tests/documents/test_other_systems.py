@@ -13,8 +13,7 @@ import pytest
 
 from scrapy_walsh.config import DEFAULTS
 from scrapy_walsh.proof.sandbox import Route, Sandbox, hosts, requests
-from tests.crawl.harness import OPEN, Crawl, crawl, kept, make_project, site, solo
-from tests.documents.kit import answer, robots_asked, targets, too_fast
+from tests.crawl.harness import OPEN, Crawl, answer, crawl, kept, make_project, site, solo, too_soon
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,13 +69,13 @@ def origin_paths(run: Crawl, host: str) -> set[tuple[str, str]]:
 
 
 def test_own_ladon_enforcement_needs_no_opt_in(both: Crawl) -> None:
-    assert targets(both, "denied.test") == []
+    assert both.targets("denied.test") == []
 
 
 def test_own_ladon_cache_key_is_scheme_and_netloc(both: Crawl) -> None:
     assert origin_paths(both, "scheme.test") == {("http", "/b"), ("https", "/a")}
-    assert targets(both, "port.test") == ["/b"]
-    assert targets(both, "port.test:8080") == ["/a"]
+    assert both.targets("port.test") == ["/b"]
+    assert both.targets("port.test:8080") == ["/a"]
 
 
 def test_own_ladon_full_url_with_query_is_judged(both: Crawl) -> None:
@@ -111,17 +110,17 @@ def test_own_ladon_robots_fetch_follows_the_crawls_timeout(both: Crawl) -> None:
 def test_own_ladon_unreachable_is_open_by_default_and_a_switch(both: Crawl) -> None:
     assert DEFAULTS["WALSH_ROBOTS_UNREACHABLE"] == "allow"
     for host in ("hang.test", "down.test", "broken.test"):
-        assert targets(both, host) == ["/x"]
+        assert both.targets(host) == ["/x"]
     assert len(both.lines("WARNING", "rejected http://down.test/robots.txt", "allow")) == 1
 
 
 def test_own_ladon_robots_fetch_does_not_pass_by_the_rate_limit(both: Crawl) -> None:
-    assert too_fast(both) == {}
+    assert too_soon(both.log) == []
     assert kept(both.gaps("down.test"), 1.0)
 
 
 def test_own_ladon_one_fetch_per_origin(both: Crawl) -> None:
-    assert robots_asked(both, "slower.test") == robots_asked(both, "denied.test") == 1
+    assert both.robots_asked("slower.test") == both.robots_asked("denied.test") == 1
 
 
 def test_own_spyder_memory_is_4096_files_for_24_hours(both: Crawl) -> None:
@@ -136,7 +135,7 @@ def test_own_spyder_a_404_allows_all(both: Crawl) -> None:
 
 def test_own_spyder_the_named_group_goes_before_the_wildcard(both: Crawl) -> None:
     assert both.asked("named.test") == ["/robots.txt", "/x"]
-    assert targets(both, "wild.test") == ["/x"]
+    assert both.targets("wild.test") == ["/x"]
 
 
 def test_own_spyder_no_error_of_a_robots_txt_ends_a_request_without_a_word(both: Crawl) -> None:
@@ -164,5 +163,5 @@ def test_own_spyder_a_bare_host_is_asked_by_https_and_then_by_http(tmp_path: Pat
     tried = [each.scheme for each in run.log if each.host.partition(":")[0] == "plain.test"]
     assert tried[0] == "https"
     assert {each.scheme for each in run.requests("plain.test")} == {"http"}
-    assert targets(run, "plain.test")[0] == "/"
+    assert run.targets("plain.test")[0] == "/"
     assert {each.scheme for each in run.requests("secure.test")} == {"https"}

@@ -11,25 +11,20 @@ from scrapy.settings import default_settings
 
 from scrapy_walsh.proof.sandbox import Route, Sandbox, hosts, max_in_flight, user_agents
 from tests.crawl.harness import (
+    DIRECT_SPIDER,
     OPEN,
+    RULES,
     USER_AGENT,
     Crawl,
     age_document,
+    answer,
+    closed_port,
     crawl,
     kept,
     make_project,
     site,
     solo,
-)
-from tests.documents.kit import (
-    DIRECT_SPIDER,
-    RULES,
-    answer,
-    closed_port,
-    final_stats,
-    robots_asked,
-    targets,
-    too_fast,
+    too_soon,
 )
 
 if TYPE_CHECKING:
@@ -60,7 +55,7 @@ PARSED = {
     "two-members.test": packed(gzip.compress(b"# one\n") + PACKED, "gzip"),
     "x-gzip.test": packed(PACKED, "X-GZIP"),
     "zlib.test": packed(zlib.compress(RULES.encode()), "deflate"),
-    "bomb.test": packed(gzip.compress(RULES.encode() + bytes(64 << 20), 1), "gzip"),
+    "bomb.test": lambda _: packed(gzip.compress(RULES.encode() + bytes(64 << 20), 1), "gzip"),
     "endless.test": answer(behaviour="endless", pause=0.001),
     "2gib.test": answer(behaviour="endless", pause=0.001, headers={"Content-Length": str(2**31)}),
     "long.test": answer(RULES + PADDING),
@@ -174,14 +169,14 @@ def test_r2_5_the_rules_that_were_served_are_in_force(habits: Crawl, host: str) 
 
 @pytest.mark.parametrize("host", NO_RULES)
 def test_r2_6_no_rules_is_an_answer_and_all_is_allowed(habits: Crawl, host: str) -> None:
-    assert robots_asked(habits, host) == 1
-    assert sorted(targets(habits, host)) == ["/open", "/private/x"]
+    assert habits.robots_asked(host) == 1
+    assert sorted(habits.targets(host)) == ["/open", "/private/x"]
 
 
 @pytest.mark.parametrize("host", [*UNREACHABLE, *NOWHERE])
 def test_r2_7_unreachable_is_open_and_said(habits: Crawl, host: str) -> None:
-    assert "/open" in targets(habits, host)
-    assert "/private/x" in targets(habits, host), "a body that is none was parsed"
+    assert "/open" in habits.targets(host)
+    assert "/private/x" in habits.targets(host), "a body that is none was parsed"
     (said,) = habits.lines("WARNING", f"rejected http://{host}/robots.txt")
     assert "unreachable" in said
     assert habits.lines("fetched", f"http://{host}/open", "unknown_unreachable")
@@ -189,7 +184,7 @@ def test_r2_7_unreachable_is_open_and_said(habits: Crawl, host: str) -> None:
 
 @pytest.mark.parametrize("host", UNREACHABLE)
 def test_r5_1_unreachable_is_said_after_the_retries_only(habits: Crawl, host: str) -> None:
-    assert robots_asked(habits, host) == 2
+    assert habits.robots_asked(host) == 2
     assert habits.lines("retried", f"http://{host}/robots.txt")
 
 
@@ -251,12 +246,12 @@ def test_r4_2_hops_and_retries_of_robots_txt_are_spaced(habits: Crawl) -> None:
 
 
 def test_r4_2_the_host_that_rules_come_from_is_spaced_like_any_other(habits: Crawl) -> None:
-    assert robots_asked(habits, "rules.test") >= 3
+    assert habits.robots_asked("rules.test") >= 3
     assert kept(habits.gaps("rules.test")[1:], 1.0)
 
 
 def test_r4_2_no_host_is_asked_more_often_than_once_a_second(habits: Crawl) -> None:
-    assert too_fast(habits) == {}
+    assert too_soon(habits.log) == []
 
 
 def test_r4_1_one_request_at_a_time_also_where_a_body_is_left_unread(habits: Crawl) -> None:
@@ -301,7 +296,7 @@ def careless(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
 
 @pytest.mark.parametrize("host", ["cut-off.test", "long.test", "gzip.test"])
 def test_r2_5_no_setting_for_pages_shortens_a_robots_txt(careless: Crawl, host: str) -> None:
-    assert targets(careless, host) == []
+    assert careless.targets(host) == []
     assert "disallowed_explicit" in careless.why(f"http://{host}/private/x")
 
 
@@ -422,12 +417,12 @@ def test_r2_31_and_r12_1_a_stale_file_is_asked_for_before_any_target(ages: Ages,
 
 
 def test_own_t1_a_refresh_is_spaced_like_any_request(ages: Ages) -> None:
-    assert too_fast(ages.second, exempt=False) == {}
+    assert too_soon(ages.second.log, exempt=False) == []
 
 
 @pytest.mark.parametrize("host", ["now-500.test", "now-hang.test", "now-blocked.test"])
 def test_own_t6_the_last_known_rules_outlive_a_failed_refresh(ages: Ages, host: str) -> None:
-    assert robots_asked(ages.second, host) > 0
+    assert ages.second.robots_asked(host) > 0
     assert "disallowed_explicit" in ages.second.why(f"http://{host}/private/x")
     assert ages.second.fetched(f"http://{host}/open2")
     assert ages.second.lines("WARNING", f"rejected http://{host}/robots.txt", "stay in force")
@@ -435,7 +430,7 @@ def test_own_t6_the_last_known_rules_outlive_a_failed_refresh(ages: Ages, host: 
 
 
 def test_r2_6_a_404_at_a_refresh_lifts_the_rules(ages: Ages) -> None:
-    assert sorted(targets(ages.second, "now-404.test")) == ["/open2", "/private/x"]
+    assert sorted(ages.second.targets("now-404.test")) == ["/open2", "/private/x"]
 
 
 def test_own_d7_and_d8_a_429_at_a_refresh_holds_the_host_across_runs(ages: Ages) -> None:
@@ -463,17 +458,17 @@ def small_cache(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
 
 @pytest.mark.parametrize("letter", "abc")
 def test_own_what_the_memory_drops_the_store_still_holds(small_cache: Crawl, letter: str) -> None:
-    assert robots_asked(small_cache, f"held-{letter}.test") == 1
-    assert len(targets(small_cache, f"held-{letter}.test")) == 3
-    assert final_stats(small_cache)["robots/cached"] == 1
+    assert small_cache.robots_asked(f"held-{letter}.test") == 1
+    assert len(small_cache.targets(f"held-{letter}.test")) == 3
+    assert small_cache.final_stats()["robots/cached"] == 1
 
 
 @pytest.mark.parametrize("letter", "abc")
 def test_own_a_full_memory_does_not_ask_a_broken_host_again(
     small_cache: Crawl, letter: str
 ) -> None:
-    assert robots_asked(small_cache, f"down-{letter}.test") == 1
-    assert len(targets(small_cache, f"down-{letter}.test")) == 3
+    assert small_cache.robots_asked(f"down-{letter}.test") == 1
+    assert len(small_cache.targets(f"down-{letter}.test")) == 3
 
 
 # -- TLS and time-out are the crawl's -----------------------------------------------------
@@ -540,7 +535,7 @@ def test_r12_1_rules_that_go_stale_at_the_wire_are_asked_for_again_first(tmp_pat
         spider=PAST_ITS_TIME,
         settings={"WALSH_ROBOTS_TTL": 2.5},
     )
-    first, last = sorted(targets(run, "stale.test"))
+    first, last = sorted(run.targets("stale.test"))
     assert (first, last) == ("/a", "/b")
     assert [path == "/robots.txt" for path in run.asked("stale.test")] == [True, False] * 2
     assert kept(run.gaps("stale.test")[1:], 1.0)
@@ -554,6 +549,6 @@ def test_own_a_short_ttl_does_not_ask_for_rules_alone(tmp_path: Path) -> None:
         sites=(site("short.test", robots="User-agent: *\nCrawl-delay: 2\n"),),
         settings={"WALSH_ROBOTS_TTL": 0.5},
     )
-    assert sorted(targets(run, "short.test")) == ["/0", "/1", "/2"]
+    assert sorted(run.targets("short.test")) == ["/0", "/1", "/2"]
     assert run.asked("short.test").count("/robots.txt") <= 3
     assert kept(run.gaps("short.test")[1:], 2.0)

@@ -8,8 +8,7 @@ import pytest
 
 from scrapy_walsh.policy.verdict import NAMES
 from scrapy_walsh.proof.sandbox import Sandbox, hosts
-from tests.crawl.harness import Crawl, crawl, make_project, site, solo
-from tests.documents.kit import RULES, answer, final_stats
+from tests.crawl.harness import RULES, Crawl, answer, crawl, make_project, site, solo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -237,7 +236,7 @@ def rates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
             "WALSH_BACKOFF_BASE": 0.01,
         },
     )
-    return final_stats(run)
+    return run.final_stats()
 
 
 def test_own_spyder_cache_hit_rate(rates: dict[str, float]) -> None:

@@ -53,6 +53,16 @@ SITES = {
 }
 
 
+@pytest.mark.parametrize(
+    "why", ["certificate verify failed", "('SSL routines', '', 'certificate verify failed')"]
+)
+def test_r3_a_certificate_that_does_not_verify_says_nothing_of_the_list(why: str) -> None:
+    fault = faults.of_certificate(caused(failed(net.ConnectionLost()), ssl.SSLError(1, why)))
+    assert fault is not None
+    assert "SSL_CERT_FILE" in str(fault)
+    assert faults.of_certificate(failed(net.ConnectionLost())) is None
+
+
 @pytest.mark.parametrize("error", SITES.values(), ids=SITES)
 def test_own_an_error_of_the_network_is_the_sites(error: BaseException) -> None:
     assert faults.of_transfer(error, proxy=None) is None

@@ -28,6 +28,7 @@ from scrapy_walsh.proof.sandbox import LoggedRequest, Request, Route, Sandbox, S
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import HostRecord, SourceRun, StoredDocument
 from tests import zygote
+from tests.crawl.harness import fill_disk, forget_pacing, put_records, state_dir
 from tests.faults import row as rows
 from tests.faults.inside import MADE, spoil_files
 
@@ -181,7 +182,7 @@ class World:
         project = Path(tempfile.mkdtemp(dir=self._directory.name, prefix="row"))
         try:
             if known != rows.UNKNOWN:
-                shutil.copytree(self._held(listed, row), project / ".scrapy" / "walsh")
+                shutil.copytree(self._held(listed, row), state_dir(project))
                 _age(project, _LONG_AGO if known == rows.STALE else 0.0)
             if row.kind in _REMEMBERING:
                 _put_hold(project)
@@ -193,7 +194,7 @@ class World:
             undo(project, row)
             self._serve(listed, "")
             with suppress(Exception):  # a state that cannot be read: the hosts wait for a second
-                _forget_pacing(project)
+                forget_pacing(project)
             healthy = self.crawl(project, row, "b", None)
         finally:
             undo(project, row)
@@ -216,8 +217,8 @@ class World:
             whole = replace(_HEALTHY, proxied=row.proxied, https=row.https)
             ran = self.crawl(project, whole, "held", None)
             assert not (found := judge(whole, ran)), f"{found}: {ran.output[-3000:]}"
-            _forget_pacing(project)
-            self._known[key] = project / ".scrapy" / "walsh"
+            forget_pacing(project)
+            self._known[key] = state_dir(project)
         return self._known[key]
 
     def _serve(self, listed: str, sites: str, version: str = "2") -> None:
@@ -273,7 +274,9 @@ class World:
         }
         if row.proxied:
             environment |= {"http_proxy": self.box.proxy_url, "https_proxy": self.box.proxy_url}
+        (project / "ca.pem").write_text(self.box.ca_pem or "")  # of the system, for the list (R3)
         environment |= {
+            "SSL_CERT_FILE": str(project / "ca.pem"),
             "PYTHONPATH": os.pathsep.join([str(project), str(zygote.ROOT)]),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
@@ -467,12 +470,12 @@ def _prepare(project: Path, row: Row, world: World) -> None:
         if path.parent.name == "bin":
             path.chmod(path.stat().st_mode | stat.S_IXUSR)
     if row.before == "read-only":
-        state = project / ".scrapy" / "walsh"
+        state = state_dir(project)
         state.mkdir(parents=True, exist_ok=True)
         _mount("--bind", state, state)
         _mount("-o", "remount,bind,ro", state)
     elif row.before == "full":
-        state = project / ".scrapy" / "walsh"
+        state = state_dir(project)
         kept = project / "kept"
         if state.exists():
             shutil.move(state, kept)
@@ -480,20 +483,20 @@ def _prepare(project: Path, row: Row, world: World) -> None:
         _mount("-t", "tmpfs", "-o", "size=1m", "tmpfs", state)
         for each in kept.iterdir() if kept.exists() else ():
             shutil.copy(each, state)
-        _fill(state / "filler")
+        fill_disk(state / "filler")
     elif row.before.startswith("job"):
         _pause_job(project, row, world)
     elif row.before == "state is a file":
         shutil.rmtree(project / ".scrapy", ignore_errors=True)
         (project / ".scrapy").mkdir()
-        (project / ".scrapy" / "walsh").write_text("")
+        (state_dir(project)).write_text("")
     elif row.before:
-        spoil_files(project / ".scrapy" / "walsh", row.before)
+        spoil_files(state_dir(project), row.before)
 
 
 def undo(project: Path, row: Row) -> None:
     """Remove the fault, for the healthy run; what it has done to files stays."""
-    state = project / ".scrapy" / "walsh"
+    state = state_dir(project)
     kept = project / "kept-after"
     if row.before == "full" and (state / "filler").exists():
         (state / "filler").unlink()
@@ -528,7 +531,7 @@ def _pause_job(project: Path, row: Row, world: World) -> None:
         whole = replace(_HEALTHY, settings=settings)
         ran = world.crawl(project, whole, "old", whole)
         assert ran.code == 0, ran.output[-3000:]
-        _forget_pacing(project)
+        forget_pacing(project)
         _spoil_job(next(job.rglob("requests.sqlite3")), row.before)
     job.mkdir(exist_ok=True)
     if row.before == "job read-only":
@@ -536,7 +539,7 @@ def _pause_job(project: Path, row: Row, world: World) -> None:
         _mount("-o", "remount,bind,ro", job)
     if row.before == "job full":
         _mount("-t", "tmpfs", "-o", "size=64k", "tmpfs", job)
-        _fill(job / "filler")
+        fill_disk(job / "filler")
     if row.before == "job second":
         world.hold_job(project, row)
 
@@ -583,32 +586,17 @@ def _unmount(place: Path) -> None:
     subprocess.run(["umount", "-l", str(place)], check=True, capture_output=True)  # noqa: S607
 
 
-def _fill(filler: Path) -> None:
-    with filler.open("wb", buffering=0) as file:
-        size = 1 << 16
-        while size:
-            try:
-                file.write(b"\0" * size)
-            except OSError:
-                size //= 2
-
-
-def _records(project: Path) -> Any:
-    return open_store(project / ".scrapy" / "walsh")
-
-
 def _put_hold(project: Path) -> None:
     """An earlier run was told by a host to stay away for a day."""
-    store, now = _records(project), time.time()
-    store.put(HostRecord(_HELD, now - 60, 1.0, now + 86400))
-    store.close()
+    now = time.time()
+    put_records(state_dir(project), HostRecord(_HELD, now - 60, 1.0, now + 86400))
 
 
 def _lost(project: Path, row: Row, ran: Ran) -> list[str]:
     """What a green run does not remember: the page that it has fetched (R8)."""
     if row.kind not in _REMEMBERING or ran.code != 0 or not served(ran):
         return []
-    state = project / ".scrapy" / "walsh"
+    state = state_dir(project)
     with tempfile.TemporaryDirectory() as name:  # to open it may mend it
         copy = Path(name) / "walsh"
         if state.is_dir():
@@ -621,16 +609,8 @@ def _lost(project: Path, row: Row, ran: Ran) -> list[str]:
     return found if held else [*found, "the hold of a host is not remembered (R5), exit 0"]
 
 
-def _forget_pacing(project: Path) -> None:
-    """The next run knows of no earlier request, so that it need not wait."""
-    store = _records(project)
-    for record in list(store.rows(HostRecord)):
-        store.delete(HostRecord, record.host)
-    store.close()
-
-
 def _age(project: Path, seconds: float) -> None:
-    store = _records(project)
+    store = open_store(state_dir(project))
     for record in list(store.rows(StoredDocument)):
         whole = store.get(StoredDocument, record.kind, record.key)
         store.put(replace(whole, fetched_at=whole.fetched_at - seconds))

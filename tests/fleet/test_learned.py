@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.policy.throttle import Learned
 from scrapy_walsh.proof.sandbox import requests
-from tests.crawl.harness import site, state_dir
+from tests.crawl.harness import Limit, site, state_dir
 from tests.fleet.fleet import targets, too_close, worker
 from tests.fleet.test_scrapy_redis import queue
 from tests.ledger.test_crawl import ledger_of
-from tests.pacing.pacing import Limit
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -41,11 +41,22 @@ from scrapy_walsh.state.records import (
 from scrapy_walsh.state.store import SqliteStore
 from scrapy_walsh.terminal import columns
 from tests import golden
-from tests.attest.harness import check, record
 from tests.audit.weblog import BOT, T0, line, rules, written
+from tests.conformance.kit import check, record
 from tests.crawl.harness import OWN_IDENTITY, USER_AGENT
-from tests.ledger.verify_kit import H, T, honest, report_of, write
-from tests.report.kit import Read, asked, began, ended, lines_of, pinned, robots
+from tests.ledger.verify_kit import (
+    H,
+    T,
+    asked,
+    began,
+    ended,
+    honest,
+    lines_of,
+    report_of,
+    robots,
+    write,
+)
+from tests.report.kit import Read, pinned
 from tests.report.kit import report_of as report_on
 
 if TYPE_CHECKING:

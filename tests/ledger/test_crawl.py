@@ -17,14 +17,16 @@ from scrapy_walsh.ledger.files import DOCUMENTS, Documents, parsed
 from scrapy_walsh.proof.sandbox import Route, Sandbox, blocklist, page
 from tests.crawl.harness import (
     LIST_SPIDER,
+    SCHEMA,
     Crawl,
     crawl,
     make_project,
+    operator,
+    served,
     site,
     solo,
     state_dir,
 )
-from tests.documents.kit import SCHEMA, operator, served
 
 DECISIONS = {
     "refused", "held", "fetched", "retried", "deferred", "given_up", "not_modified", "adopted",

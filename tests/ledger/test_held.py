@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.proof.sandbox import Route, Sandbox
-from tests.crawl.harness import TOLERANCE, Crawl, crawl, make_project, site, solo
+from tests.crawl.harness import TOLERANCE, Crawl, crawl, make_project, rules, site, solo
 from tests.ledger.test_crawl import ledger_of
-from tests.pacing.pacing import rules
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,12 +1,14 @@
-"""A ledger written by hand, honest until a test breaks one promise in it."""
+"""Ledgers written by hand: entry by entry, or a whole one that is honest until a test breaks it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from scrapy_walsh.commands.verify import _blocklist, _members
+from scrapy_walsh.adapters.documents.validate import read_blocklist
+from scrapy_walsh.commands.verify import _members
 from scrapy_walsh.ledger.files import CONTRACT, DOCUMENTS, FILE, GENESIS, HEAD, Documents, chained
 from scrapy_walsh.policy.backoff import granted
 from scrapy_walsh.policy.throttle import LONGEST
@@ -69,6 +71,83 @@ DENIED = {
 }
 
 
+def exchange(url: str, start: float, end: float, **more: Any) -> dict[str, Any]:
+    """The members of a line about a request from *start* to *end*, seconds since the first one."""
+    return {
+        "url": url,
+        "host": url.split("/")[2],
+        "method": "GET",
+        "purpose": "target",
+        "started": T + start,
+        "ended": T + end,
+        "status": 200,
+        "answered": True,
+        "interval": 1.0,
+        "exempt": False,
+        "attempt": 0,
+        "gives_up": False,
+        **more,
+    }
+
+
+def lines_of(*entries: dict[str, Any], first: int = 1, previous: str = GENESIS) -> list[bytes]:
+    """The lines of *entries*, chained, without their line ends."""
+    lines = []
+    for number, entry in enumerate(entries, first):
+        line, previous = chained(entry, number, previous)
+        lines.append(line[:-1])
+    return lines
+
+
+# -- the entries that a report shows --------------------------------------------------------------
+
+ONE = "h.test"
+SHOWN = {"min_interval": 1.0, "pace_robots": False, "excluded_tlds": [], "shared": False}
+
+
+def header(file: int = 1) -> dict[str, Any]:
+    """The first line of a file."""
+    return {"at": T, "kind": "ledger", "contract": CONTRACT, "file": file}
+
+
+def began(run: str = "r1", at: float = 0.0, **more: Any) -> dict[str, Any]:
+    terms = {"process": f"p-{run}", "token": "Walsh-Research", "settings": SHOWN}
+    return {"at": T + at, "run": run, "kind": "started", **terms, **more}
+
+
+def ended(run: str = "r1", at: float = 99.0) -> dict[str, Any]:
+    return {"at": T + at, "run": run, "kind": "ended", "reason": "finished"}
+
+
+def asked(
+    start: float, end: float | None = None, host: str = ONE, run: str = "r1", **more: Any
+) -> dict[str, Any]:
+    """A target asked from *start* to *end*, seconds since the first line, and answered with 200."""
+    end = start + 0.01 if end is None else end
+    members = exchange(f"http://{host}/{start:g}", start, end)
+    return {"at": T + end, "run": run, "kind": "asked", **members, **more}
+
+
+def robots(start: float, **more: Any) -> dict[str, Any]:
+    """A host's first robots.txt."""
+    url = f"http://{more.get('host', ONE)}/robots.txt"
+    return asked(start, **{"purpose": "robots", "exempt": True, "url": url, **more})
+
+
+def decided(kind: str, at: float = 1.0, run: str = "r1", **more: Any) -> dict[str, Any]:
+    return {
+        "at": T + at,
+        "run": run,
+        "kind": kind,
+        "host": ONE,
+        "url": f"http://{ONE}/x",
+        **more,
+    }
+
+
+# -- a whole one ----------------------------------------------------------------------------------
+
+
 class Forge:
     """Entries in the order of their lines; ``run`` is the one that the next entries are of."""
 
@@ -115,22 +194,10 @@ class Forge:
         self, at: float, url: str, status: int | None = 200, purpose: str = "target", **more: Any
     ) -> dict[str, Any]:
         host = url.split("/")[2]
-        members: dict[str, Any] = {
-            "url": url,
-            "host": host,
-            "method": "GET",
-            "purpose": purpose,
-            "started": T + at,
-            "ended": T + at + 0.01,
-            "status": status,
-            "answered": True,
-            "interval": 2.0 if host == "h.test" and purpose == "target" else 1.0,
-            "exempt": False,
-            "attempt": 0,
-            "gives_up": False,
-            **(ALLOWED if purpose == "target" else {}),
-            **more,
-        }
+        interval = 2.0 if host == "h.test" and purpose == "target" else 1.0
+        said = {"purpose": purpose, "status": status, "interval": interval}
+        verdict = ALLOWED if purpose == "target" else {}
+        members = exchange(url, at, at + 0.01, **{**said, **verdict, **more})
         return self.add(at + 0.0101, "asked", **members)
 
     def get(self, at: float, url: str, status: int = 200, **more: Any) -> dict[str, Any]:
@@ -190,17 +257,15 @@ class Forge:
 
 
 def write(directory: Path, entries: Iterable[dict[str, Any]]) -> None:
-    number, previous, octets = 0, GENESIS, b""
-    for number, entry in enumerate(entries, 1):
-        line, previous = chained(entry, number, previous)
-        octets += line
+    lines = lines_of(*entries)
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / FILE).write_bytes(octets)
-    (directory / HEAD).write_bytes(b"%012d %s\n" % (number, previous.encode()))
+    (directory / FILE).write_bytes(b"".join(b"%s\n" % line for line in lines))
+    last = json.loads(lines[-1])["hash"] if lines else GENESIS
+    (directory / HEAD).write_bytes(b"%012d %s\n" % (len(lines), last.encode()))
 
 
 def report_of(directory: Path) -> Report:
-    report = verify(files_of(directory), [], _blocklist)
+    report = verify(files_of(directory), [], partial(read_blocklist, timeout=60.0))
     golden.note(_members(report))
     return report
 

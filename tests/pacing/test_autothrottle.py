@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.proof.sandbox import Route, max_in_flight
-from tests.crawl.harness import Crawl, kept, site
-from tests.pacing.pacing import crawl_of, rules, targets, too_soon
+from tests.crawl.harness import Crawl, crawl_of, kept, rules, site, targets, too_soon
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.proof.sandbox import Request, Route, Sandbox, blocklist, max_in_flight, requests
-from tests.crawl.harness import OPERATOR, Crawl, crawl, kept, make_project, site
-from tests.pacing.pacing import TOGETHER, crawl_of, rules, targets, too_soon
+from tests.crawl.harness import (
+    OPERATOR,
+    TOGETHER,
+    Crawl,
+    crawl,
+    crawl_of,
+    kept,
+    make_project,
+    rules,
+    site,
+    targets,
+    too_soon,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.proof.sandbox import Sandbox, max_in_flight, requests
-from tests.crawl.harness import Crawl, crawl, kept, make_project, run_scrapy, site, state_dir
-from tests.pacing.pacing import rules, too_soon
+from tests.crawl.harness import (
+    Crawl,
+    crawl,
+    kept,
+    make_project,
+    rules,
+    run_scrapy,
+    site,
+    state_dir,
+    too_soon,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,8 +20,20 @@ from scrapy_walsh.adapters.crawl import Crawl as Walsh
 from scrapy_walsh.adapters.scheduler_queue import Fingerprinter, HostQueue
 from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, max_in_flight
 from scrapy_walsh.state.records import HostRecord
-from tests.crawl.harness import OWN_IDENTITY, Crawl, crawl, make_project, site
-from tests.pacing.pacing import HEARTBEAT, Stopped, longest_pause, rules, stop, targets, too_soon
+from tests.crawl.harness import (
+    HEARTBEAT,
+    OWN_IDENTITY,
+    Crawl,
+    Stopped,
+    crawl,
+    longest_pause,
+    make_project,
+    rules,
+    site,
+    stop,
+    targets,
+    too_soon,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

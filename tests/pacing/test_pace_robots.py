@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.proof.sandbox import Route, Sandbox, max_in_flight
-from tests.crawl.harness import Crawl, age_document, crawl, kept, make_project, site
-from tests.pacing.pacing import rules, targets
+from tests.crawl.harness import Crawl, age_document, crawl, kept, make_project, rules, site, targets
 
 if TYPE_CHECKING:
     from collections.abc import Callable

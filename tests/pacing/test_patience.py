@@ -9,8 +9,18 @@ import pytest
 from scrapy_walsh.proof.sandbox import Route, Sandbox, max_in_flight, requests
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import Deferral
-from tests.crawl.harness import FAR_OFF, Crawl, crawl, make_project, site, state_dir
-from tests.pacing.pacing import crawl_of, rules, targets, too_soon
+from tests.crawl.harness import (
+    FAR_OFF,
+    Crawl,
+    crawl,
+    crawl_of,
+    make_project,
+    rules,
+    site,
+    state_dir,
+    targets,
+    too_soon,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,14 +7,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.proof.sandbox import Route, Sandbox, max_in_flight, requests, user_agents
-from tests.crawl.harness import USER_AGENT, Crawl, kept, make_project, run_scrapy, site
-from tests.pacing.pacing import (
+from tests.crawl.harness import (
     HEARTBEAT,
     TOGETHER,
+    USER_AGENT,
+    Crawl,
     Stopped,
     crawl_of,
+    kept,
     longest_pause,
+    make_project,
     rules,
+    run_scrapy,
+    site,
     stop,
     targets,
     too_soon,

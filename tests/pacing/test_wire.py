@@ -11,20 +11,18 @@ from scrapy.settings import default_settings
 
 from scrapy_walsh.proof.sandbox import Route, Sandbox, gaps, max_in_flight, requests, user_agents
 from tests.crawl.harness import (
+    HEARTBEAT,
     OWN_IDENTITY,
+    TOGETHER,
     USER_AGENT,
     Crawl,
+    crawl_of,
     kept,
+    longest_pause,
     make_project,
+    rules,
     run_scrapy,
     site,
-)
-from tests.pacing.pacing import (
-    HEARTBEAT,
-    TOGETHER,
-    crawl_of,
-    longest_pause,
-    rules,
     targets,
     too_soon,
 )

@@ -1,12 +1,11 @@
-"""Ledgers written by hand, and a page read back as tags, attributes and text."""
+"""The report on lines that a test wrote, and a page read back as tags, attributes and text."""
 
 from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from scrapy_walsh.ledger.files import CONTRACT, GENESIS, chained
 from scrapy_walsh.proof.findings import Outcome
 from scrapy_walsh.proof.report.findings import findings
 from scrapy_walsh.proof.report.lanes import LAST, Report, build
@@ -17,20 +16,8 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.proof.findings import Finding
 
-T0 = 1_800_000_000.0
-HOST = "h.test"
 SAID = {Outcome.HELD: "holds", Outcome.BROKEN: "broken", Outcome.UNSEEN: "not seen"}
 VOID = {"meta", "br"}
-SETTINGS = {"min_interval": 1.0, "pace_robots": False, "excluded_tlds": [], "shared": False}
-
-
-def lines_of(*entries: dict[str, Any], first: int = 1, previous: str = GENESIS) -> list[bytes]:
-    """The lines of *entries*, chained, without their line ends."""
-    lines = []
-    for number, entry in enumerate(entries, first):
-        line, previous = chained(entry, number, previous)
-        lines.append(line[:-1])
-    return lines
 
 
 def report_of(
@@ -50,50 +37,6 @@ def report_of(
 def pinned(found: Sequence[Finding]) -> list[list[str]]:
     """What a report says first, as its golden file has it."""
     return [[SAID[each.outcome], each.about, each.text] for each in found]
-
-
-def header(file: int = 1) -> dict[str, Any]:
-    """The first line of a file."""
-    return {"at": T0, "kind": "ledger", "contract": CONTRACT, "file": file}
-
-
-def began(run: str = "r1", at: float = 0.0, **more: Any) -> dict[str, Any]:
-    terms = {"process": f"p-{run}", "token": "Walsh-Research", "settings": SETTINGS}
-    return {"at": T0 + at, "run": run, "kind": "started", **terms, **more}
-
-
-def ended(run: str = "r1", at: float = 99.0) -> dict[str, Any]:
-    return {"at": T0 + at, "run": run, "kind": "ended", "reason": "finished"}
-
-
-def asked(
-    start: float, end: float | None = None, host: str = HOST, run: str = "r1", **more: Any
-) -> dict[str, Any]:
-    """A target asked from *start* to *end*, seconds since the first line, and answered with 200."""
-    end = start + 0.01 if end is None else end
-    members = {
-        "url": f"http://{host}/{start:g}", "host": host, "method": "GET", "purpose": "target",
-        "started": T0 + start, "ended": T0 + end, "status": 200, "answered": True, "interval": 1.0,
-        "exempt": False, "attempt": 0, "gives_up": False,
-    }  # fmt: skip
-    return {"at": T0 + end, "run": run, "kind": "asked", **members, **more}
-
-
-def robots(start: float, **more: Any) -> dict[str, Any]:
-    """A host's first robots.txt."""
-    url = f"http://{more.get('host', HOST)}/robots.txt"
-    return asked(start, **{"purpose": "robots", "exempt": True, "url": url, **more})
-
-
-def decided(kind: str, at: float = 1.0, run: str = "r1", **more: Any) -> dict[str, Any]:
-    return {
-        "at": T0 + at,
-        "run": run,
-        "kind": kind,
-        "host": HOST,
-        "url": f"http://{HOST}/x",
-        **more,
-    }
 
 
 class Read(HTMLParser):

@@ -13,8 +13,9 @@ import pytest
 
 from scrapy_walsh.proof.report.entries import read_sources
 from scrapy_walsh.proof.report.html import page
+from tests.ledger.verify_kit import asked, began, decided, ended, lines_of
 from tests.report.browser import browser, found
-from tests.report.kit import asked, began, decided, ended, lines_of, report_of
+from tests.report.kit import report_of
 from tests.report.test_page import evil_lines, evil_report
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ import pytest
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.proof.sandbox import Sandbox
 from tests.crawl.harness import run_scrapy
-from tests.report.kit import Read, asked, began, ended, header, lines_of
+from tests.ledger.verify_kit import asked, began, ended, header, lines_of
+from tests.report.kit import Read
 
 if TYPE_CHECKING:
     from tests.report.conftest import World

@@ -12,22 +12,11 @@ from scrapy_walsh.proof.findings import Outcome
 from scrapy_walsh.proof.report.findings import findings, other_than_default
 from scrapy_walsh.proof.report.lanes import ALL, COLUMNS, DRAWN, EXACT, NoRun, Report
 from scrapy_walsh.proof.report.tally import EXEMPT, KEPT, SHORT, UNCLEAR
-from tests.report.kit import (
-    HOST,
-    SAID,
-    SETTINGS,
-    T0,
-    asked,
-    began,
-    decided,
-    ended,
-    lines_of,
-    report_of,
-    robots,
-)
+from tests.ledger.verify_kit import ONE, SHOWN, T, asked, began, decided, ended, lines_of, robots
+from tests.report.kit import SAID, report_of
 
 YES, NO, UNSEEN = SAID[Outcome.HELD], SAID[Outcome.BROKEN], SAID[Outcome.UNSEEN]
-GAP = {"at": T0, "run": "r1", "kind": "gap", "reason": "2 lines could not be written", "lost": 2}
+GAP = {"at": T, "run": "r1", "kind": "gap", "reason": "2 lines could not be written", "lost": 2}
 
 
 def made(*entries: dict[str, object], wanted: str = "last") -> Report:
@@ -68,7 +57,7 @@ def verdicts(report: Report) -> dict[str, int]:
 )
 def test_r4_gaps_of_a_host(entries: tuple[dict[str, object], ...], expected: dict[str, int]):
     report = made(*entries)
-    found = next(host for host in report.hosts if host.name == HOST)
+    found = next(host for host in report.hosts if host.name == ONE)
     assert {name: count for name, count in found.gaps.items() if count} == expected
 
 
@@ -93,7 +82,7 @@ def test_r4_the_one_target_of_a_slow_host_went_ahead_as_it_may():
     slow: dict[str, Any] = {"interval": 600.0}
     visit = [robots(0, exempt=False, **slow), asked(1.02, visit=True, **slow), ended(at=2)]
     for way, verdict in (("visit", KEPT), ("skip", SHORT)):
-        settings = {**SETTINGS, "patience": 300.0, "slow_hosts": way}
+        settings = {**SHOWN, "patience": 300.0, "slow_hosts": way}
         assert verdicts(report_of(lines_of(began(settings=settings), *visit))) == {verdict: 1}
 
 
@@ -256,7 +245,7 @@ def test_own_rules_are_counted_with_their_line_and_document():
 
 def test_r8_what_was_given_up_and_what_is_gone_have_rows_of_their_own():
     """D35: beside the sources that were requested within the day."""
-    now, day = T0, 86_400.0
+    now, day = T, 86_400.0
     visits = {
         "/a": Visit(now - 99, now - 99), "/b": Visit(now - 50, now - 50),
         "/gone": Visit(now - day, now - day, gone=True),
@@ -299,7 +288,7 @@ def test_own_members_of_another_type_do_not_stop_it():
 
 def test_own_a_busy_host_is_drawn_in_columns_that_hide_no_breach():
     many = [asked(at * 1.2) for at in range(EXACT + 10)]
-    early = asked(many[-1]["started"] - T0 + 0.5, wait=2.0)
+    early = asked(many[-1]["started"] - T + 0.5, wait=2.0)
     (lane,) = made(*many, early).lanes
     assert not lane.marks
     assert len(lane.columns) == COLUMNS
@@ -323,5 +312,5 @@ def test_own_hosts_asked_too_early_are_drawn_before_busy_ones():
     early = [asked(200), asked(200.5)]
     report = made(*busy, *early)
     assert len(report.lanes) == DRAWN
-    assert report.lanes[0].host.name == HOST
+    assert report.lanes[0].host.name == ONE
     assert len(report.hosts) == DRAWN + 10

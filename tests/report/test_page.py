@@ -15,7 +15,8 @@ from scrapy_walsh.proof.report.html import LARGEST, environment, page
 from scrapy_walsh.proof.report.words import cut
 from scrapy_walsh.proof.sandbox import gaps, hosts
 from scrapy_walsh.sources.report import Row, as_document
-from tests.report.kit import Read, asked, began, decided, ended, lines_of, report_of, robots
+from tests.ledger.verify_kit import asked, began, decided, ended, lines_of, robots
+from tests.report.kit import Read, report_of
 
 if TYPE_CHECKING:
     from tests.report.conftest import World

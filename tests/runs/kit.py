@@ -13,7 +13,6 @@ from scrapy_walsh.state.records import TABLES, HostRecord, SourceRun
 from scrapy_walsh.state.store import Store
 from tests.crawl.harness import (
     LIST_SPIDER,
-    OPERATOR,
     Crawl,
     age_document,
     crawl,
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.state.store import Store
 
-LIST = "/.well-known/walsh-research/blocklist.json"
-SCHEMA = "/.well-known/walsh-research/blocklist.schema.json"
-LIST_URL, SCHEMA_URL = f"{OPERATOR}/blocklist.json", f"{OPERATOR}/blocklist.schema.json"
 HOUR, DAY = 3600.0, 86400.0
 #: The columns that are times, of all tables.
 _TIMES = (
@@ -113,8 +109,3 @@ def _older(record: Any, seconds: float) -> Any:
     """*record* with each of its times *seconds* earlier."""
     held = {name: getattr(record, name) for name in _TIMES if hasattr(record, name)}
     return replace(record, **{name: at - seconds for name, at in held.items() if at is not None})
-
-
-def asked_targets(run: Crawl, host: str) -> list[str]:
-    """The paths asked of *host*, its robots.txt apart."""
-    return [path for path in run.asked(host) if path != "/robots.txt"]

@@ -9,7 +9,7 @@ import pytest
 
 from scrapy_walsh.proof.sandbox import Route
 from tests.crawl.harness import Crawl, site
-from tests.runs.kit import Runs, asked_targets
+from tests.runs.kit import Runs
 from tests.sources.world import rss
 
 if TYPE_CHECKING:
@@ -78,27 +78,27 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Changed]:
 
 
 def test_own_what_was_added_is_asked_and_what_stayed_is_not_due(changed: Changed) -> None:
-    assert asked_targets(changed.first, "stays.test") == ["/feed"]
+    assert changed.first.targets("stays.test") == ["/feed"]
     assert changed.second.asked("stays.test") == []
-    assert asked_targets(changed.second, "comes.test") == ["/feed"]
+    assert changed.second.targets("comes.test") == ["/feed"]
 
 
 def test_r8_a_source_that_was_away_for_a_run_is_not_due_when_it_comes_back(
     changed: Changed,
 ) -> None:
-    assert asked_targets(changed.first, "goes.test") == ["/feed"]
+    assert changed.first.targets("goes.test") == ["/feed"]
     assert changed.second.asked("goes.test") == []
     assert changed.third.asked("goes.test") == []
     assert changed.third.lines("refused", "http://goes.test/feed", "R8")
 
 
 def test_r8_a_name_is_no_part_of_what_is_held_about_a_url(changed: Changed) -> None:
-    assert asked_targets(changed.first, "named.test") == ["/feed"]
+    assert changed.first.targets("named.test") == ["/feed"]
     assert changed.second.asked("named.test") == []
 
 
 def test_r5_a_hold_outlives_the_absence_of_its_source(changed: Changed) -> None:
-    assert asked_targets(changed.first, "busy.test") == ["/feed"]
+    assert changed.first.targets("busy.test") == ["/feed"]
     assert changed.third.asked("busy.test") == []
     assert "may not be requested before" in " ".join(changed.third.lines("deferred", "busy.test"))
 

@@ -12,7 +12,7 @@ from scrapy_walsh.state.records import HostRecord, Validators
 from scrapy_walsh.state.store import SqliteStore
 from tests.crawl.harness import Crawl, kept
 from tests.upgrade import world
-from tests.upgrade.kit import UNREACHABLE, project
+from tests.upgrade.world import UNREACHABLE, project
 
 if TYPE_CHECKING:
     from pathlib import Path

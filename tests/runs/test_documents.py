@@ -5,14 +5,13 @@ What becomes of each kind of list and schema: ``tests/documents/test_blocklist_d
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 from scrapy_walsh.proof.sandbox import Route, blocklist, requests
-from tests.crawl.harness import Crawl, site
-from tests.runs.kit import AGAIN, DAY, HOUR, LIST, LIST_URL, SCHEMA, SCHEMA_URL, Runs
+from tests.crawl.harness import LIST, LIST_URL, SCHEMA, SCHEMA_URL, Crawl, listing, served, site
+from tests.runs.kit import AGAIN, DAY, HOUR, Runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,15 +24,10 @@ MARGIN = 120.0
 REFRESH, ROBOTS_TTL, SCHEMA_TTL = 6 * HOUR, DAY, 7 * DAY
 
 
-def served(document: object) -> Route:
-    return Route(body=json.dumps(document), content_type="application/json")
-
-
-def listing(*domains: str, inline: bool = True) -> Route:
-    return served(blocklist("http://operator.test", *domains, inline=inline))
-
-
-STANDALONE = {LIST: listing(inline=False), SCHEMA: served(blocklist()["schema"])}
+STANDALONE = {
+    LIST: served(blocklist("http://operator.test", inline=False)),
+    SCHEMA: served(blocklist()["schema"]),
+}
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from scrapy_walsh.policy.recrawl import Visit
 from scrapy_walsh.proof.sandbox import Route
 from scrapy_walsh.state.records import SourceRun
 from tests.crawl.harness import site
-from tests.runs.kit import HOUR, Runs, asked_targets
+from tests.runs.kit import HOUR, Runs
 from tests.runs.test_revisit import verified
 
 if TYPE_CHECKING:
@@ -38,18 +38,18 @@ def test_r8_2_what_was_given_up_is_left_alone_for_an_hour(way: str, tmp_path: Pa
     some = site("some.test", {"/p": WAYS[way], "/other": Route(body="well"), **more})
     with Runs(tmp_path, some, CLOSED, settings=SETTINGS) as runs:
         first = runs(url)
-        assert "/p" in asked_targets(first, "some.test")
+        assert "/p" in first.targets("some.test")
         for _ in range(2):
             runs.pass_time(300.0)
             again = runs(url)
-            assert asked_targets(again, "some.test") == [], again.output
-            assert asked_targets(again, "closed.test") == []
+            assert again.targets("some.test") == [], again.output
+            assert again.targets("closed.test") == []
             assert again.lines("refused", "R8 not_due", "given up")
         assert verified(runs.project) == 0
         runs.pass_time(HOUR - 500.0)
         runs.serve("some.test", "/p", Route(body="well again"))
         both = runs(url, other)
-        assert sorted(asked_targets(both, "some.test")) == ["/other", "/p"]
+        assert sorted(both.targets("some.test")) == ["/other", "/p"]
         with runs.store() as store:
             record = store.get(SourceRun, url)
         assert (record.outcome, record.gave_up_at) == ("200", None)
@@ -59,14 +59,14 @@ def test_r8_2_a_written_reason_lifts_the_hour(tmp_path: Path) -> None:
     with Runs(tmp_path, site("some.test", {"/p": Route(500)}), settings=SETTINGS) as runs:
         runs("http://some.test/p")
         reason = ("-s", "WALSH_REVISIT_REASON=the server was repaired")
-        assert asked_targets(runs("http://some.test/p", arguments=reason), "some.test") == ["/p"]
+        assert runs("http://some.test/p", arguments=reason).targets("some.test") == ["/p"]
 
 
 def test_own_other_targets_of_its_host_are_sent(tmp_path: Path) -> None:
     some = site("some.test", {"/p": Route(500), "/other": Route(body="well")})
     with Runs(tmp_path, some, settings=SETTINGS) as runs:
         runs("http://some.test/p")
-        assert asked_targets(runs("http://some.test/other"), "some.test") == ["/other"]
+        assert runs("http://some.test/other").targets("some.test") == ["/other"]
 
 
 def test_r8_2_the_hour_and_the_visit_before_it_both_bind() -> None:

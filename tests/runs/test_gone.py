@@ -10,7 +10,7 @@ from scrapy_walsh.policy import recrawl
 from scrapy_walsh.proof.sandbox import Route
 from scrapy_walsh.state.records import Reading, SourceRun
 from tests.crawl.harness import site
-from tests.runs.kit import DAY, Runs, asked_targets
+from tests.runs.kit import DAY, Runs
 from tests.runs.test_revisit import verified
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def test_own_a_source_that_is_gone_is_retired_and_told_once(tmp_path: Path) -> N
     )
     with Runs(tmp_path, *sites) as runs:
         first = runs(URL, FROM)
-        assert sorted(asked_targets(first, "gone.test")) == ["/away", "/feed"]
+        assert sorted(first.targets("gone.test")) == ["/away", "/feed"]
         told = first.lines("WARNING", "is gone (410)")
         assert len(told) == 2, told
         assert "needs a person" in first.output.splitlines()[-1] or "need a person" in first.output
@@ -38,7 +38,7 @@ def test_own_a_source_that_is_gone_is_retired_and_told_once(tmp_path: Path) -> N
         for days in (1, 3, 25.5):
             runs.pass_time(days * DAY)
             later = runs(URL, FROM)
-            assert asked_targets(later, "gone.test") == asked_targets(later, "old.test") == []
+            assert later.targets("gone.test") == later.targets("old.test") == []
             assert not later.lines("WARNING", "is gone (410)")
             assert not later.lines("WARNING", "not been read since")
             assert "person" not in later.output.splitlines()[-1]
@@ -48,7 +48,7 @@ def test_own_a_source_that_is_gone_is_retired_and_told_once(tmp_path: Path) -> N
         runs.serve("gone.test", "/feed", Route(body="it is back"))
         runs.pass_time(DAY)
         back = runs(URL)
-        assert asked_targets(back, "gone.test") == ["/feed"]
+        assert back.targets("gone.test") == ["/feed"]
         with runs.store() as store:
             assert store.get(Reading, URL).gone_at is None
 
@@ -69,8 +69,8 @@ def test_own_a_redirect_does_not_lead_back_to_what_is_gone(tmp_path: Path) -> No
         site("old.test", {"/feed": Route(302, location=URL)}),
     )
     with Runs(tmp_path, *sites) as runs:
-        assert asked_targets(runs(URL), "gone.test") == ["/feed"]
+        assert runs(URL).targets("gone.test") == ["/feed"]
         runs.pass_time(2 * DAY)
         led_there = runs(FROM, URL)
-        assert asked_targets(led_there, "old.test") == ["/feed"]
-        assert asked_targets(led_there, "gone.test") == []
+        assert led_there.targets("old.test") == ["/feed"]
+        assert led_there.targets("gone.test") == []

@@ -12,7 +12,7 @@ import pytest
 from scrapy_walsh.proof.sandbox import Route, requests
 from scrapy_walsh.state.records import Deferral, HostRecord
 from tests.crawl.harness import Crawl, kept, site
-from tests.runs.kit import AGAIN, HOUR, Runs, asked_targets
+from tests.runs.kit import AGAIN, HOUR, Runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Crawl]]
 def test_r4_3_a_restart_keeps_the_spacing(
     restarted: list[Crawl], host: str, seconds: float
 ) -> None:
-    assert [asked_targets(run, host) for run in restarted] == [["/a"], ["/b"], ["/c"]]
+    assert [run.targets(host) for run in restarted] == [["/a"], ["/b"], ["/c"]]
     pairs = pairwise(restarted)
     assert kept([between(first, second, host) for first, second in pairs], seconds)
 
@@ -72,7 +72,7 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Crawl]]
 def test_r5_3_a_retry_after_of_two_hours_is_kept_by_the_run_after_next(
     held: dict[str, Crawl],
 ) -> None:
-    assert asked_targets(held["first"], "held.test") == ["/p"]
+    assert held["first"].targets("held.test") == ["/p"]
     for run in ("second", "third", "ten minutes early"):
         assert held[run].asked("held.test") == []
     assert 7200 <= held["third"].stats["held for"] <= 7260
@@ -91,7 +91,7 @@ def test_r5_3_what_is_deferred_is_listed_with_its_due_time(held: dict[str, Crawl
 
 
 def test_r5_3_it_comes_back_when_the_time_has_come(held: dict[str, Crawl]) -> None:
-    assert asked_targets(held["when due"], "held.test") == ["/p"]
+    assert held["when due"].targets("held.test") == ["/p"]
     assert "http://held.test/p" not in held["when due"].stats["deferrals"]
 
 

@@ -16,7 +16,7 @@ from scrapy_walsh.state.records import SourceRun
 from tests import zygote
 from tests.crawl.harness import OWN_IDENTITY, Crawl, site, state_dir
 from tests.ledger.test_crawl import ledger_of
-from tests.runs.kit import DAY, HOUR, Runs, asked_targets
+from tests.runs.kit import DAY, HOUR, Runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +76,7 @@ def visits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Crawl
 
 @pytest.mark.parametrize("host", ["answered.test", "gone.test"])
 def test_r8_2_a_source_that_was_answered_is_skipped(visits: dict[str, Crawl], host: str) -> None:
-    assert asked_targets(visits["first"], host) == ["/p"]
+    assert visits["first"].targets(host) == ["/p"]
     assert visits["second"].asked(host) == []
 
 
@@ -94,14 +94,14 @@ def test_r8_2_the_reason_and_the_due_time_are_said(visits: dict[str, Crawl]) -> 
 def test_r8_2_what_was_given_up_comes_back_after_an_hour(
     visits: dict[str, Crawl], host: str
 ) -> None:
-    assert asked_targets(visits["first"], host) == ["/p"]
+    assert visits["first"].targets(host) == ["/p"]
     assert visits["second"].asked(host) == []
-    assert asked_targets(visits["an hour later"], host) == ["/p"]
+    assert visits["an hour later"].targets(host) == ["/p"]
     assert visits["an hour later"].fetched(URLS[host])
 
 
 def test_r8_1_what_backs_off_comes_back_when_it_is_due(visits: dict[str, Crawl]) -> None:
-    assert asked_targets(visits["first"], "later.test") == ["/p"]
+    assert visits["first"].targets("later.test") == ["/p"]
     assert visits["second"].asked("later.test") == []
     assert visits["an hour later"].asked("later.test") == []
     assert "deferred" in visits["an hour later"].why(URLS["later.test"])
@@ -111,7 +111,7 @@ def test_r8_2_a_written_reason_lifts_it_for_one_run_and_is_recorded(
     visits: dict[str, Crawl],
 ) -> None:
     lifted = visits["with a reason"]
-    assert asked_targets(lifted, "answered.test") == ["/p"]
+    assert lifted.targets("answered.test") == ["/p"]
     assert lifted.stats["recorded"] == REASON
     assert visits["after it"].asked("answered.test") == []
     assert visits["after the day"].stats["recorded"] is None
@@ -119,7 +119,7 @@ def test_r8_2_a_written_reason_lifts_it_for_one_run_and_is_recorded(
 
 def test_r8_2_never_under_an_hour(visits: dict[str, Crawl]) -> None:
     assert visits["within the hour"].asked("answered.test") == []
-    assert asked_targets(visits["after the hour"], "answered.test") == ["/p"]
+    assert visits["after the hour"].targets("answered.test") == ["/p"]
 
 
 def test_r8_1_an_hourly_job_reads_its_sources_each_hour(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_r8_1_an_hourly_job_reads_its_sources_each_hour(tmp_path: Path) -> None:
 
 def test_r8_1_daily_by_default(visits: dict[str, Crawl]) -> None:
     assert visits["within the day"].asked("answered.test") == []
-    assert asked_targets(visits["after the day"], "answered.test") == ["/p"]
+    assert visits["after the day"].targets("answered.test") == ["/p"]
 
 
 def test_r8_2_an_interval_under_the_hour_is_refused_at_the_start(tmp_path: Path) -> None:
@@ -227,10 +227,10 @@ def test_r8_a_redirect_to_another_source_is_followed(tmp_path: Path) -> None:
         assert verified(tmp_path) == 0
         runs.source_ran(urls[0], DAY)  # one is due, and leads to the other, which is not
         second, third = runs(*urls), runs(*urls)
-    assert asked_targets(first, "new.test") == ["/p"]
+    assert first.targets("new.test") == ["/p"]
     assert first.fetched(urls[1])
     assert "not_due" not in first.output
-    assert asked_targets(second, "old.test") == ["/p"]
+    assert second.targets("old.test") == ["/p"]
     assert second.fetched(urls[1])
     assert third.log == []
 
@@ -252,7 +252,7 @@ def test_r8_1_a_redirect_whose_end_gives_no_answer_leaves_the_source_due(
         runs.pass_time(HOUR + 1)
         second, third = runs(url), runs(url)
     assert soon.log == []
-    assert asked_targets(first, "old.test") == asked_targets(second, "old.test") == ["/p"]
+    assert first.targets("old.test") == second.targets("old.test") == ["/p"]
     assert second.fetched("http://new.test/p")
     assert third.log == []
 
@@ -265,7 +265,7 @@ def test_r8_sources_that_lead_to_one_page_are_all_answered_by_it(tmp_path: Path)
     with Runs(tmp_path, *sites, site("chain.test", {"/p": chain}), site("new.test")) as runs:
         first, second = runs(*urls), runs(*urls)
         assert verified(tmp_path) == 0
-    assert asked_targets(first, "new.test") == ["/p"]
+    assert first.targets("new.test") == ["/p"]
     assert "walsh: 3 of 3 sources read or unchanged" in first.output
     assert second.log == []
     assert "walsh: 0 of 3 sources read or unchanged, 3 not due" in second.output
@@ -277,7 +277,7 @@ def test_r8_a_redirect_to_what_was_answered_before_counts(tmp_path: Path) -> Non
     with Runs(tmp_path, site("old.test", {"/p": there}), site("new.test")) as runs:
         first, second = runs(*urls), runs(*urls)
         assert verified(tmp_path) == 0
-    assert asked_targets(first, "new.test") == ["/p"]
+    assert first.targets("new.test") == ["/p"]
     assert "walsh: 2 of 2 sources read or unchanged" in first.output
     assert second.log == []
 
@@ -303,8 +303,8 @@ def test_r8_each_form_of_a_source_has_its_own_redirect(tmp_path: Path) -> None:
         assert verified(tmp_path) == 0
         second = runs(url)
         assert verified(tmp_path) == 0
-    assert len(asked_targets(first, "old.test")) == 5
-    assert asked_targets(second, "old.test") == []
+    assert len(first.targets("old.test")) == 5
+    assert second.targets("old.test") == []
 
 
 COPIES_META = """
@@ -343,7 +343,7 @@ def test_r8_1_a_daily_job_sends_each_source_each_day(
     """Runs a few minutes more or less than 24 h apart: b3c8a7f sent it every second day."""
     url = "http://daily.test/p"
     with Runs(tmp_path, site("daily.test")) as runs:
-        found = [asked_targets(runs(url), "daily.test")]
+        found = [runs(url).targets("daily.test")]
         for day in days:
             with runs.store() as store:
                 record = store.get(SourceRun, url)
@@ -352,5 +352,5 @@ def test_r8_1_a_daily_job_sends_each_source_each_day(
                 earlier = None if since is None else since - day * DAY
                 sent_at = record.last_run_at - day * DAY
                 store.put(replace(record, last_run_at=sent_at, counted_from=earlier))
-            found.append(asked_targets(runs(url), "daily.test"))
+            found.append(runs(url).targets("daily.test"))
     assert found == [["/p"]] * (len(days) + 1)

@@ -13,10 +13,9 @@ import pytest
 
 from scrapy_walsh.proof.sandbox import Route, gaps
 from scrapy_walsh.state.records import ROBOTS, Deferral, HostRecord, SourceRun, StoredDocument
-from tests.crawl.harness import OPEN, TOLERANCE, Crawl, site
+from tests.crawl.harness import OPEN, TOLERANCE, Crawl, rules, site
 from tests.ledger.test_crawl import ledger_of
-from tests.pacing.pacing import rules
-from tests.runs.kit import DAY, Runs, asked_targets
+from tests.runs.kit import DAY, Runs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +57,7 @@ def days(
 
 def test_r4_a_slow_host_gets_one_target_a_visit_the_longest_put_off_first(tmp_path: Path) -> None:
     found = days(tmp_path, 6)
-    assert [asked_targets(each, HOST) for each in found] == [
+    assert [each.targets(HOST) for each in found] == [
         ["/0"], ["/1"], ["/2"], ["/3"], ["/0"], ["/1"],
     ]  # fmt: skip
     assert all(each.asked(HOST)[0] == "/robots.txt" for each in found)  # stale each day
@@ -109,7 +108,7 @@ def test_r4_a_crawl_delay_that_has_grown_binds_before_the_visit(tmp_path: Path) 
 
 def test_own_slow_hosts_are_only_ever_put_off_where_the_project_says_so(tmp_path: Path) -> None:
     found = days(tmp_path, 3, {"WALSH_SLOW_HOSTS": "skip"})
-    assert [asked_targets(each, HOST) for each in found] == [[], [], []]
+    assert [each.targets(HOST) for each in found] == [[], [], []]
     for each in found:
         assert len(each.lines("WARNING: deferred", "WALSH_SLOW_HOSTS")) == len(URLS)
 
@@ -125,5 +124,5 @@ def test_own_a_bad_value_is_refused_at_the_start(tmp_path: Path, value: Any) -> 
 def test_r4_hosts_that_a_run_can_keep_pace_with_are_spaced_as_before(tmp_path: Path) -> None:
     """T1 alone: from the second day on a target waits its whole Crawl-delay after robots.txt."""
     found = days(tmp_path, 2, robots=rules("Crawl-delay: 2"))
-    assert asked_targets(found[1], HOST) == ["/0", "/1", "/2", "/3"]
+    assert found[1].targets(HOST) == ["/0", "/1", "/2", "/3"]
     assert min(gaps(found[1].log, HOST)) >= 2 - TOLERANCE

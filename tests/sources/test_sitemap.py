@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.ledger.files import FILE
-from scrapy_walsh.proof.sandbox import Route, Sandbox, requests
+from scrapy_walsh.proof.sandbox import Request, Route, Sandbox, requests
 from scrapy_walsh.sources.sources import read_sources
 from tests.crawl.harness import OPEN, OWN_IDENTITY, make_project, run_scrapy, site, state_dir
 from tests.sources.world import HTML, LAUGHS, NOTHING, QUICK, World, crawl_world, entry, feed, rss
@@ -37,6 +37,11 @@ def packed(route: Route) -> Route:
 def index(*urls: str) -> Route:
     body = "".join(f"<sitemap><loc>{url}</loc></sitemap>" for url in urls)
     return Route(body=f"<sitemapindex>{body}</sitemapindex>", content_type=XML)
+
+
+def bomb(_: Request) -> Route:
+    """Packed when it is asked for: each process that collects the tests would do it."""
+    return Route(body=gzip.compress(b" " * 60_000_000, 9))
 
 
 def of_host(name: str, **routes: Any) -> dict[str, Any]:
@@ -77,7 +82,16 @@ ROUTES: dict[str, tuple[dict[str, Any], str]] = {
         ),
         OPEN,
     ),
-    "order": (of_host("order", s_xml=sitemap("http://order.test/from-sitemap")), OPEN),
+    # As Apache's mod_deflate: it knows the ETag that it sent only without its own addition.
+    "order": (
+        of_host(
+            "order",
+            s_xml=sitemap(
+                "http://order.test/from-sitemap", etag='"o"', headers={"ETag": '"o-gzip"'}
+            ),
+        ),
+        OPEN,
+    ),
     "feedfirst": (
         {**feed(rss(entry("ff"))), "/s.xml": sitemap("http://feedfirst.test/no")},
         OPEN,
@@ -111,7 +125,7 @@ ROUTES: dict[str, tuple[dict[str, Any], str]] = {
         ),
         OPEN,
     ),
-    "bomb": (of_host("bomb", s_gz=Route(body=gzip.compress(b" " * 60_000_000, 9))), OPEN),
+    "bomb": (of_host("bomb", s_gz=bomb), OPEN),
     "named": ({"/": HTML, "*": NOTHING}, NAMES),
     "undeclared": (of_host("undeclared", s_xml=sitemap("http://undeclared.test/1")), OPEN),
 }
@@ -270,6 +284,14 @@ def test_r7_1_children_are_requested_conditionally_and_the_index_in_full(
     assert again.paths("index") == ["/i.xml", "/a.xml", "/b.gz", "/nested.xml", "/gone.xml"]
     assert again.items("index") == []
     assert again.row("index")["reason"].count("1 not_modified") == 1
+
+
+def test_r7_1_a_server_that_packs_and_marks_the_etag_so_answers_304(
+    runs: tuple[World, World],
+) -> None:
+    asked = {request.path: request for request in runs[1].targets("order")}
+    assert asked["/s.xml"].values("If-None-Match") == ['"o-gzip", "o"']
+    assert runs[1].row("order")["outcome"] == "not_modified"
 
 
 def test_own_the_progress_counts_a_source_once(world: World) -> None:

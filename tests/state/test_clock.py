@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from scrapy_walsh.state import machine
 from scrapy_walsh.state.machine import CLOCK as FILE
 from scrapy_walsh.state.machine import steady_clock
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-pytestmark = pytest.mark.skipif(not machine._BOOT_ID.exists(), reason="no boot id on this system")
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+pytestmark = pytest.mark.skipif(not BOOT_ID.exists(), reason="no boot id on this system")
 
 
 def test_own_first_run_reads_the_wall_clock(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def main() -> None:
 
 def days(directory: Path) -> Path:
     """Three days of a daily job, and what else happens in them."""
-    project = world.project(directory)
+    project = world.with_clocks(directory)
     (project / "sources.toml").write_text(SOURCES)
     with served() as box:
 

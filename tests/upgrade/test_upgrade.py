@@ -14,8 +14,7 @@ from scrapy_walsh.proof.sandbox import Sandbox
 from scrapy_walsh.state.records import FLEET_EPOCHS, TABLES
 from scrapy_walsh.state.store import SqliteStore
 from tests.upgrade import world
-from tests.upgrade.kit import UNREACHABLE, Project, copy, project
-from tests.upgrade.world import DAILY
+from tests.upgrade.world import DAILY, UNREACHABLE, Project, copy, project
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

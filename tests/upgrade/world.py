@@ -1,19 +1,34 @@
 """The sites, the spider and the clock that the old version's data was made with, and is met with.
 
-Used by ``make_data.py`` under the old version and by the tests under the version of today, so it
-imports nothing that either of them lacks.
+Used by ``make_data.py`` under the old version and by the tests under that of today: a copy of
+what it left behind, in a project whose clocks go on from there.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
-from typing import TYPE_CHECKING, Any
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from scrapy_walsh.proof.sandbox import Route, Site, blocklist
-from tests.crawl.harness import OPERATOR, make_project, site
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from scrapy_walsh.proof.sandbox import Route, Sandbox, Site, blocklist
+from tests import zygote
+from tests.crawl.harness import (
+    LIST,
+    SCHEMA,
+    Crawl,
+    crawl,
+    make_project,
+    served,
+    site,
+    state_dir,
+)
 
 HOUR, DAY = 3600.0, 86400.0
 #: Unix seconds at which the first run of the data begins: 2026-06-01, 06:00 UTC.
@@ -21,10 +36,6 @@ BEGINNING = 1780293600.0
 #: When the last run of the data begins, and a time at which all of them are over.
 LAST_RUN = BEGINNING + 2 * DAY + 1800.0
 END = LAST_RUN + 60.0
-
-LIST = "/.well-known/walsh-research/blocklist.json"
-SCHEMA = "/.well-known/walsh-research/blocklist.schema.json"
-LIST_URL, SCHEMA_URL = f"{OPERATOR}/blocklist.json", f"{OPERATOR}/blocklist.schema.json"
 
 PAGE, FEED = "http://page.test/p", "http://feed.test/feed"
 BUSY = "http://busy.test/p"
@@ -92,14 +103,16 @@ class Probe(DueSpiderMixin, RedisSpider):
 """
 
 #: Moves the clocks by the seconds in a file beside it: by the first number all of them, as if so
-#: much time had passed; by the second the wall clock alone, as if somebody had set it.
+#: much time had passed; by the second the wall clock alone, as if somebody had set it, so many
+#: seconds after the start as the third says.
 SITECUSTOMIZE = """
 import pathlib, time
 _file = pathlib.Path(__file__).with_name("clocks")
-_passed, _set = map(float, _file.read_text().split()) if _file.exists() else (0.0, 0.0)
-_time, _gettime = time.time, time.clock_gettime
+_passed, _set, _after = map(float, _file.read_text().split()) if _file.exists() else (0, 0, 0)
+_time, _gettime, _monotonic = time.time, time.clock_gettime, time.monotonic
+_from = _monotonic() + _after
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-time.time = lambda: _time() + _passed + _set
+time.time = lambda: _time() + _passed + (_set if _monotonic() >= _from else 0)
 time.clock_gettime = lambda clock: _gettime(clock) + (_passed if clock == _BOOTTIME else 0.0)
 """
 
@@ -119,7 +132,7 @@ def listed(*domains: str, padding: int = 0) -> Route:
 def sites(padding: int = 0) -> list[Site]:
     """Every host as it is at the beginning."""
     page = Route(body="<p>page</p>", etag=ETAG)
-    schema = Route(body=json.dumps(blocklist()["schema"]), content_type="application/json")
+    schema = served(blocklist()["schema"])
     star = "User-agent: *\n"
     return [
         Site("operator.test", {LIST: listed(padding=padding), SCHEMA: schema}),
@@ -139,7 +152,9 @@ def sites(padding: int = 0) -> list[Site]:
     ]
 
 
-def project(directory: Path, settings: dict[str, Any] | None = None, spider: str = SPIDER) -> Path:
+def with_clocks(
+    directory: Path, settings: dict[str, Any] | None = None, spider: str = SPIDER
+) -> Path:
     """A project in *directory* whose clocks :func:`move_clocks` moves."""
     made = make_project(directory, spider, {**SETTINGS, **(settings or {})})
     (made / "sitecustomize.py").write_text(SITECUSTOMIZE)
@@ -157,6 +172,73 @@ def fleet_settings(url: str) -> dict[str, Any]:
     }
 
 
-def move_clocks(project: Path, passed: float, jump: float = 0.0) -> None:
-    """From now on *passed* seconds have passed in *project*, and its wall clock is *jump* off."""
-    (project / "clocks").write_text(f"{passed!r} {jump!r}")
+def move_clocks(project: Path, passed: float, jump: float = 0.0, after: float = 0.0) -> None:
+    """From now on *passed* seconds have passed in *project*, and its wall clock is *jump* off.
+
+    That sets in *after* seconds of a process.
+    """
+    (project / "clocks").write_text(f"{passed!r} {jump!r} {after!r}")
+
+
+DATA = Path(__file__).parent / "data"
+UNREACHABLE = Route(behaviour="reset")
+#: :data:`SITECUSTOMIZE` moves clocks, and does nothing else.
+CLOCKS = {zygote.BROKEN: "1"}
+
+
+def copy(name: str, target: Path) -> Path:
+    """A copy of folder *name* of the data at *target*."""
+    shutil.copytree(DATA / name, target)
+    for packed in target.rglob("*.gz"):
+        packed.with_suffix("").write_bytes(gzip.decompress(packed.read_bytes()))
+        packed.unlink()
+    return target
+
+
+@dataclass
+class Project:
+    """A project with a copy of the old state, and the sandbox that it crawls."""
+
+    directory: Path
+    box: Sandbox
+
+    @property
+    def state(self) -> Path:
+        return state_dir(self.directory)
+
+    def at(self, moment: float, jump: float = 0.0) -> None:
+        """It is *moment* (Unix seconds) now; the wall clock says *jump* seconds more."""
+        move_clocks(self.directory, moment - time.time(), jump)
+
+    def crawl(self, *urls: str, arguments: tuple[str, ...] = (), **options: Any) -> Crawl:
+        """One run of today's version."""
+        done = crawl(self.directory, self.box, *urls, arguments=arguments, **options, **CLOCKS)
+        assert "Traceback" not in done.output, done.output
+        return done
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """``walsh ARGUMENTS`` in the project, under its clocks."""
+        path = [str(self.directory), os.environ.get("PYTHONPATH")]
+        return zygote.run(
+            [sys.executable, "-m", "scrapy_walsh", *arguments],
+            cwd=self.directory,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path)), **CLOCKS},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+
+def project(directory: Path, box: Sandbox, name: str | None = "days", **settings: Any) -> Project:
+    """A project in *directory* with folder *name* of the data as its state directory."""
+    box.clear()
+    for each in sites():
+        box.put(each)
+    made = Project(with_clocks(directory, settings), box)
+    made.at(END)
+    if name is not None:
+        made.state.parent.mkdir(parents=True)
+        copy(name, made.state)
+    return made

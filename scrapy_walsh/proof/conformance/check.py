@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import DocumentInvalid
-from scrapy_walsh.files import replace_file
 from scrapy_walsh.policy.strict_json import json_object
 from scrapy_walsh.proof.conformance.evidence import look
+from scrapy_walsh.proof.files import replace_file
 from scrapy_walsh.proof.findings import Outcome, unseen
 from scrapy_walsh.spec import REQUIREMENTS
 
