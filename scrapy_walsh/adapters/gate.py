@@ -28,7 +28,7 @@ from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.fetcher import OPERATOR, Document
 from scrapy_walsh.adapters.outcomes import GaveUp, Halted, NotYet, Refused
 from scrapy_walsh.exceptions import WalshError
-from scrapy_walsh.policy import chain, hosts
+from scrapy_walsh.policy import chain, hosts, recrawl
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import TRIALS, GiveUp, reaches_spider
 from scrapy_walsh.policy.chain import NeedDocument
@@ -150,6 +150,9 @@ class Gate:
         answer = self._judge(ticket)
         if not isinstance(answer, NeedDocument):
             ticket.verdict, ticket.basis, ticket.cleared_at = answer, basis(url), None
+            if answer.name == NOT_DUE:
+                last, now = self.sources.last_visit(ticket.key), self.context.wall()
+                ticket.hour_left = recrawl.hour_left(last, now, self.context.config.revisit)
         return answer
 
     def _judge(self, ticket: Ticket, *, last: bool = False) -> Verdict | NeedDocument:
@@ -198,7 +201,8 @@ class Gate:
         if answer.allowed or answer.name == UNKNOWN_UNREACHABLE:
             self._end_trial(ticket, decided=answer.allowed)
         if not answer.allowed:
-            if answer.name == NOT_DUE and ticket.popped and self._may_wait(ticket):
+            shared = any(queue.shared for queue in self.context.queues)
+            if ticket.popped and not shared and ticket.hour_left is not None:
                 return self.tickets.again(request)
             raise self.refuse(ticket, answer)
         if self.retries.attempts.get(ticket.url, 0) > self.context.config.max_retries:
@@ -212,11 +216,6 @@ class Gate:
         self._clear(ticket)
         ticket.before, ticket.watch = "", self.watch
         return None
-
-    def _may_wait(self, ticket: Ticket) -> bool:
-        """Whether a queue of this crawl keeps the request until its hour is over (R8)."""
-        waits = not any(queue.shared for queue in self.context.queues)
-        return waits and self.sources.hour_left(ticket.key) is not None
 
     def _clear(self, ticket: Ticket) -> None:
         """Let the request of *ticket* through, by the verdict and the rules of now."""

@@ -33,7 +33,6 @@ from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy.agenda import Agenda, Load
 from scrapy_walsh.policy.chain import START, NeedDocument
 from scrapy_walsh.policy.recrawl import canonical_url
-from scrapy_walsh.policy.verdict import NOT_DUE
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
@@ -198,24 +197,22 @@ class HostQueue(Queue):
             self._park(request, ticket)
             return
         if not isinstance(answer, NeedDocument) and not answer.allowed:
-            if answer.name != NOT_DUE or not self._waits(request, ticket):
+            if ticket.hour_left is None:
                 self._free.append(request)
+            else:
+                self._wait_for(request, ticket, ticket.hour_left)
             return
         self._lines.push(ticket.host.key, self._key(request, ticket), request)
         self._agenda.add(ticket.host, self._crawl.monotonic())
         self._tell_wait(ticket.host)
 
-    def _waits(self, request: Request, ticket: Ticket) -> bool:
-        """Whether *request* waits for the end of the hour after its source was last sent (R8)."""
-        left = self._crawl.sources.hour_left(ticket.key)
-        if left is None:
-            return False
+    def _wait_for(self, request: Request, ticket: Ticket, left: float) -> None:
+        """Keep *request* for *left* seconds: then the hour of its source is over (R8)."""
         if not self._soon:
             logger.info("%s may be sent in %.0f s: the run waits for that (R8)", ticket.url, left)
-        ticket.verdict = None
+        ticket.verdict = ticket.hour_left = None
         due = self._crawl.monotonic() + left
         heapq.heappush(self._soon, (due, next(self._arrivals), request))
-        return True
 
     def _park(self, request: Request, ticket: Ticket) -> None:
         """Keep *request* for the end of `Spider.start`; ValueError as for :meth:`push`."""

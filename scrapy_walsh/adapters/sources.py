@@ -302,11 +302,6 @@ class Sources:
         last, now = None if run is None else run.visit, context.wall()
         return recrawl.next_due(last, now + held, now, context.config.revisit)
 
-    def hour_left(self, key: str) -> float | None:
-        """As ``recrawl.hour_left``, of the source *key*: by now, with what is on record."""
-        context = self._context
-        return recrawl.hour_left(self.last_visit(key), context.wall(), context.config.revisit)
-
     # -- what became of it ----------------------------------------------------------------
 
     def reached(self, response: Response) -> None:

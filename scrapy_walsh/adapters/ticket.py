@@ -52,7 +52,8 @@ class Ticket:
     What lasts: ``via``, R8's keys of the sources that redirects led from, and ``filtered``: it went
     back to the queue past Scrapy's duplicate filter, so what it redirects to is filtered.
 
-    ``verdict``: the last one, and the documents that it was made from (``basis``).
+    ``verdict``: the last one, and the documents that it was made from (``basis``). ``hour_left``:
+    seconds that it should wait where R8 refuses it (``recrawl.hour_left``).
     ``cleared_at``: when the gate let it through, monotonic seconds; None before that. ``rules``:
     the robots.txt by which it was let through. ``late``: it waits no longer for what
     `Spider.start` may still declare (R6). ``popped``: a queue has given it out, so it may go back.
@@ -78,6 +79,7 @@ class Ticket:
     filtered: bool = False
     verdict: Verdict | None = None
     basis: tuple[int, int] | None = None
+    hour_left: float | None = None
     cleared_at: float | None = None
     rules: Rules | None = None
     late: bool = False
