@@ -452,7 +452,8 @@ class Database:
     def _lose(self, what: str) -> None:
         """Note that records are lost, or will be: hosts without one may have been requested."""
         self.rows_lost = True
-        self.notices.append(f"{self._path} {what}; holds and last requests may be lost")
+        lost = "holds and last requests may be lost, and sources may be sent again"
+        self.notices.append(f"{self._path} {what}; {lost}")
 
     def _replace(self, damage: Exception) -> None:
         """Copy the rows that can be read to a new file, and rename the damaged one."""
