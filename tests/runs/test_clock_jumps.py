@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -104,3 +105,21 @@ def test_own_the_clock_does_not_stop_a_run(jumped: Jumped) -> None:
     for run in jumped.runs:
         assert run.returncode == 0
         assert len(requests(run.log)) < 40
+
+
+@pytest.mark.parametrize("wrong", [world.HOUR, -world.HOUR, YEARS], ids=["ahead", "back", "years"])
+def test_own_an_honest_ledger_holds_after_a_start_with_the_clock_put_right(
+    tmp_path: Path, wrong: float
+) -> None:
+    """The steady clock is read anew at each start of the machine, so it goes back with it."""
+    with Sandbox() as box:
+        made = project(tmp_path / "project", box, None)
+        made.at(world.BEGINNING, wrong)
+        made.crawl(*world.DAILY)
+        clock = made.state / "clock.json"
+        clock.write_text(json.dumps({**json.loads(clock.read_text()), "boot": "another"}))
+        made.at(world.BEGINNING + APART)
+        second = made.crawl(*world.DAILY, arguments=("-s", "WALSH_REVISIT_REASON=a new start"))
+        found = made.command("verify")
+    assert second.asked("page.test")
+    assert found.returncode == 0, found.stdout

@@ -24,7 +24,7 @@ from scrapy_walsh.policy.event import GIVEN_UP, TARGET
 from scrapy_walsh.policy.throttle import NOTHING, Learned, accepts, eased
 from scrapy_walsh.proof.ledgered import Exchanges, Sent
 from scrapy_walsh.proof.spacing import ONE_CLOCK, is_short
-from scrapy_walsh.proof.verify.run import is_robots
+from scrapy_walsh.proof.verify.run import CLOCK_SET, is_robots
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,7 +121,10 @@ class Replay:
         ahead = self._ahead(run, line, need) if line.visit else None
         one = Sent(line, run.process, need, ahead, credit)
         yield from self._kept(one)
-        if line.started < past.exempt < math.inf and credit is None:
+        # Lines stand in the order in which exchanges ended, unless the machine was started anew,
+        # with its clock put right.
+        restarted = line.ended < self.exchanges.last_end(line.host) - CLOCK_SET
+        if line.started < past.exempt < math.inf and credit is None and not restarted:
             yield "R4", f"{line.host} had been asked before the robots.txt that was exempt (T1)"
         self.exchanges.take(one)
 
