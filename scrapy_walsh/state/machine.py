@@ -28,6 +28,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -178,6 +179,8 @@ def claim(directory: Path, *, keeps: bool = True) -> None:
     try:
         noted = path.read_bytes() if path.is_file() else b""  # a FIFO would be waited for
     except OSError:
+        noted = b""
+    if not re.fullmatch(rb"[0-9a-f]{32}", noted):  # damaged, as other files of ours may be
         noted = b""
     if noted and noted != ours:
         raise StateError(

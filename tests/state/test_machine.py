@@ -66,3 +66,12 @@ def test_own_who_only_looks_notes_nothing(tmp_path: Path, become: Become) -> Non
     become(HERE)
     machine.claim(tmp_path, keeps=False)
     assert not (tmp_path / machine.OWNER).exists()
+
+
+def test_own_a_damaged_note_is_written_anew(tmp_path: Path, become: Become) -> None:
+    become(HERE)
+    (tmp_path / machine.OWNER).write_bytes(b"\x00damaged")
+    machine.claim(tmp_path)
+    become(THERE)
+    with pytest.raises(StateError):
+        machine.claim(tmp_path)
