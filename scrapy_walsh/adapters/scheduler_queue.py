@@ -324,8 +324,10 @@ class HostQueue(Queue):
         """Close the file, if there is one; what waited in it stays there."""
         self.stop()
         try:
-            for request in (*self._free, *self._parked, *(each for _, _, each in self._soon)):
-                self._keep(request)
+            self._parked.extend(request for _, _, request in self._soon)
+            self._soon.clear()
+            while self._free or self._parked:
+                self._keep((self._free or self._parked).popleft())
             self._lines.close()
         except StateError as error:
             compat.forget_unwritten(self._crawl.crawler)
