@@ -451,9 +451,9 @@ class SharedStore(Store):
     def get(self, record: type[R], *key: str) -> R | None:
         """The later of the shared record and this machine's copy of it."""
         table, local = TABLE_OF[record], self._local.get(record, *key)
-        found: R | None = self._found(table, key)
         if table is DOCUMENTS and key[0] == BLOCKLIST:
-            return self._list_in_force(key[1], found, local)  # type: ignore[arg-type, return-value]
+            return self._list_in_force(key[1], local)  # type: ignore[arg-type, return-value]
+        found: R | None = self._found(table, key)
         if table is DEFERRALS and self.link.away is None:  # another worker may have dropped it
             return found
         if found is not None and _supersedes(table, found, local):
@@ -462,9 +462,7 @@ class SharedStore(Store):
             return found
         return local
 
-    def _list_in_force(
-        self, url: str, found: StoredDocument | None, local: StoredDocument | None
-    ) -> StoredDocument | None:
+    def _list_in_force(self, url: str, local: StoredDocument | None) -> StoredDocument | None:
         """The later of the shared list and this machine's copy, which is shared then.
 
         One without text where neither is the latest that any worker adopted: that one is lost, and
@@ -475,12 +473,19 @@ class SharedStore(Store):
             raise StoreAway(link.outage())
         if link.away is not None:
             return local
-        latest = self.ask(lambda: self.exchange(("HGET", link.epoch_key, name)))
-        best = found if _supersedes(DOCUMENTS, found, local) else local
-        if latest is not None:
-            since = link.to_local()["Wall"](float(latest)) - TIMEOUT
-            if best is None or best.fetched_at < since:
-                return without_text(url)
+        # What cannot be read is noted as adopted when it is set aside, so the record goes first.
+        # Another worker may adopt one between the two questions, so it is asked for once more.
+        for _ in range(2):
+            found = self._found(DOCUMENTS, (BLOCKLIST, url))
+            latest = self.ask(lambda: self.exchange(("HGET", link.epoch_key, name)))
+            best = found if _supersedes(DOCUMENTS, found, local) else local
+            if latest is None or (
+                best is not None
+                and best.fetched_at >= link.to_local()["Wall"](float(latest)) - TIMEOUT
+            ):
+                break
+        else:
+            return without_text(url)
         if self.writes and best is not None and best.body:
             if best is found:
                 self._local.put(best)

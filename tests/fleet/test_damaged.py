@@ -117,6 +117,29 @@ def test_r3_an_older_copy_is_not_gone_by_where_a_later_list_is_lost(
     assert not found_by(worker(server), record).body
 
 
+@pytest.mark.parametrize("held", [None, b"old"])
+def test_r3_a_list_that_another_worker_adopts_while_one_asks_is_known(
+    server: Server, monkeypatch: pytest.MonkeyPatch, held: bytes | None
+) -> None:
+    """It is there, so a start beside other workers is not "lost because of us"."""
+    record, copy = records()["blocklist"], MemoryStore()
+    if held is not None:
+        copy.put(StoredDocument(BLOCKLIST, LIST, LIST, held, time.time() - 500, 200, "held"))
+    one, exchange = SharedStore(copy, server.url, "ExampleBot"), SharedStore.exchange
+    found_by(one, records()["source"])  # connected
+
+    def beside(self: SharedStore, *question: Any) -> Any:
+        if self is one and question and question[0][0] == "HGET" and record not in adopted:
+            adopted.append(record)
+            worker(server).put(record)
+        return exchange(self, *question)
+
+    adopted: list[Any] = []
+    monkeypatch.setattr(SharedStore, "exchange", beside)
+    assert found_by(one, record).body == b"text"
+    assert adopted
+
+
 def test_r3_a_list_is_not_known_while_redis_is_away(server: Server) -> None:
     record = records()["blocklist"]
     one, _ = shared(server, record)

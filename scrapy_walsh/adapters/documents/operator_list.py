@@ -245,9 +245,9 @@ class OperatorList:
             url, place = self._context.config.blocklist_url, self._context.config.state_dir
             cause = f"the blocklist that was held cannot be read ({error})"
             self._change(self.state.lose(cause))
+            backup = "" if place is None else f", or put {COPY} of a backup into {place}"
             self._context.recorder.own_fault(
-                f"{cause}: no request is sent before {url} can be had: see that it answers, or put "
-                f"{COPY} of a backup into {place}"
+                f"{cause}: no request is sent before {url} can be had: see that it answers{backup}"
             )
             return
         if found is not None:

@@ -88,7 +88,7 @@ def validate(
 def text_of(document: StoredDocument) -> bytes:
     """The text of a list that is kept; DocumentInvalid where only its record is left."""
     if not document.body:
-        raise DocumentInvalid("no file of the state directory has its text any more")
+        raise DocumentInvalid("its text is lost: no copy of it is left")
     return document.body
 
 
