@@ -216,6 +216,15 @@ def test_own_a_link_that_stays_on_its_page_is_emitted_once(tmp_path: Path) -> No
     assert len(items) == len({json.loads(line)["url"] for line in items}) == 5
 
 
+def test_r8_2_a_cron_every_five_minutes_asks_for_nothing_twice_an_hour() -> None:
+    """Two hours of it. A month, and an hourly and a daily cron: ``python -m tests.year.cron``."""
+    command = [sys.executable, "-m", "tests.year.cron", "--every", "300", "--days", "0.094"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "27 runs" in done.stdout
+    assert "answers.test: 4 requests" in done.stdout  # robots.txt, and once an hour
+
+
 def test_own_the_month_had_what_it_is_about(month: Month) -> None:
     book = month.book
     statuses = {host: {each.status for each in log} for host, log in book.by_host.items()}
