@@ -235,6 +235,16 @@ def _state_dir(name: str, value: Any) -> Path | None:
     return Path(value)
 
 
+def _metrics(name: str, value: Any) -> Path | None:
+    if value is None:
+        return None
+    if not isinstance(value, (str, os.PathLike)) or not str(value).strip():
+        raise _refuse(name, value, 'a file, such as "walsh.prom"')
+    if importlib.util.find_spec("prometheus_client") is None:
+        raise ConfigError(f"{name} needs a package: pip install 'scrapy-walsh[metrics]'")
+    return Path(value)
+
+
 def _redis_url(name: str, value: Any) -> str | None:
     if value is None:
         return None
@@ -339,6 +349,7 @@ class WalshConfig:
     )
     ledger: str = _row(Check("", _ledger), True)
     exit_attention: bool = _row(_ON_OR_OFF, False)
+    metrics: Path | None = _row(Check("", _metrics), None, attested=PRIVATE)
     sign_requests: bool = _row(_ON_OR_OFF, False, "R1")
     signing_key: Path | None = _row(Check("", _as_it_is), None, "R1", attested=PRIVATE)
     impl: str | None = _row(Check("text", _impl), None, "R13")

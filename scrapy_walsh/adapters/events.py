@@ -23,11 +23,10 @@ from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 from scrapy_walsh.policy.verdict import (
     ALLOWED_EXPLICIT,
     ALLOWED_IMPLICIT,
-    BLOCKED_OPERATOR,
     DEFERRED,
-    DISALLOWED_EXPLICIT,
     EXCLUDED_TLD,
     NAMES,
+    OWNERS_NO,
     REMEDIES,
     ROBOTS_NAMES,
     UNKNOWN_PARSE_ERROR,
@@ -91,8 +90,6 @@ _OF_HOSTS: Final = {
     ("R2", DEFERRED): logging.WARNING,
     ("R2", UNKNOWN_PARSE_ERROR): logging.INFO,
 }
-#: Refusals by which the owner of a host says no: the first of a run is logged, the others counted.
-_OF_OWNERS: Final = {("R2", DISALLOWED_EXPLICIT), ("R3", BLOCKED_OPERATOR)}
 #: What the reason of an event has in it whose host gave no answer; why follows.
 NO_ANSWER: Final = "no answer: "
 #: Hosts that such a line names.
@@ -150,7 +147,9 @@ class Recorder:
     _declared: list[dict[str, Any]] = field(default_factory=list)
     _kinds: Counter[str] = field(default_factory=Counter)
     _verdicts: Counter[str] = field(default_factory=Counter)
-    _rules: Counter[tuple[str, str]] = field(default_factory=Counter)
+    #: Refusals by requirement and verdict; requests that were sent, by purpose.
+    rules: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    sent: Counter[tuple[str, ...]] = field(default_factory=Counter)
     _lines: dict[str, list[str]] = field(default_factory=dict)
     _unlisted: Counter[str] = field(default_factory=Counter)
     _denied_hosts: set[str] = field(default_factory=set)
@@ -282,8 +281,9 @@ class Recorder:
             if kind == events.REJECTED and (
                 hosts := [each for each in alike.hosts if each not in left]
             ):
-                of = f"rejected robots.txt of {_named(hosts)} ({requirement}): {shared}"
-                logger.warning("%s", alike.line if len(hosts) == len(alike.hosts) == 1 else of)
+                logger.warning(
+                    "rejected robots.txt of %s (%s): %s", _named(hosts), requirement, shared
+                )
         self._alike.clear()
         self._tell_silent()
 
@@ -320,6 +320,7 @@ class Recorder:
 
     def exchange(self, exchange: Exchange) -> None:
         """Write *exchange* to the ledger; count and log what is out of the ordinary."""
+        self.sent[(exchange.purpose,)] += 1
         self._answered = self._answered or exchange.status is not None
         if self.ledger is not None:
             self._write(structs.asdict(exchange))
@@ -454,7 +455,7 @@ class Recorder:
         self.crawler.stats.set_value(f"walsh/{name}", value)
 
     def _record_refusal(self, event: Event) -> None:
-        self._rules[event.requirement, event.verdict] += 1
+        self.rules[event.requirement, event.verdict] += 1
         self.count(f"refused/{event.requirement}")
         if event.host in self._denied_hosts or len(self._denied_hosts) < _HOSTS_COUNTED:
             self._denied_hosts.add(event.host)
@@ -472,7 +473,7 @@ class Recorder:
         kinds = self._kinds
         rules = ", ".join(
             f"{count} by {requirement} {verdict}"
-            for (requirement, verdict), count in sorted(self._rules.items())
+            for (requirement, verdict), count in sorted(self.rules.items())
         )
         lines = [
             (
@@ -502,7 +503,7 @@ def _shared(event: Event) -> str:
     rule, host = _rule(event), event.host
     if event.kind == events.GIVEN_UP:  # where the reason ends with that of its host
         return event.reason.partition(f": {host} ")[2]
-    if event.kind == events.REFUSED and rule in _OF_OWNERS:
+    if event.kind == events.REFUSED and rule in OWNERS_NO:
         return host
     if event.kind == events.REJECTED and event.requirement == "R2" and NO_ANSWER in event.reason:
         return event.reason

@@ -92,8 +92,9 @@ def of_transfer(error: BaseException, *, proxy: str | None) -> OwnFault | None:
 
 def meaning(error: BaseException) -> str:
     """Why there was no answer, in a few words, where an exchange ended with *error*."""
-    name = type(error).__name__
-    return next((words for part, words in _MEANINGS.items() if part in name), _text(error))
+    names = [type(each).__name__ for each in _causes(error)]
+    found = (words for name in names for part, words in _MEANINGS.items() if part in name)
+    return next(found, _text(error))
 
 
 def of_machine(error: BaseException) -> OwnFault | None:

@@ -36,7 +36,7 @@ from scrapy_walsh.adapters.outcomes import GaveUp, Refused, TooManyRedirects
 from scrapy_walsh.adapters.ticket import TICKET, Ticket
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy import recrawl
-from scrapy_walsh.policy.recrawl import FAILED, OUTCOMES, READ, UNANSWERED, Heard
+from scrapy_walsh.policy.recrawl import FAILED, NOT_REQUESTED, OUTCOMES, READ, Heard
 from scrapy_walsh.policy.scope import Digests
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.verdict import NOT_DUE, REMEDIES
@@ -396,6 +396,10 @@ class Account:
         self._unstored: list[tuple[str, Heard]] = []
         #: Those that have answered 410 in this run.
         self.gone: dict[str, None] = {}
+        #: Those whose host has opted out since they were read, with the reason.
+        self._opted_out: dict[str, str] = {}
+        #: How many sources need a person, once it is closed.
+        self.needy = 0
         #: By key, the records of sources that need a person.
         self._needy: dict[str, Reading] = {}
         #: Of the first target that was refused or failed: why, and what to do.
@@ -433,6 +437,8 @@ class Account:
 
         def update(key: str, each: Heard) -> Reading:
             old = context.recall(lambda: context.store.get(Reading, key))
+            if recrawl.opts_out(old, each):
+                self._opted_out[key] = each.reason
             return recrawl.updated(old, key, replace(each, gone=key in self.gone), now)
 
         found = [update(*each) for each in heard]
@@ -444,6 +450,11 @@ class Account:
                 self._needy.pop(each.url, None)
         return True
 
+    def not_requested(self) -> dict[str, int]:
+        """How many sources the run ended before, for the ledger; empty for none."""
+        count = self.counts[NOT_REQUESTED]
+        return {NOT_REQUESTED: count} if count else {}
+
     def close(self, reason: str) -> None:
         """Store what was read, and name the sources that need a person.
 
@@ -453,13 +464,14 @@ class Account:
             return
         context, counts = self._context, self.counts
         if not context.fleet:
-            counts[UNANSWERED] += len(self.left)
+            counts[NOT_REQUESTED] += len(self.left)
         self._unstored += [(key, Heard(moved_to=moved)) for key, moved in self.left.items()]
         if self._store():
             self._name(list(self._needy.values()))
-        for line in recrawl.gone_lines(list(self.gone)):
+        opted_out = recrawl.opt_out_lines(self._opted_out)
+        for line in opted_out + recrawl.gone_lines(list(self.gone)):
             logger.warning("%s", line)
-        needy = len(self._needy.keys() | self.gone.keys())
+        needy = self.needy = len(self._needy.keys() | self.gone.keys())
         if needy and context.config.exit_attention:
             compat.fail_command()
         in_vain = bool(counts.total()) and not counts[READ] and not context.fleet

@@ -39,10 +39,10 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
-from scrapy_walsh.policy.hosts import stripped
+from scrapy_walsh.policy.hosts import host_key, stripped
 from scrapy_walsh.policy.times import Wall, duration, iso
 from scrapy_walsh.policy.urls import DEFAULT_PORT
-from scrapy_walsh.policy.verdict import DEFERRED, NOT_DUE, Verdict
+from scrapy_walsh.policy.verdict import DEFERRED, NOT_DUE, OWNERS_NO, Verdict
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
@@ -363,10 +363,10 @@ READ: Final = "read"
 REFUSED: Final = "refused"
 LEFT_OUT: Final = "left_out"
 FAILED: Final = "failed"
-#: The run ended before the source was answered, or refused.
-UNANSWERED: Final = "unanswered"
+#: The run ended before its request, or the next one that it needed, was sent.
+NOT_REQUESTED: Final = "not_requested"
 
-OUTCOMES: Final = (READ, NOT_DUE, REFUSED, DEFERRED, LEFT_OUT, FAILED, UNANSWERED)
+OUTCOMES: Final = (READ, NOT_DUE, REFUSED, DEFERRED, LEFT_OUT, FAILED, NOT_REQUESTED)
 
 #: For how many of its periods (WALSH_REVISIT) a source may not be read before it is named.
 PERIODS: Final = 3
@@ -382,7 +382,7 @@ _WORDS: Final[Mapping[str, str]] = {
     DEFERRED: "deferred",
     LEFT_OUT: "left out",
     FAILED: "failed",
-    UNANSWERED: "not answered",
+    NOT_REQUESTED: "not requested",
 }
 _LONGEST: Final = 500
 
@@ -416,7 +416,7 @@ class Heard:
     ``gone``: it answered 410.
     """
 
-    outcome: str = UNANSWERED
+    outcome: str = NOT_REQUESTED
     reason: str = ""
     at: float = 0.0
     moved_to: str | None = None
@@ -435,7 +435,7 @@ def replaces(known: str | None, outcome: str) -> bool:
 
     A source that was read stays read. NOT_DUE does not replace an outcome that says more.
     """
-    return known in (None, UNANSWERED) or (known != READ and outcome != NOT_DUE)
+    return known in (None, NOT_REQUESTED) or (known != READ and outcome != NOT_DUE)
 
 
 def updated(old: Reading | None, url: str, heard: Heard, now: float) -> Reading:
@@ -448,10 +448,26 @@ def updated(old: Reading | None, url: str, heard: Heard, now: float) -> Reading:
     if heard.outcome == READ:
         read = replace(base, since=heard.at, read=1, gone_at=None)
         return replace(read, reason=None, moved_to=heard.moved_to)
-    if heard.outcome in (NOT_DUE, UNANSWERED):
+    if heard.outcome in (NOT_DUE, NOT_REQUESTED):
         return base
     moved_to, gone_at = heard.moved_to or base.moved_to, heard.at if heard.gone else None
     return replace(base, reason=heard.reason, moved_to=moved_to, gone_at=gone_at)
+
+
+def opts_out(old: Reading | None, heard: Heard) -> bool:
+    """Whether the owner of the host refuses from now on a source that was read before.
+
+    *old*: its record before this run.
+    """
+    verdict = _verdict_of(heard.reason)
+    if old is None or not old.read or heard.outcome != REFUSED:
+        return False
+    return verdict in OWNERS_NO and verdict != _verdict_of(old.reason)
+
+
+def _verdict_of(reason: str | None) -> tuple[str, ...]:
+    """Requirement and verdict, with which a :func:`refusal_line` begins."""
+    return tuple((reason or "").split()[:2])
 
 
 def is_unread(reading: Reading, now: float, revisit: float) -> bool:
@@ -486,6 +502,20 @@ def gone_lines(urls: Sequence[str]) -> list[str]:
         lambda url: (
             f"{url} is gone (410): take it out of your list; it is requested again in 30 "
             "days at the earliest"
+        ),
+    )
+
+
+def opt_out_lines(refused: Mapping[str, str]) -> list[str]:
+    """A line for each host that :func:`opts_out`. *refused*: sources, each with the reason."""
+    hosts: dict[str, list[str]] = {}
+    for source in refused:
+        hosts.setdefault(host_key(source.partition(" ")[0]), []).append(source)
+    return _first(
+        list(hosts.items()),
+        lambda each: (
+            f"{each[0]} refuses from now on what it let be read: {plural(len(each[1]), 'source')} "
+            f"of your list, by {refused[each[1][0]]}: take them out, this is said once"
         ),
     )
 

@@ -403,9 +403,9 @@ class WalshMetadataSpider(Spider):
         for visit in self.visits.values():
             row = visit.row
             if row.outcome is None:
-                self._tell(visit, recrawl.UNANSWERED)
-                row.outcome = recrawl.FAILED
-                row.reason = f"no answer before the crawl ended ({reason})"
+                self._tell(visit, recrawl.NOT_REQUESTED)
+                row.outcome = recrawl.NOT_REQUESTED
+                row.reason = f"the crawl ended before ({reason})"
                 if visit.children:
                     of = plural(visit.children, "sitemap")
                     row.reason = f"{visit.left} of {of}: {row.reason}"

@@ -17,7 +17,7 @@ from msgspec import Struct, convert
 
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.ledger.files import parsed
-from scrapy_walsh.policy.recrawl import FAILED, LEFT_OUT, REFUSED
+from scrapy_walsh.policy.recrawl import FAILED, LEFT_OUT, NOT_REQUESTED, REFUSED
 from scrapy_walsh.policy.verdict import DEFERRED, NOT_DUE
 from scrapy_walsh.proof.ledger import ENDED, STARTED
 from scrapy_walsh.sources import report as outcomes
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: The order of outcomes: what the operator should look at comes first.
 _ORDER: Final = (
-    FAILED, LEFT_OUT, REFUSED, DEFERRED, NOT_DUE,
+    FAILED, LEFT_OUT, REFUSED, DEFERRED, NOT_DUE, NOT_REQUESTED,
     outcomes.NOT_MODIFIED, outcomes.FED, outcomes.SITEMAP, outcomes.NEGOTIATED, outcomes.LLMS,
 )  # fmt: skip
 
