@@ -51,7 +51,7 @@ RUN_BY: dict[str, tuple[int, tuple[str, ...]]] = {
     "install.md": (3, ("test_readme.py", "deploy/test_other_projects.py", HERE)),
     "meta.md": (1, ("site/test_reference.py",)),
     "other-projects.md": (4, ("deploy/test_other_projects.py",)),
-    "report.md": (1, ("report/test_cli.py",)),
+    "report.md": (2, ("report/test_cli.py",)),
     "robots.md": (1, ("test_readme.py",)),
     "signing.md": (5, ("sign/test_docs.py",)),
     "signals.md": (1, ("crawl/test_signals.py",)),
