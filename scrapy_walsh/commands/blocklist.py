@@ -80,7 +80,7 @@ def _add(args: argparse.Namespace) -> int:
     lines += _when(args.file, made)
     where = "" if str(args.file) == LIST else f" --blocklist {shlex.quote(str(args.file))}"
     lines += [
-        f"for who asked: `scrapy walsh report --host {host}{where}` makes a page that says so"
+        f"for its owner: `scrapy walsh report --host {host}{where}` makes a page that says so"
         for host in hosts[:1]
     ]
     common.answer(args, members, map(visible, lines))
