@@ -48,6 +48,7 @@ RUN_BY: dict[str, tuple[int, tuple[str, ...]]] = {
     "faq.md": (1, ("site/test_reference.py",)),
     "fleet.md": (4, (HERE,)),
     "identity.md": (5, ("cli/test_init.py", "test_readme.py")),
+    "index.md": (1, (HERE,)),
     "install.md": (3, ("test_readme.py", "deploy/test_other_projects.py", HERE)),
     "meta.md": (1, ("site/test_reference.py",)),
     "other-projects.md": (4, ("deploy/test_other_projects.py",)),
@@ -94,6 +95,15 @@ def test_own_every_block_has_somebody_who_runs_it() -> None:
 def test_own_architecture_says_when_a_host_is_due() -> None:
     (rule,) = blocks("architecture.md")
     assert rule == "due = max(end of the last answer + interval, end of the hold)\n"
+
+
+def test_own_the_front_page_shows_what_the_tutorial_runs() -> None:
+    (shown,) = blocks("index.md")
+    assert (
+        not set(shown.splitlines())
+        - set((DOCS / "tutorial.md").read_text().splitlines())
+        - {"scrapy crawl walsh_metadata -a sources=sources.toml -o items.jsonl"}
+    )
 
 
 # -- daily.md, deploy.md -----------------------------------------------------------------
