@@ -115,6 +115,7 @@ class Crawl(Context):
             self.scope.follow_links, self.scope.growing = True, False
             self.gates = replace(self.gates, revisit_reason="asked from a shell")
             self.gate.watch = None
+            self.sources.account.due = False  # what a person types is no source
         if shell or self.config.tag_requests:
             self.tags = Tags(self, self.documents.robots, shell=shell)
         self.recorder.note("started", **self._terms())

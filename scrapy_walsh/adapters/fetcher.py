@@ -72,13 +72,14 @@ class Document(Ticket):
     ``trial``: the fetch is for a target that tries whether its host answers https. ``made``: its
     request, as it was made. ``limit``: octets of the body that are read; the rest is not.
     ``received``: octets so far. ``outcome``: what the wire brought, or why it brought nothing; None
-    before that.
+    before that. ``origin``: of a robots.txt, whose rules it is to bring.
     """
 
     made: Request
     limit: int
     attempt: int
     hops: int
+    origin: str = ""
     received: int = 0
     outcome: Fetched | OwnFault | IgnoreRequest | None = None
 
@@ -233,6 +234,7 @@ class Fetcher:
         limit: int,
         attempt: int,
         hops: int,
+        origin: str = "",
         trial: bool = False,
     ) -> Fetched:
         """Request *url* once; *timeout* in seconds. Errors of the network are in the result.
@@ -255,6 +257,7 @@ class Fetcher:
             limit=limit,
             attempt=attempt,
             hops=hops,
+            origin=origin,
         )
         slot = f"walsh {purpose} {document.host.key}"
         made.meta.update(_META, download_slot=slot, download_timeout=timeout)

@@ -45,7 +45,7 @@ from scrapy_walsh.policy.freshness import parse_duration
 from scrapy_walsh.policy.hosts import stripped
 from scrapy_walsh.policy.times import Wall, duration, iso
 from scrapy_walsh.policy.urls import DEFAULT_PORT
-from scrapy_walsh.policy.verdict import DEFERRED, NOT_DUE, Verdict
+from scrapy_walsh.policy.verdict import DEFERRED, NOT_DUE, OUT_OF_SCOPE, REMEDIES, Verdict
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
@@ -524,24 +524,51 @@ def gone_lines(urls: Sequence[str]) -> list[str]:
     )
 
 
-def last_line(outcomes: Mapping[str, int], needy: int, close_reason: str) -> str:
+def last_line(
+    outcomes: Mapping[str, int],
+    needy: int,
+    close_reason: str,
+    rules: Mapping[str, int] | None = None,
+    links: Mapping[str, int] | None = None,
+) -> str:
     """The last line of a run, for somebody who reads no other.
 
     *outcomes*: sources by outcome. *needy*: those that need a person. *close_reason*: why the
-    spider was closed, Scrapy's word.
+    spider was closed, Scrapy's word. *rules*, *links*: by requirement, how many sources, and how
+    many requests of the spider's own, it refused.
     """
     counts = Counter(outcomes)
     total = counts.total()
     if total:
+        words = {**_WORDS, REFUSED: f"refused{_by_rule(rules or {}, counts[REFUSED])}"}
         parts = [f"{counts[READ]} of {plural(total, 'source')} read or unchanged"]
-        parts += [f"{counts[name]} {word}" for name, word in _WORDS.items() if counts[name]]
+        parts += [f"{counts[name]} {word}" for name, word in words.items() if counts[name]]
     else:
         parts = ["no source was declared"]
+    if links:
+        count = sum(links.values())
+        parts[-1] += f"; {plural(count, 'link')} refused{_by_rule(links, count)}"
+        parts[-1] += f": {REMEDIES['R6', OUT_OF_SCOPE]}" if "R6" in links else ""
     stopped = "" if close_reason == _FINISHED else f"stopped ({close_reason}): "
     needs = {0: "", 1: "; 1 needs a person: see the warnings above"}.get(
         needy, f"; {needy} need a person: see the warnings above"
     )
     return f"walsh: {stopped}{', '.join(parts)}{needs}"
+
+
+def rule_of(reason: str) -> str:
+    """The requirement, or the setting, that *reason* (:func:`refusal_line`) begins with; or ""."""
+    found = re.match(r"R\d+|WALSH_[A-Z_]+", reason)
+    return found[0] if found else ""
+
+
+def _by_rule(counts: Mapping[str, int], total: int) -> str:
+    """ " (R6)", or " (2 by R2, 1 by R3)"; empty where *counts* do not make up *total*."""
+    if "" in counts or sum(counts.values()) != total:
+        return ""
+    if len(counts) < 2:
+        return "".join(f" ({rule})" for rule in counts)
+    return f" ({', '.join(f'{count} by {rule}' for rule, count in sorted(counts.items()))})"
 
 
 def refusal_line(verdict: Verdict) -> str:

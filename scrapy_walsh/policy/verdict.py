@@ -66,7 +66,7 @@ REMEDIES: Final[Mapping[tuple[str, str], str]] = {
     ("R4", DEFERRED): "WALSH_PATIENCE says how long a run waits for a host",
     ("R5", DEFERRED): "if it stays so, correct its address, or take it out of the sources",
     ("R6", OUT_OF_SCOPE): (
-        "yield it from start(), or set WALSH_FOLLOW_LINKS if the bot may follow links"
+        "WALSH_FOLLOW_LINKS = True follows links, if the bot may; or yield them from start()"
     ),
     ("R8", NOT_DUE): "to send it sooner in one run, give a WALSH_REVISIT_REASON",
 }

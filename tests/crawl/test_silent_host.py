@@ -1,4 +1,4 @@
-"""R5: a host that gives no answer gets six requests in one run, and the others are crawled."""
+"""R5, D13: a host that gives no answer gets few requests in one run, after all other hosts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def project(tmp_path: Path) -> Callable[..., Path]:
     return made
 
 
-def test_r5_6_a_host_that_hangs_gets_six_requests(
+def test_own_a_host_that_hangs_gets_three_requests_and_nobody_waits_for_the_others(
     box: Sandbox, project: Callable[..., Path]
 ) -> None:
     box.put(site("hang.test", {"*": HANG}, HANG))
@@ -56,10 +56,12 @@ def test_r5_6_a_host_that_hangs_gets_six_requests(
     # Not much, and yet more than a loopback server that is busy needs.
     made = project(DOWNLOAD_TIMEOUT=2)
     run = crawl(made, box, *URLS, *OTHER)
-    assert run.asked("hang.test") == [*["/robots.txt"] * 5, "/0"]
+    assert run.asked("hang.test") == ["/robots.txt", "/robots.txt", "/0"]
     assert run.asked("other.test") == ["/robots.txt", "/0", "/1", "/2"]
+    hosts = [each.host for each in run.log if each.host in ("hang.test", "other.test")]
+    assert hosts[-2:] == ["hang.test"] * 2
     assert "GaveUp" in run.why(URLS[0])
-    assert all("R5 deferred: hang.test gave no answer to 6" in run.why(url) for url in URLS[1:])
+    assert all("R5 deferred: hang.test gave no answer to 3" in run.why(url) for url in URLS[1:])
     assert run.stats["walsh/deferred"] == 3
     assert run.stats["finish_reason"] == "finished"
     honest(made)
@@ -119,18 +121,18 @@ def test_r5_6_with_one_retry(
 
 
 @pytest.mark.parametrize("position", ["defer", "deny"])
-def test_r5_6_robots_txt_may_use_all_where_no_target_could_follow(
+def test_own_robots_txt_has_all_attempts_where_no_target_could_follow(
     box: Sandbox, project: Callable[..., Path], position: str
 ) -> None:
     box.put(SILENT)
     made = project(WALSH_ROBOTS_UNREACHABLE=position)
     run = crawl(made, box, *URLS[:2])
-    assert run.asked("hang.test") == ["/robots.txt"] * 6
+    assert run.asked("hang.test") == ["/robots.txt"] * 2
     honest(made)
 
 
 def test_r5_6_whatever_urls_they_were_for(box: Sandbox, project: Callable[..., Path]) -> None:
-    """Where robots.txt answers, one target or another has the six."""
+    """Where robots.txt answers, one target or another has what R5 grants."""
     box.put(site("hang.test", {"*": CLOSE}))
     made = project(WALSH_MAX_RETRIES=3)
     run = crawl(made, box, *URLS)
@@ -174,6 +176,22 @@ def test_own_rules_that_were_held_still_hold_for_a_silent_host(
     assert run.asked("hang.test") == ["/robots.txt", "/robots.txt", "/0"]
     assert "disallowed_explicit" in run.why(URLS[1])
     assert "R5 deferred" in run.why(URLS[2])
+    honest(made)
+
+
+@pytest.mark.parametrize("position", ["allow", "defer"])
+def test_own_a_robots_txt_that_answers_500_has_a_second_attempt_when_all_else_is_done(
+    box: Sandbox, project: Callable[..., Path], position: str
+) -> None:
+    box.put(site("down.test", {}, Route(500)))
+    box.put(site("other.test"))
+    made = project(WALSH_ROBOTS_UNREACHABLE=position)
+    run = crawl(made, box, *(f"http://down.test/{number}" for number in range(2)), *OTHER)
+    targets = ["/0", "/1"] if position == "allow" else []
+    assert run.asked("down.test") == ["/robots.txt", "/robots.txt", *targets]
+    hosts = [each.host for each in run.log if each.host in ("down.test", "other.test")]
+    assert hosts[-1 - len(targets) :] == ["down.test"] * (1 + len(targets))
+    assert run.lines("WARNING", "rejected http://down.test/robots.txt", position)
     honest(made)
 
 

@@ -420,6 +420,10 @@ def test_own_t1_a_refresh_is_spaced_like_any_request(ages: Ages) -> None:
     assert too_soon(ages.second.log, exempt=False) == []
 
 
+def test_own_a_refresh_that_answers_5xx_is_not_retried_where_rules_are_known(ages: Ages) -> None:
+    assert ages.second.robots_asked("now-500.test") == 1
+
+
 @pytest.mark.parametrize("host", ["now-500.test", "now-hang.test", "now-blocked.test"])
 def test_own_t6_the_last_known_rules_outlive_a_failed_refresh(ages: Ages, host: str) -> None:
     assert ages.second.robots_asked(host) > 0

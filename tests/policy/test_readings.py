@@ -170,6 +170,46 @@ def test_own_the_last_line(outcomes: dict[str, int], needy: int, reason: str, li
     assert recrawl.last_line(outcomes, needy, reason) == line
 
 
+FOLLOW = "WALSH_FOLLOW_LINKS = True follows links, if the bot may; or yield them from start()"
+
+
+@pytest.mark.parametrize(
+    ("refused", "rules", "links", "said"),
+    [
+        (0, {}, {"R6": 20}, f"; 20 links refused (R6): {FOLLOW}"),
+        (0, {}, {"R2": 1}, "; 1 link refused (R2)"),
+        (3, {"R3": 1, "R2": 2}, {}, ", 3 refused (2 by R2, 1 by R3)"),
+        (2, {"R2": 1}, {}, ", 2 refused"),  # one of them became another outcome meanwhile
+        (1, {"": 1}, {}, ", 1 refused"),  # a spider's own reason names no rule
+        (
+            1,
+            {"WALSH_EXCLUDED_TLDS": 1},
+            {"R2": 3, "R6": 1},
+            ", 1 refused (WALSH_EXCLUDED_TLDS); 4 links refused (3 by R2, 1 by R6): " + FOLLOW,
+        ),
+    ],
+)
+def test_own_the_last_line_counts_what_each_rule_refused(
+    refused: int, rules: dict[str, int], links: dict[str, int], said: str
+) -> None:
+    line = recrawl.last_line({READ: 2, REFUSED: refused}, 0, "finished", rules, links)
+    assert line == f"walsh: 2 of {2 + refused} sources read or unchanged{said}"
+
+
+@pytest.mark.parametrize(
+    ("reason", "rule"),
+    [
+        ("R2 disallowed_explicit by Disallow: /", "R2"),
+        ("R10: none", "R10"),
+        ("WALSH_USAGE disallowed_usage", "WALSH_USAGE"),
+        ("Robots are not liked", ""),
+        ("", ""),
+    ],
+)
+def test_own_a_refusal_begins_with_its_rule(reason: str, rule: str) -> None:
+    assert recrawl.rule_of(reason) == rule
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [("a\r\n b", "a b"), ("bell\x07", "bell\\x07"), ("\ud800", "\\ud800"), ("x" * 900, "x" * 500)],

@@ -16,6 +16,7 @@ from scrapy_walsh.proof.report.html import page
 from tests.ledger.verify_kit import asked, began, decided, ended, lines_of
 from tests.report.browser import browser, found
 from tests.report.kit import report_of
+from tests.report.test_owner import found_of, html_of
 from tests.report.test_page import evil_lines, evil_report
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.skipif(
 )
 WINDOWS = [(360, 800), (1440, 900)]
 SCHEMES = ["light", "dark"]
-PAGES = ["crawl", "sources", "busy", "hostile"]
+PAGES = ["crawl", "sources", "busy", "hostile", "owner"]
 OPEN = "document.querySelectorAll('details').forEach(each => each.open = true)"
 #: Every text that is seen, with its contrast (WCAG 2.1) where that is below 4.5.
 CONTRAST = """(() => {
@@ -108,6 +109,7 @@ def pages(
         "sources": page(report_of(sourced.lines), report),
         "busy": page(report_of(lines_of(began(), *busy, *rules, ended()))),
         "hostile": page(report_of(evil_lines(), "all"), evil),
+        "owner": html_of(found_of(world.lines, "flaky.test")),
     }
     assert list(made) == PAGES
     for name, text in made.items():

@@ -52,7 +52,7 @@ RUN_BY: dict[str, tuple[int, tuple[str, ...]]] = {
     "install.md": (3, ("test_readme.py", "deploy/test_other_projects.py", HERE)),
     "meta.md": (1, ("site/test_reference.py",)),
     "other-projects.md": (4, ("deploy/test_other_projects.py",)),
-    "report.md": (1, ("report/test_cli.py",)),
+    "report.md": (2, ("report/test_cli.py",)),
     "robots.md": (1, ("test_readme.py",)),
     "signing.md": (5, ("sign/test_docs.py",)),
     "signals.md": (1, ("crawl/test_signals.py",)),
@@ -128,7 +128,7 @@ def test_own_the_end_of_a_run_reads_as_the_docs_show() -> None:
     moved = recrawl.Reading("https://y.test/", now, now, 1, None, "https://www.y.test/")
     assert named == [*recrawl.unread_lines([unread], now, 86400.0), *recrawl.moved_lines([moved])]
     outcomes = Counter(read=96, not_due=1, refused=1, deferred=1, failed=1)
-    assert last == [recrawl.last_line(outcomes, 2, "finished")]
+    assert last == [recrawl.last_line(outcomes, 2, "finished", {"R2": 1})]
 
 
 def test_own_the_time_limit_of_the_docs_is_one_that_stays() -> None:

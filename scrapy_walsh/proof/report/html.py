@@ -13,19 +13,22 @@ from typing import TYPE_CHECKING, Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy.robots.fetch import ROBOTS_TTL
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import plural, visible
 from scrapy_walsh.proof.findings import Outcome
-from scrapy_walsh.proof.report import pictures, sections, words
+from scrapy_walsh.proof.report import owner, pictures, sections, words
 from scrapy_walsh.proof.report.entries import outcome, text
 from scrapy_walsh.proof.report.findings import findings, other_than_default, verdict
 from scrapy_walsh.spec import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from scrapy_walsh.proof.report.entries import Run, Sources
     from scrapy_walsh.proof.report.lanes import Report
+    from scrapy_walsh.proof.report.owner import Extract, OptOut
+    from scrapy_walsh.proof.verify import Report as Verified
 
 #: Octets that a page may have. One that would have more is rendered again with shorter tables.
 LARGEST: Final = 4_500_000
@@ -42,7 +45,7 @@ _SETTINGS: Final = 40
 _DIVISORS: Final = (1, 4, 16, 64)
 _FILTERS: Final = {
     "cut": words.cut, "instant": words.instant, "octets": words.octets,
-    "percent": pictures.percent, "duration": duration, "word": words.word,
+    "percent": pictures.percent, "duration": duration, "hours": words.hours, "word": words.word,
 }  # fmt: skip
 _GLOBALS: Final[dict[str, Any]] = {
     "outcome": outcome, "parts": sections, "pictures": pictures, "plural": plural,
@@ -64,7 +67,28 @@ def page(report: Report, sources: Sources | None = None) -> str:
     Its size is bounded whatever the ledger has, normally by LARGEST octets: tables are cut, and say
     so.
     """
-    template, values = environment().get_template("page.html"), _values(report, sources)
+    return _bounded("page.html", _values(report, sources))
+
+
+def owners_page(
+    found: Extract, verified: Verified, optout: OptOut | None, now: float, refresh: float
+) -> str:
+    """The HTML of *found*, for the owner of the site. It is bounded as :func:`page` is.
+
+    *verified*: the ledger. *optout*: how the host is on the operator's list. *now*: Unix seconds.
+    *refresh*: seconds after which crawls read that list anew.
+    """
+    least = found.run.number("robots_ttl") if found.run else None
+    values = {
+        "found": found, "verified": verified, "optout": optout, "now": now, "refresh": refresh,
+        "kept": owner.kept(found, holds=verified.holds), "robots_ttl": least or ROBOTS_TTL,
+        "pauses": owner.PAUSES,
+    }  # fmt: skip
+    return _bounded("owner.html", values)
+
+
+def _bounded(name: str, values: Mapping[str, object]) -> str:
+    template = environment().get_template(name)
     for divisor in _DIVISORS:
         limits = _Limits(rows=1200 // divisor, title=600 // divisor)
         found = template.render(values, limits=limits)

@@ -25,7 +25,7 @@ from scrapy_walsh.proof.report.entries import Run
 from scrapy_walsh.proof.spacing import TWO_CLOCKS, is_short
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from scrapy_walsh.proof.ledger import Line
 
@@ -170,7 +170,8 @@ class Tally:
     """Takes each line of a ledger once, in order.
 
     ``all_runs``: by name; ``runs``: those that are counted. ``said``: number and hash of the last
-    line, as the file ``ledger.head`` has them, None without that file.
+    line, as the file ``ledger.head`` has them, None without that file. ``watch``: called with each
+    line of any run, and the gap before it where it is an exchange.
 
     Of the whole ledger: ``chain``: its hash chain, with number and hash of the last line as its
     ``head``. ``broken``: the number of places where it breaks, with the first of them in
@@ -189,6 +190,7 @@ class Tally:
     all_runs: Mapping[str, Run]
     runs: tuple[Run, ...]
     said: tuple[int, str] | None = None
+    watch: Callable[[Line, Gap | None], None] | None = None
     chain: Chain = field(init=False)
     broken: int = 0
     breaks: list[Finding] = field(default_factory=list)
@@ -243,10 +245,11 @@ class Tally:
         if counts:
             self.kinds[line.kind] += 1
             self._extend(line.at)
-        if line.kind == ASKED:
-            self._asked(line, counts=counts)
-        elif line.kind in DECIDED:
+        gap = self._asked(line, counts=counts) if line.kind == ASKED else None
+        if line.kind in DECIDED:
             self._decided(line, counts=counts)
+        if self.watch is not None:
+            self.watch(line, gap)
 
     def end(self) -> None:
         """Check the end of the hash chain, and order what was found.
@@ -281,12 +284,12 @@ class Tally:
 
     # -- exchanges ------------------------------------------------------------------------
 
-    def _asked(self, line: Line, *, counts: bool) -> None:
+    def _asked(self, line: Line, *, counts: bool) -> Gap | None:
         one = self._sent(line, self.all_runs.get(line.run))
         gap, busy = self._gap(one), self._exchanges.busy(one.process)
         self._exchanges.take(one)
         if not counts:
-            return
+            return gap
         self.overlaps += busy is not None and line.started < busy.ended - TWO_CLOCKS
         self.purposes[line.purpose] += 1
         self._extend(line.started)
@@ -300,6 +303,7 @@ class Tally:
             host.until = max(host.until or 0.0, line.ended + line.wait)
         if gap is not None:
             host.note(gap)
+        return gap
 
     def _sent(self, line: Line, run: Run | None) -> Sent:
         """The exchange, with what it had to keep by its line and the settings of its run."""

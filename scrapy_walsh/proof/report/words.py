@@ -41,6 +41,11 @@ def instant(at: float, layout: str = "%Y-%m-%d %H:%M:%S") -> str:
         return f"{at:.0f} (Unix seconds)"
 
 
+def hours(seconds: float) -> str:
+    """A time limit as people say it: ``24 hours``, ``1.5 hours``."""
+    return f"{seconds / 3600:.2g} hours"
+
+
 def octets(count: int) -> str:
     """A number of octets as people read it: ``512 B``, ``1.2 MB``."""
     size, units = float(count), ["B", "kB", "MB", "GB"]
