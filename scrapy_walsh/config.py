@@ -21,7 +21,7 @@ from scrapy_walsh.exceptions import ConfigError
 from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES
 from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.identity import WALSH_RESEARCH, Identity, identity_from
-from scrapy_walsh.policy.recrawl import REVISIT, REVISIT_FLOOR, REVISIT_LONGEST
+from scrapy_walsh.policy.recrawl import REVISIT, REVISIT_FLOOR, cadence
 from scrapy_walsh.policy.robots.fetch import ROBOTS_TTL
 from scrapy_walsh.policy.robots.usage import CATEGORIES, RECORD, REFUSE
 from scrapy_walsh.policy.signing import directory_url
@@ -116,7 +116,11 @@ def _number(least: float, most: float | None = None, *, whole: bool = False) -> 
     return Check("count" if whole else "seconds", read)
 
 
-_REVISIT: Final = _number(REVISIT_FLOOR, REVISIT_LONGEST)
+def _revisit(name: str, value: Any) -> float:
+    try:
+        return cadence(value)
+    except ValueError as error:
+        raise ConfigError(f"{name} is {error}") from None
 
 
 def _choice(*choices: str) -> Check:
@@ -339,7 +343,9 @@ class WalshConfig:
     )
     robots_cache_size: int = _row(_number(1, whole=True), 4096, "R2")
     excluded_tlds: tuple[str, ...] = _row(Check("texts", _names), (), terms=True)
-    revisit: float = _row(_REVISIT, REVISIT, "R8", terms=True, least=REVISIT_FLOOR, stricter=float)
+    revisit: float = _row(
+        Check("seconds", _revisit), REVISIT, "R8", terms=True, least=REVISIT_FLOOR, stricter=float
+    )
     revisit_reason: str | None = _row(Check("text", _text), None, "R8", terms=True)
     follow_links: bool = _row(_ON_OR_OFF, False, "R6", terms=True, attested=ELSEWHERE)
     scraping: bool = _row(_ON_OR_OFF, False, "R9", terms=True)

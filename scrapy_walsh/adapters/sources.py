@@ -152,7 +152,14 @@ class Sources:
         self._looked_up = key, run
         if run is None or (self._lifts(key) and not run.visit.gone):
             return None
-        return run.visit
+        return self._visit(run)
+
+    def cadence(self, key: str) -> float | None:
+        """The seconds between two visits of *key*, as this run has it; None for WALSH_REVISIT."""
+        return self._context.scope.cadence(key, self._context.config.revisit)
+
+    def _visit(self, run: SourceRun) -> Visit:
+        return run.visit._replace(revisit=self.cadence(run.url))
 
     def _lifts(self, key: str) -> bool:
         """Whether R8 allows *key* in this run, whatever is on record.
@@ -250,10 +257,11 @@ class Sources:
         (seen, known), self._looked_up = self._looked_up, ("", None)
         if seen != key:
             known = context.recall(lambda: context.store.get(SourceRun, key))
-        last = None if known is None else known.visit
+        last = None if known is None else self._visit(known)
         visit = recrawl.met(sent_at, last, context.config.revisit)
         counted_from = None if visit.counted_from == sent_at else visit.counted_from
-        return SourceRun(key, sent_at, outcome, context.config.revisit_reason, counted_from)
+        reason, revisit = context.config.revisit_reason, self.cadence(key)
+        return SourceRun(key, sent_at, outcome, reason, counted_from, revisit=revisit)
 
     def _dropped(self, request: Request) -> None:
         """Note that the duplicate filter dropped *request*.
@@ -305,7 +313,7 @@ class Sources:
         held = self._pacing.host_of(url).traffic.not_before - context.monotonic()
         run = next((run for _, run in self._untaken if run.url == url), None)
         run = run or context.store.get(SourceRun, url)
-        last, now = None if run is None else run.visit, context.wall()
+        last, now = None if run is None else self._visit(run), context.wall()
         return recrawl.next_due(last, now + held, now, context.config.revisit)
 
     # -- what became of it ----------------------------------------------------------------
@@ -450,7 +458,9 @@ class Account:
             old = context.recall(lambda: context.store.get(Reading, key))
             if recrawl.opts_out(old, each):
                 self._opted_out[key] = each.reason
-            return recrawl.updated(old, key, replace(each, gone=key in self.gone), now)
+            revisit = context.scope.cadence(key, context.config.revisit)
+            heard = replace(each, gone=key in self.gone, revisit=revisit)
+            return recrawl.updated(old, key, heard, now)
 
         found = [update(*each) for each in heard]
         context.remember(lambda: context.store.put(*found))

@@ -115,6 +115,16 @@ def test_own_the_line_says_since_when_and_why() -> None:
     assert "(5 h, WALSH_REVISIT is 1 h 30 min)" in line
 
 
+def test_own_a_source_with_a_cadence_of_its_own_is_missed_by_that() -> None:
+    weekly = updated(None, URL, Heard(FAILED, "dead", BEGIN, revisit=7 * DAY), BEGIN)
+    assert not is_unread(weekly, BEGIN + 20 * DAY, DAY)
+    assert is_unread(weekly, BEGIN + 20.5 * DAY, DAY)
+    (line,) = recrawl.unread_lines([weekly], BEGIN + 21 * DAY, DAY)
+    assert "(21 d, its revisit is 7 d): dead" in line
+    daily = updated(weekly, URL, Heard(NOT_DUE), BEGIN + 7 * DAY)
+    assert daily.revisit is None, "the list says so no more"
+
+
 def test_own_a_refusal_names_the_rule_its_document_and_line() -> None:
     robots = parse_robots(b"User-agent: *\n\nDisallow: /\n", "bot", "https://x.test/robots.txt")
     assert recrawl.refusal_line(robots.decide(URL)) == (

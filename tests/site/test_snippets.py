@@ -24,6 +24,7 @@ from scrapy_walsh.commands.common import default_state_dir
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.policy import recrawl
 from scrapy_walsh.proof.sandbox import Sandbox, default_sites, hosts
+from scrapy_walsh.sources.sources import read_sources
 from tests.crawl.harness import OPERATOR, SETTINGS, make_project
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +41,7 @@ RUN_BY: dict[str, tuple[int, tuple[str, ...]]] = {
     "check.md": (4, ("cli/test_check.py",)),
     "commands.md": (1, ("cli/test_commands.py",)),
     "conformance.md": (7, ("conformance/test_docs.py", "conformance/test_run.py")),
-    "daily.md": (2, ("deploy/test_cron.py", HERE)),
+    "daily.md": (3, ("deploy/test_cron.py", HERE)),
     "deploy.md": (7, (*(f"deploy/test_{each}.py" for each in ("cron", "cloud", "scrapyd")), HERE)),
     "discover.md": (1, ("sources/test_discover.py",)),
     "doctor.md": (1, ("cli/test_doctor.py",)),
@@ -109,8 +110,15 @@ def test_own_the_front_page_shows_what_the_tutorial_runs() -> None:
 # -- daily.md, deploy.md -----------------------------------------------------------------
 
 
+def test_r8_1_the_cadences_of_the_docs_are_read(tmp_path: Path) -> None:
+    (tmp_path / "sources.toml").write_text(blocks("daily.md")[0])
+    sources, problems = read_sources(tmp_path / "sources.toml")
+    assert [each.revisit for each in sources] == [7 * 86400.0, 3600.0]
+    assert problems == []
+
+
 def test_own_the_year_of_the_docs_has_the_options_that_are_shown() -> None:
-    _, year = blocks("daily.md")
+    *_, year = blocks("daily.md")
     python, *words = shlex.split(year)
     assert (python, words[:2]) == ("python", ["-m", "tests.year"])
     done = subprocess.run(
