@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 REQUESTS: Final = 1000
 _VERSIONS: Final = 20
 _RULES: Final = 60
-#: Rows of what was not requested; examples of one.
+#: Rows of what was not requested, beyond which rules are not told apart; examples of one.
 _LEFT: Final = 100
 _EXAMPLES: Final = 3
 #: Seconds where one group of pauses ends and the next begins, and the names of the groups.
@@ -155,7 +155,6 @@ class Extract:
     gaps: Counter[str] = field(default_factory=Counter)
     shortest: Gap | None = None
     left: dict[tuple[str, str], Left] = field(default_factory=dict)
-    more_left: int = 0
     versions: list[Version] = field(default_factory=list)
     broken: Counter[str] = field(default_factory=Counter)
     names: dict[str, None] = field(default_factory=dict)
@@ -257,9 +256,8 @@ class Extract:
         own = line.verdict == DISALLOWED_EXPLICIT and requirement == "R2"
         rule = (line.rule or "") if own else ""
         self._uses[line.digest, line.line, events.REFUSED] += own
-        if (why, rule) not in self.left and len(self.left) >= _LEFT:
-            self.more_left += 1
-            return
+        if len(self.left) >= _LEFT and (why, rule) not in self.left:
+            rule = ""  # the rest, together
         left = self.left.setdefault((why, rule), Left(why, rule))
         left.count += 1
         if len(left.examples) < _EXAMPLES and line.url not in left.examples:
