@@ -24,6 +24,7 @@ from scrapy_walsh.commands.common import default_state_dir
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.policy import recrawl
 from scrapy_walsh.proof.sandbox import Sandbox, default_sites, hosts
+from scrapy_walsh.sources.sources import read_sources
 from tests.crawl.harness import OPERATOR, SETTINGS, make_project
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +41,7 @@ RUN_BY: dict[str, tuple[int, tuple[str, ...]]] = {
     "check.md": (4, ("cli/test_check.py",)),
     "commands.md": (1, ("cli/test_commands.py",)),
     "conformance.md": (7, ("conformance/test_docs.py", "conformance/test_run.py")),
-    "daily.md": (2, ("deploy/test_cron.py", HERE)),
+    "daily.md": (3, ("deploy/test_cron.py", HERE)),
     "deploy.md": (7, (*(f"deploy/test_{each}.py" for each in ("cron", "cloud", "scrapyd")), HERE)),
     "discover.md": (1, ("sources/test_discover.py",)),
     "doctor.md": (1, ("cli/test_doctor.py",)),
@@ -48,6 +49,7 @@ RUN_BY: dict[str, tuple[int, tuple[str, ...]]] = {
     "faq.md": (1, ("site/test_reference.py",)),
     "fleet.md": (4, (HERE,)),
     "identity.md": (5, ("cli/test_init.py", "test_readme.py")),
+    "index.md": (1, (HERE,)),
     "install.md": (3, ("test_readme.py", "deploy/test_other_projects.py", HERE)),
     "meta.md": (1, ("site/test_reference.py",)),
     "other-projects.md": (4, ("deploy/test_other_projects.py",)),
@@ -96,11 +98,27 @@ def test_own_architecture_says_when_a_host_is_due() -> None:
     assert rule == "due = max(end of the last answer + interval, end of the hold)\n"
 
 
+def test_own_the_front_page_shows_what_the_tutorial_runs() -> None:
+    (shown,) = blocks("index.md")
+    assert (
+        not set(shown.splitlines())
+        - set((DOCS / "tutorial.md").read_text().splitlines())
+        - {"scrapy crawl walsh_metadata -a sources=sources.toml -o items.jsonl"}
+    )
+
+
 # -- daily.md, deploy.md -----------------------------------------------------------------
 
 
+def test_r8_1_the_cadences_of_the_docs_are_read(tmp_path: Path) -> None:
+    (tmp_path / "sources.toml").write_text(blocks("daily.md")[0])
+    sources, problems = read_sources(tmp_path / "sources.toml")
+    assert [each.revisit for each in sources] == [7 * 86400.0, 3600.0]
+    assert problems == []
+
+
 def test_own_the_year_of_the_docs_has_the_options_that_are_shown() -> None:
-    _, year = blocks("daily.md")
+    *_, year = blocks("daily.md")
     python, *words = shlex.split(year)
     assert (python, words[:2]) == ("python", ["-m", "tests.year"])
     done = subprocess.run(

@@ -65,11 +65,12 @@ def sources_of(
     last = max((each.declared_at for each in readings()), default=None)
     if last is None:
         return None
-    since, counts = last - PERIODS * max(revisit, REVISIT_FLOOR), Counter[str]()
+    counts = Counter[str]()
 
     def placed() -> Iterable[tuple[tuple[int, float, str], Row]]:
         for each in readings():
-            if each.declared_at >= since:
+            period = max(each.revisit or 0.0, revisit, REVISIT_FLOOR)
+            if each.declared_at >= last - PERIODS * period:
                 row = _row(each, now, revisit)
                 counts[row.state] += 1
                 yield (_ORDER.index(row.state), each.since, each.url), row
