@@ -88,7 +88,7 @@ def lead_outward(_app: Sphinx, docname: str, source: list[str]) -> None:
         place = target.relative_to(ROOT).as_posix()
         return f"]({REPOSITORY}/{kind}/main/{place}{anchor and '#' + anchor})"
 
-    source[0] = _OUTWARD.sub(absolute, _BY_FILE_NAME.sub("[]", source[0]))
+    source[0] = _BY_FILE_NAME.sub("[]", _OUTWARD.sub(absolute, source[0]))
 
 
 def know_anchors(app: Sphinx, doctree: nodes.document) -> None:
