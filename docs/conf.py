@@ -8,7 +8,9 @@ HTML, drawings, and where a long name may be broken.
 from __future__ import annotations
 
 import hashlib
+import html
 import re
+import textwrap
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +30,7 @@ REPOSITORY = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["ur
 project = "scrapy-walsh"
 author = "the scrapy-walsh authors"
 version = release = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton"]
 exclude_patterns = ["_build"]
 # A link to a type of Python's or Scrapy's has no target here: their inventories are on the network.
 nitpicky = True
@@ -37,6 +39,9 @@ nitpick_ignore_regex = [(r"py:.*", r"(?!scrapy_walsh).*")]
 highlight_language = "text"  # of a block that names none: output, a crontab
 myst_heading_anchors = 4
 myst_enable_extensions = ["attrs_block"]
+
+# What a reader types or writes into a file; output has no button.
+copybutton_selector = "div.highlight:not(.highlight-text *) > pre"
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
@@ -47,6 +52,7 @@ html_theme = "furo"
 html_title = f"scrapy-walsh {__version__}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_favicon = "_static/favicon.svg"
 html_show_sphinx = False
 html_show_copyright = False
 html_copy_source = False
@@ -82,7 +88,7 @@ def lead_outward(_app: Sphinx, docname: str, source: list[str]) -> None:
         place = target.relative_to(ROOT).as_posix()
         return f"]({REPOSITORY}/{kind}/main/{place}{anchor and '#' + anchor})"
 
-    source[0] = _OUTWARD.sub(absolute, _BY_FILE_NAME.sub("[]", source[0]))
+    source[0] = _BY_FILE_NAME.sub("[]", _OUTWARD.sub(absolute, source[0]))
 
 
 def know_anchors(app: Sphinx, doctree: nodes.document) -> None:
@@ -119,6 +125,34 @@ def show_drawings(app: Sphinx, doctree: nodes.document) -> None:
         block.replace_self(nodes.reference("", "", image, refuri=alone))
 
 
+def show_dark_pictures(_app: Sphinx, doctree: nodes.document) -> None:
+    """Beside a picture that has one for the dark theme (``NAME-dark.png``) stands that one."""
+    for image in list(doctree.findall(nodes.image)):
+        path = Path(image["uri"])
+        dark = path.with_name(f"{path.stem}-dark{path.suffix}")
+        if (DOCS / "pictures" / dark.name).exists():
+            other = image.deepcopy()
+            other["uri"] = str(dark)
+            image["classes"].append("only-light")
+            other["classes"].append("only-dark")
+            image.parent.insert(image.parent.index(image) + 1, other)
+
+
+def describe(
+    _app: Sphinx,
+    _page: str,
+    _template: str,
+    context: dict[str, Any],
+    doctree: nodes.document | None,
+) -> None:
+    """A page's first sentences are what a search engine shows of it."""
+    if doctree is not None:
+        found = (" ".join(each.astext().split()) for each in doctree.findall(nodes.paragraph))
+        first = next((text for text in found if len(text) > 40), "")
+        text = html.escape(textwrap.shorten(first, 160, placeholder=" ..."))
+        context["metatags"] += f'<meta name="description" content="{text}">'
+
+
 def let_names_break(
     _app: Sphinx, _page: str, _template: str, context: dict[str, Any], _tree: object
 ) -> None:
@@ -134,4 +168,6 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", lead_outward)
     app.connect("doctree-read", know_anchors)
     app.connect("doctree-read", show_drawings, priority=100)
+    app.connect("doctree-read", show_dark_pictures, priority=100)
     app.connect("html-page-context", let_names_break)
+    app.connect("html-page-context", describe)

@@ -92,7 +92,7 @@ class Entries:
             raise ValueError("its source is not text")
         request = self._crawl.intake.request(self._request(self._serializer.loads(body)))
         if source is not None:
-            self._crawl.scope.declare(source)
+            self._crawl.scope.declare(source, self._crawl.intake.cadence_of(request))
             self._crawl.scope.declare_hop(request.url, source)
         if self._crawl.scope.is_source(request.url):
             self._crawl.intake.declare(request)  # with what it named when it was declared
@@ -444,12 +444,12 @@ class DueQueue(Queue):
             self._renewal.set(self._renewed_after)
         return request
 
-    def _pace(self, key: str) -> tuple[float, float]:
-        """Seconds for which requests to a host wait, and its interval."""
-        host = self._crawl.pacing.met(key)
+    def _pace(self, key: str) -> tuple[float, float, int]:
+        """Seconds for which requests to a host wait, its interval, and whether it goes last (1)."""
+        host, now = self._crawl.pacing.met(key), self._crawl.monotonic()
         if host is None:  # what waits takes up no memory here
-            return 0.0, self._crawl.config.min_interval
-        return host.wait(self._crawl.monotonic()), host.traffic.interval
+            return 0.0, self._crawl.config.min_interval, 0
+        return host.wait(now), host.traffic.interval, int(host.goes_last(now))
 
     def _popped(self, request: Request) -> Request:
         self._crawl.tickets.of(request).popped = True
