@@ -60,6 +60,20 @@ _REMEDIES: Final = {
     errno.EADDRNOTAVAIL: "see DOWNLOAD_BIND_ADDRESS and bindaddress in meta",
 }
 _LONGEST: Final = 200
+#: What it means, in a few words, where a connection ended with an error whose name has that in it.
+#: Scrapy and Twisted have several classes for each.
+_MEANINGS: Final = {
+    "Resolve": "its name cannot be resolved",
+    "DNSLookup": "its name cannot be resolved",
+    "Refused": "connection refused",
+    "Timeout": "timed out",
+    "TimedOut": "timed out",
+    "ResponseFailed": "connection lost",
+    "ResponseNeverReceived": "connection lost",
+    "ConnectionLost": "connection lost",
+    "ConnectionDone": "connection closed",
+    "DataLoss": "cut off",
+}
 
 
 def of_transfer(error: BaseException, *, proxy: str | None) -> OwnFault | None:
@@ -74,6 +88,13 @@ def of_transfer(error: BaseException, *, proxy: str | None) -> OwnFault | None:
     if _fails_for_us(proxy) and not any(map(_is_tunnels_5xx, _causes(error))):
         return _fault(f"its proxy failed ({_text(error)}): see {_shown(proxy)}", f"proxy {proxy}")
     return None
+
+
+def meaning(error: BaseException) -> str:
+    """Why there was no answer, in a few words, where an exchange ended with *error*."""
+    names = [type(each).__name__ for each in _causes(error)]
+    found = (words for name in names for part, words in _MEANINGS.items() if part in name)
+    return next(found, _text(error))
 
 
 def of_machine(error: BaseException) -> OwnFault | None:

@@ -31,6 +31,7 @@ from twisted.internet.defer import Deferred
 from w3lib.url import safe_url_string
 
 from scrapy_walsh.adapters import compat, faults
+from scrapy_walsh.adapters.events import NO_ANSWER
 from scrapy_walsh.adapters.outcomes import UNSENT, Closing
 from scrapy_walsh.adapters.ticket import TICKET, Ticket, Tickets
 from scrapy_walsh.exceptions import OwnFault
@@ -134,7 +135,7 @@ class Document(Ticket):
         if isinstance(error, UNSENT):
             self.outcome = error
             return
-        why = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        why = f"{NO_ANSWER}{faults.meaning(error)}"
         fault = faults.of_certificate(error) if self.purpose == OPERATOR else None
         fault = fault or faults.of_transfer(error, proxy=request.meta.get("proxy"))
         self.outcome = fault or Fetched(request.url, None, error=why, failure=self.failure)

@@ -406,9 +406,10 @@ class Gate:
         )
         concluded = chain.conclude(answer, context.gates, context.wall(), context.rand())
         exchange = self._exchange(request, ticket, answer, concluded, started=started, ended=steady)
-        if document is not None and response is not None:
-            exchange = structs.replace(exchange, **document.seen(response))
-            if document.purpose == OPERATOR:
+        if response is not None:
+            seen = {"octets": len(response.body)} if document is None else document.seen(response)
+            exchange = structs.replace(exchange, **seen)
+            if document is not None and document.purpose == OPERATOR:
                 self.documents.operator.answered()
         if concluded.failure is not None:
             ticket.failure = concluded.failure

@@ -106,7 +106,7 @@ SUBCOMMANDS: Final = {
         "draw a run: its ledger as one HTML file",
         "written, and nothing in it is broken",
         "written, and the ledger itself shows that something does not hold",
-        ("", "--sources report.json -o run.html", "--host www.site.example --days 30"),
+        ("", "--run all -o all.html", "--host www.site.example --days 30"),
     ),
     "sandbox": Subcommand(
         "serve the embedded test sites on loopback",

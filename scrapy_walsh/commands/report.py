@@ -1,13 +1,15 @@
-"""``walsh report``: a run as one HTML file, from its ledger and its source report."""
+"""``walsh report``: a run as one HTML file, or a page for the owner of a site; from the ledger."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from scrapy_walsh import fleet
 from scrapy_walsh.commands.blocklist import LIST
 from scrapy_walsh.commands.common import (
     Misuse,
@@ -17,23 +19,34 @@ from scrapy_walsh.commands.common import (
     host_named,
     ledger_of,
     printable,
+    read_config,
     read_file,
     tell,
 )
 from scrapy_walsh.commands.verify import judged
 from scrapy_walsh.ledger.files import Documents, read_head
 from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, Blocklist, normalised
+from scrapy_walsh.policy.recrawl import REVISIT
 from scrapy_walsh.proof.files import replace_file
 from scrapy_walsh.proof.findings import Outcome
 from scrapy_walsh.proof.ledger import files_of, lines_in
-from scrapy_walsh.proof.report.entries import NoReport, Sources, read_sources
 from scrapy_walsh.proof.report.findings import findings
+from scrapy_walsh.proof.report.history import History
 from scrapy_walsh.proof.report.html import owners_page, page
 from scrapy_walsh.proof.report.lanes import ALL, LAST, build
 from scrapy_walsh.proof.report.owner import OptOut, extract
+from scrapy_walsh.proof.report.sources import Sources, sources_of
+from scrapy_walsh.state.database import has_records
+from scrapy_walsh.state.records import Reading
+from scrapy_walsh.state.store import SqliteStore
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
+
+    from scrapy_walsh.state.store import Store
+
+    View = Callable[[Store], Store]
 
 _MOST_DAYS: Final = 3660
 
@@ -42,9 +55,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """What ``walsh report`` takes."""
     add = parser.add_argument
     add_ledger(parser)
-    add("--sources", type=Path, metavar="FILE", help="the JSON of -a report=FILE of the same run")
     add("--host", metavar="HOST", help="instead, a page for the owner of that site, on it alone")
-    add("--days", type=int, metavar="N", help="of the last N days")
+    add("--days", type=int, metavar="N", help="of the last N days, today (UTC) included")
     add(
         "--blocklist", type=Path, metavar="FILE", default=Path(LIST),
         help="with --host: the list that may have it (default: %(default)s, if it is there)",
@@ -57,12 +69,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Draw the run, or what one host's owner may see, and say what in it is broken."""
+    if args.run != LAST and (args.days or args.host):
+        raise Misuse("--run does not go together with --days or --host")
     if args.days is not None and not 0 < args.days <= _MOST_DAYS:
         raise Misuse(f"--days {args.days}: give 1 to {_MOST_DAYS}")
     host = None if args.host is None else host_named(args.host)
     output = args.output or f"walsh-{'report' if host is None else host.replace(':', '-')}.html"
     if host is None:
-        code = write_report(ledger_of(args), args.sources, output, args.run)
+        config = read_config(args)
+        shared = None if args.ledger or args.of else config.shared_state
+        view = partial(fleet.view, shared=shared, token=config.identity.token)
+        days = None if args.days is None else History.until(time.time(), args.days)
+        code = write_report(
+            ledger_of(args), output, run=args.run, days=days, view=view, revisit=config.revisit
+        )
     else:
         code = _write_extract(args, host, output)
     if output != "-":
@@ -79,7 +99,7 @@ def _write_extract(args: argparse.Namespace, host: str, output: str) -> int:
     if not verified.lines and verified.holds:
         raise Misuse(f"{ledger}: no line in it, so there is nothing to tell")
     wrong = {each.line: each.rule for each in verified.findings}
-    since = 0.0 if args.days is None else now - args.days * 86400
+    since = 0.0 if args.days is None else History.until(now, args.days).began
     found = extract(lambda: lines_in(files.parts), host, since, wrong, head)
     documents = Documents(files.documents)
     found.read(documents.get)
@@ -114,22 +134,35 @@ def _put(output: str, page: str) -> None:
         replace_file(Path(output), page.encode())
 
 
-def write_report(ledger: Path, sources: Path | None, output: str, run: str = LAST) -> int:
-    """Write the page about *run* into the file *output*; 1 where something in it is broken, else 0.
+def write_report(
+    ledger: Path,
+    output: str,
+    *,
+    run: str = LAST,
+    days: History | None = None,
+    view: View = lambda store: store,
+    revisit: float = REVISIT,
+) -> int:
+    """Write the page about *run*, or *days*, to *output*; 1 where something is broken, else 0.
 
-    *ledger*, *sources*: of the run. *output*: ``-`` for standard output. OSError, WalshError.
+    The sources are those of the state beside the *ledger*, seen by *view*; *revisit*: how often
+    they are due, seconds. *output*: ``-`` for standard output. OSError, WalshError.
     """
-    files, told = files_of(ledger), None if sources is None else _sources(sources)
+    files = files_of(ledger)
     head = None if files.head is None else read_head(files.head)
-    report = build(lambda: lines_in(files.parts), run, head)
-    _put(output, page(report, told))
-    wrong = [each for each in findings(report, told) if each.outcome is Outcome.BROKEN]
+    report = build(lambda: lines_in(files.parts), run, head, days)
+    _put(output, page(report, _sources(files.documents.parent, view, revisit)))
+    wrong = [each for each in findings(report) if each.outcome is Outcome.BROKEN]
     tell("report", *(f"not so: {each.about}: {each.text}" for each in wrong))
     return 1 if wrong else 0
 
 
-def _sources(path: Path) -> Sources:
+def _sources(directory: Path, view: View, revisit: float) -> Sources | None:
+    if not has_records(directory):
+        return None
+    store = view(SqliteStore(directory))
     try:
-        return read_sources(path.read_bytes())
-    except NoReport as error:
-        raise NoReport(f"{path} {error}") from None
+        return sources_of(lambda: store.rows(Reading), time.time(), revisit)
+    finally:
+        tell("report", *store.notices)
+        store.close()

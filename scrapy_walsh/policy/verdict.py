@@ -52,6 +52,9 @@ BY_USAGE: Final = "WALSH_USAGE"
 ROBOTS_NAMES: Final[frozenset[VerdictName]] = frozenset(get_args(RobotsName))
 NAMES: Final[frozenset[VerdictName]] = frozenset(get_args(VerdictName))
 
+#: Requirement and name of the verdicts by which a host's owner says no: opt-outs.
+OWNERS_NO: Final = frozenset({("R2", DISALLOWED_EXPLICIT), ("R3", BLOCKED_OPERATOR)})
+
 #: What a person can do about a target that was not sent, by requirement and name of the verdict.
 REMEDIES: Final[Mapping[tuple[str, str], str]] = {
     ("R2", DISALLOWED_EXPLICIT): "take it out of the sources, or ask the site's owner",

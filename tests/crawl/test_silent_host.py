@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.ledger.files import parsed
-from scrapy_walsh.proof.sandbox import Request, Route, Sandbox
+from scrapy_walsh.proof.sandbox import Request, Route, Sandbox, Site
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import Deferral
-from tests.crawl.harness import Crawl, age_document, crawl, make_project, site, state_dir
+from tests.crawl.harness import LIST, Crawl, age_document, crawl, make_project, site, state_dir
 from tests.ledger.verify_kit import report_of, wrong_in
 
 if TYPE_CHECKING:
@@ -74,10 +74,10 @@ def test_own_one_line_tells_of_all_targets_of_a_silent_host(
     made = project()
     run = crawl(made, box, *URLS)
     (line,) = run.lines("WARNING: deferred")
-    assert "deferred 3 targets of hang.test to the next run (R5 deferred)" in line
+    assert "deferred 4 targets of hang.test to the next run (R5 deferred)" in line
     assert "take it out of the sources" in line
     (account,) = [
-        line for line in run.lines("deferred 3 targets of hang.test") if line.startswith("  ")
+        line for line in run.lines("deferred 4 targets of hang.test") if line.startswith("  ")
     ]
     assert account.strip() in line
     store = open_store(state_dir(made))
@@ -85,6 +85,27 @@ def test_own_one_line_tells_of_all_targets_of_a_silent_host(
     store.close()
     assert set(deferred) == set(URLS[1:])
     assert all("gave no answer" in each.reason for each in deferred.values())
+
+
+def test_own_a_morning_without_network_is_one_line_a_cause(
+    box: Sandbox, project: Callable[..., Path]
+) -> None:
+    names = [f"{name}.test" for name in "abc"]
+    for name in names:
+        box.put(Site(name, {"*": Route(behaviour="reset")}))
+    box.set_route("operator.test", LIST, Route(behaviour="reset"))
+    run = crawl(
+        project(WALSH_MAX_RETRIES=1), box, *(f"http://{name}/{n}" for name in names for n in "12")
+    )
+    said = [line for line in run.lines("[scrapy_walsh]") if "] DEBUG: " not in line]
+    assert len([line for line in said if "] WARNING: " in line]) == 3
+    assert len(said) <= 6
+    (line,) = run.lines("WARNING: deferred 6 targets of 3 hosts (")
+    assert all(name in line for name in names)
+    assert line.endswith(
+        "(connection lost); nothing at all was answered: see this machine's network"
+    )
+    assert run.lines("WARNING: rejected", LIST, "gave no answer: connection lost")
 
 
 def test_r5_6_the_next_run_asks_again(box: Sandbox, project: Callable[..., Path]) -> None:
@@ -254,7 +275,7 @@ def test_r5_6_no_connection_no_tls_and_no_answer_count_alike(
     for port in ports:
         tried = [each for each in exchanges(made) if each["host"] == f"127.0.0.1:{port}"]
         assert [each["purpose"] for each in tried] == ["robots", "robots", "target"]
-        assert len(run.lines("WARNING", f"deferred 1 target of 127.0.0.1:{port} ")) == 1
+        assert len(run.lines("WARNING", f"deferred 2 targets of 127.0.0.1:{port} ")) == 1
     honest(made)
 
 

@@ -118,7 +118,7 @@ def test_r4_6_two_workers_of_scrapy_redis_share_the_work_and_keep_the_spacing(
         16,
         20,
     ]
-    assert not any("not answered" in output or "'walsh/unread'" in output for output in outputs)
+    assert not any("not requested" in output or "'walsh/unread'" in output for output in outputs)
 
 
 def test_own_workers_of_scrapy_redis_outlast_an_outage(

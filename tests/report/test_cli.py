@@ -73,11 +73,9 @@ def test_own_a_tampered_ledger_is_named_at_the_top(
     [
         (["--ledger", "none.jsonl"], "none.jsonl: no ledger there"),
         (["--ledger", "other.jsonl", "--run", "x"], "no run 'x' begins"),
-        (["--ledger", "other.jsonl", "--sources", "none.json"], "none.json: No such file"),
-        (
-            ["--ledger", "other.jsonl", "--sources", "other.jsonl"],
-            "other.jsonl is not a source report",
-        ),
+        (["--ledger", "other.jsonl", "--days", "0"], "--days 0: give 1 to 3660"),
+        (["--ledger", "other.jsonl", "--host", "x y"], "not a URL"),
+        (["--ledger", "other.jsonl", "--run", "r1", "--days", "3"], "--run does not go together"),
         (["--ledger", "other.jsonl", "--output", "no/such/place"], "no/such/place: No such file"),
         ([], "no ledger .scrapy/walsh/ledger.jsonl: run it in the project, or give LEDGER"),
     ],

@@ -228,12 +228,14 @@ class RobotsTxt:
             self._pacing.host_of(origin).robots_failed = True
         _hold_origin(self._pacing, origin, progress.url)
         wait = fetched.failure.delay if isinstance(fetched.failure, Retry) else 0.0
+        failure = fetched.failure.why if fetched.failure else fetched.why
+        why = failure.replace("no answer", fetched.why, 1) if fetched.error else failure
         self._context.recorder.record(
             Event(
                 events.RETRIED,
                 progress.url,
                 "R5",
-                reason=fetched.failure.why if fetched.failure else fetched.why,
+                reason=why,
                 host=self._pacing.look_up(progress.url),
                 status=fetched.status,
                 wait=wait,

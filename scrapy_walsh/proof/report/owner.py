@@ -33,15 +33,16 @@ if TYPE_CHECKING:
 REQUESTS: Final = 1000
 _VERSIONS: Final = 20
 _RULES: Final = 60
-#: Rows of what was not requested; examples of one.
+#: Rows of what was not requested, beyond which rules are not told apart; examples of one.
 _LEFT: Final = 100
 _EXAMPLES: Final = 3
-#: Seconds where one group of pauses ends and the next begins, and the names of the groups.
-_ENDS: Final = (1, 2, 10, 60, 3600, 86400, math.inf)
-PAUSES: Final = (
-    "less than a second", "1 to 2 seconds", "2 to 10 seconds", "10 seconds to a minute",
-    "a minute to an hour", "an hour to a day", "a day or more",
-)  # fmt: skip
+#: The groups of pauses: their names, by the seconds that all in it are below.
+_PAUSES: Final = {
+    1: "less than a second", 2: "1 to 2 seconds", 10: "2 to 10 seconds",
+    60: "10 seconds to a minute", 3600: "a minute to an hour", 86400: "an hour to a day",
+    math.inf: "a day or more",
+}  # fmt: skip
+PAUSES: Final = tuple(_PAUSES.values())
 _POLICY: Final = re.compile(r"\+(https?://[^\s;)]+)")
 
 #: Why a page was not requested, by requirement, and of some by the name of the verdict.
@@ -155,7 +156,6 @@ class Extract:
     gaps: Counter[str] = field(default_factory=Counter)
     shortest: Gap | None = None
     left: dict[tuple[str, str], Left] = field(default_factory=dict)
-    more_left: int = 0
     versions: list[Version] = field(default_factory=list)
     broken: Counter[str] = field(default_factory=Counter)
     names: dict[str, None] = field(default_factory=dict)
@@ -249,7 +249,7 @@ class Extract:
         if self.shortest is None or gap.seconds < self.shortest.seconds:
             self.shortest = gap
         self._closest[line.digest] = min(gap.seconds, self._closest.get(line.digest, math.inf))
-        self.pauses[next(n for n, end in zip(PAUSES, _ENDS, strict=True) if gap.seconds < end)] += 1
+        self.pauses[next(name for end, name in _PAUSES.items() if gap.seconds < end)] += 1
 
     def _left(self, line: Line) -> None:
         requirement = line.requirement or "R5"
@@ -257,9 +257,8 @@ class Extract:
         own = line.verdict == DISALLOWED_EXPLICIT and requirement == "R2"
         rule = (line.rule or "") if own else ""
         self._uses[line.digest, line.line, events.REFUSED] += own
-        if (why, rule) not in self.left and len(self.left) >= _LEFT:
-            self.more_left += 1
-            return
+        if len(self.left) >= _LEFT and (why, rule) not in self.left:
+            rule = ""  # the rest, together
         left = self.left.setdefault((why, rule), Left(why, rule))
         left.count += 1
         if len(left.examples) < _EXAMPLES and line.url not in left.examples:
