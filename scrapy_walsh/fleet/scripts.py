@@ -63,12 +63,9 @@ local function host_of(key, lost, now)
   local record = record_of(key)
   local ahead = number(record.last_end) - now
   if ahead > 0 then
-    record.last_end = text(now)
-    redis.call('HSET', key, 'last_end', record.last_end)
-    if record.not_before then
-      record.not_before = text(math.max(now, number(record.not_before) - ahead))
-      redis.call('HSET', key, 'not_before', record.not_before)
-    end
+    local till = math.max(now, number(record.not_before) - ahead)
+    record.last_end, record.not_before = text(now), text(till)
+    redis.call('HSET', key, 'last_end', text(now), 'not_before', text(till))
   end
   if lost > number(record.last_end) then record.last_end, record.by = text(lost), '' end
   return record
