@@ -69,6 +69,8 @@ _OUTWARD = re.compile(r"\]\(((?:\.\./)+[^)\s]*)\)")
 _BY_FILE_NAME = re.compile(r"\[[\w./-]+\.md\](?=\([\w./-]+\.md[#)])")
 #: Inline code, as Sphinx writes it.
 _NAME = re.compile(r'(?<=<span class="pre">)[^<]+')
+#: A code of ``decisions/``, as a word of its own.
+_CODE = re.compile(r"(?<![\w.-])([RDT][0-9]{1,2}(?:\.[0-9]+)?)(?![\w-])")
 _ANCHOR = re.compile(r'<a id="([^"]+)">')
 
 
@@ -101,6 +103,28 @@ def know_anchors(app: Sphinx, doctree: nodes.document) -> None:
             slugs[anchor] = (node.line or 1, anchor, anchor.upper())
             labels.anonlabels[anchor] = (name, anchor)
             labels.labels[anchor] = (name, anchor, anchor.upper())
+
+
+def link_codes(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """A code in the text, such as R4, R8.2 or D13, leads to the place that says what it is."""
+    labels = app.env.domains.standard_domain.anonlabels
+    apart = (nodes.reference, nodes.title, nodes.FixedTextElement, nodes.literal)
+    for text in [each for each in doctree.findall(nodes.Text) if _CODE.search(each)]:
+        found, parent = text.parent, text.parent
+        while found is not None and not isinstance(found, apart):
+            found = found.parent
+        if found is not None:
+            continue
+        parts: list[nodes.Node] = []
+        for part in _CODE.split(text):
+            page, anchor = labels.get(part.lower(), ("", ""))
+            if page in ("", docname):
+                parts.append(nodes.Text(part))
+            else:
+                link = f"{app.builder.get_relative_uri(docname, page)}#{anchor}"
+                parts.append(nodes.reference("", part, internal=True, refuri=link))
+        place = parent.index(text)
+        parent[place : place + 1] = parts
 
 
 def show_drawings(app: Sphinx, doctree: nodes.document) -> None:
@@ -169,5 +193,6 @@ def setup(app: Sphinx) -> None:
     app.connect("doctree-read", know_anchors)
     app.connect("doctree-read", show_drawings, priority=100)
     app.connect("doctree-read", show_dark_pictures, priority=100)
+    app.connect("doctree-resolved", link_codes)
     app.connect("html-page-context", let_names_break)
     app.connect("html-page-context", describe)

@@ -463,11 +463,11 @@ class DueQueue(Queue):
         return request
 
     def _pace(self, key: str) -> tuple[float, float, int]:
-        """Seconds for which requests to a host wait, its interval, and whether it goes last (1)."""
+        """Seconds for which requests to a host wait, its interval, and whether it goes last."""
         host, now = self._crawl.pacing.met(key), self._crawl.monotonic()
         if host is None:  # what waits takes up no memory here
             return 0.0, self._crawl.config.min_interval, 0
-        return host.wait(now), host.traffic.interval, int(host.goes_last(now))
+        return host.wait(now), host.traffic.interval, host.goes_last(now)
 
     def _popped(self, request: Request) -> Request:
         self._crawl.tickets.of(request).popped = True

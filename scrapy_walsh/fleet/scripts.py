@@ -264,7 +264,7 @@ end
 
 #: Adds a request. ARGV host, rank, request, whether it comes back (1: its claim, which had the host
 #: wait for an interval, was not used), seconds until the worker may send it, interval, whether its
-#: host goes last. Returns the serial number of its arrival.
+#: host goes last ('0': not). Returns the serial number of its arrival.
 PUSH: Final = (
     _QUEUE
     + """
@@ -272,7 +272,7 @@ local host, wait, now = ARGV[1], number(ARGV[5]), clock()
 local arrival = redis.call('INCR', serial)
 redis.call('ZADD', line(host), ARGV[2], string.format('%016d', arrival) .. ARGV[3])
 redis.call('INCR', size)
-if ARGV[4] == '1' and ARGV[7] == '1' then redis.call('SADD', lasts, host) end
+if ARGV[4] == '1' and ARGV[7] ~= '0' then redis.call('SADD', lasts, host) end
 local due = redis.call('ZSCORE', waiting, host)
 if wait > 0 then
   if ARGV[4] == '1' then due = 0 end

@@ -177,3 +177,14 @@ def test_own_nothing_of_a_strangers_runs(tab: Page, pages: dict[str, Path]):
     assert tab.run(f"document.querySelectorAll('{acting}').length") == 0
     assert tab.run("document.title").startswith("Walsh report")
     assert tab.run("[...document.querySelectorAll('bdi')].every(each => !each.children.length)")
+
+
+@pytest.mark.parametrize("name", ["sources", "owner"])
+def test_own_a_printed_page_is_as_wide_as_its_paper(tab: Page, pages: dict[str, Path], name: str):
+    tab.look(794, 1123)
+    tab.call("Emulation.setEmulatedMedia", media="print", features=[])
+    tab.open(pages[name])
+    tables = "[...document.querySelectorAll('table')].map(each => each.scrollWidth)"
+    assert all(width <= 794 for width in tab.run(tables))
+    assert tab.run(WIDTHS) == [794, 794]
+    tab.call("Emulation.setEmulatedMedia", media="", features=[])

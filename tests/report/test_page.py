@@ -233,7 +233,7 @@ def test_own_the_size_of_a_page_is_bounded():
     html = page(report_of(lines_of(began(), *entries, *rules, ended())), sources)
     assert len(html.encode()) <= LARGEST
     text = Read(html).text
-    assert "of 1,501 hosts are drawn" in text
+    assert "24 hosts of 1,501 are drawn" in text
     assert "The first 100 of 900." in text  # with more room it would be 400
 
 

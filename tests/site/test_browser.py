@@ -50,3 +50,8 @@ def test_own_no_page_of_the_site_is_wider_than_its_window(
         assert [each for each in asked if not each.startswith(("file:", "data:"))] == []
         failed = tab.events("Network.loadingFailed")
         assert failed == [], f"{page.name}: {failed}"
+
+
+def test_own_a_code_leads_to_what_it_says() -> None:
+    assert 'href="decisions/requirements.html#r8"' in (SITE / "daily.html").read_text()
+    assert 'id="r8"' in (SITE / "decisions/requirements.html").read_text()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.times import duration
@@ -25,37 +25,12 @@ _KINDS: Final = tuple(WORDS)
 # -- host by host -------------------------------------------------------------------------
 
 
-class Row(NamedTuple):
-    """A row of the timeline's table: a host's name, or one of its marks or columns."""
-
-    lane: Lane | None = None
-    mark: Mark | None = None
-    column: Column | None = None
-
-
-def marks(lanes: Sequence[Lane]) -> list[Row]:
-    """The rows of the timeline's table: all marks and columns that are drawn, host by host."""
-    found = []
+def marks(lanes: Sequence[Lane]) -> list[Lane | Mark | Column]:
+    """The rows of the timeline's table: each lane, then its marks, or columns."""
+    found: list[Lane | Mark | Column] = []
     for lane in lanes:
-        found.append(Row(lane=lane))
-        found += [Row(mark=mark) for mark in lane.marks]
-        found += [Row(column=column) for column in lane.columns if column.counts.total()]
+        found += [lane, *lane.marks, *(each for each in lane.columns if each.counts.total())]
     return found
-
-
-def undrawn(report: Report) -> str:
-    """A sentence on the hosts that have no lane: how many they are, and what happened to them."""
-    drawn = {lane.host.name for lane in report.lanes}
-    others = [host for host in report.hosts if host.name not in drawn]
-    requests = sum(host.requests for host in others)
-    troubles = sum(host.troubles > 0 for host in others)
-    short = sum(host.gaps[SHORT] > 0 for host in others)
-    return (
-        f"{len(drawn)} of {plural(len(report.hosts), 'host')} are drawn: those requested too "
-        f"early, those backed off from, and those requested most. The other {len(others):,} got "
-        f"{plural(requests, 'request')}; {troubles:,} of them were backed off from, {short:,} "
-        "requested too early."
-    )
 
 
 def about(lane: Lane) -> str:

@@ -52,14 +52,13 @@ class Gap:
     ``seconds``: how long it was; ``required``: how long it had to be, in seconds, by R4's interval
     and R5's hold. ``verdict``: KEPT, SHORT, EXEMPT (between the first robots.txt and its target,
     T1), or UNCLEAR where lines are missing in between, or the clock was set back between two runs.
-    ``held``: R5 required more than R4. ``after_trouble``: R5 held the host after the earlier
-    exchange. ``line``: the number of the later exchange's line.
+    ``after_trouble``: R5 held the host after the earlier exchange. ``line``: the number of the
+    later exchange's line.
     """
 
     seconds: float
     required: float
     verdict: str
-    held: bool
     after_trouble: bool
     line: int
 
@@ -340,9 +339,8 @@ class Tally:
             verdict = UNCLEAR
         else:
             verdict = KEPT if required > 0 else EXEMPT
-        held, trouble = required > found.required, before.wait is not None
         required = required if required > 0 else MIN_REQUEST_INTERVAL
-        return Gap(found.seconds, required, verdict, held, trouble, line.n)
+        return Gap(found.seconds, required, verdict, before.wait is not None, line.n)
 
     # -- decisions ------------------------------------------------------------------------
 

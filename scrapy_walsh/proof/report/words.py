@@ -16,8 +16,7 @@ WORDS: Final = {
     events.FETCHED: "fetched", events.NOT_MODIFIED: "not modified", events.REFUSED: "refused",
     events.HELD: "held", events.RETRIED: "backed off", events.GIVEN_UP: "given up",
     events.TOO_MANY_REDIRECTS: "redirected too often",
-    events.DEFERRED: "deferred", events.ADOPTED: "document adopted",
-    events.TAKEN_UP: "document taken up", events.REJECTED: "document rejected",
+    events.DEFERRED: "deferred",
 }  # fmt: skip
 _IDS: Final = frozenset(requirement.id for requirement in REQUIREMENTS)
 _CODE: Final = re.compile(r"\b(R[0-9]+)\b")
