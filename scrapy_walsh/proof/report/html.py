@@ -165,14 +165,11 @@ def _titles(report: Report) -> dict[str, str]:
     """The sections of the page, in order: the id of each, and its title."""
     return {
         "sources": "Sources",
+        **({"history": "Day by day", "hosts": "Hosts"} if report.history else {}),
         "findings": "What the ledger shows",
         "numbers": "In numbers",
         "refused": "Refused, deferred, given up",
-        **(
-            {"timeline": "Host by host"}
-            if report.history is None
-            else {"history": "Day by day", "hosts": "Hosts"}
-        ),
+        **({} if report.history else {"timeline": "Host by host"}),
         **({"runs": "Runs"} if len(report.runs) > 1 else {}),
         "codes": "What the codes mean",
     }
