@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urldefrag, urlsplit
 
-import tomlkit
 from scrapy import Request, Spider
 from scrapy.exceptions import IgnoreRequest
-from tomlkit.exceptions import TOMLKitError
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Crawl
@@ -285,19 +283,20 @@ def _members(section: Section) -> dict[str, Any]:
 # -- the file of sources ----------------------------------------------------------------------
 
 
-def _text_in(file: Path) -> str:
-    """The text of *file*, empty where there is none; SourcesInvalid where it is not TOML."""
+def _opened(file: Path) -> tuple[str, Any]:
+    """The text of *file*, empty where there is none, and its document; SourcesInvalid."""
+    from tomlkit import exceptions, parse  # noqa: PLC0415  slow
+
     text = text_of(file) if file.exists() else ""
     try:
-        tomlkit.parse(text)
-    except TOMLKitError as error:
+        return text, parse(f"{text}\n" if text else "")
+    except exceptions.TOMLKitError as error:
         raise SourcesInvalid(f"{file}: not TOML: {one_line(error)}") from None
-    return text
 
 
 def _there(file: Path, *urls: str) -> str:
     """A line where a source of *file* has one of *urls* already; else empty."""
-    sources = read_sources(file)[0] if "source" in tomlkit.parse(_text_in(file)) else []
+    sources = read_sources(file)[0] if "source" in _opened(file)[1] else []
     wanted = set(map(canonical_url, urls))
     for source in sources:
         its = filter(None, (source.url, source.feed, source.sitemap))
@@ -319,11 +318,12 @@ def _add(file: Path, found: dict[str, Any]) -> tuple[dict[str, str] | None, str]
         return None, f"not added: {why}"
     if there := _there(file, *source.values()):
         return None, there
-    before, added = _text_in(file), {"name": found["host"], **source}
+    from tomlkit import aot  # noqa: PLC0415  slow
+
+    (before, document), added = _opened(file), {"name": found["host"], **source}
     shown = ", ".join(f"{key} = {value!r}" for key, value in added.items())
-    document = tomlkit.parse(f"{before}\n" if before else "")
-    document.setdefault("source", tomlkit.aot()).append(added)
-    after = tomlkit.dumps(document)
+    document.setdefault("source", aot()).append(added)
+    after: str = document.as_string()
     lines = iter(after.splitlines())
     if not all(line in lines for line in before.splitlines()):  # each stays, in their order
         raise Misuse(f"{file} cannot be added to as it is written: write there {shown}")
