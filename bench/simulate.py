@@ -15,6 +15,11 @@ The second table has 36 loads with Crawl-delays, each drawn with a seed of its o
 of 1 to 5 s, for each host a latency of 20 to 400 ms. Of the targets, 5 % are answered 429 and are
 sent again, as R5 says; what hosts teach by that (D28) is left out.
 
+The third table has 24 loads of a day on which some hosts have a storm, each drawn with a seed of
+its own: 200 to 400 hosts, nearly all with one target (Zipf's law with an exponent of 1.1), a
+Crawl-delay of 2 to 20 s for one in twelve, latencies of 30 to 800 ms, log-normal. One host in 36
+answers 429 to its first 1 to 5 targets, without a Retry-After.
+
 ``ratio`` is the makespan over the lower bound for the very latencies and delays drawn;
 ``bound by`` says what sets that bound: all latencies in a row, or the hosts that take longest.
 ``idle``: virtual seconds in which nothing could be asked. ``violations`` are counted by
@@ -52,6 +57,13 @@ LOADS = {"even": 0.0, "zipf": 1.0}  # the exponent of the rank
 #: Of the loads with Crawl-delays: how many, and their hosts, the requests of the largest host,
 #: Crawl-delays and latencies in seconds, and the share of answers 429.
 SEEDS, HOSTS, LARGEST, UP_TO, LATENCIES, REFUSED = 36, (60, 300), 60, 5, (0.02, 0.4), 0.05
+#: Of the loads with storms: how many, their hosts, targets a host, share of hosts with a
+#: Crawl-delay and its seconds, latencies (median, sigma, bounds in seconds), share of storms, and
+#: the answers 429 of one.
+STORM_SEEDS, STORM_HOSTS, STORM_TARGETS, STORM_EXPONENT = 24, (200, 400), 1.275, 1.1
+STORM_DELAYED, STORM_DELAYS = 1 / 12, (2, 20)
+STORM_LATENCY, STORM_SIGMA, STORM_LATENCIES = 0.12, 0.8, (0.03, 0.8)
+STORMS, STORM_REFUSALS = 1 / 36, (1, 5)
 SIZES = {"quick": (1_000, 10_000), "default": (100_000, 1_000_000), "full": (1_000_000, 10_000_000)}
 COLUMNS = {
     "load": "<4", "hosts": ">9,", "requests": ">10,", "bound by": "<9", "bound s": ">10,.0f",
@@ -80,7 +92,10 @@ def main() -> None:
     delayed = show((row_of(str(seed), with_delays(seed)) for seed in range(SEEDS)), DELAYED)
     ratios = [row["ratio"] for row in delayed]
     print(f"{SEEDS} loads with Crawl-delays: mean {fmean(ratios):.4f}, worst {max(ratios):.4f}")
-    write(options.json, benchmark="simulate", seed=SEED, rows=rows, delayed=delayed)
+    stormy = show((row_of(str(seed), with_storms(seed)) for seed in range(STORM_SEEDS)), DELAYED)
+    ratios = [row["ratio"] for row in stormy]
+    print(f"{STORM_SEEDS} loads with storms: mean {fmean(ratios):.4f}, worst {max(ratios):.4f}")
+    write(options.json, benchmark="simulate", seed=SEED, rows=rows, delayed=delayed, stormy=stormy)
 
 
 def measured(load: str, hosts: int, requests: int) -> Row:
@@ -122,6 +137,27 @@ def with_delays(seed: int) -> Run:
     return run
 
 
+def with_storms(seed: int) -> Run:
+    """One of the loads with storms."""
+    rng = random.Random(f"storm {seed}")
+    hosts = rng.randint(*STORM_HOSTS)
+    run = Run(counts(hosts, round(STORM_TARGETS * hosts), STORM_EXPONENT), seed)
+    refusals = run.storms = dict[int, int]()
+    for number in range(hosts):
+        delayed = rng.random() < STORM_DELAYED
+        run.delays[number] = float(rng.randint(*STORM_DELAYS)) if delayed else 0.0
+        if rng.random() < STORMS:
+            refusals[number] = rng.randint(*STORM_REFUSALS)
+    run.latencies = array("d", (storm_latency(rng) for _ in range(hosts)))
+    run.draws = [random.Random(f"{seed} {number}") for number in range(hosts)]
+    return run
+
+
+def storm_latency(rng: random.Random) -> float:
+    least, most = STORM_LATENCIES
+    return min(most, max(least, rng.lognormvariate(math.log(STORM_LATENCY), STORM_SIGMA)))
+
+
 def counts(hosts: int, requests: int, exponent: float) -> array[int]:
     """The number of requests of each host, the largest host first."""
     weights = [1 / (rank + 1) ** exponent for rank in range(hosts)]
@@ -143,6 +179,8 @@ class Run:
     latencies: array[float] = field(default_factory=lambda: array("d"))
     #: By host, what says whether an answer is a 429, in whatever order hosts go; empty for never.
     draws: list[random.Random] = field(default_factory=list)
+    #: By host, how many targets are still answered 429, where that is not drawn.
+    storms: dict[int, int] | None = None
     agenda: Agenda = field(default_factory=Agenda)
 
     def __post_init__(self) -> None:
@@ -207,17 +245,24 @@ class Run:
     def answered(self, host: Host, number: int) -> None:
         """Draw whether the last answer was a 429, and do what R5 says."""
         draw = self.draws[number].random
-        status = 429 if draw() < REFUSED else 200
+        status = 429 if self.refuses(number, draw()) else 200
         failure = after_failure(status, (), self.attempt[number], now=self.now, rand=draw())
         if failure is None:
-            self.attempt[number] = 0
+            self.attempt[number] = host.retried = 0
             return
         self.wait[number] = max(self.wait[number], hold_of(failure))
         host.traffic.hold(self.now + hold_of(failure))
         again = isinstance(failure, Retry)
-        self.attempt[number] = self.attempt[number] + 1 if again else 0
+        self.attempt[number] = host.retried = self.attempt[number] + 1 if again else 0
         if again:
             self.agenda.add(host, self.now)
+
+    def refuses(self, number: int, chance: float) -> bool:
+        """Whether the next target of a host is answered 429; *chance*: in [0, 1)."""
+        if self.storms is None:
+            return chance < REFUSED
+        self.storms[number] = self.storms.get(number, 0) - 1
+        return self.storms[number] >= 0
 
     def exchange(self, host: Host, *, exempt: bool = False) -> float:
         """One request; its latency in seconds."""

@@ -8,7 +8,9 @@ HTML, drawings, and where a long name may be broken.
 from __future__ import annotations
 
 import hashlib
+import html
 import re
+import textwrap
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +30,7 @@ REPOSITORY = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["ur
 project = "scrapy-walsh"
 author = "the scrapy-walsh authors"
 version = release = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton"]
 exclude_patterns = ["_build"]
 # A link to a type of Python's or Scrapy's has no target here: their inventories are on the network.
 nitpicky = True
@@ -37,6 +39,9 @@ nitpick_ignore_regex = [(r"py:.*", r"(?!scrapy_walsh).*")]
 highlight_language = "text"  # of a block that names none: output, a crontab
 myst_heading_anchors = 4
 myst_enable_extensions = ["attrs_block"]
+
+# What a reader types or writes into a file; output has no button.
+copybutton_selector = "div.highlight:not(.highlight-text *) > pre"
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
@@ -47,6 +52,7 @@ html_theme = "furo"
 html_title = f"scrapy-walsh {__version__}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_favicon = "_static/favicon.svg"
 html_show_sphinx = False
 html_show_copyright = False
 html_copy_source = False
@@ -63,6 +69,8 @@ _OUTWARD = re.compile(r"\]\(((?:\.\./)+[^)\s]*)\)")
 _BY_FILE_NAME = re.compile(r"\[[\w./-]+\.md\](?=\([\w./-]+\.md[#)])")
 #: Inline code, as Sphinx writes it.
 _NAME = re.compile(r'(?<=<span class="pre">)[^<]+')
+#: A code of ``decisions/``, as a word of its own.
+_CODE = re.compile(r"(?<![\w.-])([RDT][0-9]{1,2}(?:\.[0-9]+)?)(?![\w-])")
 _ANCHOR = re.compile(r'<a id="([^"]+)">')
 
 
@@ -82,7 +90,7 @@ def lead_outward(_app: Sphinx, docname: str, source: list[str]) -> None:
         place = target.relative_to(ROOT).as_posix()
         return f"]({REPOSITORY}/{kind}/main/{place}{anchor and '#' + anchor})"
 
-    source[0] = _OUTWARD.sub(absolute, _BY_FILE_NAME.sub("[]", source[0]))
+    source[0] = _BY_FILE_NAME.sub("[]", _OUTWARD.sub(absolute, source[0]))
 
 
 def know_anchors(app: Sphinx, doctree: nodes.document) -> None:
@@ -95,6 +103,28 @@ def know_anchors(app: Sphinx, doctree: nodes.document) -> None:
             slugs[anchor] = (node.line or 1, anchor, anchor.upper())
             labels.anonlabels[anchor] = (name, anchor)
             labels.labels[anchor] = (name, anchor, anchor.upper())
+
+
+def link_codes(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """A code in the text, such as R4, R8.2 or D13, leads to the place that says what it is."""
+    labels = app.env.domains.standard_domain.anonlabels
+    apart = (nodes.reference, nodes.title, nodes.FixedTextElement, nodes.literal)
+    for text in [each for each in doctree.findall(nodes.Text) if _CODE.search(each)]:
+        found, parent = text.parent, text.parent
+        while found is not None and not isinstance(found, apart):
+            found = found.parent
+        if found is not None:
+            continue
+        parts: list[nodes.Node] = []
+        for part in _CODE.split(text):
+            page, anchor = labels.get(part.lower(), ("", ""))
+            if page in ("", docname):
+                parts.append(nodes.Text(part))
+            else:
+                link = f"{app.builder.get_relative_uri(docname, page)}#{anchor}"
+                parts.append(nodes.reference("", part, internal=True, refuri=link))
+        place = parent.index(text)
+        parent[place : place + 1] = parts
 
 
 def show_drawings(app: Sphinx, doctree: nodes.document) -> None:
@@ -119,6 +149,34 @@ def show_drawings(app: Sphinx, doctree: nodes.document) -> None:
         block.replace_self(nodes.reference("", "", image, refuri=alone))
 
 
+def show_dark_pictures(_app: Sphinx, doctree: nodes.document) -> None:
+    """Beside a picture that has one for the dark theme (``NAME-dark.png``) stands that one."""
+    for image in list(doctree.findall(nodes.image)):
+        path = Path(image["uri"])
+        dark = path.with_name(f"{path.stem}-dark{path.suffix}")
+        if (DOCS / "pictures" / dark.name).exists():
+            other = image.deepcopy()
+            other["uri"] = str(dark)
+            image["classes"].append("only-light")
+            other["classes"].append("only-dark")
+            image.parent.insert(image.parent.index(image) + 1, other)
+
+
+def describe(
+    _app: Sphinx,
+    _page: str,
+    _template: str,
+    context: dict[str, Any],
+    doctree: nodes.document | None,
+) -> None:
+    """A page's first sentences are what a search engine shows of it."""
+    if doctree is not None:
+        found = (" ".join(each.astext().split()) for each in doctree.findall(nodes.paragraph))
+        first = next((text for text in found if len(text) > 40), "")
+        text = html.escape(textwrap.shorten(first, 160, placeholder=" ..."))
+        context["metatags"] += f'<meta name="description" content="{text}">'
+
+
 def let_names_break(
     _app: Sphinx, _page: str, _template: str, context: dict[str, Any], _tree: object
 ) -> None:
@@ -134,4 +192,7 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", lead_outward)
     app.connect("doctree-read", know_anchors)
     app.connect("doctree-read", show_drawings, priority=100)
+    app.connect("doctree-read", show_dark_pictures, priority=100)
+    app.connect("doctree-resolved", link_codes)
     app.connect("html-page-context", let_names_break)
+    app.connect("html-page-context", describe)

@@ -17,6 +17,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from itertools import product
 from pathlib import Path
 
 DOCS = Path(__file__).parent
@@ -25,6 +26,11 @@ PICTURES = DOCS / "pictures"
 SHOTS = (
     ("report", "none", "1120,765"),
     ("report-hosts", "header, section:not(#timeline), #timeline details", "1120,790"),
+)
+#: How the name of a picture ends, and what tells Chromium which colours are preferred.
+SCHEMES = (
+    ("", "--blink-settings=preferredColorScheme=1"),
+    ("-dark", "--blink-settings=preferredColorScheme=0"),
 )
 #: The code host scales a picture down, PyPI too; neither likes one that is long to load.
 MOST_OCTETS = 300_000
@@ -57,10 +63,11 @@ def report(program: str) -> None:
         subprocess.run(command, check=True, capture_output=True, timeout=300)
         text = (demo / "report.html").read_text()
         part = demo / "part.html"
-        for name, left_out, size in SHOTS:
-            target = PICTURES / f"{name}.png"
+        for (name, left_out, size), (ending, scheme) in product(SHOTS, SCHEMES):
+            target = PICTURES / f"{name}{ending}.png"
             part.write_text(f"{text}<style>{left_out} {{ display: none }}</style>")
-            chromium(program, f"--window-size={size}", f"--screenshot={target}", part.as_uri())
+            words = (scheme, f"--window-size={size}", f"--screenshot={target}")
+            chromium(program, *words, part.as_uri())
             octets = target.stat().st_size
             if octets > MOST_OCTETS:
                 sys.exit(f"{target} has {octets} octets; make it smaller")

@@ -1,7 +1,8 @@
 """Makes a Scrapy project conform to the Walsh-Research Bot Compliance Specification v1.3.
 
 The names in ``__all__`` are the public face; docs/api.md describes each. They are imported on
-first use: ``import scrapy_walsh`` loads neither Scrapy nor Twisted, nor does :func:`check`.
+first use: ``import scrapy_walsh`` loads neither Scrapy nor Twisted, nor do :func:`check` and
+:func:`robots`.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from scrapy_walsh.spec import SPEC_VERSION, __version__
 if TYPE_CHECKING:
     from scrapy_walsh.adapters.addon import Addon
     from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, Refused
+    from scrapy_walsh.adapters.robot_parser import RobotParser
     from scrapy_walsh.exceptions import WalshError
-    from scrapy_walsh.policy.given import check
+    from scrapy_walsh.policy.given import check, robots
     from scrapy_walsh.policy.verdict import Verdict
 
 __all__ = [
@@ -23,10 +25,12 @@ __all__ = [
     "GaveUp",
     "NotModified",
     "Refused",
+    "RobotParser",
     "Verdict",
     "WalshError",
     "__version__",
     "check",
+    "robots",
 ]
 
 _HOMES: Final = {
@@ -34,9 +38,11 @@ _HOMES: Final = {
     "GaveUp": "scrapy_walsh.adapters.outcomes",
     "NotModified": "scrapy_walsh.adapters.outcomes",
     "Refused": "scrapy_walsh.adapters.outcomes",
+    "RobotParser": "scrapy_walsh.adapters.robot_parser",
     "Verdict": "scrapy_walsh.policy.verdict",
     "WalshError": "scrapy_walsh.exceptions",
     "check": "scrapy_walsh.policy.given",
+    "robots": "scrapy_walsh.policy.given",
 }
 
 if not TYPE_CHECKING:  # a type checker would take every name for one that is there

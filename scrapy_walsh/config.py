@@ -21,7 +21,7 @@ from scrapy_walsh.exceptions import ConfigError
 from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES
 from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.identity import WALSH_RESEARCH, Identity, identity_from
-from scrapy_walsh.policy.recrawl import REVISIT, REVISIT_FLOOR, REVISIT_LONGEST
+from scrapy_walsh.policy.recrawl import REVISIT, REVISIT_FLOOR, cadence
 from scrapy_walsh.policy.robots.fetch import ROBOTS_TTL
 from scrapy_walsh.policy.robots.usage import CATEGORIES, RECORD, REFUSE
 from scrapy_walsh.policy.signing import directory_url
@@ -116,7 +116,11 @@ def _number(least: float, most: float | None = None, *, whole: bool = False) -> 
     return Check("count" if whole else "seconds", read)
 
 
-_REVISIT: Final = _number(REVISIT_FLOOR, REVISIT_LONGEST)
+def _revisit(name: str, value: Any) -> float:
+    try:
+        return cadence(value)
+    except ValueError as error:
+        raise ConfigError(f"{name} is {error}") from None
 
 
 def _choice(*choices: str) -> Check:
@@ -235,6 +239,16 @@ def _state_dir(name: str, value: Any) -> Path | None:
     return Path(value)
 
 
+def _metrics(name: str, value: Any) -> Path | None:
+    if value is None:
+        return None
+    if not isinstance(value, (str, os.PathLike)) or not str(value).strip():
+        raise _refuse(name, value, 'a file, such as "walsh.prom"')
+    if importlib.util.find_spec("prometheus_client") is None:
+        raise ConfigError(f"{name} needs a package: pip install 'scrapy-walsh[metrics]'")
+    return Path(value)
+
+
 def _redis_url(name: str, value: Any) -> str | None:
     if value is None:
         return None
@@ -329,7 +343,9 @@ class WalshConfig:
     )
     robots_cache_size: int = _row(_number(1, whole=True), 4096, "R2")
     excluded_tlds: tuple[str, ...] = _row(Check("texts", _names), (), terms=True)
-    revisit: float = _row(_REVISIT, REVISIT, "R8", terms=True, least=REVISIT_FLOOR, stricter=float)
+    revisit: float = _row(
+        Check("seconds", _revisit), REVISIT, "R8", terms=True, least=REVISIT_FLOOR, stricter=float
+    )
     revisit_reason: str | None = _row(Check("text", _text), None, "R8", terms=True)
     follow_links: bool = _row(_ON_OR_OFF, False, "R6", terms=True, attested=ELSEWHERE)
     scraping: bool = _row(_ON_OR_OFF, False, "R9", terms=True)
@@ -339,6 +355,7 @@ class WalshConfig:
     )
     ledger: str = _row(Check("", _ledger), True)
     exit_attention: bool = _row(_ON_OR_OFF, False)
+    metrics: Path | None = _row(Check("", _metrics), None, attested=PRIVATE)
     sign_requests: bool = _row(_ON_OR_OFF, False, "R1")
     signing_key: Path | None = _row(Check("", _as_it_is), None, "R1", attested=PRIVATE)
     impl: str | None = _row(Check("text", _impl), None, "R13")

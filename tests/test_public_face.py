@@ -32,8 +32,8 @@ TOKEN = "ExampleBot"
 def test_own_the_public_face_is_frozen() -> None:
     """What a project may import; a name is added here when it is meant to stay."""
     assert scrapy_walsh.__all__ == [
-        "SPEC_VERSION", "Addon", "GaveUp", "NotModified", "Refused", "Verdict", "WalshError",
-        "__version__", "check",
+        "SPEC_VERSION", "Addon", "GaveUp", "NotModified", "Refused", "RobotParser", "Verdict",
+        "WalshError", "__version__", "check", "robots",
     ]  # fmt: skip
     for name in scrapy_walsh.__all__:
         assert getattr(scrapy_walsh, name) is not None
@@ -62,8 +62,8 @@ def test_own_the_signals_are_frozen_and_documented() -> None:
 
 def test_own_the_signature_of_check_is_frozen() -> None:
     assert str(inspect.signature(check)) == (
-        "(url: 'str', *, robots: 'bytes | None' = None, blocklist: 'bytes | None' = None, "
-        "token: 'str') -> 'Verdict'"
+        "(url: 'str', *, robots: 'str | bytes | None' = None, "
+        "blocklist: 'str | bytes | None' = None, token: 'str') -> 'Verdict'"
     )
 
 
@@ -266,7 +266,7 @@ def test_own_docs_show_what_check_answers() -> None:
         for code, value in re.findall(r"^(\S.*?)(?:  |\n)# (.*)$", block, re.MULTILINE):
             assert eval(code, names) == eval(value), code  # noqa: S307
             shown += 1
-    assert shown == 6
+    assert shown == 9
 
 
 def test_own_docs_name_the_public_face_and_every_field() -> None:

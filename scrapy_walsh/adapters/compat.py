@@ -14,6 +14,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 from urllib.parse import urlsplit
 
+import scrapy
 import scrapy.exceptions
 from scrapy import signals, version_info
 from scrapy.selector import Selector
@@ -515,6 +516,13 @@ def watch_selectors(look: Callable[[Any], None]) -> None:
         make(self, response, *args, **kwargs)
 
     Selector.__init__ = make_watched  # type: ignore[method-assign]
+
+
+def skips_start_requests(cls: type[Spider]) -> bool:
+    """Whether the spider *cls* has a ``start_requests()`` that Scrapy, 2.19 on, does not call."""
+    if hasattr(scrapy.Spider, "start_requests") or not hasattr(cls, "start_requests"):
+        return False
+    return cls.start.__module__.startswith("scrapy.spiders")
 
 
 def header(message: Request | Response, name: str) -> str | None:

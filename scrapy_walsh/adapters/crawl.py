@@ -29,7 +29,9 @@ from scrapy_walsh.adapters.ticket import Retries, Tickets
 from scrapy_walsh.config import SETTINGS
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.backoff import granted
+from scrapy_walsh.policy.recrawl import NOT_REQUESTED, READ
 from scrapy_walsh.policy.throttle import LONGEST
+from scrapy_walsh.policy.verdict import NOT_DUE
 from scrapy_walsh.spec import SPEC_VERSION, __version__
 
 if TYPE_CHECKING:
@@ -83,6 +85,7 @@ class Crawl(Context):
             self.retries,
             None if self.config.scraping else Scraping(self).look,
         )
+        self._begun = self.monotonic()
         self._connect()
 
     def _connect(self) -> None:
@@ -115,6 +118,7 @@ class Crawl(Context):
             self.scope.follow_links, self.scope.growing = True, False
             self.gates = replace(self.gates, revisit_reason="asked from a shell")
             self.gate.watch = None
+            self.sources.account.due = False  # what a person types is no source
         if shell or self.config.tag_requests:
             self.tags = Tags(self, self.documents.robots, shell=shell)
         self.recorder.note("started", **self._terms())
@@ -145,9 +149,10 @@ class Crawl(Context):
             self.sources.close,
             lambda: self.sources.account.close(reason),
             self._tell_notices,
-            lambda: self.recorder.note("ended", reason=reason),
+            lambda: self._note_end(reason),
             self.recorder.close,
             self.close_store,
+            lambda: self._write_metrics(reason),
             self._give_back,
         )
         for step in steps:  # each is due, whatever became of the one before
@@ -159,6 +164,34 @@ class Crawl(Context):
             compat.fail_command()
             if reason == FINISHED:  # what failed did so after the last idle moment
                 self.crawler.stats.set_value("finish_reason", NOT_WELL)
+
+    def _note_end(self, reason: str) -> None:
+        left = self.sources.account.counts[NOT_REQUESTED] or None
+        self.recorder.note("ended", reason=reason, not_requested=left)
+
+    def _write_metrics(self, reason: str) -> None:
+        path, account, recorder = self.config.metrics, self.sources.account, self.recorder
+        if path is None:
+            return
+        from scrapy_walsh.adapters import metrics  # noqa: PLC0415  an extra
+
+        read = account.counts[READ]
+        figures: dict[str, Any] = {
+            "requests": recorder.sent,
+            "refused": recorder.rules,
+            "sources_read": {(): read},
+            "sources_unread": {(): account.counts.total() - read - account.counts[NOT_DUE]},
+            "sources_needing_a_person": {(): account.needy},
+            "run_seconds": {(): self.monotonic() - self._begun},
+            "last_run_timestamp_seconds": {(): self.wall()},
+        }
+        success = reason == FINISHED and bool(read) and not recorder.own_faults
+        spider = getattr(self.crawler.spider, "name", None) or ""
+        try:
+            metrics.write(path, spider, figures, success=success)
+        except OSError as error:
+            why = error.strerror or error
+            recorder.own_fault(f"WALSH_METRICS: {path} cannot be written ({why}): correct it")
 
     def _give_back(self) -> None:
         if self._lease is not None:

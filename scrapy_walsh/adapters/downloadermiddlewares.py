@@ -17,8 +17,9 @@ from scrapy.downloadermiddlewares.redirect import RedirectMiddleware as ScrapyRe
 from scrapy.exceptions import IgnoreRequest
 from scrapy.settings import default_settings
 
-from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters import compat, faults
 from scrapy_walsh.adapters.crawl import Crawl
+from scrapy_walsh.adapters.events import NO_ANSWER
 from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, TooManyRedirects
 from scrapy_walsh.adapters.ticket import TRY_HTTPS
 from scrapy_walsh.policy import event as events
@@ -81,7 +82,7 @@ class BackoffMiddleware(_Seat):
 
     def process_exception(self, request: Request, exception: Exception, **_: Any) -> Request | None:
         """The request to send again after a transport error; None lets the error go on."""
-        follows = self._follows(request, None, f"{type(exception).__name__}: ")
+        follows = self._follows(request, None, faults.meaning(exception))
         if follows is None:
             self.crawl.sources.failed(request, exception)
         if isinstance(follows, GaveUp):
@@ -97,7 +98,8 @@ class BackoffMiddleware(_Seat):
         if failure is None:
             return None
         ticket.failure = None
-        why, wait = f"{error}{failure.why}", hold_of(failure)
+        why = failure.why.replace("no answer", f"{NO_ANSWER}{error}", 1) if error else failure.why
+        wait = hold_of(failure)
         crawl.recorder.record(
             Event(
                 events.RETRIED if isinstance(failure, Retry) else events.GIVEN_UP,

@@ -26,6 +26,7 @@ from scrapy_walsh.policy.verdict import (
     DEFERRED,
     EXCLUDED_TLD,
     NAMES,
+    OWNERS_NO,
     REMEDIES,
     ROBOTS_NAMES,
     UNKNOWN_PARSE_ERROR,
@@ -34,7 +35,7 @@ from scrapy_walsh.policy.verdict import (
 from scrapy_walsh.policy.words import plural, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from scrapy.crawler import Crawler
 
@@ -89,6 +90,12 @@ _OF_HOSTS: Final = {
     ("R2", DEFERRED): logging.WARNING,
     ("R2", UNKNOWN_PARSE_ERROR): logging.INFO,
 }
+#: What the reason of an event has in it whose host gave no answer; why follows.
+NO_ANSWER: Final = "no answer: "
+#: Of a robots.txt: said at the end, where the host's targets were requested all the same.
+_OF_NO_ANSWER: Final = (events.REJECTED, "R2")
+#: Hosts that such a line names.
+_HOSTS_NAMED: Final = 10
 
 
 def process_name() -> str:
@@ -124,24 +131,39 @@ def tell_plugins(plugins: Iterable[Plugin]) -> None:
 
 
 @dataclass(slots=True)
+class _Alike:
+    """Targets that ended for one reason. ``line``: of the first. ``hosts``: how many of each."""
+
+    line: str
+    hosts: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(slots=True)
 class Recorder:
     """Records every event of one crawl."""
 
     crawler: Crawler
     ledger: Ledger | None = None
     run: str = field(default_factory=lambda: secrets.token_hex(4))
-    #: Lines `declared` that were not written yet: :meth:`declare`.
-    _declared: list[dict[str, Any]] = field(default_factory=list)
+    #: Called where lines begin to wait: :meth:`flush` follows soon. None: no exchange's line waits.
+    soon: Callable[[], None] | None = None
+    #: Lines of the ledger that were not written yet: :meth:`declare`, :meth:`exchange`.
+    _waiting: list[dict[str, Any]] = field(default_factory=list)
     _kinds: Counter[str] = field(default_factory=Counter)
     _verdicts: Counter[str] = field(default_factory=Counter)
-    _rules: Counter[tuple[str, str]] = field(default_factory=Counter)
+    #: Refusals by requirement and verdict; requests that were sent, by purpose.
+    rules: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    sent: Counter[tuple[str, ...]] = field(default_factory=Counter)
     _lines: dict[str, list[str]] = field(default_factory=dict)
     _unlisted: Counter[str] = field(default_factory=Counter)
     _denied_hosts: set[str] = field(default_factory=set)
     #: Requirements and verdicts whose remedy was logged.
     _advised: set[tuple[str, str]] = field(default_factory=set)
-    #: Targets deferred with their host: by host, requirement, verdict and reason.
-    _hosts: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
+    #: By what they have in common, targets that are told of together (:func:`_shared`).
+    _alike: dict[tuple[str, ...], _Alike] = field(default_factory=dict)
+    #: Why hosts gave no answer, in a few words; whether any gave one.
+    _causes: dict[str, str] = field(default_factory=dict)
+    _answered: bool = False
     #: Hosts that gave no answer in an earlier run, by whether they have answered in this one (D31).
     _silent: Counter[bool] = field(default_factory=Counter)
     #: What failed on this side, by cause: the hosts of which nothing is requested for that reason.
@@ -195,8 +217,9 @@ class Recorder:
 
     def record(self, event: Event) -> None:
         """Log *event*, count it, write it to the ledger, and keep it for the account."""
-        with_host = event.kind == events.DEFERRED and _rule(event) in _OF_HOSTS
-        level = logging.DEBUG if with_host else _LEVELS.get(event.kind, logging.INFO)
+        level = self._count_alike(event)
+        alone = level is None
+        level = _LEVELS.get(event.kind, logging.INFO) if level is None else level
         line = f"{event}{self._remedy(event)}"
         logger.log(level, "%s", line, extra={"crawler": self.crawler, "walsh_event": event})
         if self.ledger is not None:
@@ -208,9 +231,7 @@ class Recorder:
             self.count(f"verdict/{event.verdict}")
         if event.kind == events.REFUSED:
             self._record_refusal(event)
-        if with_host:
-            self._hosts[event.host, *_rule(event), event.reason] += 1
-        elif event.kind in _LISTED:
+        if alone and event.kind in _LISTED:
             self._list(event.kind, str(event))
         self._send(signals.OF_KIND[event.kind], event=event)
 
@@ -222,18 +243,53 @@ class Recorder:
         self._advised.add(rule)
         return f"; {REMEDIES[rule]}" if rule in REMEDIES else ""
 
+    def _count_alike(self, event: Event) -> int | None:
+        """Count *event* where it is told of with others; the level of its own line, None if not."""
+        kind, rule, shared = event.kind, _rule(event), _shared(event)
+        if kind == events.GIVEN_UP:
+            kind, rule = events.DEFERRED, ("R5", DEFERRED)
+        key = (kind, *rule, shared, self._causes.get(event.host, ""))
+        known = key in self._alike
+        if not shared or (len(self._alike) >= _HOSTS_COUNTED and not known):
+            return None
+        self._alike.setdefault(key, _Alike(str(event))).hosts[event.host] += 1
+        at_the_end = kind == events.DEFERRED or (kind, rule[0]) == _OF_NO_ANSWER
+        return logging.DEBUG if known or at_the_end else _LEVELS.get(kind, logging.INFO)
+
     def tell_hosts(self) -> None:
-        """Log, and keep for the account, one line for each host that was deferred as a whole."""
-        for (host, requirement, verdict, reason), count in self._hosts.items():
-            rule = (requirement, verdict)
-            targets = f"{plural(count, 'target')} of {host}"
-            line = (
-                f"deferred {targets} to the next run ({requirement} {verdict}): {reason}; "
-                f"{REMEDIES[rule]}"
-            )
-            logger.log(_OF_HOSTS[rule], "%s", line, extra={"crawler": self.crawler})
-            self._list(events.DEFERRED, line)
-        self._hosts.clear()
+        """Log, and keep for the account, one line for each reason that held for whole hosts."""
+        left: set[str] = set()
+        for (kind, *rule, shared, cause), alike in self._alike.items():
+            if kind == events.DEFERRED:
+                left |= alike.hosts.keys()
+                self._tell_deferred((rule[0], rule[1]), shared, cause, alike)
+            elif kind == events.REFUSED:
+                more = plural(alike.hosts.total() - 1, "more target")
+                more = f" (and {more} of {shared})" if alike.hosts.total() > 1 else ""
+                self._list(kind, f"{alike.line}{more}")
+        for (kind, requirement, _, shared, _), alike in self._alike.items():
+            hosts = [each for each in alike.hosts if each not in left]
+            if (kind, requirement) == _OF_NO_ANSWER and hosts:
+                logger.warning("rejected robots.txt of %s (R2): %s", _named(hosts), shared)
+        self._alike.clear()
+        self._tell_silent()
+
+    def _tell_deferred(self, rule: tuple[str, str], shared: str, cause: str, alike: _Alike) -> None:
+        hosts, remedy = list(alike.hosts), REMEDIES[rule]
+        who = f"{hosts[0]} "
+        if len(hosts) > 1:
+            who = "each "
+            if not self._answered:
+                remedy = "nothing at all was answered: see this machine's network"
+        line = (
+            f"deferred {plural(alike.hosts.total(), 'target')} of {_named(hosts)} to the next run "
+            f"({rule[0]} {rule[1]}): {who if rule[0] == 'R5' else ''}{shared}"
+            f"{f' ({cause})' if cause and cause not in shared else ''}; {remedy}"
+        )
+        logger.log(_OF_HOSTS[rule], "%s", line, extra={"crawler": self.crawler})
+        self._list(events.DEFERRED, line)
+
+    def _tell_silent(self) -> None:
         if self._silent:
             logger.info(
                 "%s that gave no answer in an earlier run got one request after all others: "
@@ -250,9 +306,16 @@ class Recorder:
             self._unlisted[kind] += 1
 
     def exchange(self, exchange: Exchange) -> None:
-        """Write *exchange* to the ledger; count and log what is out of the ordinary."""
+        """Note *exchange* for the ledger; count and log what is out of the ordinary.
+
+        Its line is written together with what follows from its answer, or some milliseconds later,
+        and before anything else is sent.
+        """
+        self.sent[(exchange.purpose,)] += 1
+        self._answered = self._answered or exchange.status is not None
         if self.ledger is not None:
-            self._write(structs.asdict(exchange))
+            self._waiting.append(structs.asdict(exchange))
+            (self.soon or self.flush)()
         if exchange.again:
             self.count("asked_again")
             logger.info("requested again in this run: %s", exchange.url)
@@ -272,6 +335,11 @@ class Recorder:
             self.count("silent_hosts")
             self.count("silent_hosts/answered", int(answered))
         self._send(signals.walsh_asked, exchange=exchange)
+
+    def no_answer(self, host: str, cause: str) -> None:
+        """Note that *host* gave no answer, and why, in a few words."""
+        if len(self._causes) < _HOSTS_COUNTED:
+            self._causes[host] = cause
 
     def _learned(self, exchange: Exchange, seconds: float) -> None:
         """Log and count that a host's answers have changed its interval (D28)."""
@@ -309,16 +377,16 @@ class Recorder:
         They are written before any other line, and before anything is sent.
         """
         if self.ledger is not None:
-            self._declared.append({"kind": "declared", **members})
-            if len(self._declared) >= _DECLARED_AT_ONCE:
+            self._waiting.append({"kind": "declared", **members})
+            if len(self._waiting) >= _DECLARED_AT_ONCE:
                 self.flush()
 
     def flush(self) -> None:
-        """Write the targets that were declared to the ledger."""
-        if self._declared and self.ledger is not None:
-            declared, self._declared = self._declared, []
+        """Write what waits to the ledger, in one piece."""
+        if self._waiting and self.ledger is not None:
+            waiting, self._waiting = self._waiting, []
             with self.told_once():
-                self.ledger.write(self.run, *declared)
+                self.ledger.write(self.run, *waiting)
 
     def keep(self, kind: str, body: bytes, digest: str) -> None:
         """Keep a document beside the ledger, because decisions were made from it."""
@@ -342,10 +410,8 @@ class Recorder:
             self.ledger = None
 
     def _write(self, entry: dict[str, Any]) -> None:
+        self._waiting.append(entry)
         self.flush()
-        with self.told_once():
-            if self.ledger is not None:
-                self.ledger.write(self.run, entry)
 
     @contextmanager
     def told_once(self) -> Iterator[None]:
@@ -379,7 +445,7 @@ class Recorder:
         self.crawler.stats.set_value(f"walsh/{name}", value)
 
     def _record_refusal(self, event: Event) -> None:
-        self._rules[event.requirement, event.verdict] += 1
+        self.rules[event.requirement, event.verdict] += 1
         self.count(f"refused/{event.requirement}")
         if event.host in self._denied_hosts or len(self._denied_hosts) < _HOSTS_COUNTED:
             self._denied_hosts.add(event.host)
@@ -397,7 +463,7 @@ class Recorder:
         kinds = self._kinds
         rules = ", ".join(
             f"{count} by {requirement} {verdict}"
-            for (requirement, verdict), count in sorted(self._rules.items())
+            for (requirement, verdict), count in sorted(self.rules.items())
         )
         lines = [
             (
@@ -417,3 +483,30 @@ class Recorder:
 
 def _rule(event: Event) -> tuple[str, str]:
     return event.requirement, event.verdict
+
+
+def _shared(event: Event) -> str:
+    """By what *event* is told of together with others: a reason of whole hosts; "" for none.
+
+    A refusal by its owner is told of with those of the same host, all else with other hosts', too.
+    """
+    rule, host = _rule(event), event.host
+    if event.kind == events.GIVEN_UP:  # where the reason ends with that of its host
+        return event.reason.partition(f": {host} ")[2]
+    if event.kind == events.REFUSED and rule in OWNERS_NO:
+        return host
+    silent = NO_ANSWER in event.reason
+    if event.kind == events.RETRIED and silent:  # but for the number of the retry
+        return event.reason.partition(";")[0]
+    if event.kind == events.REJECTED and (silent or event.requirement == "R3"):
+        return event.reason
+    with_host = event.kind == events.DEFERRED and rule in _OF_HOSTS
+    return event.reason.removeprefix(f"{host} ") if with_host else ""
+
+
+def _named(hosts: list[str]) -> str:
+    """*hosts*, and how many they are where that cannot be seen."""
+    if len(hosts) == 1:
+        return hosts[0]
+    more = f" and {len(hosts) - _HOSTS_NAMED} more" if len(hosts) > _HOSTS_NAMED else ""
+    return f"{len(hosts)} hosts ({', '.join(hosts[:_HOSTS_NAMED])}{more})"

@@ -60,6 +60,16 @@ _REMEDIES: Final = {
     errno.EADDRNOTAVAIL: "see DOWNLOAD_BIND_ADDRESS and bindaddress in meta",
 }
 _LONGEST: Final = 200
+#: What it means, in a few words, where a connection ended with an error whose name has that in it.
+#: Scrapy and Twisted have several classes for each.
+_MEANINGS: Final = {
+    **dict.fromkeys(("Resolve", "DNSLookup"), "its name cannot be resolved"),
+    **dict.fromkeys(("Timeout", "TimedOut"), "timed out"),
+    **dict.fromkeys(("ResponseFailed", "NeverReceived", "ConnectionLost"), "connection lost"),
+    "Refused": "connection refused",
+    "ConnectionDone": "connection closed",
+    "DataLoss": "cut off",
+}
 
 
 def of_transfer(error: BaseException, *, proxy: str | None) -> OwnFault | None:
@@ -74,6 +84,13 @@ def of_transfer(error: BaseException, *, proxy: str | None) -> OwnFault | None:
     if _fails_for_us(proxy) and not any(map(_is_tunnels_5xx, _causes(error))):
         return _fault(f"its proxy failed ({_text(error)}): see {_shown(proxy)}", f"proxy {proxy}")
     return None
+
+
+def meaning(error: BaseException) -> str:
+    """Why there was no answer, in a few words, where an exchange ended with *error*."""
+    names = [type(each).__name__ for each in _causes(error)]
+    found = (words for name in names for part, words in _MEANINGS.items() if part in name)
+    return next(found, _text(error))
 
 
 def of_machine(error: BaseException) -> OwnFault | None:

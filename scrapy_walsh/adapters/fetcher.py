@@ -31,6 +31,7 @@ from twisted.internet.defer import Deferred
 from w3lib.url import safe_url_string
 
 from scrapy_walsh.adapters import compat, faults
+from scrapy_walsh.adapters.events import NO_ANSWER
 from scrapy_walsh.adapters.outcomes import UNSENT, Closing
 from scrapy_walsh.adapters.ticket import TICKET, Ticket, Tickets
 from scrapy_walsh.exceptions import OwnFault
@@ -72,13 +73,14 @@ class Document(Ticket):
     ``trial``: the fetch is for a target that tries whether its host answers https. ``made``: its
     request, as it was made. ``limit``: octets of the body that are read; the rest is not.
     ``received``: octets so far. ``outcome``: what the wire brought, or why it brought nothing; None
-    before that.
+    before that. ``origin``: of a robots.txt, whose rules it is to bring.
     """
 
     made: Request
     limit: int
     attempt: int
     hops: int
+    origin: str = ""
     received: int = 0
     outcome: Fetched | OwnFault | IgnoreRequest | None = None
 
@@ -133,7 +135,7 @@ class Document(Ticket):
         if isinstance(error, UNSENT):
             self.outcome = error
             return
-        why = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        why = f"{NO_ANSWER}{faults.meaning(error)}"
         fault = faults.of_certificate(error) if self.purpose == OPERATOR else None
         fault = fault or faults.of_transfer(error, proxy=request.meta.get("proxy"))
         self.outcome = fault or Fetched(request.url, None, error=why, failure=self.failure)
@@ -233,6 +235,7 @@ class Fetcher:
         limit: int,
         attempt: int,
         hops: int,
+        origin: str = "",
         trial: bool = False,
     ) -> Fetched:
         """Request *url* once; *timeout* in seconds. Errors of the network are in the result.
@@ -255,6 +258,7 @@ class Fetcher:
             limit=limit,
             attempt=attempt,
             hops=hops,
+            origin=origin,
         )
         slot = f"walsh {purpose} {document.host.key}"
         made.meta.update(_META, download_slot=slot, download_timeout=timeout)

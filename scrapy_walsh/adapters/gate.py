@@ -44,6 +44,7 @@ from scrapy_walsh.policy.verdict import (
     Verdict,
 )
 from scrapy_walsh.policy.words import plural
+from scrapy_walsh.state.records import ROBOTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -201,8 +202,7 @@ class Gate:
         if answer.allowed or answer.name == UNKNOWN_UNREACHABLE:
             self._end_trial(ticket, decided=answer.allowed)
         if not answer.allowed:
-            shared = any(queue.shared for queue in self.context.queues)
-            if ticket.popped and not shared and ticket.hour_left is not None:
+            if ticket.popped and ticket.hour_left is not None:
                 return self.tickets.again(request)
             raise self.refuse(ticket, answer)
         if self.retries.attempts.get(ticket.url, 0) > self.context.config.max_retries:
@@ -399,15 +399,16 @@ class Gate:
             0 if document is None else document.hops,
             unseen,
             whole,
-            self.retries.unanswered(ticket) if response is None and whole else "",
+            self._no_retry(ticket, response) if whole else "",
             host.spacing(started, steady),
             host.learned,
         )
         concluded = chain.conclude(answer, context.gates, context.wall(), context.rand())
         exchange = self._exchange(request, ticket, answer, concluded, started=started, ended=steady)
-        if document is not None and response is not None:
-            exchange = structs.replace(exchange, **document.seen(response))
-            if document.purpose == OPERATOR:
+        if response is not None:
+            seen = {"octets": len(response.body)} if document is None else document.seen(response)
+            exchange = structs.replace(exchange, **seen)
+            if document is not None and document.purpose == OPERATOR:
                 self.documents.operator.answered()
         if concluded.failure is not None:
             ticket.failure = concluded.failure
@@ -421,6 +422,14 @@ class Gate:
         else:
             self.sources.let_go(request)
         return exchange
+
+    def _no_retry(self, ticket: Ticket, response: Response | None) -> str:
+        """Why no retry may follow what a request has brought; "" if one may, as far as R5 goes."""
+        if response is None:
+            return self.retries.unanswered(ticket)
+        if isinstance(ticket, Document) and ticket.purpose == ROBOTS:
+            return self.documents.robots_txt.no_retry(ticket, response.status)
+        return ""
 
     def _exchange(
         self,

@@ -114,7 +114,7 @@ class Handler:
                 tell(request)
             response = await self._send(handler, request, ticket)
         except BaseException as error:
-            answered = faults.says_something(error)
+            answered = self._broke_off(ticket, error)
             if isinstance(error, compat.OVER_LIMIT) and not ticket.ours:
                 # R8 counts it, so what is too long is not soon sent again.
                 crawl.sources.answered(request, "200", crawl.wall())
@@ -136,6 +136,13 @@ class Handler:
         if b"@" in (response.headers.get("Location") or b""):
             crawl.intake.answer(response)
         return response
+
+    def _broke_off(self, ticket: Ticket, error: BaseException) -> bool:
+        """Whether an exchange that ended with *error* says that the host gave no answer."""
+        silent = faults.says_something(error)
+        if silent:
+            self.crawl.recorder.no_answer(ticket.host.key, faults.meaning(error))
+        return silent
 
     async def _send(self, handler: Any, request: Request, ticket: Ticket) -> Response:
         """Send *request*, under its URL with R13's tags if it has some; the response."""

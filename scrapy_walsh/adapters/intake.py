@@ -3,7 +3,7 @@
 A URL loses its user name and its password (``policy.urls.without_userinfo``): then they are in no
 log, ledger, state, JOBDIR or queue. A request that is written to a queue names in its meta only
 those further targets (``ALSO``) that have been declared already, and only those sitemap indexes
-(``CHILDREN``) that may declare sitemaps (R6).
+(``CHILDREN``) that may declare sitemaps (R6), and the cadence of its source (``REVISIT``).
 
 How ``Spider.start`` is taken in:
 
@@ -38,7 +38,7 @@ from scrapy import Request
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.ticket import TICKET
-from scrapy_walsh.policy import hosts
+from scrapy_walsh.policy import hosts, recrawl
 from scrapy_walsh.policy.agenda import enough
 from scrapy_walsh.policy.urls import without_userinfo
 
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 #: The key of ``Request.meta`` for the URLs that a start request declares beside its own.
 ALSO: Final = "walsh_also"
+#: The key for the cadence of all these, seconds or an ISO 8601 duration (R8).
+REVISIT: Final = "walsh_revisit"
 #: The key for those of them that are sitemap indexes and may declare sitemaps.
 CHILDREN: Final = "walsh_children"
 #: The most hosts that get a warning.
@@ -216,25 +218,40 @@ class Intake:
         indexes = set(self._urls_in(request, CHILDREN))
         if indexes and self._context.config.is_walsh_research:
             indexes.clear()  # it requests nothing that a document lists (R6)
+        revisit = self.cadence_of(request)
         for url in (request.url, *self._urls_in(request, ALSO)):
-            self._declare(url, children=url in indexes)
+            self._declare(url, children=url in indexes, revisit=revisit)
 
-    def restore(self, url: str, source: str) -> None:
-        """Take *url* over from an earlier run, in which it belonged to the target *source*."""
+    def cadence_of(self, request: Request) -> float | None:
+        """The cadence that the meta of *request* names; None, and a line, where it is unusable."""
+        written = request.meta.get(REVISIT)
+        try:
+            return None if written is None else recrawl.cadence(written)
+        except ValueError as error:
+            logger.error("%s of %s is %s; WALSH_REVISIT holds", REVISIT, request.url, error)
+            return None
+
+    def restore(self, url: str, source: str, revisit: float | None = None) -> None:
+        """Take *url* over from an earlier run or another worker, where it belonged to *source*.
+
+        *revisit*: that target's cadence, where it is known.
+        """
         context = self._context
-        self._declare(source)
+        if revisit is not None or not context.scope.is_source(source):
+            self._declare(source, revisit=revisit)
         if context.scope.source_of(url) is None:
             context.scope.declare_hop(url, source)
             context.recorder.declare(url=url, via=source)
 
-    def _declare(self, url: str, *, children: bool = False) -> None:
+    def _declare(self, url: str, *, children: bool = False, revisit: float | None = None) -> None:
         scope, more = self._context.scope, {"children": True} if children else {}
-        if scope.is_source(url) and (scope.allows_children(url) or not children):
+        new = scope.declare(url, revisit)
+        if not new and (scope.allows_children(url) or not children):
             return
-        scope.declare(url)
         if children:
             scope.allow_children(url)
-        self._context.recorder.declare(url=url, **more)
+        told = {} if revisit is None else {"revisit": revisit}
+        self._context.recorder.declare(url=url, **more, **told)
 
     def declare_child(self, url: str, index: str) -> str | None:
         """Take *url*, which the sitemap index *index* lists, as a target that *index* declares.
@@ -286,6 +303,10 @@ class Intake:
         for key, known in ((ALSO, scope.is_source), (CHILDREN, scope.allows_children)):
             if key in meta:
                 meta[key] = [url for url in self._urls_in(request, key) if known(url)]
+        meta.pop(REVISIT, None)
+        if (source := scope.source_of(request.url)) is not None:
+            own = scope.cadence(source, self._context.config.revisit)
+            meta |= {} if own is None else {REVISIT: own}
         if meta.pop(TICKET, None) is not None and (lasting := self._tickets.of(request).lasting()):
             meta[TICKET] = lasting
         if meta.pop("_scheme_proxy", False):

@@ -36,7 +36,7 @@ from scrapy_walsh.adapters.outcomes import GaveUp, Refused, TooManyRedirects
 from scrapy_walsh.adapters.ticket import TICKET, Ticket
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy import recrawl
-from scrapy_walsh.policy.recrawl import FAILED, OUTCOMES, READ, UNANSWERED, Heard
+from scrapy_walsh.policy.recrawl import FAILED, NOT_REQUESTED, OUTCOMES, READ, Heard
 from scrapy_walsh.policy.scope import Digests
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.verdict import NOT_DUE, REMEDIES
@@ -63,6 +63,9 @@ _LED_ON: Final = 16
 _TURNED_AWAY: Final = 32
 _GIVEN_UP: Final = 64
 _OUTCOME: Final = 7
+_START_REQUESTS: Final = (
+    "Scrapy 2.19 does not call start_requests(), which this spider has: write async def start()"
+)
 #: The records of so many sources are updated at once: that takes some milliseconds.
 _AT_ONCE: Final = 100
 
@@ -149,7 +152,14 @@ class Sources:
         self._looked_up = key, run
         if run is None or (self._lifts(key) and not run.visit.gone):
             return None
-        return run.visit
+        return self._visit(run)
+
+    def cadence(self, key: str) -> float | None:
+        """The seconds between two visits of *key*, as this run has it; None for WALSH_REVISIT."""
+        return self._context.scope.cadence(key, self._context.config.revisit)
+
+    def _visit(self, run: SourceRun) -> Visit:
+        return run.visit._replace(revisit=self.cadence(run.url))
 
     def _lifts(self, key: str) -> bool:
         """Whether R8 allows *key* in this run, whatever is on record.
@@ -168,6 +178,9 @@ class Sources:
         context = self._context
         if verdict.name == NOT_DUE:
             self._note(key, _TURNED_AWAY)
+        url = key.partition(" ")[0]
+        if due is None and url.startswith("http") and context.scope.source_of(url) is None:
+            self.account.links[verdict.requirement] += 1
         if due is not None:
             since = self.put_off_since(key)
             since = context.wall() if since is None else since
@@ -244,10 +257,11 @@ class Sources:
         (seen, known), self._looked_up = self._looked_up, ("", None)
         if seen != key:
             known = context.recall(lambda: context.store.get(SourceRun, key))
-        last = None if known is None else known.visit
+        last = None if known is None else self._visit(known)
         visit = recrawl.met(sent_at, last, context.config.revisit)
         counted_from = None if visit.counted_from == sent_at else visit.counted_from
-        return SourceRun(key, sent_at, outcome, context.config.revisit_reason, counted_from)
+        reason, revisit = context.config.revisit_reason, self.cadence(key)
+        return SourceRun(key, sent_at, outcome, reason, counted_from, revisit=revisit)
 
     def _dropped(self, request: Request) -> None:
         """Note that the duplicate filter dropped *request*.
@@ -299,7 +313,7 @@ class Sources:
         held = self._pacing.host_of(url).traffic.not_before - context.monotonic()
         run = next((run for _, run in self._untaken if run.url == url), None)
         run = run or context.store.get(SourceRun, url)
-        last, now = None if run is None else run.visit, context.wall()
+        last, now = None if run is None else self._visit(run), context.wall()
         return recrawl.next_due(last, now + held, now, context.config.revisit)
 
     # -- what became of it ----------------------------------------------------------------
@@ -390,12 +404,19 @@ class Account:
         self.due = True
         #: The sources that have not ended; where permanent redirects have led, if known by now.
         self.left: dict[str, str | None] = {}
-        #: Those that have, by outcome.
+        #: Those that have, by outcome; those that were refused, by requirement.
         self.counts: Counter[str] = Counter()
+        self._rules: Counter[str] = Counter()
+        #: By requirement, refused requests that the spider made besides.
+        self.links: Counter[str] = Counter()
         #: Those of them whose records are not stored yet, with what was heard.
         self._unstored: list[tuple[str, Heard]] = []
         #: Those that have answered 410 in this run.
         self.gone: dict[str, None] = {}
+        #: Those whose host has opted out since they were read, with the reason.
+        self._opted_out: dict[str, str] = {}
+        #: How many sources need a person, once it is closed.
+        self.needy = 0
         #: By key, the records of sources that need a person.
         self._needy: dict[str, Reading] = {}
         #: Of the first target that was refused or failed: why, and what to do.
@@ -415,6 +436,8 @@ class Account:
         self.counts[heard.outcome] += 1
         if known is not None:
             self.counts[known] -= 1
+        if heard.outcome == recrawl.REFUSED != known:
+            self._rules[recrawl.rule_of(heard.reason)] += 1
         if heard.reason:
             self.first(f"{key}: {heard.reason}")
         self._unstored.append((key, heard))
@@ -433,7 +456,11 @@ class Account:
 
         def update(key: str, each: Heard) -> Reading:
             old = context.recall(lambda: context.store.get(Reading, key))
-            return recrawl.updated(old, key, replace(each, gone=key in self.gone), now)
+            if recrawl.opts_out(old, each):
+                self._opted_out[key] = each.reason
+            revisit = context.scope.cadence(key, context.config.revisit)
+            heard = replace(each, gone=key in self.gone, revisit=revisit)
+            return recrawl.updated(old, key, heard, now)
 
         found = [update(*each) for each in heard]
         context.remember(lambda: context.store.put(*found))
@@ -453,20 +480,24 @@ class Account:
             return
         context, counts = self._context, self.counts
         if not context.fleet:
-            counts[UNANSWERED] += len(self.left)
+            counts[NOT_REQUESTED] += len(self.left)
         self._unstored += [(key, Heard(moved_to=moved)) for key, moved in self.left.items()]
         if self._store():
             self._name(list(self._needy.values()))
-        for line in recrawl.gone_lines(list(self.gone)):
+        opted_out = recrawl.opt_out_lines(self._opted_out)
+        for line in opted_out + recrawl.gone_lines(list(self.gone)):
             logger.warning("%s", line)
-        needy = len(self._needy.keys() | self.gone.keys())
+        needy = self.needy = len(self._needy.keys() | self.gone.keys())
         if needy and context.config.exit_attention:
             compat.fail_command()
-        in_vain = bool(counts.total()) and not counts[READ] and not context.fleet
-        line = recrawl.last_line(counts, needy, reason)
+        in_vain = not counts[READ] and not context.fleet
+        line = recrawl.last_line(counts, needy, reason, self._rules, self.links)
         if in_vain and self._first:
             line = f"{line}; the first: {self._first}"
-        self._last_line = (logging.WARNING if needy or in_vain else logging.INFO, line)
+        if lost := compat.skips_start_requests(context.crawler.spidercls):
+            line = f"{line}; {_START_REQUESTS}"
+        warns = needy or in_vain or lost or self.links["R6"]
+        self._last_line = (logging.WARNING if warns else logging.INFO, line)
 
     def _name(self, needy: list[Reading]) -> None:
         """Log the sources that need a person."""

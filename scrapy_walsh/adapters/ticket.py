@@ -186,8 +186,8 @@ class Retries:
             self.trials[hosts.origin(ticket.url)] += 1
             return "" if ticket.ours else "https is tried once, then http"
         silence, now = ticket.host.silence, self._context.monotonic()
-        silence.note(now)
         robots = ticket.purpose == records.ROBOTS
+        silence.note(now, robots=robots)
         if (ticket.ours and not robots) or not silence.spent(now, robots=robots):
             return ""
         return silence.told(ticket.host.key, now)

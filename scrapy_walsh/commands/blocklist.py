@@ -7,6 +7,7 @@ crawl would not adopt.
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.policy.list.blocklist import Blocklist
 
-_FILE: Final = "blocklist.json"
+#: The list, as ``walsh init`` names it.
+LIST: Final = "blocklist.json"
 #: Why ``check URL`` sends.
 _REASON: Final = "walsh blocklist check looks at the list"
 
@@ -47,9 +49,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     the_list = "the list (default: %(default)s)"
     for made in (adds, removes):
         made.add_argument("host", metavar="HOST", help="a host, or a URL of it")
-        made.add_argument("--file", type=Path, default=Path(_FILE), metavar="FILE", help=the_list)
+        made.add_argument("--file", type=Path, default=Path(LIST), metavar="FILE", help=the_list)
     adds.add_argument("--reason", metavar="TEXT", help="written into the entry")
-    checks.add_argument("list", metavar="FILE|URL", nargs="?", default=_FILE, help=the_list)
+    checks.add_argument("list", metavar="FILE|URL", nargs="?", default=LIST, help=the_list)
     common.add_settings(checks)
 
 
@@ -75,7 +77,10 @@ def _add(args: argparse.Namespace) -> int:
     there = [host for host in hosts if host not in new]
     members = {"added": new, "on_the_list_already": there, **_members(made)}
     lines = [f"{'added' if host in new else 'on the list already'}: {host}" for host in hosts]
-    common.answer(args, members, map(visible, [*lines, *_when(args.file, made)]))
+    where = "" if str(args.file) == LIST else f" --blocklist {shlex.quote(str(args.file))}"
+    page = f"`scrapy walsh report --host {hosts[0]}{where}` makes a page that says so"
+    lines += [*_when(args.file, made), f"for its owner: {page}"]
+    common.answer(args, members, map(visible, lines))
     return 0
 
 

@@ -131,7 +131,7 @@ def _run(number: int, folder: Path, box: Sandbox) -> int:
         return 0
     from scrapy_walsh.commands.report import write_report  # noqa: PLC0415  slow
 
-    return write_report(folder / _STATE, folder / f"{name}.json", str(folder / _PAGE))
+    return write_report(folder / _STATE, str(folder / _PAGE))
 
 
 def _environment(box: Sandbox) -> dict[str, str]:

@@ -79,9 +79,9 @@ SUBCOMMANDS: Final = {
     ),
     "discover": Subcommand(
         "tell what a host offers in place of HTML: its link map",
-        "links were found",
+        "links were found; with --add, a source was added or is there",
         "none were, it was refused, or something failed on this side",
-        ("site.example", "site.example --json"),
+        ("site.example", "site.example --json", "site.example/blog --add"),
     ),
     "doctor": Subcommand(
         "tell whether this project can keep its promises",
@@ -106,7 +106,7 @@ SUBCOMMANDS: Final = {
         "draw a run: its ledger as one HTML file",
         "written, and nothing in it is broken",
         "written, and the ledger itself shows that something does not hold",
-        ("", "--sources report.json -o run.html"),
+        ("", "--run all -o all.html", "--host www.site.example --days 30"),
     ),
     "sandbox": Subcommand(
         "serve the embedded test sites on loopback",

@@ -128,6 +128,8 @@ def _document(document: Mapping[str, Any], now: float) -> tuple[str, str, str, s
 def _target(target: Mapping[str, Any], at: Mapping[str, float]) -> str:
     url, verdict = target["url"], target["verdict"]
     sent = f", in {_in(at[url])}" if target["decision"] == "ask" and url in at else ""
+    if target["revisit"]:
+        sent += f", every {duration(target['revisit'])}"
     if verdict is None:
         return f"{url}{sent}: unknown, robots.txt must be fetched first"
     doubt = "; robots.txt is requested again first" if target["robots"] == "refresh" else ""

@@ -246,7 +246,7 @@ class _Plan:
         """``start`` has named *request*."""
         url = self._crawl.intake.url(request.url)
         host = self._crawl.pacing.look_up(url)
-        unknown = dict.fromkeys(("verdict", "robots", "next_due"))
+        unknown = dict.fromkeys(("verdict", "robots", "next_due", "revisit"))
         target = {"url": url, "host": host, "decision": "defer", **unknown}
         self._targets.setdefault(url, target)
 
@@ -277,6 +277,7 @@ class _Plan:
             if target["robots"] == "fetch" and decision == "ask":
                 verdict = None
         target |= {"decision": decision, "verdict": None if verdict is None else asdict(verdict)}
+        target["revisit"] = self._crawl.sources.cadence(url)
 
     def _taken_up(self, event: Event) -> None:
         kind = BLOCKLIST if event.requirement == "R3" else ROBOTS

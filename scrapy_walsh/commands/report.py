@@ -1,67 +1,162 @@
-"""``walsh report``: a run as one HTML file, from its ledger and its source report."""
+"""``walsh report``: a run as one HTML file, or a page for the owner of a site; from the ledger."""
 
 from __future__ import annotations
 
+import json
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.commands.common import add_ledger, add_settings, ledger_of, printable, tell
-from scrapy_walsh.ledger.files import read_head
+from scrapy_walsh import fleet
+from scrapy_walsh.commands.blocklist import LIST
+from scrapy_walsh.commands.common import (
+    Misuse,
+    add_ledger,
+    add_settings,
+    blocklist_of,
+    host_named,
+    ledger_of,
+    printable,
+    read_config,
+    read_file,
+    tell,
+)
+from scrapy_walsh.commands.verify import judged
+from scrapy_walsh.ledger.files import Documents, read_head
+from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, Blocklist, normalised
+from scrapy_walsh.policy.recrawl import REVISIT
 from scrapy_walsh.proof.files import replace_file
 from scrapy_walsh.proof.findings import Outcome
 from scrapy_walsh.proof.ledger import files_of, lines_in
-from scrapy_walsh.proof.report.entries import NoReport, Sources, read_sources
 from scrapy_walsh.proof.report.findings import findings
-from scrapy_walsh.proof.report.html import page
+from scrapy_walsh.proof.report.history import History
+from scrapy_walsh.proof.report.html import owners_page, page
 from scrapy_walsh.proof.report.lanes import ALL, LAST, build
+from scrapy_walsh.proof.report.owner import OptOut, extract
+from scrapy_walsh.proof.report.sources import Sources, sources_of
+from scrapy_walsh.state.database import has_records
+from scrapy_walsh.state.records import Reading
+from scrapy_walsh.state.store import SqliteStore
 
 if TYPE_CHECKING:
     import argparse
+
+    from scrapy_walsh.config import WalshConfig
+    from scrapy_walsh.state.store import Store
+
+_MOST_DAYS: Final = 3660
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What ``walsh report`` takes."""
     add = parser.add_argument
     add_ledger(parser)
-    add("--sources", type=Path, metavar="FILE", help="the JSON of -a report=FILE of the same run")
-    add("--run", default=LAST, metavar="ID", help=f"a run's name, {LAST} (default) or {ALL}")
+    add("--host", metavar="HOST", help="instead, a page for the owner of that site, on it alone")
+    add("--days", type=int, metavar="N", help="of the last N days, today (UTC) included")
     add(
-        "-o", "--output", metavar="FILE", default="walsh-report.html",
-        help="where to write (default: %(default)s); - for stdout",
+        "--blocklist", type=Path, metavar="FILE", default=Path(LIST),
+        help="with --host: the list that may have it (default: %(default)s, if it is there)",
     )  # fmt: skip
+    add("--run", default=LAST, metavar="ID", help=f"a run's name, {LAST} (default) or {ALL}")
+    what = "where to write (default: walsh-report.html, walsh-HOST.html); - for stdout"
+    add("-o", "--output", metavar="FILE", help=what)
     add_settings(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Draw the run, and say what in it is broken."""
-    code = write_report(ledger_of(args), args.sources, args.output, args.run)
-    if args.output != "-":
-        print(f"written: {printable(args.output)}")
+    """Draw the run, or what one host's owner may see, and say what in it is broken."""
+    if args.run != LAST and (args.days or args.host):
+        raise Misuse("--run does not go together with --days or --host")
+    if args.days is not None and not 0 < args.days <= _MOST_DAYS:
+        raise Misuse(f"--days {args.days}: give 1 to {_MOST_DAYS}")
+    host = None if args.host is None else host_named(args.host)
+    output = args.output or f"walsh-{'report' if host is None else host.replace(':', '-')}.html"
+    if host is None:
+        config = read_config(args)
+        if args.ledger or args.of:
+            config = replace(config, shared_state=None)
+        days = None if args.days is None else History.until(time.time(), args.days)
+        code = write_report(ledger_of(args), output, args.run, days, config)
+    else:
+        code = _write_extract(args, host, output)
+    if output != "-":
+        print(f"written: {printable(output)}")
     return code
 
 
-def write_report(ledger: Path, sources: Path | None, output: str, run: str = LAST) -> int:
-    """Write the page about *run* into the file *output*; 1 where something in it is broken, else 0.
-
-    *ledger*, *sources*: of the run. *output*: ``-`` for standard output. OSError, WalshError.
-    """
-    files, told = files_of(ledger), None if sources is None else _sources(sources)
+def _write_extract(args: argparse.Namespace, host: str, output: str) -> int:
+    """Write the page for the owner of *host*; 1 where the ledger does not hold, as ``verify``."""
+    ledger = ledger_of(args)
+    files, now = files_of(ledger), time.time()
     head = None if files.head is None else read_head(files.head)
-    report = build(lambda: lines_in(files.parts), run, head)
-    text = page(report, told).encode()
+    verified = judged(files)
+    if not verified.lines and verified.holds:
+        raise Misuse(f"{ledger}: no line in it, so there is nothing to tell")
+    wrong = {each.line: each.rule for each in verified.findings}
+    since = 0.0 if args.days is None else History.until(now, args.days).began
+    found = extract(lambda: lines_in(files.parts), host, since, wrong, head)
+    documents = Documents(files.documents)
+    found.read(documents.get)
+    body = documents.get(found.list_digest or "")
+    adopted = Blocklist.empty() if body is None else blocklist_of(body, None)
+    optout = _opted_out(args.blocklist, host, adopted)
+    _put(output, owners_page(found, verified, optout, now, adopted.refresh))
+    if not verified.holds:
+        tell("report", "the ledger does not hold, and the page says so: see walsh verify")
+    return 0 if verified.holds else 1
+
+
+def _opted_out(path: Path, host: str, adopted: Blocklist) -> OptOut | None:
+    """How *host* is on the list in the file *path*, if that is there, or on the one *adopted*."""
+    in_force, body = adopted.blocks(host), read_file(path, MAX_OCTETS) if path.exists() else b""
+    listed = blocklist_of(body, str(path)).blocks(host) if body else None
+    if listed is None:
+        return None if in_force is None else OptOut("", in_force=True)
+    days = (
+        each.get("added")
+        for each in json.loads(body)["blocked"]
+        if listed.rule in normalised([each["domain"]])[0]
+    )
+    return OptOut(str(next(days, None) or ""), in_force is not None)
+
+
+def _put(output: str, page: str) -> None:
     if output == "-":
-        sys.stdout.buffer.write(text)
+        sys.stdout.buffer.write(page.encode())
         sys.stdout.buffer.flush()
     else:
-        replace_file(Path(output), text)
-    wrong = [each for each in findings(report, told) if each.outcome is Outcome.BROKEN]
+        replace_file(Path(output), page.encode())
+
+
+def write_report(
+    ledger: Path, output: str, run: str = LAST, days: History | None = None,
+    config: WalshConfig | None = None,
+) -> int:  # fmt: skip
+    """Write the page about *run*, or *days*, to *output*; 1 where something is broken, else 0.
+
+    The sources are those of the state beside the *ledger*, and of the fleet that *config* names.
+    *output*: ``-`` for standard output. OSError, WalshError.
+    """
+    files = files_of(ledger)
+    head = None if files.head is None else read_head(files.head)
+    report = build(lambda: lines_in(files.parts), run, head, days)
+    _put(output, page(report, _sources(files.documents.parent, config)))
+    wrong = [each for each in findings(report) if each.outcome is Outcome.BROKEN]
     tell("report", *(f"not so: {each.about}: {each.text}" for each in wrong))
     return 1 if wrong else 0
 
 
-def _sources(path: Path) -> Sources:
+def _sources(directory: Path, config: WalshConfig | None) -> Sources | None:
+    if not has_records(directory):
+        return None
+    store: Store = SqliteStore(directory)
+    if config is not None:
+        store = fleet.view(store, config.shared_state, config.identity.token)
+    revisit = REVISIT if config is None else config.revisit
     try:
-        return read_sources(path.read_bytes())
-    except NoReport as error:
-        raise NoReport(f"{path} {error}") from None
+        return sources_of(lambda: store.rows(Reading), time.time(), revisit)
+    finally:
+        tell("report", *store.notices)
+        store.close()

@@ -147,7 +147,7 @@ class _Look:
         if table is SOURCES:
             until = self._host(row["url"]).get("not_before") or 0.0
             due = recrawl.next_due(SourceRun(**row).visit, until, now, config.revisit)
-            return row | {"next_due": _iso(due)}
+            return row | {"next_due": _iso(due), "every": row["revisit"] or config.revisit}
         if table is DOCUMENTS:
             interval = self._host(row["key"]).get("interval", config.min_interval)
             keep = {
@@ -250,6 +250,7 @@ _COLUMNS: Final[Mapping[str, Mapping[str, Callable[[dict[str, Any], float], str]
         "source": lambda row, _: row["url"],
         "last run": lambda row, _: local(row["last_run_at"]) if row["last_run_at"] else "never",
         "outcome": lambda row, _: row["outcome"],
+        "every": lambda row, _: duration(row["every"]),
         "next due": _due,
         "reason given": lambda row, _: row["reason"] or "",
     },

@@ -15,10 +15,10 @@ from scrapy_walsh.proof.verify import Head, files_of, verify
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from scrapy_walsh.policy.list.blocklist import Blocklist
-    from scrapy_walsh.proof.verify import Report
+    from scrapy_walsh.proof.verify import Files, Report
 
 #: Findings that the text shows.
 _SHOWN: Final = 50
@@ -46,11 +46,16 @@ def run(args: argparse.Namespace) -> int:
         if not args.documents.is_file():
             raise Misuse(f"--documents {args.documents}: no such file")
         files = replace(files, documents=args.documents)
-    report = verify(files, [_head(text) for text in args.head], _blocklist)
+    report = judged(files, [_head(text) for text in args.head])
     if not report.lines and report.holds:
         raise Misuse(f"{ledger}: no line in it, so nothing was verified")
     common.answer(args, _members(report), map(visible, _lines(report)))
     return 0 if report.holds else 1
+
+
+def judged(files: Files, heads: Sequence[Head] = ()) -> Report:
+    """What :func:`verify` finds. Raises OSError."""
+    return verify(files, heads, _blocklist)
 
 
 def _head(text: str) -> Head:

@@ -57,9 +57,16 @@ local function known(key, word, now)
   if epoch.word ~= word or not is_same(epoch) or number(epoch.calm) > now then return nil end
   return number(epoch.lost)
 end
--- The record of a host, which counts as requested by somebody when records were lost.
-local function host_of(key, lost)
+-- The record of a host, which counts as requested by somebody when records were lost. Where Redis's
+-- clock was put back, its last request counts as now, and its hold begins anew (``HostRecord.at``).
+local function host_of(key, lost, now)
   local record = record_of(key)
+  local ahead = number(record.last_end) - now
+  if ahead > 0 then
+    local till = math.max(now, number(record.not_before) - ahead)
+    record.last_end, record.not_before = text(now), text(till)
+    redis.call('HSET', key, 'last_end', text(now), 'not_before', text(till))
+  end
   if lost > number(record.last_end) then record.last_end, record.by = text(lost), '' end
   return record
 end
@@ -122,7 +129,7 @@ RESERVE: Final = (
 local now = clock()
 local lost = known(KEYS[2], ARGV[3], now)
 if not lost then return {'-1', text(now), {}, '0'} end
-local found, record = redis.call('HGETALL', KEYS[1]), host_of(KEYS[1], lost)
+local found, record = redis.call('HGETALL', KEYS[1]), host_of(KEYS[1], lost, now)
 local wait, last = wait_for(record, ARGV[1], number(ARGV[2]), now), record.last_end or '-inf'
 if wait > 0 then return {text(wait), text(now), found, last} end
 redis.call('HSET', KEYS[1], 'last_end', text(now), 'interval', ARGV[2], 'under_way', '1',
@@ -208,6 +215,9 @@ _QUEUE: Final = (
 local ready, waiting, size, serial, workers, looked = unpack(KEYS)
 local function line(host) return KEYS[1] .. ':line:' .. host end
 local function claims(worker) return KEYS[1] .. ':claims:' .. worker end
+-- Hosts that go last, as a worker says that had no answer (D13), until a request is claimed.
+local lasts = KEYS[1] .. ':last'
+local function is_last(host) return redis.call('SISMEMBER', lasts, host) == 1 end
 local function stand(host, interval)
   redis.call('ZREM', waiting, host)
   redis.call('ZADD', ready, redis.call('ZCARD', line(host)) * interval, host)
@@ -253,8 +263,8 @@ end
 )
 
 #: Adds a request. ARGV host, rank, request, whether it comes back (1: its claim, which had the host
-#: wait for an interval, was not used), seconds until the worker may send it, interval. Returns the
-#: serial number of its arrival.
+#: wait for an interval, was not used), seconds until the worker may send it, interval, whether its
+#: host goes last ('0': not). Returns the serial number of its arrival.
 PUSH: Final = (
     _QUEUE
     + """
@@ -262,6 +272,7 @@ local host, wait, now = ARGV[1], number(ARGV[5]), clock()
 local arrival = redis.call('INCR', serial)
 redis.call('ZADD', line(host), ARGV[2], string.format('%016d', arrival) .. ARGV[3])
 redis.call('INCR', size)
+if ARGV[4] == '1' and ARGV[7] ~= '0' then redis.call('SADD', lasts, host) end
 local due = redis.call('ZSCORE', waiting, host)
 if wait > 0 then
   if ARGV[4] == '1' then due = 0 end
@@ -290,8 +301,8 @@ return 1
 #: list. At last the number of requests, and of arrivals: -1 while nothing may be claimed. A host
 #: that must wait longer than the patience is given out all the same, so that the gate defers its
 #: requests. An entry that no worker of ours has written has no number.
-#: A host that gives no answer (D31) gets a score below all others when its turn has come, and is
-#: given out when no host waits.
+#: A host that gives no answer (D13, D31) gets a score below all others when its turn has come, and
+#: is given out when no other host waits.
 POP: Final = (
     _QUEUE
     + """
@@ -325,23 +336,31 @@ local function ahead(host, data)
   return found
 end
 for _, host in ipairs(redis.call('ZRANGEBYSCORE', waiting, '-inf', text(now), 'LIMIT', 0, 64)) do
-  stand(host, interval_of(host_of(ARGV[7] .. 'host:' .. host, lost), interval))
+  stand(host, interval_of(host_of(ARGV[7] .. 'host:' .. host, lost, now), interval))
+end
+-- Whether a host waits that does not go last: one more is looked at than go last at all.
+local function others_wait()
+  for _, host in ipairs(redis.call('ZRANGE', waiting, 0, redis.call('SCARD', lasts))) do
+    if not is_last(host) then return true end
+  end
+  return false
 end
 for _ = 1, 64 do
   local host, score = unpack(redis.call('ZREVRANGE', ready, 0, 0, 'WITHSCORES'))
   if not host then break end
-  local record = host_of(ARGV[7] .. 'host:' .. host, lost)
+  local record = host_of(ARGV[7] .. 'host:' .. host, lost, now)
   local last = number(score) < 0
   local own = interval_of(record, interval)
   local wait = wait_for(record, '', own, now)
-  if last and redis.call('ZCARD', waiting) > 0 then break end
-  if not last and record.silent_since then
+  if last and others_wait() then break end
+  if not last and (record.silent_since or is_last(host)) then
     redis.call('ZADD', ready, -1, host)
   elseif wait > 0 and wait <= patience then
     put_off(host, now + wait)
   else
     local request, rank = unpack(redis.call('ZRANGE', line(host), 0, 0, 'WITHSCORES'))
     local arrival, data = '', request or ''
+    redis.call('SREM', lasts, host)
     if request then redis.call('ZREM', line(host), request) end
     if string.match(data, '^%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d') then
       arrival, data = string.sub(request, 1, 16), string.sub(request, 17)
@@ -405,6 +424,6 @@ end
 for _, worker in ipairs(redis.call('ZRANGE', workers, 0, -1)) do
   redis.call('DEL', claims(worker))
 end
-return redis.call('DEL', ready, waiting, size, workers, looked)
+return redis.call('DEL', ready, waiting, size, workers, looked, lasts)
 """
 )

@@ -31,6 +31,9 @@ BACKOFF_STATUSES: Final = frozenset({429, 503})
 #: Methods of requests that have the same effect when they are sent twice (RFC 9110 section 9.2.2).
 IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 
+#: Retries without an answer that a run grants a host that has answered nothing in it (D13).
+SILENT_RETRIES: Final = 1
+
 #: The most requests without an answer in a trial of https: one for robots.txt, one for a target.
 TRIALS: Final = 2
 
@@ -181,9 +184,10 @@ def repeatable(method: str, status: int | None) -> bool:
 def granted(max_retries: int, position: str) -> int:
     """The number of attempts without an answer that one run grants a host.
 
-    ``max_retries``: WALSH_MAX_RETRIES. ``position``: WALSH_ROBOTS_UNREACHABLE. The number is
-    ``max_retries + 1``. Under ``allow`` with 0 or 1 retry it is one more: then a robots.txt has its
-    first retry, since one broken connection must not open a host, and a target has its attempt.
+    ``max_retries``: WALSH_MAX_RETRIES; at most ``SILENT_RETRIES`` for a host that has answered
+    nothing in this run. ``position``: WALSH_ROBOTS_UNREACHABLE. The number is ``max_retries + 1``.
+    Under ``allow`` with 0 or 1 retry it is one more: then a robots.txt has its first retry, since
+    one broken connection must not open a host, and a target has its attempt.
     """
     if position != "allow":
         return max_retries + 1

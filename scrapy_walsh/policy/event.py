@@ -123,7 +123,7 @@ class Exchange(Event, frozen=True, kw_only=True):
     slow host that ``throttle.visit_from`` let go ahead of the interval. ``once``: True for a trial
     of https that got no answer (``walsh_try_https``): it is not counted against the host, and http
     may follow. ``body``: SHA-256 of a robots.txt's body as it was read, hexadecimal. ``octets``: of
-    the body that came, as it was packed; of documents alone. ``whole``: False where more would have
+    the body that came, as it was packed. ``whole``: False where more would have
     come, but this side reads no more of a document. ``learned``: the interval that the host has
     taught from now on, seconds, where this answer changed it; 0 for none (D28). ``taught``: what
     the host had taught before, as the store had it, where this run did not know that itself: the

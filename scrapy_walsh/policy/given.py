@@ -26,19 +26,27 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.chain import Rules
 
 _TOKEN: Final = re.compile(r"[!-.0-~]+")  # visible ASCII without "/"
+_LINK: Final = re.compile(r"\+?https?://[^\s;)]*")
+_PRODUCT: Final = re.compile(r"([\w.!#$%&'*+^`|~-]+)/\d", re.ASCII)
+_NAME: Final = re.compile(r"[\w.-]+", re.ASCII)
 _NO_LIST: Final = Blocklist.empty()
 _NO_SETTINGS: Final = Gates()
 
 
 def check(
-    url: str, *, robots: bytes | None = None, blocklist: bytes | None = None, token: str
+    url: str,
+    *,
+    robots: str | bytes | None = None,
+    blocklist: str | bytes | None = None,
+    token: str,
 ) -> Verdict:
     """Tell whether a bot named *token* may fetch *url*, by the documents given, and why.
 
     ``url``: absolute, http or https; one without a readable host is refused. ``robots``: the
-    octets of the host's robots.txt as served. ``blocklist``: the octets of the operator's
-    blocklist. None means that the document is not given: the verdict then leaves that gate out, and
-    its ``reason`` says so. ``token``: the product token, such as ``ExampleBot``, without a version.
+    host's robots.txt, its octets as served, or its text. ``blocklist``: the operator's
+    blocklist, likewise. None means that the document is not given: the verdict then leaves that
+    gate out, and its ``reason`` says so. ``token``: the product token, such as ``ExampleBot``,
+    without a version.
 
     R8 and the pacing of R4 are left out: they depend on earlier requests, and nothing is known of
     these here. Raises DocumentInvalid for a blocklist that must not be adopted (R3c), ValueError
@@ -47,10 +55,26 @@ def check(
     """
     name = product_token(token)
     given = Given(
-        None if robots is None else _robots_of(robots, name),
-        None if blocklist is None else _blocklist_of(blocklist),
+        None if robots is None else _robots_of(octets(robots), name),
+        None if blocklist is None else _blocklist_of(octets(blocklist)),
     )
     return given.judge(url)
+
+
+def robots(text: str | bytes, token: str) -> Robots:
+    """The rules of a robots.txt for a bot named *token*: read once, asked as often as you like.
+
+    ``text``: the file, its octets as served, or its text; what is beyond 500 KiB is not read.
+    ``decide(url)`` of what is returned gives a Verdict (R2 alone) and raises nothing;
+    ``crawl_delay`` is in seconds, or None; ``sitemaps`` are URLs as written. Raises ValueError for
+    what is not a product token.
+    """
+    return parse_robots(octets(text), product_token(token))
+
+
+def octets(text: str | bytes) -> bytes:
+    """UTF-8; a lone surrogate becomes the octets that a server could have sent for it."""
+    return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
 
 
 def product_token(token: Any) -> str:
@@ -65,6 +89,16 @@ def product_token(token: Any) -> str:
             f"{shown} is not a product token: give the name alone, such as Walsh-Research"
         )
     return token
+
+
+def tokens_of(user_agent: str) -> list[str]:
+    """The names in a User-Agent field (RFC 9110 section 10.1.5) that a robots.txt may go by.
+
+    They are those that a version follows, in comments too, as in ``Mozilla/5.0 (compatible;
+    ExampleBot/1.0; +URL)``; else the first word.
+    """
+    text = _LINK.sub("", user_agent)
+    return list(dict.fromkeys(_PRODUCT.findall(text) or _NAME.findall(text)[:1] or ["*"]))
 
 
 @dataclass(frozen=True, slots=True)

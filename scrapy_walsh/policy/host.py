@@ -21,12 +21,13 @@ go before the interval is over, though never within a hold. The end of the host'
 whatever that was for, takes it away.
 
 A host that gives no answer (no connection, no TLS, or a timeout) costs a serial crawl up to
-DOWNLOAD_TIMEOUT an attempt. So the attempts that R5 grants one URL, ``WALSH_MAX_RETRIES + 1``, are
-all that a run grants such a host, whatever URLs they are for (D13). An answer, of any status, is
-not counted, and does not reset the count. Where an unreachable robots.txt means "allowed" (T3),
-the last attempt is kept for a target. Otherwise robots.txt would use all attempts, and no target
-could ever be requested. A host that gave no answer at all in a run is granted one attempt in each
-later run (D31), whatever it is for, until it answers. From then on it has its usual attempts.
+DOWNLOAD_TIMEOUT an attempt. So a run grants a host that has answered nothing in it two attempts,
+whatever URLs they are for, and the second comes when all other hosts' work is done (D13). Where an
+unreachable robots.txt means "allowed" (T3), a third one, for a target, may follow two for a
+robots.txt: otherwise no target could ever be requested. A host that has answered in this run is
+granted what R5 grants one URL, ``WALSH_MAX_RETRIES + 1``. An answer, of any status, is not counted,
+and does not reset the count. A host that gave no answer at all in a run is granted one attempt in
+each later run (D31), whatever it is for, until it answers. From then on it has its usual attempts.
 
 Rule for whoever edits this file: anybody may make a due time later, at any moment. Only the two
 exceptions (``credit``) make it earlier, and only for one target.
@@ -39,7 +40,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy import chain
-from scrapy_walsh.policy.backoff import MAX_RETRIES, granted
+from scrapy_walsh.policy.backoff import (
+    MAX_RETRIES,
+    SILENT_RETRIES,
+    Retry,
+    backoff_delay,
+    granted,
+)
 from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.throttle import (
     LEARNED,
@@ -191,7 +198,8 @@ class Silence:
     run; a worker of a fleet, which may run for weeks, forgets. ``now`` of the methods: seconds,
     always by the same clock. ``before``: the host gave no answer in an earlier run, nor in this one
     so far (D31). ``answered_at``: when it last answered. ``made``, ``last``: the count, and when.
-    ``changes``: how often anything was noted.
+    ``documents``: those of them that were for a robots.txt. ``changes``: how often anything was
+    noted.
     """
 
     max_retries: int = MAX_RETRIES
@@ -200,6 +208,7 @@ class Silence:
     before: bool = False
     answered_at: float = -math.inf
     made: int = 0
+    documents: int = 0
     last: float = -math.inf
     changes: int = 0
 
@@ -208,9 +217,11 @@ class Silence:
         self.before, self.answered_at = False, now
         self.changes += 1
 
-    def note(self, now: float) -> None:
-        """Count one attempt that got no answer."""
-        self.made, self.last = self.count(now) + 1, now
+    def note(self, now: float, *, robots: bool = False) -> None:
+        """Count one attempt that got no answer; *robots*: it was for a robots.txt."""
+        count = self.count(now)
+        self.documents = (self.documents if count else 0) + robots
+        self.made, self.last = count + 1, now
         self.changes += 1
 
     def count(self, now: float) -> int:
@@ -221,16 +232,28 @@ class Silence:
         """Whether the host gets no more requests for targets, or for a robots.txt, in this run."""
         if self.before:
             return self.count(now) > 0
-        kept = 1 if robots and self.position == "allow" else 0
-        return self.count(now) >= granted(self.max_retries, self.position) - kept
+        retries = self.max_retries if self.answers(now) else min(self.max_retries, SILENT_RETRIES)
+        most = granted(retries, self.position)
+        # Of a host that has answered nothing, a target has the last one after a robots.txt only.
+        for_target = not robots and (self.answers(now) or self.documents >= most - 1)
+        kept = 1 if self.position == "allow" and not for_target else 0
+        return self.count(now) >= most - kept
+
+    def answers(self, now: float) -> bool:
+        """Whether the host has answered anything in this run."""
+        return now - self.answered_at < self.forget_after
+
+    def goes_last(self, now: float) -> bool:
+        """Whether its next attempt should come when all other hosts' work is done."""
+        tried = self.before or self.count(now) > 0
+        return tried and not self.answers(now) and not self.spent(now)
 
     def lasts(self, now: float) -> bool:
         """Whether later runs should remember that the host gives no answer.
 
         It has used up its attempts, or those for a robots.txt, and none of them had an answer.
         """
-        answered = now - self.answered_at < self.forget_after
-        return self.before or (not answered and self.spent(now, robots=True))
+        return self.before or (not self.answers(now) and self.spent(now, robots=True))
 
     def told(self, host: str, now: float) -> str:
         """The reason, in one line, why this run sends no more requests to *host*."""
@@ -264,6 +287,9 @@ class Host:
     recorded last. ``learned``: what its answers have taught (D28). ``taken``: the store knew that,
     and no line of the ledger says it yet. ``accepted``: when its last accepted answer ended, Unix
     seconds by the steady clock. ``kept_silent``: the store has that it gives no answer (D31).
+    ``retried``: retries of the request that failed last, the one that is due next included.
+    ``robots_failed``: its robots.txt has answered 5xx, and no rules were known; what is left of it
+    comes when all else is done.
     """
 
     key: str
@@ -276,6 +302,8 @@ class Host:
     taken: bool = False
     accepted: float | None = None
     kept_silent: bool = False
+    retried: int = 0
+    robots_failed: bool = False
     #: The answer of :meth:`admit` for a target, until when it holds, and the changes before it.
     _step: chain.Step = field(init=False)
     _until: float = -math.inf
@@ -357,9 +385,21 @@ class Host:
         """Whether the host asks for more time between two requests than a run waits (D11)."""
         return self.traffic.interval > self.terms.gates.patience
 
-    def goes_last(self, now: float) -> bool:
-        """Whether it gave no answer in an earlier run, and was not tried in this one (D31)."""
-        return self.silence.before and not self.silence.count(now)
+    def goes_last(self, now: float) -> int:
+        """Whether its next request should come when all other hosts' work is done (D13, D31).
+
+        0 where it should not; 1 where its robots.txt failed; 2 where it gave no answer: then the
+        work of hosts with 1 comes before it, too, as it may cost a time-out.
+        """
+        return 2 if self.silence.goes_last(now) else int(self.robots_failed)
+
+    def retries_left(self) -> float:
+        """The seconds that R5's retries may still take: their number times the mean back-off."""
+        if not self.retried:
+            return 0.0
+        gates = self.terms.gates
+        mean = backoff_delay(self.retried, 0.5, gates.backoff_base, gates.backoff_cap)
+        return (gates.max_retries - self.retried) * max(self.traffic.interval, mean)
 
     # -- what has happened ----------------------------------------------------------------
 
@@ -372,6 +412,8 @@ class Host:
         if accepts(answer.status):
             self.accepted = ended
         self.traffic.finished(now, exempt=concluded.exempt, spacing=self.terms.spacing)
+        again = isinstance(concluded.failure, Retry)
+        self.retried = answer.attempt + 1 if again else 0
         if concluded.failure is not None:
             self.traffic.hold(now + concluded.hold)
         self.learn(concluded.learned)

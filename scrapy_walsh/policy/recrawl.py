@@ -17,6 +17,8 @@ A run that begins some seconds before the hour is over waits for them (:func:`ho
 hourly job, whose runs begin as far apart as its sources may be sent, would read each every second
 hour.
 
+A source may have a cadence of its own (:func:`cadence`); else WALSH_REVISIT is its interval.
+
 A source that has answered 410 is *retired*: it is due again 30 days after that at the earliest.
 
 **R7**: which validators to send, and which to store (spec section 10.2). They are stored for each
@@ -39,10 +41,18 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
-from scrapy_walsh.policy.hosts import stripped
+from scrapy_walsh.policy.freshness import parse_duration
+from scrapy_walsh.policy.hosts import host_key, stripped
 from scrapy_walsh.policy.times import Wall, duration, iso
 from scrapy_walsh.policy.urls import DEFAULT_PORT
-from scrapy_walsh.policy.verdict import DEFERRED, NOT_DUE, Verdict
+from scrapy_walsh.policy.verdict import (
+    DEFERRED,
+    NOT_DUE,
+    OUT_OF_SCOPE,
+    OWNERS_NO,
+    REMEDIES,
+    Verdict,
+)
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
@@ -58,10 +68,10 @@ _T = TypeVar("_T")
 REVISIT_FLOOR: Final = 3600.0
 #: Seconds of that time for which a run waits at most.
 WAITS_FOR_THE_HOUR: Final = 300.0
-#: Seconds: the longest WALSH_REVISIT. A record is kept for longer than this (``state.records``).
+#: Seconds: the longest interval. A record is kept for longer than this (``state.records``).
 REVISIT_LONGEST: Final = 365 * 86400.0
 
-#: The part of WALSH_REVISIT by which a run may be early, or late, for a source's due time.
+#: The part of the interval by which a run may be early, or late, for a source's due time.
 SLACK: Final = 0.1
 
 #: Seconds: "daily", which WALSH_REVISIT is unless it is set.
@@ -79,12 +89,39 @@ class Visit(NamedTuple):
     ``sent_at``: when it was sent. ``counted_from``: the due time that it met, or ``sent_at``
     where it met none. ``gone``: the answer was 410. ``gave_up_at``: when a later request for it was
     given up; None where none was. Of a source that was never answered the first two are 0.
+    ``revisit``: the source's own cadence, seconds; None where WALSH_REVISIT holds.
     """
 
     sent_at: float
     counted_from: float
     gone: bool = False
     gave_up_at: float | None = None
+    revisit: float | None = None
+
+
+def cadence(written: object) -> float:
+    """The seconds of *written*: a number of them, or an ISO 8601 duration such as ``P7D``.
+
+    Raises ValueError, which says what is accepted, also where they are too few or too many (R8.2).
+    """
+    seconds = written
+    try:
+        if isinstance(written, str) and written.lstrip().startswith("P"):
+            seconds = parse_duration(written.strip())
+        seconds = math.nan if isinstance(written, bool) else float(seconds)  # type: ignore[arg-type]
+        if REVISIT_FLOOR <= seconds <= REVISIT_LONGEST:
+            return seconds
+    except (TypeError, ValueError):
+        pass
+    raise ValueError(
+        f"{ascii(written)[:100]}; accepted: a number of seconds, or a duration such as P7D, "
+        f"at least {REVISIT_FLOOR:g}, at most {REVISIT_LONGEST:.0f} (365 days)"
+    )
+
+
+def _interval(of: Visit | Reading, revisit: float) -> float:
+    """Seconds between two visits of a source; *revisit*: WALSH_REVISIT."""
+    return max(revisit if of.revisit is None else of.revisit, REVISIT_FLOOR)
 
 
 def key_of(url: str, form: str = "") -> str:
@@ -105,8 +142,8 @@ def form_of(method: str, body: bytes = b"") -> str:
 
 
 def due(last: Visit, revisit: float) -> float:
-    """When the source is next due, Unix seconds. *revisit*: seconds."""
-    when = last.counted_from + max(revisit, REVISIT_FLOOR)
+    """When the source is next due, Unix seconds. *revisit*: WALSH_REVISIT, seconds."""
+    when = last.counted_from + _interval(last, revisit)
     return max(when, last.sent_at + RETIRED) if last.gone else when
 
 
@@ -114,7 +151,7 @@ def opens(last: Visit, revisit: float) -> float:
     """When a run may first send the source again, Unix seconds: a little before it is due."""
     if last.gone:
         return due(last, revisit)
-    interval = max(revisit, REVISIT_FLOOR)
+    interval = _interval(last, revisit)
     rest = max(REVISIT_FLOOR, (1 - SLACK) * interval)
     return max(last.sent_at + rest, due(last, revisit) - SLACK * interval)
 
@@ -134,7 +171,7 @@ def next_due(last: Visit | None, held: float, now: float, revisit: float) -> flo
 def hour_left(last: Visit | None, now: float, revisit: float) -> float | None:
     """Seconds for which a run should wait, since then the source may be sent again; else None.
 
-    It waits for the end of the hour alone, not for a longer WALSH_REVISIT. The arguments are those
+    It waits for the end of the hour alone, not for a longer interval. The arguments are those
     of :func:`next_due`.
     """
     moment = next_due(last, 0.0, now, revisit)
@@ -152,7 +189,7 @@ def _abort_ends(last: Visit, now: float) -> float:
 
 def _bound_until(last: Visit, now: float, revisit: float) -> float:
     """Until when its visit binds the source; 0.0 where that lies too far ahead (D9)."""
-    stale = last.sent_at - now >= max(revisit, REVISIT_FLOOR)
+    stale = last.sent_at - now >= _interval(last, revisit)
     return 0.0 if stale else opens(last, revisit)
 
 
@@ -164,8 +201,8 @@ def met(sent_at: float, last: Visit | None, revisit: float, status: int | None =
     gone = status == GONE
     if last is None:
         return Visit(sent_at, sent_at, gone)
-    interval, when = max(revisit, REVISIT_FLOOR), due(last, revisit)
-    on_time = abs(sent_at - when) <= SLACK * interval
+    when = due(last, revisit)
+    on_time = abs(sent_at - when) <= SLACK * _interval(last, revisit)
     return Visit(sent_at, when if on_time else sent_at, gone)
 
 
@@ -363,12 +400,12 @@ READ: Final = "read"
 REFUSED: Final = "refused"
 LEFT_OUT: Final = "left_out"
 FAILED: Final = "failed"
-#: The run ended before the source was answered, or refused.
-UNANSWERED: Final = "unanswered"
+#: The run ended before its request, or the next one that it needed, was sent.
+NOT_REQUESTED: Final = "not_requested"
 
-OUTCOMES: Final = (READ, NOT_DUE, REFUSED, DEFERRED, LEFT_OUT, FAILED, UNANSWERED)
+OUTCOMES: Final = (READ, NOT_DUE, REFUSED, DEFERRED, LEFT_OUT, FAILED, NOT_REQUESTED)
 
-#: For how many of its periods (WALSH_REVISIT) a source may not be read before it is named.
+#: For how many of its periods (its interval) a source may not be read before it is named.
 PERIODS: Final = 3
 #: Sources that are named one by one at the end of a run.
 LISTED: Final = 20
@@ -382,7 +419,7 @@ _WORDS: Final[Mapping[str, str]] = {
     DEFERRED: "deferred",
     LEFT_OUT: "left out",
     FAILED: "failed",
-    UNANSWERED: "not answered",
+    NOT_REQUESTED: "not requested",
 }
 _LONGEST: Final = 500
 
@@ -396,6 +433,7 @@ class Reading:
     ``reason``: why the last visit did not read it, None where it did. ``moved_to``: where a
     permanent redirect led at the last visit that was answered. ``gone_at``: when it answered 410,
     so that it is left alone (:data:`RETIRED`) and named no more; None where it has not.
+    ``revisit``: as of a :class:`Visit`.
     """
 
     url: str
@@ -405,6 +443,7 @@ class Reading:
     reason: str | None = None
     moved_to: str | None = None
     gone_at: Wall | None = None
+    revisit: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,14 +452,15 @@ class Heard:
 
     ``outcome``: one of the constants above. ``reason``: why it was not read, one line. ``at``:
     when that was known, Unix seconds. ``moved_to``: where permanent redirects, and no others, led.
-    ``gone``: it answered 410.
+    ``gone``: it answered 410. ``revisit``: as of a :class:`Visit`.
     """
 
-    outcome: str = UNANSWERED
+    outcome: str = NOT_REQUESTED
     reason: str = ""
     at: float = 0.0
     moved_to: str | None = None
     gone: bool = False
+    revisit: float | None = None
 
 
 def outcome_of(verdict: Verdict, due: float | None) -> str:
@@ -435,7 +475,7 @@ def replaces(known: str | None, outcome: str) -> bool:
 
     A source that was read stays read. NOT_DUE does not replace an outcome that says more.
     """
-    return known in (None, UNANSWERED) or (known != READ and outcome != NOT_DUE)
+    return known in (None, NOT_REQUESTED) or (known != READ and outcome != NOT_DUE)
 
 
 def updated(old: Reading | None, url: str, heard: Heard, now: float) -> Reading:
@@ -444,14 +484,31 @@ def updated(old: Reading | None, url: str, heard: Heard, now: float) -> Reading:
     A time on record that lies in the future is a clock that was put back: it counts as *now*.
     """
     base = Reading(url, now, now) if old is None else old
-    base = replace(base, since=min(base.since, now), declared_at=now)
+    since = min(base.since, now)
+    base = replace(base, since=since, declared_at=now, revisit=heard.revisit)
     if heard.outcome == READ:
         read = replace(base, since=heard.at, read=1, gone_at=None)
         return replace(read, reason=None, moved_to=heard.moved_to)
-    if heard.outcome in (NOT_DUE, UNANSWERED):
+    if heard.outcome in (NOT_DUE, NOT_REQUESTED):
         return base
     moved_to, gone_at = heard.moved_to or base.moved_to, heard.at if heard.gone else None
     return replace(base, reason=heard.reason, moved_to=moved_to, gone_at=gone_at)
+
+
+def opts_out(old: Reading | None, heard: Heard) -> bool:
+    """Whether the owner of the host refuses from now on a source that was read before.
+
+    *old*: its record before this run.
+    """
+    verdict = _verdict_of(heard.reason)
+    if old is None or not old.read or heard.outcome != REFUSED:
+        return False
+    return verdict in OWNERS_NO and verdict != _verdict_of(old.reason)
+
+
+def _verdict_of(reason: str | None) -> tuple[str, ...]:
+    """Requirement and verdict, with which a :func:`refusal_line` begins."""
+    return tuple((reason or "").split()[:2])
 
 
 def is_unread(reading: Reading, now: float, revisit: float) -> bool:
@@ -462,7 +519,7 @@ def is_unread(reading: Reading, now: float, revisit: float) -> bool:
     """
     if reading.gone_at is not None:
         return False
-    return now - reading.since >= (PERIODS - SLACK) * max(revisit, REVISIT_FLOOR)
+    return now - reading.since >= (PERIODS - SLACK) * _interval(reading, revisit)
 
 
 def unread_lines(readings: Sequence[Reading], now: float, revisit: float) -> list[str]:
@@ -490,24 +547,65 @@ def gone_lines(urls: Sequence[str]) -> list[str]:
     )
 
 
-def last_line(outcomes: Mapping[str, int], needy: int, close_reason: str) -> str:
+def opt_out_lines(refused: Mapping[str, str]) -> list[str]:
+    """A line for each host that :func:`opts_out`. *refused*: sources, each with the reason."""
+    hosts: dict[str, list[str]] = {}
+    for source in refused:
+        hosts.setdefault(host_key(source.partition(" ")[0]), []).append(source)
+    return _first(
+        list(hosts.items()),
+        lambda each: (
+            f"{each[0]} refuses from now on what it let be read: {plural(len(each[1]), 'source')} "
+            f"of your list, by {refused[each[1][0]]}: take them out, this is said once"
+        ),
+    )
+
+
+def last_line(
+    outcomes: Mapping[str, int],
+    needy: int,
+    close_reason: str,
+    rules: Mapping[str, int] | None = None,
+    links: Mapping[str, int] | None = None,
+) -> str:
     """The last line of a run, for somebody who reads no other.
 
     *outcomes*: sources by outcome. *needy*: those that need a person. *close_reason*: why the
-    spider was closed, Scrapy's word.
+    spider was closed, Scrapy's word. *rules*, *links*: by requirement, how many sources, and how
+    many requests of the spider's own, it refused.
     """
     counts = Counter(outcomes)
     total = counts.total()
     if total:
+        words = {**_WORDS, REFUSED: f"refused{_by_rule(rules or {}, counts[REFUSED])}"}
         parts = [f"{counts[READ]} of {plural(total, 'source')} read or unchanged"]
-        parts += [f"{counts[name]} {word}" for name, word in _WORDS.items() if counts[name]]
+        parts += [f"{counts[name]} {word}" for name, word in words.items() if counts[name]]
     else:
         parts = ["no source was declared"]
+    if links:
+        count = sum(links.values())
+        parts[-1] += f"; {plural(count, 'link')} refused{_by_rule(links, count)}"
+        parts[-1] += f": {REMEDIES['R6', OUT_OF_SCOPE]}" if "R6" in links else ""
     stopped = "" if close_reason == _FINISHED else f"stopped ({close_reason}): "
     needs = {0: "", 1: "; 1 needs a person: see the warnings above"}.get(
         needy, f"; {needy} need a person: see the warnings above"
     )
     return f"walsh: {stopped}{', '.join(parts)}{needs}"
+
+
+def rule_of(reason: str) -> str:
+    """The requirement, or the setting, that *reason* (:func:`refusal_line`) begins with; or ""."""
+    found = re.match(r"R\d+|WALSH_[A-Z_]+", reason)
+    return found[0] if found else ""
+
+
+def _by_rule(counts: Mapping[str, int], total: int) -> str:
+    """ " (R6)", or " (2 by R2, 1 by R3)"; empty where *counts* do not make up *total*."""
+    if "" in counts or sum(counts.values()) != total:
+        return ""
+    if len(counts) < 2:
+        return "".join(f" ({rule})" for rule in counts)
+    return f" ({', '.join(f'{count} by {rule}' for rule, count in sorted(counts.items()))})"
 
 
 def refusal_line(verdict: Verdict) -> str:
@@ -539,6 +637,7 @@ def _unread_line(reading: Reading, now: float, revisit: float) -> str:
         if reading.read
         else f"was never read since it was declared on {date}"
     )
-    age, period = duration(now - reading.since), duration(max(revisit, REVISIT_FLOOR))
+    age, period = duration(now - reading.since), duration(_interval(reading, revisit))
     reason = reading.reason or "no run since then was answered before it ended"
-    return f"{reading.url} {since} ({age}, WALSH_REVISIT is {period}): {reason}"
+    name = "WALSH_REVISIT" if reading.revisit is None else "its revisit"
+    return f"{reading.url} {since} ({age}, {name} is {period}): {reason}"

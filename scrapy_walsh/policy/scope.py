@@ -27,6 +27,8 @@ MAX_CHILDREN: Final = 1_000
 SCHEMES: Final = frozenset({"http", "https"})
 
 
+#: The mark of a target that was declared without a cadence of its own.
+_BY_SETTING: Final = 1
 #: Octets of a digest; the first two say in which bucket the others are. A mark follows them.
 _DIGEST: Final = 16
 _REST: Final = _DIGEST - 2
@@ -79,7 +81,9 @@ class Scope:
     """The targets of one crawl, by exact URL without fragment.
 
     ``follow_links``: WALSH_FOLLOW_LINKS. ``growing``: whether `Spider.start` has not ended, so that
-    it may still declare targets. ``_sources``: the declared ones. ``_hops``: where they redirect
+    it may still declare targets. ``_sources``: the declared ones, marked where one was
+    declared without a cadence of its own. ``_cadences``: the longest cadence of each that was
+    declared with one, seconds (R8). ``_hops``: where they redirect
     to, each with the source that led to it. ``_children``: by declared index
     that may declare sitemaps, those that it has declared.
     """
@@ -87,12 +91,34 @@ class Scope:
     follow_links: bool = False
     growing: bool = False
     _sources: Digests = field(default_factory=Digests)
+    _cadences: dict[str, float] = field(default_factory=dict)
     _hops: dict[str, str] = field(default_factory=dict)
     _children: dict[str, set[str]] = field(default_factory=dict)
 
-    def declare(self, url: str) -> None:
-        """Add *url* to the targets."""
-        self._sources.add(_key(url))
+    def declare(self, url: str, revisit: float | None = None) -> bool:
+        """Add *url* to the targets; whether that says anything new.
+
+        *revisit*: its cadence, seconds (``recrawl.cadence``); None where WALSH_REVISIT holds.
+        """
+        url = _key(url)
+        mark, known = self._sources.mark(url), self._cadences.get(url, 0.0)
+        if revisit is None:
+            self._sources.add(url, _BY_SETTING)
+            return mark != _BY_SETTING
+        self._sources.add(url, mark or 0)
+        self._cadences[url] = max(known, revisit)
+        return mark is None or revisit > known
+
+    def cadence(self, url: str, revisit: float) -> float | None:
+        """The seconds between two visits of *url* or of R8's key of it; None for *revisit*.
+
+        *revisit*: WALSH_REVISIT. Of all that were declared for one URL the longest holds.
+        """
+        url = _key(url).partition(" ")[0]
+        own = self._cadences.get(url)
+        if own is not None and own < revisit and self._sources.mark(url) == _BY_SETTING:
+            return None
+        return own
 
     def allow_children(self, index: str) -> None:
         """Let *index*, a declared target, declare sitemaps (``children = true``)."""
@@ -116,7 +142,7 @@ class Scope:
         if _key(url) not in found and len(found) >= MAX_CHILDREN:
             return False
         found.add(_key(url))
-        self.declare(url)
+        self.declare(url, self._cadences.get(_key(index)))
         return True
 
     def declare_hop(self, url: str, origin: str) -> None:

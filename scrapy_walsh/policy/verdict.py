@@ -52,6 +52,9 @@ BY_USAGE: Final = "WALSH_USAGE"
 ROBOTS_NAMES: Final[frozenset[VerdictName]] = frozenset(get_args(RobotsName))
 NAMES: Final[frozenset[VerdictName]] = frozenset(get_args(VerdictName))
 
+#: Requirement and name of the verdicts by which a host's owner says no: opt-outs.
+OWNERS_NO: Final = frozenset({("R2", DISALLOWED_EXPLICIT), ("R3", BLOCKED_OPERATOR)})
+
 #: What a person can do about a target that was not sent, by requirement and name of the verdict.
 REMEDIES: Final[Mapping[tuple[str, str], str]] = {
     ("R2", DISALLOWED_EXPLICIT): "take it out of the sources, or ask the site's owner",
@@ -66,7 +69,7 @@ REMEDIES: Final[Mapping[tuple[str, str], str]] = {
     ("R4", DEFERRED): "WALSH_PATIENCE says how long a run waits for a host",
     ("R5", DEFERRED): "if it stays so, correct its address, or take it out of the sources",
     ("R6", OUT_OF_SCOPE): (
-        "yield it from start(), or set WALSH_FOLLOW_LINKS if the bot may follow links"
+        "WALSH_FOLLOW_LINKS = True follows links, if the bot may; or yield them from start()"
     ),
     ("R8", NOT_DUE): "to send it sooner in one run, give a WALSH_REVISIT_REASON",
 }

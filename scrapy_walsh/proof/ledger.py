@@ -28,7 +28,7 @@ from scrapy_walsh.ledger.files import (
     rotated,
 )
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy.event import ASKED, Count, Exchange, Time
+from scrapy_walsh.policy.event import ASKED, Count, Exchange, Seconds, Time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -115,6 +115,7 @@ class Line(Exchange, frozen=True, kw_only=True):
     via: str = ""
     by: str = ""
     children: bool = False
+    revisit: Seconds | None = None
     process: str = ""
     lost: Count | None = None
 

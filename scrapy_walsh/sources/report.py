@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import SourcesInvalid
-from scrapy_walsh.policy.recrawl import FAILED
+from scrapy_walsh.policy.recrawl import NOT_REQUESTED
 from scrapy_walsh.terminal import columns, local
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _cells(row: Row, names: Counter[str]) -> tuple[str, ...]:
     name = row.source if names[row.source] == 1 else row.url  # unnamed sources of one host
     name = name if len(name) <= _WIDEST else name[: _WIDEST - 1] + "…"
     due = local(datetime.fromisoformat(row.next_due).timestamp()) if row.next_due else "next run"
-    return (name, row.outcome or FAILED, row.requirement or "-", *counts, due, _why(row))
+    return (name, row.outcome or NOT_REQUESTED, row.requirement or "-", *counts, due, _why(row))
 
 
 def _why(row: Row) -> str:

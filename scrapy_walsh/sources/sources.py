@@ -9,14 +9,14 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 from xml.etree import ElementTree as ET
 
 from scrapy_walsh.exceptions import SourcesInvalid
-from scrapy_walsh.policy.recrawl import canonical_url
+from scrapy_walsh.policy.recrawl import REVISIT, cadence, canonical_url
 from scrapy_walsh.policy.urls import without_userinfo
 from scrapy_walsh.policy.words import one_line
 
@@ -26,7 +26,8 @@ class Source:
     """A declared source. ``url``: absolute, http or https.
 
     ``feed``, ``sitemap``: the URLs of its feed and of its sitemap, or None. ``children``: if that
-    sitemap is an index, the sitemaps that it lists are requested, too. ``bare_host``: the URL was
+    sitemap is an index, the sitemaps that it lists are requested, too. ``revisit``: seconds between
+    two visits; None where WALSH_REVISIT holds. ``bare_host``: the URL was
     written without a scheme. ``url`` is then https, and http may be tried if the host gives no
     answer by https.
     """
@@ -37,6 +38,7 @@ class Source:
     bare_host: bool = False
     sitemap: str | None = None
     children: bool = False
+    revisit: float | None = None
 
     @property
     def first(self) -> str:
@@ -59,20 +61,21 @@ def read_sources(path: str | Path) -> tuple[list[Source], list[str]]:
     if reader is None:
         raise SourcesInvalid(f"{path.name}: unknown kind of file; use {', '.join(_READERS)}")
     problems: list[str] = []
-    sources = _checked(reader(_text(path), path.name, problems), path.name, problems)
-    return list(sources), problems
+    sources = _checked(reader(text_of(path), path.name, problems), path.name, problems)
+    return sources, problems
 
 
 def parse_urls(text: str) -> tuple[list[Source], list[str]]:
     """The sources of ``-a urls="URL URL"``, and a line for each that cannot be used."""
     problems: list[str] = []
     entries = ((f"url {n}", {"url": url}) for n, url in enumerate(text.split(), 1))
-    return list(_checked(entries, "urls", problems)), problems
+    return _checked(entries, "urls", problems), problems
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """The text of a file of sources, as it is; SourcesInvalid where it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise SourcesInvalid(f"{path.name}: not UTF-8 (byte {error.start}); save it so") from error
     except OSError as error:
@@ -161,15 +164,19 @@ _READERS: Final[Mapping[str, Callable[[str, str, list[str]], Iterator[_Entry]]]]
 
 _URLS: Final = ("url", "feed", "sitemap")
 #: Each key of an entry, and what its value has to be.
-_KEYS: Final[Mapping[str, type]] = {**dict.fromkeys(("name", *_URLS), str), "children": bool}
+_KEYS: Final[Mapping[str, type]] = {
+    **dict.fromkeys(("name", *_URLS), str),
+    "children": bool,
+    "revisit": object,
+}
 _NOT: Final[Mapping[type, str]] = {str: "is not text", bool: "is neither true nor false"}
 _BARE: Final = re.compile(
     r"(?:[\w-]+\.)+[\w-]+\.?(?::\d{1,5})?(?:[/?].*)?|localhost(?::\d{1,5})?/?"
 )
 
 
-def _checked(entries: Iterable[_Entry], file: str, problems: list[str]) -> Iterator[Source]:
-    seen: dict[str, str] = {}
+def _checked(entries: Iterable[_Entry], file: str, problems: list[str]) -> list[Source]:
+    seen: dict[str, tuple[str, Source]] = {}
     for place, entry in entries:
         try:
             source, key = _source(entry)
@@ -177,11 +184,12 @@ def _checked(entries: Iterable[_Entry], file: str, problems: list[str]) -> Itera
             problems.append(f"{file}: {place}{_called(entry)}: {error}")
             continue
         if key in seen:
-            problems.append(
-                f"{file}: {place} ({source.name}): the same URL as {seen[key]}; dropped"
-            )
+            first, kept = seen[key]
+            problems.append(f"{file}: {place} ({source.name}): the same URL as {first}; dropped")
+            longest = max(kept.revisit or REVISIT, source.revisit or REVISIT)
+            seen[key] = first, replace(kept, revisit=None if longest == REVISIT else longest)
             continue
-        seen[key] = place
+        seen[key] = place, source
         problems.extend(
             f"{file}: {place} ({source.name}): {name} of {_host(source.url)} holds a user name "
             "or a password, which is not used; give a target's credentials by Scrapy's http_user, "
@@ -193,7 +201,7 @@ def _checked(entries: Iterable[_Entry], file: str, problems: list[str]) -> Itera
             f"{file}: {place} ({source.name}): unknown key {key!r}; ignored"
             for key in sorted(entry.keys() - _KEYS.keys())
         )
-        yield source
+    return [source for _, source in seen.values()]
 
 
 def _called(entry: Mapping[str, Any]) -> str:
@@ -210,10 +218,14 @@ def _source(entry: Mapping[str, Any]) -> tuple[Source, str]:
     children = entry.get("children", False)
     if children and sitemap is None:
         raise SourcesInvalid('children = true without a sitemap; add sitemap = "https://..."')
+    try:
+        revisit = None if "revisit" not in entry else cadence(entry["revisit"])
+    except ValueError as error:
+        raise SourcesInvalid(f"revisit is {error}") from None
     # What is declared by its sitemap alone needs no page.
     url, bare = _url(entry.get("url", "") or sitemap or "")
     name = " ".join(entry.get("name", "").split()) or _host(url)
-    source = Source(name, url, feed, bare, sitemap, children)
+    source = Source(name, url, feed, bare, sitemap, children, revisit)
     return source, canonical_url(source.first)
 
 

@@ -186,7 +186,10 @@ class WalshMetadataSpider(Spider):
             also = [url for source in sources for url in _urls_of(source)]
             indexes = [source.sitemap for source in sources if source.children]
             yield self._request(
-                *group[0], walsh_also=list(dict.fromkeys(also)), walsh_children=indexes
+                *group[0],
+                walsh_also=list(dict.fromkeys(also)),
+                walsh_children=indexes,
+                walsh_revisit=sources[0].revisit,
             )
 
     def _idle(self) -> None:
@@ -198,7 +201,7 @@ class WalshMetadataSpider(Spider):
         """The request for *step*; *declared*: for its meta, what it declares besides."""
         source = visit.source
         meta = {"walsh_source": key_of(source.first), "download_maxsize": max_body(step)}
-        meta |= {key: urls for key, urls in declared.items() if urls}
+        meta |= {key: given for key, given in declared.items() if given}
         if _may_use_http(source, step):
             meta[TRY_HTTPS] = True
         return Request(
@@ -403,9 +406,10 @@ class WalshMetadataSpider(Spider):
         for visit in self.visits.values():
             row = visit.row
             if row.outcome is None:
-                self._tell(visit, recrawl.UNANSWERED)
-                row.outcome = recrawl.FAILED
-                row.reason = f"no answer before the crawl ended ({reason})"
+                self._tell(visit, recrawl.NOT_REQUESTED)
+                row.outcome = recrawl.NOT_REQUESTED
+                which = "its next request" if row.requests else "its request"
+                row.reason = f"the crawl ended before {which} ({reason})"
                 if visit.children:
                     of = plural(visit.children, "sitemap")
                     row.reason = f"{visit.left} of {of}: {row.reason}"

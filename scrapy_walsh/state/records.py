@@ -279,7 +279,8 @@ class SourceRun:
 
     ``url``: of ``recrawl.key_of``: the source's URL, with the method and a digest of the body
     where the request is not a plain GET. ``last_run_at``: when the request was sent. ``outcome``:
-    the status of the answer. ``reason``: the WALSH_REVISIT_REASON that lifted R8.
+    the status of the answer. ``reason``: the WALSH_REVISIT_REASON that lifted R8. ``revisit``: by
+    which cadence of its own, in seconds, it was requested; None: by WALSH_REVISIT.
     ``counted_from``: the time from which the next due time is counted; None: ``last_run_at``.
     ``gave_up_at``: when it was given up after that (R8.2). Of a source that was given up and never
     answered, ``last_run_at`` is 0 and ``outcome`` empty.
@@ -291,12 +292,14 @@ class SourceRun:
     reason: str | None = None
     counted_from: Due | None = None
     gave_up_at: Wall | None = None
+    revisit: float | None = None
 
     @property
     def visit(self) -> Visit:
         """What R8 goes by."""
         since = self.last_run_at if self.counted_from is None else self.counted_from
-        return Visit(self.last_run_at, since, self.outcome == str(GONE), self.gave_up_at)
+        gone = self.outcome == str(GONE)
+        return Visit(self.last_run_at, since, gone, self.gave_up_at, self.revisit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,7 +408,7 @@ class Booking(NamedTuple):
 
 _DAY: Final = 86_400.0
 #: For what was promised to a host or asked by it, and for what binds R8: longer than a year, which
-#: is the longest WALSH_REVISIT.
+#: is the longest interval.
 _LONG: Final = 400 * _DAY
 
 DOCUMENTS: Final = Table(  # for ever: the last known rules stay (T6)
@@ -420,7 +423,7 @@ SOURCES: Final = Table(
     SourceRun,
     ("url",),
     "last_run_at",
-    (("last_run_at",), ("gave_up_at",)),
+    (("last_run_at", "revisit"), ("gave_up_at",)),
     _LONG,
     shared=True,
 )

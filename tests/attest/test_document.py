@@ -96,6 +96,7 @@ def test_r6_that_an_index_may_declare_targets_is_said_of_any_bot_but_walsh_resea
     """To which ``children = true`` is refused. A file of sources is no setting that can be seen."""
     ours, nothing = config(WALSH_IDENTITY=identity), Evidence(None, "there is none")
     found = document.document(nothing, ours, PAGE, {}, DATE)
+    assert "R8 sources" in found["exemptions"]
     assert ("R6 sitemaps" in found["exemptions"]) is (identity == OWN_IDENTITY)
 
 

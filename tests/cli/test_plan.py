@@ -146,6 +146,32 @@ def test_r7g_every_gate_speaks_from_what_is_held(planned: Any, put: Any) -> None
     assert {host["host"] for host in plan["hosts"]} == {"open.test", "new.test"}
 
 
+def test_r8_1_a_source_with_its_own_cadence_is_planned_by_that(
+    folder: Path, put: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("daily", "weekly", "hourly")
+    tables = [f'[[source]]\nurl = "https://{name}.test/"\n' for name in names]
+    declared = tables[0], f'{tables[1]}revisit = "P7D"\n', f"{tables[2]}revisit = 3600\n"
+    (folder / "sources.toml").write_text("".join(declared))
+    done = [SourceRun(f"https://{name}.test/", NOW - 7200, "200") for name in names]
+    put(operator_list("blocked.test"), *(robots(f"{name}.test") for name in names), *done)
+    main(["plan", "-a", f"sources={folder / 'sources.toml'}", *given(folder), "--json"])
+    plan = json.loads(capsys.readouterr().out)
+    asked = {each["host"]: (each["decision"], each["revisit"]) for each in plan["targets"]}
+    week, hour = 7 * 86400.0, 3600.0
+    assert asked == {
+        "daily.test": ("skip", None),
+        "weekly.test": ("skip", week),
+        "hourly.test": ("ask", hour),
+    }
+    due = {each["host"]: each["next_due"] for each in plan["targets"]}
+    assert unix(due["weekly.test"]) == pytest.approx(NOW - 7200 + 0.9 * week, abs=2)
+    main(["plan", "-a", f"sources={folder / 'sources.toml'}", *given(folder)])
+    out = capsys.readouterr().out
+    assert "https://hourly.test/, in 0.0 s, every 1 h: allowed" in out
+    assert "https://weekly.test/, every 7 d: not_due (R8)" in out
+
+
 def test_r8_a_written_reason_lifts_it(planned: Any, put: Any) -> None:
     put(SourceRun("https://a.test/", NOW - 60, "200"))
     assert planned("https://a.test/")[0] == 1

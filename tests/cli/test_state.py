@@ -112,7 +112,8 @@ def test_r11_show_tells_what_is_due_and_deferred(told: Any) -> None:
     assert re.search(r"free\.test +now +1 s", out)
     assert re.search(r"https://h\.test/late +\S+ \S+ \(in (?:2 h|1 h \d+ min)\) +Retry-After", out)
     assert re.search(r"blocklist +https://o\.test/blocklist\.json +[\w. ]+ +fresh", out)
-    assert re.search(r"https://h\.test/feed +\S+ \S+ +200 +\S+ \S+ \(in (?:22|21) h[^)]*\)", out)
+    due = r"https://h\.test/feed +\S+ \S+ +200 +1 d +\S+ \S+ \(in (?:22|21) h[^)]*\)"
+    assert re.search(due, out)
     assert "validators of 2 URLs, attempts at 2 targets, 2 items seen" in out
 
 
@@ -250,8 +251,13 @@ def test_r2_forget_keeps_the_last_known_rules_but_not_their_freshness(
 
 def test_r8_forget_drops_only_a_run_that_is_due_again(told: Any, store: SqliteStore) -> None:
     store.put(SourceRun(URL, NOW - 90_000, "200"))
+    weekly = SourceRun("https://h.test/weekly", NOW - 90_000, "200", revisit=604_800.0)
+    store.put(weekly)
     told("forget", "h.test")
     assert store.get(SourceRun, URL) is None
+    assert store.get(SourceRun, weekly.url) == weekly
+    _, out, _ = told("show")
+    assert re.search(r"https://h\.test/weekly .* 7 d +\S+ \S+ \(in 5 d [^)]*\)", out), out
 
 
 def test_own_forget_leaves_others_alone(told: Any, store: SqliteStore) -> None:

@@ -70,6 +70,11 @@ def test_r6_1_each_refusal_is_said(scoped: Crawl) -> None:
         assert "R6 out_of_scope" in scoped.why(url)
 
 
+def test_own_the_last_line_counts_refused_links_and_says_how_to_follow_them(scoped: Crawl) -> None:
+    said = "WARNING: walsh: 1 of 1 source read or unchanged; 14 links refused (R6): WALSH_FOLLOW"
+    assert said in scoped.output.splitlines()[-1]
+
+
 def test_r6_3_no_sub_resource_is_asked(scoped: Crawl) -> None:
     for name in ("app.js", "photo.png", "frame"):
         assert "R6 out_of_scope" in scoped.why(f"http://page.test/{name}")

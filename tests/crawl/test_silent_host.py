@@ -1,4 +1,4 @@
-"""R5: a host that gives no answer gets six requests in one run, and the others are crawled."""
+"""R5, D13: a host that gives no answer gets few requests in one run, after all other hosts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.ledger.files import parsed
-from scrapy_walsh.proof.sandbox import Request, Route, Sandbox
+from scrapy_walsh.proof.sandbox import Request, Route, Sandbox, Site
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import Deferral
-from tests.crawl.harness import Crawl, age_document, crawl, make_project, site, state_dir
+from tests.crawl.harness import LIST, Crawl, age_document, crawl, make_project, site, state_dir
 from tests.ledger.verify_kit import report_of, wrong_in
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def project(tmp_path: Path) -> Callable[..., Path]:
     return made
 
 
-def test_r5_6_a_host_that_hangs_gets_six_requests(
+def test_own_a_host_that_hangs_gets_three_requests_and_nobody_waits_for_the_others(
     box: Sandbox, project: Callable[..., Path]
 ) -> None:
     box.put(site("hang.test", {"*": HANG}, HANG))
@@ -56,10 +56,12 @@ def test_r5_6_a_host_that_hangs_gets_six_requests(
     # Not much, and yet more than a loopback server that is busy needs.
     made = project(DOWNLOAD_TIMEOUT=2)
     run = crawl(made, box, *URLS, *OTHER)
-    assert run.asked("hang.test") == [*["/robots.txt"] * 5, "/0"]
+    assert run.asked("hang.test") == ["/robots.txt", "/robots.txt", "/0"]
     assert run.asked("other.test") == ["/robots.txt", "/0", "/1", "/2"]
+    hosts = [each.host for each in run.log if each.host in ("hang.test", "other.test")]
+    assert hosts[-2:] == ["hang.test"] * 2
     assert "GaveUp" in run.why(URLS[0])
-    assert all("R5 deferred: hang.test gave no answer to 6" in run.why(url) for url in URLS[1:])
+    assert all("R5 deferred: hang.test gave no answer to 3" in run.why(url) for url in URLS[1:])
     assert run.stats["walsh/deferred"] == 3
     assert run.stats["finish_reason"] == "finished"
     honest(made)
@@ -72,10 +74,10 @@ def test_own_one_line_tells_of_all_targets_of_a_silent_host(
     made = project()
     run = crawl(made, box, *URLS)
     (line,) = run.lines("WARNING: deferred")
-    assert "deferred 3 targets of hang.test to the next run (R5 deferred)" in line
+    assert "deferred 4 targets of hang.test to the next run (R5 deferred)" in line
     assert "take it out of the sources" in line
     (account,) = [
-        line for line in run.lines("deferred 3 targets of hang.test") if line.startswith("  ")
+        line for line in run.lines("deferred 4 targets of hang.test") if line.startswith("  ")
     ]
     assert account.strip() in line
     store = open_store(state_dir(made))
@@ -83,6 +85,27 @@ def test_own_one_line_tells_of_all_targets_of_a_silent_host(
     store.close()
     assert set(deferred) == set(URLS[1:])
     assert all("gave no answer" in each.reason for each in deferred.values())
+
+
+def test_own_a_morning_without_network_is_one_line_a_cause(
+    box: Sandbox, project: Callable[..., Path]
+) -> None:
+    names = [f"{name}.test" for name in "abc"]
+    for name in names:
+        box.put(Site(name, {"*": Route(behaviour="reset")}))
+    box.set_route("operator.test", LIST, Route(behaviour="reset"))
+    run = crawl(
+        project(WALSH_MAX_RETRIES=1), box, *(f"http://{name}/{n}" for name in names for n in "12")
+    )
+    said = [line for line in run.lines("[scrapy_walsh]") if "] DEBUG: " not in line]
+    assert len([line for line in said if "] WARNING: " in line]) == 3
+    assert len(said) <= 6
+    (line,) = run.lines("WARNING: deferred 6 targets of 3 hosts (")
+    assert all(name in line for name in names)
+    assert line.endswith(
+        "(connection lost); nothing at all was answered: see this machine's network"
+    )
+    assert run.lines("WARNING: rejected", LIST, "gave no answer: connection lost")
 
 
 def test_r5_6_the_next_run_asks_again(box: Sandbox, project: Callable[..., Path]) -> None:
@@ -119,18 +142,18 @@ def test_r5_6_with_one_retry(
 
 
 @pytest.mark.parametrize("position", ["defer", "deny"])
-def test_r5_6_robots_txt_may_use_all_where_no_target_could_follow(
+def test_own_robots_txt_has_all_attempts_where_no_target_could_follow(
     box: Sandbox, project: Callable[..., Path], position: str
 ) -> None:
     box.put(SILENT)
     made = project(WALSH_ROBOTS_UNREACHABLE=position)
     run = crawl(made, box, *URLS[:2])
-    assert run.asked("hang.test") == ["/robots.txt"] * 6
+    assert run.asked("hang.test") == ["/robots.txt"] * 2
     honest(made)
 
 
 def test_r5_6_whatever_urls_they_were_for(box: Sandbox, project: Callable[..., Path]) -> None:
-    """Where robots.txt answers, one target or another has the six."""
+    """Where robots.txt answers, one target or another has what R5 grants."""
     box.put(site("hang.test", {"*": CLOSE}))
     made = project(WALSH_MAX_RETRIES=3)
     run = crawl(made, box, *URLS)
@@ -174,6 +197,22 @@ def test_own_rules_that_were_held_still_hold_for_a_silent_host(
     assert run.asked("hang.test") == ["/robots.txt", "/robots.txt", "/0"]
     assert "disallowed_explicit" in run.why(URLS[1])
     assert "R5 deferred" in run.why(URLS[2])
+    honest(made)
+
+
+@pytest.mark.parametrize("position", ["allow", "defer"])
+def test_own_a_robots_txt_that_answers_500_has_a_second_attempt_when_all_else_is_done(
+    box: Sandbox, project: Callable[..., Path], position: str
+) -> None:
+    box.put(site("down.test", {}, Route(500)))
+    box.put(site("other.test"))
+    made = project(WALSH_ROBOTS_UNREACHABLE=position)
+    run = crawl(made, box, *(f"http://down.test/{number}" for number in range(2)), *OTHER)
+    targets = ["/0", "/1"] if position == "allow" else []
+    assert run.asked("down.test") == ["/robots.txt", "/robots.txt", *targets]
+    hosts = [each.host for each in run.log if each.host in ("down.test", "other.test")]
+    assert hosts[-1 - len(targets) :] == ["down.test"] * (1 + len(targets))
+    assert run.lines("WARNING", "rejected http://down.test/robots.txt", position)
     honest(made)
 
 
@@ -236,7 +275,7 @@ def test_r5_6_no_connection_no_tls_and_no_answer_count_alike(
     for port in ports:
         tried = [each for each in exchanges(made) if each["host"] == f"127.0.0.1:{port}"]
         assert [each["purpose"] for each in tried] == ["robots", "robots", "target"]
-        assert len(run.lines("WARNING", f"deferred 1 target of 127.0.0.1:{port} ")) == 1
+        assert len(run.lines("WARNING", f"deferred 2 targets of 127.0.0.1:{port} ")) == 1
     honest(made)
 
 

@@ -177,8 +177,8 @@ def test_r2_6_no_rules_is_an_answer_and_all_is_allowed(habits: Crawl, host: str)
 def test_r2_7_unreachable_is_open_and_said(habits: Crawl, host: str) -> None:
     assert "/open" in habits.targets(host)
     assert "/private/x" in habits.targets(host), "a body that is none was parsed"
-    (said,) = habits.lines("WARNING", f"rejected http://{host}/robots.txt")
-    assert "unreachable" in said
+    assert habits.lines(f"rejected http://{host}/robots.txt", "unreachable")
+    assert habits.lines("WARNING: rejected", host, "unreachable")
     assert habits.lines("fetched", f"http://{host}/open", "unknown_unreachable")
 
 
@@ -204,14 +204,12 @@ def test_own_an_answer_to_another_question_leaves_the_host_for_a_later_run(
 
 
 def test_r2_7_a_closed_port_is_unreachable(habits: Crawl) -> None:
-    (said,) = habits.lines("WARNING", "rejected http://127.0.0.1:", "/robots.txt")
-    assert "unreachable" in said
+    assert habits.lines("rejected http://127.0.0.1:", "/robots.txt", "unreachable")
     assert "GaveUp" in habits.why("http://127.0.0.1:")
 
 
 def test_r2_7_a_host_that_does_not_speak_tls_is_unreachable(habits: Crawl) -> None:
-    (said,) = habits.lines("WARNING", "rejected https://plain.test/robots.txt")
-    assert "unreachable" in said
+    assert habits.lines("rejected https://plain.test/robots.txt", "unreachable")
     assert "GaveUp" in habits.why("https://plain.test/open")
 
 
@@ -343,13 +341,13 @@ def test_r2_8_a_500_and_a_timeout_go_by_the_position(position: Position, host: s
     else:
         assert run.asked(host) == ["/robots.txt"]
         assert "unknown_unreachable" in run.why(url)
-    assert position.name in run.lines("WARNING", f"rejected http://{host}/robots.txt")[0]
+    assert position.name in run.lines(f"rejected http://{host}/robots.txt")[0]
 
 
 def test_r2_8_a_closed_port_goes_by_the_position(position: Position) -> None:
     why = position.down.why(position.closed)
     assert ("GaveUp" if position.name == "allow" else "unknown_unreachable") in why
-    assert position.down.lines("WARNING", "rejected", position.closed[:-2], "unreachable")
+    assert position.down.lines("rejected", position.closed[:-2], "unreachable")
 
 
 def test_r2_8_deferred_is_listed_at_the_end_as_such(position: Position) -> None:
@@ -420,12 +418,17 @@ def test_own_t1_a_refresh_is_spaced_like_any_request(ages: Ages) -> None:
     assert too_soon(ages.second.log, exempt=False) == []
 
 
+def test_own_a_refresh_that_answers_5xx_is_not_retried_where_rules_are_known(ages: Ages) -> None:
+    assert ages.second.robots_asked("now-500.test") == 1
+
+
 @pytest.mark.parametrize("host", ["now-500.test", "now-hang.test", "now-blocked.test"])
 def test_own_t6_the_last_known_rules_outlive_a_failed_refresh(ages: Ages, host: str) -> None:
     assert ages.second.robots_asked(host) > 0
     assert "disallowed_explicit" in ages.second.why(f"http://{host}/private/x")
     assert ages.second.fetched(f"http://{host}/open2")
-    assert ages.second.lines("WARNING", f"rejected http://{host}/robots.txt", "stay in force")
+    assert ages.second.lines(f"rejected http://{host}/robots.txt", "stay in force")
+    assert ages.second.lines("WARNING: rejected", host, "stay in force")
     assert "blocked.test" not in hosts(ages.second.log)
 
 

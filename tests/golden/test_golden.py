@@ -161,33 +161,22 @@ def plain(value: Any) -> Any:
     return sorted(value) if isinstance(value, frozenset) else value
 
 
-#: What the golden file calls members of the ledger's lines on rules and on documents.
+#: What the golden file calls members of the ledger's lines on rules.
 OF_RULES = ("kind", "requirement", "verdict", "rule", "document", "line", "group", "reason")
-OF_DOCUMENTS = {
-    **dict.fromkeys(("url", "requirement", "digest", "group", "status", "reason"), ""),
-    "outcome": "kind",
-    "source": "document",
-    "line": "n",
-}
 
 
 def model_of(report: Report) -> dict[str, Any]:
     """A report as JSON, but for its hash chain, which is in the findings."""
     here = ("runs", "said", "began", "span", "kinds", "purposes", "unread", "overlaps", "hosts")
-    found = {name: getattr(report, name) for name in (*here, "decisions", "lanes", "overview")}
+    found = {name: getattr(report, name) for name in (*here, "lanes")}
     found["others"] = len(report.all_runs) - len(report.runs)
     found["rules"] = [
         {**{name: getattr(each.of, name) for name in OF_RULES}, "count": each.count}
         | {"examples": each.examples}
         for each in report.rules
     ]
-    found["documents"] = [
-        {name: getattr(each.of, of or name) for name, of in OF_DOCUMENTS.items()}
-        | {"fetched": each.fetched, "age": each.age}
-        for each in report.documents
-    ]
     empty = (None, [], {}, "", ())
-    for each in (*found["rules"], *found["documents"], found):
+    for each in (*found["rules"], found):
         for name in [name for name, value in each.items() if value in empty]:
             del each[name]
     return plain(found)  # type: ignore[no-any-return]
@@ -198,9 +187,8 @@ def test_own_the_model_of_a_report_and_its_page(tmp_path: Path) -> None:
     write(tmp_path, forge.entries)
     report = report_on((tmp_path / FILE).read_bytes().splitlines(), ALL)
     model = model_of(report)
-    model["overview"] = [each for each in model["overview"] if "counts" in each]
     golden.note(model)
-    golden.note(" ".join(Read(page(report, None)).text.split()))
+    golden.note(" ".join(Read(page(report)).text.split()))
 
 
 def test_own_the_findings_of_a_report_with_breaches() -> None:
@@ -208,7 +196,7 @@ def test_own_the_findings_of_a_report_with_breaches() -> None:
         began(), robots(0), asked(0.1), asked(0.5, wait=5.0), asked(2.5), asked(2.505), began("r2")
     )
     report = report_on([*lines, b"noise"], ALL)
-    golden.note(pinned(findings(report, None)))
+    golden.note(pinned(findings(report)))
 
 
 def test_own_rows_of_an_audit_as_json(tmp_path: Path) -> None:

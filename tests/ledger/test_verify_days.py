@@ -161,6 +161,36 @@ def test_r8_a_source_sent_before_its_time_is_named(
     assert any(line.startswith(f"line {forge.number(last)}: R8") for line in found), found
 
 
+def cadenced(*times: float, **declared: float) -> Forge:
+    """As :func:`rhythm`; *declared*: by run (``of0``), the cadence that it declares for /a."""
+    forge = rhythm(*times)
+    for number, each in enumerate(e for e in forge.entries if e.get("url") == f"{H}/a"
+                                  and e["kind"] == "declared"):  # fmt: skip
+        if f"of{number}" in declared:
+            each["revisit"] = declared[f"of{number}"]
+    return forge
+
+
+@pytest.mark.parametrize(
+    ("times", "declared", "kept"),
+    [
+        ((0, 7 * DAY, 13.9 * DAY), {"of0": 7 * DAY, "of1": 7 * DAY, "of2": 7 * DAY}, True),
+        ((0, 3700, 7300), {"of0": 3600.0, "of1": 3600.0, "of2": 3600.0}, True),
+        ((0, DAY), {"of0": 7 * DAY, "of1": 7 * DAY}, False),
+        ((0, DAY), {"of1": 7 * DAY}, False),
+        ((0, DAY), {"of0": 7 * DAY}, True),  # taken out of the list: from then on it is daily
+        ((0, 3700), {"of0": 3600.0}, False),
+        ((0, 3000), {"of0": 60.0, "of1": 60.0}, False),  # never under the hour
+    ],
+)
+def test_r8_a_source_is_judged_by_the_cadence_that_its_run_declares(
+    times: tuple[float, ...], declared: dict[str, float], kept: bool, tmp_path: Path
+) -> None:
+    found = told(cadenced(*times, **declared).check(tmp_path))
+    assert any(": R8" in line for line in found) is not kept, found
+    assert not kept or found == []
+
+
 @pytest.mark.parametrize(("days", "kept"), [(2, False), (29, False), (30.1, True)])
 def test_own_a_source_that_is_gone_and_sent_within_thirty_days_is_named(
     days: float, kept: bool, tmp_path: Path

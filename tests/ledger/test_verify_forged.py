@@ -569,6 +569,28 @@ def robots_txt_of_a_silent_host(forge: Forge) -> dict[str, Any]:
     return forge.ask(3 * DAY + 900, ROBOTS_URL, None, "robots", wait=0.5, gives_up=True)
 
 
+def robots_txt_failed(forge: Forge, *answers: int | None, gives_up: bool) -> dict[str, Any]:
+    """A third run whose robots.txt has these answers, and no other; the last of its requests."""
+    forge.start(3 * DAY, "three", "p3")
+    forge.operator_list(3 * DAY + 1)
+    asked: dict[str, Any] = {}
+    for attempt, status in enumerate(answers):
+        at, last = 3 * DAY + 10.0 + 100 * attempt, attempt == len(answers) - 1
+        more = {"attempt": attempt, "gives_up": gives_up and last}
+        asked = forge.ask(at, ROBOTS_URL, status, "robots", wait=0.5, **more)
+        if not more["gives_up"]:
+            forge.add(at + 0.02, "retried", url=ROBOTS_URL, host="h.test", status=status, wait=0.5)
+    return asked
+
+
+def a_second_retry_of_a_host_that_answers_nothing(forge: Forge) -> dict[str, Any]:
+    return robots_txt_failed(forge, None, None, gives_up=False)
+
+
+def a_second_retry_of_a_robots_txt_that_answers_500(forge: Forge) -> dict[str, Any]:
+    return robots_txt_failed(forge, 500, 503, gives_up=False)
+
+
 def remembered(forge: Forge) -> None:
     """The host gave no answer in an earlier run (D31): one attempt is all that this one grants."""
     change(silent(forge, PAGES[0]), silent=True, gives_up=True)
@@ -763,6 +785,8 @@ BREAKS: dict[Break, str] = {
     a_sixth_retry_under_another_number: "R5", asked_after_it_was_given_up: "R5",
     robots_tried_over_and_over: "R5", a_429_for_an_answer: "R5",
     a_remembered_host_asked_twice: "R5",
+    a_second_retry_of_a_host_that_answers_nothing: "R5",
+    a_second_retry_of_a_robots_txt_that_answers_500: "R5",
     a_silent_host_asked_again: "R5", robots_txt_of_a_silent_host: "R5", given_up_too_soon: "R5",
     not_given_up: "R5", deferred_though_it_may_answer: "R5",
     more_attempts_than_its_settings_grant: "R5", trials_of_http: "R5", trials_over_and_over: "R5",
@@ -889,6 +913,15 @@ def test_r5_6_an_honest_silent_host_is_found_honest(tmp_path: Path) -> None:
     forge = honest()
     silent(forge, *PAGES[:6])
     put_off(forge, PAGES[6])
+    assert told(forge.check(tmp_path)) == []
+
+
+@pytest.mark.parametrize("answers", [(None, None), (500, 503), (500,)])
+def test_own_a_robots_txt_that_is_given_up_is_found_honest(
+    tmp_path: Path, answers: tuple[int | None, ...]
+) -> None:
+    forge = honest()
+    robots_txt_failed(forge, *answers, gives_up=True)
     assert told(forge.check(tmp_path)) == []
 
 

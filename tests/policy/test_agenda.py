@@ -364,6 +364,76 @@ def test_own_not_even_one_that_is_due_in_half_a_second_waits_for_it():
     assert run.next(0.6) == "live.test"
 
 
+def test_own_a_host_whose_robots_txt_failed_goes_last_before_those_that_gave_no_answer():
+    run = Simulation(0.05)
+    run.host("silent.test").silence.note(0.0, robots=True)
+    run.add("silent.test", 9)
+    run.host("failed.test").robots_failed = True
+    run.add("failed.test")
+    run.add("live.test", 2)
+    run.run()
+    assert [host for _, host in run.starts][:3] == ["live.test", "live.test", "failed.test"]
+    assert len(run.starts) == 12
+
+
+def test_own_hosts_whose_robots_txt_failed_do_not_wait_for_one_another():
+    run = Simulation(0.05)
+    for name in ("failed.test", "waits.test"):
+        run.host(name).robots_failed = True
+        run.add(name)
+    run.host("waits.test").traffic.hold(5.0)
+    run.host("silent.test").silence.note(0.0, robots=True)
+    run.add("silent.test")
+    run.run()
+    assert [host for _, host in run.starts] == ["failed.test", "waits.test", "silent.test"]
+
+
+def test_own_what_had_more_attempts_without_an_answer_comes_later():
+    run = Simulation(0.05)
+    for name, attempts in (("twice.test", 2), ("once.test", 1), ("never.test", 0)):
+        last(run, name)
+        run.host(name).silence.forget_after = 10.0
+        run.host(name).silence.before = attempts == 0
+        for _ in range(attempts):
+            run.host(name).silence.note(0.0, robots=True)
+        run.host(name).silence.position = "allow"
+        run.add(name)
+    run.run()
+    assert [host for _, host in run.starts] == ["never.test", "once.test", "twice.test"]
+
+
+def test_own_a_host_whose_wait_is_over_does_not_wait_for_another_that_goes_last():
+    run = Simulation(0.05)
+    last(run, "one.test", "other.test")
+    run.add("one.test")
+    run.host("other.test").traffic.hold(9.0)
+    run.add("other.test")
+    assert run.next(0.0) == "one.test"
+
+
+def test_own_a_host_that_begins_or_ceases_to_go_last_is_looked_up_again():
+    run = Simulation(0.05)
+    run.add("dead.test", 2)
+    run.add("live.test")
+    run.host("live.test").silence.note(0.0)
+    assert run.next(0.0) == "dead.test"
+    run.host("dead.test").silence.note(0.0)
+    run.host("live.test").silence.answered(0.0)
+    assert run.next(0.0) == "live.test"
+
+
+def test_own_a_host_that_is_being_retried_counts_with_the_seconds_of_its_retries():
+    run = Simulation(0.05)
+    for name, count in (("failed.test", 1), ("long.test", 5)):
+        run.host(name).traffic.restore(-60.0, -60.0)
+        run.add(name, count)
+    assert run.next(0.0) == "long.test"
+    run.remove("failed.test")
+    run.host("failed.test").retried = 2  # three more may follow, of 2 s in the mean
+    run.add("failed.test")
+    assert run.next(0.0) == "failed.test"
+
+
 def test_own_it_waits_while_work_may_come_from_elsewhere():
     run = Simulation(0.05)
     last(run, "dead.test")
@@ -379,7 +449,7 @@ def test_own_a_host_that_answers_goes_by_its_work_again():
     run.add("dead.test")
     run.host("dead.test").traffic.hold(0.1)
     run.agenda.nudge("dead.test", run.now)
-    assert run.next(0.0) is None  # the one that waits counts as another
+    assert run.next(0.0) == "back.test"  # the one that waits goes last, too
     run.next(0.1)
     run.host("back.test").silence.answered(0.1)
     run.add("back.test")

@@ -10,9 +10,9 @@ from scrapy_walsh.policy.recrawl import (
     FAILED,
     LEFT_OUT,
     NOT_DUE,
+    NOT_REQUESTED,
     READ,
     REFUSED,
-    UNANSWERED,
     Heard,
     Reading,
     is_unread,
@@ -60,7 +60,7 @@ def test_own_a_period_is_an_hour_at_least() -> None:
     assert is_unread(days(READ), BEGIN + 3 * 3600, 1.0)
 
 
-@pytest.mark.parametrize("outcome", [NOT_DUE, UNANSWERED])
+@pytest.mark.parametrize("outcome", [NOT_DUE, NOT_REQUESTED])
 def test_own_a_run_that_learned_nothing_changes_nothing(outcome: str) -> None:
     before, after = days(READ, FAILED), days(READ, FAILED, outcome)
     assert (after.since, after.read, after.reason) == (before.since, 1, "why on day 1")
@@ -91,7 +91,7 @@ def test_own_a_move_is_known_until_the_source_is_read_without_one() -> None:
 
 def test_own_within_a_run_what_was_read_stays_read_and_else_the_last_reason_holds() -> None:
     assert replaces(None, FAILED)
-    assert replaces(UNANSWERED, FAILED)
+    assert replaces(NOT_REQUESTED, FAILED)
     assert replaces(FAILED, REFUSED)
     assert replaces(FAILED, READ)
     assert not replaces(FAILED, NOT_DUE)
@@ -113,6 +113,16 @@ def test_own_the_line_says_since_when_and_why() -> None:
     ]
     (line,) = recrawl.unread_lines([Reading(URL, now - 5 * 3600, now, 1)], now, 5400)
     assert "(5 h, WALSH_REVISIT is 1 h 30 min)" in line
+
+
+def test_own_a_source_with_a_cadence_of_its_own_is_missed_by_that() -> None:
+    weekly = updated(None, URL, Heard(FAILED, "dead", BEGIN, revisit=7 * DAY), BEGIN)
+    assert not is_unread(weekly, BEGIN + 20 * DAY, DAY)
+    assert is_unread(weekly, BEGIN + 20.5 * DAY, DAY)
+    (line,) = recrawl.unread_lines([weekly], BEGIN + 21 * DAY, DAY)
+    assert "(21 d, its revisit is 7 d): dead" in line
+    daily = updated(weekly, URL, Heard(NOT_DUE), BEGIN + 7 * DAY)
+    assert daily.revisit is None, "the list says so no more"
 
 
 def test_own_a_refusal_names_the_rule_its_document_and_line() -> None:
@@ -148,10 +158,10 @@ def test_own_twenty_sources_are_named_and_the_others_counted() -> None:
             f"walsh: 0 of 5 {READ_OR}, 3 not due, 2 left out; 1 needs {PERSON}",
         ),
         (
-            {READ: 4, UNANSWERED: 6},
+            {READ: 4, NOT_REQUESTED: 6},
             0,
             "shutdown",
-            "walsh: stopped (shutdown): 4 of 10 sources read or unchanged, 6 not answered",
+            "walsh: stopped (shutdown): 4 of 10 sources read or unchanged, 6 not requested",
         ),
         ({}, 0, "finished", "walsh: no source was declared"),
     ],
@@ -160,9 +170,78 @@ def test_own_the_last_line(outcomes: dict[str, int], needy: int, reason: str, li
     assert recrawl.last_line(outcomes, needy, reason) == line
 
 
+FOLLOW = "WALSH_FOLLOW_LINKS = True follows links, if the bot may; or yield them from start()"
+
+
+@pytest.mark.parametrize(
+    ("refused", "rules", "links", "said"),
+    [
+        (0, {}, {"R6": 20}, f"; 20 links refused (R6): {FOLLOW}"),
+        (0, {}, {"R2": 1}, "; 1 link refused (R2)"),
+        (3, {"R3": 1, "R2": 2}, {}, ", 3 refused (2 by R2, 1 by R3)"),
+        (2, {"R2": 1}, {}, ", 2 refused"),  # one of them became another outcome meanwhile
+        (1, {"": 1}, {}, ", 1 refused"),  # a spider's own reason names no rule
+        (
+            1,
+            {"WALSH_EXCLUDED_TLDS": 1},
+            {"R2": 3, "R6": 1},
+            ", 1 refused (WALSH_EXCLUDED_TLDS); 4 links refused (3 by R2, 1 by R6): " + FOLLOW,
+        ),
+    ],
+)
+def test_own_the_last_line_counts_what_each_rule_refused(
+    refused: int, rules: dict[str, int], links: dict[str, int], said: str
+) -> None:
+    line = recrawl.last_line({READ: 2, REFUSED: refused}, 0, "finished", rules, links)
+    assert line == f"walsh: 2 of {2 + refused} sources read or unchanged{said}"
+
+
+@pytest.mark.parametrize(
+    ("reason", "rule"),
+    [
+        ("R2 disallowed_explicit by Disallow: /", "R2"),
+        ("R10: none", "R10"),
+        ("WALSH_USAGE disallowed_usage", "WALSH_USAGE"),
+        ("Robots are not liked", ""),
+        ("", ""),
+    ],
+)
+def test_own_a_refusal_begins_with_its_rule(reason: str, rule: str) -> None:
+    assert recrawl.rule_of(reason) == rule
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [("a\r\n b", "a b"), ("bell\x07", "bell\\x07"), ("\ud800", "\\ud800"), ("x" * 900, "x" * 500)],
 )
 def test_own_what_a_server_says_is_one_line_that_can_be_kept(text: str, line: str) -> None:
     assert recrawl.one_line(text) == line
+
+
+RULE = "R2 disallowed_explicit by Disallow: / in https://x.test/robots.txt:2"
+LISTED = "R3 blocked_operator by x.test in https://operator.test/list"
+
+
+@pytest.mark.parametrize(
+    ("before", "heard", "said"),
+    [
+        (Reading(URL, BEGIN, BEGIN, read=1), Heard(REFUSED, RULE), True),
+        (Reading(URL, BEGIN, BEGIN, read=1, reason="HTTP 503"), Heard(REFUSED, LISTED), True),
+        (Reading(URL, BEGIN, BEGIN, read=1, reason=RULE), Heard(REFUSED, LISTED), True),
+        (Reading(URL, BEGIN, BEGIN, read=1, reason=RULE), Heard(REFUSED, f"{RULE}0"), False),
+        (Reading(URL, BEGIN, BEGIN, reason="HTTP 503"), Heard(REFUSED, RULE), False),
+        (Reading(URL, BEGIN, BEGIN, read=1), Heard(REFUSED, "R6 out_of_scope (no)"), False),
+        (Reading(URL, BEGIN, BEGIN, read=1), Heard(FAILED, "HTTP 403"), False),
+        (None, Heard(REFUSED, RULE), False),
+    ],
+)
+def test_own_an_opt_out_is_said_the_day_it_begins(
+    before: Reading | None, heard: Heard, said: bool
+) -> None:
+    assert recrawl.opts_out(before, heard) is said
+
+
+def test_own_an_opt_out_is_one_line_a_host() -> None:
+    lines = recrawl.opt_out_lines(dict.fromkeys(("https://x.test/a", "https://x.test/b"), RULE))
+    said = "x.test refuses from now on what it let be read: 2 sources of your list, by "
+    assert lines == [f"{said}{RULE}: take them out, this is said once"]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scrapy_walsh.policy.recrawl import (
     REVISIT_FLOOR,
     Visit,
+    cadence,
     counts_as_asked,
     due,
     form_of,
@@ -137,6 +138,39 @@ def test_own_an_interval_beyond_the_calendar_is_a_refusal() -> None:
     assert verdict is not None
     assert "next due 9999-12-31T23:59:59Z" in verdict.reason
     assert math.isfinite(opens(first(NOW), 1e300))
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [("P7D", 7 * DAY), ("P2W", 14 * DAY), ("PT90M", 5400), ("P1DT12H", 1.5 * DAY), (3600, HOUR),
+     (86400.5, 86400.5), ("7200", 7200), (" P1D ", DAY), ("P365D", 365 * DAY)],
+)  # fmt: skip
+def test_r8_1_a_cadence_is_seconds_or_a_duration(written: object, seconds: float) -> None:
+    assert cadence(written) == seconds
+
+
+@pytest.mark.parametrize(
+    "written",
+    [3599, "PT59M", "P0D", 0, -86400, "P366D", 1e300, "P1M", "P1Y", "weekly", "", "P", "-P7D",
+     "p7d", True, None, [], {}, float("nan"), float("inf"), "nan", "P7D\n\x1b[2J" * 99],
+)  # fmt: skip
+def test_r8_2_what_is_no_cadence_or_under_the_hour_is_named_in_one_line(written: object) -> None:
+    with pytest.raises(ValueError, match=r"accepted: .* such as P7D, at least 3600") as found:
+        cadence(written)
+    assert str(found.value).isprintable()
+    assert len(str(found.value)) < 250
+
+
+@given(st.floats(HOUR, 365 * DAY), st.floats(HOUR, 365 * DAY), st.floats(0, 400 * DAY))
+def test_r8_1_a_cadence_of_its_own_goes_before_the_setting(
+    own: float, setting: float, age: float
+) -> None:
+    plain, weekly = first(NOW - age), first(NOW - age)._replace(revisit=own)
+    for ask in (due, opens):
+        assert ask(weekly, setting) == ask(plain, own)
+    for ask_at in (hour_left, lambda *of: not_due(*of, None)):
+        assert ask_at(weekly, NOW, setting) == ask_at(plain, NOW, own)
+    assert met(NOW, weekly, setting) == met(NOW, plain, own)
 
 
 def test_r8_a_method_or_body_of_its_own_is_a_request_of_its_own() -> None:

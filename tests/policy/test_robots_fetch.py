@@ -134,3 +134,20 @@ def test_own_rules_are_held_for_one_target_at_least(
     setting: float, interval: float, held: float
 ) -> None:
     assert robots_ttl(setting, interval) == held
+
+
+@pytest.mark.parametrize(
+    ("status", "attempt", "known", "again"),
+    [
+        (500, 0, False, True),
+        (503, 0, False, True),
+        (500, 1, False, False),
+        (503, 0, True, False),
+        (429, 4, True, True),
+        (None, 4, True, True),
+    ],
+)
+def test_own_a_robots_txt_that_answers_5xx_has_one_retry_and_none_where_rules_are_known(
+    status: int | None, attempt: int, known: bool, again: bool
+) -> None:
+    assert (not robots_fetch.no_retry(status, attempt, known=known)) is again

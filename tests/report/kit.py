@@ -30,7 +30,7 @@ def report_of(
             yield "", line + b"\n"
 
     report = build(read, wanted, said)
-    golden.note(pinned(findings(report, None)))
+    golden.note(pinned(findings(report)))
     return report
 
 

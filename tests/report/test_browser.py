@@ -6,17 +6,17 @@ Skipped where there is no Chromium: a machine gets one by its package manager, n
 from __future__ import annotations
 
 import base64
-import json
 from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.proof.report.entries import read_sources
 from scrapy_walsh.proof.report.html import page
 from tests.ledger.verify_kit import asked, began, decided, ended, lines_of
 from tests.report.browser import browser, found
 from tests.report.kit import report_of
-from tests.report.test_page import evil_lines, evil_report
+from tests.report.test_history import days_of, three_days
+from tests.report.test_owner import found_of, html_of
+from tests.report.test_page import evil_lines, evil_sources, known, source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(
 )
 WINDOWS = [(360, 800), (1440, 900)]
 SCHEMES = ["light", "dark"]
-PAGES = ["crawl", "sources", "busy", "hostile"]
+PAGES = ["crawl", "sources", "busy", "hostile", "owner", "days"]
 OPEN = "document.querySelectorAll('details').forEach(each => each.open = true)"
 #: Every text that is seen, with its contrast (WCAG 2.1) where that is below 4.5.
 CONTRAST = """(() => {
@@ -99,17 +99,17 @@ def pages(
     world: World, sourced: World, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Path]:
     directory = tmp_path_factory.mktemp("pages")
-    report = read_sources((sourced.project / "sources.json").read_bytes())
-    evil = read_sources(json.dumps(evil_report()).encode())
     busy = [asked(n * 0.6, host=f"host{n % 40}.{'long-name-' * (n % 7)}.test") for n in range(3000)]
     rules = [decided("refused", n, rule=f"Disallow: /{'x' * n}", line=n) for n in range(1, 200)]
     made = {
         "crawl": page(report_of(world.lines)),
-        "sources": page(report_of(sourced.lines), report),
+        "sources": page(report_of(sourced.lines), known(source("a"), source("b", 9e5))),
         "busy": page(report_of(lines_of(began(), *busy, *rules, ended()))),
-        "hostile": page(report_of(evil_lines(), "all"), evil),
+        "hostile": page(report_of(evil_lines(), "all"), evil_sources()),
+        "days": page(days_of(*three_days()), known(source("b"))),
+        "owner": html_of(found_of(world.lines, "flaky.test")),
     }
-    assert list(made) == PAGES
+    assert sorted(made) == sorted(PAGES)
     for name, text in made.items():
         (directory / f"{name}.html").write_text(text)
     return {name: directory / f"{name}.html" for name in made}
@@ -177,3 +177,14 @@ def test_own_nothing_of_a_strangers_runs(tab: Page, pages: dict[str, Path]):
     assert tab.run(f"document.querySelectorAll('{acting}').length") == 0
     assert tab.run("document.title").startswith("Walsh report")
     assert tab.run("[...document.querySelectorAll('bdi')].every(each => !each.children.length)")
+
+
+@pytest.mark.parametrize("name", ["sources", "owner"])
+def test_own_a_printed_page_is_as_wide_as_its_paper(tab: Page, pages: dict[str, Path], name: str):
+    tab.look(794, 1123)
+    tab.call("Emulation.setEmulatedMedia", media="print", features=[])
+    tab.open(pages[name])
+    tables = "[...document.querySelectorAll('table')].map(each => each.scrollWidth)"
+    assert all(width <= 794 for width in tab.run(tables))
+    assert tab.run(WIDTHS) == [794, 794]
+    tab.call("Emulation.setEmulatedMedia", media="", features=[])

@@ -1,4 +1,4 @@
-"""What the report makes of a ledger's lines: gaps, holds, overlaps, the chain, runs, documents."""
+"""What the report makes of a ledger's lines: gaps, holds, overlaps, the chain, runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from scrapy_walsh.policy.recrawl import Visit, not_due
 from scrapy_walsh.proof.findings import Outcome
-from scrapy_walsh.proof.report.findings import findings, other_than_default
+from scrapy_walsh.proof.report.findings import findings
 from scrapy_walsh.proof.report.lanes import ALL, COLUMNS, DRAWN, EXACT, NoRun, Report
 from scrapy_walsh.proof.report.tally import EXEMPT, KEPT, SHORT, UNCLEAR
 from tests.ledger.verify_kit import ONE, SHOWN, T, asked, began, decided, ended, lines_of, robots
@@ -24,7 +24,7 @@ def made(*entries: dict[str, object], wanted: str = "last") -> Report:
 
 
 def say(report: Report, words: str) -> str:
-    return next(SAID[each.outcome] for each in findings(report, None) if words in each.about)
+    return next(SAID[each.outcome] for each in findings(report) if words in each.about)
 
 
 def verdicts(report: Report) -> dict[str, int]:
@@ -122,8 +122,8 @@ def test_r5_a_hold_is_kept_broken_or_not_followed():
 
 def test_own_nothing_seen_is_never_said_to_hold():
     report = made()
-    assert {SAID[found.outcome] for found in findings(report, None)} == {UNSEEN}
-    assert {SAID[found.outcome] for found in findings(made(robots(0), asked(0.1)), None)} == {
+    assert {SAID[found.outcome] for found in findings(report)} == {UNSEEN}
+    assert {SAID[found.outcome] for found in findings(made(robots(0), asked(0.1)))} == {
         UNSEEN,
         YES,
     }
@@ -198,7 +198,7 @@ def test_own_the_end_of_the_ledger_is_what_its_head_says(
     assert say(report_of(CHAINED, said=report.chain.head), "chained") == YES
 
 
-# -- runs, documents, rules ---------------------------------------------------------------
+# -- runs, rules --------------------------------------------------------------------------
 
 
 def test_own_the_last_run_that_has_ended_is_taken():
@@ -211,19 +211,6 @@ def test_own_the_last_run_that_has_ended_is_taken():
         report_of(lines, "nope")
     with pytest.raises(NoRun):
         report_of([], ALL)
-
-
-def test_own_a_document_of_an_earlier_run_has_its_age():
-    adopted = {"digest": "d" * 64, "requirement": "R2", "url": "http://h.test/robots.txt"}
-    lines = lines_of(
-        began(), decided("adopted", 2.0, **adopted), ended(at=3.0), began("r2", 100.0),
-        decided("taken_up", 101.0, run="r2", **adopted),
-        decided("taken_up", 101.0, run="r2", **{**adopted, "url": "http://old.test/robots.txt"}),
-        ended("r2", 110.0),
-    )  # fmt: skip
-    known, unknown = report_of(lines).documents
-    assert known.age == pytest.approx(108.0)
-    assert unknown.age is None
 
 
 def test_own_rules_are_counted_with_their_line_and_document():
@@ -240,7 +227,6 @@ def test_own_rules_are_counted_with_their_line_and_document():
         ("*",),
     )
     assert [line for _, line in found.examples] == [2, 3, 4]
-    assert report.decisions == {("R2", "refused", "disallowed_explicit"): 4}
 
 
 def test_r8_what_was_given_up_and_what_is_gone_have_rows_of_their_own():
@@ -261,15 +247,6 @@ def test_r8_what_was_given_up_and_what_is_gone_have_rows_of_their_own():
     )  # fmt: skip
     rows = {tuple(url[13:] for url, _ in rule.examples) for rule in report.rules}
     assert rows == {("/a", "/b"), ("/gone",), ("/down", "/busy")}
-
-
-def test_own_settings_other_than_the_default_are_told():
-    settings = {"min_interval": 2.5, "patience": 300.0, "excluded_tlds": ["gov"], "shared": False}
-    mirror = "http://mirror.test/list"
-    (run,) = report_of(lines_of(began(settings=settings, blocklist_url=mirror))).runs
-    assert dict(other_than_default(run)) == {
-        "WALSH_BLOCKLIST_URL": mirror, "WALSH_MIN_INTERVAL": "2.5", "WALSH_EXCLUDED_TLDS": "gov",
-    }  # fmt: skip
 
 
 def test_own_members_of_another_type_do_not_stop_it():
@@ -302,7 +279,6 @@ def test_own_a_run_of_any_name_and_purpose_is_drawn():
     lines = lines_of(began(name), asked(0, run=name, purpose="other"), ended(name))
     report = report_of(lines, name)
     assert [mark.kind for lane in report.lanes for mark in lane.marks] == ["target"]
-    assert sum(column.requests for column in report.overview) == 1
 
 
 def test_own_hosts_asked_too_early_are_drawn_before_busy_ones():

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from scrapy_walsh.policy.recrawl import Reading
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import visible
-from scrapy_walsh.proof.report.entries import NoReport, read_sources
 from scrapy_walsh.proof.report.html import LARGEST, environment, page
+from scrapy_walsh.proof.report.sources import LISTED, Sources, sources_of
 from scrapy_walsh.proof.report.words import cut
 from scrapy_walsh.proof.sandbox import gaps, hosts
-from scrapy_walsh.sources.report import Row, as_document
 from tests.ledger.verify_kit import asked, began, decided, ended, lines_of, robots
 from tests.report.kit import Read, report_of
 
@@ -57,12 +56,12 @@ def test_r4_the_gaps_are_those_that_the_server_saw(world: World):
     seen = 0
     for host in report.hosts:
         found = gaps(world.log, host.name)
-        closest = [gap for gap in (host.closest, host.exempt) if gap is not None]
+        closest = [gap for gap in (host.closest,) if gap is not None]
         assert sum(host.gaps.values()) == len(found), host.name
         for gap in closest:
             assert min(abs(gap.seconds - each) for each in found) < 0.2, host.name  # a busy machine
             seen += 1
-    assert seen >= 6
+    assert seen >= 2
     assert not report.total("too short")
 
 
@@ -73,42 +72,77 @@ def test_own_what_was_refused_is_told_with_its_rule_line_and_document(world: Wor
         assert word in text
     (refused,) = (entry for entry in world.entries("refused") if entry["requirement"] == "R2")
     assert f"line {refused['n']}" in text
-    for entry in world.entries("adopted"):
-        assert entry["digest"][:12] in text
 
 
 @pytest.mark.crawl
-def test_own_a_source_report_of_the_run_agrees_with_its_ledger(sourced: World):
-    sources = read_sources((sourced.project / "sources.json").read_bytes())
-    read = Read(page(report_of(sourced.lines), sources))
-    assert f"{len(sourced.log)} requests in both" in read.text
-    told = json.loads((sourced.project / "sources.json").read_bytes())["sources"]
-    assert int(read.number("Items")) == sum(row["items"] for row in told) > 0
-    for row in told:
-        assert row["url"] in read.text
-        assert row["reason"] in read.text
+def test_own_the_octets_of_each_answer_are_in_the_ledger(world: World):
+    lines = [each for each in world.entries("asked") if "status" in each]
+    assert all("octets" in each for each in lines)
+    assert sum(host.octets for host in report_of(world.lines).hosts) > 0
 
 
-def test_own_a_source_report_of_another_run_is_said_to_differ():
-    document = as_document([Row("a", "http://a.test/", "fed", requests=3)], [], 1)
-    sources = read_sources(json.dumps(document).encode())
-    text = Read(page(report_of(lines_of(began(), asked(0), ended())), sources)).text
-    assert "4 in the report, 1 in the ledger" in text
+NOW = 1_800_000_000.0
+DAY = 86_400.0
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"sources": 1}', b'{"sources": [1]}'])
-def test_own_what_is_no_source_report_is_refused(body: bytes):
-    with pytest.raises(NoReport):
-        read_sources(body)
+def known(*readings: Reading) -> Sources:
+    found = sources_of(lambda: readings, NOW, DAY)
+    assert found is not None
+    return found
+
+
+def source(name: str, age: float = 0.0, declared: float = 0.0, **more: Any) -> Reading:
+    return Reading(f"http://{name}.test/", NOW - age, NOW - declared, **{"read": 1, **more})
+
+
+def test_own_the_sources_that_need_a_person_come_first():
+    found = known(
+        source("good"), source("new", read=0), source("late", DAY, reason="HTTP 503"),
+        source("dead", 9 * DAY, reason="no answer"), source("moved", moved_to="http://b.test/"),
+        source("gone", DAY, reason="HTTP 410", gone_at=NOW - DAY),
+        source("silent", 4 * DAY), source("other", 9 * DAY, 8 * DAY),
+    )  # fmt: skip
+    assert [(row.url[7:-6], row.state) for row in found.rows] == [
+        ("dead", "needs a person"), ("silent", "needs a person"), ("gone", "needs a person"),
+        ("moved", "needs a person"), ("late", "not read at its last visit"),
+        ("new", "not requested yet"), ("good", "read"),
+    ]  # fmt: skip
+    assert str(found) == "2 of 7 sources read, 4 need a person"
+    assert "not read for 9 d: no answer" in found.rows[0].why
+    assert sources_of(list, NOW, DAY) is None
+
+
+def test_own_the_head_speaks_of_sources_before_it_speaks_of_promises():
+    report = report_of(lines_of(began(), asked(0), asked(2), ended()))
+    html = page(report, known(source("good"), source("dead", 9 * DAY, reason="no answer")))
+    assert "! 1 of 2 sources read, 1 needs a person; 2 of 2 promises to their sites kept" in html
+    text = Read(html).text
+    assert text.index("http://dead.test/") < text.index("http://good.test/")
+    assert text.index("not read for 9 d") < text.rindex("What the ledger shows")
+    assert "No state with sources is beside this ledger." in Read(page(report)).text
+
+
+def test_own_more_sources_than_fit_are_counted():
+    found = known(*(source(f"s{n}") for n in range(LISTED + 7)))
+    assert (len(found.rows), found.more) == (LISTED, 7)
+    html = page(report_of(lines_of(began(), ended())), found)
+    assert "And 7 more" in Read(html).text
+
+
+def test_own_the_codes_of_a_page_lead_to_what_they_say():
+    read = Read(page(report_of(lines_of(began(), asked(0), asked(2), ended()))))
+    identifiers = {value for _, name, value in read.attributes if name == "id"}
+    linked = {value for _, name, value in read.attributes if name == "href"}
+    assert {f"#R{n}" for n in (2, 3, 4, 5, 6, 7, 8)} <= linked
+    assert {f"R{n}" for n in range(1, 14)} <= identifiers
+    assert "serial; max(1 s, Crawl-delay) per host" in read.text
 
 
 # -- what strangers wrote -----------------------------------------------------------------
 
 
-def evil_report() -> dict[str, Any]:
-    row = dict.fromkeys(("source", "url", "outcome", "requirement", "reason", "moved_to"), EVIL)
-    more = {"next_due": EVIL, "suggested_feeds": [EVIL], "requests": 1, "bytes": 5, "items": 2}
-    return {"sources": [{**row, **more}], "problems": [EVIL], "requests": None}
+def evil_sources() -> Sources:
+    return known(*(Reading(f"{EVIL}{n}", 1.0, NOW, 0, EVIL, EVIL) for n in range(3)))
 
 
 def evil_lines(*more: dict[str, Any]) -> list[bytes]:
@@ -134,7 +168,7 @@ def evil_lines(*more: dict[str, Any]) -> list[bytes]:
 def test_own_hostile_text_stays_text(*, busy: bool):
     more = [asked(at * 1.1, run=EVIL, host=EVIL, url=EVIL) for at in range(200)]
     lines = evil_lines(*more) if busy else evil_lines()
-    html = page(report_of(lines, "all"), read_sources(json.dumps(evil_report()).encode()))
+    html = page(report_of(lines, "all"), evil_sources())
     read = Read(html)
     assert ("<td>column</td>" in html) is busy  # where marks are too many
     assert set(read.tags) <= ALLOWED_TAGS
@@ -179,7 +213,7 @@ def test_own_every_picture_has_its_name_and_its_table():
     assert named <= set(identifiers)
     assert len(identifiers) == len(set(identifiers))
     figures = read.tags.count("figure")
-    assert figures == read.tags.count("details") >= 3
+    assert figures == read.tags.count("details") >= 1
 
 
 def test_own_long_urls_are_cut_with_the_whole_beside_them():
@@ -195,19 +229,18 @@ def test_own_the_size_of_a_page_is_bounded():
     entries = [asked(n * 1.1, host=f"h{n}.test{'x' * 200}", url=long) for n in range(1500)]
     by = {"requirement": "R2", "verdict": "disallowed_explicit", "document": long, "url": long}
     rules = [decided("refused", n, rule=f"{n}{long}", **by) for n in range(900)]
-    more = {"requirement": "R2", "digest": "d" * 64}
-    documents = [decided("adopted", n, url=f"{n}{long}", **more) for n in range(900)]
-    html = page(report_of(lines_of(began(), *entries, *rules, *documents, ended())))
+    sources = known(*(source(f"{n}{long}", reason=long, read=0) for n in range(LISTED)))
+    html = page(report_of(lines_of(began(), *entries, *rules, ended())), sources)
     assert len(html.encode()) <= LARGEST
     text = Read(html).text
-    assert "of 1,501 hosts are drawn" in text
+    assert "24 hosts of 1,501 are drawn" in text
     assert "The first 100 of 900." in text  # with more room it would be 400
 
 
-@pytest.mark.slow
 def test_own_a_cut_table_says_so():
-    entries = [asked(n * 1.1, host=f"h{n // 2}.test") for n in range(4000)]
-    assert "The first 1,200 of 2,000." in Read(page(report_of(lines_of(began(), *entries)))).text
+    by = {"requirement": "R2", "verdict": "disallowed_explicit"}
+    rules = [decided("refused", n, rule=f"Disallow: /{n}", **by) for n in range(500)]
+    assert "The first 400 of 500." in Read(page(report_of(lines_of(began(), *rules)))).text
 
 
 # -- small parts --------------------------------------------------------------------------

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from scrapy import Spider
+from scrapy.spiders import SitemapSpider
 
+from scrapy_walsh.adapters import compat
 from scrapy_walsh.proof.sandbox import Route
 from scrapy_walsh.state.records import Reading
 from tests.crawl.harness import Crawl, site
 from tests.runs.kit import DAY, HOUR, Runs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
 #: What each source answers from the second day on; on the first all but "never" are well.
@@ -150,12 +153,12 @@ def test_own_the_last_line_counts_and_has_the_last_word(days: dict[str, Crawl]) 
         "INFO: walsh: 7 of 8 sources read or unchanged, 1 failed"
     )
     assert re.search(
-        r"WARNING: walsh: 3 of 8 sources read or unchanged, 1 refused, 1 deferred, 3 failed; "
-        r"6 need a person: see the warnings above$",
+        r"WARNING: walsh: 3 of 8 sources read or unchanged, 1 refused \(R2\), 1 deferred, "
+        r"3 failed; 6 need a person: see the warnings above$",
         last_line(days["day 3"]),
     )
     early = last_line(days["too early"])
-    assert "walsh: 0 of 8 sources read or unchanged, 6 not due, 1 refused, 1 deferred" in early
+    assert "walsh: 0 of 8 sources read or unchanged, 6 not due, 1 refused (R2), 1 deferred" in early
     assert last_line(days["day 4, healed"]).endswith(
         "INFO: walsh: 5 of 5 sources read or unchanged"
     )
@@ -249,3 +252,51 @@ def test_own_a_run_that_reads_nothing_warns_and_says_what_to_do(tmp_path: Path) 
     ):
         (line,) = (each for each in run.lines(": refused http", verdict) if remedy in each)
         assert " INFO: refused http://" in line
+
+
+OLD_SPIDER = """
+import scrapy
+
+class Probe(scrapy.Spider):
+    name = "probe"
+
+    def start_requests(self):
+        yield scrapy.Request("http://well.test/p")
+
+    def parse(self, response):
+        pass
+"""
+
+
+def test_own_a_run_without_a_source_warns_and_says_that_start_requests_is_not_called(
+    tmp_path: Path,
+) -> None:
+    """Scrapy 2.13 to 2.18 still call it."""
+    with Runs(tmp_path, site("well.test"), spider=OLD_SPIDER) as runs:
+        told = last_line(runs())
+    if hasattr(Spider, "start_requests"):
+        assert "INFO: walsh: 1 of 1 source read or unchanged" in told
+    else:
+        assert "WARNING: walsh: no source was declared; Scrapy 2.19 does not call" in told
+
+
+def test_own_what_does_call_start_requests_is_not_warned_of() -> None:
+    class Ours(Spider):
+        name = "ours"
+
+        def start_requests(self) -> list[Any]:
+            return []
+
+        async def start(self) -> AsyncIterator[Any]:
+            for each in self.start_requests():
+                yield each
+
+    class Theirs(SitemapSpider):
+        name = "theirs"
+
+        def start_requests(self) -> list[Any]:
+            return []
+
+    assert not compat.skips_start_requests(Ours)
+    assert not compat.skips_start_requests(Spider)
+    assert compat.skips_start_requests(Theirs) != hasattr(Spider, "start_requests")

@@ -143,6 +143,60 @@ def test_r8_1_an_hourly_job_reads_its_sources_each_hour(tmp_path: Path) -> None:
             assert again.lines("the run waits", "R8")
 
 
+CADENCES = """
+import scrapy
+
+REVISIT = {"weekly": "P7D", "hourly": 3600, "wrong": "PT5M"}
+
+class Probe(scrapy.Spider):
+    name = "probe"
+
+    def __init__(self, urls="", **kwargs):
+        super().__init__(**kwargs)
+        self.start_urls = urls.split()
+
+    async def start(self):
+        for url in self.start_urls:
+            name = url.split("/")[2].removesuffix(".test")
+            meta = {"walsh_revisit": REVISIT[name]} if name in REVISIT else {}
+            yield scrapy.Request(url, meta=meta)
+
+    def parse(self, response):
+        yield {"url": response.url}
+"""
+
+
+def test_r8_1_each_source_has_its_own_cadence(tmp_path: Path) -> None:
+    names = ("weekly", "hourly", "wrong", "plain", "moves")
+    moved = Route(301, headers={"Location": "http://weekly.test/p"})
+    sites = [site(f"{name}.test", {"/p": Route(body="page")}) for name in names[:-1]]
+    urls = [f"http://{name}.test/p" for name in names]
+    asked = []
+    with Runs(tmp_path, *sites, site("moves.test", {"/p": moved}), spider=CADENCES) as runs:
+        for seconds in (0, 2 * HOUR, DAY, 6.5 * DAY):
+            runs.pass_time(seconds)
+            run = runs(*urls)
+            sent = {each.host for each in run.log if each.path == "/p"}
+            asked.append({name for name in names if f"{name}.test" in sent})
+            assert (
+                len(run.lines("walsh_revisit of http://wrong.test/p is 'PT5M'", "WALSH_REV")) == 1
+            )
+        with runs.store() as store:
+            kept = {each.url: each.revisit for each in store.rows(SourceRun)}
+    assert asked[0] == set(names)
+    assert asked[1] == {"hourly"}
+    # moves.test is due each day, and its redirect is followed whether or not the other is due.
+    assert asked[2] == {"hourly", "wrong", "plain", "moves", "weekly"}
+    assert asked[3] == set(names)
+    assert kept == {
+        url: {"weekly": 7 * DAY, "hourly": HOUR}.get(name)
+        for name, url in zip(names, urls, strict=True)
+    }
+    lines = [each for each in ledger_of(tmp_path) if each["kind"] == "declared"]
+    declared = {each["url"]: each.get("revisit") for each in lines if "via" not in each}
+    assert declared == kept
+
+
 def test_r8_1_daily_by_default(visits: dict[str, Crawl]) -> None:
     assert visits["within the day"].asked("answered.test") == []
     assert visits["after the day"].targets("answered.test") == ["/p"]

@@ -6,7 +6,10 @@ less fails here, until somebody has seen to its test. Those of no better place a
 
 from __future__ import annotations
 
+import configparser
+import json
 import os
+import random
 import re
 import shlex
 import subprocess
@@ -19,11 +22,13 @@ import pytest
 from scrapy.settings import default_settings
 from scrapy.utils.misc import load_object
 
+from scrapy_walsh import config
 from scrapy_walsh.adapters import seats
 from scrapy_walsh.commands.common import default_state_dir
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.policy import recrawl
 from scrapy_walsh.proof.sandbox import Sandbox, default_sites, hosts
+from scrapy_walsh.sources.sources import read_sources
 from tests.crawl.harness import OPERATOR, SETTINGS, make_project
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +37,7 @@ HERE = "site/test_snippets.py"
 #: By page, the number of its blocks and who runs them. Blocks of Sphinx and Mermaid do not count.
 RUN_BY: dict[str, tuple[int, tuple[str, ...]]] = {
     "../README.md": (4, ("test_readme.py", "test_clone.py", "crawl/test_first_crawl.py")),
-    "api.md": (3, ("test_public_face.py",)),
+    "api.md": (4, ("test_public_face.py",)),
     "architecture.md": (1, (HERE,)),
     "attest.md": (4, ("attest/test_command.py",)),
     "audit.md": (8, ("audit/test_command.py", "sign/test_docs.py")),
@@ -40,19 +45,20 @@ RUN_BY: dict[str, tuple[int, tuple[str, ...]]] = {
     "check.md": (4, ("cli/test_check.py",)),
     "commands.md": (1, ("cli/test_commands.py",)),
     "conformance.md": (7, ("conformance/test_docs.py", "conformance/test_run.py")),
-    "daily.md": (2, ("deploy/test_cron.py", HERE)),
-    "deploy.md": (7, (*(f"deploy/test_{each}.py" for each in ("cron", "cloud", "scrapyd")), HERE)),
-    "discover.md": (1, ("sources/test_discover.py",)),
+    "daily.md": (3, ("deploy/test_cron.py", HERE)),
+    "deploy.md": (11, (*(f"deploy/test_{each}.py" for each in ("cron", "cloud", "scrapyd")), HERE)),
+    "discover.md": (2, ("sources/test_discover.py",)),
     "doctor.md": (1, ("cli/test_doctor.py",)),
     "exceptions.md": (1, ("site/test_reference.py",)),
     "faq.md": (1, ("site/test_reference.py",)),
     "fleet.md": (4, (HERE,)),
     "identity.md": (5, ("cli/test_init.py", "test_readme.py")),
+    "index.md": (1, (HERE,)),
     "install.md": (3, ("test_readme.py", "deploy/test_other_projects.py", HERE)),
     "meta.md": (1, ("site/test_reference.py",)),
     "other-projects.md": (4, ("deploy/test_other_projects.py",)),
-    "report.md": (1, ("report/test_cli.py",)),
-    "robots.md": (1, ("test_readme.py",)),
+    "report.md": (2, ("report/test_cli.py",)),
+    "robots.md": (2, ("test_readme.py", "crawl/test_robot_parser.py")),
     "signing.md": (5, ("sign/test_docs.py",)),
     "signals.md": (1, ("crawl/test_signals.py",)),
     "spider.md": (
@@ -96,11 +102,27 @@ def test_own_architecture_says_when_a_host_is_due() -> None:
     assert rule == "due = max(end of the last answer + interval, end of the hold)\n"
 
 
+def test_own_the_front_page_shows_what_the_tutorial_runs() -> None:
+    (shown,) = blocks("index.md")
+    assert (
+        not set(shown.splitlines())
+        - set((DOCS / "tutorial.md").read_text().splitlines())
+        - {"scrapy crawl walsh_metadata -a sources=sources.toml -o items.jsonl"}
+    )
+
+
 # -- daily.md, deploy.md -----------------------------------------------------------------
 
 
+def test_r8_1_the_cadences_of_the_docs_are_read(tmp_path: Path) -> None:
+    (tmp_path / "sources.toml").write_text(blocks("daily.md")[0])
+    sources, problems = read_sources(tmp_path / "sources.toml")
+    assert [each.revisit for each in sources] == [7 * 86400.0, 3600.0]
+    assert problems == []
+
+
 def test_own_the_year_of_the_docs_has_the_options_that_are_shown() -> None:
-    _, year = blocks("daily.md")
+    *_, year = blocks("daily.md")
     python, *words = shlex.split(year)
     assert (python, words[:2]) == ("python", ["-m", "tests.year"])
     done = subprocess.run(
@@ -120,13 +142,51 @@ def test_own_the_end_of_a_run_reads_as_the_docs_show() -> None:
     moved = recrawl.Reading("https://y.test/", now, now, 1, None, "https://www.y.test/")
     assert named == [*recrawl.unread_lines([unread], now, 86400.0), *recrawl.moved_lines([moved])]
     outcomes = Counter(read=96, not_due=1, refused=1, deferred=1, failed=1)
-    assert last == [recrawl.last_line(outcomes, 2, "finished")]
+    assert last == [recrawl.last_line(outcomes, 2, "finished", {"R2": 1})]
 
 
 def test_own_the_time_limit_of_the_docs_is_one_that_stays() -> None:
     (found,) = (settings_of(each) for each in blocks("deploy.md") if "DOWNLOAD_TIMEOUT" in each)
     assert found.keys() <= seats.PREFERRED.keys()
     assert found["DOWNLOAD_TIMEOUT"] > seats.PREFERRED["DOWNLOAD_TIMEOUT"]
+
+
+def test_own_systemd_and_a_container_run_what_cron_runs() -> None:
+    page = (DOCS / "deploy.md").read_text()
+    named = dict(re.findall(r"<!-- ([\w ]+) -->\n```\w*\n(.*?)```", page, re.DOTALL))
+    minute, hour, *_, command = named["cron"].split(maxsplit=5)
+    folder, words = re.fullmatch(r"cd (\S+) && (.*?) >> .*\n", command).groups()  # type: ignore[union-attr]
+    service, timer = (read_ini(named[f"systemd {each}"]) for each in ("service", "timer"))
+    assert service["Service"]["WorkingDirectory"] == folder
+    assert service["Service"]["ExecStart"].startswith(f"{folder}/{words}")
+    assert timer["Timer"]["OnCalendar"] == f"*-*-* {int(hour):02}:{minute}"
+    command = next(line for line in named["container"].splitlines() if line.startswith("CMD "))
+    ours = json.loads(command.removeprefix("CMD "))
+    assert ours[:5] == ["scrapy", *shlex.split(words)[1:5]]
+    for setting in (ours[-1], shlex.split(service["Service"]["ExecStart"])[-1]):
+        assert setting.partition("=")[0] in config.DEFAULTS
+    (volume,) = re.findall(r"^VOLUME (.*)$", named["container"], re.MULTILINE)
+    assert ours[-1] == f"WALSH_STATE_DIR={volume}/walsh"
+    assert f":{volume} " in named["container run"]
+
+
+def read_ini(text: str) -> configparser.ConfigParser:
+    found = configparser.ConfigParser(interpolation=None)
+    found.optionxform = str  # type: ignore[assignment,method-assign]
+    found.read_string(text)
+    return found
+
+
+@pytest.mark.parametrize(("delay", "missed"), [(2 * 3600.0, False), (6 * 3600.0, True)])
+def test_own_a_random_delay_of_up_to_two_hours_loses_no_day(delay: float, missed: bool) -> None:
+    rand, last, lost = random.Random(1), None, 0
+    for day in range(400):
+        now = day * 86400.0 + rand.uniform(0.0, delay)
+        if recrawl.not_due(last, now, 86400.0, None) is None:
+            last = recrawl.met(now, last, 86400.0)
+        else:
+            lost += 1
+    assert (lost > 0) is missed
 
 
 # -- fleet.md -----------------------------------------------------------------------------

@@ -111,11 +111,11 @@ def test_own_what_moved_is_named_by_the_address_in_the_list(visits: dict[str, Cr
 def test_own_the_last_line_counts_by_the_spiders_outcomes(visits: dict[str, Crawl]) -> None:
     last = {name: run.output.splitlines()[-1].partition("] ")[2] for name, run in visits.items()}
     assert last["first"] == (
-        "WARNING: walsh: 4 of 7 sources read or unchanged, 1 refused, 2 left out; "
+        "WARNING: walsh: 4 of 7 sources read or unchanged, 1 refused (R2), 2 left out; "
         "1 needs a person: see the warnings above"
     )
     assert last["fourth"] == (
-        "WARNING: walsh: 4 of 7 sources read or unchanged, 1 refused, 2 left out; "
+        "WARNING: walsh: 4 of 7 sources read or unchanged, 1 refused (R2), 2 left out; "
         "4 need a person: see the warnings above"
     )
     assert " 1 refused" in last["early"]

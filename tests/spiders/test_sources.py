@@ -86,6 +86,48 @@ sitemap = "/c.xml"
 }
 
 
+CADENCES = {
+    "list.toml": """
+[[source]]
+url = "https://a.test/"
+revisit = "P7D"
+[[source]]
+url = "https://b.test/"
+revisit = 7200
+[[source]]
+url = "https://c.test/"
+revisit = "PT5M"
+[[source]]
+url = "https://a.test"
+revisit = "P30D"
+[[source]]
+url = "https://b.test"
+""",
+    "list.jsonl": """{"url": "https://a.test/", "revisit": "P7D"}
+{"url": "https://b.test/", "revisit": 7200}
+{"url": "https://c.test/", "revisit": "PT5M"}
+{"url": "https://a.test", "revisit": "P30D"}
+{"url": "https://b.test"}
+""",
+}
+
+
+@pytest.mark.parametrize("name", CADENCES)
+def test_r8_1_a_source_has_a_cadence_of_its_own(tmp_path: Path, name: str) -> None:
+    sources, problems = read_sources(write(tmp_path, name, CADENCES[name]))
+    assert sources == [
+        Source("a.test", "https://a.test/", revisit=30 * 86400.0),  # the longer of two
+        Source("b.test", "https://b.test/"),  # twice, and once without: as WALSH_REVISIT says
+    ]
+    short, again, twice = problems
+    assert short.endswith(
+        "revisit is 'PT5M'; accepted: a number of seconds, or a duration such as P7D, at least "
+        "3600, at most 31536000 (365 days)"
+    )
+    assert again.endswith("dropped")
+    assert twice.endswith("dropped")
+
+
 @pytest.mark.parametrize("name", SITEMAPS)
 def test_own_sitemaps(tmp_path: Path, name: str) -> None:
     sources, problems = read_sources(write(tmp_path, name, SITEMAPS[name]))

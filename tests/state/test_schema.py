@@ -81,6 +81,11 @@ def test_r8_no_interval_between_two_runs_outlives_the_record(tmp_path: Path) -> 
     assert SOURCES.kept is not None
     assert SOURCES.kept > REVISIT_LONGEST
     assert SOURCES.ends(SourceRun("u", NOW, "200")) == NOW + SOURCES.kept
+    yearly = SourceRun("yearly", NOW - 700 * DAY, "200", revisit=365 * DAY)
+    with closing(SqliteStore(tmp_path / "yearly")) as store:
+        store.put(yearly, SourceRun("daily", NOW - 700 * DAY, "200"))
+        store.prune(NOW)
+        assert list(store.rows(SourceRun)) == [yearly]
     settings = {"WALSH_IDENTITY": "walsh-research", "WALSH_REVISIT": 366 * DAY}
     with pytest.raises(ConfigError, match=r"WALSH_REVISIT.*at most"):
         WalshConfig.from_settings(settings, lambda: str(tmp_path))

@@ -25,10 +25,8 @@ REVISIT: Final = DAY
 #: The rules that are broken here, by name.
 SOON, MISSED, HOP, REPORT = "R8 too soon", "R8 missed", "R8 redirect", "report: next_due"
 PROGRESS, ORDER = "slow hosts: no progress", "slow hosts: order"
-#: Seconds around a due time within which it counts as kept, and those after a sending in which
-#: nothing is due.
-NEAR: Final = 0.1 * REVISIT
-FLOOR: Final = max(HOUR, 0.9 * REVISIT)
+#: The part of its interval around a source's due time within which that counts as kept.
+NEAR: Final = 0.1
 #: Seconds: a sending lasts, and either end of it may be what was written down.
 BLUR: Final = 600.0
 #: Seconds before a kill in which an answer may not have been kept.
@@ -36,14 +34,19 @@ UNSURE: Final = 5.0
 
 
 class Turn(NamedTuple):
-    """A source's last sending that was answered, and its next due time, by the machine's clock."""
+    """A source's last sending that was answered, and its next due time, by the machine's clock.
+
+    ``every``: seconds between two of them.
+    """
 
     sent: float
     due: float
+    every: float = REVISIT
 
     def opens(self) -> float:
         """When the source may be asked again."""
-        return max(self.sent + FLOOR, self.due - NEAR)
+        rest = max(HOUR, (1 - NEAR) * self.every)
+        return max(self.sent + rest, self.due - NEAR * self.every)
 
 
 #: Of a source that was never answered.
@@ -52,11 +55,12 @@ NEVER: Final = Turn(float("-inf"), float("-inf"))
 
 def after(turn: Turn, now: float) -> set[Turn]:
     """The turns that a sending at *now* may lead to."""
-    kept, anew = Turn(now, turn.due + REVISIT), Turn(now, now + REVISIT)
+    every, near = turn.every, NEAR * turn.every
+    kept, anew = Turn(now, turn.due + every, every), Turn(now, now + every, every)
     off = abs(now - turn.due)
-    if off > NEAR + BLUR:
+    if off > near + BLUR:
         return {anew}
-    return {kept} if off < NEAR - BLUR else {kept, anew}
+    return {kept} if off < near - BLUR else {kept, anew}
 
 
 def counts(status: int | None) -> bool:
@@ -72,6 +76,8 @@ class Account:
 
     def __post_init__(self) -> None:
         self.turns: dict[str, set[Turn]] = defaultdict(lambda: {NEVER})
+        for each in self.book.world.sources:
+            self.turns[f"{each.method} {each.url} {each.body}"] = {NEVER._replace(every=each.every)}
         #: When a slow host's target was first due and not sent: what its operator knows of, and
         #: what a run that was killed may have known of.
         self.put_off: dict[str, float] = {}

@@ -92,7 +92,7 @@ class Machine:
             start + off_by(self.schedule.shifts, start),
             declared=[f"{s.method} {s.url} {s.body}" for s in sources],
         )
-        (self.directory / "sources.txt").write_text(as_file(sources))
+        (self.directory / "sources.jsonl").write_text(as_file(sources))
         ended = self.directory / "ended.json"
         for left in (ended, self._report):
             left.unlink(missing_ok=True)
@@ -186,7 +186,7 @@ class Machine:
         if planned.kill is not None:
             CLOCK.alarm(ran.start + planned.kill, kill)
         process = CrawlerProcess(self._all_settings(planned.spider))
-        arguments = {"sources": "sources.txt", "report": "report.json"}
+        arguments = {"sources": "sources.jsonl", "report": "report.json"}
         process.crawl(planned.spider, **(arguments if planned.spider == MAIN else {}))
         process.start()
         return int(process.bootstrap_failed)

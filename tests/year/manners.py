@@ -22,8 +22,9 @@ TTL: Final = DAY
 SPACING: Final = 1.0
 #: Seconds: what two ways to add the same numbers up may differ by.
 ROUNDING: Final = 1e-3
-#: Attempts of one run on a host that never answers.
-ATTEMPTS: Final = 6
+#: Attempts without an answer of one run on a host that answers nothing in it (two for its
+#: robots.txt, one for a target), and on one that does.
+ATTEMPTS: Final = (3, 6)
 #: Answers 429 of one run, of a host with six targets that takes one in two seconds.
 REFUSALS: Final = 2
 #: Seconds after an answer for which its validators are surely kept.
@@ -102,10 +103,11 @@ def held_until(book: Book, host: str, now: float) -> float:
 
 
 def attempts(book: Book) -> Iterator[Violation]:
-    """Attempts without any answer: six in all for a host and a run."""
+    """Attempts without any answer, by host and run."""
     count = Counter((e.run, e.host) for e in book.log if e.status is None and not e.cut)
+    answered = {(e.run, e.host) for e in book.log if e.status is not None}
     for (run, host), number in count.items():
-        if number > ATTEMPTS:
+        if number > ATTEMPTS[(run, host) in answered]:
             yield Violation(
                 "attempts", f"run {run}: {number} attempts at {host}, which never answers"
             )

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,6 +82,19 @@ def test_r8_a_daily_run_asks_each_source_every_day(month: Month) -> None:
 
 def test_r8_no_source_is_asked_before_it_is_due(month: Month) -> None:
     assert month.broken(account, due.SOON) == []
+
+
+def test_r8_each_source_keeps_its_own_cadence(month: Month) -> None:
+    """Beside the account above: the days of some sources are counted here without its rules."""
+    cadences = {"plain4.test": 1.0, "plain2.test": 2.0, "plain3.test": 7.0}
+    for host, days in cadences.items():
+        sent = [each.start for each in month.book.by_host[host] if each.path == "/a/feed.xml"]
+        gaps = [(after - before) / 86400 for before, after in pairwise(sent)]
+        assert min(gaps) > 0.9 * days - 0.01, host
+        assert len(sent) >= DAYS / days - 3, host
+    hourly = [each.run for each in month.book.by_host["plain1.test"] if not each.is_robots]
+    daily = [each.run for each in month.book.by_host["plain4.test"] if not each.is_robots]
+    assert len(hourly) > len(daily), "a run by hand, two hours later"
 
 
 def test_r8_three_posts_to_one_url_are_three_requests_every_day(month: Month) -> None:

@@ -107,13 +107,16 @@ class Host:
 class Source:
     """A line of the operator's list. ``also``: URLs that may be asked if the first is of no use.
 
-    ``body``: of a POST. ``written``: what the file says in place of ``url``.
+    ``body``: of a POST. ``written``: what the file says in place of ``url``. ``revisit``: what it
+    says of its cadence, and ``every``: the seconds that this means.
     """
 
     url: str
     also: tuple[str, ...] = ()
     written: str | None = None
     body: str = ""
+    revisit: str | int | None = None
+    every: float = DAY
 
     @property
     def method(self) -> str:
@@ -329,6 +332,16 @@ def _hosts(world: World) -> Iterator[Host]:
     yield Host("form.test", {"/query": FORM}, life())
 
 
+#: Sources with a cadence of their own: as the file has it, and in seconds.
+CADENCES: Final[dict[str, tuple[str | int, float]]] = {
+    "plain1/a": (3600, HOUR),
+    "plain2/a": ("P2D", 2 * DAY),
+    "plain3/a": ("P1W", 7 * DAY),
+    "dead/a": ("P3DT12H", 3.5 * DAY),
+    "patient/b": (4 * 86400, 4 * DAY),
+}
+
+
 def _sources() -> Iterator[Source]:
     llms = "/llms.txt"
     names = [f"plain{n}" for n in range(5)] + [f"churn{n}" for n in range(4)]
@@ -338,7 +351,8 @@ def _sources() -> Iterator[Source]:
     for name in [*names, *paths]:
         for letter in paths.get(name, "a"):
             base = f"http://{name}.test"
-            yield Source(f"{base}/{letter}/feed.xml", (base + llms,))
+            cadence = CADENCES.get(f"{name}/{letter}", (None, DAY))
+            yield Source(f"{base}/{letter}/feed.xml", (base + llms,), None, "", *cadence)
     yield Source("http://notes.test/notes", ("http://notes.test" + llms,))
     # Written without a scheme: https is tried, then http.
     also = ("https://bare.test" + llms, "http://bare.test" + llms)
@@ -352,8 +366,13 @@ def forms() -> list[Source]:
 
 
 def as_file(sources: Sequence[Source]) -> str:
-    """The ``.txt`` that names *sources*."""
-    return "".join(f"{each.written or each.url}\n" for each in sources)
+    """The ``.jsonl`` that names *sources*."""
+
+    def entry(each: Source) -> dict[str, Any]:
+        more = {} if each.revisit is None else {"revisit": each.revisit}
+        return {"url": each.written or each.url, **more}
+
+    return "".join(f"{json.dumps(entry(each))}\n" for each in sources)
 
 
 __all__ = ["Host", "Phase", "Rules", "Source", "World"]

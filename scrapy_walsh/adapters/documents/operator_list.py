@@ -402,7 +402,8 @@ class OperatorList:
             if fetched.status == 200 or (fetched.status == 304 and conditions):
                 return fetched
             if fetched.status not in REDIRECTS or not fetched.location:
-                raise _NotFetched(f"{url} answered {fetched.why}", fetched.failure)
+                verb = "gave" if fetched.status is None else "answered"
+                raise _NotFetched(f"{url} {verb} {fetched.why}", fetched.failure)
             url = fetched.location
             if not url.startswith(f"{origin}/"):
                 raise _NotFetched(f"it redirects to another origin, {url}", None)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.events import Recorder
-    from scrapy_walsh.adapters.fetcher import Fetched, Fetcher
+    from scrapy_walsh.adapters.fetcher import Document, Fetched, Fetcher
     from scrapy_walsh.adapters.pacing import Pacing
     from scrapy_walsh.policy.chain import Held, Rules
     from scrapy_walsh.policy.host import Host
@@ -161,6 +161,16 @@ class RobotsTxt:
         """
         await self._fetcher.flights.run(origin, lambda: self._ask(origin, trial=trial))
 
+    def no_retry(self, document: Document, status: int | None) -> str:
+        """As ``robots_fetch.no_retry``, for the answer to *document*."""
+        origin, known = document.origin, False
+        if status is not None and status >= 500:
+            found = self._context.recall(
+                lambda: self._context.store.get(StoredDocument, ROBOTS, origin)
+            )
+            known = origin in self._held or found is not None
+        return robots_fetch.no_retry(status, document.attempt, known=known)
+
     def count(self) -> None:
         """Put the counts into the stats, at the end of a crawl."""
         self.counts.tell(self._context.recorder, len(self._held))
@@ -178,6 +188,7 @@ class RobotsTxt:
                 limit=_LIMIT,
                 attempt=progress.attempt,
                 hops=progress.hops,
+                origin=origin,
                 trial=trial and not progress.hops,
             )
             with faults.ours("a robots.txt could not be read"):
@@ -213,14 +224,18 @@ class RobotsTxt:
 
     def _back_off(self, origin: str, progress: _Progress, fetched: Fetched) -> None:
         progress.attempt += 1
+        if fetched.status is not None and fetched.status >= 500:
+            self._pacing.host_of(origin).robots_failed = True
         _hold_origin(self._pacing, origin, progress.url)
         wait = fetched.failure.delay if isinstance(fetched.failure, Retry) else 0.0
+        failure = fetched.failure.why if fetched.failure else fetched.why
+        why = failure.replace("no answer", fetched.why, 1) if fetched.error else failure
         self._context.recorder.record(
             Event(
                 events.RETRIED,
                 progress.url,
                 "R5",
-                reason=fetched.failure.why if fetched.failure else fetched.why,
+                reason=why,
                 host=self._pacing.look_up(progress.url),
                 status=fetched.status,
                 wait=wait,
@@ -366,6 +381,7 @@ class RobotsTxt:
         return rules
 
     def _hold(self, origin: str, rules: Rules, fetched_at: float, ttl: float) -> _Entry:
+        self._pacing.host_of(origin).robots_failed = False
         entry = self._held[origin] = _Entry(rules, fetched_at, fetched_at + ttl)
         self._held.move_to_end(origin)
         while len(self._held) > self._context.config.robots_cache_size:

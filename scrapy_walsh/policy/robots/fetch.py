@@ -7,7 +7,7 @@
 | 2xx but 206 | parse |
 | the same, with a body that is not text (``packing``) | unreadable |
 | 3xx with a Location, at most five times | request that URL (RFC 9309 2.3.1.2) |
-| 429, 5xx, no answer, retries left | back off, then retry (R5; T4, T5) |
+| 429, 5xx, no answer, retries left | back off, then retry (R5; T4, T5); after 5xx once at most |
 | 429, no retries left; 206 and 304, which nobody asked for | leave the host for a later run (D7) |
 | other 4xx | no rules: all is allowed |
 | 5xx, no answer, no retries left; any other | unreachable (T3, T6) |
@@ -59,6 +59,9 @@ ROBOTS_TTL: Final = 86400.0
 #: Seconds before a robots.txt that could not be had is requested again (R8's hour).
 REASK: Final = 3600.0
 
+#: Retries of a robots.txt that answers 5xx, in one run, where no rules of the origin are known.
+RETRIES: Final = 1
+
 #: The meanings of an answer, in the order of the first table.
 PARSE: Final = "parse"
 FOLLOW: Final = "follow"
@@ -96,6 +99,19 @@ def meaning(
     if status is not None and 200 <= status < 300:
         return PARSE if readable else UNREADABLE
     return NO_RULES if status is not None and 400 <= status < 500 else UNREACHABLE
+
+
+def no_retry(status: int | None, attempt: int, *, known: bool) -> str:
+    """Why a robots.txt is not requested again in this run, though R5 may grant it; "" if it may be.
+
+    *status*: of its answer. *attempt*: retries made so far. *known*: an earlier answer left rules,
+    which stay in force.
+    """
+    if status is None or status < 500:
+        return ""
+    if known:
+        return "the rules of an earlier answer stay in force"
+    return "" if attempt < RETRIES else "a run requests a robots.txt that answers 5xx twice"
 
 
 def robots_ttl(setting: float, interval: float) -> float:

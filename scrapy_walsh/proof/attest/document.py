@@ -243,11 +243,14 @@ def document(
 
 
 def _exemptions(config: WalshConfig) -> dict[str, str]:
-    """Where a request may follow another sooner than after R4's interval, by requirement.
+    """Where a request may follow another sooner than R4 or WALSH_REVISIT says, by requirement.
 
     And where a target may be declared by a document (R6), which is refused to walsh-research.
     """
-    found = {"R4": "the target after the first robots.txt of a host never requested before"}
+    found = {
+        "R4": "the target after the first robots.txt of a host never requested before",
+        "R8 sources": "a source whose declaration has a revisit of its own, an hour at least",
+    }
     if config.slow_hosts == SLOW_VISIT:
         found["R4 slow hosts"] = (
             f"where a Crawl-delay exceeds WALSH_PATIENCE ({config.patience:g} s), one target in"

@@ -200,8 +200,9 @@ BLOCKLIST: Final = Part(
 
 #: Ways to write a URL of a host that is on the operator's list.
 _WRITTEN: Final = "blocked.test./written name@blocked.test/written http:////blocked.test/written"
-#: Requests of a run to a host that ends each connection without an answer: five retries (R5).
-_ATTEMPTS: Final = 6
+#: Requests of a run to a host that ends each connection without an answer: two for its robots.txt,
+#: and one for a target.
+_ATTEMPTS: Final = 3
 #: Octets of header lines before which a crawler must break off, buffers on the way included.
 _ENOUGH: Final = 16 << 20
 #: Header names by which a request says that it comes from somebody else.
@@ -255,7 +256,7 @@ HOSTILE: Final = Part(
         "R3a a listed host blocked in whatever way its URL is written": nothing_of(
             "blocked.test", "written.test/page"
         ),
-        "R5 SHOULD a host that never answers: six requests in all at most": counted(
+        "R5 SHOULD a host that never answers: three requests in all at most": counted(
             lambda run: run.asked("silent.test"), _ATTEMPTS
         ),
         "R5 SHOULD header lines without end are cut off": _cut_off,

@@ -1,90 +1,20 @@
 """The runs of a ledger, and members of JSON that is not trusted, read by type. Pure.
 
-A ledger or a source report may come from anybody. A member of a line ``started`` whose type is not
-the one that docs/ledger.md gives it is read as if it were missing. A source report with such a
-member (docs/spider.md) is none.
+A ledger may come from anybody. A member of a line ``started`` whose type is not the one that
+docs/ledger.md gives it is read as if it were missing.
 """
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct, convert
-
-from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.ledger.files import parsed
-from scrapy_walsh.policy.recrawl import FAILED, LEFT_OUT, REFUSED
-from scrapy_walsh.policy.verdict import DEFERRED, NOT_DUE
 from scrapy_walsh.proof.ledger import ENDED, STARTED
-from scrapy_walsh.sources import report as outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-# Reads the source report of the spider ``walsh_metadata``, a JSON file (docs/spider.md). Pure.
-
-#: The order of outcomes: what the operator should look at comes first.
-_ORDER: Final = (
-    FAILED, LEFT_OUT, REFUSED, DEFERRED, NOT_DUE,
-    outcomes.NOT_MODIFIED, outcomes.FED, outcomes.SITEMAP, outcomes.NEGOTIATED, outcomes.LLMS,
-)  # fmt: skip
-
-
-class NoReport(WalshError):
-    """The file is not a source report; the message says why."""
-
-
-class _Requests(Struct):
-    sources: int
-    documents: int
-
-
-class _Document(Struct):
-    sources: list[outcomes.Row]
-    problems: list[str] = []
-    requests: _Requests | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """A source report.
-
-    ``rows``: its sources, those to look at first come first. ``outcomes``: how many sources had
-    each. ``problems``: what is wrong with entries of the list. ``requests``: for sources and for
-    documents together; None where they are not counted.
-    """
-
-    rows: tuple[outcomes.Row, ...]
-    outcomes: Mapping[str, int]
-    problems: list[str]
-    requests: int | None
-
-
-def read_sources(body: bytes) -> Sources:
-    """The source report in *body*. Raises NoReport where it is none."""
-    try:
-        found = convert(json.loads(body), _Document)
-    except (ValueError, RecursionError) as error:
-        why = f"is not a source report (see -a report=FILE): {str(error)[:200]}"
-        raise NoReport(why) from None
-    rows, asked = tuple(sorted(found.sources, key=_place)), found.requests
-    requests = None if asked is None else asked.sources + asked.documents
-    return Sources(rows, Counter(map(outcome, rows)), found.problems, requests)
-
-
-def outcome(row: outcomes.Row) -> str:
-    """The outcome of a source. It has none if the run ended before the source was done."""
-    return row.outcome or "not ended"
-
-
-def _place(row: outcomes.Row) -> int:
-    name = outcome(row)
-    return _ORDER.index(name) if name in _ORDER else -1
-
 
 #: A function that reads the ledger anew at each call: each line's file name, and its octets.
 Lines = Callable[[], Iterator[tuple[str, bytes]]]

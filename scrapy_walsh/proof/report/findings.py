@@ -5,57 +5,50 @@ The outcome of each is HELD, BROKEN, or UNSEEN where the ledger does not show it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from scrapy_walsh.config import DEFAULTS
 from scrapy_walsh.policy.event import REFUSED
-from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.findings import Finding, Outcome
-from scrapy_walsh.proof.report.entries import text
 from scrapy_walsh.proof.report.tally import EXEMPT, KEPT, SHORT, UNCLEAR
 from scrapy_walsh.proof.report.words import cut
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from scrapy_walsh.proof.report.entries import Run, Sources
     from scrapy_walsh.proof.report.lanes import Report
+    from scrapy_walsh.proof.report.sources import Sources
 
 
 #: An outcome and the reason for it; None where there is nothing to say.
 _Judged: TypeAlias = tuple[Outcome, str] | None
 
 
-def findings(report: Report, sources: Sources | None) -> list[Finding]:
-    """The findings, in the order of the page. *sources*: the run's source report, if any."""
-    judged = {
-        "The ledger's lines are chained, to its end": _chain(report),
-        "Nothing is left out of the ledger": _lost(report),
-        "Each host was left alone as long as it had to be (R4, R5)": _spacing(report),
-        "One request at a time in a process (R4)": _serial(report),
-        "After 429, 503 or no answer the host was left alone (R5)": _backoff(report),
-        "Source report and ledger count the same requests": _agreement(report, sources),
-        "The run came to its end": _unended(report),
-    }
-    return [Finding(it[0], about=what, text=it[1]) for what, it in judged.items() if it]
+def findings(report: Report) -> list[Finding]:
+    """The findings, in the order of the page; ``rule``: of a promise to the sites, R4 or R5."""
+    judged = (
+        ("R4", "Each host was left alone as long as it had to be (R4, R5)", _spacing(report)),
+        ("R4", "One request at a time in a process (R4)", _serial(report)),
+        ("R5", "After 429, 503 or no answer the host was left alone (R5)", _backoff(report)),
+        ("chain", "The ledger's lines are chained, to its end", _chain(report)),
+        ("chain", "Nothing is left out of the ledger", _lost(report)),
+        ("run", "The run came to its end", _unended(report)),
+    )
+    return [Finding(it[0], rule, what, it[1]) for rule, what, it in judged if it]
 
 
-def verdict(report: Report, found: list[Finding]) -> str:
-    """The head of a page in one sentence: how many promises of *found* hold, and what was done."""
-    seen = [each for each in found if each.outcome is not Outcome.UNSEEN]
+def verdict(report: Report, found: list[Finding], sources: Sources | None) -> str:
+    """The head of a page in one sentence: first the sources, then the promises to their sites."""
+    promises = [each for each in found if each.rule in ("R4", "R5")]
+    seen = [each for each in promises if each.outcome is not Outcome.UNSEEN]
     kept = sum(each.outcome is Outcome.HELD for each in seen)
-    unseen = len(found) - len(seen)
-    short = report.total(SHORT)
     parts = [
-        f"{kept} of {plural(len(seen), 'promise')} kept",
-        f"{unseen} not seen" if unseen else "",
+        str(sources or ""),
+        f"{kept} of {plural(len(seen), 'promise')} to their sites kept" if seen else "",
         plural(sum(report.purposes.values()), "request"),
         f"{report.kinds.get(REFUSED, 0):,} refused",
-        f"{short:,} too early" if short else "none too early",
+        f"{short:,} too early" if (short := report.total(SHORT)) else "none too early",
     ]
-    return ", ".join(filter(None, parts))
+    return "; ".join(filter(None, [parts[0], ", ".join(filter(None, parts[1:]))]))
 
 
 def _chain(report: Report) -> _Judged:
@@ -128,58 +121,6 @@ def _backoff(report: Report) -> _Judged:
     return Outcome.HELD, f"{plural(followed, 'request')} after one, none too early; {came}"
 
 
-def _agreement(report: Report, sources: Sources | None) -> _Judged:
-    asked = sum(report.purposes.values())
-    if sources is None:
-        return None
-    if sources.requests is None:
-        return Outcome.UNSEEN, "the source report does not count them"
-    if sources.requests != asked:
-        why = f"{sources.requests:,} in the report, {asked:,} in the ledger: is it of this run?"
-        return Outcome.BROKEN, why
-    return Outcome.HELD, f"{plural(asked, 'request')} in both"
-
-
 def _unended(report: Report) -> _Judged:
     names = cut(", ".join(run.name for run in report.runs if run.ended is None), 80)
     return (Outcome.UNSEEN, f"no line says so of {names}") if names else None
-
-
-# -- settings -----------------------------------------------------------------------------
-
-#: The settings whose names in a line ``started`` are not their own in lower case.
-_NAMES: Final = {"shared": "WALSH_SHARED_STATE"}
-#: What such a line has beside settings: it follows from them (D13, D28).
-_DERIVED: Final = frozenset({"silent_attempts", "longest_learned"})
-
-
-def other_than_default(run: Run) -> list[tuple[str, str]]:
-    """The settings of a run that differ from their defaults: (name, value as text)."""
-    found = ((name, value) for name, value in run.settings.items() if name not in _DERIVED)
-    named = ((_NAMES.get(name, f"WALSH_{name.upper()}"), value) for name, value in found)
-    changed = [
-        (name, _shown(value))
-        for name, value in named
-        if (value or None) != (DEFAULTS.get(name) or None)
-    ]
-    return [*_mirrors(run), *changed]
-
-
-def _shown(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _mirrors(run: Run) -> Iterator[tuple[str, str]]:
-    """The operator's documents that came from a mirror, as (setting, URL).
-
-    Only of the built-in identity is it known where its documents should come from.
-    """
-    if text(run.terms, "token").lower() != WALSH_RESEARCH.token.lower():
-        return
-    for name, member, default in (
-        ("WALSH_BLOCKLIST_URL", "blocklist_url", WALSH_RESEARCH.blocklist_url),
-        ("WALSH_BLOCKLIST_SCHEMA_URL", "schema_url", WALSH_RESEARCH.schema_url),
-    ):
-        url = text(run.terms, member)
-        if url and url != default:
-            yield name, url

@@ -13,19 +13,24 @@ from typing import TYPE_CHECKING, Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy.robots.fetch import ROBOTS_TTL
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import plural, visible
 from scrapy_walsh.proof.findings import Outcome
-from scrapy_walsh.proof.report import pictures, sections, words
-from scrapy_walsh.proof.report.entries import outcome, text
-from scrapy_walsh.proof.report.findings import findings, other_than_default, verdict
-from scrapy_walsh.spec import __version__
+from scrapy_walsh.proof.report import owner, pictures, sections, words
+from scrapy_walsh.proof.report.entries import text
+from scrapy_walsh.proof.report.findings import findings, verdict
+from scrapy_walsh.proof.report.sources import NEEDS
+from scrapy_walsh.spec import REQUIREMENTS, __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from scrapy_walsh.proof.report.entries import Run, Sources
+    from scrapy_walsh.proof.report.entries import Run
     from scrapy_walsh.proof.report.lanes import Report
+    from scrapy_walsh.proof.report.owner import Extract, OptOut
+    from scrapy_walsh.proof.report.sources import Sources
+    from scrapy_walsh.proof.verify import Report as Verified
 
 #: Octets that a page may have. One that would have more is rendered again with shorter tables.
 LARGEST: Final = 4_500_000
@@ -36,16 +41,14 @@ _SIGNS: Final = {
     Outcome.UNSEEN: ("unseen", "? not seen"),
 }
 _PURPOSES: Final = (("target", "targets"), ("robots", "robots.txt"), ("operator", "operator's"))
-#: Settings that are shown at most. A ledger that nobody forged has fewer.
-_SETTINGS: Final = 40
 #: By what the lengths of all tables are divided, in turn, until the page is small enough.
 _DIVISORS: Final = (1, 4, 16, 64)
 _FILTERS: Final = {
-    "cut": words.cut, "instant": words.instant, "octets": words.octets,
+    "codes": words.codes, "cut": words.cut, "instant": words.instant, "octets": words.octets,
     "percent": pictures.percent, "duration": duration, "word": words.word,
 }  # fmt: skip
 _GLOBALS: Final[dict[str, Any]] = {
-    "outcome": outcome, "parts": sections, "pictures": pictures, "plural": plural,
+    "parts": sections, "pictures": pictures, "plural": plural,
     "signs": _SIGNS, "text": text, "version": __version__,
 }  # fmt: skip
 
@@ -59,12 +62,33 @@ class _Limits:
 
 
 def page(report: Report, sources: Sources | None = None) -> str:
-    """The HTML of *report*, with *sources* if there is a source report.
+    """The HTML of *report*, with the *sources* of the state, if there is one.
 
     Its size is bounded whatever the ledger has, normally by LARGEST octets: tables are cut, and say
     so.
     """
-    template, values = environment().get_template("page.html"), _values(report, sources)
+    return _bounded("page.html", _values(report, sources))
+
+
+def owners_page(
+    found: Extract, verified: Verified, optout: OptOut | None, now: float, refresh: float
+) -> str:
+    """The HTML of *found*, for the owner of the site. It is bounded as :func:`page` is.
+
+    *verified*: the ledger. *optout*: how the host is on the operator's list. *now*: Unix seconds.
+    *refresh*: seconds after which crawls read that list anew.
+    """
+    least = found.run.number("robots_ttl") if found.run else None
+    values = {
+        "found": found, "verified": verified, "optout": optout, "now": now, "refresh": refresh,
+        "kept": owner.kept(found, holds=verified.holds), "robots_ttl": least or ROBOTS_TTL,
+        "pauses": owner.PAUSES,
+    }  # fmt: skip
+    return _bounded("owner.html", values)
+
+
+def _bounded(name: str, values: Mapping[str, object]) -> str:
+    template = environment().get_template(name)
     for divisor in _DIVISORS:
         limits = _Limits(rows=1200 // divisor, title=600 // divisor)
         found = template.render(values, limits=limits)
@@ -105,22 +129,21 @@ def _shown(value: object) -> object:
 
 def _values(report: Report, sources: Sources | None) -> dict[str, object]:
     """The variables of the templates, beside their filters and globals."""
-    found = findings(report, sources)
+    found = findings(report)
     run = report.runs[-1] if report.runs else None
-    settings = other_than_default(run) if run else []
     return {
         "report": report,
         "sources": sources,
         "title": _title(report),
         "name": _name(run),
-        "verdict": verdict(report, found),
+        "verdict": verdict(report, found, sources),
         "ending": _ending(report),
-        "titles": _titles(report, sources),
+        "titles": _titles(report),
+        "requirements": REQUIREMENTS,
+        "needs": sources.counts[NEEDS] if sources else 0,
         "findings": found,
         "broken": [each for each in found if each.outcome is Outcome.BROKEN],
-        "settings": settings[:_SETTINGS],
-        "more_settings": len(settings) - len(settings[:_SETTINGS]),
-        "numbers": list(_numbers(report, sources)),
+        "numbers": list(_numbers(report)),
     }
 
 
@@ -131,24 +154,24 @@ def _name(run: Run | None) -> str:
 
 
 def _title(report: Report) -> str:
+    if report.history is not None:
+        return f"{plural(report.history.days, 'day')}, {plural(len(report.runs), 'run')}"
     if len(report.runs) == 1:
         return f"run {report.runs[0].name}"
     return plural(len(report.runs), "run")
 
 
-def _titles(report: Report, sources: Sources | None) -> dict[str, str]:
+def _titles(report: Report) -> dict[str, str]:
     """The sections of the page, in order: the id of each, and its title."""
     return {
+        "sources": "Sources",
+        **({"history": "Day by day", "hosts": "Hosts"} if report.history else {}),
         "findings": "What the ledger shows",
         "numbers": "In numbers",
         "refused": "Refused, deferred, given up",
-        **({} if sources is None else {"sources": "Sources"}),
-        "overview": "The run as a whole",
-        "timeline": "Host by host",
-        "gaps": "Gaps",
-        "decisions": "Decisions",
-        "documents": "Documents",
+        **({} if report.history else {"timeline": "Host by host"}),
         **({"runs": "Runs"} if len(report.runs) > 1 else {}),
+        "codes": "What the codes mean",
     }
 
 
@@ -159,12 +182,15 @@ def _ending(report: Report) -> str:
     return f" It {'ended well (finished)' if reason == 'finished' else f'ended with {reason!r}'}."
 
 
-def _numbers(report: Report, sources: Sources | None) -> Iterator[tuple[str, object, str]]:
+def _numbers(report: Report) -> Iterator[tuple[str, object, str]]:
     """The tiles of the section "In numbers": (name, number or text, explanation)."""
     kinds, purposes = report.kinds, report.purposes
     asked = sum(host.requests > 0 for host in report.hosts)
+    received = words.octets(sum(host.octets for host in report.hosts))
+    saved = sum(host.saved for host in report.hosts)
     split = ", ".join(f"{called} {purposes.get(name, 0):,}" for name, called in _PURPOSES)
     yield "Requests", sum(purposes.values()), split
+    yield "Received", received, f"{words.octets(saved)} saved by 304 (R7)"
     yield "Hosts requested", asked, f"of {len(report.hosts):,} in the run"
     for name, kind, more in (
         ("Declared", "declared", "targets (R6)"),
@@ -178,7 +204,4 @@ def _numbers(report: Report, sources: Sources | None) -> Iterator[tuple[str, obj
     ):
         yield name, kinds.get(kind, 0), more
     if redirected := kinds.get(events.TOO_MANY_REDIRECTS, 0):
-        yield "Redirected too often", redirected, "not followed further (D5)"
-    if sources is not None:
-        yield "Items", sum(row.items for row in sources.rows), "of the source report"
-        yield "Received", words.octets(sum(row.bytes for row in sources.rows)), "bodies of sources"
+        yield "Redirected too often", redirected, "not followed further"

@@ -1,4 +1,4 @@
-"""What the pictures of a run show: a lane for each of the most telling hosts, and all of it. Pure.
+"""What the picture of a run shows: a lane for each of the most telling hosts. Pure.
 
 A lane has a mark for each exchange with its host and each decision about it. A host with more than
 EXACT marks is drawn in COLUMNS columns of equal time instead, each with the numbers of its marks.
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.ledger.files import parsed
 from scrapy_walsh.policy.event import ASKED
+from scrapy_walsh.policy.times import iso
 from scrapy_walsh.proof.ledger import line_of
 from scrapy_walsh.proof.report.entries import runs_of
 from scrapy_walsh.proof.report.tally import DRAWN_KINDS, SHORT, Tally
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.proof.ledger import Line
     from scrapy_walsh.proof.report.entries import Lines, Run
+    from scrapy_walsh.proof.report.history import History
     from scrapy_walsh.proof.report.tally import Host
 
 #: How many hosts are drawn at most.
@@ -101,7 +103,7 @@ class Lane:
 
 @dataclass(slots=True)
 class Drawing:
-    """Collects the lanes, and the columns of all hosts together (``overview``).
+    """Collects the lanes.
 
     ``names``: the runs that are drawn. ``hosts``: those of the tally, the most telling first.
     ``began``: the picture's start, Unix seconds. ``span``: its length, seconds.
@@ -111,11 +113,9 @@ class Drawing:
     hosts: Sequence[Host]
     began: float
     span: float
-    overview: list[Column] = field(init=False)
     _lanes: dict[str, Lane] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.overview = _columns(self.span)
         self._lanes = {host.name: self._lane(host) for host in _drawn(self.hosts)}
 
     def read(self, lines: Lines) -> None:
@@ -148,9 +148,7 @@ class Drawing:
             return
         lane = self._lanes.get(line.host)
         if line.kind == ASKED:
-            mark = _exchange(line, self.began)
-            self._count(self.overview, mark)
-            self._put(lane, mark)
+            self._put(lane, _exchange(line, self.began))
         elif line.kind in POINTS and lane is not None:
             self._put(lane, _point(line, self.began, self.span))
 
@@ -241,15 +239,21 @@ class NoRun(WalshError):
 class Report(Tally):
     """What a ledger says about one run, or about all of its runs.
 
-    ``lanes``: the hosts that are drawn. ``overview``: the columns of all hosts together.
+    ``lanes``: the hosts that are drawn.
     """
 
     lanes: tuple[Lane, ...] = ()
-    overview: Sequence[Column] = ()
 
 
-def build(lines: Lines, wanted: str = LAST, said: tuple[int, str] | None = None) -> Report:
+def build(
+    lines: Lines,
+    wanted: str = LAST,
+    said: tuple[int, str] | None = None,
+    history: History | None = None,
+) -> Report:
     """The report on *wanted*: ALL runs, the run of that name, or the LAST one that has ended.
+
+    With a *history*: on those that began in its days.
 
     Where no run has ended, LAST is the one that began last. *said*: number and hash of the last
     line, from ``ledger.head``. Raises NoRun.
@@ -258,16 +262,27 @@ def build(lines: Lines, wanted: str = LAST, said: tuple[int, str] | None = None)
     for what happened, and for what is drawn, since the most telling hosts must be known by then.
     """
     runs = runs_of(lines)
-    report = Report(runs, _chosen(runs, wanted), said)
+    chosen = _chosen(runs, wanted) if history is None else _since(runs, history.began)
+    report = Report(runs, chosen, said, history=history)
     for file, raw in lines():
         report.take(file, raw)
     report.end()
     if not (report.chain.count or report.broken):
         raise NoRun("the ledger is empty")
+    if history is not None:
+        return report
     drawing = Drawing(report.names, report.hosts, report.began, report.span)
     drawing.read(lines)
-    report.lanes, report.overview = drawing.lanes(), drawing.overview
+    report.lanes = drawing.lanes()
     return report
+
+
+def _since(runs: Mapping[str, Run], began: float) -> tuple[Run, ...]:
+    found = tuple(run for run in runs.values() if run.began >= began)
+    if not found:
+        last = iso(max((run.began for run in runs.values()), default=0.0))
+        raise NoRun(f"no run began in these days; the last one of this ledger began at {last}")
+    return found
 
 
 def _chosen(runs: Mapping[str, Run], wanted: str) -> tuple[Run, ...]:

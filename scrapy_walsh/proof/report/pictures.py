@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scrapy_walsh.policy.times import duration
-from scrapy_walsh.proof.report.lanes import EXCHANGES, POINTS, TROUBLE
+from scrapy_walsh.proof.report.history import READ, REFUSED, UNCHANGED
+from scrapy_walsh.proof.report.lanes import COLUMNS, EXCHANGES, POINTS, TROUBLE
 from scrapy_walsh.proof.report.tally import SHORT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from scrapy_walsh.proof.report.lanes import Column, Lane, Mark
-    from scrapy_walsh.proof.report.tally import Host
 
 #: A lane, in pixels: its height, where the bars of exchanges stand, and where decisions are.
 _HEIGHT: Final = 46
@@ -34,8 +34,6 @@ _MOST_BESIDE: Final = 6
 _EDGE: Final = 0.9
 #: Percent of the width that a label over a bar needs on a phone.
 _LABEL: Final = 14.0
-#: The end of the scale of gaps: so many times what was required.
-MOST: Final = 3.0
 #: Seconds between two ticks of the time axis.
 _STEPS: Final = (
     0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 180, 300,
@@ -223,60 +221,28 @@ def _stack(column: Column, part: float, wide: float, scale: float, base: int) ->
             yield Shape("rect", kind, part + wide * 0.08, top, wide * 0.84, high)
 
 
-# -- the run as a whole -------------------------------------------------------------------
+# -- days ---------------------------------------------------------------------------------
 
 
-def overview(columns: Sequence[Column], span: float) -> Picture:
-    """The requests to all hosts over time. *span*: seconds that the picture shows."""
-    most, wide = _most(columns), 1 / len(columns)
-    words = f"{most:,} in {duration(span / len(columns))}"
-    shapes = [*_grid(span, 102), _across(16, "grid"), Shape("text", "", 0, 11, words=words)]
-    for place, column in enumerate(columns):
-        shapes += _stack(column, place / len(columns), wide, 84 / most, 100)
-    return Picture(102, [*shapes, _across(100)])
-
-
-# -- gaps ---------------------------------------------------------------------------------
-
-
-def strip(host: Host) -> Picture:
-    """The closest gap, as a multiple of what was required; left of the scale an exempt one (T1)."""
-    start, one = _on_scale(0), _on_scale(1)
-    shapes = [Shape("rect", "below", start, 0, one - start, 22)]
-    for at in (0.0, 1.0, 2.0, MOST):
-        kind = "one" if at == 1.0 else "grid"
-        shapes.append(Shape("line", kind, _on_scale(at), -2, high=26))
-    if host.exempt is not None:
-        shapes.append(_use("exempt", _EXEMPT, 11))
-    if host.closest is not None:
-        part = _on_scale(host.closest.ratio)
-        if host.closest.verdict == SHORT:
-            shapes.append(_use("short", part, 11))
-        elif host.closest.ratio > MOST:
-            shapes.append(_use("deferred", part, 11))
-        else:
-            shapes.append(Shape("circle", "kept", part, 11))
-    return Picture(22, shapes)
-
-
-def scale() -> Picture:
-    """The numbers under :func:`strip`."""
-    places = ((0.0, "0"), (1.0, "required"), (2.0, "2x"), (MOST, f"{MOST:g}x or more"))
-    return Picture(18, [_label(words, _on_scale(at), 13) for at, words in places], axis=True)
-
-
-#: Where the mark of an exempt gap is, as a part of the width: left of the scale, since nothing was
-#: required of it.
-_EXEMPT: Final = 0.02
-
-
-def _on_scale(ratio: float) -> float:
-    return 0.06 + 0.91 * min(max(ratio, 0.0), MOST) / MOST
+def days(outcomes: bytearray) -> Picture:
+    """What became of a source by days; a column for several days shows the worst of them."""
+    count = min(len(outcomes), COLUMNS)
+    shapes = [_across(16)]
+    for place in range(count):
+        part = outcomes[place * len(outcomes) // count : (place + 1) * len(outcomes) // count]
+        worst = min((each for each in part if each), default=0)
+        at, middle = (place + 0.1) / count, (place + 0.5) / count
+        if worst in (READ, UNCHANGED):
+            kind = "target" if worst == READ else "robots"
+            shapes.append(Shape("rect", kind, at, 3, 0.8 / count, 12))
+        elif worst:
+            shapes.append(_use("refused" if worst == REFUSED else "given_up", middle, 9))
+    return Picture(18, shapes)
 
 
 # -- counts -------------------------------------------------------------------------------
 
 
-def bar(count: int, most: int, kind: str) -> Picture:
-    """A bar whose length is *count* as a part of *most*; *kind*: its class."""
-    return Picture(16, [Shape("rect", f"bar {kind}", 0, 2, count / most, 12)])
+def bar(count: int, most: int) -> Picture:
+    """A bar whose length is *count* as a part of *most*."""
+    return Picture(16, [Shape("rect", "target", 0, 2, count / most, 12)])

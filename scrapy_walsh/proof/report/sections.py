@@ -2,76 +2,35 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import plural
-from scrapy_walsh.proof.report import pictures
 from scrapy_walsh.proof.report.lanes import POINTS, Column, Lane, Mark
 from scrapy_walsh.proof.report.tally import SHORT
-from scrapy_walsh.proof.report.words import WORDS, cut, instant
+from scrapy_walsh.proof.report.words import WORDS, instant
 from scrapy_walsh.spec import REQUIREMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scrapy_walsh.proof.report.entries import Sources
     from scrapy_walsh.proof.report.lanes import Report
-    from scrapy_walsh.proof.report.pictures import Picture
-    from scrapy_walsh.proof.report.tally import Host, Rule
-    from scrapy_walsh.sources.report import Row as SourceRow
+    from scrapy_walsh.proof.report.tally import Rule
 
-#: Bars of one picture, and outcomes of sources that are listed, at most. A ledger that nobody
-#: forged has fewer.
-_MOST_BARS: Final = 40
-#: The class of a kind's bar, which says how it is filled.
-_BARS: Final = {
-    events.HELD: "wait", events.DEFERRED: "wait", events.RETRIED: "hold",
-    events.TOO_MANY_REDIRECTS: "refused",
-    events.GIVEN_UP: "refused", events.REFUSED: "refused", events.REJECTED: "refused",
-    events.ADOPTED: "document", events.TAKEN_UP: "document",
-}  # fmt: skip
-_TITLES: Final = {requirement.id: requirement.title for requirement in REQUIREMENTS}
-_IDS: Final = tuple(_TITLES)
+_IDS: Final = tuple(requirement.id for requirement in REQUIREMENTS)
 _KINDS: Final = tuple(WORDS)
 
 
 # -- host by host -------------------------------------------------------------------------
 
 
-class Row(NamedTuple):
-    """A row of the timeline's table: a host's name, or one of its marks or columns."""
-
-    lane: Lane | None = None
-    mark: Mark | None = None
-    column: Column | None = None
-
-
-def marks(lanes: Sequence[Lane]) -> list[Row]:
-    """The rows of the timeline's table: all marks and columns that are drawn, host by host."""
-    found = []
+def marks(lanes: Sequence[Lane]) -> list[Lane | Mark | Column]:
+    """The rows of the timeline's table: each lane, then its marks, or columns."""
+    found: list[Lane | Mark | Column] = []
     for lane in lanes:
-        found.append(Row(lane=lane))
-        found += [Row(mark=mark) for mark in lane.marks]
-        found += [Row(column=column) for column in lane.columns if column.counts.total()]
+        found += [lane, *lane.marks, *(each for each in lane.columns if each.counts.total())]
     return found
-
-
-def undrawn(report: Report) -> str:
-    """A sentence on the hosts that have no lane: how many they are, and what happened to them."""
-    drawn = {lane.host.name for lane in report.lanes}
-    others = [host for host in report.hosts if host.name not in drawn]
-    requests = sum(host.requests for host in others)
-    troubles = sum(host.troubles > 0 for host in others)
-    short = sum(host.gaps[SHORT] > 0 for host in others)
-    return (
-        f"{len(drawn)} of {plural(len(report.hosts), 'host')} are drawn: those requested too "
-        f"early, those backed off from, and those requested most. The other {len(others):,} got "
-        f"{plural(requests, 'request')}; {troubles:,} of them were backed off from, {short:,} "
-        "requested too early."
-    )
 
 
 def about(lane: Lane) -> str:
@@ -103,47 +62,7 @@ def points(column: Column) -> str:
     return ", ".join(found)
 
 
-# -- gaps ---------------------------------------------------------------------------------
-
-
-def spaced(report: Report) -> list[Host]:
-    """The hosts that have a gap: those with one that was too short first, then by their closest."""
-    hosts = [host for host in report.hosts if host.gaps.total()]
-    return sorted(hosts, key=lambda host: (-host.gaps[SHORT], _closest(host), host.name))
-
-
-def _closest(host: Host) -> float:
-    return float("inf") if host.closest is None else host.closest.ratio
-
-
-def beside(host: Host) -> str:
-    """The text beside a host's gap."""
-    if host.closest is None:
-        return "exempt only" if host.exempt is not None else "not seen"
-    early = "too early: " if host.closest.verdict == SHORT else ""
-    return f"{early}{duration(host.closest.seconds)} of {duration(host.closest.required)}"
-
-
-# -- decisions, rules, sources ------------------------------------------------------------
-
-
-def bars(report: Report) -> list[tuple[str, str, int, Picture]]:
-    """The decisions by requirement and kind: (requirement, kind, how many, its bar)."""
-    counts: Counter[tuple[str, str]] = Counter()
-    for (requirement, kind, _), count in report.decisions.items():
-        counts[requirement, kind] += count
-    most = max(counts.values())
-    ordered = sorted(counts.items(), key=lambda each: _place(*each[0]))
-    return [
-        (*key, count, pictures.bar(count, most, _BARS.get(key[1], "plain")))
-        for key, count in ordered[:_MOST_BARS]
-    ]
-
-
-def decided(report: Report) -> list[tuple[str, str, str, int, str]]:
-    """The decisions: (requirement, kind, verdict, how many, the requirement's title)."""
-    found = sorted(report.decisions.items(), key=lambda each: _place(*each[0][:2]))
-    return [(*key, count, _TITLES.get(key[0], "")) for key, count in found]
+# -- rules ------------------------------------------------------------------------------
 
 
 def rules(report: Report) -> list[Rule]:
@@ -157,17 +76,3 @@ def _place(requirement: str, kind: str) -> tuple[int, int]:
     """A key to sort by: the order of the specification, then that of ``words.WORDS``."""
     known = _IDS.index(requirement) if requirement in _IDS else len(_IDS)
     return known, _KINDS.index(kind) if kind in _KINDS else len(_KINDS)
-
-
-def outcomes(sources: Sources) -> str:
-    """How many sources had which outcome, in one line."""
-    found = [(cut(name, 24), count) for name, count in sources.outcomes.items()]
-    more = [f"and {len(found) - _MOST_BARS:,} more outcomes"] if len(found) > _MOST_BARS else []
-    return ", ".join([*(f"{count:,} {name}" for name, count in found[:_MOST_BARS]), *more])
-
-
-def why(source: SourceRow) -> str:
-    """Why a source has its outcome, and what its list could say instead."""
-    moved = f"moved for good to {source.moved_to}" if source.moved_to else ""
-    offered = [f"offers {feed}" for feed in source.suggested_feeds[:3]]
-    return "; ".join(filter(None, (source.reason, moved, *offered)))

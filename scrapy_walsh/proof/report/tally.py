@@ -1,4 +1,4 @@
-"""Counts what happened in the chosen runs: hosts, decisions, rules, documents. Pure.
+"""Counts what happened in the chosen runs: hosts, rules. Pure.
 
 The hash chain and the gaps between requests are followed over the lines of all runs. What is
 counted is only of the chosen ones.
@@ -18,6 +18,7 @@ from scrapy_walsh.ledger.files import HEAD
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.event import ASKED
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
+from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR
 from scrapy_walsh.proof.findings import Finding, Outcome
 from scrapy_walsh.proof.ledger import GAP, Chain, Head, Malformed, line_of
 from scrapy_walsh.proof.ledgered import Exchanges, Sent
@@ -25,9 +26,10 @@ from scrapy_walsh.proof.report.entries import Run
 from scrapy_walsh.proof.spacing import TWO_CLOCKS, is_short
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from scrapy_walsh.proof.ledger import Line
+    from scrapy_walsh.proof.report.history import History
 
 # R4 and R5 by the ledger: was each host left alone for as long as it had to be? Pure.
 #
@@ -50,14 +52,13 @@ class Gap:
     ``seconds``: how long it was; ``required``: how long it had to be, in seconds, by R4's interval
     and R5's hold. ``verdict``: KEPT, SHORT, EXEMPT (between the first robots.txt and its target,
     T1), or UNCLEAR where lines are missing in between, or the clock was set back between two runs.
-    ``held``: R5 required more than R4. ``after_trouble``: R5 held the host after the earlier
-    exchange. ``line``: the number of the later exchange's line.
+    ``after_trouble``: R5 held the host after the earlier exchange. ``line``: the number of the
+    later exchange's line.
     """
 
     seconds: float
     required: float
     verdict: str
-    held: bool
     after_trouble: bool
     line: int
 
@@ -67,14 +68,11 @@ class Gap:
         return self.seconds / self.required
 
 
-#: Kinds whose lines carry a decision about one target or document.
+#: Kinds whose lines carry a decision about one target.
 DECIDED: Final = (
     events.FETCHED, events.NOT_MODIFIED, events.HELD, events.RETRIED, events.DEFERRED,
-    events.GIVEN_UP, events.TOO_MANY_REDIRECTS, events.REFUSED, events.ADOPTED, events.TAKEN_UP,
-    events.REJECTED,
+    events.GIVEN_UP, events.TOO_MANY_REDIRECTS, events.REFUSED,
 )  # fmt: skip
-#: Those of documents: in force from now on, or rejected.
-_OF_DOCUMENTS: Final = (events.ADOPTED, events.TAKEN_UP, events.REJECTED)
 #: Kinds that a picture of a host has a mark for.
 DRAWN_KINDS: Final = (ASKED, events.HELD, events.REFUSED, events.DEFERRED, events.GIVEN_UP)
 #: Kinds that end a target by a rule, and so are listed with their rules.
@@ -91,6 +89,8 @@ _LONGEST: Final = 600
 _SHORT_KEPT: Final = 20
 #: How many places where the hash chain breaks are kept.
 _BREAKS_KEPT: Final = 20
+#: URLs of which the length of the last answer is kept, for what a 304 saves.
+_BODIES_KEPT: Final = 100_000
 
 
 @dataclass(slots=True)
@@ -99,11 +99,13 @@ class Host:
 
     ``first``: the time of its first line, Unix seconds. ``counts``: number of exchanges by purpose,
     and of lines by kind. ``gaps``: number of gaps by verdict. ``closest``: the gap that was the
-    smallest multiple of what was required. ``exempt``: the shortest of the exempt gaps. ``short``:
-    the first gaps that were too short. ``interval``: the largest of its intervals, seconds.
-    ``until``: the end of its last R5 hold, Unix seconds. ``troubles``: number of exchanges after
-    which R5 held the host. ``left_alone``: number of requests after such a one that were not too
-    early. ``marks``: number of marks that a picture of it has.
+    smallest multiple of what was required. ``short``: the first gaps that were too short.
+    ``interval``: the largest of its intervals, seconds. ``until``: the end of its last R5 hold,
+    Unix seconds. ``troubles``: number of exchanges after which R5 held the host. ``left_alone``:
+    number of requests after such a one that were not too early. ``marks``: number of marks that a
+    picture of it has. ``octets``: of its answers' bodies, as they came. ``unchanged``: number of
+    304s, which ``saved`` octets: those of the answers before them. ``opted_out``: when it was first
+    refused as it is on the operator's list.
     """
 
     name: str
@@ -111,13 +113,16 @@ class Host:
     counts: Counter[str] = field(default_factory=Counter)
     gaps: Counter[str] = field(default_factory=Counter)
     closest: Gap | None = None
-    exempt: Gap | None = None
     short: list[Gap] = field(default_factory=list)
     interval: float = 0.0
     until: float | None = None
     troubles: int = 0
     left_alone: int = 0
     marks: int = 0
+    octets: int = 0
+    unchanged: int = 0
+    saved: int = 0
+    opted_out: float | None = None
 
     @property
     def requests(self) -> int:
@@ -127,11 +132,7 @@ class Host:
     def note(self, gap: Gap) -> None:
         """Count the gap before one of its exchanges."""
         self.gaps[gap.verdict] += 1
-        if gap.verdict == EXEMPT:
-            self.exempt = (
-                gap if self.exempt is None else min(self.exempt, gap, key=attrgetter("seconds"))
-            )
-        elif gap.verdict in (KEPT, SHORT):
+        if gap.verdict in (KEPT, SHORT):
             self.closest = (
                 gap if self.closest is None else min(self.closest, gap, key=attrgetter("ratio"))
             )
@@ -153,24 +154,13 @@ class Rule:
 
 
 @dataclass(slots=True)
-class Document:
-    """A document that came into force, or was rejected.
-
-    ``of``: the ledger's line on it. ``fetched``: when, Unix seconds; None where the ledger does not
-    say. ``age``: seconds from then to the end of the report; None for a rejected one.
-    """
-
-    of: Line
-    fetched: float | None
-    age: float | None = None
-
-
-@dataclass(slots=True)
 class Tally:
     """Takes each line of a ledger once, in order.
 
     ``all_runs``: by name; ``runs``: those that are counted. ``said``: number and hash of the last
-    line, as the file ``ledger.head`` has them, None without that file.
+    line, as the file ``ledger.head`` has them, None without that file. ``watch``: called with each
+    line of any run, and the gap before it where it is an exchange. ``history``: of the days of
+    ``runs``, if it is wanted.
 
     Of the whole ledger: ``chain``: its hash chain, with number and hash of the last line as its
     ``head``. ``broken``: the number of places where it breaks, with the first of them in
@@ -178,17 +168,18 @@ class Tally:
     that are not breaches.
 
     Of the runs that are counted: ``kinds``: number of lines by kind. ``purposes``: number of
-    exchanges by purpose. ``decisions``: numbers by (requirement, kind, verdict). ``unread``: the
-    number of lines that lack what their kind must have. ``overlaps``: the number of exchanges that
-    began while another of their process was under way (R4.1). And since ``end``: ``began``: their
-    start, Unix seconds. ``span``: their length, seconds, never 0. ``hosts``: the most telling
-    first: gaps that were too short, back-offs, requests. ``rules``: by kind, the most frequent
-    first. ``documents``: the operator's first, then by URL.
+    exchanges by purpose. ``unread``: the number of lines that lack what their kind must have.
+    ``overlaps``: the number of exchanges that began while another of their process was under way
+    (R4.1). And since ``end``: ``began``: their start, Unix seconds. ``span``: their length,
+    seconds, never 0. ``hosts``: the most telling first: gaps that were too short, back-offs,
+    requests. ``rules``: by kind, the most frequent first.
     """
 
     all_runs: Mapping[str, Run]
     runs: tuple[Run, ...]
     said: tuple[int, str] | None = None
+    watch: Callable[[Line, Gap | None], None] | None = None
+    history: History | None = None
     chain: Chain = field(init=False)
     broken: int = 0
     breaks: list[Finding] = field(default_factory=list)
@@ -196,20 +187,17 @@ class Tally:
     notes: list[str] = field(default_factory=list)
     kinds: Counter[str] = field(default_factory=Counter)
     purposes: Counter[str] = field(default_factory=Counter)
-    decisions: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     unread: int = 0
     overlaps: int = 0
     began: float = math.inf
     span: float = 0.001
     hosts: tuple[Host, ...] = ()
     rules: tuple[Rule, ...] = ()
-    documents: tuple[Document, ...] = ()
     names: frozenset[str] = frozenset()
     _hosts: dict[str, Host] = field(default_factory=dict)
     _rules: dict[tuple[object, ...], Rule] = field(default_factory=dict)
-    _documents: dict[tuple[str, str], Document] = field(default_factory=dict)
-    _fetched: dict[tuple[str, str], float] = field(default_factory=dict)
     _last: float = 0.0
+    _bodies: dict[str, int] = field(default_factory=dict)
     _exchanges: Exchanges = field(default_factory=Exchanges)
     #: The line before which some are missing: a gap across it cannot be shown to be kept.
     _hole: int = 0
@@ -243,10 +231,13 @@ class Tally:
         if counts:
             self.kinds[line.kind] += 1
             self._extend(line.at)
-        if line.kind == ASKED:
-            self._asked(line, counts=counts)
-        elif line.kind in DECIDED:
-            self._decided(line, counts=counts)
+            if self.history is not None:
+                self.history.take(line)
+        gap = self._asked(line, counts=counts) if line.kind == ASKED else None
+        if counts and line.kind in DECIDED:
+            self._decided(line)
+        if self.watch is not None:
+            self.watch(line, gap)
 
     def end(self) -> None:
         """Check the end of the hash chain, and order what was found.
@@ -259,11 +250,6 @@ class Tally:
         self.hosts = tuple(sorted(self._hosts.values(), key=_weight))
         rules = sorted(self._rules.values(), key=lambda rule: (rule.of.kind, -rule.count))
         self.rules = tuple(rules)
-        for each in self._documents.values():
-            if each.fetched is not None and each.of.kind != events.REJECTED:
-                each.age = max(0.0, self.ended - each.fetched)
-        found = self._documents.values()
-        self.documents = tuple(sorted(found, key=lambda it: (it.of.requirement == "R2", it.of.url)))
 
     @property
     def ended(self) -> float:
@@ -281,12 +267,15 @@ class Tally:
 
     # -- exchanges ------------------------------------------------------------------------
 
-    def _asked(self, line: Line, *, counts: bool) -> None:
+    def _asked(self, line: Line, *, counts: bool) -> Gap | None:
         one = self._sent(line, self.all_runs.get(line.run))
         gap, busy = self._gap(one), self._exchanges.busy(one.process)
         self._exchanges.take(one)
+        saved = self._bodies.get(line.url, 0) if line.status == 304 else 0
+        if line.status == 200 and len(self._bodies) < _BODIES_KEPT:
+            self._bodies[line.url] = line.octets or 0
         if not counts:
-            return
+            return gap
         self.overlaps += busy is not None and line.started < busy.ended - TWO_CLOCKS
         self.purposes[line.purpose] += 1
         self._extend(line.started)
@@ -294,12 +283,16 @@ class Tally:
         host = self._host(line, line.started)
         host.counts[ASKED] += 1
         host.counts[line.purpose] += 1
+        host.octets += line.octets or 0
+        host.unchanged += line.status == 304
+        host.saved += saved
         host.interval = max(host.interval, line.interval)
         if line.wait is not None:
             host.troubles += 1
             host.until = max(host.until or 0.0, line.ended + line.wait)
         if gap is not None:
             host.note(gap)
+        return gap
 
     def _sent(self, line: Line, run: Run | None) -> Sent:
         """The exchange, with what it had to keep by its line and the settings of its run."""
@@ -331,22 +324,19 @@ class Tally:
             verdict = UNCLEAR
         else:
             verdict = KEPT if required > 0 else EXEMPT
-        held, trouble = required > found.required, before.wait is not None
         required = required if required > 0 else MIN_REQUEST_INTERVAL
-        return Gap(found.seconds, required, verdict, held, trouble, line.n)
+        return Gap(found.seconds, required, verdict, before.wait is not None, line.n)
 
     # -- decisions ------------------------------------------------------------------------
 
-    def _decided(self, line: Line, *, counts: bool) -> None:
-        if line.kind in _OF_DOCUMENTS:
-            self._document(line, counts=counts)
-        if not counts:
-            return
-        self.decisions[line.requirement, line.kind, line.verdict] += 1
+    def _decided(self, line: Line) -> None:
         if line.kind in _OF_RULES:
             self._rule(line)
-        if line.host and line.kind not in _OF_DOCUMENTS:
-            self._host(line, line.at).counts[line.kind] += 1
+        if line.host:
+            host = self._host(line, line.at)
+            host.counts[line.kind] += 1
+            if line.verdict == BLOCKED_OPERATOR and host.opted_out is None:
+                host.opted_out = line.at
 
     def _rule(self, line: Line) -> None:
         # the reason does not tell one rule from others, since it may name the target
@@ -356,13 +346,6 @@ class Tally:
         rule.count += 1
         if len(rule.examples) < _EXAMPLES:
             rule.examples.append((line.url[:_LONGEST], line.n))
-
-    def _document(self, line: Line, *, counts: bool) -> None:
-        key = line.url, line.digest or ""
-        if line.kind == events.ADOPTED and line.at:
-            self._fetched[key] = line.at
-        if counts:
-            self._documents[line.url, line.kind] = Document(line, self._fetched.get(key))
 
     def _host(self, line: Line, at: float) -> Host:
         host = self._hosts.get(line.host)

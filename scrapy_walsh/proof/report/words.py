@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Final
 
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.words import visible
+from scrapy_walsh.spec import REQUIREMENTS
 
 #: The name of each kind of line, and of each purpose of an exchange.
 WORDS: Final = {
@@ -14,9 +16,10 @@ WORDS: Final = {
     events.FETCHED: "fetched", events.NOT_MODIFIED: "not modified", events.REFUSED: "refused",
     events.HELD: "held", events.RETRIED: "backed off", events.GIVEN_UP: "given up",
     events.TOO_MANY_REDIRECTS: "redirected too often",
-    events.DEFERRED: "deferred", events.ADOPTED: "document adopted",
-    events.TAKEN_UP: "document taken up", events.REJECTED: "document rejected",
+    events.DEFERRED: "deferred",
 }  # fmt: skip
+_IDS: Final = frozenset(requirement.id for requirement in REQUIREMENTS)
+_CODE: Final = re.compile(r"\b(R[0-9]+)\b")
 
 
 def word(kind: str) -> str:
@@ -39,6 +42,11 @@ def instant(at: float, layout: str = "%Y-%m-%d %H:%M:%S") -> str:
         return datetime.fromtimestamp(at, UTC).strftime(layout) + " UTC"
     except (OverflowError, ValueError, OSError):
         return f"{at:.0f} (Unix seconds)"
+
+
+def codes(text: str) -> list[tuple[str, str]]:
+    """*text* in parts, each with the requirement that it is the code of, or with none."""
+    return [(part, part if part in _IDS else "") for part in _CODE.split(text) if part]
 
 
 def octets(count: int) -> str:

@@ -98,7 +98,7 @@ class Decisions:
 
     def _declared(self, run: Run, line: Line) -> None:
         """Take what ``Spider.start`` has declared; an index of it may declare sitemaps."""
-        run.scope.declare(line.url)
+        run.scope.declare(line.url, line.revisit)
         if line.children:
             run.scope.allow_children(line.url)
             if run.terms.token.lower() == WALSH_RESEARCH.token.lower():
@@ -234,7 +234,7 @@ class Decisions:
             self._not_too_soon(run, line, last)
         for source in _counts_for(run, line.url, key) if answered else ():
             before = self._answered.get(source)
-            before_that = None if before is None else before.visit
+            before_that = None if before is None else _visit_of(run, before, source)
             visit = recrawl.met(line.moment.began, before_that, run.terms.revisit, line.status)
             run.answered.add(source)
             self._answered[source] = _Answered(visit, run.name, line.n)
@@ -250,7 +250,7 @@ class Decisions:
             self._answered[source] = _Answered(visit, run.name, line.n)
 
     def _not_too_soon(self, run: Run, line: Line, last: _Answered) -> None:
-        began, visit = line.moment.began, last.visit
+        began, visit = line.moment.began, _visit_of(run, last, line.url)
         soon = recrawl.not_due(visit, began, run.terms.revisit, run.terms.revisit_reason)
         since = max(visit.sent_at, visit.gave_up_at or 0.0)
         if soon is None or since > began:
@@ -334,7 +334,8 @@ class Decisions:
             return
         by_time = line.requirement == "R8"
         last = self._answered.get(recrawl.key_of(line.url, line.form))
-        snapshot = Snapshot(run, line.moment, last.visit if by_time and last else None)
+        visit = _visit_of(run, last, line.url) if by_time and last else None
+        snapshot = Snapshot(run, line.moment, visit)
         if line.proxy is None:
             found = self._judge(run, line.url, snapshot)
         else:
@@ -366,6 +367,11 @@ class Decisions:
         else:
             told = "undecided" if verdict is None else _told(verdict)
             self._differs(run, line, line.requirement, _differing(line, told))
+
+
+def _visit_of(run: Run, answered: _Answered, source: str) -> Visit:
+    """The visit of *source*, with the cadence that *run* has declared for it."""
+    return answered.visit._replace(revisit=run.scope.cadence(source, run.terms.revisit))
 
 
 def _counts_for(run: Run, url: str, key: str) -> dict[str, None]:

@@ -21,6 +21,7 @@ from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy.backoff import TRIALS, GiveUp
 from scrapy_walsh.policy.chain import Answer, Conclusion
 from scrapy_walsh.policy.event import GIVEN_UP, TARGET
+from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.throttle import NOTHING, Learned, accepts, eased
 from scrapy_walsh.proof.ledgered import Exchanges, Sent
 from scrapy_walsh.proof.spacing import ONE_CLOCK, is_short
@@ -64,7 +65,7 @@ class Replay:
         """
         exempt = line.exempt and self.exchanges.of(line.host).first >= line.started
         known = self._known(run, line, rests=partial or others or run.terms.shared)
-        last = self._silence(run, line)
+        last = self._silence(run, line) or _no_retry(line)
         least, most = self._concluded(run, line, exempt=exempt, last=last, known=known)
         for rule, fault in (
             *self._paced(run, line, least, partial=partial),
@@ -180,7 +181,7 @@ class Replay:
         if line.status is not None:
             host.silence.answered(now)
         elif silent and not line.once:
-            host.silence.note(now)
+            host.silence.note(now, robots=robots)
         spent = host.spent(now, document=robots)
         return spent.reason if judged and silent and spent is not None else ""
 
@@ -251,6 +252,16 @@ class Replay:
 
 
 # -- R5: retries ------------------------------------------------------------------------------
+
+
+def _no_retry(line: Line) -> str:
+    """Why no retry of a robots.txt may follow; "" if one may.
+
+    Giving up at once makes the run send less, so that rules were known then need not be proved.
+    """
+    if line.purpose != _ROBOTS or not line.answered:
+        return ""
+    return robots_fetch.no_retry(line.status, line.attempt, known=line.gives_up)
 
 
 def _waited(run: Run, line: Line, least: Conclusion, most: Conclusion) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,133 @@
+"""``--days``: the sources by days, the requests and octets of hosts, opt-outs, what 304 saved."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scrapy_walsh.commands.main import main
+from scrapy_walsh.proof.report import pictures
+from scrapy_walsh.proof.report.history import FAILED, READ, REFUSED, UNCHANGED, History
+from scrapy_walsh.proof.report.html import page
+from scrapy_walsh.proof.report.lanes import NoRun, Report, build
+from tests.ledger.verify_kit import T, asked, began, decided, ended, lines_of
+from tests.report.kit import Read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+DAY = 86_400.0
+
+
+def declared(url: str, day: float, **more: Any) -> dict[str, Any]:
+    return {"at": T + day * DAY, "run": f"r{day:g}", "kind": "declared", "url": url, **more}
+
+
+def a_day(day: float, *entries: dict[str, Any]) -> list[dict[str, Any]]:
+    run, at = f"r{day:g}", day * DAY
+    moved = [{**each, "run": run, "at": each["at"] + at} for each in entries]
+    for each in moved:
+        for name in {"started", "ended"} & each.keys():
+            each[name] += at
+    return [began(run, at), *moved, ended(run, at + 99)]
+
+
+def days_of(*entries: dict[str, Any], days: int = 4, now: float = T + 3 * DAY) -> Report:
+    lines = lines_of(*entries)
+
+    def read() -> Iterator[tuple[str, bytes]]:
+        for line in lines:
+            yield "", line + b"\n"
+
+    return build(read, history=History.until(now, days))
+
+
+A, B = "http://h.test/a", "http://h.test/b"
+
+
+def got(url: str, status: int = 200, octets: int = 100) -> list[dict[str, Any]]:
+    kind = "not_modified" if status == 304 else "fetched"
+    one = asked(1, url=url, status=status, **({"octets": octets} if octets else {}))
+    return [one, decided(kind, 2, url=url, status=status)]
+
+
+def three_days() -> list[dict[str, Any]]:
+    blocked = {"requirement": "R3", "verdict": "blocked_operator"}
+    not_due = {"requirement": "R8", "verdict": "not_due"}
+    return [
+        *a_day(0, {**declared(A, 0), "at": T}, {**declared(B, 0), "at": T}, *got(A, octets=700)),
+        *a_day(1, {**declared(A, 0), "at": T}, *got(A, 304, 0),
+               decided("given_up", 3, url=B, wait=1.0), decided("refused", 4, url=A, **not_due)),
+        *a_day(2, {**declared(A, 0), "at": T}, *got(A, 304, 0),
+               decided("refused", 3, url=B, **blocked)),
+    ]  # fmt: skip
+
+
+def test_own_each_source_has_what_became_of_it_by_days():
+    report = days_of(*three_days())
+    assert report.history is not None
+    assert report.history.rows([]) == [
+        (B, bytearray([0, FAILED, REFUSED, 0])), (A, bytearray([READ, UNCHANGED, UNCHANGED, 0])),
+    ]  # fmt: skip
+    assert [url for url, _ in report.history.rows([A])] == [A]
+    assert len(report.history.rows(["http://else.test/"])) == 2
+    text = " ".join(Read(page(report)).text.split())
+    assert "4 days, 3 runs" in text
+    assert f"{A} 1 2 0 0" in text
+
+
+def test_r7_what_304_saved_is_what_the_answer_before_had():
+    report = days_of(*three_days())
+    (host,) = (host for host in report.hosts if host.requests)
+    assert (host.requests, host.octets, host.unchanged, host.saved) == (3, 700, 2, 1400)
+    assert "2 of 3 requests had the answer 304 ( R7 ), which saved about 1.4 kB" in " ".join(
+        Read(page(report)).text.split()
+    )
+    later = days_of(*three_days(), days=2)  # the answer came before them
+    assert (later.hosts[0].octets, later.hosts[0].saved) == (0, 700)
+
+
+def test_r3_an_opt_out_has_its_first_refusal():
+    report = days_of(*three_days())
+    assert [host.opted_out for host in report.hosts] == [T + 2 * DAY + 3]
+    assert "refused since 2027-01-17 08:00:03 UTC" in Read(page(report)).text
+
+
+def test_own_a_redirect_of_a_source_counts_for_it_and_a_sitemaps_children_do_not():
+    moved = {**declared("http://h.test/new", 0, via=A), "at": T}
+    child = {**declared("http://h.test/c", 0, by=A), "at": T}
+    there = declared(A, 0) | {"at": T}
+    report = days_of(*a_day(0, there, moved, child, *got("http://h.test/new")))
+    assert report.history is not None
+    assert report.history.rows([]) == [(A, bytearray([READ, 0, 0, 0]))]
+
+
+def test_own_days_are_those_of_utc_and_today_is_the_last():
+    now = T + 3 * DAY
+    history = History.until(now, 30)
+    assert history.began % DAY == 0
+    assert history.began + 29 * DAY <= now < history.began + 30 * DAY
+
+
+def test_own_many_days_are_drawn_in_columns_by_the_worst_of_each():
+    days = bytearray([READ] * 180)
+    days[4] = FAILED
+    days[7] = 0
+    drawn = [shape for shape in pictures.days(days).shapes if shape.tag != "line"]
+    assert len(drawn) == 60
+    assert [shape.kind for shape in drawn[:3]] == ["target", "given_up", "target"]
+
+
+def test_own_days_without_a_run_are_one_line_that_says_when_the_last_one_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(NoRun, match="the last one of this ledger began at 2027-01-17"):
+        days_of(*three_days(), now=T + 90 * DAY)
+    path = tmp_path / "other.jsonl"
+    path.write_bytes(b"\n".join([*lines_of(*a_day(-2000)), b""]))
+    assert main(["report", str(path), "--days", "3"]) == 2
+    assert "no run began in these days" in capsys.readouterr().err
+    assert time.time() > T - 2000 * DAY
