@@ -109,6 +109,7 @@ class CheckSpider(Spider):
     async def start(self) -> AsyncIterator[Any]:
         """Have the gates judge ``url``, and yield no request."""
         crawl = Crawl.of(self.crawler)
+        crawl.sources.account.due = False
         try:
             verdict = await _verdict(crawl, self.url)
         except IgnoreRequest as error:
