@@ -19,6 +19,14 @@ has a Crawl-delay, at least 1 s, and a latency of its own, and of the targets up
 429 at first. No host answers two of ten so, since that would teach a longer interval (D28). There
 crawlee-python with its throttling manager stands beside the others, if CRAWLEE_PYTHON names an
 interpreter that has it.
+
+``day`` is like a real day: 400 hosts with 510 targets (Zipf's law), latencies of 30 to 800 ms,
+Crawl-delays of 2 to 20 s, hosts that answer 429 or 503 a few times, redirects, and a third of the
+hosts without robots.txt. ``day, dead`` has 11 hosts besides that accept a connection and never
+answer, and 16 robots.txt files that answer 500; the time-out is 3 s. ``quarter`` is a quarter of
+it. There a serial crawler of some 90 lines stands beside the others, as a person writes one by
+hand (``bench/bots/serial_bot.py``), and ``of serial`` is the time over its time. ``left`` counts
+targets that were not answered by 200 though their hosts answer.
 """
 
 from __future__ import annotations
@@ -54,7 +62,7 @@ from scrapy_walsh import config  # noqa: E402
 from scrapy_walsh.adapters import compat  # noqa: E402
 from scrapy_walsh.adapters.compat import JITTER_SETTING  # noqa: E402
 from scrapy_walsh.policy import agenda  # noqa: E402
-from scrapy_walsh.proof.exchanges import too_soon  # noqa: E402
+from scrapy_walsh.proof.exchanges import held, too_soon  # noqa: E402
 from scrapy_walsh.proof.sandbox import LoggedRequest, exchanged, read_log, requests  # noqa: E402
 
 if TYPE_CHECKING:
@@ -66,13 +74,16 @@ ASYNCIO = "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
 #: Seconds that a gap seen at the server may be short by.
 TOLERANCE = 0.02
 BOTS = ("stock", "ours")
+SERIAL = "serial"
 CRAWLEE, CRAWLEE_PYTHON = "crawlee", os.environ.get("CRAWLEE_PYTHON", "")
 CRAWLEE_BOT = Path(__file__).resolve().parent / "bots" / "crawlee_bot.py"
+SERIAL_BOT = Path(__file__).resolve().parent / "bots" / "serial_bot.py"
+ALL_BOTS = (SERIAL, *BOTS, CRAWLEE)
 OPERATOR = "http://operator.test/.well-known/walsh-research/blocklist"
 COLUMNS = {
     "load": "<12", "interval s": ">10.1f", "bot": "<7", "requests": ">8", "bound s": ">8.2f",
-    "took s": ">8.2f", "ratio": ">6.3f", "of handler": ">10.3f", "violations": ">10",
-    "in flight": ">9",
+    "took s": ">8.2f", "ratio": ">6.3f", "of handler": ">10.3f", "of serial": ">9.3f",
+    "violations": ">10", "in flight": ">9", "left": ">4",
 }  # fmt: skip
 
 
@@ -82,7 +93,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one tiny load, to see that it works")
     parser.add_argument("--loads", nargs="+", choices=LOADS, default=list(LOADS))
     parser.add_argument("--intervals", nargs="+", type=float, default=[0.3, 1.0])
-    parser.add_argument("--bots", nargs="+", choices=(*BOTS, CRAWLEE), default=(*BOTS, CRAWLEE))
+    parser.add_argument("--bots", nargs="+", choices=ALL_BOTS, default=ALL_BOTS)
     options = parser.parse_args()
     loads = QUICK if options.quick else {name: LOADS[name] for name in options.loads}
     intervals = [0.3] if options.quick else options.intervals
@@ -90,15 +101,16 @@ def main() -> None:
         (name, load, interval, bot)
         for name, load in loads.items()
         for interval in ([1.0] if load.delays else intervals)
-        for bot in options.bots
-        if bot != CRAWLEE or (load.delays and CRAWLEE_PYTHON)
+        for bot in sorted(options.bots, key=ALL_BOTS.index)
+        if (bot != CRAWLEE or (load.delays and CRAWLEE_PYTHON)) and (bot != SERIAL or load.day)
     ]
     if CRAWLEE in options.bots and not CRAWLEE_PYTHON and not options.quick:
         print("crawlee is left out. To have it: python -m venv crawlee; ", end="")
         print("crawlee/bin/pip install crawlee; CRAWLEE_PYTHON=crawlee/bin/python")
     latency = handler_latency(QUICK["tiny"] if options.quick else LOADS["interleaved"])
     print(f"Scrapy's handler in a loop: {latency * 1e3:.1f} ms a request")
-    rows = show((measured(*run, latency) for run in runs), COLUMNS)
+    took: dict[str, float] = {}
+    rows = show((measured(*run, latency, took) for run in runs), COLUMNS)
     write(options.json, benchmark="makespan", latency=LATENCY, handler_latency=latency, rows=rows)
 
 
@@ -120,13 +132,22 @@ def shuffled(counts: list[int]) -> list[str]:
 class Load:
     """A host for each target. By host, in seconds: its Crawl-delay, and its latency.
 
-    ``refused``: the numbers of the targets that are answered 429 at first.
+    ``refused``: the numbers of the targets that are answered 429 at first. ``day``: it is like a
+    real day, with what follows. ``storms``: by such numbers, the answers before the page.
+    ``moved``: the numbers of those that redirect. ``bare``, ``failed``: the hosts without a
+    robots.txt, and those whose robots.txt answers 500. ``dead``: those that never answer.
     """
 
     hosts: list[str]
     delays: dict[str, float] = field(default_factory=dict)
     latencies: dict[str, float] = field(default_factory=dict)
     refused: frozenset[int] = frozenset()
+    day: bool = False
+    storms: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    moved: frozenset[int] = frozenset()
+    bare: frozenset[str] = frozenset()
+    failed: frozenset[str] = frozenset()
+    dead: frozenset[str] = frozenset()
 
     def latency(self, host: str) -> float:
         return self.latencies.get(host, LATENCY)
@@ -154,8 +175,45 @@ def with_delays(seed: int) -> Load:
     )
 
 
+def like_a_day(scale: float, *, dead: bool = False) -> Load:
+    """A load as of a real day; *scale*: a part of its 400 hosts. *dead*: with what is broken."""
+    rng = random.Random(26)
+    hosts = round(400 * scale)
+    # Each host has at least one, so fewer are drawn than are counted here: 510 of 544.
+    targets = shuffled(list(simulate.counts(hosts, round(544 * scale), 1.1)))
+    names = [f"h{number}.test" for number in range(hosts)]
+    latencies = {name: simulate.storm_latency(rng) for name in names}
+    # The largest hosts have none, or one of them alone would decide.
+    slow = rng.sample(names[5:], round(34 * scale))
+    delays = {name: float(rng.randint(2, 20)) for name in slow}
+    bare = frozenset(rng.sample(sorted({*names} - {*slow}), hosts // 3))
+    storms = {}
+    for name in rng.sample(names, round(11 * scale)):
+        status = rng.choice([429, 503])
+        said = {"headers": {"Retry-After": str(rng.randint(1, 5))}} if rng.random() < 0.5 else {}
+        storms[targets.index(name)] = [{"status": status, **said}] * rng.randint(1, 4)
+    quiet = [number for number in range(len(targets)) if number not in storms]
+    moved = frozenset(rng.sample(quiet, len(targets) // 20))
+    failed = rng.sample(sorted({*names} - bare - {*slow}), round(16 * scale)) if dead else []
+    gone = [f"dead{number}.test" for number in range(round(11 * scale))] if dead else []
+    for name in gone:
+        targets.append(name)  # last, so that the numbers before stay
+    return Load(
+        targets, delays, latencies, day=True, storms=storms, moved=moved, bare=bare,
+        failed=frozenset(failed), dead=frozenset(gone),
+    )  # fmt: skip
+
+
 QUICK = {
     "tiny": Load(interleaved([3, 1, 1])),
+    "tiny, day": Load(
+        ["h0.test", "h0.test", "h1.test"],
+        latencies={"h1.test": 0.2},
+        day=True,
+        storms={0: [{"status": 503, "headers": {"Retry-After": "1"}}]},
+        moved=frozenset([2]),
+        bare=frozenset(["h1.test"]),
+    ),
     "tiny, delays": Load(interleaved([2, 1]), {"h0.test": 1.5}, {"h1.test": 0.2}, frozenset([2])),
 }
 LOADS = {
@@ -164,7 +222,13 @@ LOADS = {
     "interleaved": Load(interleaved([5] * 10)),
     "zipf": Load(shuffled([max(1, round(60 / rank)) for rank in range(1, 201)])),
     **{f"delays {seed}": with_delays(seed) for seed in (21, 31)},
+    "day": like_a_day(1),
+    "day, dead": like_a_day(1, dead=True),
+    "quarter": like_a_day(0.25),
+    "quarter, dead": like_a_day(0.25, dead=True),
 }
+#: Seconds after which a request to a host that never answers is given up.
+DEAD_TIMEOUT = 3
 
 
 def lower_bound(load: Load, interval: float, more: float = 0.0) -> float:
@@ -174,7 +238,12 @@ def lower_bound(load: Load, interval: float, more: float = 0.0) -> float:
     robots.txt and the first target of each of them, and all its other targets come after. All
     requests in a row are a bound as well. *more*: seconds to add to each latency.
     """
-    counts = Counter(load.hosts) + Counter(load.hosts[number] for number in load.refused)
+    more_than_once = [*load.refused, *load.moved]
+    more_than_once += [number for number, answers in load.storms.items() for _ in answers]
+    counts = Counter(load.hosts) + Counter(load.hosts[number] for number in more_than_once)
+    lost = DEAD_TIMEOUT * len(load.dead)
+    for host in load.dead:
+        del counts[host]
     latency = {host: load.latency(host) + more for host in counts}
     tails = {
         host: (count - 1) * (load.spacing(host, interval) + latency[host])
@@ -184,14 +253,21 @@ def lower_bound(load: Load, interval: float, more: float = 0.0) -> float:
     for host in sorted(tails, key=tails.__getitem__, reverse=True):
         heads += 2 * latency[host]
         bound = max(bound, heads + tails[host])
-    return max(bound, sum((count + 1) * latency[host] for host, count in counts.items()))
+    once = Counter(counts.keys()) + Counter(load.failed)  # their robots.txt
+    in_a_row = sum((count + once[host]) * latency[host] for host, count in counts.items())
+    return max(bound, in_a_row + lost)
 
 
 # -- one run, and its judge ----------------------------------------------------------------------
 
 
-def measured(name: str, load: Load, interval: float, bot: str, latency: float) -> Row:
+def measured(  # noqa: PLR0917
+    name: str, load: Load, interval: float, bot: str, latency: float, took: dict[str, float]
+) -> Row:
+    """The row of one crawl; *took*: by load, the seconds of the serial crawler before it."""
     seen = log_of(load, interval, bot)
+    if bot == SERIAL:
+        took[name] = duration(seen)
     bound, handler = (lower_bound(load, interval, more) for more in (0.0, latency - LATENCY))
     return {
         "load": name,
@@ -202,8 +278,10 @@ def measured(name: str, load: Load, interval: float, bot: str, latency: float) -
         "took s": round(duration(seen), 3),
         "ratio": round(duration(seen) / bound, 4),
         "of handler": round(duration(seen) / handler, 4),
-        "violations": violations(seen, interval, load.delays),
+        "of serial": round(duration(seen) / took[name], 4) if name in took else None,
+        "violations": violations(seen, interval, load.delays, load.storms),
         "in flight": max(record.in_flight for record in seen),
+        "left": left(load, seen).total(),
     }
 
 
@@ -214,19 +292,30 @@ def handler_latency(load: Load) -> float:
 
 
 def log_of(load: Load, interval: float, bot: str) -> list[LoggedRequest]:
-    """What the server saw, in order; every target must have been answered once."""
+    """What the server saw, in order; every target must have been answered once.
+
+    On a load like a day a crawler may have given up some (``left``); this package's must not.
+    """
     hosts = set(load.hosts)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log.jsonl")
         with serving(Path(folder), log, [site_of(host, load) for host in sorted(hosts)]) as proxy:
-            run_crawl(Path(folder), proxy, load.hosts, interval, bot)
+            run_crawl(Path(folder), proxy, load, interval, bot)
         seen = [record for record in requests(read_log(log)) if record.host in hosts]
+    missing = left(load, seen).total()
+    assert not missing or (load.day and bot != "ours"), (
+        f"{bot}: {missing} targets were not answered"
+    )
+    return seen
+
+
+def left(load: Load, seen: list[LoggedRequest]) -> Counter[str]:
+    """By host that answers, the targets that were not answered by 200, or were more than once."""
     targets = Counter(
         record.host for record in seen if record.path != "/robots.txt" and record.status == 200
     )
-    missing = Counter(load.hosts) - targets
-    assert targets == Counter(load.hosts), f"{bot}: {missing.total()} targets were not answered"
-    return seen
+    wanted = Counter(host for host in load.hosts if host not in load.dead)
+    return (wanted - targets) + (targets - wanted)
 
 
 def duration(seen: list[LoggedRequest]) -> float:
@@ -234,25 +323,45 @@ def duration(seen: list[LoggedRequest]) -> float:
 
 
 def violations(
-    seen: list[LoggedRequest], interval: float, delays: Mapping[str, float] | None = None
+    seen: list[LoggedRequest],
+    interval: float,
+    delays: Mapping[str, float] | None = None,
+    storms: Mapping[int, list[dict[str, Any]]] | None = None,
 ) -> int:
-    """Gaps, end to start, that are too short; the target after the first robots.txt is exempt."""
+    """Gaps, end to start, that are too short, and requests before the end of a Retry-After.
+
+    The target after the first robots.txt is exempt.
+    """
     due = delays or {}
-    found = too_soon(
-        exchanged(seen), lambda gap: max(interval, due.get(gap.after.host, 0.0)), TOLERANCE
-    )
-    return len(found)
+    log = exchanged(seen)
+    asked_for = {
+        f"/{number}": float(answers[0].get("headers", {}).get("Retry-After", 0))
+        for number, answers in (storms or {}).items()
+    }
+    for place, each in enumerate(log):
+        if each.path in asked_for and each.status != 200:
+            log[place] = each._replace(hold=asked_for[each.path])
+    found = too_soon(log, lambda gap: max(interval, due.get(gap.after.host, 0.0)), TOLERANCE)
+    return len(found) + len(list(held(log, TOLERANCE)))
 
 
 def site_of(host: str, load: Load) -> dict[str, Any]:
     """What the sandbox is told of *host*."""
+    if host in load.dead:
+        return {"host": host, "routes": {"*": {"behaviour": "hang"}}}
     page = {"body": "<p>page</p>", "delay": load.latency(host)}
     delay = f"Crawl-delay: {load.delays[host]:g}\n" if host in load.delays else ""
     body = f"User-agent: *\n{delay}Allow: /\n"
     robots = {"body": body, "content_type": "text/plain", "delay": load.latency(host)}
     again = {"sequence": [{**page, "status": 429}, page]}
-    refused = {f"/{number}": again for number in load.refused if load.hosts[number] == host}
-    return {"host": host, "routes": {"/robots.txt": robots, **refused, "*": page}}
+    special = dict.fromkeys(load.refused, again)
+    for number, answers in load.storms.items():
+        special[number] = {"sequence": [*({**page, **each} for each in answers), page]}
+    special |= {n: {**page, "status": 302, "location": f"/{n}/moved"} for n in load.moved}
+    routes = {f"/{n}": route for n, route in special.items() if load.hosts[n] == host}
+    if host in load.failed or host in load.bare:
+        robots["status"] = 500 if host in load.failed else 404
+    return {"host": host, "routes": {"/robots.txt": robots, **routes, "*": page}}
 
 
 def sandbox(
@@ -279,17 +388,22 @@ def serving(folder: Path, log: Path, sites: list[dict[str, Any]]) -> Iterator[st
             server.terminate()
 
 
-def run_crawl(folder: Path, proxy: str, hosts: list[str], interval: float, bot: str) -> None:
-    urls = [f"http://{host}/{number}" for number, host in enumerate(hosts)]
-    command = [sys.executable, str(Path(__file__).resolve()), CRAWL, bot, str(interval)]
+def run_crawl(folder: Path, proxy: str, load: Load, interval: float, bot: str) -> None:
+    urls = [f"http://{host}/{number}" for number, host in enumerate(load.hosts)]
+    timeout = str(DEAD_TIMEOUT if load.dead else 0)
+    command = [sys.executable, str(Path(__file__).resolve()), CRAWL, bot, str(interval), timeout]
     if bot == CRAWLEE:
         command = [CRAWLEE_PYTHON, str(CRAWLEE_BOT)]
+    elif bot == SERIAL:
+        command = [sys.executable, str(SERIAL_BOT)]
     subprocess.run(
         command,
         input=json.dumps(urls),
         text=True,
         cwd=folder,
-        env=environment(http_proxy=proxy, no_proxy=""),
+        env=environment(
+            http_proxy=proxy, no_proxy="", WALSH_LAB_PROXY=proxy, SERIAL_TIMEOUT=str(DEAD_TIMEOUT)
+        ),
         check=True,
     )
 
@@ -320,10 +434,11 @@ def ask_by_handler() -> None:
     react(lambda _: Deferred.fromFuture(asyncio.ensure_future(ask())))
 
 
-def crawl(bot: str, interval: float) -> None:
+def crawl(bot: str, interval: float, timeout: int) -> None:
+    """*timeout*: DOWNLOAD_TIMEOUT in seconds, 0 for the crawler's own."""
     if bot == "ours":
         scale_time(interval)
-    crawl_with(settings(bot, interval))
+    crawl_with(settings(bot, interval) | ({"DOWNLOAD_TIMEOUT": timeout} if timeout else {}))
 
 
 def crawl_with(settings: dict[str, Any]) -> None:
@@ -390,6 +505,9 @@ def settings(bot: str, interval: float) -> dict[str, Any]:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == [CRAWL]:
-        ask_by_handler() if sys.argv[2] == HANDLER else crawl(sys.argv[2], float(sys.argv[3]))
+        if sys.argv[2] == HANDLER:
+            ask_by_handler()
+        else:
+            crawl(sys.argv[2], float(sys.argv[3]), int(sys.argv[4]))
     else:
         main()

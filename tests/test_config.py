@@ -194,3 +194,9 @@ def test_own_a_ledger_is_judged_by_the_bounds_of_the_table(setting: Setting) -> 
 def test_own_the_terms_of_a_ledger_are_the_rows_that_say_so() -> None:
     stated = {each.field for each in SETTINGS if each.row.terms}
     assert stated < {each.name for each in fields(Terms)}
+
+
+def test_own_metrics_without_their_package_are_one_line_at_the_start(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    with pytest.raises(ConfigError, match=r"^WALSH_METRICS needs a package: pip install '\S+'$"):
+        read(WALSH_METRICS="walsh.prom")

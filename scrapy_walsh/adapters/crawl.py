@@ -29,7 +29,7 @@ from scrapy_walsh.adapters.ticket import Retries, Tickets
 from scrapy_walsh.config import SETTINGS
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.backoff import granted
-from scrapy_walsh.policy.recrawl import READ
+from scrapy_walsh.policy.recrawl import NOT_REQUESTED, READ
 from scrapy_walsh.policy.throttle import LONGEST
 from scrapy_walsh.policy.verdict import NOT_DUE
 from scrapy_walsh.spec import SPEC_VERSION, __version__
@@ -149,9 +149,7 @@ class Crawl(Context):
             self.sources.close,
             lambda: self.sources.account.close(reason),
             self._tell_notices,
-            lambda: self.recorder.note(
-                "ended", reason=reason, **self.sources.account.not_requested()
-            ),
+            lambda: self._note_end(reason),
             self.recorder.close,
             self.close_store,
             lambda: self._write_metrics(reason),
@@ -166,6 +164,10 @@ class Crawl(Context):
             compat.fail_command()
             if reason == FINISHED:  # what failed did so after the last idle moment
                 self.crawler.stats.set_value("finish_reason", NOT_WELL)
+
+    def _note_end(self, reason: str) -> None:
+        left = self.sources.account.counts[NOT_REQUESTED] or None
+        self.recorder.note("ended", reason=reason, not_requested=left)
 
     def _write_metrics(self, reason: str) -> None:
         path, account, recorder = self.config.metrics, self.sources.account, self.recorder

@@ -92,6 +92,8 @@ _OF_HOSTS: Final = {
 }
 #: What the reason of an event has in it whose host gave no answer; why follows.
 NO_ANSWER: Final = "no answer: "
+#: Of a robots.txt: said at the end, where the host's targets were requested all the same.
+_OF_NO_ANSWER: Final = (events.REJECTED, "R2")
 #: Hosts that such a line names.
 _HOSTS_NAMED: Final = 10
 
@@ -157,10 +159,9 @@ class Recorder:
     _advised: set[tuple[str, str]] = field(default_factory=set)
     #: By what they have in common, targets that are told of together (:func:`_shared`).
     _alike: dict[tuple[str, ...], _Alike] = field(default_factory=dict)
-    #: Why hosts gave no answer, in a few words; whether any gave one; what was said of that.
+    #: Why hosts gave no answer, in a few words; whether any gave one.
     _causes: dict[str, str] = field(default_factory=dict)
     _answered: bool = False
-    _said: set[tuple[str, str, str]] = field(default_factory=set)
     #: Hosts that gave no answer in an earlier run, by whether they have answered in this one (D31).
     _silent: Counter[bool] = field(default_factory=Counter)
     #: What failed on this side, by cause: the hosts of which nothing is requested for that reason.
@@ -214,12 +215,9 @@ class Recorder:
 
     def record(self, event: Event) -> None:
         """Log *event*, count it, write it to the ledger, and keep it for the account."""
-        alike = self._count_alike(event)
-        level = (
-            logging.DEBUG
-            if alike or self._repeats(event)
-            else _LEVELS.get(event.kind, logging.INFO)
-        )
+        level = self._count_alike(event)
+        alone = level is None
+        level = _LEVELS.get(event.kind, logging.INFO) if level is None else level
         line = f"{event}{self._remedy(event)}"
         logger.log(level, "%s", line, extra={"crawler": self.crawler, "walsh_event": event})
         if self.ledger is not None:
@@ -231,7 +229,7 @@ class Recorder:
             self.count(f"verdict/{event.verdict}")
         if event.kind == events.REFUSED:
             self._record_refusal(event)
-        if event.kind in _LISTED and not _shared(event):
+        if alone and event.kind in _LISTED:
             self._list(event.kind, str(event))
         self._send(signals.OF_KIND[event.kind], event=event)
 
@@ -243,28 +241,18 @@ class Recorder:
         self._advised.add(rule)
         return f"; {REMEDIES[rule]}" if rule in REMEDIES else ""
 
-    def _repeats(self, event: Event) -> bool:
-        """Whether the log has it: that a list cannot be had, or why a host gives no answer."""
-        of_list = event.kind == events.REJECTED and event.requirement == "R3"
-        cause = event.reason if of_list else self._causes.get(event.host, "")
-        if not (of_list or event.kind == events.RETRIED) or not cause or cause not in event.reason:
-            return False
-        said, key = self._said, (event.kind, event.requirement, cause)
-        known = key in said
-        said.add(key)
-        return known
-
-    def _count_alike(self, event: Event) -> bool:
-        """Count *event* where it is told of with others; whether its own line is not needed."""
-        if not (shared := _shared(event)):
-            return False
-        kind, rule = event.kind, _rule(event)
+    def _count_alike(self, event: Event) -> int | None:
+        """Count *event* where it is told of with others; the level of its own line, None if not."""
+        kind, rule, shared = event.kind, _rule(event), _shared(event)
         if kind == events.GIVEN_UP:
             kind, rule = events.DEFERRED, ("R5", DEFERRED)
         key = (kind, *rule, shared, self._causes.get(event.host, ""))
         known = key in self._alike
+        if not shared or (len(self._alike) >= _HOSTS_COUNTED and not known):
+            return None
         self._alike.setdefault(key, _Alike(str(event))).hosts[event.host] += 1
-        return known or kind != events.REFUSED
+        at_the_end = kind == events.DEFERRED or (kind, rule[0]) == _OF_NO_ANSWER
+        return logging.DEBUG if known or at_the_end else _LEVELS.get(kind, logging.INFO)
 
     def tell_hosts(self) -> None:
         """Log, and keep for the account, one line for each reason that held for whole hosts."""
@@ -278,12 +266,9 @@ class Recorder:
                 more = f" (and {more} of {shared})" if alike.hosts.total() > 1 else ""
                 self._list(kind, f"{alike.line}{more}")
         for (kind, requirement, _, shared, _), alike in self._alike.items():
-            if kind == events.REJECTED and (
-                hosts := [each for each in alike.hosts if each not in left]
-            ):
-                logger.warning(
-                    "rejected robots.txt of %s (%s): %s", _named(hosts), requirement, shared
-                )
+            hosts = [each for each in alike.hosts if each not in left]
+            if (kind, requirement) == _OF_NO_ANSWER and hosts:
+                logger.warning("rejected robots.txt of %s (R2): %s", _named(hosts), shared)
         self._alike.clear()
         self._tell_silent()
 
@@ -505,7 +490,10 @@ def _shared(event: Event) -> str:
         return event.reason.partition(f": {host} ")[2]
     if event.kind == events.REFUSED and rule in OWNERS_NO:
         return host
-    if event.kind == events.REJECTED and event.requirement == "R2" and NO_ANSWER in event.reason:
+    silent = NO_ANSWER in event.reason
+    if event.kind == events.RETRIED and silent:  # but for the number of the retry
+        return event.reason.partition(";")[0]
+    if event.kind == events.REJECTED and (silent or event.requirement == "R3"):
         return event.reason
     with_host = event.kind == events.DEFERRED and rule in _OF_HOSTS
     return event.reason.removeprefix(f"{host} ") if with_host else ""

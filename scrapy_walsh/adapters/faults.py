@@ -63,14 +63,10 @@ _LONGEST: Final = 200
 #: What it means, in a few words, where a connection ended with an error whose name has that in it.
 #: Scrapy and Twisted have several classes for each.
 _MEANINGS: Final = {
-    "Resolve": "its name cannot be resolved",
-    "DNSLookup": "its name cannot be resolved",
+    **dict.fromkeys(("Resolve", "DNSLookup"), "its name cannot be resolved"),
+    **dict.fromkeys(("Timeout", "TimedOut"), "timed out"),
+    **dict.fromkeys(("ResponseFailed", "NeverReceived", "ConnectionLost"), "connection lost"),
     "Refused": "connection refused",
-    "Timeout": "timed out",
-    "TimedOut": "timed out",
-    "ResponseFailed": "connection lost",
-    "ResponseNeverReceived": "connection lost",
-    "ConnectionLost": "connection lost",
     "ConnectionDone": "connection closed",
     "DataLoss": "cut off",
 }

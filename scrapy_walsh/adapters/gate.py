@@ -202,8 +202,7 @@ class Gate:
         if answer.allowed or answer.name == UNKNOWN_UNREACHABLE:
             self._end_trial(ticket, decided=answer.allowed)
         if not answer.allowed:
-            shared = any(queue.shared for queue in self.context.queues)
-            if ticket.popped and not shared and ticket.hour_left is not None:
+            if ticket.popped and ticket.hour_left is not None:
                 return self.tickets.again(request)
             raise self.refuse(ticket, answer)
         if self.retries.attempts.get(ticket.url, 0) > self.context.config.max_retries:

@@ -8,6 +8,7 @@ no two workers claim the same host within its interval. An entry that cannot be 
 from __future__ import annotations
 
 import base64
+import heapq
 import inspect
 import json
 import math
@@ -92,8 +93,8 @@ class Entries:
             raise ValueError("its source is not text")
         request = self._crawl.intake.request(self._request(self._serializer.loads(body)))
         if source is not None:
-            self._crawl.scope.declare(source, self._crawl.intake.cadence_of(request))
-            self._crawl.scope.declare_hop(request.url, source)
+            intake = self._crawl.intake
+            intake.restore(request.url, source, intake.cadence_of(request))
         if self._crawl.scope.is_source(request.url):
             self._crawl.intake.declare(request)  # with what it named when it was declared
         return request
@@ -222,6 +223,8 @@ class DueQueue(Queue):
         self._renewal = compat.Timer(self._keep_renewing)
         #: Requests that a gate refuses: they wait for nothing.
         self._free: deque[Request] = deque()
+        #: Claimed ones that wait for the end of an hour (R8), and when that is (``HostQueue``).
+        self._soon: list[tuple[float, int, Request]] = []
         self._unsent: deque[_Entry] = deque()  # which Redis has not taken yet
         #: Hosts to be put off, or made due again, and by which script.
         self._moved: dict[str, str] = {}
@@ -273,6 +276,8 @@ class DueQueue(Queue):
         """A request of a host that is due; None where none is: the engine is woken later."""
         if self._free:
             return self._popped(self._free.popleft())
+        if self._soon and self._soon[0][0] <= self._crawl.monotonic():
+            return self._popped(heapq.heappop(self._soon)[2])
         for _ in range(_UNREADABLE_AT_ONCE):
             try:
                 host, number, data = self._claim()
@@ -289,8 +294,18 @@ class DueQueue(Queue):
             if request is None:
                 self._move(host.decode("utf-8", "replace"), scripts.RELEASE)
                 continue
-            if _refuses(self._crawl.gate.at_queue(self._crawl.tickets.of(request))):
+            ticket = self._crawl.tickets.of(request)
+            if _refuses(self._crawl.gate.at_queue(ticket)):
                 self._move(host.decode(), scripts.RELEASE)
+                if ticket.hour_left is not None:
+                    left = ticket.hour_left
+                    logger.info(
+                        "%s may be sent in %.0f s: the run waits for that (R8)", ticket.url, left
+                    )
+                    due = self._crawl.monotonic() + left
+                    heapq.heappush(self._soon, (due, int(number), request))
+                    ticket.verdict = ticket.hour_left = None
+                    continue
             return self._popped(request)
         self._timer.set(0)
         return None
@@ -307,6 +322,9 @@ class DueQueue(Queue):
         self._closed = True
         self._timer.cancel()
         self._renewal.cancel()
+        for _, _, request in self._soon:  # Redis puts back what is held no more, and not done
+            del self._held[request]
+        self._soon.clear()
         try:
             while self._unsent:
                 self._store.ask(self._store.exchange)
@@ -396,7 +414,7 @@ class DueQueue(Queue):
 
         Not before Redis has taken what is to be queued: that may come from one of them.
         """
-        under_way = compat.under_way(self._crawl.crawler)
+        under_way = {*compat.under_way(self._crawl.crawler), *(each for _, _, each in self._soon)}
         for request in [each for each in self._held if each not in under_way]:
             self._done.append(self._held.pop(request))
         return [] if self._unsent else list(self._done)
@@ -445,11 +463,11 @@ class DueQueue(Queue):
         return request
 
     def _pace(self, key: str) -> tuple[float, float, int]:
-        """Seconds for which requests to a host wait, its interval, and whether it goes last (1)."""
+        """Seconds for which requests to a host wait, its interval, and whether it goes last."""
         host, now = self._crawl.pacing.met(key), self._crawl.monotonic()
         if host is None:  # what waits takes up no memory here
             return 0.0, self._crawl.config.min_interval, 0
-        return host.wait(now), host.traffic.interval, int(host.goes_last(now))
+        return host.wait(now), host.traffic.interval, host.goes_last(now)
 
     def _popped(self, request: Request) -> Request:
         self._crawl.tickets.of(request).popped = True

@@ -471,11 +471,6 @@ class Account:
                 self._needy.pop(each.url, None)
         return True
 
-    def not_requested(self) -> dict[str, int]:
-        """How many sources the run ended before, for the ledger; empty for none."""
-        count = self.counts[NOT_REQUESTED]
-        return {NOT_REQUESTED: count} if count else {}
-
     def close(self, reason: str) -> None:
         """Store what was read, and name the sources that need a person.
 

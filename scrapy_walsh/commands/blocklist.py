@@ -77,12 +77,9 @@ def _add(args: argparse.Namespace) -> int:
     there = [host for host in hosts if host not in new]
     members = {"added": new, "on_the_list_already": there, **_members(made)}
     lines = [f"{'added' if host in new else 'on the list already'}: {host}" for host in hosts]
-    lines += _when(args.file, made)
     where = "" if str(args.file) == LIST else f" --blocklist {shlex.quote(str(args.file))}"
-    lines += [
-        f"for its owner: `scrapy walsh report --host {host}{where}` makes a page that says so"
-        for host in hosts[:1]
-    ]
+    page = f"`scrapy walsh report --host {hosts[0]}{where}` makes a page that says so"
+    lines += [*_when(args.file, made), f"for its owner: {page}"]
     common.answer(args, members, map(visible, lines))
     return 0
 

@@ -2,30 +2,45 @@
 
 Its ``/llms.txt`` and its front page, by content negotiation, are requested through all gates, and
 their validators are not kept; nothing that they link to is requested.
+
+``walsh discover URL --add FILE`` looks at that page, and at ``/llms.txt`` only where the page is of
+no use, and adds a source to FILE. Nobody has declared the feed that a page names (R6), so it is
+judged by the gates, and requested by the first run.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+import math
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urldefrag, urlsplit
 
 from scrapy import Request, Spider
+from scrapy.exceptions import IgnoreRequest
 
+from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import GaveUp
 from scrapy_walsh.adapters.ticket import TRY_HTTPS
 from scrapy_walsh.commands import common
 from scrapy_walsh.commands.common import Misuse
-from scrapy_walsh.commands.own_crawl import crawl_apart
+from scrapy_walsh.commands.own_crawl import crawl_apart, verdict_on
+from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy.formats import representation as formats
-from scrapy_walsh.policy.recrawl import representation_key
-from scrapy_walsh.policy.words import plural, visible
+from scrapy_walsh.policy.recrawl import canonical_url, representation_key
+from scrapy_walsh.policy.times import iso
+from scrapy_walsh.policy.verdict import NOT_DUE
+from scrapy_walsh.policy.words import one_line, plural, visible
+from scrapy_walsh.proof.files import replace_file
 from scrapy_walsh.sources.answers import MAX_BODY, from_failure, from_response
+from scrapy_walsh.sources.sources import read_sources, text_of
 from scrapy_walsh.state.records import Validators
+from scrapy_walsh.terminal import local
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import AsyncIterator, Iterable, Iterator
+    from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
     from scrapy.http import Response
     from scrapy.settings import Settings
@@ -34,32 +49,51 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.formats.representation import Section, Step
     from scrapy_walsh.sources.answers import Answer
 
+#: The file that ``--add`` adds to.
+_FILE: Final = Path("sources.toml")
+_NOT_WELL: Final = "not added: something of ours failed, see ERROR above"
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What ``walsh discover`` takes."""
     add = parser.add_argument
     add("host", metavar="HOST", help="HOST[:PORT], tried by https, then http; or with its scheme")
+    whole = "HOST may be a URL: add the source that is found there to FILE (sources.toml)"
+    add("--add", metavar="FILE", nargs="?", const=_FILE, type=Path, help=whole)
     common.add_settings(parser)
     common.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Request what the host may offer, and print the links."""
-    found, well = discover(_origins(args.host), common.settings_to_send(args))
+    """Request what the host may offer, and print the links; with ``--add``, add its source."""
+    file: Path | None = args.add
+    if file is not None and file.suffix.lower() != ".toml":
+        raise Misuse(f"--add {file}: give a .toml file")
+    pages, settings = _pages(args.host, whole=file is not None), common.settings_to_send(args)
+    if file is not None and (there := _there(file, *pages)):
+        common.answer(args, {"added": None, "said": there}, [visible(there)])
+        return 0
+    found, well = discover(pages, settings, adds=file is not None)
+    if file is not None:
+        found["added"], found["said"] = _add(file, found) if well else (None, _NOT_WELL)
     common.answer(args, found, map(visible, _lines(found)))
-    return 0 if found["links"] and well else 1
+    return 0 if found["links" if file is None else "source"] and well else 1
 
 
-def _origins(host: str) -> list[str]:
-    """The origins to try in turn; Misuse where *host* is more, or less, than a host."""
-    url = common.absolute(host)
+def _pages(host: str, *, whole: bool) -> list[str]:
+    """The pages to try in turn; Misuse where *host* is more, or less, than a host.
+
+    *whole*: it may be the URL of a page.
+    """
+    url = urldefrag(common.absolute(host)).url if whole else common.absolute(host)
     parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or parts.path not in ("", "/") or "@" in parts.netloc:
+    if parts.scheme not in ("http", "https") or "@" in parts.netloc:
         raise Misuse(f"{host!r} is not a host: give HOST, HOST:PORT, or http://HOST")
-    if parts.query or parts.fragment:
-        raise Misuse(f"{host!r} is not a host: leave out what follows it")
+    if not whole and (parts.path not in ("", "/") or parts.query or parts.fragment):
+        raise Misuse(f"{host!r} is not a host: leave out what follows it, or give --add as well")
     schemes = [parts.scheme] if "://" in host else ["https", "http"]
-    return [f"{scheme}://{parts.netloc}" for scheme in schemes]
+    path = parts.path or "/"
+    return [parts._replace(scheme=scheme, path=path).geturl() for scheme in schemes]
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:
@@ -76,30 +110,40 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
                 yield f"{depth}  {': '.join(filter(None, (link['title'], link['url'])))}"
     yield from (f"offers a feed: {feed}" for feed in found["suggested_feeds"])
     yield from (f"robots.txt names a sitemap: {each}" for each in found["suggested_sitemaps"])
-    yield f"{plural(len(found['links']), 'link')} found; declare those that a crawl shall request"
+    links = f"{plural(len(found['links']), 'link')} found"
+    yield found.get("said") or f"{links}; declare those that a crawl shall request"
 
 
 # -- the crawl ------------------------------------------------------------------------------
 
 
 class DiscoverSpider(Spider):
-    """Fills ``found`` with what is offered by the first of ``origins`` that gives an answer."""
+    """Fills ``found`` with what is offered by the first of ``pages`` that gives an answer.
+
+    ``adds``: a source for that page is looked for, and ended with.
+    """
 
     name = "walsh_discover"
-    origins: list[str]
+    pages: list[str]
+    adds: bool
     found: dict[str, Any]
     problems: list[str]
 
     async def start(self) -> AsyncIterator[Any]:
-        """llms.txt of the first origin; all that may follow is declared with it (R6)."""
+        """The first step of the first page; all that may follow is declared with it (R6)."""
         Crawl.of(self.crawler).sources.account.due = False
-        also = [step.url for origin in self.origins for step in _steps(origin)]
+        also = [step.url for page in range(len(self.pages)) for step in self._steps(page)]
         yield self._request(0, 0, also)
 
-    def _request(self, origin: int, number: int, also: list[str] | None = None) -> Request:
-        step = _steps(self.origins[origin])[number]
+    def _steps(self, page: int) -> Sequence[Step]:
+        """The page, and its host's llms.txt: first, but where a source is looked for (R9)."""
+        steps = formats.plan(self.pages[page], None)
+        return steps if self.adds else steps[::-1]
+
+    def _request(self, page: int, number: int, also: list[str] | None = None) -> Request:
+        step = self._steps(page)[number]
         self._forget(step)
-        first_of_several = number == 0 and origin + 1 < len(self.origins)
+        first_of_several = number == 0 and page + 1 < len(self.pages)
         return Request(
             step.url,
             callback=self.answered,
@@ -110,7 +154,7 @@ class DiscoverSpider(Spider):
                 "walsh_also": also or [],
                 TRY_HTTPS: first_of_several,  # without an answer http is tried
             },
-            cb_kwargs={"origin": origin, "number": number},
+            cb_kwargs={"page": page, "number": number},
             dont_filter=True,
         )
 
@@ -119,77 +163,176 @@ class DiscoverSpider(Spider):
         core, key = Crawl.of(self.crawler), representation_key(step.accept)
         core.remember(lambda: core.store.delete(Validators, step.url, key))
 
-    async def answered(self, response: Response, origin: int, number: int) -> Iterable[Request]:
+    async def answered(self, response: Response, page: int, number: int) -> Iterable[Request]:
         """Callback of every request."""
-        step = _steps(self.origins[origin])[number]
+        step = self._steps(page)[number]
         self._forget(step._replace(url=response.url))
+        kind = formats.representation(compat.header(response, "Content-Type"), response.body)
+        if self.adds and kind in (formats.SITEMAP, formats.GZIP):
+            step = formats.sitemap_step(step.url)
         brought = await from_response(step, response)
         if brought.fault:
             Crawl.of(self.crawler).recorder.own_fault(brought.fault)
-        return self._note(origin, number, brought)
+        self._note(step, brought)
+        if self.adds:
+            await self._look_for_source(self.pages[page], step, brought)
+        return self._next(page, number)
 
     def not_answered(self, failure: Failure) -> Iterator[Request]:
         """Errback of every request."""
-        origin, number = failure.request.cb_kwargs.values()  # type: ignore[attr-defined]
+        page, number = failure.request.cb_kwargs.values()  # type: ignore[attr-defined]
         error = failure.value
         assert error is not None  # noqa: S101  a failure has one
         silent = isinstance(error, GaveUp) and error.status is None
-        if silent and number == 0 and origin + 1 < len(self.origins):
-            yield self._request(origin + 1, 0)
+        if silent and number == 0 and page + 1 < len(self.pages):
+            yield self._request(page + 1, 0)
             return
-        brought = from_failure(_steps(self.origins[origin])[number], error)
-        yield from self._note(origin, number, brought)
+        step = self._steps(page)[number]
+        self._note(step, from_failure(step, error))
+        if not self.adds:  # a page that was refused, or is not there, is no source
+            yield from self._next(page, number)
 
     def closed(self, reason: str) -> None:
         """A stopped crawl has not seen what the host offers."""
         if reason == "shutdown":
             self.problems.append("stopped before everything was requested")
 
-    def _note(self, origin: int, number: int, brought: Answer) -> Iterator[Request]:
-        steps, found = _steps(self.origins[origin]), self.found
+    def _probe(self, *values: object) -> None:
+        members = ("url", "via", "outcome", "requirement", "reason", "sections")
+        self.found["probes"].append(dict(zip(members, values, strict=True)))
+
+    def _note(self, step: Step, brought: Answer) -> None:
+        found = self.found
         sections = [_members(each) for each in brought.links.sections() if brought.links.entries]
-        probe = {
-            "url": steps[number].url,
-            "via": brought.via,  # empty where it is of no use
-            "outcome": brought.ending,
-            "requirement": brought.requirement,
-            "reason": brought.reason,
-            "sections": sections,
-        }
-        found["probes"].append(probe)
+        by, why = brought.requirement, brought.reason
+        self._probe(step.url, brought.via, brought.ending, by, why, sections)
         first = {link["url"]: link for link in found["links"]}
         for link in (link for each in sections for link in each["links"]):
             first.setdefault(link["url"], {"via": brought.via, **link})
         found["links"] = list(first.values())
         found["suggested_feeds"] += brought.suggested_feeds
-        documents = Crawl.of(self.crawler).documents
-        found["suggested_sitemaps"] = documents.sitemaps(steps[number].url)
-        if number + 1 < len(steps):
-            yield self._request(origin, number + 1)
+        found["suggested_sitemaps"] = Crawl.of(self.crawler).documents.sitemaps(step.url)
+
+    def _next(self, page: int, number: int) -> Iterator[Request]:
+        if number + 1 < len(self._steps(page)) and not self.found.get("source"):
+            yield self._request(page, number + 1)
+
+    # -- the source that is added ---------------------------------------------------------
+
+    async def _look_for_source(self, page: str, step: Step, brought: Answer) -> None:
+        """Note the source of *page* that *brought*, the answer to *step*, shows, if there is one.
+
+        What the page is itself goes first; then the feeds that it names; then its own links; then
+        the sitemaps that robots.txt names (R9, D26). Of those that are only named, the first that
+        may be requested.
+        """
+        found, offers = self.found, []
+        url = page if step.kind == "llms" else brought.moved_to or page
+        if brought.via == "feed" or (brought.via and brought.links.entries):
+            found["source"] = {"sitemap" if step.kind == "sitemap" else "url": url}
+        if step.kind == "page" and brought.via != "feed":
+            offers = [("feed", each) for each in brought.suggested_feeds]
+            if found["source"] is None:
+                offers += [("sitemap", each) for each in found["suggested_sitemaps"]]
+        for key, offer in offers:
+            if await self._may_be_requested(offer):
+                found["source"] = {"url": url, key: offer}
+                break
+        if found["source"] is not None:
+            *_, first = found["source"].values()
+            due = Crawl.of(self.crawler).sources.next_due(first)
+            found["next_due"] = None if due is None else iso(math.ceil(due))
+
+    async def _may_be_requested(self, url: str) -> bool:
+        """Whether the list and robots.txt allow *url*, which becomes no request; note their say."""
+        try:
+            verdict = await verdict_on(Crawl.of(self.crawler), url)
+        except IgnoreRequest as error:
+            self.problems.append(str(error))
+            return False
+        self._probe(url, "", verdict.name, verdict.requirement, verdict.reason, [])
+        return verdict.allowed or verdict.name == NOT_DUE
 
 
-def discover(origins: list[str], settings: Settings) -> tuple[dict[str, Any], bool]:
+def discover(
+    pages: list[str], settings: Settings, *, adds: bool = False
+) -> tuple[dict[str, Any], bool]:
     """The link map of a host as JSON data, and whether nothing of ours failed meanwhile.
 
-    *origins* are tried in turn. Each link is there once, in order, with where it was found first;
-    ``outcome``, ``requirement`` and ``reason`` are as in the source report.
+    *pages* are tried in turn. Each link is there once, in order, with where it was found first;
+    ``outcome``, ``requirement`` and ``reason`` are as in the source report. *adds*: a ``source`` is
+    looked for, and when it is ``next_due``.
 
     Raises ConfigError, StateError and Misuse.
     """
-    found: dict[str, Any] = {"host": origins[0].partition("://")[2], "probes": [], "links": []}
+    found: dict[str, Any] = {"host": urlsplit(pages[0]).netloc, "probes": [], "links": []}
     found |= {"suggested_feeds": [], "suggested_sitemaps": []}
+    found |= {"source": None, "next_due": None} if adds else {}
     problems: list[str] = []
-    well = crawl_apart(settings, DiscoverSpider, problems, origins=origins, found=found)
+    well = crawl_apart(settings, DiscoverSpider, problems, pages=pages, adds=adds, found=found)
     if problems or not found["probes"]:
         raise Misuse("; ".join(problems) or "the crawl ended before anything was requested")
     return found, well
 
 
-def _steps(origin: str) -> tuple[Step, Step]:
-    page, llms = formats.plan(f"{origin}/", None)
-    return llms, page
-
-
 def _members(section: Section) -> dict[str, Any]:
     links = [{"title": title, "url": url} for title, url in section.links]
     return {**section._asdict(), "links": links}
+
+
+# -- the file of sources ----------------------------------------------------------------------
+
+
+def _opened(file: Path) -> tuple[str, Any]:
+    """The text of *file*, empty where there is none, and its document; SourcesInvalid."""
+    from tomlkit import exceptions, parse  # noqa: PLC0415  slow
+
+    text = text_of(file) if file.exists() else ""
+    try:
+        return text, parse(f"{text}\n" if text else "")
+    except exceptions.TOMLKitError as error:
+        raise SourcesInvalid(f"{file}: not TOML: {one_line(error)}") from None
+
+
+def _there(file: Path, *urls: str) -> str:
+    """A line where a source of *file* has one of *urls* already; else empty."""
+    sources = read_sources(file)[0] if "source" in _opened(file)[1] else []
+    wanted = set(map(canonical_url, urls))
+    for source in sources:
+        its = filter(None, (source.url, source.feed, source.sitemap))
+        if not wanted.isdisjoint(map(canonical_url, its)):
+            return f"{source.first} is in {file} already, as {source.name!r}: nothing is added"
+    return ""
+
+
+def _add(file: Path, found: dict[str, Any]) -> tuple[dict[str, str] | None, str]:
+    """Add the source that was found to *file*; what was added, and a line about that.
+
+    Raises Misuse where the file cannot be written, or its lines would not stay as they are.
+    """
+    source: dict[str, str] | None = found["source"]
+    if source is None:
+        probes = found["probes"]
+        against = [each for each in probes if each["requirement"] not in ("", "R9")] or probes[:1]
+        why = "; ".join(f"{each['url']}: {each['reason']}" for each in against)
+        return None, f"not added: {why}"
+    if there := _there(file, *source.values()):
+        return None, there
+    from tomlkit import aot  # noqa: PLC0415  slow
+
+    (before, document), added = _opened(file), {"name": found["host"], **source}
+    shown = ", ".join(f"{key} = {value!r}" for key, value in added.items())
+    document.setdefault("source", aot()).append(added)
+    after: str = document.as_string()
+    lines = iter(after.splitlines())
+    if not all(line in lines for line in before.splitlines()):  # each stays, in their order
+        raise Misuse(f"{file} cannot be added to as it is written: write there {shown}")
+    try:
+        replace_file(file, after.encode())
+    except OSError as error:
+        raise Misuse(f"cannot write {file}: {error.strerror}") from None
+    when = "the next run requests it"
+    if found["next_due"] is not None:
+        links, due = plural(len(found["links"]), "link"), datetime.fromisoformat(found["next_due"])
+        when = f"it has {links} now, and runs read it from {local(due.timestamp())} on (R8)"
+    return added, f"added to {file}: {shown}; {when}"

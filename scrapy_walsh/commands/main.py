@@ -79,9 +79,9 @@ SUBCOMMANDS: Final = {
     ),
     "discover": Subcommand(
         "tell what a host offers in place of HTML: its link map",
-        "links were found",
+        "links were found; with --add, a source was added or is there",
         "none were, it was refused, or something failed on this side",
-        ("site.example", "site.example --json"),
+        ("site.example", "site.example --json", "site.example/blog --add"),
     ),
     "doctor": Subcommand(
         "tell whether this project can keep its promises",

@@ -111,7 +111,7 @@ class CheckSpider(Spider):
         crawl = Crawl.of(self.crawler)
         crawl.sources.account.due = False
         try:
-            verdict = await _verdict(crawl, self.url)
+            verdict = await verdict_on(crawl, self.url)
         except IgnoreRequest as error:
             self.problems.append(str(error))
         else:
@@ -140,7 +140,7 @@ def ask(url: str, settings: Settings) -> tuple[Verdict, float | None]:
     return answers[0]
 
 
-async def _verdict(crawl: Crawl, url: str) -> Verdict:
+async def verdict_on(crawl: Crawl, url: str) -> Verdict:
     """The verdict on *url*, for which the documents that the gates need are fetched first."""
     request = Request(url)
     crawl.intake.declare(request)

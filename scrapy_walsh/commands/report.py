@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -42,11 +42,9 @@ from scrapy_walsh.state.store import SqliteStore
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
 
+    from scrapy_walsh.config import WalshConfig
     from scrapy_walsh.state.store import Store
-
-    View = Callable[[Store], Store]
 
 _MOST_DAYS: Final = 3660
 
@@ -77,12 +75,10 @@ def run(args: argparse.Namespace) -> int:
     output = args.output or f"walsh-{'report' if host is None else host.replace(':', '-')}.html"
     if host is None:
         config = read_config(args)
-        shared = None if args.ledger or args.of else config.shared_state
-        view = partial(fleet.view, shared=shared, token=config.identity.token)
+        if args.ledger or args.of:
+            config = replace(config, shared_state=None)
         days = None if args.days is None else History.until(time.time(), args.days)
-        code = write_report(
-            ledger_of(args), output, run=args.run, days=days, view=view, revisit=config.revisit
-        )
+        code = write_report(ledger_of(args), output, args.run, days, config)
     else:
         code = _write_extract(args, host, output)
     if output != "-":
@@ -135,32 +131,30 @@ def _put(output: str, page: str) -> None:
 
 
 def write_report(
-    ledger: Path,
-    output: str,
-    *,
-    run: str = LAST,
-    days: History | None = None,
-    view: View = lambda store: store,
-    revisit: float = REVISIT,
-) -> int:
+    ledger: Path, output: str, run: str = LAST, days: History | None = None,
+    config: WalshConfig | None = None,
+) -> int:  # fmt: skip
     """Write the page about *run*, or *days*, to *output*; 1 where something is broken, else 0.
 
-    The sources are those of the state beside the *ledger*, seen by *view*; *revisit*: how often
-    they are due, seconds. *output*: ``-`` for standard output. OSError, WalshError.
+    The sources are those of the state beside the *ledger*, and of the fleet that *config* names.
+    *output*: ``-`` for standard output. OSError, WalshError.
     """
     files = files_of(ledger)
     head = None if files.head is None else read_head(files.head)
     report = build(lambda: lines_in(files.parts), run, head, days)
-    _put(output, page(report, _sources(files.documents.parent, view, revisit)))
+    _put(output, page(report, _sources(files.documents.parent, config)))
     wrong = [each for each in findings(report) if each.outcome is Outcome.BROKEN]
     tell("report", *(f"not so: {each.about}: {each.text}" for each in wrong))
     return 1 if wrong else 0
 
 
-def _sources(directory: Path, view: View, revisit: float) -> Sources | None:
+def _sources(directory: Path, config: WalshConfig | None) -> Sources | None:
     if not has_records(directory):
         return None
-    store = view(SqliteStore(directory))
+    store: Store = SqliteStore(directory)
+    if config is not None:
+        store = fleet.view(store, config.shared_state, config.identity.token)
+    revisit = REVISIT if config is None else config.revisit
     try:
         return sources_of(lambda: store.rows(Reading), time.time(), revisit)
     finally:

@@ -57,9 +57,16 @@ local function known(key, word, now)
   if epoch.word ~= word or not is_same(epoch) or number(epoch.calm) > now then return nil end
   return number(epoch.lost)
 end
--- The record of a host, which counts as requested by somebody when records were lost.
-local function host_of(key, lost)
+-- The record of a host, which counts as requested by somebody when records were lost. Where Redis's
+-- clock was put back, its last request counts as now, and its hold begins anew (``HostRecord.at``).
+local function host_of(key, lost, now)
   local record = record_of(key)
+  local ahead = number(record.last_end) - now
+  if ahead > 0 then
+    local till = math.max(now, number(record.not_before) - ahead)
+    record.last_end, record.not_before = text(now), text(till)
+    redis.call('HSET', key, 'last_end', text(now), 'not_before', text(till))
+  end
   if lost > number(record.last_end) then record.last_end, record.by = text(lost), '' end
   return record
 end
@@ -122,7 +129,7 @@ RESERVE: Final = (
 local now = clock()
 local lost = known(KEYS[2], ARGV[3], now)
 if not lost then return {'-1', text(now), {}, '0'} end
-local found, record = redis.call('HGETALL', KEYS[1]), host_of(KEYS[1], lost)
+local found, record = redis.call('HGETALL', KEYS[1]), host_of(KEYS[1], lost, now)
 local wait, last = wait_for(record, ARGV[1], number(ARGV[2]), now), record.last_end or '-inf'
 if wait > 0 then return {text(wait), text(now), found, last} end
 redis.call('HSET', KEYS[1], 'last_end', text(now), 'interval', ARGV[2], 'under_way', '1',
@@ -257,7 +264,7 @@ end
 
 #: Adds a request. ARGV host, rank, request, whether it comes back (1: its claim, which had the host
 #: wait for an interval, was not used), seconds until the worker may send it, interval, whether its
-#: host goes last. Returns the serial number of its arrival.
+#: host goes last ('0': not). Returns the serial number of its arrival.
 PUSH: Final = (
     _QUEUE
     + """
@@ -265,7 +272,7 @@ local host, wait, now = ARGV[1], number(ARGV[5]), clock()
 local arrival = redis.call('INCR', serial)
 redis.call('ZADD', line(host), ARGV[2], string.format('%016d', arrival) .. ARGV[3])
 redis.call('INCR', size)
-if ARGV[4] == '1' and ARGV[7] == '1' then redis.call('SADD', lasts, host) end
+if ARGV[4] == '1' and ARGV[7] ~= '0' then redis.call('SADD', lasts, host) end
 local due = redis.call('ZSCORE', waiting, host)
 if wait > 0 then
   if ARGV[4] == '1' then due = 0 end
@@ -329,7 +336,7 @@ local function ahead(host, data)
   return found
 end
 for _, host in ipairs(redis.call('ZRANGEBYSCORE', waiting, '-inf', text(now), 'LIMIT', 0, 64)) do
-  stand(host, interval_of(host_of(ARGV[7] .. 'host:' .. host, lost), interval))
+  stand(host, interval_of(host_of(ARGV[7] .. 'host:' .. host, lost, now), interval))
 end
 -- Whether a host waits that does not go last: one more is looked at than go last at all.
 local function others_wait()
@@ -341,7 +348,7 @@ end
 for _ = 1, 64 do
   local host, score = unpack(redis.call('ZREVRANGE', ready, 0, 0, 'WITHSCORES'))
   if not host then break end
-  local record = host_of(ARGV[7] .. 'host:' .. host, lost)
+  local record = host_of(ARGV[7] .. 'host:' .. host, lost, now)
   local last = number(score) < 0
   local own = interval_of(record, interval)
   local wait = wait_for(record, '', own, now)

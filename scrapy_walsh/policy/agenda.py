@@ -25,8 +25,9 @@ How it works:
 - An entry of the heap that is out of date stays there until it comes up, and is then dropped.
 - A host that has just had a request waits again, so the buckets have only hosts that were due.
 - A host that goes *last* (D13, D31) is put into one of the lowest buckets when its turn has come,
-  and is given out when only such hosts are on the agenda. The more attempts it had without an
-  answer, the lower its bucket. Whether it still goes last is looked up at each turn.
+  and is given out when only such hosts are on the agenda: first those whose robots.txt failed, and
+  when they have no work left those that gave no answer, the fewer attempts they had the earlier.
+  Whether a host still goes last is looked up at each turn.
 - What failed and is sent again (R5) counts with the seconds that its retries may still take: a
   chain of retries that begins when all else is done makes the crawl longer by all of it.
 """
@@ -44,8 +45,9 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.host import Host
 
 _BUCKETS_PER_DOUBLING: Final = 16
-#: The highest bucket of hosts that go last; those that were tried in this run are below it.
-_LAST: Final = 2
+#: The highest bucket of hosts that go last. Those that gave no answer are below it, the more
+#: attempts they had in this run the lower.
+_LAST: Final = 3
 #: The most hosts that one call moves from waiting to ready, so that no pop takes long.
 _MOVES_PER_CALL: Final = 64
 #: Requests that may wait before no more are taken in, once so many hosts have waited at a time.
@@ -90,7 +92,7 @@ class _Entry:
     """A ``host`` with ``count`` requests. It is ready, in ``bucket`` at ``place``, or waits.
 
     ``bucket``: -1 while it waits. ``due``: until when it waits; None while it is ready. ``last``:
-    it went last when that was looked up.
+    what ``Host.goes_last`` was when it was looked up.
     """
 
     host: Host
@@ -98,7 +100,7 @@ class _Entry:
     bucket: int = -1
     place: int = -1
     due: float | None = None
-    last: bool = False
+    last: int = 0
 
 
 @dataclass(slots=True)
@@ -108,7 +110,7 @@ class Agenda:
     ``most``: the most hosts so far that had requests at one time. ``requests``: all that wait.
     ``_occupied``: bit n is set where bucket n has hosts. ``_ahead``: the hosts whose first target
     has given way. ``_longest``: of the hosts that wait, or did, the one with most work left.
-    ``_last``: how many hosts go last, as far as that was looked up.
+    ``_levels``: how many hosts there are, by what ``Host.goes_last`` was when it was looked up.
     ``now`` of the methods: monotonic seconds.
     """
 
@@ -120,7 +122,7 @@ class Agenda:
     _occupied: int = 0
     _ahead: set[str] = field(default_factory=set)
     _longest: _Entry | None = None
-    _last: int = 0
+    _levels: list[int] = field(default_factory=lambda: [0, 0, 0])
 
     def __len__(self) -> int:
         return len(self._hosts)
@@ -146,6 +148,7 @@ class Agenda:
         self.requests += count
         if entry is None:
             entry = self._hosts[host.key] = _Entry(host, count)
+            self._levels[entry.last] += 1
             self.most = max(self.most, len(self._hosts))
             self._place(entry, now)
             return
@@ -161,7 +164,7 @@ class Agenda:
         self._ahead.discard(host.key)
         if entry.count <= 0:
             self._leave(entry)
-            self._last -= entry.last
+            self._levels[entry.last] -= 1
             del self._hosts[host.key]
         elif entry.due is None:
             self._wait(entry, host.turn(now), now)
@@ -188,12 +191,11 @@ class Agenda:
             while self._occupied:
                 bucket = self._occupied.bit_length() - 1
                 entry = self._ready[bucket][-1]
-                if self._goes_last(entry, now) != (bucket <= _LAST):
-                    tried = min(entry.host.silence.count(now), _LAST)
-                    self._move(entry, _LAST - tried if entry.last else _bucket(_work(entry)))
+                if bool(self._goes_last(entry, now)) != (bucket <= _LAST):
+                    self._move(entry, _lowest(entry, now) if entry.last else _bucket(_work(entry)))
                 elif (due := entry.host.turn(now)) > now:
                     self._wait(entry, due, now)
-                elif bucket > _LAST or (self._last == len(self._hosts) and idle()):
+                elif not entry.last or (not any(self._levels[: entry.last]) and idle()):
                     return None if self._keeps_free(entry, now) else entry.host
                 elif not self._wake(now):
                     return None
@@ -261,12 +263,12 @@ class Agenda:
         if not self._goes_last(entry, now) and _work(entry) > longest:
             self._longest = entry
 
-    def _goes_last(self, entry: _Entry, now: float) -> bool:
+    def _goes_last(self, entry: _Entry, now: float) -> int:
         """Look up whether a host goes last."""
-        last = entry.host.goes_last(now)
-        self._last += last - entry.last
-        entry.last = last
-        return last
+        self._levels[entry.last] -= 1
+        entry.last = entry.host.goes_last(now)
+        self._levels[entry.last] += 1
+        return entry.last
 
     def _stand(self, entry: _Entry) -> None:
         """Make a host ready, in the bucket for the work that it has left."""
@@ -293,6 +295,11 @@ class Agenda:
         if not hosts:
             self._occupied &= ~(1 << entry.bucket)
         entry.bucket = -1
+
+
+def _lowest(entry: _Entry, now: float) -> int:
+    """The bucket of a host that goes last."""
+    return _LAST if entry.last == 1 else max(0, _LAST - 1 - entry.host.silence.count(now))
 
 
 def _work(entry: _Entry) -> float:

@@ -288,7 +288,8 @@ class Host:
     and no line of the ledger says it yet. ``accepted``: when its last accepted answer ended, Unix
     seconds by the steady clock. ``kept_silent``: the store has that it gives no answer (D31).
     ``retried``: retries of the request that failed last, the one that is due next included.
-    ``robots_failed``: its robots.txt is to be requested once more, when all else is done.
+    ``robots_failed``: its robots.txt has answered 5xx, and no rules were known; what is left of it
+    comes when all else is done.
     """
 
     key: str
@@ -384,9 +385,13 @@ class Host:
         """Whether the host asks for more time between two requests than a run waits (D11)."""
         return self.traffic.interval > self.terms.gates.patience
 
-    def goes_last(self, now: float) -> bool:
-        """Whether its next request should come when all other hosts' work is done (D13, D31)."""
-        return self.robots_failed or self.silence.goes_last(now)
+    def goes_last(self, now: float) -> int:
+        """Whether its next request should come when all other hosts' work is done (D13, D31).
+
+        0 where it should not; 1 where its robots.txt failed; 2 where it gave no answer: then the
+        work of hosts with 1 comes before it, too, as it may cost a time-out.
+        """
+        return 2 if self.silence.goes_last(now) else int(self.robots_failed)
 
     def retries_left(self) -> float:
         """The seconds that R5's retries may still take: their number times the mean back-off."""

@@ -61,7 +61,7 @@ def read_sources(path: str | Path) -> tuple[list[Source], list[str]]:
     if reader is None:
         raise SourcesInvalid(f"{path.name}: unknown kind of file; use {', '.join(_READERS)}")
     problems: list[str] = []
-    sources = _checked(reader(_text(path), path.name, problems), path.name, problems)
+    sources = _checked(reader(text_of(path), path.name, problems), path.name, problems)
     return sources, problems
 
 
@@ -72,9 +72,10 @@ def parse_urls(text: str) -> tuple[list[Source], list[str]]:
     return _checked(entries, "urls", problems), problems
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """The text of a file of sources, as it is; SourcesInvalid where it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise SourcesInvalid(f"{path.name}: not UTF-8 (byte {error.start}); save it so") from error
     except OSError as error:

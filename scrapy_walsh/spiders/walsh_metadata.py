@@ -408,7 +408,8 @@ class WalshMetadataSpider(Spider):
             if row.outcome is None:
                 self._tell(visit, recrawl.NOT_REQUESTED)
                 row.outcome = recrawl.NOT_REQUESTED
-                row.reason = f"the crawl ended before ({reason})"
+                which = "its next request" if row.requests else "its request"
+                row.reason = f"the crawl ended before {which} ({reason})"
                 if visit.children:
                     of = plural(visit.children, "sitemap")
                     row.reason = f"{visit.left} of {of}: {row.reason}"

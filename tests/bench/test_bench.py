@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from scrapy_walsh.proof.sandbox import LoggedRequest
 from tests import zygote
 
 ROOT = Path(__file__).parents[2]
@@ -52,6 +53,37 @@ def test_own_makespan_keeps_every_promise_and_says_how_long_it_took(tmp_path):
     assert rows["ours"]["in flight"] == 1
     assert rows["ours"]["took s"] >= 0.8
     assert 0.05 <= result["handler_latency"] < 5
+    day = {row["bot"]: row for row in result["rows"] if row["load"] == "tiny, day"}
+    for bot in ("serial", "ours"):
+        assert day[bot]["requests"] == 7  # a robots.txt of each, three targets, two of them twice
+        assert day[bot]["violations"] == day[bot]["left"] == 0
+        assert day[bot]["in flight"] == 1
+    assert day["ours"]["took s"] == pytest.approx(
+        day["ours"]["of serial"] * day["serial"]["took s"], rel=0.01
+    )
+
+
+def test_own_makespan_finds_a_request_before_the_end_of_a_retry_after(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])
+    makespan = import_module("bench.makespan")
+    storms = {0: [{"status": 503, "headers": {"Retry-After": "3"}}]}
+    seen = [
+        LoggedRequest(at, at + 0.1, at, "http", "a.test", "GET", path, path, (), 1, 1, status)
+        for at, path, status in ((0.0, "/robots.txt", 200), (2.0, "/0", 503), (4.0, "/0", 200))
+    ]
+    assert makespan.violations(seen, 1.0) == 0
+    assert makespan.violations(seen, 1.0, {}, storms) == 1
+
+
+def test_own_a_load_like_a_day_has_what_a_day_has(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])
+    makespan = import_module("bench.makespan")
+    load = makespan.LOADS["day, dead"]
+    assert len(load.hosts) - len(load.dead) == 508
+    assert len(set(load.hosts)) == 411
+    counted = (load.delays, load.storms, load.moved, load.bare, load.failed, load.dead)
+    assert [len(each) for each in counted] == [34, 11, 25, 133, 16, 11]
+    assert not {load.hosts[number] for number in (*load.storms, *load.moved)} & load.dead
 
 
 @pytest.mark.crawl

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import sys
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -23,7 +24,8 @@ from scrapy_walsh.exceptions import ConfigError, StoreAway
 from scrapy_walsh.fleet import scripts
 from scrapy_walsh.proof.sandbox import Route, Sandbox, hosts, paths
 from scrapy_walsh.state.records import ROBOTS, Deferral, HostRecord, SourceRun, StoredDocument
-from tests.crawl.harness import OWN_IDENTITY, site
+from tests import zygote
+from tests.crawl.harness import OWN_IDENTITY, site, state_dir
 from tests.fleet.fleet import Worker, settled, targets, too_close, wait_until, worker
 
 if TYPE_CHECKING:
@@ -109,6 +111,10 @@ def test_r4_6_two_workers_of_scrapy_redis_share_the_work_and_keep_the_spacing(
     assert any("out_of_scope" in output for output in outputs)
     assert paths(box.log, "closed.test") == ["/robots.txt"]
     assert all("Traceback" not in output for output in outputs)
+    for each in workers:  # what another worker has declared is declared in this one's ledger
+        verify = [sys.executable, "-m", "scrapy_walsh", "verify", str(state_dir(each.project))]
+        done = zygote.run(verify, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
     shares = [len(re.findall(r"DEBUG: Crawled \(200\).*/page/", output)) for output in outputs]
     assert sum(shares) >= 16
     assert all(shares)
@@ -119,6 +125,29 @@ def test_r4_6_two_workers_of_scrapy_redis_share_the_work_and_keep_the_spacing(
         20,
     ]
     assert not any("not requested" in output or "'walsh/unread'" in output for output in outputs)
+
+
+def test_r8_1_workers_wait_for_the_end_of_the_hour_by_the_cadence_of_the_source(
+    box: Sandbox, server: Server, tmp_path: Path
+) -> None:
+    """One source is hourly, and was sent almost an hour ago; one is daily, as WALSH_REVISIT is."""
+    begun, left = time.time(), 20.0
+    for name in ("hourly.test", "daily.test"):
+        box.put(site(name))
+        meta = {"walsh_revisit": "PT1H"} if name == "hourly.test" else {}
+        url = f"http://{name}/page/0"
+        server.client.rpush("probe:start_urls", json.dumps({"url": url, "meta": meta}))
+        fields = {"last_run_at": repr(begun - 3600 + left), "outcome": "200"}
+        server.client.hset(f"walsh:{{walsh-research}}:source:{url}", mapping=fields)
+    workers = fleet(box, server, tmp_path)
+    outputs = [each.finish() for each in workers]
+    (sent,) = targets(box.log)
+    assert sent.host == "hourly.test", outputs
+    assert sent.wall >= begun + left, outputs
+    assert sum("the run waits for that (R8)" in output for output in outputs) <= 1
+    record = server.client.hgetall("walsh:{walsh-research}:source:http://hourly.test/page/0")
+    assert record[b"revisit"] == b"3600.0"
+    assert float(record[b"last_run_at"]) > begun
 
 
 def test_own_workers_of_scrapy_redis_outlast_an_outage(
@@ -378,6 +407,19 @@ def test_own_a_request_comes_out_as_it_went_in(server: Server) -> None:
     assert came.to_dict(spider=spider) == went.replace(cls=Request).to_dict(spider=spider)
 
 
+def test_r8_1_a_claim_carries_the_cadence_of_its_source(server: Server) -> None:
+    one, other = queue(server), queue(server)
+    for url, meta in (("http://a.test/", {"walsh_revisit": "P7D"}), ("http://b.test/", {})):
+        one._crawl.intake.declare(Request(url, meta=meta))
+        # What a callback writes into meta is no declaration.
+        one.push(Request(url, meta={"walsh_revisit": 3600}))
+    assert sorted(filter(None, urls_of(other, 2))) == ["http://a.test/", "http://b.test/"]
+    week = 7 * 86400.0
+    for line in (one, other):
+        assert line._crawl.sources.cadence("http://a.test/") == week
+        assert line._crawl.sources.cadence("http://b.test/") is None
+
+
 def test_r6_a_claim_carries_the_declared_target_and_no_other(server: Server) -> None:
     one, other = queue(server), queue(server)
     for each in (one, other):
@@ -419,6 +461,20 @@ def test_own_a_claim_is_put_back_once_its_worker_is_silent(server: Server) -> No
     finish(other)
     finish(one)  # it comes back, and its claim is no more
     assert len(other) == 1
+
+
+def test_r8_1_what_waits_for_its_hour_is_put_back_when_its_worker_ends(server: Server) -> None:
+    one, other = queue(server), queue(server)
+    one.push(Request("http://a.test/"))
+    (request,) = (one.pop(),)
+    assert request is not None
+    one._soon.append((time.monotonic() + 300, 1, request))
+    one._renew()  # it is neither under way nor done
+    assert len(other) == 1
+    time.sleep(1.01)
+    assert urls_of(other, 1) == [None]
+    one.stop()
+    assert urls_of(other, 1) == ["http://a.test/"]
 
 
 def test_own_an_answer_of_redis_that_was_lost_loses_no_request(server: Server) -> None:

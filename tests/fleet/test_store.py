@@ -200,6 +200,23 @@ def test_r11_a_robots_txt_fetched_by_one_is_held_by_all_at_its_age(server: Serve
     assert other.wall() - found.fetched_at == pytest.approx(10, abs=1)
 
 
+def test_d9_a_hold_that_begins_in_the_future_begins_anew(server: Server) -> None:
+    """The clock of Redis's machine was put back by a day, in a hold of a minute."""
+    day, name = 86400.0, f"walsh:{{examplebot}}:host:{HOST}"
+    one, other = worker(server), worker(server)
+    reserve(one)
+    one.book_host(HOST, 1.0, time.time(), 60.0)
+    for field in ("last_end", "not_before"):
+        server.client.hset(name, field, float(server.client.hget(name, field) or 0) + day)
+    assert 59 < reserve(other) <= 60
+    time.sleep(1.0)
+    assert 58 < reserve(other) <= 59.1, "once, and not at each look"
+    record = one.get(HostRecord, HOST)
+    assert record is not None
+    assert record.not_before is not None
+    assert record.not_before - time.time() < 61
+
+
 def test_r11_an_answer_just_brought_is_not_of_the_future(server: Server) -> None:
     one, other = worker(server), worker(server)
     for number in range(50):

@@ -376,6 +376,18 @@ def test_own_a_host_whose_robots_txt_failed_goes_last_before_those_that_gave_no_
     assert len(run.starts) == 12
 
 
+def test_own_hosts_whose_robots_txt_failed_do_not_wait_for_one_another():
+    run = Simulation(0.05)
+    for name in ("failed.test", "waits.test"):
+        run.host(name).robots_failed = True
+        run.add(name)
+    run.host("waits.test").traffic.hold(5.0)
+    run.host("silent.test").silence.note(0.0, robots=True)
+    run.add("silent.test")
+    run.run()
+    assert [host for _, host in run.starts] == ["failed.test", "waits.test", "silent.test"]
+
+
 def test_own_what_had_more_attempts_without_an_answer_comes_later():
     run = Simulation(0.05)
     for name, attempts in (("twice.test", 2), ("once.test", 1), ("never.test", 0)):

@@ -69,10 +69,11 @@ def three_days() -> list[dict[str, Any]]:
 def test_own_each_source_has_what_became_of_it_by_days():
     report = days_of(*three_days())
     assert report.history is not None
-    assert report.history.rows(None) == [
+    assert report.history.rows([]) == [
         (B, bytearray([0, FAILED, REFUSED, 0])), (A, bytearray([READ, UNCHANGED, UNCHANGED, 0])),
     ]  # fmt: skip
     assert [url for url, _ in report.history.rows([A])] == [A]
+    assert len(report.history.rows(["http://else.test/"])) == 2
     text = " ".join(Read(page(report)).text.split())
     assert "4 days, 3 runs" in text
     assert f"{A} 1 2 0 0" in text
@@ -101,7 +102,7 @@ def test_own_a_redirect_of_a_source_counts_for_it_and_a_sitemaps_children_do_not
     there = declared(A, 0) | {"at": T}
     report = days_of(*a_day(0, there, moved, child, *got("http://h.test/new")))
     assert report.history is not None
-    assert report.history.rows(None) == [(A, bytearray([READ, 0, 0, 0]))]
+    assert report.history.rows([]) == [(A, bytearray([READ, 0, 0, 0]))]
 
 
 def test_own_days_are_those_of_utc_and_today_is_the_last():

@@ -12,6 +12,7 @@ from scrapy_walsh.commands.main import main
 from scrapy_walsh.ledger.files import DOCUMENTS, Documents
 from scrapy_walsh.proof.report.html import LARGEST, owners_page
 from scrapy_walsh.proof.report.owner import Extract, extract
+from scrapy_walsh.proof.sandbox import hosts, requests
 from scrapy_walsh.proof.verify import Report
 from tests.ledger.verify_kit import (
     LIST,
@@ -33,6 +34,8 @@ from tests.report.test_page import ALLOWED_TAGS, EVIL, evil_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.report.conftest import World
 
 HOST = "h.test"
 
@@ -66,6 +69,16 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def page_of(capsys: pytest.CaptureFixture[bytes], *words: str, code: int = 0) -> Read:
     assert main(["report", *words, "-o", "-"]) == code
     return Read(capsys.readouterr().out.decode())
+
+
+@pytest.mark.crawl
+def test_own_the_requests_are_those_that_the_server_saw(world: World):
+    for host in hosts(world.log):
+        found, seen = found_of(world.lines, host), requests(world.log, host)
+        paths = [one.url.removeprefix(f"http://{host}").partition("?")[0] for one in found.requests]
+        assert paths == [one.path for one in seen]
+        assert found.total == len(seen)
+        assert found.gaps["too short"] == 0
 
 
 # -- what is in it ------------------------------------------------------------------------
@@ -140,6 +153,26 @@ def test_own_a_ledger_that_does_not_hold_is_said_at_the_top_and_nothing_is_kept(
     read = page_of(capsysbinary, str(tmp_path), "--host", HOST, code=1)
     assert "This record did not pass its own check" in read.text.split("Who we are")[0]
     assert "✓ kept" not in read.text
+
+
+def test_r2_what_verify_could_not_derive_is_not_said_to_be_kept(
+    ledger: Path, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+):
+    """Nothing is wrong with a ledger alone, and its documents and its head are not here."""
+    (tmp_path / "ledger.jsonl").write_bytes((ledger / "ledger.jsonl").read_bytes())
+    text = " ".join(page_of(capsysbinary, str(tmp_path), "--host", HOST).text.split())
+    assert "? not shown We requested no page that your robots.txt forbids." in text
+    assert "✓ kept Every pause" in text
+    assert "Lines that were cut off at its end would not show." in text
+    whole = page_of(capsysbinary, str(ledger), "--host", HOST).text
+    assert "✓ kept We requested no page" in " ".join(whole.split())
+    assert "cut off at its end" not in whole
+
+
+def test_r4_a_pause_over_missing_lines_is_not_said_to_be_kept():
+    gap = {"at": T, "run": "r1", "kind": "gap", "reason": "2 lines could not be written", "lost": 2}
+    found = found_in(began(), asked(0), gap, asked(2), asked(4), ended())
+    assert "? not shown Every pause" in " ".join(Read(html_of(found)).text.split())
 
 
 def test_own_what_verify_finds_about_the_host_is_counted_and_of_others_is_not():

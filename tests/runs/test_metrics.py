@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
-from scrapy_walsh.adapters import metrics
 from scrapy_walsh.proof.sandbox import Route
 from tests.crawl.harness import rules, site
 from tests.runs.kit import DAY, Runs
@@ -15,12 +13,16 @@ from tests.runs.kit import DAY, Runs
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytest.importorskip("prometheus_client", reason="in a clone: pip install -e '.[test]'")
+
 SETTINGS = {"WALSH_METRICS": "walsh.prom", "WALSH_MAX_RETRIES": 0}
 SUCCESS = "walsh_last_success_timestamp_seconds"
 
 
 def read(path: Path) -> dict[tuple[str, ...], float]:
     """The values of the file, by name and labels other than the spider's."""
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
+
     families = text_string_to_metric_families(path.read_text())
     samples = [each for family in families for each in family.samples]
     assert {each.labels.pop("spider") for each in samples} == {"probe"}
@@ -53,6 +55,8 @@ def test_own_a_run_leaves_its_figures_and_keeps_the_last_success(tmp_path: Path)
 
 @pytest.mark.parametrize("text", ["", "walsh_last_suc", f"{SUCCESS} x\n", "\0"])
 def test_own_a_damaged_file_is_written_anew(tmp_path: Path, text: str) -> None:
+    from scrapy_walsh.adapters import metrics  # noqa: PLC0415
+
     path = tmp_path / "walsh.prom"
     path.write_text(text)
     metrics.write(path, "probe", {"last_run_timestamp_seconds": {(): 1.0}}, success=False)

@@ -47,7 +47,7 @@ RUN_BY: dict[str, tuple[int, tuple[str, ...]]] = {
     "conformance.md": (7, ("conformance/test_docs.py", "conformance/test_run.py")),
     "daily.md": (3, ("deploy/test_cron.py", HERE)),
     "deploy.md": (11, (*(f"deploy/test_{each}.py" for each in ("cron", "cloud", "scrapyd")), HERE)),
-    "discover.md": (1, ("sources/test_discover.py",)),
+    "discover.md": (2, ("sources/test_discover.py",)),
     "doctor.md": (1, ("cli/test_doctor.py",)),
     "exceptions.md": (1, ("site/test_reference.py",)),
     "faq.md": (1, ("site/test_reference.py",)),

@@ -7,8 +7,10 @@ import os
 import re
 import shlex
 import sys
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
 import pytest
 from scrapy.settings import Settings
@@ -22,6 +24,7 @@ from scrapy_walsh.policy.formats.representation import (
     markdown_sections,
 )
 from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, Site, gaps, requests
+from scrapy_walsh.sources.sources import read_sources
 from tests import zygote
 from tests.crawl.harness import OPEN, OWN_IDENTITY, crawl, make_project, run_scrapy, site
 from tests.sources.world import QUICK
@@ -205,13 +208,18 @@ def test_own_a_stopped_look_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(command, "crawl_apart", stopped)
     with pytest.raises(WalshError, match="stopped before"):
-        command.discover(["http://a.test"], Settings())
+        command.discover(["http://a.test/"], Settings())
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["http://a.test/page"], "is not a host"),
+        (["http://user@a.test/page", "--add"], "is not a host"),
+        (["a.test", "--add", "sources.txt"], "give a .toml file"),
+        (["a.test", "--identity", "walsh-research", "--add", "broken.toml"], "not TOML"),
+        (["a.test", "--identity", "walsh-research", "--add", "no.toml"], "no [[source]] table"),
+        (["a.test", "--identity", "walsh-research", "--add", "dir.toml"], "cannot be read"),
         (["ftp://a.test"], "is not a host"),
         (["a.test?q"], "is not a host"),
         (["http://user@a.test"], "is not a host"),
@@ -229,10 +237,156 @@ def test_own_misuse_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.toml").write_text("[[source]\n")
+    (tmp_path / "no.toml").write_text("source = 3\n")
+    (tmp_path / "dir.toml").mkdir()
     assert main(["discover", *arguments]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("walsh discover: ")
     assert said in line
+
+
+# -- --add ---------------------------------------------------------------------------------------
+
+HTML = (
+    "<!doctype html><html><head><link rel='alternate' type='application/rss+xml' href='/f'></head>"
+)
+WITH_FEED = Route(body=f"{HTML}<body>x</body></html>", content_type="text/html")
+PLAIN = Route(body="<!doctype html><html><body>x</body></html>", content_type="text/html")
+XMLNS = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
+URLS = f"<urlset {XMLNS}><url><loc>http://x.test/a</loc></url></urlset>"
+INDEX = f"<sitemapindex {XMLNS}><sitemap><loc>http://o.test/a.xml</loc></sitemap></sitemapindex>"
+MINE = """# what I read
+[options]  # of another program
+x = 1
+
+[[source]]
+url = "http://mine.test/"   # the first
+name = "mine"
+
+# the end
+"""
+OFFERS = (
+    site("page.test", {"/blog": WITH_FEED}),
+    site("opted.test", {"/blog": WITH_FEED}, robots="User-agent: *\nDisallow: /f\n"),
+    site(
+        "o.test",
+        {
+            "/s.xml": Route(body=URLS, content_type="application/xml"),
+            "/i.xml": Route(body=INDEX, content_type="application/xml"),
+            "/named": PLAIN,
+            "/llms.txt": Route(404),
+        },
+        robots=f"{OPEN}Sitemap: http://o.test/s2.xml\n",
+    ),
+    site("guide.test", {"/a": PLAIN, "/gone": Route(404),
+                        "/llms.txt": Route(body=LLMS, content_type="text/plain")}),
+    site("shut.test", robots="User-agent: *\nDisallow: /\n"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("http://page.test/blog", {"url": "http://page.test/blog", "feed": "http://page.test/f"},
+         ["/robots.txt", "/blog"]),
+        ("http://o.test/s.xml#top", {"sitemap": "http://o.test/s.xml"}, ["/robots.txt", "/s.xml"]),
+        ("http://o.test/named", {"url": "http://o.test/named", "sitemap": "http://o.test/s2.xml"},
+         ["/robots.txt", "/named"]),
+        ("http://guide.test/a", {"url": "http://guide.test/a"},
+         ["/robots.txt", "/a", "/llms.txt"]),
+        ("rich.test", {"url": "https://rich.test/", "feed": "https://rich.test/f"},
+         ["/robots.txt", "/"]),
+    ],
+)  # fmt: skip
+def test_own_what_is_found_is_added_and_the_file_stays_as_it_is(
+    box: Sandbox,
+    discover: Callable[..., Discovered],
+    tmp_path: Path,
+    case: tuple[str, dict[str, str], list[str]],
+) -> None:
+    url, source, asked = case
+    for each in (*OFFERS, RICH):
+        box.put(each)
+    file = tmp_path / "sources.toml"
+    file.write_bytes(MINE.replace("\n", "\r\n").encode())
+    found = discover(url, "--add", "--json")
+    host = urlsplit(source.get("url") or source["sitemap"]).netloc
+    assert found.code == 0, found.err
+    assert found.asked(host) == asked, "what nobody has declared is not requested (R6)"
+    assert found.map["source"] == source
+    only_named = "feed" in source or "s2" in str(source)
+    assert (found.map["next_due"] is None) is only_named
+    text = file.read_bytes().decode()
+    assert text.startswith(MINE.replace("\n", "\r\n"))
+    assert tomllib.loads(text)["source"][1:] == [found.map["added"]] == [{"name": host, **source}]
+    sources, problems = read_sources(file)
+    assert (len(sources), problems) == (2, [])
+    again = discover(url, "--add")
+    assert (again.code, again.log, file.read_bytes().decode()) == (0, [], text)
+    (line,) = again.out.splitlines()
+    assert "already" in line
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("http://www.blocked.test/x", "blocklist", []),
+        ("http://shut.test/x", "Disallow: /", ["/robots.txt"]),
+        ("http://opted.test/blog", "http://opted.test/f: Disallow: /f",
+         ["/robots.txt", "/blog", "/llms.txt"]),
+        ("http://o.test/i.xml", "an index of 1 sitemap", ["/robots.txt", "/i.xml", "/llms.txt"]),
+        ("http://guide.test/gone", "HTTP 404", ["/robots.txt", "/gone"]),
+    ],
+)  # fmt: skip
+def test_r3_r2_what_is_refused_or_not_there_is_not_added(
+    box: Sandbox,
+    discover: Callable[..., Discovered],
+    tmp_path: Path,
+    case: tuple[str, str, list[str]],
+) -> None:
+    url, why, asked = case
+    for each in OFFERS:
+        box.put(each)
+    found = discover(url, "--add", "new.toml")
+    assert found.code == 1
+    assert not (tmp_path / "new.toml").exists()
+    assert found.asked(urlsplit(url).netloc) == asked
+    last = found.out.splitlines()[-1]
+    assert last.startswith("not added: ")
+    assert why in last
+
+
+@pytest.mark.parametrize(
+    ("before", "kept"),
+    [
+        ("", True),
+        ("# nothing yet", True),
+        ('[[source]]\nurl = "http://b.test/"', True),
+        ('[[source]]\nurl = "http://b.test/"\n[other]\nx = 1\n', True),
+        ('source = [\n  {url = "http://b.test/"},  # one\n]\n', True),
+        ('source = [{url = "http://b.test/"}]\n', False),
+        ('[[x]]\na = 1\n[[source]]\nurl = "http://b.test/"\n[[x]]\na = 2\n', False),
+    ],
+)
+def test_own_each_line_of_the_file_stays_or_nothing_is_written(
+    tmp_path: Path, before: str, kept: bool
+) -> None:
+    file, source = tmp_path / "s.toml", {"url": "http://a.test/"}
+    file.write_text(before)
+    found = {"host": "a.test", "source": source, "next_due": None}
+    if not kept:
+        with pytest.raises(WalshError, match="cannot be added to as it is"):
+            command._add(file, found)
+        assert file.read_text() == before
+        return
+    wanted = tomllib.loads(before)
+    wanted.setdefault("source", []).append({"name": "a.test", **source})
+    added, _ = command._add(file, found)
+    assert added == wanted["source"][-1]
+    assert tomllib.loads(file.read_text()) == wanted
+    lines = iter(file.read_text().splitlines())
+    assert all(line in lines for line in before.splitlines())
 
 
 def test_own_a_crawl_after_it_misses_nothing(box: Sandbox, tmp_path: Path) -> None:
@@ -256,12 +410,17 @@ def test_own_a_crawl_after_it_misses_nothing(box: Sandbox, tmp_path: Path) -> No
 
 def test_own_docs_command_runs_and_names_every_member(box: Sandbox, tmp_path: Path) -> None:
     document = (ROOT / "docs/discover.md").read_text()
-    (block,) = re.findall(r"```bash\n(.*?)```", document, re.DOTALL)
-    scrapy, *command = shlex.split(block.replace("site.example", "llms.test"))
-    assert (scrapy, command[:2]) == ("scrapy", ["walsh", "discover"])
-    done = run_scrapy(make_project(tmp_path / "project", settings=QUICK), box, *command, "--json")
-    assert done.returncode == 0, done.stdout
-    found = json.loads(done.stdout)
-    for name in (*found, *found["probes"][0], *found["probes"][0]["sections"][0]):
-        assert f"`{name}`" in document
+    project = make_project(tmp_path / "project", settings=QUICK)
+    for block in re.findall(r"```bash\n(.*?)```", document, re.DOTALL):
+        scrapy, *command = shlex.split(
+            block.replace("site.example/blog", "http://rss.test/feed.xml")
+        )
+        command = ["llms.test" if word == "site.example" else word for word in command]
+        assert (scrapy, command[:2]) == ("scrapy", ["walsh", "discover"])
+        done = run_scrapy(project, box, *command, "--json")
+        assert done.returncode == 0, done.stdout
+        found = json.loads(done.stdout)
+        for name in (*found, *found["probes"][0], *found["probes"][0]["sections"][0]):
+            assert f"`{name}`" in document
+    assert read_sources(project / "sources.toml")[0][0].url == "http://rss.test/feed.xml"
     assert ACCEPT_PAGE in document

@@ -572,7 +572,8 @@ def test_own_a_source_without_an_answer_is_reported() -> None:
     spider.closed("shutdown")
     (visit,) = spider.visits.values()
     row = visit.row
-    assert (row.outcome, row.reason) == ("not_requested", "the crawl ended before (shutdown)")
+    assert row.outcome == "not_requested"
+    assert row.reason == "the crawl ended before its request (shutdown)"
 
 
 # --- refusing to start ------------------------------------------------------------------------

@@ -206,9 +206,6 @@ class RobotsTxt:
             failure=fetched.failure,
             readable=fetched.readable,
         )
-        self._pacing.host_of(origin).robots_failed = (
-            meaning == robots_fetch.AGAIN and fetched.status is not None and fetched.status >= 500
-        )
         self.counts.asked += 1
         self.counts.answered += meaning in _ANSWERS
         self._settle(origin, progress, meaning, fetched)
@@ -227,6 +224,8 @@ class RobotsTxt:
 
     def _back_off(self, origin: str, progress: _Progress, fetched: Fetched) -> None:
         progress.attempt += 1
+        if fetched.status is not None and fetched.status >= 500:
+            self._pacing.host_of(origin).robots_failed = True
         _hold_origin(self._pacing, origin, progress.url)
         wait = fetched.failure.delay if isinstance(fetched.failure, Retry) else 0.0
         failure = fetched.failure.why if fetched.failure else fetched.why

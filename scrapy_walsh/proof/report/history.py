@@ -69,16 +69,14 @@ class History:
         else:
             self.more = True
 
-    def rows(self, listed: Container[str] | None) -> list[tuple[str, bytearray]]:
-        """The sources that failed, or were refused, on the most days first; of those *listed*.
+    def rows(self, listed: Container[str]) -> list[tuple[str, bytearray]]:
+        """The sources that failed, or were refused, on the most days first.
 
-        Else, where none are known, of those of which something came: a spider declares others, too.
+        A spider declares other URLs, too. So they are those *listed*; where there are none of them,
+        those of which something came.
         """
-        found = [
-            (url, days)
-            for url, days in self.sources.items()
-            if (any(days) if listed is None else url in listed)
-        ]
+        known = self.sources.items()
+        found = [row for row in known if row[0] in listed] or [row for row in known if any(row[1])]
         return sorted(found, key=lambda row: (-_bad(row[1]), row[0]))
 
 

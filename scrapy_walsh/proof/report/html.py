@@ -45,7 +45,7 @@ _PURPOSES: Final = (("target", "targets"), ("robots", "robots.txt"), ("operator"
 _DIVISORS: Final = (1, 4, 16, 64)
 _FILTERS: Final = {
     "codes": words.codes, "cut": words.cut, "instant": words.instant, "octets": words.octets,
-    "percent": pictures.percent, "duration": duration, "hours": words.hours, "word": words.word,
+    "percent": pictures.percent, "duration": duration, "word": words.word,
 }  # fmt: skip
 _GLOBALS: Final[dict[str, Any]] = {
     "parts": sections, "pictures": pictures, "plural": plural,
@@ -165,14 +165,11 @@ def _titles(report: Report) -> dict[str, str]:
     """The sections of the page, in order: the id of each, and its title."""
     return {
         "sources": "Sources",
+        **({"history": "Day by day", "hosts": "Hosts"} if report.history else {}),
         "findings": "What the ledger shows",
         "numbers": "In numbers",
         "refused": "Refused, deferred, given up",
-        **(
-            {"timeline": "Host by host"}
-            if report.history is None
-            else {"history": "Day by day", "hosts": "Hosts"}
-        ),
+        **({} if report.history else {"timeline": "Host by host"}),
         **({"runs": "Runs"} if len(report.runs) > 1 else {}),
         "codes": "What the codes mean",
     }
@@ -190,9 +187,10 @@ def _numbers(report: Report) -> Iterator[tuple[str, object, str]]:
     kinds, purposes = report.kinds, report.purposes
     asked = sum(host.requests > 0 for host in report.hosts)
     received = words.octets(sum(host.octets for host in report.hosts))
+    saved = sum(host.saved for host in report.hosts)
     split = ", ".join(f"{called} {purposes.get(name, 0):,}" for name, called in _PURPOSES)
     yield "Requests", sum(purposes.values()), split
-    yield "Received", received, f"{words.octets(report.saved)} saved by 304 (R7)"
+    yield "Received", received, f"{words.octets(saved)} saved by 304 (R7)"
     yield "Hosts requested", asked, f"of {len(report.hosts):,} in the run"
     for name, kind, more in (
         ("Declared", "declared", "targets (R6)"),

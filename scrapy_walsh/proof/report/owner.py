@@ -13,6 +13,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from scrapy_walsh.ledger.files import REDACTED
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.event import ASKED
@@ -21,7 +22,7 @@ from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR, DISALLOWED_EXPLICIT
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.findings import Outcome
 from scrapy_walsh.proof.report.entries import runs_of, text
-from scrapy_walsh.proof.report.tally import KEPT, SHORT, Gap, Tally
+from scrapy_walsh.proof.report.tally import KEPT, SHORT, UNCLEAR, Gap, Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -29,10 +30,9 @@ if TYPE_CHECKING:
     from scrapy_walsh.proof.ledger import Line
     from scrapy_walsh.proof.report.entries import Lines, Run
 
-#: Requests, versions of a robots.txt, and rules of one that are listed at most.
+#: Requests, and versions of a robots.txt, that are listed at most.
 REQUESTS: Final = 1000
 _VERSIONS: Final = 20
-_RULES: Final = 60
 #: Rows of what was not requested, beyond which rules are not told apart; examples of one.
 _LEFT: Final = 100
 _EXAMPLES: Final = 3
@@ -105,7 +105,7 @@ class Version:
     """One state of a robots.txt, in force from ``since`` on; ``until``: of the next one.
 
     ``elsewhere``: its address redirected to another host, whose text is not shown. ``rules``: its
-    lines for us and what came of each. ``more``: rules that are not listed. ``unread``: it has a
+    lines for us and what came of each. ``unread``: it has a
     text, which is not at hand.
     """
 
@@ -113,7 +113,6 @@ class Version:
     since: float
     until: float = math.inf
     rules: list[tuple[str, str]] = field(default_factory=list)
-    more: int = 0
     unread: bool = False
 
     @property
@@ -139,7 +138,9 @@ class Extract:
     ``wrong``: the rule of what ``verify`` found wrong, by line. ``requests``: the last of
     ``total``. ``first``, ``last``: of requests. ``covers``: of all lines. ``broken``: findings that
     concern the host, by rule. ``slowed``: requests after which R5 left the host alone.
-    ``list_digest``: of the operator's list that crawls go by.
+    ``list_digest``: of the operator's list that crawls go by. ``unsure``: the robots.txt by which
+    a page was requested is not to be seen, so that ``verify`` did not derive it. ``headed``: a file
+    says which line is the last.
     """
 
     host: str
@@ -162,6 +163,9 @@ class Extract:
     twin_requests: int = 0
     slowed: int = 0
     list_digest: str | None = None
+    unsure: bool = False
+    headed: bool = False
+    _went_by: set[str] = field(default_factory=set)
     _uses: Counter[tuple[str | None, int | None, str]] = field(default_factory=Counter)
     _closest: dict[str | None, float] = field(default_factory=dict)
 
@@ -237,6 +241,8 @@ class Extract:
         self.first, self.last = min(self.first, at), max(self.last, at)
         self.answers[answer] += 1
         self.slowed += line.wait is not None
+        self.unsure |= line.run not in self.runs or REDACTED in line.url
+        self._went_by.update([line.digest] if line.digest else [])
         what = _PURPOSES.get(line.purpose, "page")
         self.requests.append(Asked(at, line.url, what, answer, gap, line.wait))
         if line.run in self.runs:
@@ -275,14 +281,14 @@ class Extract:
 
     def read(self, body_of: Callable[[str], bytes | None]) -> None:
         """Say of each robots.txt what it said to the bot. *body_of*: a document by its digest."""
+        self.unsure |= any(body_of(digest) is None for digest in self._went_by)
         for each in self.versions:
             digest = each.of.digest
             if digest is None or each.elsewhere or each.of.kind == events.REJECTED:
                 continue
             body = body_of(digest)
             each.unread = body is None
-            rules = [] if body is None else list(self._rules(body, digest))
-            each.rules, each.more = rules[:_RULES], len(rules[_RULES:])
+            each.rules = [] if body is None else list(self._rules(body, digest))
 
     def _rules(self, body: bytes, digest: str) -> Iterator[tuple[str, str]]:
         """The lines of a robots.txt that are for the bot, and what came of each.
@@ -327,7 +333,7 @@ def extract(
     lines: Lines, host: str, since: float, wrong: Mapping[int, str], said: tuple[int, str] | None
 ) -> Extract:
     """What a ledger has about *host*; *said* as in ``lanes.build``, *wrong* as in ``Extract``."""
-    found = Extract(host, since, wrong, runs_of(lines))
+    found = Extract(host, since, wrong, runs_of(lines), headed=said is not None)
     tally = Tally(found.runs, (), said, watch=found.take)
     for file, raw in lines():
         tally.take(file, raw)
@@ -362,11 +368,12 @@ def kept(found: Extract, *, holds: bool) -> list[tuple[Outcome, str]]:
         "" if found.shortest is None else f"; the shortest was {found.shortest.seconds:.1f} s"
     )
     seen = {"R2": found.total, "R4": found.gaps[KEPT], "R5": found.slowed}
-    outcome = Outcome.HELD if holds else Outcome.UNSEEN
+    unsure = {"R2": found.unsure, "R4": found.gaps[UNCLEAR]}
     said = []
     for rule, bad, good in _PROMISES:
         if broken[rule]:
             said.append((Outcome.BROKEN, bad.format(f"{broken[rule]:,}")))
         elif seen.get(rule):
-            said.append((outcome, good.format(shortest)))
+            shown = holds and not unsure.get(rule)
+            said.append((Outcome.HELD if shown else Outcome.UNSEEN, good.format(shortest)))
     return said

@@ -37,21 +37,25 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Sources at ``now``, Unix seconds. ``rows``: the first LISTED. ``counts``: all, by state."""
+    """Sources at ``now``, Unix seconds. ``rows``: the first LISTED.
+
+    ``counts``: of all; READ, those that the last visit read, and NEEDS may be the same.
+    """
 
     now: float
     rows: tuple[Row, ...]
+    total: int
     counts: Counter[str]
 
     @property
     def more(self) -> int:
         """How many are not listed."""
-        return self.counts.total() - len(self.rows)
+        return self.total - len(self.rows)
 
     def __str__(self) -> str:
         needs = self.counts[NEEDS]
         person = f", {needs:,} need{'s' if needs == 1 else ''} a person" if needs else ""
-        return f"{self.counts[READ]:,} of {plural(self.counts.total(), 'source')} read{person}"
+        return f"{self.counts[READ]:,} of {plural(self.total, 'source')} read{person}"
 
 
 def sources_of(
@@ -65,18 +69,22 @@ def sources_of(
     last = max((each.declared_at for each in readings()), default=None)
     if last is None:
         return None
-    counts = Counter[str]()
+    counts, total = Counter[str](), 0
 
     def placed() -> Iterable[tuple[tuple[int, float, str], Row]]:
+        nonlocal total
         for each in readings():
             period = max(each.revisit or 0.0, revisit, REVISIT_FLOOR)
             if each.declared_at >= last - PERIODS * period:
                 row = _row(each, now, revisit)
-                counts[row.state] += 1
+                counts[NEEDS] += row.state == NEEDS
+                fails = not each.read or each.reason or is_unread(each, now, revisit)
+                counts[READ] += not fails
+                total += 1
                 yield (_ORDER.index(row.state), each.since, each.url), row
 
     rows = tuple(row for _, row in heapq.nsmallest(LISTED, placed()))
-    return Sources(now, rows, counts)
+    return Sources(now, rows, total, counts)
 
 
 def _row(each: Reading, now: float, revisit: float) -> Row:

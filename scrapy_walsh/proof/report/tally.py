@@ -129,11 +129,6 @@ class Host:
         """The number of exchanges."""
         return self.counts[ASKED]
 
-    @property
-    def opted_in(self) -> bool:
-        """Whether it was not refused by the operator's list."""
-        return self.opted_out is None
-
     def note(self, gap: Gap) -> None:
         """Count the gap before one of its exchanges."""
         self.gaps[gap.verdict] += 1
@@ -260,16 +255,6 @@ class Tally:
     def ended(self) -> float:
         """When the last thing in it happened, Unix seconds."""
         return self.began + self.span
-
-    @property
-    def unchanged(self) -> int:
-        """The number of 304s, of all hosts."""
-        return sum(host.unchanged for host in self.hosts)
-
-    @property
-    def saved(self) -> int:
-        """The octets that they saved."""
-        return sum(host.saved for host in self.hosts)
 
     def total(self, verdict: str) -> int:
         """The number of gaps with that verdict (KEPT and so on), of all hosts."""

@@ -49,11 +49,6 @@ def codes(text: str) -> list[tuple[str, str]]:
     return [(part, part if part in _IDS else "") for part in _CODE.split(text) if part]
 
 
-def hours(seconds: float) -> str:
-    """A time limit as people say it: ``24 hours``, ``1.5 hours``."""
-    return f"{seconds / 3600:.2g} hours"
-
-
 def octets(count: int) -> str:
     """A number of octets as people read it: ``512 B``, ``1.2 MB``."""
     size, units = float(count), ["B", "kB", "MB", "GB"]
