@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from scrapy_walsh.commands.terminal import encodable, show
-from scrapy_walsh.config import WalshConfig, has_identity, unknown_settings
+from scrapy_walsh.config import WalshConfig, has_identity, identity_given, unknown_settings
 from scrapy_walsh.exceptions import DocumentInvalid, WalshError
 from scrapy_walsh.ledger.files import FILE
 from scrapy_walsh.policy import hosts
@@ -171,7 +171,7 @@ def settings_to_send(
 
 def _is_walsh(settings: SettingsLike) -> bool:
     """Whether *settings* name walsh-research, by its profile or its parts."""
-    return _WALSH.search(str(settings.get("WALSH_IDENTITY"))) is not None
+    return _WALSH.search(str(identity_given(settings))) is not None
 
 
 def settings_to_read(args: argparse.Namespace) -> SettingsLike:

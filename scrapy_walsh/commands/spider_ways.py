@@ -19,6 +19,7 @@ from scrapy.utils.spider import iter_spider_classes
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.commands import own_process
 from scrapy_walsh.commands.common import project_settings
+from scrapy_walsh.config import follows_links, scrapes
 from scrapy_walsh.policy.words import one_line
 from scrapy_walsh.proof.findings import Outcome
 
@@ -87,10 +88,10 @@ def ways_of(cls: type[Spider], settings: BaseSettings) -> Iterator[Said]:
     how = "a CrawlSpider with rules" if rules else ""
     how = how or ("a SitemapSpider" if issubclass(cls, SitemapSpider) else "")
     how = how or ("its callbacks make requests" if callbacks & _REQUESTS else "")
-    if how and not settings.getbool("WALSH_FOLLOW_LINKS"):
+    if how and not follows_links(settings):
         yield Outcome.WARNING.name, "R6", "spider", _LINKS.format(how)
     feeds = issubclass(cls, (XMLFeedSpider, CSVFeedSpider))
-    if (rules or (callbacks & _SELECTORS and not feeds)) and not settings.getbool("WALSH_SCRAPING"):
+    if (rules or (callbacks & _SELECTORS and not feeds)) and not scrapes(settings):
         yield Outcome.WARNING.name, "R9", "spider", _HTML
 
 
@@ -126,7 +127,7 @@ def look(given: dict[str, Any]) -> dict[str, Any]:
         cls.update_settings(own)
         said = list(ways_of(cls, own))
         spiders.append({"name": getattr(cls, "name", None), "said": said, "whole": False})
-    follows = settings.getbool("WALSH_FOLLOW_LINKS")
+    follows = follows_links(settings)
     project: dict[str, Any] = {"said": []}
     found = {"spiders": spiders, "project": project, "broken": broken, "reached": reached}
     return {**found, "follows": follows}
