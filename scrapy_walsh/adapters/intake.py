@@ -231,11 +231,14 @@ class Intake:
             logger.error("%s of %s is %s; WALSH_REVISIT holds", REVISIT, request.url, error)
             return None
 
-    def restore(self, url: str, source: str) -> None:
-        """Take *url* over from an earlier run, in which it belonged to the target *source*."""
+    def restore(self, url: str, source: str, revisit: float | None = None) -> None:
+        """Take *url* over from an earlier run or another worker, where it belonged to *source*.
+
+        *revisit*: that target's cadence, where it is known.
+        """
         context = self._context
-        if not context.scope.is_source(source):
-            self._declare(source)
+        if revisit is not None or not context.scope.is_source(source):
+            self._declare(source, revisit=revisit)
         if context.scope.source_of(url) is None:
             context.scope.declare_hop(url, source)
             context.recorder.declare(url=url, via=source)

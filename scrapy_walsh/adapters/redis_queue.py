@@ -93,8 +93,8 @@ class Entries:
             raise ValueError("its source is not text")
         request = self._crawl.intake.request(self._request(self._serializer.loads(body)))
         if source is not None:
-            self._crawl.scope.declare(source, self._crawl.intake.cadence_of(request))
-            self._crawl.scope.declare_hop(request.url, source)
+            intake = self._crawl.intake
+            intake.restore(request.url, source, intake.cadence_of(request))
         if self._crawl.scope.is_source(request.url):
             self._crawl.intake.declare(request)  # with what it named when it was declared
         return request

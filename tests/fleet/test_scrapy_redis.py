@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import sys
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -23,7 +24,8 @@ from scrapy_walsh.exceptions import ConfigError, StoreAway
 from scrapy_walsh.fleet import scripts
 from scrapy_walsh.proof.sandbox import Route, Sandbox, hosts, paths
 from scrapy_walsh.state.records import ROBOTS, Deferral, HostRecord, SourceRun, StoredDocument
-from tests.crawl.harness import OWN_IDENTITY, site
+from tests import zygote
+from tests.crawl.harness import OWN_IDENTITY, site, state_dir
 from tests.fleet.fleet import Worker, settled, targets, too_close, wait_until, worker
 
 if TYPE_CHECKING:
@@ -109,6 +111,10 @@ def test_r4_6_two_workers_of_scrapy_redis_share_the_work_and_keep_the_spacing(
     assert any("out_of_scope" in output for output in outputs)
     assert paths(box.log, "closed.test") == ["/robots.txt"]
     assert all("Traceback" not in output for output in outputs)
+    for each in workers:  # what another worker has declared is declared in this one's ledger
+        verify = [sys.executable, "-m", "scrapy_walsh", "verify", str(state_dir(each.project))]
+        done = zygote.run(verify, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
     shares = [len(re.findall(r"DEBUG: Crawled \(200\).*/page/", output)) for output in outputs]
     assert sum(shares) >= 16
     assert all(shares)

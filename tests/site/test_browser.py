@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,10 @@ pytestmark = pytest.mark.skipif(
     reason="needs a Chromium, and the site: make docs",
 )
 WINDOWS = [(390, 844), (1440, 900)]
+#: What scrolls sideways: its end cannot be seen. The sidebar's own boxes are not on the page.
+CUT_OFF = """[...document.querySelectorAll("article *")].filter(each =>
+    each.scrollWidth > each.clientWidth + 1 && each.clientWidth > 0
+    && getComputedStyle(each).overflowX !== "visible").map(each => each.textContent.slice(0, 60))"""
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +49,7 @@ def test_own_no_page_of_the_site_is_wider_than_its_window(
     for page in pages():
         tab.open(page)
         assert tab.run("document.documentElement.scrollWidth") <= width, page.name
+        assert width > 600 or tab.run(CUT_OFF) == [], page.name
         light = tab.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
         assert light is (scheme == "light"), page.name
         asked = [each["request"]["url"] for each in tab.events("Network.requestWillBeSent")]
@@ -55,3 +61,23 @@ def test_own_no_page_of_the_site_is_wider_than_its_window(
 def test_own_a_code_leads_to_what_it_says() -> None:
     assert 'href="decisions/requirements.html#r8"' in (SITE / "daily.html").read_text()
     assert 'id="r8"' in (SITE / "decisions/requirements.html").read_text()
+
+
+def test_own_what_is_typed_has_a_button_to_copy_it_and_output_has_none(tab: Page) -> None:
+    tab.open(SITE / "tutorial.html")
+    for kind, buttons in (("bash", True), ("python", True), ("text", False)):
+        blocks = f"document.querySelectorAll('.highlight-{kind}').length"
+        found = tab.run(f"document.querySelectorAll('.highlight-{kind} button.copybtn').length")
+        assert tab.run(blocks) > 0
+        assert found == (tab.run(blocks) if buttons else 0), kind
+
+
+def test_own_the_search_knows_what_scrapy_says_of_a_missing_spider(tab: Page) -> None:
+    query = "KeyError%3A%20%27Spider%20not%20found%27"
+    page = (SITE / "search.html").absolute().as_uri()
+    tab.call("Page.navigate", url=f"{page}?q={query}")
+    found = "[...document.querySelectorAll('#search-results li a')].map(each => each.textContent)"
+    deadline = time.monotonic() + 20
+    while not (titles := tab.run(found)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert any(title.startswith("What a message means") for title in titles)
