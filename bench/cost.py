@@ -7,7 +7,9 @@ is left is work. Both crawlers take one request at a time, and connect to each h
 which their resolver has on loopback. ``us a target`` is the user and system time of the crawling
 process from spider_opened to spider_closed, its robots.txt included; the least of the rounds, since
 another process can only lengthen it. ``ratio``: over stock's. The rows below ``ours`` say where it
-goes: without the ledger, without a state directory, without both.
+goes: without the ledger, without a state directory, without both. ``written`` is what the process
+had the disk write meanwhile, octets a target (``write_bytes`` of proc_pid_io(5), 0 where there is
+none).
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ CRAWLERS: dict[str, tuple[str, dict[str, Any]]] = {
     "ours, no state": ("ours", {"WALSH_STATE_DIR": "memory"}),
     "ours, neither": ("ours", BARE),
 }
-COLUMNS = {"crawler": "<16", "targets": ">8", "us a target": ">12.0f", "ratio": ">6.2f"}
+COLUMNS = {
+    "crawler": "<16", "targets": ">8", "us a target": ">12.0f", "ratio": ">6.2f", "written": ">8.0f"
+}  # fmt: skip
 CRAWL = "crawl"
 
 
@@ -52,25 +56,26 @@ def main() -> None:
     options = parser.parse_args()
     if options.quick:
         options.hosts, options.rounds = 10, 1
-    found: dict[str, list[float]] = {name: [] for name in CRAWLERS}
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in CRAWLERS}
     for _ in range(options.rounds):
         for name in CRAWLERS:
             found[name].append(measured(name, options.hosts))
-    costs = {name: min(runs) for name, runs in found.items()}
+    costs = {name: min(cost for cost, _ in runs) for name, runs in found.items()}
     rows: list[Row] = [
         {
             "crawler": name,
             "targets": options.hosts,
             "us a target": costs[name] * 1e6,
             "ratio": costs[name] / costs["stock"],
+            "written": min(written for _, written in found[name]),
         }
         for name in CRAWLERS
     ]
     write(options.json, benchmark="cost", rows=show(rows, COLUMNS))
 
 
-def measured(name: str, count: int) -> float:
-    """Seconds of processor time that a target and its robots.txt took."""
+def measured(name: str, count: int) -> tuple[float, float]:
+    """Seconds of processor time, and octets written, of a target and its robots.txt."""
     hosts = {f"h{number}.test" for number in range(count)}
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log.jsonl")
@@ -87,7 +92,17 @@ def measured(name: str, count: int) -> float:
             )
         seen = [each for each in makespan.read_log(log) if each.host.startswith("h")]
     assert len(seen) == 2 * count, f"{name}: {len(seen)} requests"
-    return float(done.stdout) / count
+    cost, written = map(float, done.stdout.split())
+    return cost / count, written / count
+
+
+def written_so_far() -> int:
+    """Octets that this process had the disk write."""
+    try:
+        lines = Path("/proc/self/io").read_text().splitlines()
+    except OSError:
+        return 0
+    return next(int(each.split()[1]) for each in lines if each.startswith("write_bytes"))
 
 
 class Loopback(CachingThreadedResolver):
@@ -98,13 +113,14 @@ class Loopback(CachingThreadedResolver):
 
 
 def crawl(name: str, port: str) -> None:
-    """Crawl what stdin names; print the seconds of processor time."""
+    """Crawl what stdin names; print the seconds of processor time and the octets written."""
     urls = sys.stdin.read().split()
     bot, more = CRAWLERS[name]
 
     class Bench(Spider):
         name = "bench"
         begun = 0.0
+        wrote = 0
 
         @classmethod
         def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> Any:
@@ -114,10 +130,10 @@ def crawl(name: str, port: str) -> None:
             return spider
 
         def opened(self) -> None:
-            self.begun = time.process_time()
+            self.begun, self.wrote = time.process_time(), written_so_far()
 
         def ended(self) -> None:
-            print(time.process_time() - self.begun)
+            print(time.process_time() - self.begun, written_so_far() - self.wrote)
 
         async def start(self) -> Any:
             for url in urls:

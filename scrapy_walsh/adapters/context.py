@@ -146,7 +146,7 @@ class Context:
         self.queues: list[Queue] = []
         #: Why nothing more is requested, where the crawl was refused.
         self.halted: str | None = None
-        self._write_timer = compat.Timer(lambda: self.remember(self.store.flush))
+        self._write_timer = compat.Timer(self._write)
 
     def _open_ledger(self) -> Ledger | None:
         config = self.config
@@ -214,6 +214,11 @@ class Context:
     def let_writes_wait(self) -> None:
         """From now on writes wait for the next request's, but not for long (``Store.let_wait``)."""
         self.store.let_wait(self._write_soon)
+        self.recorder.soon = self._write_soon
+
+    def _write(self) -> None:
+        self.recorder.flush()
+        self.remember(self.store.flush)
 
     def _write_soon(self) -> None:
         if not self._write_timer.pending:

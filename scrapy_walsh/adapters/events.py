@@ -35,7 +35,7 @@ from scrapy_walsh.policy.verdict import (
 from scrapy_walsh.policy.words import plural, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from scrapy.crawler import Crawler
 
@@ -145,8 +145,10 @@ class Recorder:
     crawler: Crawler
     ledger: Ledger | None = None
     run: str = field(default_factory=lambda: secrets.token_hex(4))
-    #: Lines `declared` that were not written yet: :meth:`declare`.
-    _declared: list[dict[str, Any]] = field(default_factory=list)
+    #: Called where lines begin to wait: :meth:`flush` follows soon. None: no exchange's line waits.
+    soon: Callable[[], None] | None = None
+    #: Lines of the ledger that were not written yet: :meth:`declare`, :meth:`exchange`.
+    _waiting: list[dict[str, Any]] = field(default_factory=list)
     _kinds: Counter[str] = field(default_factory=Counter)
     _verdicts: Counter[str] = field(default_factory=Counter)
     #: Refusals by requirement and verdict; requests that were sent, by purpose.
@@ -304,11 +306,16 @@ class Recorder:
             self._unlisted[kind] += 1
 
     def exchange(self, exchange: Exchange) -> None:
-        """Write *exchange* to the ledger; count and log what is out of the ordinary."""
+        """Note *exchange* for the ledger; count and log what is out of the ordinary.
+
+        Its line is written together with what follows from its answer, or some milliseconds later,
+        and before anything else is sent.
+        """
         self.sent[(exchange.purpose,)] += 1
         self._answered = self._answered or exchange.status is not None
         if self.ledger is not None:
-            self._write(structs.asdict(exchange))
+            self._waiting.append(structs.asdict(exchange))
+            (self.soon or self.flush)()
         if exchange.again:
             self.count("asked_again")
             logger.info("requested again in this run: %s", exchange.url)
@@ -370,16 +377,16 @@ class Recorder:
         They are written before any other line, and before anything is sent.
         """
         if self.ledger is not None:
-            self._declared.append({"kind": "declared", **members})
-            if len(self._declared) >= _DECLARED_AT_ONCE:
+            self._waiting.append({"kind": "declared", **members})
+            if len(self._waiting) >= _DECLARED_AT_ONCE:
                 self.flush()
 
     def flush(self) -> None:
-        """Write the targets that were declared to the ledger."""
-        if self._declared and self.ledger is not None:
-            declared, self._declared = self._declared, []
+        """Write what waits to the ledger, in one piece."""
+        if self._waiting and self.ledger is not None:
+            waiting, self._waiting = self._waiting, []
             with self.told_once():
-                self.ledger.write(self.run, *declared)
+                self.ledger.write(self.run, *waiting)
 
     def keep(self, kind: str, body: bytes, digest: str) -> None:
         """Keep a document beside the ledger, because decisions were made from it."""
@@ -403,10 +410,8 @@ class Recorder:
             self.ledger = None
 
     def _write(self, entry: dict[str, Any]) -> None:
+        self._waiting.append(entry)
         self.flush()
-        with self.told_once():
-            if self.ledger is not None:
-                self.ledger.write(self.run, entry)
 
     @contextmanager
     def told_once(self) -> Iterator[None]:

@@ -50,6 +50,10 @@ BUSY_TIMEOUT: Final = 5.0
 #: Octets. A file is to be opened within a tenth of a second, so a larger one is not checked then.
 CHECK_BELOW: Final = 32 << 20
 
+#: Octets of a page of a new file. Each transaction writes the pages that it changes whole, and a
+#: record has some hundred octets: with SQLite's 4096 ten times what is kept was written.
+_PAGE: Final = 1024
+
 #: What a SQLite file begins with, and where in it the application's number is, four octets.
 _MAGIC: Final = b"SQLite format 3\x00"
 _NUMBER: Final = slice(68, 72)
@@ -250,6 +254,7 @@ def _is_begun(connection: sqlite3.Connection, path: Path) -> bool:
 
 def _prepare_writing(connection: sqlite3.Connection, *, begun: bool) -> None:
     if not begun:  # before there is a write-ahead log: so the number is in the file from the start
+        connection.execute(f"PRAGMA page_size={_PAGE}")
         connection.execute("BEGIN EXCLUSIVE")
         with connection:
             if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
@@ -368,11 +373,17 @@ class Database:
             with connection:
                 for change in changes:
                     connection.execute(*change)
+                # Of a host that comes twice (one request ended, the next begins) one row goes.
+                records: dict[str, HostRecord | None] = {}
+                changed: dict[str, HostRecord] = {}
                 for host, rewrite in bookings:
-                    row = connection.execute(HOSTS.select, (host,)).fetchone()
-                    record = rewrite(None if row is None else HOSTS.decode(row))
-                    if record is not None:
-                        connection.execute(HOSTS.replace, HOSTS.encode(record))
+                    if host not in records:
+                        row = connection.execute(HOSTS.select, (host,)).fetchone()
+                        records[host] = None if row is None else HOSTS.decode(row)
+                    if (record := rewrite(records[host])) is not None:
+                        records[host] = changed[host] = record
+                for record in changed.values():
+                    connection.execute(HOSTS.replace, HOSTS.encode(record))
 
         self.run(exchange)
 

@@ -1,6 +1,6 @@
 """R11: the stores of one process: in memory, or in one SQLite file with the blocklist beside it.
 
-A transaction costs ten times what is written in it. So a crawl lets its writes wait (``let_wait``),
+A transaction writes whole pages, and locks the file. So a crawl lets writes wait (``let_wait``),
 and they go into the transaction that books its next request, or into one of their own when
 ``flush`` is called. What waits is read back by this process. Another process, or the next run after
 a kill, sees the exchange as if its answer had come so much later; that is spaced from the booking

@@ -173,3 +173,25 @@ def test_r11_a_kill_leaves_the_booking_of_the_start(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
     assert store.get(HostRecord, "a.test") == HostRecord("a.test", 1000.0, 1.0, under_way=1)
     store.close()
+
+
+def test_own_a_request_takes_few_statements_that_write(
+    connections: list[sqlite3.Connection], store: SqliteStore
+) -> None:
+    """A host's robots.txt and its target: three transactions, and no row is written twice in one.
+
+    The source is on record at once; all else goes with a booking (D20).
+    """
+    statements: list[str] = []
+    store.flush()
+    connections[0].set_trace_callback(statements.append)
+    store.reserve_host(HOST, 1.0, NOW)
+    store.book_host(HOST, 1.0, NOW + 0.1, 0.0)
+    store.put(robots("http://a.test"))
+    store.reserve_host(HOST, 0.0, NOW + 0.1)
+    store.book_host(HOST, 1.0, NOW + 0.2, 0.0)
+    store.put(RUN)
+    store.flush()
+    written = [each.split()[4] for each in statements if each.startswith("INSERT")]
+    assert written == ["hosts", "documents", "hosts", "sources", "hosts"]
+    assert statements.count("COMMIT") == 3
