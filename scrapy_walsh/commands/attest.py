@@ -85,7 +85,7 @@ def _check_options(args: argparse.Namespace) -> None:
 
 
 def _attest(args: argparse.Namespace) -> int:
-    settings = common.settings_to_send(args)
+    settings = common.settings_to_send(args, to_others=False)
     config = WalshConfig.from_settings(settings, common.default_state_dir)
     path: Path | None = args.record
     if path is None and config.state_dir is not None:  # where `walsh conformance` leaves it

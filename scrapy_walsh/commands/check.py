@@ -1,7 +1,8 @@
 """``walsh check URL``: may the bot fetch it, by which rule, and how would it be paced?
 
-With ``--robots`` or ``--blocklist`` nothing is requested: the URL is judged by these files, in the
-order of ``policy/chain.py``, and the answer says which of the two was missing. Without them
+With ``--robots``, ``--blocklist`` or ``--token`` nothing is requested: the URL is judged by these
+files, with ``--token`` also by what crawls have left in the state, in the order of
+``policy/chain.py``, and the answer says which of the two was missing. Without them
 the documents are fetched through the gates (``own_crawl``); the URL itself never is.
 """
 
@@ -9,20 +10,29 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from scrapy_walsh.commands import common
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.config import gates_of
 from scrapy_walsh.exceptions import WalshError
+from scrapy_walsh.policy import hosts
+from scrapy_walsh.policy.formats.representation import is_html
 from scrapy_walsh.policy.gates import Gates
-from scrapy_walsh.policy.given import Given
+from scrapy_walsh.policy.given import Given, octets
 from scrapy_walsh.policy.list.blocklist import MAX_OCTETS
-from scrapy_walsh.policy.robots.file import Robots, parse_robots
+from scrapy_walsh.policy.packing import is_text
+from scrapy_walsh.policy.robots.fetch import NO_RULES, PARSE
+from scrapy_walsh.policy.robots.file import Robots, no_rules, parse_robots
+from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.words import visible
+from scrapy_walsh.state.database import has_records
+from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, StoredDocument
+from scrapy_walsh.state.store import SqliteStore
 
 if TYPE_CHECKING:
     import argparse
@@ -32,19 +42,43 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.verdict import Verdict
 
 
+_NO_ROBOTS: Final = (
+    "no robots.txt is given or cached for it: give --robots FILE (in a batch also 'robots'); to "
+    "fetch one, name who asks (R1.4): WALSH_IDENTITY or --identity, without --token"
+)
+_INSTEAD: Final = (
+    "since nobody fetches a robots.txt without saying who asks (R1.4); or give what needs no "
+    "request: --robots FILE, --blocklist FILE, or --token NAME for what is cached"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What applies to a batch line that does not say otherwise."""
+    """What applies to a batch line that does not say otherwise.
+
+    ``state``: where crawls keep what they have fetched; None where that is not to be used.
+    ``kept_list``: the blocklist from there.
+    """
 
     token: str
     gates: Gates
     robots: bytes | None
     document: str | None
     operator_list: Blocklist | None
+    state: Path | None = None
+    kept_list: Blocklist | None = None
 
-    def rules(self, token: str) -> Robots | None:
-        """The robots.txt as *token* reads it; None where there is no such file."""
-        return None if self.robots is None else _robots_of(self.robots, token, self.document)
+    def rules(self, token: str, url: str) -> tuple[Robots | None, str]:
+        """The robots.txt for *url* as *token* reads it, None where there is none; a note on it."""
+        if self.robots is not None:
+            return _robots_of(self.robots, token, self.document), _note(self.robots)
+        kept = _kept(self.state, ROBOTS, hosts.origin(url))
+        if kept is None or kept.outcome not in (NO_RULES, PARSE):
+            return None, ""
+        note = f"as it was fetched at {iso(kept.fetched_at)}"
+        if kept.outcome == NO_RULES:
+            return no_rules(kept.url), note
+        return _robots_of(kept.body, token, kept.url), _note(kept.body) or note
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -53,10 +87,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("url", metavar="URL", nargs="?", help="without a scheme, https is taken")
     add("--robots", metavar="FILE", help="judge by this robots.txt, send nothing; - for stdin")
     add("--blocklist", metavar="FILE", help="judge by this blocklist, send nothing; - for stdin")
-    add("--token", help="with files: the product token (default: of the identity)")
+    add("--token", metavar="NAME", help="judge by this name and what is here, send nothing")
     common.add_settings(parser)
     common.add_json(parser)
-    add("--batch", action="store_true", help='stdin: {"robots": TEXT, "url": URL}, one a line')
+    add("--batch", action="store_true", help='stdin: URL or {"robots": TEXT, "url": URL}, a line')
 
 
 def run(args: argparse.Namespace) -> int:
@@ -67,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
 def _single(args: argparse.Namespace) -> int:
     if args.url is None:
         raise Misuse("no URL given; see --help")
-    if args.robots is None and args.blocklist is None:
+    if args.robots is None and args.blocklist is None and args.token is None:
         members = _online(common.absolute(args.url), args)
     else:
         members = _judged(args.url, {}, _defaults(args))
@@ -76,9 +110,7 @@ def _single(args: argparse.Namespace) -> int:
 
 
 def _online(url: str, args: argparse.Namespace) -> dict[str, Any]:
-    if args.token is not None:
-        raise Misuse("--token goes with --robots; online the token is that of the identity")
-    settings = common.settings_to_send(args, "files to judge by: --robots, --blocklist")
+    settings = common.settings_to_send(args, _INSTEAD)
     from scrapy_walsh.commands.own_crawl import ask  # noqa: PLC0415  files need no crawl
 
     return _members(url, *ask(url, settings))
@@ -111,6 +143,7 @@ def _lines(members: dict[str, Any]) -> Iterator[str]:
         "group": ", ".join(members["group"]),
         "Crawl-delay": None if delay is None else f"{delay:g} s",
         "readings": "; ".join(f"{name}: {permission[says]}" for name, says in readings.items()),
+        "note": members.get("note"),
     }
     for name, value in rows.items():
         if value not in (None, ""):
@@ -122,7 +155,9 @@ def _defaults(args: argparse.Namespace) -> Defaults:
         raise Misuse("--batch reads its URLs, and nothing else, from standard input")
     if args.robots == args.blocklist == "-":
         raise Misuse("only one of --robots and --blocklist can be standard input")
-    config = common.read_config(args, Path())
+    config = common.read_config(args, Path() if args.token is None else None)
+    state = config.state_dir
+    state = None if args.token is None or state is None else state.absolute()
     token = common.token_of(config.identity.token if args.token is None else args.token)
     robots, listed = args.robots, args.blocklist
     return Defaults(
@@ -131,7 +166,34 @@ def _defaults(args: argparse.Namespace) -> Defaults:
         None if robots is None else _read(robots, common.ROBOTS_LIMIT),
         robots,
         None if listed is None else common.blocklist_of(_read(listed, MAX_OCTETS), listed),
+        state,
+        _kept_list(state, config.blocklist_url),
     )
+
+
+@lru_cache(maxsize=1024)
+def _kept(state: Path | None, kind: str, key: str) -> StoredDocument | None:
+    """The document that crawls have left in *state*; None where there is none."""
+    if state is None or not has_records(state):
+        return None
+    with closing(SqliteStore(state)) as store:
+        return store.get(StoredDocument, kind, key)
+
+
+def _kept_list(state: Path | None, url: str) -> Blocklist | None:
+    from scrapy_walsh.adapters.documents.validate import text_of  # noqa: PLC0415  slow, as below
+    from scrapy_walsh.policy.list.schema import reread_blocklist  # noqa: PLC0415
+
+    kept = _kept(state, BLOCKLIST, url)
+    return None if kept is None else reread_blocklist(text_of(kept), url)
+
+
+def _note(body: bytes) -> str:
+    """What is to be said of a robots.txt that cannot be one."""
+    if body[:2] in {b"\xff\xfe", b"\xfe\xff"}:  # UTF-16, which is read
+        return ""
+    kind = "an HTML page" if is_html(None, body) else "" if is_text(body) else "no text"
+    return f"this robots.txt is {kind}: see what its host serves" if kind else ""
 
 
 def _read(path: str, limit: int) -> bytes:
@@ -180,7 +242,8 @@ def _entry(line: bytes) -> dict[str, Any]:
     if len(line) > MAX_OCTETS:
         raise Misuse(f"longer than {MAX_OCTETS} octets")
     try:
-        entry = json.loads(line.decode("utf-8-sig"))
+        text = line.decode("utf-8-sig").strip()
+        entry = json.loads(text) if text.startswith(("{", "[", '"')) else {"url": text}
     except (ValueError, RecursionError) as error:
         raise Misuse(f"not JSON: {str(error)[:200]}") from None
     if not isinstance(entry, dict):
@@ -198,17 +261,21 @@ def _text(entry: dict[str, Any], name: str) -> str:
 def _judged(written: str, entry: dict[str, Any], defaults: Defaults) -> dict[str, Any]:
     """The answer about *written*, by what a line of a batch gives, and by *defaults*."""
     token = common.token_of(entry["token"]) if "token" in entry else defaults.token
-    rules, listed = defaults.rules(token), defaults.operator_list
+    url, listed = common.absolute(written), defaults.operator_list or defaults.kept_list
+    rules: Robots | None
     if "robots" in entry:
-        rules = _robots_of(_octets(_text(entry, "robots")), token, None)
+        body = octets(_text(entry, "robots"))
+        rules, note = _robots_of(body, token, None), _note(body)
+    else:
+        rules, note = defaults.rules(token, url)
     if "blocklist" in entry:
         text = entry["blocklist"]  # the JSON document, or its text
         listed = _blocklist_of(text if isinstance(text, str) else json.dumps(text))
-    if rules is None and listed is None:
-        raise Misuse("no 'robots'")
-    delay = None if rules is None else rules.crawl_delay
-    url = common.absolute(written)
-    return _members(url, Given(rules, listed).judge(url, defaults.gates), delay)
+    verdict = Given(rules, listed).judge(url, defaults.gates)
+    if rules is None and (listed is None or (listed is defaults.kept_list and verdict.allowed)):
+        raise Misuse(_NO_ROBOTS)
+    members = _members(url, verdict, None if rules is None else rules.crawl_delay)
+    return {**members, "note": note} if note else members
 
 
 @lru_cache(maxsize=16)
@@ -218,9 +285,4 @@ def _robots_of(body: bytes, token: str, document: str | None) -> Robots:
 
 @lru_cache(maxsize=4)
 def _blocklist_of(text: str) -> Blocklist:
-    return common.blocklist_of(_octets(text), None)
-
-
-def _octets(text: str) -> bytes:
-    """UTF-8; a lone surrogate becomes the octets that a server could have sent for it."""
-    return text.encode("utf-8", "surrogatepass")
+    return common.blocklist_of(octets(text), None)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from scrapy_walsh.commands.terminal import encodable, show
-from scrapy_walsh.config import WalshConfig, has_identity, unknown_settings
+from scrapy_walsh.config import WalshConfig, has_identity, identity_given, unknown_settings
 from scrapy_walsh.exceptions import DocumentInvalid, WalshError
 from scrapy_walsh.ledger.files import FILE
 from scrapy_walsh.policy import hosts
@@ -41,6 +41,8 @@ NO_IDENTITY: Final = (
     "no identity: WALSH_IDENTITY is not set: set it in the project, or give --identity"
 )
 
+#: The name of the profile, or a product in an identity that is written out.
+_WALSH: Final = re.compile(r"""(?:^|["'])\s*walsh-research\b""", re.IGNORECASE)
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?![0-9])")  # and not "host:8080"
 
 
@@ -147,15 +149,29 @@ def project_settings(given: Mapping[str, Any]) -> Settings:
     return settings
 
 
-def settings_to_send(args: argparse.Namespace, instead: str = "") -> Settings:
+def settings_to_send(
+    args: argparse.Namespace, instead: str = "", *, to_others: bool = True
+) -> Settings:
     """The settings of a command that sends requests; Misuse where nobody is named.
 
-    *instead*: what can be given so that nothing need be sent.
+    *instead*: why, or what can be given so that nothing need be sent. *to_others*: to hosts that
+    are not the operator's own. Then nobody else's identity is taken from the command line (R1.5).
     """
-    settings = project_settings(given_settings(args))
+    given = given_settings(args)
+    settings = project_settings(given)
     if not has_identity(settings):
-        raise Misuse(NO_IDENTITY + (f", or {instead}" if instead else ""))
+        raise Misuse(NO_IDENTITY + (f", {instead}" if instead else ""))
+    if to_others and _is_walsh(given) and not _is_walsh(project_settings({})):
+        raise Misuse(
+            "walsh-research is the identity of the operator of wal.sh/bot, for a project whose "
+            "settings name it (R1.5): make your own with `walsh init`"
+        )
     return settings
+
+
+def _is_walsh(settings: SettingsLike) -> bool:
+    """Whether *settings* name walsh-research, by its profile or its parts."""
+    return _WALSH.search(str(identity_given(settings))) is not None
 
 
 def settings_to_read(args: argparse.Namespace) -> SettingsLike:

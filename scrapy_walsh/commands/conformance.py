@@ -125,7 +125,11 @@ def _progress(line: str) -> None:
 
 
 def _own(args: argparse.Namespace) -> int:
-    settings = common.settings_to_send(args) if args.live else common.settings_to_read(args)
+    settings = (
+        common.settings_to_send(args, to_others=False)
+        if args.live
+        else common.settings_to_read(args)
+    )
     given, overrides = _given(args), _overrides(settings)
     config = WalshConfig.from_settings(settings, common.default_state_dir)
     bot = Bot(

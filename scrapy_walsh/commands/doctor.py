@@ -276,7 +276,8 @@ def _grouped(
     for said, names in found.items():
         outcome, rule, about, text = said
         everyone = said in common or len(names) == len(spiders) > 1
-        whose = "" if everyone else f" (spider {', '.join(sorted(names))})"
+        more = f", and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        whose = "" if everyone else f" (spider {', '.join(sorted(names)[:_NAMED])}{more})"
         yield Finding(Outcome[outcome], rule, about, f"{text}{whose}")
 
 

@@ -9,11 +9,7 @@ is kept in memory, and this process can open no connection, whatever the project
 
 from __future__ import annotations
 
-import pkgutil
-import traceback
 from contextlib import suppress
-from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy import Spider, signals
@@ -22,7 +18,6 @@ from scrapy.core.scheduler import Scheduler
 from scrapy.crawler import CrawlerProcess
 from scrapy.settings import default_settings
 from scrapy.utils.misc import load_object
-from scrapy.utils.spider import iter_spider_classes
 
 from scrapy_walsh.adapters import plugins, seats
 from scrapy_walsh.adapters.addon import Addon
@@ -30,6 +25,7 @@ from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.commands import own_process
 from scrapy_walsh.commands.common import project_settings
 from scrapy_walsh.commands.own_crawl import has_addon
+from scrapy_walsh.commands.spider_ways import explained, spider_classes, ways_of
 from scrapy_walsh.config import SETTINGS, is_shared, unknown_settings
 from scrapy_walsh.exceptions import ConfigError, WalshError
 from scrapy_walsh.policy.words import one_line
@@ -42,8 +38,7 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings, Settings
     from twisted.python.failure import Failure
 
-    #: A finding as JSON data: the outcome's name, the requirement, what it is about, and the text.
-    Said = tuple[str, str, str, str]
+    from scrapy_walsh.commands.spider_ways import Said
 
 #: What a line about a setting or seat is about: the first name that occurs in it decides.
 _REQUIREMENTS: Final[Mapping[str, str]] = {
@@ -67,8 +62,6 @@ _APART: Final[dict[str, Any]] = {
         for name in ("DUPEFILTER_CLASS", "STATS_CLASS", "TWISTED_REACTOR")
     },
 }
-#: Files that an error of the project's code may pass through.
-_NOT_THEIRS: Final = ("importlib", "site-packages", __file__)
 _FLEET_QUEUE: Final = "scrapy_walsh.adapters.redis_queue.DueQueue"
 _BARE: Final = (
     'it crawls without scrapy_walsh: give ADDONS {"scrapy_walsh.Addon": 500}, in the project and '
@@ -85,40 +78,12 @@ def look(given: dict[str, Any]) -> dict[str, Any]:
     settings = project_settings(given)
     with suppress(Exception):  # an add-on that cannot be loaded: each entry says so
         AddonManager.load_pre_crawler_settings(settings)
-    classes, broken = _spider_classes(settings.getlist("SPIDER_MODULES"))
+    classes, broken = spider_classes(settings.getlist("SPIDER_MODULES"))
     classes = classes or [type("AnySpider", (Spider,), {"name": "(no spider yet)"})]
     entries = [entry(each, settings) for each in classes]
     _open_crawls(settings, [(c, e) for c, e in zip(classes, entries, strict=True) if e["starts"]])
     project = entry(Spider, settings)
     return {"project": project, "spiders": entries, "broken": broken, "reached": reached}
-
-
-def _spider_classes(modules: list[str]) -> tuple[list[type[Spider]], list[dict[str, str]]]:
-    """The spiders of *modules* and of all below them, and what cannot be imported."""
-    classes: list[type[Spider]] = []
-    broken = []
-    names = list(modules)
-    while names:
-        name = names.pop(0)
-        try:
-            module = import_module(name)
-        except (Exception, SystemExit) as error:
-            broken.append({"module": name, "error": _explained(error)})
-            continue
-        classes += iter_spider_classes(module)
-        below = pkgutil.iter_modules(getattr(module, "__path__", ()), f"{name}.")
-        names += [each.name for each in below]
-    return classes, broken
-
-
-def _explained(error: BaseException) -> str:
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not any(part in frame.filename for part in _NOT_THEIRS)
-    ]
-    place = f" ({Path(frames[-1].filename).name} line {frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {one_line(error)}{'' if 'line ' in str(error) else place}"
 
 
 def entry(cls: type[Spider], project: Settings) -> dict[str, Any]:
@@ -130,9 +95,10 @@ def entry(cls: type[Spider], project: Settings) -> dict[str, Any]:
         cls.update_settings(settings)
         load_object(settings.get("TWISTED_REACTOR") or "scrapy.Spider")
         said += _of_settings(settings)
+        said += ways_of(cls, settings)
         found["starts"] = not any(each[0] == "BROKEN" and each[2] == "settings" for each in said)
     except (Exception, SystemExit) as error:
-        said.append(_unseen(_explained(error)))
+        said.append(_unseen(explained(error)))
     return found
 
 
@@ -189,7 +155,7 @@ def _open_crawls(project: Settings, looks: list[tuple[type[Spider], dict[str, An
         try:
             crawl = process.crawl(_stand_in(cls, found))
         except (Exception, SystemExit) as error:
-            found["error"] = _explained(error)
+            found["error"] = explained(error)
         else:
             crawl.addErrback(_failed, found)
     process.start(install_signal_handlers=False)
@@ -238,7 +204,7 @@ def _stand_in(cls: type[Spider], found: dict[str, Any]) -> type[Spider]:
             missing = [*seats.missing(crawler, Crawl.of(crawler).config), *queue]
             found["missing"] = [_BARE] if bare else missing
         except Exception as error:  # the signal would swallow it
-            found["error"] = _explained(error)
+            found["error"] = explained(error)
 
     return StandIn
 

@@ -1,8 +1,8 @@
 """``walsh init``: what a bot of one's own needs to say who it is, and to be told to stay away.
 
 It writes a blocklist, a policy page and a file of sources, with ``--sign`` also a key and its
-directory. What is there already stays as it is. It prints the settings, a line for cron, and what
-to upload where.
+directory. What is there already stays as it is. It prints the settings, a line for cron, what
+to upload where, and what will be different for the spiders of a project that exists.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ import sys
 import time
 import zlib
 from configparser import ConfigParser
+from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from scrapy_walsh.commands.common import Misuse, blocklist_of
+from scrapy_walsh.commands import own_process
+from scrapy_walsh.commands.common import Misuse, blocklist_of, tell
 from scrapy_walsh.commands.terminal import show
 from scrapy_walsh.policy.identity import identity_from
 from scrapy_walsh.policy.signing import DIRECTORY_PATH, DIRECTORY_TYPE, directory_url
@@ -31,7 +33,7 @@ from scrapy_walsh.proof.files import replace_file
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from scrapy_walsh.policy.identity import Identity
 
@@ -47,7 +49,7 @@ _POLICY: Final = """\
 <h1>About {token}</h1>
 <p>{token} is an automated client. Each of its requests has this User-Agent:</p>
 <pre>{user_agent}</pre>
-<p>It requests the pages and feeds that its operator has listed, and follows no links from them. It
+<p>It requests the pages and feeds that its operator has listed, and {links}. It
 sends one request at a time, at least a second apart on one host, and further apart where a
 robots.txt has a <code>Crawl-delay</code> or an answer a <code>Retry-After</code>. It requests the
 same page once a day at most.</p>
@@ -79,6 +81,13 @@ _SOURCES: Final = """\
 # feed = "https://site.example/feed.xml"
 """
 _SPIDERS: Final = "scrapy_walsh.spiders"
+#: What a person at the terminal is asked where a spider would need it, by requirement.
+_QUESTIONS: Final = {
+    "R6": ("WALSH_FOLLOW_LINKS", "follow links?"),
+    "R9": ("WALSH_SCRAPING", "scrape HTML?"),
+}
+#: Seconds that the look at the spiders may take.
+_LOOK: Final = 120.0
 #: Where the key is, with ``--sign``.
 _KEY: Final = Path("keys", "key.pem")
 
@@ -117,8 +126,11 @@ def run(args: argparse.Namespace) -> int:
     settings = _settings_file(args.dir)
     if args.write and settings is None:
         raise Misuse(f"no Scrapy project's settings at {args.dir}; leave --write out")
-    block = _settings(bot.identity, settings if args.write else None, key)
-    texts = {args.dir / name: text for name, text in _files(bot).items()}
+    report = _look(args.dir) if settings else {}
+    wanted = list(_wanted(report))
+    block = _settings(bot.identity, settings, key, wanted)
+    follows = "WALSH_FOLLOW_LINKS" in wanted or bool(report.get("follows"))
+    texts = {args.dir / name: text for name, text in _files(bot, follows=follows).items()}
     lines = []
     args.dir.mkdir(parents=True, exist_ok=True)
     for path in (*texts, *([key] if key else [])):
@@ -134,8 +146,52 @@ def run(args: argparse.Namespace) -> int:
         if block:
             replace_file(settings, settings.read_bytes() + f"\n{block}".encode())
         lines.append(f"{'appended to' if block else 'kept, as it was'}: {settings}")
+    lines += _different(report, wanted)
     show([*map(visible, lines), *_told(bot, args.dir, None if args.write else block)])
     return 0
+
+
+# -- the spiders that are there -------------------------------------------------------------
+
+
+def _look(directory: Path) -> dict[str, Any]:
+    """What a look at the spiders of the project in *directory* finds; empty where none can be."""
+    try:
+        return own_process.ask("scrapy_walsh.commands.spider_ways", {}, _LOOK, directory)
+    except own_process.NoAnswerError as error:
+        tell("init", f"the project's spiders are not seen: looking at them {error}")
+        return {}
+
+
+def _wanted(report: Mapping[str, Any]) -> Iterator[str]:
+    """The settings for which a spider has a need, and to which the person at the terminal agrees.
+
+    None where nobody can be asked: then :func:`_different` names them.
+    """
+    if sys.stdin is None or not sys.stdin.isatty():
+        return
+    for rule, (name, question) in _QUESTIONS.items():
+        of = [
+            str(each["name"])
+            for each in report.get("spiders", ())
+            if any(said[1] == rule and name in said[3] for said in each["said"])
+        ]
+        shown = visible(", ".join(sorted(of)[:8]) + (", ..." if of[8:] else ""))
+        with suppress(EOFError):
+            if of and input(f"{question} [y/N] ({shown}): ").strip().lower() in ("y", "yes"):
+                yield name
+
+
+def _different(report: Mapping[str, Any], wanted: Sequence[str]) -> Iterator[str]:
+    """The lines about what will be different for the spiders, with the settings *wanted*."""
+    if not report:
+        return
+    from scrapy_walsh.commands.doctor import of_spiders  # noqa: PLC0415  slow
+
+    found = [each for each in of_spiders(report) if not any(name in each.text for name in wanted)]
+    if found:
+        yield "what will be different in this project (walsh doctor says it again):"
+    yield from (f"  {each.rule:<4} {each.about}: {each.text}" for each in found)
 
 
 # -- who ----------------------------------------------------------------------------------
@@ -174,8 +230,10 @@ def _given(option: str, value: str | None, question: str, usual: str | None = No
 # -- the files ----------------------------------------------------------------------------
 
 
-def _files(bot: _Bot) -> dict[str, str]:
-    """Each file's name and text. DocumentInvalid when a crawl would not adopt the list."""
+def _files(bot: _Bot, *, follows: bool) -> dict[str, str]:
+    """Each file's name and text. *follows*: links. DocumentInvalid when a crawl would not adopt
+    the list.
+    """
     from scrapy_walsh.proof.sandbox import page  # noqa: PLC0415  the contract's schema
 
     identity = bot.identity
@@ -196,6 +254,7 @@ def _files(bot: _Bot) -> dict[str, str]:
         "policy.html": _POLICY.format(
             signed=_SIGNED.format(directory=escape(bot.directory)) if bot.directory else "",
             contact=escape(bot.contact),
+            links="pages that these link to" if follows else "follows no links from them",
             **{
                 name: escape(getattr(identity, name))
                 for name in ("token", "user_agent", "blocklist_url")
@@ -208,10 +267,12 @@ def _files(bot: _Bot) -> dict[str, str]:
 # -- the settings -------------------------------------------------------------------------
 
 
-def _settings(identity: Identity, path: Path | None, key: Path | None) -> str:
+def _settings(
+    identity: Identity, path: Path | None, key: Path | None, wanted: Sequence[str] = ()
+) -> str:
     """The lines for settings.py: those that the settings at *path* do not have yet.
 
-    *key*: that requests are signed with, if they are.
+    *key*: that requests are signed with, if they are. *wanted*: settings to switch on.
     """
     there = {} if path is None else _assigned(path)
     urls = {name: getattr(identity, name) for name in ("policy_url", "blocklist_url")}
@@ -230,6 +291,7 @@ def _settings(identity: Identity, path: Path | None, key: Path | None) -> str:
     if key is not None:
         found["WALSH_SIGN_REQUESTS"] = "True"
         found["WALSH_SIGNING_KEY"] = repr(str(key.absolute()))
+    found.update(dict.fromkeys(wanted, "True"))
     kept = {name for name in there if name.startswith("WALSH_")}
     return "".join(
         f"{name} = {value}\n" for name, value in found.items() if value and name not in kept
@@ -278,7 +340,7 @@ def _assigned(path: Path) -> dict[str, str]:
 def _told(bot: _Bot, directory: Path, block: str | None) -> Iterator[str]:
     identity = bot.identity
     where = shlex.quote(str(directory.absolute()))
-    if block is not None:
+    if block:
         yield "\nfor the project's settings.py (--write appends it):\n"
         yield block.rstrip()
     yield "\nto upload, before the first run:"
@@ -291,9 +353,10 @@ def _told(bot: _Bot, directory: Path, block: str | None) -> Iterator[str]:
     yield f"  and see that {bot.contact} reaches you"
     yield "\nwhen a site opts out (and then upload blocklist.json again):"
     yield f"  walsh blocklist add HOST --file {shlex.quote(str(directory / 'blocklist.json'))}"
-    yield "\nfor cron, once a day, at a minute that is not everybody's:"
-    crawl = "scrapy crawl walsh_metadata -a sources=sources.toml -o items.jsonl"
-    yield f"  {_cron(identity)} cd {where} && {crawl}"
+    yield "\nfor cron, once a day, at a minute that is not everybody's; no output on a good day:"
+    crawl = "crawl walsh_metadata -a sources=sources.toml -o items.jsonl -L WARNING"
+    line = f"cd {where} && {shlex.quote(sys.executable)} -m scrapy {crawl}"
+    yield f"  {_cron(identity)} {line.replace('%', chr(92) + '%')}"
     yield "\nthen, in the project: walsh doctor --online"
 
 

@@ -21,6 +21,7 @@ from scrapy_walsh.policy.words import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
 #: Events of ``sys.audit`` that use the network, and the argument that has the other side's name.
 _ASKING: Final = {
@@ -55,8 +56,13 @@ def heard(name: str = "scrapy_walsh") -> Iterator[list[logging.LogRecord]]:
         logger.removeHandler(handler)
 
 
-def ask(module: str, given: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-    """What ``python -m MODULE`` answers to *given*, in *timeout* seconds; NoAnswerError."""
+def ask(
+    module: str, given: Mapping[str, Any], timeout: float, folder: Path | None = None
+) -> dict[str, Any]:
+    """What ``python -m MODULE`` answers to *given*, in *timeout* seconds; NoAnswerError.
+
+    *folder*: where it looks, if that is not the working directory.
+    """
     path = os.pathsep.join(os.path.abspath(each) for each in sys.path)  # noqa: PTH100  "" is here
     try:
         done = subprocess.run(  # noqa: S603  our own module, by our own interpreter
@@ -66,6 +72,7 @@ def ask(module: str, given: Mapping[str, Any], timeout: float) -> dict[str, Any]
             encoding="utf-8",
             errors="replace",
             env={**os.environ, "PYTHONPATH": path},
+            cwd=folder,
             timeout=timeout,
             check=False,
         )

@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,10 @@ import pytest
 
 from scrapy_walsh.commands import check
 from scrapy_walsh.commands.main import main
+from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.proof.sandbox import Route, Sandbox, blocklist, default_sites, hosts
+from scrapy_walsh.state import open_store
+from scrapy_walsh.state.records import StoredDocument
 from tests import zygote
 from tests.crawl.harness import OPERATOR, OWN_IDENTITY, USER_AGENT, make_project, run_scrapy, site
 
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parents[2]
+OWN = json.dumps(OWN_IDENTITY)
 LIST = "/.well-known/walsh-research/blocklist.json"
 MEMBERS = [
     "url", "allowed", "verdict", "requirement", "reason", "document", "line", "group",
@@ -205,7 +210,10 @@ def test_own_readable_answer(capsys: pytest.CaptureFixture[str]) -> None:
         (["--batch", "--robots", "-"], "--batch"),
         (["http://h.test/", "--token", "Bot"], "--token"),
         (["http://h.test/"], "--identity"),
-        (["http://h.test/", "--identity", "walsh-research", "-s", "WALSH_PATIENCE=x"], "PATIENCE"),
+        (["http://h.test/"], "R1.4"),
+        (["http://h.test/", "--identity", "walsh-research"], "operator of wal.sh/bot"),
+        (["http://h.test/", "-s", "WALSH_IDENTITY=walsh-research"], "make your own"),
+        (["http://h.test/", "--identity", OWN, "-s", "WALSH_PATIENCE=x"], "PATIENCE"),
     ],
 )
 def test_own_misuse_is_one_line(
@@ -435,6 +443,85 @@ def test_own_each_line_is_answered_at_once_and_a_gone_reader_ends_it() -> None:
         child.stdin.close()
         assert child.stderr.read() == b""
         assert child.wait(20) == 2
+
+
+# -- by a name, and what is cached --------------------------------------------------------
+
+
+@pytest.fixture
+def cached(folder: Path) -> Path:
+    """What crawls have left here: two robots.txt, and the list of walsh-research."""
+    state = folder / ".scrapy" / "walsh"
+    with closing(open_store(state)) as store:
+        body = ROBOTS.encode()
+        for key, outcome, held in (
+            ("https://h.test", "parse", body),
+            ("https://n.test", "no rules", b""),
+        ):
+            store.put(StoredDocument("robots", key, f"{key}/robots.txt", held, 1e9, 200, outcome))
+        url, listed = WALSH_RESEARCH.blocklist_url, json.dumps(blocklist()).encode()
+        store.put(StoredDocument("blocklist", url, url, listed, 1e9, 200, "adopted", refresh=60.0))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("url", "token", "code", "requirement"),
+    [
+        ("https://h.test/private", "Bot", 1, "R2"),
+        ("https://h.test/open", "Bot", 0, "R2"),
+        ("https://h.test/open", "OtherBot", 1, "R2"),
+        ("https://n.test/private", "Bot", 0, "R2"),
+        ("https://blocked.test/", "Bot", 1, "R3"),
+    ],
+)
+@pytest.mark.usefixtures("cached")
+def test_own_a_name_is_judged_by_what_is_cached_and_nothing_is_sent(
+    told: Any, url: str, token: str, code: int, requirement: str
+) -> None:
+    found, answer = told(url, "--token", token)
+    assert (found, answer["requirement"]) == (code, requirement)
+    if requirement == "R2":
+        assert answer["note"] == "as it was fetched at 2001-09-09T01:46:40Z"
+        assert answer["document"].endswith(".test/robots.txt")
+
+
+@pytest.mark.usefixtures("cached")
+def test_own_what_is_not_cached_needs_an_identity_and_is_not_called_allowed(
+    capsys: pytest.CaptureFixture[str], told: Any
+) -> None:
+    assert main(["check", "https://other.test/", "--token", "Bot"]) == 2
+    output, said = capsys.readouterr()
+    assert output == ""
+    assert "no robots.txt is given or cached" in said
+    assert "(R1.4)" in said
+    code, answer = told("https://blocked.test/open", "--token", "Bot", "--robots", "robots.txt")
+    assert (code, answer["requirement"]) == (1, "R3")  # the list that is cached still counts
+
+
+@pytest.mark.usefixtures("cached")
+def test_own_a_batch_takes_plain_urls(batch: Any) -> None:
+    lines = (b"https://h.test/private", b"h.test/open", {"url": "https://h.test/private"})
+    code, answers = batch(*lines, b"https://other.test/", options=("--token", "Bot"))
+    assert [each.get("allowed") for each in answers] == [False, True, False, None]
+    assert (code, set(answers[3])) == (2, {"url", "error"})
+
+
+@pytest.mark.parametrize(
+    ("body", "note"),
+    [
+        (b"\x7fELF\x01\x00", "this robots.txt is no text: see what its host serves"),
+        (b"<!doctype html><html><body>404", "this robots.txt is an HTML page"),
+        (ROBOTS.encode("utf-16"), None),
+        (ROBOTS.encode(), None),
+        (b"", None),
+    ],
+)
+def test_own_a_robots_txt_that_is_no_text_gets_a_note(
+    told: Any, folder: Path, body: bytes, note: str | None
+) -> None:
+    (folder / "odd.txt").write_bytes(body)
+    _, answer = told("https://h.test/private", "--robots", "odd.txt")
+    assert answer.get("note", "").startswith(note) if note else "note" not in answer
 
 
 # -- online -------------------------------------------------------------------------------

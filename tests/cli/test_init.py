@@ -72,7 +72,13 @@ def test_own_the_files_can_be_used_as_they_are(
     for url in (config.identity.policy_url, config.blocklist_url):
         assert url.startswith("https://www.bots.org/crawler/")
         assert url in said.partition("to upload")[2]
-    assert re.search(r"^  \d+ \d+ \* \* \* cd .* && scrapy crawl walsh_meta", said, re.MULTILINE)
+    line = re.search(
+        r"^  \d+ \d+ \* \* \* cd (\S+) && (\S+) -m scrapy crawl walsh_m.*", said, re.MULTILINE
+    )
+    assert line is not None
+    assert line[1] == str(folder)
+    assert line[2] == sys.executable
+    assert line[0].endswith(" -L WARNING")  # so a good day is silent
 
 
 def test_own_whom_to_write_to_is_said_where_it_was_not_given(
@@ -187,6 +193,106 @@ def test_own_write_adds_only_what_is_missing(folder: Path) -> None:
     assert main(["init", *GIVEN, "--write"]) == 0
     assert path.read_text() == before + '\nADDONS = {"scrapy_walsh.Addon": 500}\n'
     assert (folder / "blocklist.json").exists()
+
+
+# -- the spiders that are there -----------------------------------------------------------
+
+SPIDERS = """
+import scrapy
+from scrapy.linkextractors import LinkExtractor
+from scrapy.spiders import CrawlSpider, Rule, SitemapSpider, XMLFeedSpider
+
+class Books(CrawlSpider):
+    name = "books"
+    rules = [Rule(LinkExtractor())]
+
+class Shops(SitemapSpider):
+    name = "shops"
+
+class Pages(scrapy.Spider):
+    name = "pages"
+
+    def parse(self, response):
+        yield from self.further(response)
+
+    def further(self, response):
+        return [scrapy.Request(url) for url in response.css("a::attr(href)").getall()]
+
+class Feed(XMLFeedSpider):
+    name = "feed"
+
+    def parse_node(self, response, node):
+        return {"title": node.xpath("title").get()}
+
+class Declared(scrapy.Spider):
+    name = "declared"
+
+    async def start(self):
+        yield scrapy.Request("http://h.test/")
+
+class Agreed(Pages):
+    name = "agreed"
+    custom_settings = {"WALSH_FOLLOW_LINKS": True, "WALSH_SCRAPING": True}
+"""
+
+
+@pytest.fixture
+def project(folder: Path) -> Path:
+    (folder / "scrapy.cfg").write_text("[settings]\ndefault = own_settings\n")
+    (folder / "own_settings.py").write_text("SPIDER_MODULES = ['own_spiders']\n")
+    (folder / "own_spiders.py").write_text(SPIDERS)
+    return folder
+
+
+@pytest.mark.usefixtures("project")
+def test_own_init_says_before_the_first_run_what_will_be_different(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert main(["init", *GIVEN]) == 0
+    said = capsys.readouterr().out.splitlines()
+    links = {line.rpartition("(spider ")[2] for line in said if line.startswith("  R6 ")}
+    assert links == {"books)", "shops)", "pages)"}
+    assert all("WALSH_FOLLOW_LINKS = True" in line for line in said if line.startswith("  R6 "))
+    (html,) = (line for line in said if line.startswith("  R9 "))
+    assert html.endswith("WALSH_SCRAPING = True, if it is meant (spider books, pages)")
+
+
+@pytest.mark.usefixtures("project")
+def test_own_what_is_agreed_to_on_the_terminal_is_set_and_said_on_the_policy_page(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    answers = iter(["", "y", "n"])
+
+    def answer(question: str) -> str:
+        asked.append(question)
+        return next(answers)
+
+    monkeypatch.setattr(sys, "stdin", type("Terminal", (), {"isatty": lambda _: True})())
+    monkeypatch.setattr("builtins.input", answer)
+    assert main(["init", *GIVEN, "--write"]) == 0
+    assert asked[1:] == [
+        "follow links? [y/N] (books, pages, shops): ", "scrape HTML? [y/N] (books, pages): "
+    ]  # fmt: skip
+    settings = settings_of(_read("own_settings.py"))
+    assert settings["WALSH_FOLLOW_LINKS"] is True
+    assert "WALSH_SCRAPING" not in settings
+    assert "and pages that these link to." in _read("policy.html")
+    said = capsys.readouterr().out
+    assert "  R9 " in said
+    assert "  R6 " not in said
+
+
+def test_own_a_project_that_cannot_be_looked_at_is_said_in_one_line(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "own_spiders.py").write_text("import no_such_module\n")
+    assert main(["init", *GIVEN, "--contact", "a@bots.org"]) == 0
+    assert "own_spiders cannot be imported" in capsys.readouterr().out
+    (project / "own_settings.py").write_text("raise ValueError('unset')\n")
+    assert main(["init", *GIVEN, "--contact", "a@bots.org"]) == 0
+    assert "the project's spiders are not seen" in capsys.readouterr().err
 
 
 # -- docs ---------------------------------------------------------------------------------

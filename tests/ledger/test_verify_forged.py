@@ -588,7 +588,7 @@ def a_second_retry_of_a_host_that_answers_nothing(forge: Forge) -> dict[str, Any
 
 
 def a_second_retry_of_a_robots_txt_that_answers_500(forge: Forge) -> dict[str, Any]:
-    return robots_txt_failed(forge, 500, 503, gives_up=False)
+    return robots_txt_failed(forge, 500, 502, gives_up=False)
 
 
 def remembered(forge: Forge) -> None:
@@ -916,7 +916,7 @@ def test_r5_6_an_honest_silent_host_is_found_honest(tmp_path: Path) -> None:
     assert told(forge.check(tmp_path)) == []
 
 
-@pytest.mark.parametrize("answers", [(None, None), (500, 503), (500,)])
+@pytest.mark.parametrize("answers", [(None, None), (500, 502), (500,)])
 def test_own_a_robots_txt_that_is_given_up_is_found_honest(
     tmp_path: Path, answers: tuple[int | None, ...]
 ) -> None:

@@ -140,9 +140,10 @@ def test_own_rules_are_held_for_one_target_at_least(
     ("status", "attempt", "known", "again"),
     [
         (500, 0, False, True),
-        (503, 0, False, True),
+        (503, 4, False, True),
         (500, 1, False, False),
-        (503, 0, True, False),
+        (502, 0, True, False),
+        (503, 0, True, True),
         (429, 4, True, True),
         (None, 4, True, True),
     ],

@@ -86,6 +86,9 @@ def test_own_the_tutorial_shows_what_is_printed(
 ) -> None:
     project, said = typed
     printed = said[name].replace(str(project), "/home/you/bots/mybot")
+    printed = re.sub(
+        r"\S+ -m scrapy crawl", "/home/you/bots/.venv/bin/python -m scrapy crawl", printed
+    )
     assert steady(printed) == steady(blocks("output")[name])
 
 

@@ -164,7 +164,7 @@ class RobotsTxt:
     def no_retry(self, document: Document, status: int | None) -> str:
         """As ``robots_fetch.no_retry``, for the answer to *document*."""
         origin, known = document.origin, False
-        if status is not None and status >= 500:
+        if robots_fetch.is_broken(status):
             found = self._context.recall(
                 lambda: self._context.store.get(StoredDocument, ROBOTS, origin)
             )
@@ -224,7 +224,7 @@ class RobotsTxt:
 
     def _back_off(self, origin: str, progress: _Progress, fetched: Fetched) -> None:
         progress.attempt += 1
-        if fetched.status is not None and fetched.status >= 500:
+        if robots_fetch.is_broken(fetched.status):
             self._pacing.host_of(origin).robots_failed = True
         _hold_origin(self._pacing, origin, progress.url)
         wait = fetched.failure.delay if isinstance(fetched.failure, Retry) else 0.0

@@ -7,7 +7,7 @@
 | 2xx but 206 | parse |
 | the same, with a body that is not text (``packing``) | unreadable |
 | 3xx with a Location, at most five times | request that URL (RFC 9309 2.3.1.2) |
-| 429, 5xx, no answer, retries left | back off, then retry (R5; T4, T5); after 5xx once at most |
+| 429, 5xx, no answer, retries left | back off, then retry (R5; T4, T5), see :func:`no_retry` |
 | 429, no retries left; 206 and 304, which nobody asked for | leave the host for a later run (D7) |
 | other 4xx | no rules: all is allowed |
 | 5xx, no answer, no retries left; any other | unreachable (T3, T6) |
@@ -34,7 +34,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.policy.backoff import GiveUp, Retry
+from scrapy_walsh.policy.backoff import BACKOFF_STATUSES, GiveUp, Retry
 from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.verdict import (
     UNKNOWN_PARSE_ERROR,
@@ -59,7 +59,8 @@ ROBOTS_TTL: Final = 86400.0
 #: Seconds before a robots.txt that could not be had is requested again (R8's hour).
 REASK: Final = 3600.0
 
-#: Retries of a robots.txt that answers 5xx, in one run, where no rules of the origin are known.
+#: Retries of a robots.txt that answers 5xx, in one run, where no rules of the origin are known. Not
+#: of 503: R5 demands retries there, and the file may refuse what would be fetched without it.
 RETRIES: Final = 1
 
 #: The meanings of an answer, in the order of the first table.
@@ -101,13 +102,18 @@ def meaning(
     return NO_RULES if status is not None and 400 <= status < 500 else UNREACHABLE
 
 
+def is_broken(status: int | None) -> bool:
+    """Whether an answer is one of 5xx that R5 need not retry."""
+    return status is not None and status >= 500 and status not in BACKOFF_STATUSES
+
+
 def no_retry(status: int | None, attempt: int, *, known: bool) -> str:
     """Why a robots.txt is not requested again in this run, though R5 may grant it; "" if it may be.
 
     *status*: of its answer. *attempt*: retries made so far. *known*: an earlier answer left rules,
     which stay in force.
     """
-    if status is None or status < 500:
+    if not is_broken(status):
         return ""
     if known:
         return "the rules of an earlier answer stay in force"

@@ -58,7 +58,7 @@ def _sites(token: str) -> list[Site]:
     down = routes.down("0")
     start = token.lower()[: max(1, len(token) // 2)]
     soon = routes.down(f"{_RETRY_AFTER:g}")
-    failing = Route(sequence=(soon, text(f"User-agent: {token}\nDisallow: /\n")))
+    failing = Route(sequence=(soon, down, text(f"User-agent: {token}\nDisallow: /\n")))
     return [
         operator_site(),
         site("start.test", deny),
@@ -114,7 +114,7 @@ def _robots_given_up(evidence: Evidence) -> Finding:
 
 def _robots_failing(evidence: Evidence) -> Finding:
     asked = len(seen(evidence.first.get(f"{_FAILING}{ROBOTS}"), NO_ROBOTS))
-    return held_if(asked == 2 and not evidence.first.get(f"{_FAILING}/page"), f"calls={asked}")
+    return held_if(asked == 3 and not evidence.first.get(f"{_FAILING}/page"), f"calls={asked}")
 
 
 def _robots_retry_after(evidence: Evidence) -> Finding:
