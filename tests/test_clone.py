@@ -36,7 +36,10 @@ INSTALL = re.compile(
 
 
 #: Of the extras, and of a platform that has its own: what needs one of these says so itself.
-OPTIONAL = {"http_message_signatures", "redis", "rfc8785", "scrapinghub", "shtab", "spidermon"}
+OPTIONAL = {
+    *("http_message_signatures", "prometheus_client", "redis", "rfc8785", "scrapinghub"),
+    *("shtab", "spidermon"),
+}
 #: ``python``, whose ``-m venv DIRECTORY`` makes an environment that sees what is installed here.
 PYTHON = f"""#!/bin/sh -e
 case "$*" in

@@ -66,6 +66,7 @@ _MEANINGS: Final = {
     **dict.fromkeys(("Resolve", "DNSLookup"), "its name cannot be resolved"),
     **dict.fromkeys(("Timeout", "TimedOut"), "timed out"),
     **dict.fromkeys(("ResponseFailed", "NeverReceived", "ConnectionLost"), "connection lost"),
+    "HeaderTooLarge": "its header section is too large",
     "Refused": "connection refused",
     "ConnectionDone": "connection closed",
     "DataLoss": "cut off",

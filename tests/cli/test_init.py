@@ -102,6 +102,12 @@ def test_own_init_overwrites_nothing_and_makes_what_is_missing(
     assert all(f"written: {each}" in said and (folder / each).is_file() for each in others)
 
 
+def files_of(folder: Path) -> dict[Path, bytes]:
+    """Every file in *folder* but what Python compiled when ``init`` looked at the spiders."""
+    files = (each for each in folder.rglob("*") if each.is_file())
+    return {each: each.read_bytes() for each in files if "__pycache__" not in each.parts}
+
+
 def test_own_init_after_init_changes_nothing(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,11 +116,11 @@ def test_own_init_after_init_changes_nothing(
     (folder / "own" / "settings.py").write_text("SPIDER_MODULES = ['own']\n")
     asked = ["init", *GIVEN, "--sign", "--write"]
     assert main(asked) == 0
-    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    before = files_of(folder)
     capsys.readouterr()
     assert main(asked) == 0
     assert capsys.readouterr().out.count("kept, as it was: ") == 5
-    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert before == files_of(folder)
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ BOTH = "check http://h.test/ --robots robots.txt --blocklist blocklist.json"
         ("state forget h.test", ["1", "redis"]),
         ("state verify", ["0"]),
         ("verify .scrapy/walsh", ["0"]),
-        ("report --output run.html", ["0", "jinja2"]),
+        ("report --output run.html", ["0", "jinja2", "redis"]),
         ("audit -h", ["0"]),
         ("demo -h", ["0"]),
     ],
