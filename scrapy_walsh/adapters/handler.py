@@ -112,6 +112,7 @@ class Handler:
             self._dress(request)
             for tell in crawl.on_wire:
                 tell(request)
+            self._look_ahead(request)
             response = await self._send(handler, request, ticket)
         except BaseException as error:
             answered = self._broke_off(ticket, error)
@@ -136,6 +137,15 @@ class Handler:
         if b"@" in (response.headers.get("Location") or b""):
             crawl.intake.answer(response)
         return response
+
+    def _look_ahead(self, request: Request) -> None:
+        """Look up the name of the host that is next while *request* is under way.
+
+        Where a proxy is set, that looks names up itself.
+        """
+        for queue in () if request.meta.get("proxy") else self.crawl.queues:
+            if (host := queue.ahead()) is not None:
+                compat.look_up(host)
 
     def _broke_off(self, ticket: Ticket, error: BaseException) -> bool:
         """Whether an exchange that ended with *error* says that the host gave no answer."""

@@ -31,7 +31,7 @@ from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import Closing
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy.agenda import Agenda, Load
-from scrapy_walsh.policy.chain import START, NeedDocument
+from scrapy_walsh.policy.chain import ROBOTS, START, NeedDocument
 from scrapy_walsh.policy.recrawl import canonical_url
 from scrapy_walsh.policy.words import plural
 
@@ -170,6 +170,8 @@ class HostQueue(Queue):
         self._start_order = self._order if start_queue_cls is None else _direction(start_queue_cls)
         self._starts_apart = start_queue_cls is not None
         self._agenda = Agenda()
+        #: Hosts that :meth:`ahead` has named.
+        self._ahead: set[str] = set()
         #: Hosts with requests of an earlier run; that they wait is recorded at the first pop.
         self._resumed: list[str] = []
         self._timer = compat.Timer(lambda: compat.wake_engine(crawl.crawler))
@@ -285,6 +287,17 @@ class HostQueue(Queue):
         due = self._agenda.ready()
         seconds = self._agenda.seconds_left(self._crawl.monotonic())
         return due, len(self._agenda) - due, seconds
+
+    @ends_crawl
+    def ahead(self) -> str | None:
+        host = None if self._closed else self._agenda.next(self._crawl.monotonic(), self._idle)
+        if host is None or host.key in self._ahead or (url := self._lines.first(host.key)) is None:
+            return None
+        answer = self._crawl.gate.judge(url, runs=False)
+        if not (answer.kind == ROBOTS if isinstance(answer, NeedDocument) else answer.allowed):
+            return None  # whom the list refuses is not asked for its name either
+        self._ahead.add(host.key)
+        return host.key
 
     @ends_crawl
     def pop(self) -> Request | None:
