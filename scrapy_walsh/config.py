@@ -356,6 +356,7 @@ class WalshConfig:
         _choice(SLOW_VISIT, SLOW_SKIP), SLOW_VISIT, "R4", terms=True, attested=ELSEWHERE
     )
     ledger: str = _row(Check("", _ledger), True)
+    ledger_kept: int = _row(_number(1 << 20, whole=True), 256 << 20)
     exit_attention: bool = _row(_ON_OR_OFF, False)
     metrics: Path | None = _row(Check("", _metrics), None, attested=PRIVATE)
     sign_requests: bool = _row(_ON_OR_OFF, False, "R1")

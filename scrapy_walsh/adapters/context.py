@@ -156,7 +156,8 @@ class Context:
         config = self.config
         if config.state_dir is None or config.ledger == LEDGER_OFF:
             return None
-        return Ledger(config.state_dir, self.wall, redact=config.ledger == LEDGER_REDACTED)
+        redact = config.ledger == LEDGER_REDACTED
+        return Ledger(config.state_dir, self.wall, redact=redact, kept=config.ledger_kept)
 
     @property
     def fleet(self) -> bool:

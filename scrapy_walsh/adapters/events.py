@@ -387,6 +387,7 @@ class Recorder:
             waiting, self._waiting = self._waiting, []
             with self.told_once():
                 self.ledger.write(self.run, *waiting)
+            self.tell_ledger()
 
     def keep(self, kind: str, body: bytes, digest: str) -> None:
         """Keep a document beside the ledger, because decisions were made from it."""
@@ -396,7 +397,7 @@ class Recorder:
             self.tell_ledger()
 
     def tell_ledger(self) -> None:
-        """Log what was found damaged in the ledger."""
+        """Log what was found damaged in the ledger, and what of it will go."""
         while self.ledger is not None and self.ledger.notices:
             logger.warning("%s", self.ledger.notices.pop(0))
 

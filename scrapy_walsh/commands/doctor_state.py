@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from scrapy_walsh.adapters.documents.validate import text_of
 from scrapy_walsh.commands import state_verify as stored
 from scrapy_walsh.commands.common import blocklist_of, host_named
+from scrapy_walsh.config import LEDGER_OFF
 from scrapy_walsh.exceptions import StateError, WalshError
 from scrapy_walsh.files import open_to_others, written_to
 from scrapy_walsh.policy.freshness import is_fresh
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 #: Octets that should be free: a list of a million entries takes 91 MB, and is kept twice.
 _ROOM: Final = 192 << 20
+#: Octets of a ledger that a target takes, with its robots.txt.
+_TARGET: Final = 2200
 
 
 def of_state(config: WalshConfig) -> Iterator[Finding]:
@@ -53,6 +56,12 @@ def of_state(config: WalshConfig) -> Iterator[Finding]:
     if any(each.outcome is Outcome.BROKEN for each in found):
         yield _list(Outcome.UNSEEN, f"not looked at: correct what is said of {directory} first")
         return
+    if config.ledger != LEDGER_OFF:
+        text = (
+            f"the ledger keeps {config.ledger_kept >> 20} MiB (WALSH_LEDGER_KEPT), about "
+            f"{config.ledger_kept // _TARGET:,} targets: of a longer run the first lines go"
+        )
+        yield _state(Outcome.HELD, text)
     try:
         yield from _of_start(config, directory)
     except (StateError, OSError, sqlite3.Error) as error:

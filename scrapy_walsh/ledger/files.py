@@ -207,18 +207,35 @@ def _says_something(value: object) -> bool:
 
 
 LOCK: Final = "ledger.lock"
-#: Octets of a file before the next one is begun, and full files that are kept.
+#: Octets of full files that are kept (WALSH_LEDGER_KEPT), those of a file before the next one is
+#: begun, at most, and how many files there are, at least.
+KEPT: Final = 256 * 1024**2
 ROTATE_AT: Final = 16 * 1024**2
-KEPT: Final = 16
+_FILES: Final = 16
 #: Octets read from the end of a file to find its last line: more than any line has.
 _LAST: Final = 256 * 1024
 
 
 class Ledger:
-    """The ledger of a state directory, open in one process. StateError where none can be kept."""
+    """The ledger of a state directory, open in one process. StateError where none can be kept.
 
-    def __init__(self, directory: Path, wall: Callable[[], float], *, redact: bool = False) -> None:
+    *kept*: octets of full files; when there are more, the oldest file goes.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        wall: Callable[[], float],
+        *,
+        redact: bool = False,
+        kept: int = KEPT,
+    ) -> None:
         self.directory = directory
+        self._kept = kept
+        self._rotate_at = min(ROTATE_AT, kept // _FILES)
+        #: The number of the file that has our first line; 0 before there is one.
+        self._first = 0
+        self._told_full = False
         self._name = str(directory / FILE)
         self.documents = Documents(directory / DOCUMENTS)
         self.file = 1
@@ -248,8 +265,9 @@ class Ledger:
             with self._locked():
                 if self._changed():
                     self._take_up()
-                if self._end >= ROTATE_AT:
+                if self._end >= self._rotate_at:
                     self._rotate()
+                self._first = self._first or self.file
                 self._note_missing(run)
                 self._append(run, *(map(redacted, entries) if self._redact else entries))
         except (OSError, ValueError) as error:
@@ -352,7 +370,7 @@ class Ledger:
         if full and self.number == 0:
             last = full[-1].read_bytes().rstrip(b"\n").rpartition(b"\n")[2]
             self.number, self.head = parsed(last)["n"], last[-66:-2].decode("ascii")
-        self.file = int(full[-1].stem.partition("-")[2]) + 1 if full else 1
+        self.file = _number_of(full[-1]) + 1 if full else 1
         gone = known is not None and known[0] > self.number
         self._append("", {"kind": "ledger", "contract": CONTRACT, "file": self.file})
         return f"is gone: {HEAD} knows of line {known[0]}" if known is not None and gone else None
@@ -360,10 +378,17 @@ class Ledger:
     def _rotate(self) -> None:
         (self.directory / FILE).rename(self.directory / f"ledger-{self.file:06}.jsonl")
         full = rotated(self.directory)
-        for old in full[:-KEPT]:
+        most = self._kept // self._rotate_at
+        for old in full[:-most]:
             old.unlink()
-            self.documents.forget(int(old.stem.partition("-")[2]))
+            self.documents.forget(_number_of(old))
         self._take_up()
+        if len(full) >= most and 0 < self._first <= _number_of(full[-most]) and not self._told_full:
+            self._told_full = True
+            self.notices.append(
+                f"{self.directory / FILE}: the first lines of this run go when the next file is "
+                "full, and verify cannot judge the run then: raise WALSH_LEDGER_KEPT"
+            )
 
     def _note_missing(self, run: str) -> None:
         if self._missing:
@@ -391,6 +416,10 @@ class Ledger:
 def rotated(directory: Path) -> list[Path]:
     """The full files of a ledger, oldest first."""
     return sorted(directory.glob("ledger-[0-9][0-9][0-9][0-9][0-9][0-9].jsonl"))
+
+
+def _number_of(full: Path) -> int:
+    return int(full.stem.partition("-")[2])
 
 
 def read_head(path: Path) -> tuple[int, str] | None:

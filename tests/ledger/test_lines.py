@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scrapy_walsh.exceptions import StateError
-from scrapy_walsh.ledger import Ledger, files
+from scrapy_walsh.ledger import Ledger
 from scrapy_walsh.ledger.files import (
     FILE,
     GENESIS,
@@ -154,25 +153,40 @@ def test_own_four_processes_write_one_chain(tmp_path: Path) -> None:
         assert urls == [f"http://h.test/{number}" for number in range(300)]
 
 
-def test_own_full_files_are_kept_up_to_a_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(files, "ROTATE_AT", 1000)
-    monkeypatch.setattr(files, "KEPT", 2)
-    ledger = opened(tmp_path)
+def test_own_full_files_are_kept_up_to_a_number(tmp_path: Path) -> None:
+    ledger = opened(tmp_path, kept=16_000)
     body = b"User-agent: *\nDisallow: /\n"
     digest = hashlib.sha256(body).hexdigest()
     ledger.keep("robots", body, digest)
     assert ledger.documents.get(digest) == body
-    for number in range(30):
+    for number in range(100):
         ledger.write("a", {**ENTRY, "number": number})
         if len(rotated(tmp_path)) < 2:
             whole = lines(tmp_path)
     assert [line["file"] for line in whole if line["kind"] == "ledger"] == [1, 2]
     kept = [parsed(path.read_bytes().splitlines()[0])["file"] for path in rotated(tmp_path)]
-    assert kept == [ledger.file - 2, ledger.file - 1]
-    assert all(later - earlier == 1 for earlier, later in pairwise(kept))
+    assert kept == [*range(ledger.file - 16, ledger.file)]
+    assert sum(path.stat().st_size for path in rotated(tmp_path)) >= 16_000
     assert ledger.documents.get(digest) is None, "named by no file that is kept"
+
+
+def test_own_it_is_said_before_the_first_lines_of_this_run_go(tmp_path: Path) -> None:
+    earlier = opened(tmp_path, kept=16_000)
+    for _ in range(30):
+        earlier.write("a", ENTRY)
+    earlier.close()
+    first = earlier.file
+    ledger = opened(tmp_path, kept=16_000)
+    while not ledger.notices:
+        ledger.write("b", ENTRY)
+        assert ledger.file <= first + 17
+    (notice,) = ledger.notices
+    assert "raise WALSH_LEDGER_KEPT" in notice
+    runs = [json.loads(line).get("run") for line in rotated(tmp_path)[0].read_bytes().splitlines()]
+    assert "b" in runs, "nothing of this run has gone yet"
+    for _ in range(30):
+        ledger.write("b", ENTRY)
+    assert len(ledger.notices) == 1, "once a run"
 
 
 def test_own_a_line_that_was_cut_off_is_named_and_gone_on_from(tmp_path: Path) -> None:
@@ -211,7 +225,7 @@ def test_own_what_could_not_be_written_is_counted_in_the_next_line(
         return whole(descriptor, line[:10], place)
 
     with monkeypatch.context() as patch:
-        patch.setattr(files.os, "pwrite", full)
+        patch.setattr(os, "pwrite", full)
         for _ in range(3):
             with pytest.raises(StateError, match="WALSH_LEDGER"):
                 ledger.write("a", ENTRY)
@@ -241,7 +255,7 @@ def test_own_lines_that_are_written_together_are_chained_and_lost_together(
     ledger.write("a", ENTRY, ENTRY, ENTRY)
     whole = os.pwrite
     with monkeypatch.context() as patch:
-        patch.setattr(files.os, "pwrite", lambda to, text, at: whole(to, text[:300], at))
+        patch.setattr(os, "pwrite", lambda to, text, at: whole(to, text[:300], at))
         with pytest.raises(StateError, match="WALSH_LEDGER"):
             ledger.write("a", ENTRY, ENTRY)
     ledger.write("a", ENTRY)

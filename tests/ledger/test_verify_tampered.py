@@ -303,12 +303,11 @@ def test_own_a_run_that_goes_on_is_a_note(short: Path):
     assert len(report.notes) == 2
 
 
-def rotated(directory: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+def rotated(directory: Path) -> int:
     """A ledger of several files, written by the writer; the number of its full ones."""
-    monkeypatch.setattr(files, "ROTATE_AT", 4000)
     clock = iter(honest().entries)
     at = [0.0]
-    ledger = Ledger(directory, lambda: at[0])
+    ledger = Ledger(directory, lambda: at[0], kept=16 * 4000)
     for entry in clock:
         if entry["kind"] != "ledger":
             at[0] = entry["at"]
@@ -318,10 +317,10 @@ def rotated(directory: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     return len(files.rotated(directory))
 
 
-def test_own_files_that_were_rotated_are_one_ledger(short: Path, monkeypatch: pytest.MonkeyPatch):
+def test_own_files_that_were_rotated_are_one_ledger(short: Path) -> None:
     (short / FILE).unlink()
     (short / HEAD).unlink()
-    assert rotated(short, monkeypatch) >= 3
+    assert rotated(short) >= 3
     report = report_of(short)
     assert told(report) == []
     assert report.underived == {}
