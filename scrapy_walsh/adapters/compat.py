@@ -128,30 +128,28 @@ def call_later(delay: float, function: Callable[[], object]) -> Callable[[], Non
 
 
 class Timer:
-    """One call of *function*, which can be set, set anew and cancelled."""
+    """One call of *function*, which can be set, set anew and cancelled.
+
+    ``pending``: what drops the call that is still to come, None where none is.
+    """
 
     def __init__(self, function: Callable[[], object]) -> None:
         self._function = function
-        self._cancel: Callable[[], None] | None = None
-
-    @property
-    def pending(self) -> bool:
-        """Whether a call is still to come."""
-        return self._cancel is not None
+        self.pending: Callable[[], None] | None = None
 
     def set(self, delay: float) -> None:
         """Call the function after *delay* seconds, and not at a time that was set before."""
         self.cancel()
-        self._cancel = call_later(delay, self._call)
+        self.pending = call_later(delay, self._call)
 
     def cancel(self) -> None:
         """Drop the call that is still to come, if there is one."""
-        if self._cancel is not None:
-            self._cancel()
-            self._cancel = None
+        if self.pending is not None:
+            self.pending()
+            self.pending = None
 
     def _call(self) -> None:
-        self._cancel = None
+        self.pending = None
         self._function()
 
 

@@ -272,7 +272,13 @@ class Recorder:
             if (kind, requirement) == _OF_NO_ANSWER and hosts:
                 logger.warning("rejected robots.txt of %s (R2): %s", _named(hosts), shared)
         self._alike.clear()
-        self._tell_silent()
+        if self._silent:
+            logger.info(
+                "%s that gave no answer in an earlier run got one request after all others: "
+                "%d answered",
+                plural(self._silent.total(), "host"),
+                self._silent[True],
+            )
 
     def _tell_deferred(self, rule: tuple[str, str], shared: str, cause: str, alike: _Alike) -> None:
         hosts, remedy = list(alike.hosts), REMEDIES[rule]
@@ -288,15 +294,6 @@ class Recorder:
         )
         logger.log(_OF_HOSTS[rule], "%s", line, extra={"crawler": self.crawler})
         self._list(events.DEFERRED, line)
-
-    def _tell_silent(self) -> None:
-        if self._silent:
-            logger.info(
-                "%s that gave no answer in an earlier run got one request after all others: "
-                "%d answered",
-                plural(self._silent.total(), "host"),
-                self._silent[True],
-            )
 
     def _list(self, kind: str, line: str) -> None:
         lines = self._lines.setdefault(kind, [])
@@ -383,11 +380,14 @@ class Recorder:
 
     def flush(self) -> None:
         """Write what waits to the ledger, in one piece."""
-        if self._waiting and self.ledger is not None:
+        if self._waiting and (ledger := self.ledger) is not None:
             waiting, self._waiting = self._waiting, []
-            with self.told_once():
-                self.ledger.write(self.run, *waiting)
-            self.tell_ledger()
+            try:
+                ledger.write(self.run, *waiting)
+            except StateError as error:  # as ``told_once``, without its steps in each request
+                self.own_fault(str(error), "ledger")
+            if ledger.notices:
+                self.tell_ledger()
 
     def keep(self, kind: str, body: bytes, digest: str) -> None:
         """Keep a document beside the ledger, because decisions were made from it."""

@@ -427,7 +427,7 @@ class Gate:
         """Why no retry may follow what a request has brought; "" if one may, as far as R5 goes."""
         if response is None:
             return self.retries.unanswered(ticket)
-        if isinstance(ticket, Document) and ticket.purpose == ROBOTS:
+        if response.status >= 500 and isinstance(ticket, Document) and ticket.purpose == ROBOTS:
             return self.documents.robots_txt.no_retry(ticket, response.status)
         return ""
 

@@ -44,7 +44,7 @@ from scrapy_walsh.state.machine import UnderWay
 from scrapy_walsh.state.records import Deferral, Reading, SourceRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from scrapy.http import Response
 
@@ -154,12 +154,9 @@ class Sources:
             return None
         return self._visit(run)
 
-    def cadence(self, key: str) -> float | None:
-        """The seconds between two visits of *key*, as this run has it; None for WALSH_REVISIT."""
-        return self._context.scope.cadence(key, self._context.config.revisit)
-
     def _visit(self, run: SourceRun) -> Visit:
-        return run.visit._replace(revisit=self.cadence(run.url))
+        context = self._context
+        return run.visit._replace(revisit=context.scope.cadence(run.url, context.config.revisit))
 
     def _lifts(self, key: str) -> bool:
         """Whether R8 allows *key* in this run, whatever is on record.
@@ -260,7 +257,8 @@ class Sources:
         last = None if known is None else self._visit(known)
         visit = recrawl.met(sent_at, last, context.config.revisit)
         counted_from = None if visit.counted_from == sent_at else visit.counted_from
-        reason, revisit = context.config.revisit_reason, self.cadence(key)
+        revisit = context.scope.cadence(key, context.config.revisit)
+        reason = context.config.revisit_reason
         return SourceRun(key, sent_at, outcome, reason, counted_from, revisit=revisit)
 
     def _dropped(self, request: Request) -> None:
@@ -283,21 +281,18 @@ class Sources:
 
     def taken(self, request: Request) -> None:
         """Note that the spider has taken the answer to *request*, with all items of it."""
-        self._settle(lambda each: each is request)
+        self._remember([each for each in self._untaken if each[0] is request])
 
     def settle(self) -> None:
         """Store the sources whose requests have ended, whatever came of their answers."""
         under_way = compat.under_way(self._context.crawler)
-        self._settle(lambda request: request not in under_way)
-
-    def _settle(self, done: Callable[[Request], bool]) -> None:
-        settled = [each for each in self._untaken if done(each[0])]
-        if settled:
-            self._untaken = [each for each in self._untaken if not done(each[0])]
-            self._remember(settled)
+        self._remember([each for each in self._untaken if each[0] not in under_way])
 
     def _remember(self, answered: list[tuple[Request, SourceRun]]) -> None:
         """Store *answered* at once, since a kill must not make a run send a source again."""
+        if not answered:
+            return
+        self._untaken = [each for each in self._untaken if each not in answered]
         context = self._context
         for request, run in answered:
             context.remember(partial(context.store.put, run))
@@ -386,7 +381,7 @@ class Sources:
 
     def close(self) -> None:
         """Store all sources that were answered: the crawl ends, and no answer is taken later."""
-        self._settle(lambda _: True)
+        self._remember(self._untaken)
         self._locks.close()
         for source, key in self._joined.items():
             found = self._reached.get(key) or (self._outcome(key), "", None)

@@ -277,7 +277,7 @@ class _Plan:
             if target["robots"] == "fetch" and decision == "ask":
                 verdict = None
         target |= {"decision": decision, "verdict": None if verdict is None else asdict(verdict)}
-        target["revisit"] = self._crawl.sources.cadence(url)
+        target["revisit"] = self._crawl.scope.cadence(url, self._crawl.config.revisit)
 
     def _taken_up(self, event: Event) -> None:
         kind = BLOCKLIST if event.requirement == "R3" else ROBOTS
