@@ -172,7 +172,7 @@ class Tally:
     ``overlaps``: the number of exchanges that began while another of their process was under way
     (R4.1). And since ``end``: ``began``: their start, Unix seconds. ``span``: their length,
     seconds, never 0. ``hosts``: the most telling first: gaps that were too short, back-offs,
-    requests. ``rules``: by kind, the most frequent first.
+    requests. ``rules``: in the order in which they were met.
     """
 
     all_runs: Mapping[str, Run]
@@ -240,7 +240,7 @@ class Tally:
             self.watch(line, gap)
 
     def end(self) -> None:
-        """Check the end of the hash chain, and order what was found.
+        """Check the end of the hash chain, and order the hosts.
 
         A run without an end is a finding elsewhere.
         """
@@ -248,8 +248,7 @@ class Tally:
         self.began = min(self.began, self._last)
         self.span = max(self._last - self.began, self.span)
         self.hosts = tuple(sorted(self._hosts.values(), key=_weight))
-        rules = sorted(self._rules.values(), key=lambda rule: (rule.of.kind, -rule.count))
-        self.rules = tuple(rules)
+        self.rules = tuple(self._rules.values())
 
     @property
     def ended(self) -> float:
