@@ -181,8 +181,7 @@ def of_identity(config: WalshConfig) -> Iterator[Finding]:
         ("WALSH_SCRAPING", config.scraping, "R9"),
     ):
         if is_set:
-            text = f"{name} is on: {rule} is attested false; or remove it"
-            yield _WARN(rule, "settings", text)
+            yield _WARN(rule, "settings", f"{name} is on: {rule} is attested false; or remove it")
     for each, how in out_of_bounds(config):
         why = f"{each.name} {how}, which the specification asks for: remove it, or correct it"
         yield _FAIL(each.row.requirement, "settings", why)
@@ -371,61 +370,52 @@ class DoctorSpider(PagesSpider):
 
 
 def _of_page(requirement: str, about: str, url: str, page: Page) -> Finding:
-    if page.is_up:
-        return _OK(requirement, about, f"{url} answers {page.answer}")
-    what = f"{url} answers {page.answer}: put it up"
     if isinstance(page.answer, str):  # why it was not adopted, or what came in place of an answer
-        what = f"{url}: {page.answer}: put it right"
-    return _FAIL(requirement, about, f"{what}, or correct its URL")
+        text = f"{url}: {page.answer}: put it right, or correct its URL"
+        return _FAIL(requirement, about, text)
+    text = f"{url} answers {page.answer}"
+    if page.is_up:
+        return _OK(requirement, about, text)
+    return _FAIL(requirement, about, f"{text}: put it up, or correct its URL")
 
 
 def _of_directory(config: WalshConfig, page: Page) -> Finding:
     """Whether a signature of ours holds by the key directory, as whoever verifies one has it."""
-    url = config.key_directory
-    if not (why := _why_unusable(page)):
-        from scrapy_walsh.adapters.signing import signer_of  # noqa: PLC0415  an extra
+    from scrapy_walsh.adapters.signing import signer_of  # noqa: PLC0415  an extra
 
-        signer = signer_of(config)
-        assert signer is not None  # noqa: S101  requests are signed
-        now = time.time()
-        sent = Target("GET", "site.example", "/")
+    url, kind, signer = config.key_directory, page.kind.partition(";")[0].strip(), signer_of(config)
+    assert signer is not None  # noqa: S101  requests are signed
+    if isinstance(page.answer, str):
+        why = page.answer
+    elif page.answer != 200:
+        why = f"it answers {page.answer}, not 200"
+    elif kind.lower() != DIRECTORY_TYPE:
+        why = f"it is served as {kind or 'no type at all'}"
+    else:
+        sent, now = Target("GET", "site.example", "/"), time.time()
         fields = {name.lower(): [each] for name, each in signer.fields(sent, now).items()}
         seen = Seen(sent.method, (sent.authority,), sent.path, now, fields)
         try:
             why = judge(seen, directory_keys(page.body)).why
         except DocumentInvalid as error:
             why = str(error)
-        if not why:
-            text = f"{url} lists key {signer.keyid}, and a signature of ours holds by it"
-            return _OK("R1", "signing", text)
-    what = f"serve the file {DIRECTORY} that attest --keygen wrote, as {DIRECTORY_TYPE}"
-    return _FAIL("R1", "signing", f"{url}: {why}: {what}")
-
-
-def _why_unusable(page: Page) -> str:
-    """Why the key directory on *page* cannot be read; empty where it can."""
-    if isinstance(page.answer, str):
-        return page.answer
-    if page.answer != 200:
-        return f"it answers {page.answer}, not 200"
-    kind = page.kind.partition(";")[0].strip().lower()
-    return "" if kind == DIRECTORY_TYPE else f"it is served as {kind or 'no type at all'}"
+    if why:
+        what = f"serve the file {DIRECTORY} that attest --keygen wrote, as {DIRECTORY_TYPE}"
+        return _FAIL("R1", "signing", f"{url}: {why}: {what}")
+    text = f"{url} lists key {signer.keyid}, and a signature of ours holds by it"
+    return _OK("R1", "signing", text)
 
 
 def _of_clock(pages: Pages, *, signed: bool) -> Iterator[Finding]:
     """Whether the clock agrees with the Date of the answers: a signature holds for minutes."""
-    dated = {url: page.ahead for url, page in pages.items() if page.ahead is not None}
-    if not dated:
-        if signed:
-            yield _UNSEEN("R1", "clock", "no answer had a Date to compare it with")
-        return
-    url, ahead = min(dated.items(), key=lambda each: abs(each[1]))
-    if abs(ahead) <= _CLOCKS_DIFFER:
-        if signed:
-            yield _OK("R1", "clock", f"it agrees with the Date of {url}, to {abs(ahead):.0f} s")
-        return
-    where = "ahead of" if ahead > 0 else "behind"
-    text = f"it is {abs(ahead):.0f} s {where} the Date of {url}: set it"
-    if signed:
-        text += "; servers refuse signatures from another time"
-    yield (_FAIL if signed else _WARN)("R1", "clock", text)
+    dated = (page.ahead for page in pages.values() if page.ahead is not None)
+    ahead = min(dated, key=abs, default=None)
+    if ahead is not None and abs(ahead) > _CLOCKS_DIFFER:
+        where = "ahead of" if ahead > 0 else "behind"
+        text = f"it is {abs(ahead):.0f} s {where} the Date of the answers: set it"
+        text += "; servers refuse signatures from another time" if signed else ""
+        yield (_FAIL if signed else _WARN)("R1", "clock", text)
+    elif signed and ahead is not None:
+        yield _OK("R1", "clock", f"it agrees with the Date of the answers, to {abs(ahead):.0f} s")
+    elif signed:
+        yield _UNSEEN("R1", "clock", "no answer had a Date to compare it with")

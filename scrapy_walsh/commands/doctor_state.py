@@ -138,13 +138,14 @@ def of_blocklist(
     """Whether the list that is *held* can be read, and how old it is; *host*: of its server."""
     url, asked = config.blocklist_url, 0.0 if host is None else host.last_end
     if held is None:
+        text = f"no list of {url} was ever adopted"
+        if not asked:
+            return _list(Outcome.WARNING, f"{text}: the first crawl requests it first")
         goes_on = "no opt-out is known, R3 blocks nothing"
         if (position := config.blocklist_unreachable) != "allow":
             goes_on = f"WALSH_BLOCKLIST_UNREACHABLE is {position}: nothing is requested without one"
-        text = ": the first crawl requests it first"
-        if asked:
-            text = f", though its host had a request at {iso(asked)}: {goes_on}; see --online"
-        return _list(Outcome.WARNING, f"no list of {url} was ever adopted{text}")
+        text += f", though its host had a request at {iso(asked)}: {goes_on}; see --online"
+        return _list(Outcome.WARNING, text)
     try:
         refresh = schema.reread_blocklist(text_of(held), url).refresh
     except WalshError as error:
@@ -154,18 +155,13 @@ def of_blocklist(
             "--online"
         )
         return _list(Outcome.BROKEN, text)
-    age, every = now - held.fetched_at, duration(refresh)
-    said = f"{url} is from the future"
-    if age >= 0:
-        said = f"{url} was fetched {duration(round(age))} ago"
+    age = now - held.fetched_at
+    fetched = "is from the future" if age < 0 else f"was fetched {duration(round(age))} ago"
     if is_fresh(held.fetched_at, now, refresh):
         left = duration(round(refresh - age))
-        return _list(Outcome.HELD, f"{said}; it is refreshed in {left}")
-    if asked > held.fetched_at + refresh:
-        text = (
-            f"{said}, was due after {every}, and a request at {iso(asked)} brought no newer one: "
-            "the old one stays in force; see --online"
-        )
-        return _list(Outcome.WARNING, text)
-    text = f"{said}, due after {every}: the next run requests it before any target"
-    return _list(Outcome.NOTE, text)
+        return _list(Outcome.HELD, f"{url} {fetched}; it is refreshed in {left}")
+    text = f"{url} {fetched}, due after {duration(refresh)}"
+    if asked <= held.fetched_at + refresh:
+        return _list(Outcome.NOTE, f"{text}: the next run requests it before any target")
+    text += f", and a request at {iso(asked)} brought no newer one: the old one stays in force"
+    return _list(Outcome.WARNING, f"{text}; see --online")

@@ -122,9 +122,8 @@ class CheckSpider(Spider):
             rules = crawl.documents.robots(hosts.origin(self.url))
             delay = rules.crawl_delay if isinstance(rules, Robots) else None
             self.answers.append((verdict, delay))
-        nothing: tuple[Request, ...] = ()
-        for request in nothing:
-            yield request
+        async for none in super().start():
+            yield none
 
 
 def ask(url: str, settings: Settings) -> tuple[Verdict, float | None]:

@@ -7,11 +7,11 @@ The run is a real one, by a virtual clock, with a copy of the state and without 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.commands import common, own_process
 from scrapy_walsh.commands.common import Misuse
+from scrapy_walsh.commands.terminal import due_at, spacing
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import plural, visible
@@ -91,8 +91,8 @@ def as_lines(plan: Mapping[str, Any]) -> Iterator[str]:
         urls = [each["url"] for each in sent if each["purpose"] == TARGET]
         only = "" if urls else ", for its robots.txt only"
         first = f"first request in {_in(sent[0]['at'] - now)}"
-        yield f"  {host['host']}, {_every(host)}, {first}{only}"
-        yield from (f"    {_target(targets[url], at)}" for url in urls if url in targets)
+        yield f"  {host['host']}, every {spacing(host)}, {first}{only}"
+        yield from (f"    {_target(targets[url], at)}" for url in urls)
     for decision in ("skip", "defer"):
         if counts[decision]:
             yield ""
@@ -106,21 +106,10 @@ def as_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     yield _estimate(plan)
 
 
-def _every(host: Mapping[str, Any]) -> str:
-    taught, silent = host["learned"], host["silent_since"]
-    why = "" if taught is None else f" (its answers 429 have taught {round(taught, 2):g} s)"
-    if silent is not None:
-        why += f", one request after all others (no answer since {local(silent)})"
-    return f"every {round(host['interval'], 2):g} s{why}"
-
-
 def _document(document: Mapping[str, Any], now: float) -> tuple[str, str, str, str]:
     fetched_at = document["fetched_at"]
-    if fetched_at is None:
-        age = "never fetched"
-    elif fetched_at == 0:
-        age = "too old to be used"
-    else:
+    age = "too old to be used" if fetched_at == 0 else "never fetched"
+    if fetched_at:
         age = f"{duration(round(now - fetched_at))} old"
     return document["action"], document["kind"], document["key"], age
 
@@ -133,13 +122,9 @@ def _target(target: Mapping[str, Any], at: Mapping[str, float]) -> str:
     if verdict is None:
         return f"{url}{sent}: unknown, robots.txt must be fetched first"
     doubt = "; robots.txt is requested again first" if target["robots"] == "refresh" else ""
-    due = f"; next due {_local(target['next_due'])}" if target["next_due"] else ""
+    due = f"; next due {local(due_at(target['next_due']))}" if target["next_due"] else ""
     said = f"{verdict['name']} ({verdict['requirement']}): {verdict['reason']}"
     return f"{url}{sent}: {said}{doubt}{due}"
-
-
-def _local(moment: str) -> str:
-    return local(datetime.fromisoformat(moment).timestamp())
 
 
 def _in(seconds: float) -> str:
@@ -149,10 +134,8 @@ def _in(seconds: float) -> str:
 def _estimate(plan: Mapping[str, Any]) -> str:
     if not plan["requests"]:
         return "nothing would be requested"
-    children, more = plan["children"], plural(plan["more"], "request")
-    listed = f", and up to {children:,} for sitemaps that an index lists" if children else ""
     return (
         f"it takes {_in(plan['seconds'])}: {plural(len(plan['requests']), 'request')}, "
-        f"{plan['latency']:g} s assumed for each answer; up to {more} more where first answers are "
-        f"of no use{listed}"
+        f"{plan['latency']:g} s assumed for each answer; up to {plural(plan['more'], 'request')} "
+        "more where first answers are of no use, or list sitemaps"
     )

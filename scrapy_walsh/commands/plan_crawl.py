@@ -44,7 +44,7 @@ from scrapy_walsh.policy.robots.fetch import NO_RULES
 from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.proof.sandbox import blocklist
-from scrapy_walsh.signals import walsh_asked, walsh_taken_up
+from scrapy_walsh.signals import walsh_taken_up
 from scrapy_walsh.state.database import copy_to, has_records
 from scrapy_walsh.state.machine import steady_clock
 from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, SCHEMA, TABLES, HostRecord, StoredDocument
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings, Settings
     from twisted.python.failure import Failure
 
-    from scrapy_walsh.policy.event import Event, Exchange
+    from scrapy_walsh.policy.event import Event
     from scrapy_walsh.policy.verdict import Verdict
 
 #: What stands in the place of a project's own: it would write, or send past our handler.
@@ -114,7 +114,7 @@ class _Plan:
         self._documents: dict[tuple[str, str], dict[str, Any]] = {}
         self._targets: dict[str, dict[str, Any]] = {}
         self._hosts: dict[str, dict[str, Any]] = {}
-        self._more = {"more": 0, "children": 0}
+        self._more = 0
         self._token = self._place = ""
         self._idle = False
 
@@ -136,9 +136,9 @@ class _Plan:
             "latency": self.latency,
             "documents": sorted(self._documents.values(), key=lambda d: (d["kind"], d["key"])),
             "targets": list(self._targets.values()),
-            "hosts": list(self._hosts.values()),
+            "hosts": [self._host(**known) for known in self._hosts.values()],
             "requests": self._requests,
-            **self._more,
+            "more": self._more,
             "seconds": self._ended - self._now,
             "notices": notices,
         }
@@ -225,12 +225,8 @@ class _Plan:
         self._crawl = Crawl.of(crawler)
         for problem in getattr(spider, "problems", ()):
             _warn("%s", problem)
-        for hear, signal in (
-            (self._exchanged, walsh_asked),
-            (self._taken_up, walsh_taken_up),
-            (self._is_idle, signals.spider_idle),
-        ):
-            crawler.signals.connect(hear, signal)
+        crawler.signals.connect(self._taken_up, walsh_taken_up)
+        crawler.signals.connect(self._is_idle, signals.spider_idle)
 
     def _is_idle(self, spider: Spider) -> None:
         if refusal := getattr(spider, "refusal", None):
@@ -251,13 +247,7 @@ class _Plan:
         self._targets.setdefault(url, target)
 
     def passed(self, response: Response, **_: Any) -> None:
-        """Callback of every target."""
-        request = response.request
-        assert request is not None  # noqa: S101  Scrapy sets it
-        self._decide(request.url, "ask", self._crawl.tickets.of(request).verdict)
-        also = {Request(url).url for url in request.meta.get("walsh_also", ())} - {request.url}
-        self._more["more"] += len(also)
-        self._more["children"] += MAX_CHILDREN * len(request.meta.get("walsh_children", ()))
+        """Callback of every target: the spider hears nothing."""
 
     def refused(self, failure: Failure) -> None:
         """Errback of every target."""
@@ -294,14 +284,9 @@ class _Plan:
             "fetched_at": None if stored is None else stored.fetched_at,
         }
 
-    def _exchanged(self, exchange: Exchange) -> None:
-        self._ended = time.time()
-        members = {name: getattr(exchange, name) for name in ("url", "host", "purpose")}
-        at = self._ended - (exchange.ended - exchange.started)
-        self._requests.append({"at": at, **members})
-        if exchange.host in self._hosts:
-            interval = self._crawl.pacing.host(exchange.host).traffic.interval
-            self._hosts[exchange.host]["interval"] = interval
+    def _host(self, host: str, **known: Any) -> dict[str, Any]:
+        interval = self._crawl.pacing.host(host).traffic.interval
+        return {"host": host, "interval": interval, **known}
 
     # -- the wire -------------------------------------------------------------------------
 
@@ -330,17 +315,22 @@ class _Plan:
 
     def answer(self, request: Request) -> Response:
         """What *request*, which is about to be sent, is assumed to be answered with."""
-        crawl, ticket = self._crawl, self._crawl.tickets.of(request)
+        crawl, ticket, now = self._crawl, self._crawl.tickets.of(request), time.time()
         url, purpose, host = ticket.url, ticket.purpose, ticket.host.key
+        self._requests.append({"at": now, "url": url, "host": host, "purpose": purpose})
+        self._ended = now + self.latency
         if purpose != "operator" and host not in self._hosts:
             record = crawl.store.get(HostRecord, host)
             self._hosts[host] = {
                 "host": host,
-                "interval": 0.0,
                 "learned": ticket.host.learned.interval or None,
                 "silent_since": None if record is None else record.silent_since,
             }
         if purpose == TARGET:
+            self._decide(url, "ask", ticket.verdict)
+            also = {Request(each).url for each in request.meta.get("walsh_also", ())} - {url}
+            children = MAX_CHILDREN * len(request.meta.get("walsh_children", ()))
+            self._more += len(also) + children
             return Response(url)
         kind, key = ROBOTS, hosts.origin(url)
         if purpose != ROBOTS:

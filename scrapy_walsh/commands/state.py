@@ -6,6 +6,7 @@ import argparse
 import json
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from scrapy_walsh.state.machine import steady_clock
 from scrapy_walsh.state.store import MemoryStore, SqliteStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from scrapy_walsh.config import WalshConfig
     from scrapy_walsh.state.store import Store
@@ -34,16 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--dir", type=Path, metavar="DIR", help="the state directory (default: of the settings)"
     )
     common.add_settings(shared)
-    actions = parser.add_subparsers(metavar="ACTION", required=True)
-
-    def add(name: str, action: object, summary: str) -> argparse.ArgumentParser:
-        made = actions.add_parser(
-            name, parents=[shared], help=summary, description=summary, allow_abbrev=False
-        )
-        common.add_json(made)
-        made.set_defaults(action=action)
-        return made
-
+    add = common.actions_of(parser, shared)
     show = add("show", _show, "hosts due and deferred, documents and ages, sources and next run")
     show.add_argument("--limit", type=int, default=50, metavar="N", help="rows of a table")
     show.add_argument("--all", action="store_true", help="every record, a JSON object a line")
@@ -54,29 +46,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the action."""
-    action: Callable[[argparse.Namespace, WalshConfig, Path], int] = args.action
     config = common.read_config(args, args.dir)
-    return action(args, config, _directory(args, config))
-
-
-# -- where --------------------------------------------------------------------------------
-
-
-def _directory(args: argparse.Namespace, config: WalshConfig) -> Path:
+    if args.dir is not None:  # that directory alone is shown
+        config = replace(config, shared_state=None)
     directory: Path | None = args.dir or config.state_dir
     if directory is None:
         raise Misuse("WALSH_STATE_DIR is memory, which does not outlive a run; see --dir")
-    shown = args.action is _show and _shared(args, config) is not None
+    shown = args.action is _show and config.shared_state is not None
     if not (has_records(directory) or shown):
         raise Misuse(
             f"no state in {directory}: no crawl kept any; run in the project, or give --dir"
         )
-    return directory
-
-
-def _shared(args: argparse.Namespace, config: WalshConfig) -> str | None:
-    """The URL of the fleet's Redis; None with ``--dir``, which shows that directory alone."""
-    return config.shared_state if args.dir is None else None
+    code: int = args.action(args, config, directory)
+    return code
 
 
 @contextmanager
@@ -93,9 +75,8 @@ def _told(store: Store) -> Iterator[None]:
 
 
 def _show(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int:
-    shared = _shared(args, config)
-    held = has_records(directory) or shared is None
-    local: Store = SqliteStore(directory) if held else MemoryStore()
+    shared = config.shared_state
+    local: Store = SqliteStore(directory) if has_records(directory) else MemoryStore()
     steady = steady_clock(directory, keeps=False)
     store = fleet.view(local, shared, config.identity.token, steady)
     now = Now(time.time(), steady())

@@ -404,8 +404,8 @@ def test_r5_5_a_shorter_back_off_than_the_specifications_fails(name: str) -> Non
 
 def test_own_what_is_missing_by_hand(visits: dict[str, Visit]) -> None:
     partly = visits["by hand, in part"]
-    assert partly.line("FAIL", "R5", "RETRY_ENABLED is True, set it to False")
-    assert partly.line("FAIL", "R6", "ScopeMiddleware is not in SPIDER_MIDDLEWARES, add it at 10")
+    assert partly.line("FAIL", "R0.6", "RETRY_ENABLED is True, set it to False")
+    assert partly.line("FAIL", "R0.6", "ScopeMiddleware is not in SPIDER_MIDDLEWARES, add it at 10")
     assert len(partly.marked("FAIL")) == 2
     assert "in place" not in partly.output
 
@@ -415,8 +415,8 @@ def test_own_custom_settings_count(visits: dict[str, Visit]) -> None:
     assert found.line("FAIL", "crawls without scrapy_walsh", "(spider bare)")
     assert found.line("FAIL", "R4", "WALSH_MIN_INTERVAL is 0.5", "(spider hasty)")
     assert found.line("warn", "WALSH_MAX_RETRYS is not a setting", "(spider hasty)")
-    assert found.line("warn", "R2", "ROBOTSTXT_OBEY is False", "obeyed all", "(spider wilful)")
-    assert found.line("warn", "R1 ", "USER_AGENT is 'Mozilla/5.0 (Windows NT", "(spider wilful)")
+    assert found.line("warn", "R0.6", "ROBOTSTXT_OBEY is False", "obeyed all", "(spider wilful)")
+    assert found.line("warn", "R0.6", "USER_AGENT is 'Mozilla/5.0 (Windows NT", "(spider wilful)")
     assert found.line("FAIL", "cannot be looked at", "No module named 'nowhere'", "(spider needy)")
     assert found.line("ok", "seats").endswith("in place for fine, walsh_metadata, wilful")
     assert len(found.marked("FAIL")) == 3

@@ -118,7 +118,7 @@ def test_own_who_refuses_once_or_never_or_answers_503_is_not_slowed(
 def test_own_state_show_says_it_and_forget_drops_it(learning: Learning) -> None:
     (line,) = [line for line in learning.shown.splitlines() if HOST in line and "learned" in line]
     assert f"learned {round(learning.taught, 2):g} s" in line
-    assert f"have taught {round(learning.taught, 2):g} s" in learning.planned
+    assert f"learned {round(learning.taught, 2):g} s" in learning.planned
     assert learning.forgotten["dropped"]["learned interval"] == 1
     assert learning.interval_after == 1.0
 

@@ -133,9 +133,7 @@ class Host:
         """Count the gap before one of its exchanges."""
         self.gaps[gap.verdict] += 1
         if gap.verdict in (KEPT, SHORT):
-            self.closest = (
-                gap if self.closest is None else min(self.closest, gap, key=attrgetter("ratio"))
-            )
+            self.closest = min(self.closest or gap, gap, key=attrgetter("ratio"))
         self.left_alone += gap.after_trouble and gap.verdict == KEPT
         if gap.verdict == SHORT and len(self.short) < _SHORT_KEPT:
             self.short.append(gap)
@@ -250,11 +248,6 @@ class Tally:
         self.hosts = tuple(sorted(self._hosts.values(), key=_weight))
         self.rules = tuple(self._rules.values())
 
-    @property
-    def ended(self) -> float:
-        """When the last thing in it happened, Unix seconds."""
-        return self.began + self.span
-
     def total(self, verdict: str) -> int:
         """The number of gaps with that verdict (KEPT and so on), of all hosts."""
         return sum(host.gaps.get(verdict, 0) for host in self.hosts)
@@ -280,8 +273,7 @@ class Tally:
         self._extend(line.started)
         self._extend(line.ended)
         host = self._host(line, line.started)
-        host.counts[ASKED] += 1
-        host.counts[line.purpose] += 1
+        host.counts.update((ASKED, line.purpose))
         host.octets += line.octets or 0
         host.unchanged += line.status == 304
         host.saved += saved
@@ -296,8 +288,7 @@ class Tally:
     def _sent(self, line: Line, run: Run | None) -> Sent:
         """The exchange, with what it had to keep by its line and the settings of its run."""
         need, credit, ahead = max(MIN_REQUEST_INTERVAL, line.interval), None, None
-        if run is None:
-            run = Run(line.run, {}, 0, 0.0)
+        run = run or Run(line.run, {}, 0, 0.0)
         least = run.number("min_interval") or MIN_REQUEST_INTERVAL
         if line.exempt and line.purpose == ROBOTS:
             credit = least if run.settings.get("pace_robots") is True else 0.0
