@@ -72,12 +72,13 @@ def as_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     yield f"plan of {plan['spider']} for {plan['token']} at {local(now)}, made without a request"
     yield ""
     yield "documents"
-    yield from columns([_document(each, now) for each in plan["documents"]], indent=2)
-    unknown = Counter(each["kind"] for each in plan["documents"] if each["action"] == "fetch")
-    if count := unknown[ROBOTS]:
+    found = Counter((each["action"], each["kind"]) for each in plan["documents"])
+    rows = [(*each, f"{count:,}") for each, count in sorted(found.items())]
+    yield from columns(rows, right={2}, indent=2)
+    if count := found["fetch", ROBOTS]:
         what = "it is assumed to refuse nothing, and to ask for no Crawl-delay"
         yield f"  robots.txt of {plural(count, 'host')} is not known yet: {what}"
-    if unknown[BLOCKLIST]:
+    if found["fetch", BLOCKLIST]:
         yield "  no blocklist is known yet: it is assumed to name nobody"
     yield ""
     asked, of = plural(counts["ask"], "target"), plural(len(plan["hosts"]), "host")
@@ -104,14 +105,6 @@ def as_lines(plan: Mapping[str, Any]) -> Iterator[str]:
             )
     yield ""
     yield _estimate(plan)
-
-
-def _document(document: Mapping[str, Any], now: float) -> tuple[str, str, str, str]:
-    fetched_at = document["fetched_at"]
-    age = "too old to be used" if fetched_at == 0 else "never fetched"
-    if fetched_at:
-        age = f"{duration(round(now - fetched_at))} old"
-    return document["action"], document["kind"], document["key"], age
 
 
 def _target(target: Mapping[str, Any], at: Mapping[str, float]) -> str:
