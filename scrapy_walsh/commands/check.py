@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.list.blocklist import Blocklist
     from scrapy_walsh.policy.verdict import Verdict
 
+#: What an answer has of a verdict, beside its name.
+_OF_A_VERDICT: Final = ("requirement", "reason", "document", "line", "group")
 _NO_ROBOTS: Final = (
     "no robots.txt is given or cached for it: give --robots FILE (in a batch also 'robots'); to "
     "fetch one, name who asks (R1.4): WALSH_IDENTITY or --identity, without --token"
@@ -124,11 +126,7 @@ def _members(url: str, verdict: Verdict, delay: float | None) -> dict[str, Any]:
         "url": url,
         "allowed": verdict.allowed,
         "verdict": verdict.name,
-        "requirement": verdict.requirement,
-        "reason": verdict.reason,
-        "document": verdict.document,
-        "line": verdict.line,
-        "group": list(verdict.group),
+        **{name: getattr(verdict, name) for name in _OF_A_VERDICT},
         "crawl_delay": delay,
     }
     return {**members, "readings": dict(verdict.readings)} if verdict.readings else members

@@ -86,20 +86,18 @@ def of_place(directory: Path) -> Iterator[Finding]:
         text = f"{directory} cannot be written ({why}): set another WALSH_STATE_DIR"
         yield _state(Outcome.BROKEN, text)
         return
-    warnings = []
     user = os.geteuid() if hasattr(os, "geteuid") else status.st_uid
-    if exists and status.st_uid != user:
-        warnings.append(
-            f"belongs to user {status.st_uid}, and doctor runs as user {user}: "
-            "run it as the user who runs the crawls, or give the directory to that user"
-        )
-    if exists and open_to_others(status, stat.S_IWOTH):
-        warnings.append("can be written by everyone, who could lift opt-outs: chmod o-w")
-    if (free := shutil.disk_usage(there).free) < _ROOM:
-        warnings.append(f"has {free >> 20} MiB left on its disk: free some")
-    if aside := stored.set_aside(directory) if exists else ():
-        warnings.append(f"has damaged files of earlier runs: {', '.join(aside)}: delete them")
-    for text in warnings:
+    free, aside = shutil.disk_usage(there).free, stored.set_aside(directory)
+    whose = f"belongs to user {status.st_uid}, and doctor runs as user {user}: run it as the user "
+    whose += "who runs the crawls, or give the directory to that user"
+    open_to_all = "can be written by everyone, who could lift opt-outs: chmod o-w"
+    warnings = {
+        whose: exists and status.st_uid != user,
+        open_to_all: exists and open_to_others(status, stat.S_IWOTH),
+        f"has {free >> 20} MiB left on its disk: free some": free < _ROOM,
+        f"has damaged files of earlier runs: {', '.join(aside)}: delete them": aside,
+    }
+    for text in (text for text, is_so in warnings.items() if is_so):
         yield _state(Outcome.WARNING, f"{directory} {text}")
     problems = list(stored.problems(directory, blocklist_of)) if has_records(directory) else []
     for problem in problems:

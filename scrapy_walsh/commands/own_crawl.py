@@ -21,6 +21,7 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.spidermiddlewares.httperror import HttpError
 from scrapy.utils.misc import load_object
 
+from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.addon import Addon
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.crawl import Crawl
@@ -231,10 +232,7 @@ class PagesSpider(Spider):
             self.pages[url] = Page(304 if isinstance(error, NotModified) else one_line(error))
 
     def _keep(self, url: str, response: Response) -> None:
-        kind, date = (
-            (response.headers.get(name) or b"").decode("latin-1")
-            for name in ("Content-Type", "Date")
-        )
+        kind, date = (compat.header(response, name) or "" for name in ("Content-Type", "Date"))
         ahead = None
         with suppress(ValueError, OverflowError):
             ahead = Crawl.of(self.crawler).wall() - parsedate_to_datetime(date).timestamp()

@@ -68,7 +68,7 @@ def table(
     shown = [tuple(headings), *rows] if headings else list(rows)
     if not shown:
         return
-    if not _is_terminal():
+    if sys.stdout is None or not sys.stdout.isatty():
         yield from columns(shown, least=least, right=right, indent=indent, gap=gap)
         return
     from rich.console import Console  # noqa: PLC0415  slow, and for terminals alone
@@ -132,7 +132,3 @@ def show(lines: Iterable[str]) -> None:
 def show_no_more() -> None:
     """Write what is left for stdout to nowhere, else Python would fail at its exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _is_terminal() -> bool:
-    return sys.stdout is not None and sys.stdout.isatty()

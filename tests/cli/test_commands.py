@@ -106,7 +106,7 @@ def test_own_the_same_option_is_for_the_same_thing_everywhere() -> None:
         assert {name for name in found if option not in found[name]} == NO_SETTINGS, option
     assert {name for name in found if "-o" in found[name]} == {"attest", "report"}
     assert {name for name in found if "--output" in found[name]} == {"attest", "report"}
-    assert {name for name in found if "--ledger" in found[name]} == {"audit", "report", "verify"}
+    assert {name for name in found if "--ledger" in found[name]} == {"audit"}
 
 
 # -- what is mistyped ---------------------------------------------------------------------

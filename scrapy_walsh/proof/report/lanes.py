@@ -20,7 +20,7 @@ from scrapy_walsh.proof.report.entries import runs_of
 from scrapy_walsh.proof.report.tally import DRAWN_KINDS, SHORT, Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from scrapy_walsh.proof.ledger import Line
     from scrapy_walsh.proof.report.entries import Lines, Run
@@ -97,7 +97,7 @@ class Lane:
 
 def _lanes(lines: Lines, report: Report) -> tuple[Lane, ...]:
     """The lanes: hosts with a gap that was too short first, then by their first request."""
-    lanes = {host.name: Lane(host) for host in _drawn(report.hosts)}
+    lanes = {host.name: Lane(host) for host in report.hosts[:DRAWN]}
     needle = b'"run":'
     if len(report.names) == 1:
         needle += json.dumps(next(iter(report.names))).encode("ascii")
@@ -110,19 +110,6 @@ def _lanes(lines: Lines, report: Report) -> tuple[Lane, ...]:
     return tuple(
         sorted(lanes.values(), key=lambda lane: (not lane.host.gaps[SHORT], lane.host.first))
     )
-
-
-def _drawn(hosts: Sequence[Host]) -> list[Host]:
-    """The hosts to draw: all with a gap that was too short, as far as there is room.
-
-    Of the room that is left, up to half is for hosts with a back-off, the rest for those with the
-    most requests.
-    """
-    short = [host for host in hosts if host.gaps[SHORT]][:DRAWN]
-    rest = sorted(hosts[len(short) :], key=lambda host: (-host.requests, -host.marks))
-    troubled = [host for host in rest if host.troubles][: (DRAWN - len(short)) // 2]
-    chosen = {host.name: host for host in (*short, *troubled, *rest)}
-    return list(chosen.values())[:DRAWN]
 
 
 def _exchange(line: Line, report: Report) -> Mark:
