@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.adapters.documents.validate import text_of
 from scrapy_walsh.commands import state_verify as stored
-from scrapy_walsh.commands.common import blocklist_of, host_named
+from scrapy_walsh.commands.common import blocklist_of
 from scrapy_walsh.config import LEDGER_OFF
 from scrapy_walsh.exceptions import StateError, WalshError
 from scrapy_walsh.files import open_to_others, written_to
 from scrapy_walsh.policy.freshness import is_fresh
 from scrapy_walsh.policy.list import schema
-from scrapy_walsh.policy.times import duration, iso
+from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import one_line
 from scrapy_walsh.proof.findings import Finding, Outcome
 from scrapy_walsh.state import files, machine, open_store
 from scrapy_walsh.state.database import copy_to, has_records
-from scrapy_walsh.state.records import BLOCKLIST, HostRecord, StoredDocument
+from scrapy_walsh.state.records import BLOCKLIST, StoredDocument
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,27 +122,17 @@ def _of_start(config: WalshConfig, directory: Path) -> Iterator[Finding]:
         copy_to(directory, copy := Path(name))
         with closing(open_store(copy)) as store:
             held = store.get(StoredDocument, BLOCKLIST, url)
-            host = store.get(HostRecord, host_named(url))
             lost = [each.replace(str(copy), str(directory)) for each in store.notices]
         machine.steady_clock(copy, told)
     yield from (_state(Outcome.WARNING, each) for each in lost)
-    yield of_blocklist(held, host, time.time(), config)
+    yield of_blocklist(held, time.time(), url)
     yield from (Finding(Outcome.WARNING, "R12", "clock", each) for each in told)
 
 
-def of_blocklist(
-    held: StoredDocument | None, host: HostRecord | None, now: float, config: WalshConfig
-) -> Finding:
-    """Whether the list that is *held* can be read, and how old it is; *host*: of its server."""
-    url, asked = config.blocklist_url, 0.0 if host is None else host.last_end
+def of_blocklist(held: StoredDocument | None, now: float, url: str) -> Finding:
+    """Whether the list of *url* that is *held* can be read, and how old it is."""
     if held is None:
-        text = f"no list of {url} was ever adopted"
-        if not asked:
-            return _list(Outcome.WARNING, f"{text}: the first crawl requests it first")
-        goes_on = "no opt-out is known, R3 blocks nothing"
-        if (position := config.blocklist_unreachable) != "allow":
-            goes_on = f"WALSH_BLOCKLIST_UNREACHABLE is {position}: nothing is requested without one"
-        text += f", though its host had a request at {iso(asked)}: {goes_on}; see --online"
+        text = f"no list of {url} was ever adopted: the first crawl requests it first"
         return _list(Outcome.WARNING, text)
     try:
         refresh = schema.reread_blocklist(text_of(held), url).refresh
@@ -158,8 +148,7 @@ def of_blocklist(
     if is_fresh(held.fetched_at, now, refresh):
         left = duration(round(refresh - age))
         return _list(Outcome.HELD, f"{url} {fetched}; it is refreshed in {left}")
-    text = f"{url} {fetched}, due after {duration(refresh)}"
-    if asked <= held.fetched_at + refresh:
-        return _list(Outcome.NOTE, f"{text}: the next run requests it before any target")
-    text += f", and a request at {iso(asked)} brought no newer one: the old one stays in force"
-    return _list(Outcome.WARNING, f"{text}; see --online")
+    every = f"due after {duration(refresh)}"
+    return _list(
+        Outcome.NOTE, f"{url} {fetched}, {every}: the next run requests it before any target"
+    )
