@@ -7,8 +7,8 @@ no runs: each request from its shared queue is judged by the records.
 
 A source counts as answered once its spider has taken the answer. If the process is killed before
 that is on record, the next run sends the source again. Until then a lock shows other runs that this
-one is requesting it (``state/machine.py``). A source that redirects is under way until there is an answer
-from where it leads: that answer counts for it.
+one is requesting it (``state/machine.py``). A source that redirects is under way until there is an
+answer from where it leads: that answer counts for it.
 
 A source counts as *read* when an answer of 2xx reaches the spider, or a 304 says that nothing is
 new. A spider that knows better what "read" means reports it itself (``report``), and sets
@@ -309,11 +309,13 @@ class Sources:
             if self._may_be_put_off(key):
                 context.remember(partial(context.store.delete, Deferral, key))
         context.remember(partial(context.store.put, run))
+        if context.store.shared is not None:  # another worker could be given it
+            context.remember(context.store.flush)
         self._locks.done(run.url)
 
     def _may_be_put_off(self, key: str) -> bool:
         """Whether *key* is on record as deferred. What a fleet's other workers do is not known."""
-        shared = self._context.config.shared_state is not None
+        shared = self._context.store.shared is not None
         return shared or self._is(key, _PUT_OFF) or self.put_off_since(key) is not None
 
     def next_due(self, url: str) -> float | None:

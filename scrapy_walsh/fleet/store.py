@@ -560,17 +560,14 @@ class SharedStore(Store):
         self._ahead = {name: (now, each) for name, each in zip(names, found[1::2], strict=True)}
 
     def _share(self, table: Table[Any], key: Key, record: Any) -> None:
-        """Write *record* to Redis soon, or delete it for None.
-
-        At once: a blocklist, and a source, so that a kill makes no other worker request it again.
-        """
+        """Write *record* to Redis soon, or delete it for None. A blocklist is written at once."""
         if not self.writes:
             raise NotImplementedError("a view writes nothing")
         if not table.shared:
             return
         self._unsent[table.name, key] = (table, record)
         self._ahead.pop(self.key(table, *key), None)
-        if table is SOURCES or (table is DOCUMENTS and key[0] == BLOCKLIST):
+        if table is DOCUMENTS and key[0] == BLOCKLIST:
             self.send()
         else:
             self.send_soon()
