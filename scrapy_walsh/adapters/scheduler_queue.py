@@ -178,9 +178,9 @@ class HostQueue(DueRequests):
     def from_crawler(
         cls,
         crawler: Crawler,
-        downstream_queue_cls: type,
+        downstream_queue_cls: type,  # noqa: ARG003  we keep no file for each host
         key: str,
-        **_: object,  # noqa: ARG003
+        **_: object,
     ) -> HostQueue:
         """Called by Scrapy's scheduler; *key* is the JOBDIR's folder, "" for memory."""
         return cls(Crawl.of(crawler), key)

@@ -30,7 +30,7 @@ LEVELS = ("warning", "error", "critical", "log")
 ERRORS = {name for name, value in vars(exceptions).items() if isinstance(value, type)}
 #: By module and logged expression, the place of the text.
 MADE_ELSEWHERE = {
-    ("adapters/addon.py", "line"): "config.py",  # unknown_settings
+    ("adapters/seats.py", "line"): "config.py",  # unknown_settings
     ("adapters/context.py", "why"): "adapters/crawl.py, adapters/lease.py",
     ("adapters/crawl.py", "self.clock_notices.pop(0)"): "notices",
     ("adapters/events.py", "line"): "policy/event.py, policy/verdict.py, and its own",
@@ -48,7 +48,7 @@ MADE_ELSEWHERE = {
 OTHERS = (
     ("config.py", "is not a setting of scrapy_walsh and is not read"),
     ("config.py", "; did you mean"),
-    ("adapters/addon.py", "scrapy_walsh overrides it with"),
+    ("adapters/seats.py", "scrapy_walsh overrides it with"),
     ("adapters/seats.py", "robots.txt is obeyed all the same, by the gate of scrapy_walsh"),
     ("adapters/crawl.py", "scrapy_walsh is not completely installed:"),
     ("adapters/lease.py", "run one at a time, or set WALSH_SHARED_STATE"),
