@@ -36,7 +36,10 @@ MADE_ELSEWHERE = {
     ("adapters/events.py", "line"): "policy/event.py, policy/verdict.py, and its own",
     ("adapters/events.py", "plugin.line"): "adapters/plugins.py",
     ("adapters/events.py", "self.ledger.notices.pop(0)"): "notices",
-    ("adapters/lease.py", "_unusable(str(self._board), error)"): "its own",
+    (
+        "adapters/lease.py",
+        """_unusable(f"the project's collection {COLLECTION}", error)""",
+    ): "its own",
     ("adapters/lease.py", '_unusable("the platform\'s storage", error)'): "its own",
     ("adapters/pacing.py", "line"): "fleet/link.py",
     ("adapters/sources.py", "line"): "policy/recrawl.py",
