@@ -102,10 +102,9 @@ def judge(evidence: Evidence, config: WalshConfig, page: PolicyPage) -> dict[str
             detail = f" ({check['detail']})" if check["detail"] else ""
             why = f"{check['outcome']}: {check['id']} {check['title']}{detail}"
             against.append(Finding(outcome, text=why))
+    why = f"{WORDS[Outcome.UNSEEN]}: the conformance record has no check of it"
     for id_ in (each for each in IDS if each not in looked_at):
-        found[id_].append(
-            unseen(f"{WORDS[Outcome.UNSEEN]}: the conformance record has no check of it")
-        )
+        found[id_].append(unseen(why))
     for id_, letters in _PARTS.items():
         missing = [id_ + part for part in letters if found[id_ + part]]
         if missing:
