@@ -6,7 +6,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.policy import signing
 from scrapy_walsh.proof.conformance.crawl import Bot, stage
 from scrapy_walsh.proof.conformance.evidence import seen, target_of
 from scrapy_walsh.proof.conformance.part import Scene, operator_site, site
@@ -33,18 +32,10 @@ _SLACK: Final = 1.0
 def seen_of(request: LoggedRequest) -> Seen:
     """A logged request as :mod:`scrapy_walsh.proof.signatures` takes it."""
     host = (request.values("Host") or [request.host])[0]
-    target = signing.target(request.method, request.scheme, host, request.path)
     fields: dict[str, list[str]] = {}
     for name, value in request.headers:
         fields.setdefault(name.lower(), []).append(value)
-    return Seen(
-        request.method,
-        (target.authority,),
-        target_of(request),
-        request.wall,
-        fields,
-        request.scheme,
-    )
+    return Seen(request.method, host, target_of(request), request.wall, fields, request.scheme)
 
 
 def _judged(evidence: Evidence) -> list[tuple[LoggedRequest, Judgement]]:
