@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 _TABLE = """
 CREATE TABLE IF NOT EXISTS line (
     id INTEGER PRIMARY KEY AUTOINCREMENT, host TEXT NOT NULL, rank INTEGER NOT NULL,
-    priority INTEGER NOT NULL, start INTEGER NOT NULL, arrival INTEGER NOT NULL,
+    priority INTEGER NOT NULL, arrival INTEGER NOT NULL,
     url TEXT NOT NULL, form TEXT NOT NULL, source TEXT, request BLOB NOT NULL
 );
-CREATE INDEX IF NOT EXISTS line_order ON line (host, rank, priority, start, arrival, id);
+CREATE INDEX IF NOT EXISTS line_order ON line (host, rank, priority, arrival, id);
 CREATE TABLE IF NOT EXISTS taken AS SELECT * FROM line WHERE false;
 CREATE TABLE IF NOT EXISTS aside AS SELECT * FROM line WHERE false;
 INSERT INTO line SELECT * FROM aside;
@@ -54,12 +54,10 @@ INSERT INTO line SELECT * FROM taken WHERE NOT EXISTS (
 ) GROUP BY host, url, form;
 DELETE FROM taken;
 """
-_COLUMNS = (
-    "SELECT id, host, rank, priority, start, arrival, url, form, source, request FROM line LIMIT 0"
-)
+_COLUMNS = "SELECT id, host, rank, priority, arrival, url, form, source, request FROM line LIMIT 0"
 _INSERT = (
-    "INSERT INTO line (host, rank, priority, start, arrival, url, form, source, request)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO line (host, rank, priority, arrival, url, form, source, request)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 )
 #: What earlier runs left, in a file that SQLite deletes by itself. A row goes when `Spider.start`
 #: has named its request again.
@@ -72,7 +70,7 @@ SELECT id, url FROM line
 WHERE typeof(host) <> 'text' OR typeof(url) <> 'text' OR typeof(source) NOT IN ('text', 'null')
 """
 #: The order of the requests of one host.
-_ORDER = "FROM line WHERE host = ? ORDER BY rank, priority, start, arrival, id"
+_ORDER = "FROM line WHERE host = ? ORDER BY rank, priority, arrival, id"
 #: Seconds for which the start of a crawl waits for a process that is closing the file.
 _PATIENCE = 1.0
 
@@ -177,7 +175,7 @@ class DiskLines:
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise ValueError(str(error)) from error
 
-    def push(self, host: str, key: tuple[int, int, bool, int], request: Request) -> None:
+    def push(self, host: str, key: tuple[int, int, int], request: Request) -> None:
         """Add *request* to *host*'s queue; ValueError where it cannot be serialised."""
         url, data = request.url, self.check(request)
         source = self._context.scope.source_of(url)

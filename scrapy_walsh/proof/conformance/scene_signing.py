@@ -6,7 +6,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.policy import signing
 from scrapy_walsh.proof.conformance.check import Scene
 from scrapy_walsh.proof.conformance.evidence import every, none, seen, target_of
 from scrapy_walsh.proof.findings import Finding, held
@@ -31,16 +30,8 @@ _SLACK: Final = 1.0
 def seen_of(request: LoggedRequest) -> Seen:
     """A logged request as :mod:`scrapy_walsh.proof.signatures` takes it."""
     host = (request.values("Host") or [request.host])[0]
-    target = signing.target(request.method, request.scheme, host, request.path)
     fields = {name.lower(): request.values(name) for name, _ in request.headers}
-    return Seen(
-        request.method,
-        (target.authority,),
-        target_of(request),
-        request.wall,
-        fields,
-        request.scheme,
-    )
+    return Seen(request.method, host, target_of(request), request.wall, fields, request.scheme)
 
 
 def _judged(evidence: Evidence) -> list[tuple[LoggedRequest, Judgement]]:
