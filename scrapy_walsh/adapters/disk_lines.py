@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 _TABLE = """
 CREATE TABLE IF NOT EXISTS line (
     id INTEGER PRIMARY KEY AUTOINCREMENT, host TEXT NOT NULL, rank INTEGER NOT NULL,
-    priority INTEGER NOT NULL, start INTEGER NOT NULL, arrival INTEGER NOT NULL,
+    priority INTEGER NOT NULL, arrival INTEGER NOT NULL,
     url TEXT NOT NULL, form TEXT NOT NULL, source TEXT, revisit REAL, request BLOB NOT NULL
 );
-CREATE INDEX IF NOT EXISTS line_order ON line (host, rank, priority, start, arrival, id);
+CREATE INDEX IF NOT EXISTS line_order ON line (host, rank, priority, arrival, id);
 CREATE TABLE IF NOT EXISTS taken AS SELECT * FROM line WHERE false;
 CREATE TABLE IF NOT EXISTS aside AS SELECT * FROM line WHERE false;
 INSERT INTO line SELECT * FROM aside;
@@ -55,9 +55,9 @@ INSERT INTO line SELECT * FROM taken WHERE NOT EXISTS (
 ) GROUP BY host, url, form;
 DELETE FROM taken;
 """
-_NAMES = "host, rank, priority, start, arrival, url, form, source, revisit, request"
+_NAMES = "host, rank, priority, arrival, url, form, source, revisit, request"
 _COLUMNS = f"SELECT id, {_NAMES} FROM line LIMIT 0"  # noqa: S608  our own names
-_INSERT = f"INSERT INTO line ({_NAMES}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+_INSERT = f"INSERT INTO line ({_NAMES}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 #: What earlier runs left, in a file that SQLite deletes by itself. A row goes when `Spider.start`
 #: has named its request again.
 _EARLIER = """
@@ -70,7 +70,7 @@ WHERE typeof(host) <> 'text' OR typeof(url) <> 'text' OR typeof(source) NOT IN (
     OR typeof(revisit) NOT IN ('real', 'null')
 """
 #: The order of the requests of one host.
-_ORDER = "FROM line WHERE host = ? ORDER BY rank, priority, start, arrival, id"
+_ORDER = "FROM line WHERE host = ? ORDER BY rank, priority, arrival, id"
 #: Seconds for which the start of a crawl waits for a process that is closing the file.
 _PATIENCE = 1.0
 
@@ -175,7 +175,7 @@ class DiskLines:
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise ValueError(str(error)) from error
 
-    def push(self, host: str, key: tuple[int, int, bool, int], request: Request) -> None:
+    def push(self, host: str, key: tuple[int, int, int], request: Request) -> None:
         """Add *request* to *host*'s queue; ValueError where it cannot be serialised."""
         url, data = request.url, self.check(request)
         scope, revisit = self._context.scope, self._context.config.revisit

@@ -21,10 +21,10 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.spidermiddlewares.httperror import HttpError
 from scrapy.utils.misc import load_object
 
-from scrapy_walsh.adapters.addon import Addon
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import NotModified, Refused
+from scrapy_walsh.adapters.seats import Addon
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.own_process import APART
 from scrapy_walsh.config import WalshConfig
