@@ -36,6 +36,7 @@ from scrapy_walsh.adapters.outcomes import GaveUp, Refused, TooManyRedirects
 from scrapy_walsh.adapters.ticket import TICKET, Ticket
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy import recrawl
+from scrapy_walsh.policy.event import REJECTED
 from scrapy_walsh.policy.recrawl import FAILED, NOT_REQUESTED, OUTCOMES, READ, Heard
 from scrapy_walsh.policy.scope import Digests
 from scrapy_walsh.policy.times import duration
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.pacing import Pacing
+    from scrapy_walsh.policy.event import Event
     from scrapy_walsh.policy.recrawl import Visit
     from scrapy_walsh.policy.verdict import Verdict
 
@@ -126,8 +128,10 @@ class Sources:
         #: The source that was looked up last, and its record. From the wire on it does not change:
         #: the source is locked for this process.
         self._looked_up: tuple[str, SourceRun | None] = ("", None)
-        #: By key, since when earlier runs have deferred it; read from the store at first use.
+        #: By key, since when earlier runs have deferred it; read from the store at first use. The
+        #: hosts of what they have deferred, each with a reason.
         self._put_off: dict[str, float] | None = None
+        self._put_off_by: set[tuple[str, str]] = set()
         context.crawler.signals.connect(self._dropped, signals.request_dropped)
 
     # -- before it is sent ----------------------------------------------------------------
@@ -197,6 +201,7 @@ class Sources:
             context = self._context
             found = context.recall(lambda: list(context.store.rows(Deferral))) or []
             self._put_off = {each.url: each.since or each.due for each in found}
+            self._put_off_by = {(each.host, each.reason) for each in found}
         return self._put_off.get(key)
 
     def take(self, request: Request) -> Verdict | None:
@@ -247,6 +252,20 @@ class Sources:
         key = key_of(hop)
         led_here = self._is(key, _LED_ON) and key in self._counts_for(request, key_of(request))
         return led_here or self._is(key, _TURNED_AWAY)
+
+    def knows(self, event: Event) -> bool:
+        """Whether an operator was told by an earlier run what *event* says, or is at the end."""
+        context = self._context
+        now, revisit = context.wall(), context.config.revisit
+
+        def known(key: str) -> bool:
+            old = context.recall(lambda: context.store.get(Reading, key))
+            return old is not None and recrawl.is_known(old, event, now, revisit)
+
+        key = recrawl.key_of(event.url, event.form)
+        if event.kind == REJECTED and self.put_off_since(key) is None:  # reads them
+            return (event.host, event.reason) in self._put_off_by
+        return all(map(known, self._hops.get(key) or [key]))
 
     def _counts_for(self, request: Request, key: str) -> Iterable[str]:
         """The keys of the sources for which an answer to *request* counts; *key*: its own."""
@@ -350,10 +369,11 @@ class Sources:
         elif isinstance(error, GaveUp):
             self.ended(request, FAILED, f"R5: {error.reason}")
             self._give_up(request)
+        elif isinstance(error, TooManyRedirects):
+            self.ended(request, FAILED, f"D5: {error.reason}")
+            self._give_up(request)
         else:
             self.ended(request, FAILED, f"{type(error).__name__}: {error}")
-            if isinstance(error, TooManyRedirects):
-                self._give_up(request)
 
     def _give_up(self, request: Request) -> None:
         """Note that the way of *request* was given up: no run sends its sources within the hour."""
@@ -425,12 +445,10 @@ class Account:
         self._unstored: list[tuple[str, Heard]] = []
         #: Those that have answered 410 in this run.
         self.gone: dict[str, None] = {}
-        #: Those whose host has opted out since they were read, with the reason.
-        self._opted_out: dict[str, str] = {}
         #: How many sources need a person, once it is closed.
         self.needy = 0
-        #: By key, the records of sources that need a person.
-        self._needy: dict[str, Reading] = {}
+        #: By key, the records of sources that are not as they should be.
+        self._ailing: dict[str, Reading] = {}
         #: Of the first target that was refused or failed: why, and what to do.
         self._first = ""
         #: The line that ends the run, and its level.
@@ -459,29 +477,28 @@ class Account:
     def _store(self) -> bool:
         """Update the records of sources that were heard of, and note which need a person.
 
-        Returns whether there are records. Of a fleet's workers none sees all that is answered.
+        Returns whether there are records. Of a fleet's workers none sees all that is answered, so
+        without them only what is gone is known to need a person.
         """
-        context, now = self._context, self._context.wall()
+        context, now, revisit = self._context, self._context.wall(), self._context.config.revisit
         heard, self._unstored = self._unstored, []
-        if context.config.state_dir is None or context.fleet or context.halted:
-            return False
+        kept = not (context.config.state_dir is None or context.fleet or context.halted)
 
         def update(key: str, each: Heard) -> Reading:
-            old = context.recall(lambda: context.store.get(Reading, key))
-            if recrawl.opts_out(old, each):
-                self._opted_out[key] = each.reason
-            revisit = context.scope.cadence(key, context.config.revisit)
-            heard = replace(each, gone=key in self.gone, revisit=revisit)
-            return recrawl.updated(old, key, heard, now)
+            old = context.recall(lambda: context.store.get(Reading, key)) if kept else None
+            own = context.scope.cadence(key, revisit)
+            return recrawl.updated(old, key, replace(each, gone=key in self.gone, revisit=own), now)
 
-        found = [update(*each) for each in heard]
-        context.remember(lambda: context.store.put(*found))
+        found = [update(*each) for each in heard if kept or each[0] in self.gone]
+        if kept:
+            context.remember(lambda: context.store.put(*found))
         for each in found:
-            if each.moved_to is not None or recrawl.is_unread(each, now, context.config.revisit):
-                self._needy[each.url] = each
+            unread = recrawl.is_unread(each, now, revisit)
+            if unread or each.moved_to or recrawl.needs_a_person(each, now, revisit):
+                self._ailing[each.url] = each
             else:
-                self._needy.pop(each.url, None)
-        return True
+                self._ailing.pop(each.url, None)
+        return kept
 
     def close(self, reason: str) -> None:
         """Store what was read, and name the sources that need a person.
@@ -494,12 +511,7 @@ class Account:
         if not context.fleet:
             counts[NOT_REQUESTED] += len(self.left)
         self._unstored += [(key, Heard(moved_to=moved)) for key, moved in self.left.items()]
-        if self._store():
-            self._name(list(self._needy.values()))
-        opted_out = recrawl.opt_out_lines(self._opted_out)
-        for line in opted_out + recrawl.gone_lines(list(self.gone)):
-            logger.warning("%s", line)
-        needy = self.needy = len(self._needy.keys() | self.gone.keys())
+        needy = self.needy = self._name(kept=self._store())
         if needy and context.config.exit_attention:
             compat.fail_command()
         in_vain = not counts[READ] and not context.fleet
@@ -511,15 +523,25 @@ class Account:
         warns = needy or in_vain or lost or self.links["R6"]
         self._last_line = (logging.WARNING if warns else logging.INFO, line)
 
-    def _name(self, needy: list[Reading]) -> None:
-        """Log the sources that need a person."""
+    def _name(self, *, kept: bool) -> int:
+        """Log the sources that a person is to be told of; returns how many need one.
+
+        *kept*: there are records, and it goes into them who was told of.
+        """
         context, now, revisit = self._context, self._context.wall(), self._context.config.revisit
-        unread = [each for each in needy if recrawl.is_unread(each, now, revisit)]
-        moved = [each for each in needy if each.moved_to is not None]
-        context.recorder.set("unread", len(unread))
-        context.recorder.set("moved", len(moved))
-        for line in recrawl.unread_lines(unread, now, revisit) + recrawl.moved_lines(moved):
+        ailing = self._ailing.values()
+        needy = [each for each in ailing if recrawl.needs_a_person(each, now, revisit)]
+        told = [each for each in needy if recrawl.is_to_be_told(each, now, revisit)]
+        for line in recrawl.attention_lines(told, now, revisit):
             logger.warning("%s", line)
+        if kept:
+            unread = sum(recrawl.is_unread(each, now, revisit) for each in ailing)
+            context.recorder.set("unread", unread)
+            context.recorder.set("moved", sum(each.moved_to is not None for each in ailing))
+            context.remember(
+                lambda: context.store.put(*[replace(each, told_at=now) for each in told])
+            )
+        return len(needy)
 
     def _say(self) -> None:
         """Log the last line of the run, after everything that Scrapy logs."""
