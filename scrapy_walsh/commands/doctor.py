@@ -394,7 +394,7 @@ def _of_directory(config: WalshConfig, page: Page) -> Finding:
     else:
         sent, now = Target("GET", "site.example", "/"), time.time()
         fields = {name.lower(): [each] for name, each in signer.fields(sent, now).items()}
-        seen = Seen(sent.method, (sent.authority,), sent.path, now, fields)
+        seen = Seen(sent.method, sent.authority, sent.path, now, fields)
         try:
             why = judge(seen, directory_keys(page.body)).why
         except DocumentInvalid as error:
