@@ -129,13 +129,6 @@ def test_own_a_mistyped_setting_is_refused_with_the_one_that_may_be_meant(
     assert err.endswith("; did you mean WALSH_PATIENCE?\n")
 
 
-def test_own_a_ledger_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("verify", "report"):
-        assert main([name, "one", "--ledger", "two"]) == 2
-        said = "LEDGER is given twice: one and two"
-        assert capsys.readouterr() == ("", f"walsh {name}: {said}\n")
-
-
 # -- nothing is made by what only reads, or fails -----------------------------------------
 
 READING = (
