@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import platform
 import time
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -25,13 +26,12 @@ from scrapy_walsh.commands.own_crawl import Page, Pages, PagesSpider, request_pa
 from scrapy_walsh.commands.terminal import show, table
 from scrapy_walsh.config import WalshConfig, has_idle_key, out_of_bounds
 from scrapy_walsh.exceptions import ConfigError, DocumentInvalid, OwnFault, WalshError
-from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.signing import DIRECTORY_TYPE, Target
 from scrapy_walsh.policy.words import one_line, plural
 from scrapy_walsh.proof.findings import Finding, Outcome
 from scrapy_walsh.proof.keys import DIRECTORY
 from scrapy_walsh.proof.signatures import Seen, directory_keys, judge
+from scrapy_walsh.signals import walsh_rejected
 from scrapy_walsh.spec import __version__
 from scrapy_walsh.state.records import BLOCKLIST, StoredDocument
 
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
     from scrapy.settings import Settings
+
+    from scrapy_walsh.policy.event import Event
 
 #: The outcomes as a line and the JSON have them. ``FAIL``: a MUST does not hold, or could not be
 #: seen to hold; or no crawl would start. ``unseen``: not looked at, as without ``--online``.
@@ -95,15 +97,11 @@ def run(args: argparse.Namespace) -> int:
         found.append(finding)
         if not args.json:
             show(table([cells_of(finding)], least=LEAST, gap=1))
-    fails, warnings = (
-        sum(finding.outcome is outcome for finding in found)
-        for outcome in (Outcome.BROKEN, Outcome.WARNING)
-    )
-    members = {"holds": not fails, "findings": list(map(members_of, found))}
-    common.answer(
-        args, members, [f"{plural(len(found), 'finding')}: {fails} FAIL, {warnings} warn"]
-    )
-    return 1 if fails else 0
+    counts = Counter(MARKS[each.outcome] for each in found)
+    members = {"holds": not counts["FAIL"], "findings": list(map(members_of, found))}
+    total = f"{plural(len(found), 'finding')}: {counts['FAIL']} FAIL, {counts['warn']} warn"
+    common.answer(args, members, [total])
+    return 1 if counts["FAIL"] else 0
 
 
 def cells_of(finding: Finding) -> tuple[str, str, str]:
@@ -349,20 +347,17 @@ class DoctorSpider(PagesSpider):
         core = Crawl.of(self.crawler)
         core.sources.account.due = False
         url, since = core.config.blocklist_url, time.time()
-        with own_process.heard() as records:
-            await core.documents.operator.bring()
-        told = (getattr(record, "walsh_event", None) for record in records)
-        rejected = [
-            each.reason
-            for each in told
-            if isinstance(each, Event) and (each.kind, each.url) == (events.REJECTED, url)
-        ]
+
+        def rejected(event: Event) -> None:
+            if event.url == url:
+                self.pages.setdefault(url, Page(event.reason))
+
+        self.crawler.signals.connect(rejected, walsh_rejected)
+        await core.documents.operator.bring()
         held = core.store.get(StoredDocument, BLOCKLIST, url)
-        if rejected:
-            self.pages[url] = Page(rejected[0])
-        elif held is not None and held.fetched_at >= since and held.status is not None:
-            self.pages[url] = Page(held.status)
-        else:
+        if held is not None and held.fetched_at >= since and held.status is not None:
+            self.pages.setdefault(url, Page(held.status))
+        if url not in self.pages:
             yield self.page(url)
         yield self.page(core.config.identity.policy_url)
         if core.signer is not None:  # whoever verifies follows no redirect
