@@ -152,7 +152,7 @@ class Crawl(Context):
             self.recorder.close,
             self.close_store,
             lambda: self._write_metrics(reason),
-            self._give_back,
+            *([] if self._lease is None else [self._lease.give_back]),
         )
         for step in steps:  # each is due, whatever became of the one before
             try:
@@ -191,10 +191,6 @@ class Crawl(Context):
         except OSError as error:
             why = error.strerror or error
             recorder.own_fault(f"WALSH_METRICS: {path} cannot be written ({why}): correct it")
-
-    def _give_back(self) -> None:
-        if self._lease is not None:
-            self._lease.give_back()
 
     def _stopped(self) -> None:
         self.recorder.tell_not_well()

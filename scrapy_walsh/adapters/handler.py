@@ -119,8 +119,6 @@ class Handler:
             if isinstance(error, compat.OVER_LIMIT) and not ticket.ours:
                 # R8 counts it, so what is too long is not soon sent again.
                 crawl.sources.answered(request, "200", crawl.wall())
-            if (too_large := compat.header_too_large(error)) is not None:
-                raise too_large from None
             raise
         finally:
             try:
@@ -295,7 +293,6 @@ class Downloader(ScrapyDownloader):
         if isinstance(exception, NotYet) and not ours:
             return crawl.tickets.again(request)
         if isinstance(exception, (NotYet, Refused, GaveUp)):
-            crawl.sources.failed(request, exception)
             raise exception
         if not ours and (fault := faults.of_machine(exception)) is not None:
             crawl.recorder.own_fault(f"{request.url} could not be requested: {fault}", fault.cause)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.adapters.ticket import Ticket
     from scrapy_walsh.policy.host import Host
+    from scrapy_walsh.policy.verdict import Verdict
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -126,6 +127,11 @@ def ends_crawl(method: Callable[_P, _T]) -> Callable[_P, _T | None]:
             return None
 
     return called
+
+
+def refuses(answer: Verdict | NeedDocument) -> bool:
+    """Whether a gate refuses a request already, by the documents that are cached."""
+    return not (isinstance(answer, NeedDocument) or answer.allowed)
 
 
 class DueRequests(Queue):
@@ -220,7 +226,7 @@ class HostQueue(DueRequests):
         if isinstance(answer, NeedDocument) and answer.kind == START:
             self._park(request, ticket)
             return
-        if not isinstance(answer, NeedDocument) and not answer.allowed:
+        if refuses(answer):
             if ticket.hour_left is None:
                 self._free.append(request)
             else:
@@ -382,8 +388,7 @@ class HostQueue(DueRequests):
             self._free.extend(refused)
 
     def _refused(self, url: str) -> bool:
-        answer = self._crawl.gate.judge(url)
-        return not isinstance(answer, NeedDocument) and not answer.allowed
+        return refuses(self._crawl.gate.judge(url))
 
     def _key(self, request: Request, ticket: Ticket) -> Key:
         arrival = next(self._arrivals) * (-1 if ticket.given_back else 1)

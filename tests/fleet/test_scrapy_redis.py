@@ -519,7 +519,7 @@ def waiting(line: DueQueue) -> tuple[SharedStore, list[tuple[Command, ...]]]:
     store.let_wait(lambda: None)
     store.tend()
     for each in (scripts.PUSH, scripts.POP, scripts.PUT_OFF, scripts.RESERVE, scripts.BOOK):
-        store.link.client.script_load(each)
+        store.link.client.script_load(scripts.LIBRARY + each)
     sent: list[tuple[Command, ...]] = []
     exchange = store.link.exchange
 
