@@ -230,3 +230,15 @@ class Crawl(Context):
                 "tag_requests": config.tag_requests or compat.is_shell(self.crawler),
             },
         }
+
+
+class Seat:
+    """A component of Scrapy's that is given the crawl."""
+
+    def __init__(self, crawl: Crawl) -> None:
+        self.crawl = crawl
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Any:
+        """Make the component, and the crawl unless another one has made it."""
+        return cls(Crawl.of(crawler))

@@ -18,7 +18,7 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.settings import default_settings
 
 from scrapy_walsh.adapters import compat, faults
-from scrapy_walsh.adapters.crawl import Crawl
+from scrapy_walsh.adapters.crawl import Crawl, Seat
 from scrapy_walsh.adapters.events import NO_ANSWER
 from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, TooManyRedirects
 from scrapy_walsh.adapters.ticket import TRY_HTTPS
@@ -38,19 +38,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
 
 
-class _Seat:
-    """A middleware that is given the crawl."""
-
-    def __init__(self, crawl: Crawl) -> None:
-        self.crawl = crawl
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Any:
-        """Make the middleware, and the crawl unless another component has made it."""
-        return cls(Crawl.of(crawler))
-
-
-class GateMiddleware(_Seat):
+class GateMiddleware(Seat):
     """Every request passes ``policy/chain.py`` here before it may go on."""
 
     def process_request(
@@ -66,7 +54,7 @@ class GateMiddleware(_Seat):
         return crawl.gate.at_gate(request, ticket)
 
 
-class BackoffMiddleware(_Seat):
+class BackoffMiddleware(Seat):
     """R5: a request that failed, as ``gate.after`` concluded, is sent again later or given up."""
 
     def process_response(
@@ -122,7 +110,7 @@ class BackoffMiddleware(_Seat):
 _SCRAPYS_ACCEPT: Final = default_settings.DEFAULT_REQUEST_HEADERS["Accept"].encode("latin-1")
 
 
-class RevalidateMiddleware(_Seat):
+class RevalidateMiddleware(Seat):
     """R7: sends stored validators, and stores new ones by exact URL and representation (T20).
 
     R9.2 is done here too, since the Accept field names the representation: it prefers markdown.

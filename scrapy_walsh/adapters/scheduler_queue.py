@@ -414,11 +414,6 @@ class HostQueue(DueRequests):
 class Fingerprinter:
     """R7: two requests are the same if method, canonical URL (spec section 10.2) and body are."""
 
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Fingerprinter:  # noqa: ARG003
-        """Make the fingerprinter."""
-        return cls()
-
     def fingerprint(self, request: Request) -> bytes:
         """SHA-1 over method, canonical URL and body."""
         try:
