@@ -58,7 +58,8 @@ def test_r4_6_lua_and_python_wait_alike(  # noqa: PLR0917  hypothesis gives them
     me = "" if kept > 100_000 else "me"  # C19: who has no name has booked nothing
     asked = server.client.eval(
         ASK,
-        0,
+        1,
+        "a key, which the queue's functions have",
         *record,
         me if own else "another",
         me,
