@@ -68,6 +68,7 @@ class Crawl(Context):
         self.tickets = Tickets(self.pacing.host_of)
         self.fetcher = Fetcher(self, self.tickets)
         self.sources = Sources(self, self.pacing)
+        self.recorder.known = self.sources.knows
         self._progress = Progress(self, self.sources.account)
         self.documents = Documents(self, self.fetcher, self.pacing, self.sources)
         self.retries = Retries(self)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
+    from scrapy_walsh.adapters.context import Earlier
     from scrapy_walsh.adapters.ticket import Ticket
     from scrapy_walsh.policy.host import Host
 
@@ -100,7 +101,7 @@ class MemoryLines:
         """False: memory has nothing of an earlier run."""
         return False
 
-    def sources(self) -> Iterable[tuple[str, str]]:
+    def sources(self) -> Iterable[Earlier]:
         """Empty: memory has nothing of an earlier run."""
         return ()
 
@@ -274,9 +275,8 @@ class HostQueue(DueRequests):
         """How much waits, without what waits for the end of `Spider.start`."""
         return Load(self._agenda.requests, self._agenda.most, len(self._free))
 
-    def earlier(self) -> Iterable[tuple[str, str]]:
-        """URLs that an earlier run left here, and the declared target that each belongs to."""
-        found: Iterable[tuple[str, str]] = self._lines.sources()
+    def earlier(self) -> Iterable[Earlier]:
+        found: Iterable[Earlier] = self._lines.sources()
         return found
 
     def stands_for(self, request: Request) -> bool:

@@ -77,7 +77,7 @@ OTHERS = (
     ("policy/recrawl.py", "has moved for good to"),
     ("policy/recrawl.py", "more (scrapy walsh state show lists them)"),
     ("policy/recrawl.py", "no source was declared"),
-    ("policy/recrawl.py", "need a person: see the warnings above"),
+    ("policy/recrawl.py", "warnings name each once a week"),
     ("policy/recrawl.py", "stopped ("),
     ("sources/report.py", ": cannot be written:"),
     ("sources/sources.py", "cannot be used; write an absolute http or https URL"),
