@@ -62,7 +62,7 @@ def measure(count: int) -> dict[str, float]:
     def sign(request: Request) -> Seen:
         sent = compat.sent_target(handler, request)
         fields = {name.lower(): [value] for name, value in signer.fields(sent, NOW).items()}
-        return Seen(sent.method, (sent.authority,), sent.path, NOW, fields)
+        return Seen(sent.method, sent.authority, sent.path, NOW, fields)
 
     seen = [sign(request) for request in requests]
     assert all(judge(each, keys).fault is None for each in seen)

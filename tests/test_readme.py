@@ -134,14 +134,14 @@ def test_own_spider_commands_of_the_docs_run(tmp_path: Path):
             project, box, spider_name="walsh_metadata", arguments=("-a", f"sources={sources}")
         )
         by_urls = crawl(
-            project, box, "http://canary.test/", "http://rss.test/", spider_name="walsh_metadata"
+            project, box, "http://path.test/", "http://rss.test/", spider_name="walsh_metadata"
         )
     assert by_file.returncode == by_urls.returncode == 0
     assert by_file.items
     assert set(by_file.items[0]) == {
         "source", "title", "url", "published", "via", "canonical_url", "fetched_at", "usage",
     }  # fmt: skip
-    assert by_urls.asked("canary.test")
+    assert by_urls.asked("path.test")
 
 
 def test_own_t2_example_of_the_docs_is_refused(tmp_path: Path):

@@ -14,7 +14,6 @@ from scrapy import Request, signals
 from scrapy.exceptions import CloseSpider
 
 from scrapy_walsh.adapters import compat, disk_lines, plugins, seats
-from scrapy_walsh.adapters.addon import Addon
 from scrapy_walsh.adapters.context import FINISHED, NOT_WELL, REFUSED, Context
 from scrapy_walsh.adapters.events import logger, process_name, tell_plugins
 from scrapy_walsh.adapters.fetcher import Fetcher
@@ -69,6 +68,7 @@ class Crawl(Context):
         self.tickets = Tickets(self.pacing.host_of)
         self.fetcher = Fetcher(self, self.tickets)
         self.sources = Sources(self, self.pacing)
+        self.recorder.known = self.sources.knows
         self._progress = Progress(self, self.sources.account)
         self.documents = Documents(self, self.fetcher, self.pacing, self.sources)
         self.retries = Retries(self)
@@ -109,7 +109,7 @@ class Crawl(Context):
         self.remember(lambda: self.store.prune(min(self.wall(), self.steady())))
         self._tell_notices()
         self.let_writes_wait()
-        if not any(isinstance(each, Addon) for each in self.crawler.addons.addons):
+        if not any(isinstance(each, seats.Addon) for each in self.crawler.addons.addons):
             tell_plugins(plugins.named_in(self.crawler.settings))  # else the add-on has told them
         shell = compat.is_shell(self.crawler)
         if shell:

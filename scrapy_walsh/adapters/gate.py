@@ -198,7 +198,7 @@ class Gate:
                 return back
             fetched = fetched or answer.kind == chain.ROBOTS
         if answer.requirement == "R2" and (fetched or not ticket.first):
-            self.documents.robots_txt.counts.used(fetched=fetched)
+            self.documents.robots_txt.counts["misses" if fetched else "hits"] += 1
         if answer.allowed or answer.name == UNKNOWN_UNREACHABLE:
             self._end_trial(ticket, decided=answer.allowed)
         if not answer.allowed:

@@ -8,7 +8,6 @@ no two workers claim the same host within its interval. An entry that cannot be 
 from __future__ import annotations
 
 import base64
-import heapq
 import inspect
 import json
 import math
@@ -25,9 +24,9 @@ from scrapy import Request
 from scrapy.exceptions import DontCloseSpider
 
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.adapters.context import Queue
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.events import logger
+from scrapy_walsh.adapters.scheduler_queue import DueRequests
 from scrapy_walsh.adapters.sources import form_of
 from scrapy_walsh.exceptions import ConfigError, StoreAway
 from scrapy_walsh.fleet import scripts
@@ -183,7 +182,7 @@ _KEYS: Final = ("", ":waiting", ":size", ":serial", ":workers", ":looked")
 _UNREADABLE_AT_ONCE: Final = 100
 
 
-class DueQueue(Queue):
+class DueQueue(DueRequests):
     """A queue as ``scrapy_redis.queue.Base``; ConfigError without WALSH_SHARED_STATE.
 
     It lives in the Redis of WALSH_SHARED_STATE, beside the pacing of the hosts. ``serializer``:
@@ -204,7 +203,8 @@ class DueQueue(Queue):
         crawl = Crawl.of(spider.crawler)
         if not isinstance(crawl.store, SharedStore):
             raise ConfigError("DueQueue needs WALSH_SHARED_STATE: set it to the fleet's Redis")
-        self._crawl, self._store, self._spider = crawl, crawl.store, spider
+        super().__init__(crawl)
+        self._store, self._spider = crawl.store, spider
         self._entries = Entries(crawl, spider, serializer)
         start = f"{crawl.store.prefix}queue:{key % {'spider': spider.name}}"
         self._keys = [f"{start}{end}" for end in _KEYS]
@@ -221,16 +221,9 @@ class DueQueue(Queue):
         #: Of requests in Redis and of arrivals, the numbers that Redis last said.
         self._counted, self._arrived = 0, 0
         self._renewal = compat.Timer(self._keep_renewing)
-        #: Requests that a gate refuses: they wait for nothing.
-        self._free: deque[Request] = deque()
-        #: Claimed ones that wait for the end of an hour (R8), and when that is (``HostQueue``).
-        self._soon: list[tuple[float, int, Request]] = []
         self._unsent: deque[_Entry] = deque()  # which Redis has not taken yet
         #: Hosts to be put off, or made due again, and by which script.
         self._moved: dict[str, str] = {}
-        self._timer = compat.Timer(lambda: compat.wake_engine(crawl.crawler))
-        self._closed = False
-        crawl.queues.append(self)
         self._store.others.append(self._waiting)
         crawl.scope.growing = False  # no worker knows when all of them have declared their targets
 
@@ -276,8 +269,8 @@ class DueQueue(Queue):
         """A request of a host that is due; None where none is: the engine is woken later."""
         if self._free:
             return self._popped(self._free.popleft())
-        if self._soon and self._soon[0][0] <= self._crawl.monotonic():
-            return self._popped(heapq.heappop(self._soon)[2])
+        if (over := self._hour_over()) is not None:
+            return self._popped(over)
         for _ in range(_UNREADABLE_AT_ONCE):
             try:
                 host, number, data = self._claim()
@@ -298,13 +291,7 @@ class DueQueue(Queue):
             if _refuses(self._crawl.gate.at_queue(ticket)):
                 self._move(host.decode(), scripts.RELEASE)
                 if ticket.hour_left is not None:
-                    left = ticket.hour_left
-                    logger.info(
-                        "%s may be sent in %.0f s: the run waits for that (R8)", ticket.url, left
-                    )
-                    due = self._crawl.monotonic() + left
-                    heapq.heappush(self._soon, (due, int(number), request))
-                    ticket.verdict = ticket.hour_left = None
+                    self._wait_for(request, ticket, ticket.hour_left)
                     continue
             return self._popped(request)
         self._timer.set(0)
@@ -319,8 +306,7 @@ class DueQueue(Queue):
 
     def stop(self) -> None:
         """Cancel all timers, and give back to Redis what is left."""
-        self._closed = True
-        self._timer.cancel()
+        super().stop()
         self._renewal.cancel()
         for _, _, request in self._soon:  # Redis puts back what is held no more, and not done
             del self._held[request]
@@ -468,10 +454,6 @@ class DueQueue(Queue):
         if host is None:  # what waits takes up no memory here
             return 0.0, self._crawl.config.min_interval, 0
         return host.wait(now), host.traffic.interval, host.goes_last(now)
-
-    def _popped(self, request: Request) -> Request:
-        self._crawl.tickets.of(request).popped = True
-        return request
 
 
 def _refuses(answer: Verdict | NeedDocument) -> bool:

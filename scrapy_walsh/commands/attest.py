@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from scrapy.settings import Settings
 
-    from scrapy_walsh.proof.attest.document import Attested
+    from scrapy_walsh.proof.findings import Finding
 
 #: Why ``--online`` sends.
 _REASON: Final = "walsh attest looks at the policy page"
@@ -107,7 +107,7 @@ def _attest(args: argparse.Namespace) -> int:
     made = document(evidence, config, page, found, iso(time.time()))
     _write(args.output, made, key)
     common.tell("attest", *(" ".join(line.split()) for line in _lines(evidence, found)))
-    return 0 if all(each.value is True for each in found.values()) else 1
+    return 0 if not any(found.values()) else 1
 
 
 def _check_output(output: Path | None, inputs: Sequence[Path | None]) -> None:
@@ -143,12 +143,12 @@ def look(url: str, settings: Settings, now: str) -> PolicyPage:
     return PolicyPage(url, now, page.answer, None if page.is_up else f"HTTP {page.answer}")
 
 
-def _lines(evidence: Evidence, found: Mapping[str, Attested]) -> Iterator[str]:
+def _lines(evidence: Evidence, found: Mapping[str, Sequence[Finding]]) -> Iterator[str]:
     """Why not all is true, a line for each reason; and where the run was less strict."""
     if evidence.problem:
         yield f"no requirement is attested: {evidence.problem}"
-    for id_, each in found.items():
-        yield from (f"{id_} is not attested: {why.text}" for why in each.against if why.text)
+    for id_, against in found.items():
+        yield from (f"{id_} is not attested: {why.text}" for why in against if why.text)
     if evidence.note:
         yield evidence.note
 

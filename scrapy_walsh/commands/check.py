@@ -113,7 +113,8 @@ def _online(url: str, args: argparse.Namespace) -> dict[str, Any]:
     settings = common.settings_to_send(args, _INSTEAD)
     from scrapy_walsh.commands.own_crawl import ask  # noqa: PLC0415  files need no crawl
 
-    return _members(url, *ask(url, settings))
+    verdict, delay, body = ask(url, settings)
+    return _noted(_members(url, verdict, delay), _note(body))
 
 
 def _members(url: str, verdict: Verdict, delay: float | None) -> dict[str, Any]:
@@ -186,6 +187,10 @@ def _kept_list(state: Path | None, url: str) -> Blocklist | None:
 
     kept = _kept(state, BLOCKLIST, url)
     return None if kept is None else reread_blocklist(text_of(kept), url)
+
+
+def _noted(members: dict[str, Any], note: str) -> dict[str, Any]:
+    return {**members, "note": note} if note else members
 
 
 def _note(body: bytes) -> str:
@@ -274,8 +279,7 @@ def _judged(written: str, entry: dict[str, Any], defaults: Defaults) -> dict[str
     verdict = Given(rules, listed).judge(url, defaults.gates)
     if rules is None and (listed is None or (listed is defaults.kept_list and verdict.allowed)):
         raise Misuse(_NO_ROBOTS)
-    members = _members(url, verdict, None if rules is None else rules.crawl_delay)
-    return {**members, "note": note} if note else members
+    return _noted(_members(url, verdict, None if rules is None else rules.crawl_delay), note)
 
 
 @lru_cache(maxsize=16)

@@ -390,7 +390,7 @@ def _of_directory(config: WalshConfig, page: Page) -> Finding:
         now = time.time()
         sent = Target("GET", "site.example", "/")
         fields = {name.lower(): [each] for name, each in signer.fields(sent, now).items()}
-        seen = Seen(sent.method, (sent.authority,), sent.path, now, fields)
+        seen = Seen(sent.method, sent.authority, sent.path, now, fields)
         try:
             why = judge(seen, directory_keys(page.body)).why
         except DocumentInvalid as error:

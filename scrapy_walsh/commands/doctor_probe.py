@@ -20,8 +20,8 @@ from scrapy.settings import default_settings
 from scrapy.utils.misc import load_object
 
 from scrapy_walsh.adapters import plugins, seats
-from scrapy_walsh.adapters.addon import Addon
 from scrapy_walsh.adapters.crawl import Crawl
+from scrapy_walsh.adapters.seats import Addon
 from scrapy_walsh.commands import own_process
 from scrapy_walsh.commands.common import project_settings
 from scrapy_walsh.commands.own_crawl import has_addon

@@ -58,10 +58,9 @@ def problems(directory: Path, adopt: Callable[[bytes, str], object]) -> Iterator
         yield f"{DATABASE}: missing"
     yield from _of_copies(directory, lists)
     for document in lists:
-        if not document.body:
-            continue
         try:
-            adopt(document.body, document.key)
+            if document.body:
+                adopt(document.body, document.key)
         except WalshError as error:
             yield f"the cached blocklist of {document.key} cannot be adopted: {error}"
 
@@ -105,22 +104,15 @@ def _of_copies(directory: Path, lists: list[StoredDocument]) -> Iterator[str]:
     for row in lists:
         if not row.body and (newest is None or row.key != newest.key):
             yield f"the blocklist of {row.key} was adopted, and no file has its text any more"
-    if newest is not None:
-        yield from _of_newest(newest, copies, lists)
-        lists.append(newest)
-
-
-def _of_newest(
-    newest: StoredDocument, copies: dict[str, StoredDocument | None], lists: list[StoredDocument]
-) -> Iterator[str]:
-    """A line for each place that should have the *newest* copy, and has not."""
     for name, copy in copies.items():
-        if copy is None:
-            yield f"{name}: missing, although a blocklist is cached"
-        elif copy != newest:
-            yield f"{name}: not the same as the other copy"
+        if copy != newest:
+            how = "missing, although a blocklist is cached"
+            yield f"{name}: {'not the same as the other copy' if copy else how}"
+    if newest is None:
+        return
     fetched = [row.fetched_at for row in lists if row.key == newest.key]
     if not fetched:
         yield f"{DATABASE}: the blocklist {newest.key} is in its copies only"
     elif fetched[0] > newest.fetched_at:
         yield f"{files.COPY}: older than the row in {DATABASE}"
+    lists.append(newest)

@@ -8,7 +8,9 @@ may name any. Structured fields are read, and the signature is verified, by the 
 from __future__ import annotations
 
 import importlib.util
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -51,13 +53,13 @@ class Judgement(NamedTuple):
 class Seen:
     """A request as a server saw it.
 
-    ``authorities``: the forms that ``@authority`` may have had, where the log does not say the
-    scheme. ``target``: path and query, raw. ``fields``: header fields by their name in lower case,
-    with the values of all lines of that name. ``at``: Unix seconds.
+    ``host``: ``host[:port]``. ``target``: path and query, raw. ``at``: Unix seconds. ``fields``:
+    header fields by their name in lower case, with the values of all lines of that name.
+    ``scheme``: empty where the log does not say it.
     """
 
     method: str
-    authorities: tuple[str, ...]
+    host: str
     target: str
     at: float
     fields: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -163,7 +165,7 @@ def _judged(seen: Seen, keys: Sequence[dict[str, Any]], slack: float, claim: _Cl
     late = _out_of_time(claim.parameters, seen.at, slack)
     if late:
         return Judgement(Fault.TIME, late, keyid, claim.value)
-    if any(_holds(seen, authority, claim.label, key) for authority in seen.authorities):
+    if _holds(seen, claim.label, keyid, key):
         return Judgement(None, "", keyid, claim.value)
     why = f"its signature is not by key {keyid} over this host, method and path"
     return Judgement(Fault.FORGED, why, keyid, claim.value)
@@ -187,81 +189,31 @@ def _out_of_time(parameters: Mapping[str, Any], at: float, slack: float) -> str:
     return ""
 
 
-def _holds(seen: Seen, authority: str, label: str, key: Any) -> bool:
+class _Request(NamedTuple):
+    """A request as the library reads it."""
+
+    method: str
+    url: str
+    headers: dict[str, str]
+
+
+def _holds(seen: Seen, label: str, keyid: str, key: Any) -> bool:
+    """Whether *key* signed the request, as one of the schemes that it may have had."""
+    from http_message_signatures import HTTPMessageVerifier, MappingKeyResolver  # noqa: PLC0415
+    from http_message_signatures.algorithms import ED25519  # noqa: PLC0415
     from http_message_signatures.exceptions import HTTPMessageSignaturesException  # noqa: PLC0415
 
-    try:
-        _verifier(key).verify(
-            _Message(seen, authority), max_age=None, expect_tag=signing.TAG, expect_label=label
-        )
-    except HTTPMessageSignaturesException:
-        return False
-    return True
-
-
-def _verifier(key: Any) -> Any:
-    """The library's verifier for *key*, under whatever name: it was chosen by its name before."""
-    from http_message_signatures import HTTPMessageVerifier, HTTPSignatureKeyResolver  # noqa: PLC0415
-    from http_message_signatures.algorithms import ED25519  # noqa: PLC0415
-
-    resolver = HTTPSignatureKeyResolver()
-    resolver.resolve_public_key = lambda key_id: key  # type: ignore[method-assign]  # noqa: ARG005
-    verifier = HTTPMessageVerifier(
-        signature_algorithm=ED25519, key_resolver=resolver, component_resolver_class=_Values
-    )
+    keys = MappingKeyResolver(public_keys={keyid: key}, private_keys={})
+    verifier = HTTPMessageVerifier(signature_algorithm=ED25519, key_resolver=keys)
     # The time to judge by is that of the log, and it has been looked at.
-    verifier.validate_created_and_expires = lambda *_, **__: None  # type: ignore[method-assign]
-    return verifier
-
-
-class _Message:
-    """A request as the library reads it: ``headers``, and the values of all that may be covered."""
-
-    def __init__(self, seen: Seen, authority: str) -> None:
-        path, mark, query = seen.target.partition("?")
-        self.headers = {name: ", ".join(lines) for name, lines in seen.fields.items()}
-        self.values = {
-            "@method": seen.method,
-            "@authority": authority,
-            "@path": path or "/",
-            "@query": f"?{query}",
-            "@request-target": seen.target,
-        }
-        if seen.scheme:
-            self.values["@scheme"] = seen.scheme
-            self.values["@target-uri"] = f"{seen.scheme}://{authority}{path or '/'}{mark}{query}"
-
-
-class _Values:
-    """Tells the library the value of a component."""
-
-    def __init__(self, message: _Message) -> None:
-        self._message = message
-
-    def resolve(self, component: Any) -> str:
-        """The value of *component*, an item of RFC 9651.
-
-        KeyError for what is not known of the request, or is not supported; the library makes an
-        InvalidSignature of it.
-        """
-        name, parameters = str(component.value), dict(component.params)
-        if name.startswith("@"):
-            return self._message.values[str(component).strip('"')]
-        value = self._message.headers[name].strip()
-        if not parameters:
-            return value
-        return _member(value, parameters)
-
-
-def _member(value: str, parameters: Mapping[str, Any]) -> str:
-    """The member of the dictionary *value* that ``key`` names (RFC 9421 section 2.1.2)."""
-    from http_sf.compat import Dictionary  # noqa: PLC0415  comes with the extra
-
-    if set(parameters) != {"key"}:
-        raise KeyError("not supported")
-    found = Dictionary()
-    found.parse(value.encode("latin-1"))
-    return str(found[parameters["key"]])
+    verifier.max_clock_skew = timedelta(days=100 * 365)
+    headers = {name: ", ".join(lines) for name, lines in seen.fields.items()}
+    for scheme in (seen.scheme,) if seen.scheme else ("https", "http"):
+        request = _Request(seen.method, f"{scheme}://{seen.host}{seen.target}", headers)
+        with suppress(HTTPMessageSignaturesException):
+            verifier.verify(request, max_age=None, expect_tag=signing.TAG, expect_label=label)
+            return True
+    return False
 
 
 def repeated(judged: Sequence[tuple[Any, Judgement]]) -> Iterator[tuple[Any, Any]]:

@@ -56,7 +56,7 @@ def config(**settings: Any) -> WalshConfig:
 def values(checks: list[dict[str, str]], page: PolicyPage = PAGE, **settings: Any) -> Any:
     """What is attested by these checks under these settings."""
     found = document.judge(Evidence(record(checks=checks)), config(**settings), page)
-    return {id_: finding.value for id_, finding in found.items()}
+    return {id_: document.value_of(against) for id_, against in found.items()}
 
 
 # -- the document -------------------------------------------------------------------------
@@ -363,7 +363,8 @@ def test_own_operators_responsibility_is_no_yes(attest: Any, folder: Path) -> No
 
 
 def stated(**settings: Any) -> dict[str, Any]:
-    return document.document(Evidence(None), config(**settings), PAGE, {}, "now")
+    made = document.document(Evidence(None), config(**settings), PAGE, {}, "now")
+    return dict(json.loads(json.dumps(made)))
 
 
 def test_own_mirrors_and_overrides_are_stated() -> None:

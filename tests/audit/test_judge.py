@@ -56,7 +56,7 @@ def test_r1_1_exact_is_held(rows: Any) -> None:
 
 
 def test_own_r1_is_not_seen_where_the_log_has_no_user_agents(rows: Any) -> None:
-    entry = Entry(T0, "a", 1, "", "", "192.0.2.7", "GET", "/", 200, 1, False, None)
+    entry = Entry(T0, "a", 1, "", "", "/", "192.0.2.7", "GET", 200, 1, False, None)
     found = rows_of(Log([entry], 1, T0, T0))["agent"]
     assert told(found) == ("not seen", 0, 1, 0)
 
@@ -312,7 +312,7 @@ def test_r4_3_what_is_said_of_a_gap_is_true(
     for number in range(1, len(stamps)):
         pair = stamps[number - 1 : number + 1]
         entries = [
-            Entry(at, "a", 1, "", "", "", "GET", f"/{at}", 200, 1, False, USER_AGENT) for at in pair
+            Entry(at, "a", 1, "", "", f"/{at}", "", "GET", 200, 1, False, USER_AGENT) for at in pair
         ]
         found = rows_of(Log(entries, 2, *pair), answer_time=1.5 if ends else 0.0)["spacing"]
         start_to_start = exact[number][0] - exact[number - 1][0]
@@ -352,7 +352,7 @@ def test_own_who_keeps_every_gap_is_never_broken(
         stamps.append(int(at + took if ends else at))
     asked = [(T0 - 60, ROBOTS), *((stamp, "/a") for stamp in sorted(stamps))]
     entries = [
-        Entry(stamp, "a", 1, "", "", "", "GET", target, 200, 1, False, USER_AGENT)
+        Entry(stamp, "a", 1, "", "", target, "", "GET", 200, 1, False, USER_AGENT)
         for stamp, target in asked
     ]
     log = Log(entries, len(entries), entries[0].time, entries[-1].time)

@@ -216,16 +216,16 @@ def test_own_each_limit_is_set_by_itself(tmp_path: Path) -> None:
     """As on macOS, which refuses RLIMIT_AS."""
     code = """
 import resource
-from scrapy_walsh.adapters.documents import child
+from scrapy_walsh.adapters.documents import validate
 whole = resource.setrlimit
 def refuses(which, limits):
     if which == resource.RLIMIT_AS:
         raise ValueError("current limit exceeds maximum limit")
     whole(which, limits)
 resource.setrlimit = refuses
-child.limit("RLIMIT_AS", 2**31)
-child.limit("RLIMIT_CPU", 300)
-child.limit("RLIMIT_NOT_HERE", 1)
+validate.limit("RLIMIT_AS", 2**31)
+validate.limit("RLIMIT_CPU", 300)
+validate.limit("RLIMIT_NOT_HERE", 1)
 print(resource.getrlimit(resource.RLIMIT_CPU)[0])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)

@@ -286,7 +286,7 @@ def test_own_attest_says_what_stands_against_each_requirement() -> None:
         found = document.judge(evidence, strict, looked_at)
         golden.note(
             [
-                {id_: each.value for id_, each in found.items()},
+                {id_: document.value_of(each) for id_, each in found.items()},
                 list(attest._lines(evidence, found)),
                 looked_at.members(),
             ]

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
-from scrapy.squeues import LifoMemoryQueue
 from scrapy.statscollectors import StatsCollector
 
 from scrapy_walsh.adapters import compat, scheduler_queue
@@ -309,7 +308,7 @@ def queue_and_crawl(directory: Path) -> tuple[HostQueue, Walsh]:
     own = Walsh.of(crawler)
     own.pacing.traffic = {}  # the process's own remembers other tests
     own.scope.follow_links = True
-    return HostQueue(own, LifoMemoryQueue, str(directory)), own
+    return HostQueue(own, str(directory)), own
 
 
 def test_own_what_had_gone_back_to_the_queue_at_a_kill_waits_once(
@@ -384,7 +383,7 @@ def test_own_what_start_may_still_declare_is_parked_up_to_a_limit(
     crawler.stats = StatsCollector(crawler)
     crawler.spider = Spider("probe")
     own = Walsh.of(crawler)
-    queue = HostQueue(own, LifoMemoryQueue, str(tmp_path) if folder else "")
+    queue = HostQueue(own, str(tmp_path) if folder else "")
     for page in range(4):
         queue.push(Request(f"http://parked.test/{page}"))
     assert len(queue) == 4

@@ -45,7 +45,7 @@ class TwistedLike:
 def seen_of(sent: Target, fields: dict[str, str], at: float = NOW) -> Seen:
     return Seen(
         sent.method,
-        (sent.authority,),
+        sent.authority,
         sent.path,
         at,
         {name.lower(): [value] for name, value in fields.items()},

@@ -7,21 +7,22 @@ policy page was requested (R1.4): the sandbox, where conformance runs, has anoth
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import urlsplit, urlunsplit
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import to_builtins
 
 from scrapy_walsh.config import DEFAULTS, OVERRIDE, SETTINGS, SLOW_VISIT, WalshConfig, out_of_bounds
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy.scope import MAX_CHILDREN
+from scrapy_walsh.policy.urls import without_userinfo
 from scrapy_walsh.proof.conformance.check import WORDS
-from scrapy_walsh.proof.findings import Finding, Outcome
+from scrapy_walsh.proof.findings import Finding, Outcome, broken, unseen
 from scrapy_walsh.spec import REQUIREMENTS, SPEC_VERSION, __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 CONTRACT: Final = "walsh-research-attestation/v1"
 TOOL: Final = "scrapy-walsh"
@@ -32,7 +33,8 @@ OPERATOR: Final = "operator-responsibility"
 _PARTS: Final = {"R2": "abcd", "R3": "abc"}
 #: The requirements of the checklist, in its order (spec section 15; R13: section 22.1).
 IDS: Final = tuple(row.id + part for row in REQUIREMENTS for part in ("", *_PARTS.get(row.id, "")))
-_ID: Final = re.compile(r"(R\d+)[a-z]?")
+#: The members of a conformance record that the attestation repeats.
+_OF_THE_RECORD: Final = ("date", "digest", "code", "live", "versions", "settings")
 _OF_WORD: Final = {word: outcome for outcome, word in WORDS.items()}
 
 
@@ -78,138 +80,65 @@ class PolicyPage:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Attested:
-    """What speaks against the claim that a requirement is kept; empty where nothing does.
-
-    A finding without a text is one whose reason is printed elsewhere.
-    """
-
-    against: tuple[Finding, ...] = ()
-
-    @property
-    def value(self) -> bool | str:
-        """The requirement's value in the attestation: True, False, or OPERATOR."""
-        outcomes = {finding.outcome for finding in self.against}
-        if outcomes == {Outcome.OPERATOR}:
-            return OPERATOR
-        return not outcomes
-
-
-class _Undoing(NamedTuple):
-    """A setting with which a requirement is not kept. ``holds``: whether a project has it so."""
-
-    id: str
-    outcome: Outcome
-    holds: Callable[[WalshConfig], bool]
-    why: str
-
-
-#: Settings with which a build does not do what the conformance run showed of it.
-_UNDOINGS: Final = (
-    _Undoing(
-        "R5",
-        Outcome.BROKEN,
-        lambda config: any(each.row.requirement == "R5" for each, _ in out_of_bounds(config)),
-        "WALSH_BACKOFF_BASE or WALSH_BACKOFF_CAP retries sooner than the schedule",
-    ),
-    _Undoing(
-        "R6", Outcome.BROKEN, lambda config: config.follow_links, "WALSH_FOLLOW_LINKS is True"
-    ),
-    _Undoing(
-        "R8",
-        Outcome.OPERATOR,
-        lambda config: bool(config.revisit_reason) or config.revisit < DEFAULTS["WALSH_REVISIT"],
-        f"{OPERATOR}: WALSH_REVISIT or WALSH_REVISIT_REASON lets a source be requested sooner",
-    ),
-    _Undoing("R9", Outcome.BROKEN, lambda config: config.scraping, "WALSH_SCRAPING is True"),
-    _Undoing(
-        "R11",
-        Outcome.BROKEN,
-        lambda config: config.state_dir is None and config.shared_state is None,
-        "WALSH_STATE_DIR is memory, which does not outlive a run",
-    ),
-)
-
-
 # -- requirements -------------------------------------------------------------------------
 
 
-def judge(evidence: Evidence, config: WalshConfig, page: PolicyPage) -> dict[str, Attested]:
+def judge(evidence: Evidence, config: WalshConfig, page: PolicyPage) -> dict[str, list[Finding]]:
     """What speaks against each requirement, by id, in the order of the checklist.
 
-    *config*: that of the project that attests. *page*: the policy page of its identity.
+    *config*: that of the project that attests. *page*: the policy page of its identity. A finding
+    without a text is one whose reason is printed elsewhere.
     """
-    record = evidence.record
-    if record is None:
-        return {id_: Attested((Finding(Outcome.UNSEEN, id_),)) for id_ in IDS}
-    named = (_main(check["requirement"]) for check in record["checks"])
-    found = {id_: _shown(id_, record) for id_ in dict.fromkeys([*IDS, *named])}
-    for finding in [*_unseen_parts(found), *_undone(config, page)]:
-        found[finding.rule] = Attested((*found[finding.rule].against, finding))
+    if evidence.record is None:
+        return {id_: [unseen("")] for id_ in IDS}
+    found: dict[str, list[Finding]] = {id_: [] for id_ in IDS}
+    looked_at = set()
+    for check in evidence.record["checks"]:
+        # The checks of a part, which is an id of the checklist, are reported with it alone.
+        id_ = check["id"] if check["id"] in found else check["requirement"]
+        looked_at |= {id_, check["requirement"]}
+        against, outcome = found.setdefault(id_, []), _OF_WORD[check["outcome"]]
+        if outcome is not Outcome.HELD:
+            detail = f" ({check['detail']})" if check["detail"] else ""
+            why = f"{check['outcome']}: {check['id']} {check['title']}{detail}"
+            against.append(Finding(outcome, text=why))
+    why = f"{WORDS[Outcome.UNSEEN]}: the conformance record has no check of it"
+    for id_ in (each for each in IDS if each not in looked_at):
+        found[id_].append(unseen(why))
+    for id_, letters in _PARTS.items():
+        missing = [id_ + part for part in letters if found[id_ + part]]
+        if missing:
+            found[id_].append(unseen(f"these parts of it are not: {', '.join(missing)}"))
+    for id_, finding in _undone(config, page):
+        found[id_].append(finding)
     return found
 
 
-def _shown(id_: str, record: Mapping[str, Any]) -> Attested:
-    """What the checks of *record* showed of *id_*, a requirement or a part of one."""
-    checks = [check for check in record["checks"] if _speaks_of(check, id_)]
-    if not checks:
-        why = f"{WORDS[Outcome.UNSEEN]}: the conformance record has no check of it"
-        return Attested((Finding(Outcome.UNSEEN, id_, text=why),))
-    # The checks of a part are reported with that part alone.
-    parts = [id_ + part for part in _PARTS.get(id_, "")]
-    return Attested(
-        tuple(
-            Finding(_OF_WORD[check["outcome"]], id_, text=_in_words(check))
-            for check in checks
-            if _OF_WORD[check["outcome"]] is not Outcome.HELD
-            and not any(_speaks_of(check, part) for part in parts)
-        )
-    )
+def value_of(against: Sequence[Finding]) -> bool | str:
+    """The value of a requirement in the attestation: True, False, or OPERATOR."""
+    outcomes = {finding.outcome for finding in against}
+    return OPERATOR if outcomes == {Outcome.OPERATOR} else not outcomes
 
 
-def _speaks_of(check: Mapping[str, Any], id_: str) -> bool:
-    if _main(id_) == id_:
-        return _main(check["requirement"]) == id_
-    return id_ in (_leading(check["id"]), _leading(check["requirement"]))
-
-
-def _in_words(check: Mapping[str, Any]) -> str:
-    detail = f" ({check['detail']})" if check["detail"] else ""
-    return f"{check['outcome']}: {check['id']} {check['title']}{detail}"
-
-
-def _main(id_: str) -> str:
-    """R2 of R2a; *id_* itself if it does not look like that."""
-    match = _ID.match(id_)
-    return match[1] if match else id_
-
-
-def _leading(id_: str) -> str:
-    """R2a of R2a.3; *id_* itself if it does not look like that."""
-    match = _ID.match(id_)
-    return match[0] if match else id_
-
-
-def _unseen_parts(found: Mapping[str, Attested]) -> Iterator[Finding]:
-    """A finding for each requirement that has a part which is not true."""
-    for id_, letters in _PARTS.items():
-        missing = [id_ + part for part in letters if found[id_ + part].value is not True]
-        if missing:
-            why = f"these parts of it are not: {', '.join(missing)}"
-            yield Finding(Outcome.UNSEEN, id_, text=why)
-
-
-def _undone(config: WalshConfig, page: PolicyPage) -> Iterator[Finding]:
-    """What the settings undo, and what the policy page lacks."""
+def _undone(config: WalshConfig, page: PolicyPage) -> Iterator[tuple[str, Finding]]:
+    """What the policy page lacks, and what settings undo of what the conformance run showed."""
     if page.checked is None:
         why = f"the policy page {page.url} was not requested (R1.4): run attest --online"
-        yield Finding(Outcome.UNSEEN, "R1", text=why)
+        yield "R1", unseen(why)
     elif page.problem:
-        yield Finding(Outcome.BROKEN, "R1", text=f"policy page {page.url}: {page.problem}")
-    for undoing in _UNDOINGS:
-        if undoing.holds(config):
-            yield Finding(undoing.outcome, undoing.id, text=undoing.why)
+        yield "R1", broken(f"policy page {page.url}: {page.problem}")
+    if any(each.row.requirement == "R5" for each, _ in out_of_bounds(config)):
+        why = "WALSH_BACKOFF_BASE or WALSH_BACKOFF_CAP retries sooner than the schedule"
+        yield "R5", broken(why)
+    if config.follow_links:
+        yield "R6", broken("WALSH_FOLLOW_LINKS is True")
+    if config.revisit_reason or config.revisit < DEFAULTS["WALSH_REVISIT"]:
+        why = "WALSH_REVISIT or WALSH_REVISIT_REASON lets a source be requested sooner"
+        yield "R8", Finding(Outcome.OPERATOR, text=f"{OPERATOR}: {why}")
+    if config.scraping:
+        yield "R9", broken("WALSH_SCRAPING is True")
+    if config.state_dir is None and config.shared_state is None:
+        yield "R11", broken("WALSH_STATE_DIR is memory, which does not outlive a run")
 
 
 # -- the document -------------------------------------------------------------------------
@@ -219,19 +148,20 @@ def document(
     evidence: Evidence,
     config: WalshConfig,
     page: PolicyPage,
-    found: Mapping[str, Attested],
+    found: Mapping[str, Sequence[Finding]],
     issued: str,
 ) -> dict[str, Any]:
     """The attestation, unsigned. *found*: what :func:`judge` returned. *issued*: ISO 8601, UTC."""
+    record = evidence.record
     return {
         "contract": CONTRACT,
         "tool": TOOL,
         "tool_version": __version__,
         "spec": SPEC_VERSION,
         "user_agent": config.identity.user_agent,
-        "requirements": {id_: each.value for id_, each in found.items()},
+        "requirements": {id_: value_of(against) for id_, against in found.items()},
         "issued": issued,
-        "conformance": _provenance(evidence.record),
+        "conformance": record and {name: record[name] for name in _OF_THE_RECORD},
         "policy_url": page.members(),
         "mirrors": _mirrors(config),
         "overrides": _overrides(config),
@@ -265,28 +195,16 @@ def _exemptions(config: WalshConfig) -> dict[str, str]:
     return found
 
 
-#: The members of a conformance record that the attestation repeats.
-_OF_THE_RECORD: Final = ("date", "digest", "code", "live", "versions", "settings")
-
-
-def _provenance(record: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return None if record is None else {name: record[name] for name in _OF_THE_RECORD}
-
-
-def _mirrors(config: WalshConfig) -> dict[str, str | None]:
+def _mirrors(config: WalshConfig) -> dict[str, str]:
     """The operator's documents that come from elsewhere than the identity says: setting, URL."""
     identity = config.identity
     urls = {
         "WALSH_BLOCKLIST_URL": (config.blocklist_url, identity.blocklist_url),
         "WALSH_BLOCKLIST_SCHEMA_URL": (config.schema_url, identity.schema_url),
     }
-    return {name: _public(used) for name, (used, own) in urls.items() if used and used != own}
-
-
-def _public(url: str) -> str:
-    """*url* without user name and password."""
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    return {
+        name: without_userinfo(used) for name, (used, own) in urls.items() if used and used != own
+    }
 
 
 def _overrides(config: WalshConfig) -> dict[str, Any]:
@@ -296,19 +214,12 @@ def _overrides(config: WalshConfig) -> dict[str, Any]:
     for each in sorted(SETTINGS, key=lambda each: each.name):
         value = getattr(config, each.field)
         if each.row.attested == OVERRIDE and value != getattr(untouched, each.field):
-            stated[each.name] = _plain(value)
+            stated[each.name] = to_builtins(value, enc_hook=str)
     if config.state_dir is None:
         stated["WALSH_STATE_DIR"] = "memory"
     if config.shared_state is not None:
         stated["WALSH_SHARED_STATE"] = "set"
     return stated
-
-
-def _plain(value: Any) -> Any:
-    """*value* as a JSON value: a sequence as a list, an object of any other class as text."""
-    if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
-    return value if isinstance(value, (bool, int, float, str)) else str(value)
 
 
 # -- an attestation that somebody else made -------------------------------------------------

@@ -6,20 +6,20 @@ stricter than the project's, and was not edited since.
 
 from __future__ import annotations
 
-import time
-from datetime import datetime
+from contextlib import suppress
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.config import SETTINGS, Setting, WalshConfig
+from scrapy_walsh.config import SETTINGS, WalshConfig
 from scrapy_walsh.exceptions import ConfigError, DocumentInvalid
 from scrapy_walsh.proof.attest.document import TOOL, Evidence
 from scrapy_walsh.proof.conformance.check import code_digest, read_record
 from scrapy_walsh.spec import SPEC_VERSION, __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 
 # Compares the settings of a conformance run with those of the project that attests. Pure.
@@ -27,72 +27,36 @@ if TYPE_CHECKING:
 # A run with stricter settings than the project's says nothing about the project. A project that is
 # stricter than the run keeps what the run showed: that difference is only mentioned.
 
-#: The settings that change what a run shows.
-_SHOWN: Final = [each for each in SETTINGS if each.row.stricter is not None]
 #: Scrapy's setting that can raise WALSH_MIN_INTERVAL.
 _DELAY: Final = "DOWNLOAD_DELAY"
 
 
-class Terms(NamedTuple):
-    """``problem``: why the run says nothing about the project. ``note``: differences that are fine.
-
-    Each in one line; None where there is nothing to say.
-    """
-
-    problem: str | None = None
-    note: str | None = None
-
-
-class _Difference(NamedTuple):
-    """A setting whose value in the run differs from that of the project (``here``)."""
-
-    setting: Setting
-    run: Any
-    here: Any
-
-    def __str__(self) -> str:
-        return f"{self.setting.name} {self.run}, here {self.here}"
-
-    def stricter_run(self) -> bool:
-        """Whether the run was stricter than the project, and than the default.
-
-        A project below the default is judged for that by ``document``, whatever the run had.
-        """
-        row = self.setting.row
-        strictness = row.stricter or float
-        return strictness(self.run) > max(strictness(self.here), strictness(row.default))
-
-
-def compare(settings: Mapping[str, Any], config: WalshConfig) -> Terms:
+def compare(settings: Mapping[str, Any], config: WalshConfig) -> tuple[str | None, str | None]:
     """Compare *settings*, that member of a conformance record, with *config*, the project's.
 
-    Raises nothing: settings that cannot be read are a problem.
+    Returns why the run says nothing about the project, and which differences are fine: each in one
+    line, None where there is nothing to say. Settings that cannot be read are a problem. A project
+    below a default is judged for that by ``document``, whatever the run had.
     """
     overrides = settings.get("overrides")
     if not isinstance(overrides, dict):
-        return Terms("does not say with which settings it was made")
-    names = (*(each.name for each in _SHOWN), _DELAY)
+        return "does not say with which settings it was made", None
+    names = (*(each.name for each in SETTINGS if each.row.stricter), _DELAY)
     given = {name: overrides[name] for name in names if name in overrides}
     try:
         run = WalshConfig.from_settings({**given, "WALSH_IDENTITY": "walsh-research"}, Path)
     except ConfigError as error:
-        return Terms(f"has settings with which nothing can run ({error})")
-    found = list(_differences(run, config))
-    stricter = [each for each in found if each.stricter_run()]
+        return f"has settings with which nothing can run ({error})", None
+    stricter: list[str] = []
+    fine: list[str] = []
+    for each in SETTINGS:
+        theirs, ours = getattr(run, each.field), getattr(config, each.field)
+        if (rank := each.row.stricter) is not None and theirs != ours:
+            above = rank(theirs) > max(rank(ours), rank(each.row.default))
+            (stricter if above else fine).append(f"{each.name} {theirs}, here {ours}")
     if stricter:
-        return Terms(f"is of a run with stricter settings ({_listed(stricter)})")
-    return Terms(note=f"the conformance run had {_listed(found)}" if found else None)
-
-
-def _differences(run: WalshConfig, here: WalshConfig) -> Iterator[_Difference]:
-    for each in _SHOWN:
-        found = _Difference(each, getattr(run, each.field), getattr(here, each.field))
-        if found.run != found.here:
-            yield found
-
-
-def _listed(found: list[_Difference]) -> str:
-    return "; ".join(map(str, found))
+        return f"is of a run with stricter settings ({'; '.join(stricter)})", None
+    return None, f"the conformance run had {'; '.join(fine)}" if fine else None
 
 
 #: What to do about it: the end of a message.
@@ -114,12 +78,11 @@ def evidence_in(path: Path, config: WalshConfig) -> Evidence:
         return Evidence(None, f"cannot read the conformance record {path}: {error.strerror}")
     except DocumentInvalid as error:
         return Evidence(None, str(error))
-    terms = compare(record["settings"], config)
-    problem = _difference(record, config.identity.user_agent) or _misdated(record["date"])
-    problem = problem or terms.problem
+    stricter, note = compare(record["settings"], config)
+    problem = _difference(record, config.identity.user_agent) or stricter
     if problem:
         return Evidence(None, f"the conformance record {path} {problem}: {_RUN} again")
-    return Evidence(record, note=terms.note)
+    return Evidence(record, note=note)
 
 
 def _difference(record: Mapping[str, Any], user_agent: str) -> str | None:
@@ -136,15 +99,9 @@ def _difference(record: Mapping[str, Any], user_agent: str) -> str | None:
         found = record["versions"].get(name) if name in beneath else record[name]
         if found != value:
             return f"is of another build or identity ({name}: {found}, here {value})"
-    return "is of a --live run, which shows a few rows only" if record["live"] else None
-
-
-def _misdated(date: str) -> str | None:
-    """What is wrong with the record's *date*, ISO 8601; None if nothing is."""
-    try:
-        seen = datetime.fromisoformat(date)
-    except ValueError:
-        return f"has no date ({date})"
-    if seen.tzinfo is None:
-        return f"has a date without a time zone ({date})"
-    return f"has a date in the future ({date})" if seen.timestamp() > time.time() else None
+    if record["live"]:
+        return "is of a --live run, which shows a few rows only"
+    with suppress(ValueError, TypeError):  # no date, or one without a time zone
+        if datetime.fromisoformat(record["date"]) <= datetime.now(UTC):
+            return None
+    return f"has no date with a time zone, or one in the future ({record['date']})"

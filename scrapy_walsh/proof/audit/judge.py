@@ -17,7 +17,7 @@ from scrapy_walsh.proof.findings import Outcome, overall
 from scrapy_walsh.proof.signatures import Judgement, Seen, repeated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from scrapy_walsh.proof.audit.reading import Entry, Log
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 # signature holds is the bot's. Every other one may be anybody's, whatever its User-Agent says, and
 # says nothing about the bot.
 
-#: A log may name the host with the port of either scheme, and does not say which was used.
-_DEFAULT_PORTS: Final = (":80", ":443")
 #: Of a line that does not say, as from before the log's format had the fields.
 _NOT_LOGGED: Final = "no fields of a signature in the log"
 #: Of a request that carries the signature of an earlier one, which anybody may have seen.
@@ -78,13 +76,7 @@ def _why_not(entry: Entry, judgement: Judgement, first: Entry | None) -> tuple[s
 def _seen(entry: Entry) -> Seen:
     fields = zip(FIELDS, entry.signature or (), strict=False)
     lines = {name.lower(): [value] for name, value in fields if value}
-    forms = tuple(_authorities(entry.site))
-    return Seen(entry.method, forms, entry.target, float(entry.time), lines)
-
-
-def _authorities(site: str) -> Iterator[str]:
-    yield site
-    yield from (site.removesuffix(port) for port in _DEFAULT_PORTS if site.endswith(port))
+    return Seen(entry.method, entry.site, entry.target, float(entry.time), lines)
 
 
 #: What only a page brings in, by its ending (R6).

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -17,7 +18,7 @@ from scrapy_walsh.proof.audit.rows import Row
 from scrapy_walsh.proof.ledger import GAP, line_of, lines_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from scrapy_walsh.proof.audit.reading import Entry, Log
     from scrapy_walsh.proof.ledger import Line
@@ -133,52 +134,32 @@ def pair(
     By host, method, target, status and time; then without the status where no answer came, and
     without the query where the ledger was redacted.
     """
-    keys: list[tuple[Callable[[Any], Any], Callable[[Sent], bool]]] = [
-        (lambda each: (*_who(each), each.target, each.status), lambda each: not each.redacted),
-        (lambda each: (*_who(each), _path(each), each.status), lambda each: each.redacted),
-        (lambda each: (*_who(each), each.target), lambda each: not (each.redacted or each.status)),
-        (lambda each: (*_who(each), _path(each)), lambda each: each.redacted and not each.status),
-    ]
-    left, open_ = list(entries), list(sent)
-    for key, applies in keys:
-        left, open_ = _pass(left, open_, key, applies, skew)
-    return left, open_
-
-
-def _who(each: Entry | Sent) -> tuple[str, str]:
-    return each.host, each.method
-
-
-def _path(each: Entry | Sent) -> str:
-    return each.target.partition("?")[0]
+    left, rest = list(entries), list(sent)
+    for answered, redacted in product((True, False), (False, True)):
+        left, rest = _pass(left, rest, skew, answered=answered, redacted=redacted)
+    return left, rest
 
 
 def _pass(
-    entries: list[Entry],
-    sent: list[Sent],
-    key: Callable[[Any], Any],
-    applies: Callable[[Sent], bool],
-    skew: float,
+    entries: Iterable[Entry], sent: Iterable[Sent], skew: float, *, answered: bool, redacted: bool
 ) -> tuple[list[Entry], list[Sent]]:
-    groups: dict[Any, tuple[list[Entry], list[Sent]]] = defaultdict(lambda: ([], []))
-    rest = [each for each in sent if not applies(each)]
-    for each in sent:
-        if applies(each):
-            groups[key(each)][1].append(each)
-    left = []
+    def key(each: Entry | Sent) -> tuple[str, str, str, int]:
+        target = each.target.partition("?")[0] if redacted else each.target
+        return each.host, each.method, target, each.status if answered else 0
+
+    alike: dict[Any, tuple[list[Entry], list[Sent]]] = defaultdict(lambda: ([], []))
+    left: list[Entry] = []
+    rest: list[Sent] = []
     for entry in entries:
-        group = groups.get(key(entry))
-        if group is None:
-            left.append(entry)
-        else:
-            group[0].append(entry)
-    for logged, told in groups.values():
+        alike[key(entry)][0].append(entry)
+    for each in sent:
+        applies = each.redacted == redacted and (answered or not each.status)
+        (alike[key(each)][1] if applies else rest).append(each)
+    for logged, told in alike.values():
         alone, untold = _by_time(logged, told, skew)
         left += alone
         rest += untold
-    left.sort(key=lambda entry: entry.time)
-    rest.sort()
-    return left, rest
+    return sorted(left, key=lambda entry: entry.time), sorted(rest)
 
 
 def _by_time(

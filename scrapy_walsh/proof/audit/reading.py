@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import calendar
 import gzip
 import ipaddress
 import re
 import sys
 import zlib
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import datetime
 from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
@@ -55,62 +54,6 @@ _ESCAPE: Final = re.compile(rb"\\(x[0-9A-Fa-f]{2}|.)", re.DOTALL)
 _LETTERS: Final = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"b": b"\b", b"v": b"\v"}
 _REQUEST: Final = re.compile(rb"([!-~]+) (.+?)(?: HTTP/[0-9.]+)?", re.DOTALL)
 _NAME: Final = re.compile(rb"(?:[A-Za-z0-9_-]+\.)+[A-Za-z][A-Za-z0-9-]*(?::[0-9]+)?")
-_MONTHS: Final = {
-    name: number
-    for number, name in enumerate(b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)
-}
-
-
-#: Seconds by which a zone may be off UTC: the farthest is 14 hours.
-_FARTHEST: Final = 14 * 3600
-
-
-class Line(NamedTuple):
-    """A line that could be read; octets are as logged, escapes included (see :func:`text`).
-
-    ``time``: Unix seconds, whole. ``vhost``: ``host[:port]``, or empty. ``agent`` and ``referer``
-    are None where the format has no such field. ``status``: 0 for ``-``. ``more``: all further
-    fields.
-    """
-
-    time: int
-    vhost: bytes
-    address: bytes
-    request: bytes
-    status: int
-    size: int
-    referer: bytes | None
-    agent: bytes | None
-    more: bytes
-
-
-def parse_line(line: bytes, vhost: str = "auto") -> Line | None:
-    """Read one line, without its end; None where it has no known format. ``vhost``: of VHOSTS."""
-    found = _LINE.fullmatch(line)
-    if found is None:
-        return None
-    names, day, hour, minute, second, zone, request, status, size, referer, agent, rest = (
-        found.groups()
-    )
-    midnight = _midnight(day, zone)
-    form = _form(names.split(), rest) if vhost == "auto" else vhost
-    client = _client(names.split(), form)
-    if midnight is None or client is None or hour > b"23" or minute > b"59" or second > b"60":
-        return None
-    time = midnight + int(hour) * 3600 + int(minute) * 60 + int(second)
-    if not 0 <= time <= LAST_SECOND:  # before 1970 no web server wrote a log
-        return None
-    return Line(
-        time,
-        client[0] or (_last(rest).strip(b'"').removesuffix(b"-") if form == "last" else b""),
-        client[1],
-        request,
-        0 if status == b"-" else int(status),
-        0 if size == b"-" else int(size[:18]),
-        referer,
-        agent,
-        rest,
-    )
 
 
 def signature_fields(more: bytes) -> tuple[str, str, str] | None:
@@ -135,12 +78,6 @@ def text(logged: bytes) -> str:
     return logged.decode("latin-1")
 
 
-def method_and_target(request: bytes) -> tuple[str, str] | None:
-    """Method and raw target of a logged request line; None where there was no such line."""
-    found = _REQUEST.fullmatch(request)
-    return (text(found[1]), text(found[2])) if found else None
-
-
 def _octet(found: re.Match[bytes]) -> bytes:
     code = found[1]
     return bytes((int(code[1:], 16),)) if len(code) == 3 else _LETTERS.get(code, code)
@@ -148,16 +85,10 @@ def _octet(found: re.Match[bytes]) -> bytes:
 
 @lru_cache(maxsize=64)
 def _midnight(day: bytes, zone: bytes) -> int | None:
-    """Unix seconds of the start of a day in a zone."""
-    month = _MONTHS.get(day[3:6].title())
-    offset = int(zone[1:3]) * 3600 + int(zone[3:]) * 60
-    if month is None or zone[3:] > b"59" or offset > _FARTHEST:
-        return None
-    try:
-        begins = date(int(day[7:]), month, int(day[:2]))
-    except ValueError:
-        return None
-    return calendar.timegm(begins.timetuple()) - (offset if zone[:1] == b"+" else -offset)
+    """Unix seconds of the start of a day in a zone; None where there is no such day."""
+    with suppress(ValueError):
+        return int(datetime.strptime((day + zone).decode(), "%d/%b/%Y%z").timestamp())
+    return None
 
 
 def _form(names: list[bytes], rest: bytes) -> str:
@@ -177,8 +108,8 @@ def _form_of(lines: Sequence[bytes]) -> str:
     return next((form for form in forms if form != "none"), "none")
 
 
-def _client(names: list[bytes], form: str) -> tuple[bytes, bytes] | None:
-    """The vhost in front, or nothing, and the client's address; a user's name may have spaces."""
+def _client(names: list[bytes], form: str, rest: bytes) -> tuple[bytes, bytes] | None:
+    """The host that is named, or nothing, and the client's address; a user may have spaces."""
     if len(names) < 3:
         return None
     if form == "first" and names[1] != b"-":
@@ -186,7 +117,8 @@ def _client(names: list[bytes], form: str) -> tuple[bytes, bytes] | None:
         return (names[0], names[1]) if plain else None
     if form == "second":
         return names[1].removesuffix(b"-"), names[0]
-    return (b"", names[0]) if len(names) == 3 or names[1] == b"-" else None
+    vhost = _last(rest).strip(b'"').removesuffix(b"-") if form == "last" else b""
+    return (vhost, names[0]) if len(names) == 3 or names[1] == b"-" else None
 
 
 def _last(rest: bytes) -> bytes:
@@ -222,9 +154,9 @@ class Entry(NamedTuple):
     line: int
     site: str
     host: str
+    target: str
     address: str
     method: str
-    target: str
     status: int
     size: int
     referer: bool
@@ -259,15 +191,15 @@ class Bot:
     vhost: str = "auto"
     signed: bool = False
 
-    def asked(self, line: Line) -> bool:
-        """Whether *line* is a request of the bot."""
+    def asked(self, address: bytes, agent: bytes | None) -> bool:
+        """Whether a line is a request of the bot."""
         if self.networks or self.names:
-            return line.address in self.names or _within(line.address, self.networks)
-        return self.named(line)
+            return address in self.names or _within(address, self.networks)
+        return self.named(agent)
 
-    def named(self, line: Line) -> bool:
-        """Whether the line's User-Agent has the token."""
-        return line.agent is not None and self.token in line.agent.lower()
+    def named(self, agent: bytes | None) -> bool:
+        """Whether the User-Agent of a line has the token."""
+        return agent is not None and self.token in agent.lower()
 
 
 @dataclass(slots=True)
@@ -345,12 +277,13 @@ def _read(stream: BinaryIO, path: str, bot: Bot, log: Log) -> int | None:
     form = _form_of(begun) if bot.vhost == "auto" else bot.vhost
     for number, octets in enumerate(chain(begun, lines), 1):
         log.lines += 1
-        line = parse_line(octets.rstrip(b"\r\n"), form)
-        if line is None:
-            _damage(log, path, number)
+        time = _take(log, bot, octets.rstrip(b"\r\n"), form, (path, number))
+        if time is None:
+            log.damaged[path] += 1
+            if log.damaged[path] <= NAMED:
+                log.named.append(f"{path}:{number}")
         else:
-            first = line.time if first is None else min(first, line.time)
-            _take(log, bot, line, path, number)
+            first = time if first is None else min(first, time)
     return first
 
 
@@ -366,52 +299,52 @@ def _lines(stream: BinaryIO, path: str, log: Log) -> Iterator[bytes]:
         log.cut.append(path)
 
 
-def _damage(log: Log, path: str, number: int) -> None:
-    log.damaged[path] += 1
-    if log.damaged[path] <= NAMED:
-        log.named.append(f"{path}:{number}")
-
-
-def _take(log: Log, bot: Bot, line: Line, path: str, number: int) -> None:
-    log.first = line.time if log.first is None else min(log.first, line.time)
-    log.last = line.time if log.last is None else max(log.last, line.time)
-    log.agents |= line.agent is not None
-    if not bot.asked(line):
-        log.elsewhere += bot.named(line)
-        return
-    entry = _entry(line, bot, path, number)
-    if entry is None:
-        return
-    if bot.only in ("", entry.host):
+def _take(log: Log, bot: Bot, line: bytes, form: str, place: tuple[str, int]) -> int | None:
+    """Take in a line, without its end. Its Unix second; None where it has no known format."""
+    found = _LINE.fullmatch(line)
+    if found is None:
+        return None
+    names, day, hour, minute, second, zone, *_, agent, _ = found.groups()
+    midnight, client = _midnight(day, zone), _client(names.split(), form, found[12])
+    if midnight is None or client is None or hour > b"23" or minute > b"59" or second > b"60":
+        return None
+    time = midnight + int(hour) * 3600 + int(minute) * 60 + int(second)
+    if not 0 <= time <= LAST_SECOND:  # before 1970 no web server wrote a log
+        return None
+    log.first = time if log.first is None else min(log.first, time)
+    log.last = time if log.last is None else max(log.last, time)
+    log.agents |= agent is not None
+    if not bot.asked(client[1], agent):
+        log.elsewhere += bot.named(agent)
+        return time
+    entry = _entry(time, client, found, bot, place)
+    if entry is not None and bot.only in ("", entry.host):
         log.entries.append(entry)
     else:
-        log.others += 1
+        log.others += entry is not None
+    return time
 
 
-def _entry(line: Line, bot: Bot, path: str, number: int) -> Entry | None:
-    """The request in *line*; None for a connection without a request, and for a CONNECT."""
-    request = method_and_target(line.request)
-    if request is None or request[0] == "CONNECT":
+def _entry(
+    time: int, client: tuple[bytes, bytes], found: re.Match[bytes], bot: Bot, place: tuple[str, int]
+) -> Entry | None:
+    """The request in a line; None for a connection without a request, and for a CONNECT."""
+    vhost, address = client
+    *_, request, status, size, referer, agent, more = found.groups()
+    asked = _REQUEST.fullmatch(request)
+    if asked is None or asked[1] == b"CONNECT":
         return None
-    named = text(line.vhost) or bot.host
-    site, host, target = _place_of(named, request[1])
-    agent = (
-        None if line.agent is None else sys.intern("" if line.agent == b"-" else text(line.agent))
-    )
     return Entry(
-        line.time,
-        path,
-        number,
-        site,
-        host,
-        sys.intern(text(line.address)),
-        sys.intern(request[0]),
-        target,
-        line.status,
-        line.size,
-        line.referer not in (None, b"-", b""),
-        agent,
-        signature_fields(line.more) if bot.signed else None,
+        time,
+        *place,
+        *_place_of(text(vhost) or bot.host, text(asked[2])),
+        sys.intern(text(address)),
+        sys.intern(text(asked[1])),
+        0 if status == b"-" else int(status),
+        0 if size == b"-" else int(size[:18]),
+        referer not in (None, b"-", b""),
+        None if agent is None else sys.intern("" if agent == b"-" else text(agent)),
+        signature_fields(more) if bot.signed else None,
     )
 
 

@@ -28,7 +28,7 @@ class ProbeSpider(Spider):
     """``-a task=JSON`` is what it is to do, by these members.
 
     ``urls``: its targets; ``posts``: targets by POST. ``headers``, ``user_agents`` (in turn): set
-    on the requests. ``document``: the URL of the target whose JSON is in the account. ``account``:
+    on the requests. ``document``: the URL of the target whose text is in the account. ``account``:
     the file that gets the account.
 
     In its first callback: ``undeclared``: URLs that it yields. ``also``: it repeats its request,
@@ -75,7 +75,7 @@ class ProbeSpider(Spider):
         """Note the answer. The first time, also do what the task says of the first callback."""
         found: dict[str, Any] = {"status": response.status, "final": response.url}
         if response.meta["declared"] == self.task.get("document"):
-            found["document"] = _json(response)
+            found["document"] = response.body.decode("utf-8", "replace")
         self._note(response.meta["declared"], **found)
         once, self.once = self.once, {}
         if "later" in once:
@@ -134,13 +134,6 @@ class ProbeSpider(Spider):
         }
         if account := self.task.get("account"):
             Path(account).write_text(json.dumps(told), encoding="utf-8")
-
-
-def _json(response: Response) -> Any:
-    try:
-        return json.loads(response.body)
-    except ValueError:
-        return None
 
 
 def _told(error: BaseException | None) -> dict[str, Any]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
-from scrapy_walsh.proof.conformance.crawl import Bot, stage
-from scrapy_walsh.proof.conformance.evidence import seen
-from scrapy_walsh.proof.conformance.part import Scene, operator_site, site
+from scrapy_walsh.proof.conformance.check import Scene
+from scrapy_walsh.proof.conformance.evidence import every, never, nothing_of, seen
 from scrapy_walsh.proof.findings import Finding, held_if
 from scrapy_walsh.proof.sandbox import Route, Site, default_sites, page
-from scrapy_walsh.proof.sandbox.routes import MARKDOWN
+from scrapy_walsh.proof.sandbox.routes import MARKDOWN, site
 
 if TYPE_CHECKING:
+    from scrapy_walsh.proof.conformance.crawl import Stage
     from scrapy_walsh.proof.conformance.evidence import Evidence, Judge
 
 _HOSTS: Final = ("rss.test", "markdown.test", "llms.test", "html.test")
@@ -61,23 +61,24 @@ def _sitemaps() -> list[Site]:
     ]
 
 
-def _uses(bot: Bot) -> Site:
+def _uses(token: str) -> Site:
     """Pages whose robots.txt says what may be done with them."""
     lines = ("Content-Usage: train-ai=y", "Content-Usage: /refused/ train-ai=n, search=y")
-    robots = "\n".join((f"User-agent: {bot.identity.token}", "Allow: /", *lines, ""))
+    robots = "\n".join((f"User-agent: {token}", "Allow: /", *lines, ""))
     body = "[a page](http://use.test/a)"
     return site("use.test", robots, page=Route(body=body, content_type=MARKDOWN))
 
 
-def _play(bot: Bot) -> Evidence:
+def _sites(token: str) -> list[Site]:
     mistyped = Route(body=page("notes.md"))  # markdown under text/html
-    sites: list[Site] = [each for each in default_sites() if each.host in _HOSTS]
-    sites += [*_sitemaps(), _uses(bot), site("mistyped.test", page=mistyped)]
-    with stage(bot, [operator_site(), *sites], WALSH_USAGE={"train-ai": "refuse"}) as here:
-        # walsh-research refuses a source that wants what an index lists: there none does.
-        research = bot.identity.token.lower() == WALSH_RESEARCH.token.lower()
-        here.metadata("sources.toml", _SOURCES.replace(_WANTED, "") if research else _SOURCES)
-        return here.evidence()
+    sites = [each for each in default_sites() if each.host in _HOSTS]
+    return [*sites, *_sitemaps(), _uses(token), site("mistyped.test", page=mistyped)]
+
+
+def _play(here: Stage) -> None:
+    # walsh-research refuses a source that wants what an index lists: there none does.
+    research = here.bot.identity.token.lower() == WALSH_RESEARCH.token.lower()
+    here.metadata("sources.toml", _SOURCES.replace(_WANTED, "") if research else _SOURCES)
 
 
 def _items(evidence: Evidence, source: str) -> list[Any]:
@@ -94,28 +95,6 @@ def _by(source: str, host: str, via: str, *paths: str) -> Judge:
         return held_if(kept, f"{', '.join(asked)}: items={len(found)}")
 
     return judge
-
-
-def _not_followed(evidence: Evidence) -> Finding:
-    """The index is requested, and nothing that it lists."""
-    asked = evidence.first.paths("quiet.test")
-    seen("/index.xml" in asked, "the index was not asked")
-    return held_if("/first.xml" not in asked, ", ".join(asked))
-
-
-def _one_host_one_level(evidence: Evidence) -> Finding:
-    """Of an index whose source wants its sitemaps, those of its own host, and none below them."""
-    asked = evidence.first.paths("index.test")
-    seen("/index.xml" in asked, "the index was not asked")
-    beyond = [*evidence.first.paths("elsewhere.test"), *({"/deeper.xml"} & set(asked))]
-    return held_if(not beyond, ", ".join(beyond or asked))
-
-
-def _use_refused(evidence: Evidence) -> Finding:
-    """Where robots.txt disallows a use that WALSH_USAGE refuses, nothing is requested."""
-    asked = evidence.first.paths("use.test")
-    seen("/page" in asked, "the page that may be used was not asked")
-    return held_if("/refused/page" not in asked, ", ".join(asked))
 
 
 def _use_said(evidence: Evidence) -> Finding:
@@ -151,15 +130,24 @@ def _metadata_only(evidence: Evidence) -> Finding:
 
 
 FORMATS_OWN: Final = Scene(
-    "items",
-    _play,
-    {
+    name="items",
+    sites=_sites,
+    play=_play,
+    settings={"WALSH_USAGE": {"train-ai": "refuse"}},
+    table={
         "R6 MUST NOT metadata, no content, in the items": _metadata_only,
         "R9 SHOULD a feed is preferred": _by("feed", "rss.test", "feed", "/feed.xml"),
-        "R2 SHOULD a use that robots.txt disallows, if refused": _use_refused,
+        "R2 SHOULD a use that robots.txt disallows, if refused": never(
+            "use.test/refused/page", "use.test/page"
+        ),
         "R2 SHOULD what robots.txt says about use, by line": _use_said,
-        "R6 MUST NOT a sitemap index is followed only if declared so": _not_followed,
-        "R6 MUST NOT of an index that is followed: its host, one level": _one_host_one_level,
+        "R6 MUST NOT a sitemap index is followed only if declared so": never(
+            "quiet.test/first.xml", "quiet.test/index.xml"
+        ),
+        "R6 MUST NOT of an index that is followed: its host, one level": every(
+            never("index.test/deeper.xml", "index.test/index.xml"),
+            nothing_of("elsewhere.test", "index.test/index.xml"),
+        ),
         "R9 SHOULD a declared sitemap is read, and its links are not requested": _by(
             "sitemap", "sitemap.test", "sitemap", "/sitemap.xml"
         ),

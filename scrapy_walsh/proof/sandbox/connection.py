@@ -7,7 +7,8 @@ import gzip
 import socket
 import struct
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from email.utils import formatdate
 from functools import cache
 from http import HTTPStatus
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
     from .log import RequestLog
-    from .site import Behaviour, Headers, Sites
+    from .site import Behaviour, Sites
     from .tls import Authority
 
 # Sending an answer, well-behaved or not.
@@ -58,16 +59,13 @@ class Answer:
         await _BEHAVIOURS[route.behaviour](self, route)
 
     async def _whole(self, route: Route) -> None:
-        await self._content(route, route.content)
+        length = None if route.status in (204, 304) else len(route.content)
+        sent = b"" if length is None or self.head_only else route.content
+        await self._write(self._head(route, length) + sent)
 
     async def _bomb(self, route: Route) -> None:
         body = await asyncio.to_thread(_bomb)
-        await self._content(route, body, (("Content-Encoding", "gzip"),))
-
-    async def _content(self, route: Route, body: bytes, extra: Headers = ()) -> None:
-        length = None if route.status in (204, 304) else len(body)
-        sent = b"" if length is None or self.head_only else body
-        await self._write(self._head(route, length, extra) + sent)
+        await self._whole(replace(route, body=body, headers={"Content-Encoding": "gzip"}))
 
     async def _close(self, route: Route) -> None:  # noqa: ARG002
         self.keep = False
@@ -116,28 +114,25 @@ class Answer:
             self.handed = time.monotonic()
         self.sent += len(data)
 
-    def _head(self, route: Route, length: int | None, extra: Headers = ()) -> bytes:
+    def _head(self, route: Route, length: int | None) -> bytes:
         self.status = route.status
-        own = [*_pairs(route.headers), *_pairs(extra)]
-        taken = {name.lower() for name, _ in own}
-        given = [
-            (name, value) for name, value in self._standard(route, length) if value is not None
-        ]
-        fields = [(name, value) for name, value in given if name.lower() not in taken] + own
+        standard = {
+            "Date": formatdate(usegmt=True),
+            "Content-Type": route.content_type if length != 0 else None,
+            "ETag": route.etag,
+            "Last-Modified": route.last_modified,
+            "Location": route.location,
+            "Content-Length": None if length is None else str(length),
+            "Connection": "keep-alive" if self.keep else "close",
+        }
+        headers = route.headers
+        own = [*headers.items()] if isinstance(headers, Mapping) else [*headers]
+        without = {name.lower() for name, _ in own}
+        given = [(name, value) for name, value in standard.items() if value is not None]
+        fields = [*(each for each in given if each[0].lower() not in without), *own]
         lines = [f"HTTP/1.1 {route.status} {_phrase(route.status)}"]
         lines += [f"{name}: {value}" for name, value in fields]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")
-
-    def _standard(self, route: Route, length: int | None) -> list[tuple[str, str | None]]:
-        return [
-            ("Date", formatdate(usegmt=True)),
-            ("Content-Type", route.content_type if length != 0 else None),
-            ("ETag", route.etag),
-            ("Last-Modified", route.last_modified),
-            ("Location", route.location),
-            ("Content-Length", None if length is None else str(length)),
-            ("Connection", "keep-alive" if self.keep else "close"),
-        ]
 
 
 _BEHAVIOURS: dict[Behaviour, Callable[[Answer, Route], Awaitable[None]]] = {
@@ -151,10 +146,6 @@ _BEHAVIOURS: dict[Behaviour, Callable[[Answer, Route], Awaitable[None]]] = {
     "bomb": Answer._bomb,
     "headers": Answer._headers,
 }
-
-
-def _pairs(headers: Headers) -> list[tuple[str, str]]:
-    return list(headers.items() if hasattr(headers, "items") else headers)
 
 
 def _phrase(status: int) -> str:
@@ -229,10 +220,9 @@ async def read_head(reader: asyncio.StreamReader) -> Head | None:
         return None
     if lines is None:
         return None
-    parts = lines[0].split(" ")
-    if len(parts) < 3:
-        parts += [""] * (3 - len(parts))
-    return Head(parts[0], " ".join(parts[1:-1]), parts[-1], _fields(lines[1:]))
+    method, _, rest = lines[0].partition(" ")
+    target, _, version = rest.rpartition(" ")
+    return Head(method, target, version, _fields(lines[1:]))
 
 
 async def _head_lines(reader: asyncio.StreamReader) -> list[str] | None:
@@ -295,7 +285,6 @@ _HANDSHAKE_SECONDS = 10.0
 _TEXT = "text/plain; charset=utf-8"
 _NOT_HTTP = Route(400, "not an HTTP/1.1 request\n", _TEXT)
 _NO_NAME = Route(400, "no certificate can carry this name\n", _TEXT)
-_NO_TLS = Route(501, "TLS is switched off\n", _TEXT)
 _REFUSED = Route(502, "the host does not speak TLS\n", _TEXT)
 
 
@@ -308,7 +297,7 @@ class Connection:
     writer: asyncio.StreamWriter
     sites: Sites
     log: RequestLog
-    authority: Authority | None
+    authority: Authority
     scheme: str = "http"
     tunnel: str = ""
 
@@ -332,40 +321,29 @@ class Connection:
         head = await read_head(self.reader)
         if head is None:
             return False
-        number = self._begin(head)
+        found = place(head, self.scheme, self.tunnel)
+        line = (head.method, head.target, found.path, head.headers, self.number)
+        logged = LoggedRequest(time.monotonic(), None, time.time(), found.scheme, found.host, *line)
+        number = self.log.begin(logged)
         if head.method == "CONNECT":
             return await self._connect(head, number)
         answer = Answer(self.writer, head.keep_alive, head.method == "HEAD")
-        await self._watched(self._exchange(head, number, answer))
+        request = Request(**vars(logged), query=found.query, log=self.log.so_far)
+        await self._watched(self._exchange(head, request, number, answer))
         return answer.keep and not self.reader.left.is_set()
 
-    def _place(self, head: Head) -> Place:
-        return place(head, self.scheme, self.tunnel)
-
-    def _begin(self, head: Head) -> int:
-        scheme, host, path, _ = self._place(head)
-        now, wall, line = time.monotonic(), time.time(), (head.method, head.target, path)
-        found = LoggedRequest(now, None, wall, scheme, host, *line, head.headers, self.number)
-        return self.log.begin(found)
-
-    async def _exchange(self, head: Head, number: int, answer: Answer) -> None:
+    async def _exchange(self, head: Head, request: Request, number: int, answer: Answer) -> None:
         # The log is told in the same step of the loop that wrote the last octet, so the client's
         # next request cannot be read before it.
         completed: float | None = None
         try:
             body = await read_body(self.reader, head)
-            await answer.send(self._route(head, body))
+            http = head.version.startswith("HTTP/")
+            route = self.sites.resolve(replace(request, body=body)) if http else _NOT_HTTP
+            await answer.send(route)
             completed = answer.handed
         finally:
             self.log.end(number, answer.status, answer.sent, completed)
-
-    def _route(self, head: Head, body: bytes) -> Route:
-        if not head.version.startswith("HTTP/"):
-            return _NOT_HTTP
-        scheme, host, path, query = self._place(head)
-        line = head.method, head.target, path, query, head.headers
-        request = Request(scheme, host, *line, body, self.log.so_far)
-        return self.sites.resolve(request)
 
     async def _watched(self, exchange: Coroutine[None, None, None]) -> None:
         """Run an exchange; end it when the client leaves. A client that half-closes has left."""
@@ -399,8 +377,6 @@ class Connection:
         return True
 
     def _tunnel_context(self, target: str) -> ssl.SSLContext | Route:
-        if self.authority is None:
-            return _NO_TLS
         site = self.sites.find("https", target)
         if site is not None and not site.tls:
             return _REFUSED

@@ -7,11 +7,13 @@ import time
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .log import paths, user_agents
+from .log import paths
 from .routes import (
     FIXTURES,
     JSON,
     MARKDOWN,
+    OPERATOR_HOST,
+    ORIGIN,
     TEXT,
     busy,
     down,
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from .site import Answerer
 
 _CANARIES = "/research/bots/dogfood"
-_ORIGIN = "http://operator.test"
 
 _CANARY_ROBOTS = f"""\
 User-agent: *
@@ -39,15 +40,6 @@ User-agent: {{token}}
 Disallow: {_CANARIES}-disallow
 Allow: {_CANARIES}-allow
 Allow: {_CANARIES}-walsh-only
-Crawl-delay: 2
-"""
-
-_REFERENCE_ROBOTS = """\
-User-agent: *
-Disallow: /allowed
-
-User-agent: Walsh-Research
-Disallow: /denied
 Crawl-delay: 2
 """
 
@@ -64,8 +56,6 @@ def default_sites() -> list[Site]:
     """The sites of the demo and of the conformance run, made afresh."""
     return [
         _operator(),
-        _reference(),
-        Site("canary.test", {"/robots.txt": canary_robots(), **_canaries()}),
         *_robots_sites(),
         *_blocked_sites(),
         *_source_sites(),
@@ -123,9 +113,9 @@ def _canaries() -> dict[str, Route | Answerer]:
 def fixtures() -> dict[str, str]:
     """What the operator's document of fixtures names."""
     return {
-        "robots_allowed_sentinel": f"{_ORIGIN}{_CANARIES}-allow",
-        "robots_disallowed": f"{_ORIGIN}{_CANARIES}-disallow",
-        "walsh_only_allowed": f"{_ORIGIN}{_CANARIES}-walsh-only",
+        "robots_allowed_sentinel": f"{ORIGIN}{_CANARIES}-allow",
+        "robots_disallowed": f"{ORIGIN}{_CANARIES}-disallow",
+        "walsh_only_allowed": f"{ORIGIN}{_CANARIES}-walsh-only",
         "external_positive": "http://path.test/public",
         "operator_blocked_host": "blocked.test",
         "flaky_429_endpoint": "http://flaky.test/feed.xml",
@@ -150,25 +140,7 @@ def _operator() -> Site:
         "/robots.txt": canary_robots(),
         FIXTURES: Route(body=json.dumps(document, indent=2), content_type=JSON),
     }
-    return Site("operator.test", {**routes, **operator_documents(_ORIGIN), **_canaries()})
-
-
-def _reference() -> Site:
-    routes: dict[str, Route | Answerer] = {
-        "/robots.txt": text(_REFERENCE_ROBOTS),
-        "/allowed": Route(body=page("page.html"), etag='"allowed-1"'),
-        "/denied": _html(),
-        "/flaky": _flaky_then(_html()),
-        "/__state__": _state,
-    }
-    return Site("reference.test", {**routes, **operator_documents("http://reference.test")})
-
-
-def _state(request: Request) -> Route:
-    """The paths that were requested from this host so far, and the User-Agents."""
-    asked = [each for each in request.log if each.key == request.key]
-    state = {"paths": paths(asked), "user_agents": sorted(user_agents(asked))}
-    return Route(body=json.dumps(state), content_type=JSON)
+    return Site(OPERATOR_HOST, {**routes, **operator_documents(ORIGIN), **_canaries()})
 
 
 def _robots_sites() -> list[Site]:
@@ -221,18 +193,14 @@ def _source_sites() -> list[Site]:
     ]
 
 
-def _flaky_then(last: Route) -> Route:
-    refused = busy("1")
-    return Route(sequence=(refused, refused, last))
-
-
 def _flaky() -> Site:
+    busy_once = busy("1")
     return Site(
         "flaky.test",
         {
             "/robots.txt": text(),
             "/": _html(),
-            "/feed.xml": _flaky_then(_rss()),
+            "/feed.xml": Route(sequence=(busy_once, busy_once, _rss())),
             "/unavailable": down(),
             "/tomorrow": down("86400"),
             "/date": _in_two_seconds,
