@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from logging import LogRecord
 
-    from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings, Settings
     from twisted.python.failure import Failure
 
@@ -201,13 +200,8 @@ class _Plan:
                 cls.update_settings(settings)
                 settings.setdict(apart, priority="cmdline")
 
-            @classmethod
-            def from_crawler(cls_, crawler: Crawler, *args: Any, **kwargs: Any) -> Any:  # noqa: N804
-                spider = super().from_crawler(crawler, *args, **kwargs)
-                plan.begin(crawler, spider)
-                return spider
-
             async def start(self) -> AsyncIterator[Any]:
+                plan.begin(self)
                 async for each in super().start():
                     if isinstance(each, Request):
                         plan.declared(each)
@@ -215,12 +209,12 @@ class _Plan:
 
         return Planned
 
-    def begin(self, crawler: Crawler, spider: Spider) -> None:
-        """A spider was made: hear what becomes of its requests."""
-        self._crawl = Crawl.of(crawler)
+    def begin(self, spider: Spider) -> None:
+        """The crawl begins; it ends where the *spider* is idle."""
+        self._crawl = Crawl.of(spider.crawler)
         for problem in getattr(spider, "problems", ()):
             _warn("%s", problem)
-        crawler.signals.connect(self._is_idle, signals.spider_idle)
+        spider.crawler.signals.connect(self._is_idle, signals.spider_idle)
 
     def _is_idle(self, spider: Spider) -> None:
         if refusal := getattr(spider, "refusal", None):
