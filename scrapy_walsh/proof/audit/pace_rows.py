@@ -19,7 +19,7 @@ from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.audit.rows import Row
 from scrapy_walsh.proof.exchanges import Exchange, Gap, gaps
 from scrapy_walsh.proof.findings import Outcome
-from scrapy_walsh.proof.spacing import THE_WIRE, Span, spaced, stamped
+from scrapy_walsh.proof.spacing import THE_WIRE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -31,6 +31,13 @@ if TYPE_CHECKING:
 CLOCK: Final = 1
 #: Seconds without a request after which a process may have begun that has never seen the host.
 QUIET: Final = 3600
+
+
+def spaced(least: float, most: float, required: float) -> Outcome:
+    """Whether a gap of *least* to below *most* seconds was one of *required* seconds at least."""
+    if least >= required:
+        return Outcome.HELD
+    return Outcome.BROKEN if most <= required else Outcome.UNSEEN
 
 
 @dataclass(slots=True)
@@ -103,7 +110,7 @@ def spacing_row(walk: Sequence[Step], answer_time: float, *, rules: bool) -> Row
             exempt += 1
             continue
         shortest = gap.apart if shortest is None else min(shortest, gap.apart)
-        outcome = spaced(stamped(gap.apart, slack), required)
+        outcome = spaced(gap.apart - slack, gap.apart + slack, required)
         if outcome is Outcome.BROKEN and not exempted:
             under = f"under {gap.apart + slack:g} s"
             too_many = f"{under} after {before.place}, {required:g} s required"
@@ -165,7 +172,7 @@ def _backed_off(row: Row, gap: Gap[Step], retry_after: float | None, slack: floa
     full jitter may be 0 seconds, so only R4's interval is required.
     """
     required = max(_required(gap), retry_after or 0.0)
-    outcome = spaced(Span(gap.apart - slack, gap.apart + CLOCK), required)
+    outcome = spaced(gap.apart - slack, gap.apart + CLOCK, required)
     if outcome is Outcome.HELD:
         row.seen += 1
     elif outcome is Outcome.BROKEN:

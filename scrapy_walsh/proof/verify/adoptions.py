@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.ledger.files import Documents
     from scrapy_walsh.policy.verdict import Verdict, VerdictName
     from scrapy_walsh.proof.ledger import Line
-    from scrapy_walsh.proof.verify.report import Report
-    from scrapy_walsh.proof.verify.run import Run
+    from scrapy_walsh.proof.verify.run import Report, Run
 
 _ROBOTS = "/robots.txt"
 _NO_AGE = "age of a document: its fetch is not in this ledger"

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.recrawl import Visit
     from scrapy_walsh.proof.ledger import Line
     from scrapy_walsh.proof.verify.adoptions import Adoptions
-    from scrapy_walsh.proof.verify.report import Report
-    from scrapy_walsh.proof.verify.run import Run
+    from scrapy_walsh.proof.verify.run import Report, Run
 
 #: Seconds between the moment that a gate looks at a document's age, and the request.
 _CLEARED: Final = 2.0

@@ -29,8 +29,7 @@ from scrapy_walsh.proof.ledgered import Hold
 from scrapy_walsh.proof.verify.adoptions import Adoptions, LookUp
 from scrapy_walsh.proof.verify.decisions import NO_START, Decisions
 from scrapy_walsh.proof.verify.replay import Replay, told_fault
-from scrapy_walsh.proof.verify.report import Report
-from scrapy_walsh.proof.verify.run import CLOCK_SET, Run, Snapshot, is_robots
+from scrapy_walsh.proof.verify.run import CLOCK_SET, Report, Run, Snapshot, is_robots
 from scrapy_walsh.proof.verify.terms import Terms, broken_terms, terms_of
 from scrapy_walsh.spec import SPEC_VERSION
 
