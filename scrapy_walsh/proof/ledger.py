@@ -145,21 +145,16 @@ _REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
     STARTED: ("run", "process"),
     ENDED: ("run",),
     DECLARED: ("run", "url"),
-    events.ADOPTED: _ABOUT,
-    events.TAKEN_UP: _ABOUT,
-    events.REJECTED: _ABOUT,
+    **dict.fromkeys((events.ADOPTED, events.TAKEN_UP, events.REJECTED), _ABOUT),
     ASKED: (
         "run", "url", "host", "purpose", "started", "ended", "answered", "interval", "exempt",
         "attempt", "gives_up",
     ),
-    events.FETCHED: _ANSWER,
-    events.NOT_MODIFIED: _ANSWER,
+    **dict.fromkeys((events.FETCHED, events.NOT_MODIFIED), _ANSWER),
     events.TOO_MANY_REDIRECTS: (*_ANSWER, "requirement"),
     events.REFUSED: (*_ABOUT, "host", "verdict"),
     events.DEFERRED: (*_ABOUT, "host", "verdict", "due"),
-    events.HELD: ("run", "url", "host", "wait"),
-    events.RETRIED: ("run", "url", "host", "wait"),
-    events.GIVEN_UP: ("run", "url", "host", "wait"),
+    **dict.fromkeys((events.HELD, events.RETRIED, events.GIVEN_UP), ("run", "url", "host", "wait")),
 }  # fmt: skip
 
 
