@@ -179,7 +179,7 @@ def sandbox(folder: Path, hosts: dict[str, tuple[int, float]]) -> Iterator[str]:
         for host, (_, delay) in hosts.items()
     ]
     (folder / "sites.json").write_text(json.dumps({"sites": sites}))
-    command = [sys.executable, "-m", "scrapy_walsh", "sandbox", "--print-port"]
+    command = [sys.executable, "-m", "scrapy_walsh", "sandbox", "--json"]
     command += ["--sites", str(folder / "sites.json"), "--log", str(folder / "log")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment()) as server:
         assert server.stdout is not None

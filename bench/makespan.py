@@ -377,7 +377,7 @@ def serving(folder: Path, log: Path, sites: list[dict[str, Any]]) -> Iterator[st
     (folder / "sites.json").write_text(json.dumps({"sites": sites}))
     command = ["-m", "scrapy_walsh", "sandbox", "--sites", str(folder / "sites.json")]
     with subprocess.Popen(
-        [sys.executable, *command, "--log", str(log), "--print-port"],
+        [sys.executable, *command, "--log", str(log), "--json"],
         stdout=subprocess.PIPE,
         env=environment(),
     ) as server:

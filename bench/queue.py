@@ -133,9 +133,7 @@ def ours(directory: str, state: Any = None) -> Bench:  # noqa: ARG001  its state
     bench = Bench(None)
     crawl.monotonic = lambda: bench.now
     compat.call_later = lambda *_: lambda: None  # the benchmark moves the clock itself
-    bench.queue = HostQueue(
-        crawl, squeues.LifoMemoryQueue, directory, start_queue_cls=squeues.FifoMemoryQueue
-    )
+    bench.queue = HostQueue(crawl, directory)
 
     def asked(url: str) -> None:
         host = crawl.pacing.host_of(url)

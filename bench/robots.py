@@ -131,8 +131,8 @@ def parsers() -> dict[str, Parser]:
 def best(call: Callable[[], object], seconds: float = 0.3) -> float:
     """Shortest of some runs, of three at least, in milliseconds of processor time.
 
-    The garbage collector rests meanwhile, as it does while a crawl parses a large file, and as
-    ``timeit`` has it.
+    The garbage collector rests meanwhile, as ``timeit`` has it: a crawl exempts what is there from
+    its looks (``adapters/intake.py``).
     """
     times: list[float] = []
     end = time.perf_counter() + seconds

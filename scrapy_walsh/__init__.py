@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 from scrapy_walsh.spec import SPEC_VERSION, __version__
 
 if TYPE_CHECKING:
-    from scrapy_walsh.adapters.addon import Addon
     from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, Refused
     from scrapy_walsh.adapters.robot_parser import RobotParser
+    from scrapy_walsh.adapters.seats import Addon
     from scrapy_walsh.exceptions import WalshError
     from scrapy_walsh.policy.given import check, robots
     from scrapy_walsh.policy.verdict import Verdict
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "Addon": "scrapy_walsh.adapters.addon",
+    "Addon": "scrapy_walsh.adapters.seats",
     "GaveUp": "scrapy_walsh.adapters.outcomes",
     "NotModified": "scrapy_walsh.adapters.outcomes",
     "Refused": "scrapy_walsh.adapters.outcomes",

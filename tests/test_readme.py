@@ -19,6 +19,7 @@ from scrapy_walsh.commands.main import SUBCOMMANDS
 from scrapy_walsh.config import DEFAULTS, WalshConfig
 from scrapy_walsh.proof.sandbox import Sandbox, default_sites, demo_sources
 from scrapy_walsh.sources.sources import read_sources
+from tests import zygote
 from tests.crawl.harness import SETTINGS, crawl, make_project
 from tests.test_records import pages
 
@@ -60,7 +61,7 @@ def test_own_readme_shows_what_the_demo_prints(tmp_path: Path):
     shown = re.search(r"<!-- demo -->\n```text\n(.*?)```", README, re.DOTALL)
     assert shown is not None
     command = [sys.executable, "-m", "scrapy_walsh", "demo", "--dir", str(tmp_path / "demo")]
-    done = subprocess.run(
+    done = zygote.run(
         command,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -133,14 +134,14 @@ def test_own_spider_commands_of_the_docs_run(tmp_path: Path):
             project, box, spider_name="walsh_metadata", arguments=("-a", f"sources={sources}")
         )
         by_urls = crawl(
-            project, box, "http://canary.test/", "http://rss.test/", spider_name="walsh_metadata"
+            project, box, "http://path.test/", "http://rss.test/", spider_name="walsh_metadata"
         )
     assert by_file.returncode == by_urls.returncode == 0
     assert by_file.items
     assert set(by_file.items[0]) == {
         "source", "title", "url", "published", "via", "canonical_url", "fetched_at", "usage",
     }  # fmt: skip
-    assert by_urls.asked("canary.test")
+    assert by_urls.asked("path.test")
 
 
 def test_own_t2_example_of_the_docs_is_refused(tmp_path: Path):

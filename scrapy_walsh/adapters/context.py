@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.signing import Signer
     from scrapy_walsh.state.store import Store
 
+    #: A URL that an earlier run left in a queue, the declared target that it belongs to (R6), and
+    #: the cadence of that, seconds; None where WALSH_REVISIT holds (R8).
+    Earlier = tuple[str, str, float | None]
+
 _T = TypeVar("_T")
 #: Seconds that a write to the store may wait for the next request's.
 _WRITE_WITHIN: Final = 0.01
@@ -62,8 +66,8 @@ class Queue:
         """The number of hosts that are due, of those that are not, and the least seconds left."""
         return 0, 0, 0.0
 
-    def earlier(self) -> Iterable[tuple[str, str]]:
-        """URLs that an earlier run left in it, and the declared target that each belongs to."""
+    def earlier(self) -> Iterable[Earlier]:
+        """What an earlier run left in it."""
         return ()
 
     def nudge(self, host: str) -> None:
@@ -150,7 +154,9 @@ class Context:
         self.queues: list[Queue] = []
         #: Why nothing more is requested, where the crawl was refused.
         self.halted: str | None = None
-        self._write_timer = compat.Timer(self._write)
+        #: Called after what waited was written.
+        self.on_written: list[Callable[[], None]] = []
+        self._write_timer = compat.Timer(self.write)
 
     def _open_ledger(self) -> Ledger | None:
         config = self.config
@@ -221,9 +227,12 @@ class Context:
         self.store.let_wait(self._write_soon)
         self.recorder.soon = self._write_soon
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Write what waits, to the ledger and the store."""
         self.recorder.flush()
         self.remember(self.store.flush)
+        for tell in self.on_written:
+            tell()
 
     def _write_soon(self) -> None:
         if not self._write_timer.pending:

@@ -14,7 +14,6 @@ from scrapy import Request, signals
 from scrapy.exceptions import CloseSpider
 
 from scrapy_walsh.adapters import compat, disk_lines, plugins, seats
-from scrapy_walsh.adapters.addon import Addon
 from scrapy_walsh.adapters.context import FINISHED, NOT_WELL, REFUSED, Context
 from scrapy_walsh.adapters.events import logger, process_name, tell_plugins
 from scrapy_walsh.adapters.fetcher import Fetcher
@@ -69,6 +68,7 @@ class Crawl(Context):
         self.tickets = Tickets(self.pacing.host_of)
         self.fetcher = Fetcher(self, self.tickets)
         self.sources = Sources(self, self.pacing)
+        self.recorder.known = self.sources.knows
         self._progress = Progress(self, self.sources.account)
         self.documents = Documents(self, self.fetcher, self.pacing, self.sources)
         self.retries = Retries(self)
@@ -109,7 +109,7 @@ class Crawl(Context):
         self.remember(lambda: self.store.prune(min(self.wall(), self.steady())))
         self._tell_notices()
         self.let_writes_wait()
-        if not any(isinstance(each, Addon) for each in self.crawler.addons.addons):
+        if not any(isinstance(each, seats.Addon) for each in self.crawler.addons.addons):
             tell_plugins(plugins.named_in(self.crawler.settings))  # else the add-on has told them
         shell = compat.is_shell(self.crawler)
         if shell:
@@ -153,7 +153,7 @@ class Crawl(Context):
             self.recorder.close,
             self.close_store,
             lambda: self._write_metrics(reason),
-            self._give_back,
+            *([] if self._lease is None else [self._lease.give_back]),
         )
         for step in steps:  # each is due, whatever became of the one before
             try:
@@ -193,10 +193,6 @@ class Crawl(Context):
             why = error.strerror or error
             recorder.own_fault(f"WALSH_METRICS: {path} cannot be written ({why}): correct it")
 
-    def _give_back(self) -> None:
-        if self._lease is not None:
-            self._lease.give_back()
-
     def _stopped(self) -> None:
         self.recorder.tell_not_well()
 
@@ -235,3 +231,15 @@ class Crawl(Context):
                 "tag_requests": config.tag_requests or compat.is_shell(self.crawler),
             },
         }
+
+
+class Seat:
+    """A component of Scrapy's that is given the crawl."""
+
+    def __init__(self, crawl: Crawl) -> None:
+        self.crawl = crawl
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Any:
+        """Make the component, and the crawl unless another one has made it."""
+        return cls(Crawl.of(crawler))

@@ -32,18 +32,19 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.settings import BaseSettings
 
-    from scrapy_walsh.adapters.context import Context
+    from scrapy_walsh.adapters.context import Context, Earlier
     from scrapy_walsh.adapters.intake import Intake
 
-#: ``form``: of ``recrawl.form_of``. ``source``: the declared target that the URL belongs to. What a
-#: killed run had taken is put back, unless it had pushed the same request again.
+#: ``form``: of ``recrawl.form_of``. ``source``: the declared target that the URL belongs to.
+#: ``revisit``: the cadence of that, seconds; null where WALSH_REVISIT holds (R8). What a killed run
+#: had taken is put back, unless it had pushed the same request again.
 _TABLE = """
 CREATE TABLE IF NOT EXISTS line (
     id INTEGER PRIMARY KEY AUTOINCREMENT, host TEXT NOT NULL, rank INTEGER NOT NULL,
-    priority INTEGER NOT NULL, start INTEGER NOT NULL, arrival INTEGER NOT NULL,
-    url TEXT NOT NULL, form TEXT NOT NULL, source TEXT, request BLOB NOT NULL
+    priority INTEGER NOT NULL, arrival INTEGER NOT NULL,
+    url TEXT NOT NULL, form TEXT NOT NULL, source TEXT, revisit REAL, request BLOB NOT NULL
 );
-CREATE INDEX IF NOT EXISTS line_order ON line (host, rank, priority, start, arrival, id);
+CREATE INDEX IF NOT EXISTS line_order ON line (host, rank, priority, arrival, id);
 CREATE TABLE IF NOT EXISTS taken AS SELECT * FROM line WHERE false;
 CREATE TABLE IF NOT EXISTS aside AS SELECT * FROM line WHERE false;
 INSERT INTO line SELECT * FROM aside;
@@ -54,13 +55,9 @@ INSERT INTO line SELECT * FROM taken WHERE NOT EXISTS (
 ) GROUP BY host, url, form;
 DELETE FROM taken;
 """
-_COLUMNS = (
-    "SELECT id, host, rank, priority, start, arrival, url, form, source, request FROM line LIMIT 0"
-)
-_INSERT = (
-    "INSERT INTO line (host, rank, priority, start, arrival, url, form, source, request)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
+_NAMES = "host, rank, priority, arrival, url, form, source, revisit, request"
+_COLUMNS = f"SELECT id, {_NAMES} FROM line LIMIT 0"  # noqa: S608  our own names
+_INSERT = f"INSERT INTO line ({_NAMES}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 #: What earlier runs left, in a file that SQLite deletes by itself. A row goes when `Spider.start`
 #: has named its request again.
 _EARLIER = """
@@ -70,9 +67,10 @@ CREATE INDEX temp.earlier_url ON earlier (url, form);
 _DAMAGED = """
 SELECT id, url FROM line
 WHERE typeof(host) <> 'text' OR typeof(url) <> 'text' OR typeof(source) NOT IN ('text', 'null')
+    OR typeof(revisit) NOT IN ('real', 'null')
 """
 #: The order of the requests of one host.
-_ORDER = "FROM line WHERE host = ? ORDER BY rank, priority, start, arrival, id"
+_ORDER = "FROM line WHERE host = ? ORDER BY rank, priority, arrival, id"
 #: Seconds for which the start of a crawl waits for a process that is closing the file.
 _PATIENCE = 1.0
 
@@ -152,7 +150,7 @@ class DiskLines:
         #: Requests that were taken, and their rows, which the next run puts back after a crash.
         self._taken: dict[Request, int] = {}
         for row, url in self._execute(_DAMAGED).fetchall():
-            self._set_aside(row, str(url), "its host, URL or target is not text")
+            self._set_aside(row, str(url), "its host, URL, target or cadence is none")
 
     def _execute(self, statement: str, values: tuple[object, ...] = ()) -> sqlite3.Cursor:
         try:
@@ -177,11 +175,13 @@ class DiskLines:
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise ValueError(str(error)) from error
 
-    def push(self, host: str, key: tuple[int, int, bool, int], request: Request) -> None:
+    def push(self, host: str, key: tuple[int, int, int], request: Request) -> None:
         """Add *request* to *host*'s queue; ValueError where it cannot be serialised."""
         url, data = request.url, self.check(request)
-        source = self._context.scope.source_of(url)
-        self._execute(_INSERT, (host, *key, url, form_of(request), source, data))
+        scope, revisit = self._context.scope, self._context.config.revisit
+        source = scope.source_of(url)
+        own = None if source is None else scope.cadence(source, revisit)
+        self._execute(_INSERT, (host, *key, url, form_of(request), source, own, data))
         # After the row: what a kill leaves out of both is named again, and what is in the row alone
         # is sent a second time at worst.
         try:
@@ -191,8 +191,8 @@ class DiskLines:
 
     def pop(self, host: str) -> Request | None:
         """Take the first request of *host*'s queue; None where it is unreadable, and set aside."""
-        found = self._execute(f"SELECT id, url, source, request {_ORDER} LIMIT 1", (host,))
-        row, url, source, data = found.fetchone()
+        found = self._execute(f"SELECT id, url, source, revisit, request {_ORDER} LIMIT 1", (host,))
+        row, url, source, revisit, data = found.fetchone()
         try:
             request = self._read(url, data)
         except _UnreadableError as error:
@@ -204,9 +204,7 @@ class DiskLines:
             self._execute("DELETE FROM line WHERE id = ?", (row,))
         self._taken[request] = row
         if row <= self._earlier and source is not None:
-            self._intake.restore(url, source)
-            if self._context.scope.is_source(url):
-                self._intake.declare(request)  # with what it named when it was declared
+            self._intake.resume(request, source, revisit)
         return request
 
     def _set_aside(self, row: int, url: str, why: str) -> None:
@@ -284,15 +282,13 @@ class DiskLines:
         found = self._execute("SELECT host, count(*) FROM line GROUP BY host").fetchall()
         return [(host, count) for host, count in found]
 
-    def sources(self) -> Iterator[tuple[str, str]]:
-        """URLs that wait, and the declared target that each belongs to (R6), from earlier runs.
-
-        Some at a time, since requests are taken out meanwhile.
-        """
-        last, page = 0, "SELECT id, url, source FROM line WHERE id > ? AND id <= ? LIMIT 100"
+    def sources(self) -> Iterator[Earlier]:
+        """What earlier runs have left. Some at a time, since requests are taken out meanwhile."""
+        columns = "SELECT id, source, url, source, revisit FROM line"
+        last, page = 0, f"{columns} WHERE id > ? AND id <= ? LIMIT 100"
         while rows := self._execute(page, (last, self._earlier)).fetchall():
             last = rows[-1][0]
-            yield from ((url, source) for _, url, source in rows if source is not None)
+            yield from (row[2:] for row in rows if row[1] is not None)
 
     def close(self) -> None:
         """Close the file; each request that was taken has ended, or was pushed again.

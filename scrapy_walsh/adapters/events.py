@@ -147,6 +147,8 @@ class Recorder:
     run: str = field(default_factory=lambda: secrets.token_hex(4))
     #: Called where lines begin to wait: :meth:`flush` follows soon. None: no exchange's line waits.
     soon: Callable[[], None] | None = None
+    #: Whether an earlier run has told what an event says of a target or a robots.txt.
+    known: Callable[[Event], bool] = lambda _: False
     #: Lines of the ledger that were not written yet: :meth:`declare`, :meth:`exchange`.
     _waiting: list[dict[str, Any]] = field(default_factory=list)
     _kinds: Counter[str] = field(default_factory=Counter)
@@ -160,7 +162,7 @@ class Recorder:
     #: Requirements and verdicts whose remedy was logged.
     _advised: set[tuple[str, str]] = field(default_factory=set)
     #: By what they have in common, targets that are told of together (:func:`_shared`).
-    _alike: dict[tuple[str, ...], _Alike] = field(default_factory=dict)
+    _alike: dict[tuple[Any, ...], _Alike] = field(default_factory=dict)
     #: Why hosts gave no answer, in a few words; whether any gave one.
     _causes: dict[str, str] = field(default_factory=dict)
     _answered: bool = False
@@ -217,9 +219,11 @@ class Recorder:
 
     def record(self, event: Event) -> None:
         """Log *event*, count it, write it to the ledger, and keep it for the account."""
-        level = self._count_alike(event)
-        alone = level is None
-        level = _LEVELS.get(event.kind, logging.INFO) if level is None else level
+        level = _LEVELS.get(event.kind, logging.INFO)
+        if level == logging.WARNING and self.known(event):
+            level = logging.INFO
+        alone = not (shared := self._count_alike(event, level))
+        level = shared or level
         line = f"{event}{self._remedy(event)}"
         logger.log(level, "%s", line, extra={"crawler": self.crawler, "walsh_event": event})
         if self.ledger is not None:
@@ -243,31 +247,34 @@ class Recorder:
         self._advised.add(rule)
         return f"; {REMEDIES[rule]}" if rule in REMEDIES else ""
 
-    def _count_alike(self, event: Event) -> int | None:
-        """Count *event* where it is told of with others; the level of its own line, None if not."""
+    def _count_alike(self, event: Event, level: int) -> int | None:
+        """Count *event* where it is told of with others; the level of its own line, None if not.
+
+        *level*: of a line that tells of it alone.
+        """
         kind, rule, shared = event.kind, _rule(event), _shared(event)
         if kind == events.GIVEN_UP:
             kind, rule = events.DEFERRED, ("R5", DEFERRED)
-        key = (kind, *rule, shared, self._causes.get(event.host, ""))
+        key = (kind, *rule, shared, self._causes.get(event.host, ""), level)
         known = key in self._alike
         if not shared or (len(self._alike) >= _HOSTS_COUNTED and not known):
             return None
         self._alike.setdefault(key, _Alike(str(event))).hosts[event.host] += 1
         at_the_end = kind == events.DEFERRED or (kind, rule[0]) == _OF_NO_ANSWER
-        return logging.DEBUG if known or at_the_end else _LEVELS.get(kind, logging.INFO)
+        return logging.DEBUG if known or at_the_end else level
 
     def tell_hosts(self) -> None:
         """Log, and keep for the account, one line for each reason that held for whole hosts."""
         left: set[str] = set()
-        for (kind, *rule, shared, cause), alike in self._alike.items():
+        for (kind, *rule, shared, cause, level), alike in self._alike.items():
             if kind == events.DEFERRED:
                 left |= alike.hosts.keys()
-                self._tell_deferred((rule[0], rule[1]), shared, cause, alike)
+                self._tell_deferred((rule[0], rule[1]), shared, cause, alike, level)
             elif kind == events.REFUSED:
                 more = plural(alike.hosts.total() - 1, "more target")
                 more = f" (and {more} of {shared})" if alike.hosts.total() > 1 else ""
                 self._list(kind, f"{alike.line}{more}")
-        for (kind, requirement, _, shared, _), alike in self._alike.items():
+        for (kind, requirement, _, shared, *_), alike in self._alike.items():
             hosts = [each for each in alike.hosts if each not in left]
             if (kind, requirement) == _OF_NO_ANSWER and hosts:
                 logger.warning("rejected robots.txt of %s (R2): %s", _named(hosts), shared)
@@ -280,7 +287,9 @@ class Recorder:
                 self._silent[True],
             )
 
-    def _tell_deferred(self, rule: tuple[str, str], shared: str, cause: str, alike: _Alike) -> None:
+    def _tell_deferred(
+        self, rule: tuple[str, str], shared: str, cause: str, alike: _Alike, level: int
+    ) -> None:
         hosts, remedy = list(alike.hosts), REMEDIES[rule]
         who = f"{hosts[0]} "
         if len(hosts) > 1:
@@ -292,7 +301,7 @@ class Recorder:
             f"({rule[0]} {rule[1]}): {who if rule[0] == 'R5' else ''}{shared}"
             f"{f' ({cause})' if cause and cause not in shared else ''}; {remedy}"
         )
-        logger.log(_OF_HOSTS[rule], "%s", line, extra={"crawler": self.crawler})
+        logger.log(min(level, _OF_HOSTS[rule]), "%s", line, extra={"crawler": self.crawler})
         self._list(events.DEFERRED, line)
 
     def _list(self, kind: str, line: str) -> None:

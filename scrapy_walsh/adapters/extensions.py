@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy import signals
 from scrapy.extensions.throttle import AutoThrottle as ScrapyAutoThrottle
 
 from scrapy_walsh.adapters.crawl import Crawl
 
 if TYPE_CHECKING:
     from scrapy import Request
-    from scrapy.crawler import Crawler
     from scrapy.http import Response
 
 #: The name under which the throttle has AutoThrottle's delays, beside a host's Crawl-delay.
@@ -19,32 +17,14 @@ _SOURCE: Final = "autothrottle"
 
 
 class AutoThrottle(ScrapyAutoThrottle):
-    """Scrapy's AutoThrottle with a floor; what it learns becomes the host's interval."""
-
-    def __init__(self, crawler: Crawler) -> None:
-        super().__init__(crawler)
-        self._crawler = crawler
-        crawler.signals.connect(self._reached, signal=signals.request_reached_downloader)
-
-    @property
-    def _crawl(self) -> Crawl:
-        """Made at first use: DotScrapy, an extension too, must have restored the state before."""
-        return Crawl.of(self._crawler)
+    """Scrapy's AutoThrottle; what it learns is one of the host's intervals, of which the largest
+    counts.
+    """
 
     def _response_downloaded(self, response: Response, request: Request, spider: Any) -> None:
         super()._response_downloaded(response, request, spider)
-        if request.meta.get("autothrottle_dont_adjust_delay") is True:
-            return
         _, slot = self._get_slot(request, spider)
-        if slot is not None:
-            traffic = self._crawl.pacing.host_of(request.url).traffic
-            traffic.set_interval(0.0, source=_SOURCE)
-            slot.delay = max(slot.delay, traffic.interval)
+        if slot is not None and not request.meta.get("autothrottle_dont_adjust_delay"):
+            # Not before: DotScrapy, an extension too, must have restored the state.
+            traffic = Crawl.of(self.crawler).pacing.host_of(request.url).traffic
             traffic.set_interval(slot.delay, source=_SOURCE)
-
-    def _reached(self, request: Request, spider: Any) -> None:
-        """Set the floor of a slot that may be new: Scrapy drops idle slots with their delay."""
-        _, slot = self._get_slot(request, spider)
-        if slot is not None:
-            interval = self._crawl.pacing.host_of(request.url).traffic.interval
-            slot.delay = max(slot.delay, interval)

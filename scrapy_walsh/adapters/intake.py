@@ -129,8 +129,8 @@ class Intake:
     async def _take_up(self) -> None:
         """Declare what earlier runs have left in the queues."""
         for queue in self._context.queues:
-            for url, source in queue.earlier():
-                self.restore(url, source)
+            for each in queue.earlier():
+                self.restore(*each)
                 await self._give_way()
                 if compat.closing(self._context.crawler):  # and the JOBDIR with it
                     return
@@ -231,10 +231,17 @@ class Intake:
             logger.error("%s of %s is %s; WALSH_REVISIT holds", REVISIT, request.url, error)
             return None
 
+    def resume(self, request: Request, source: str | None, revisit: float | None = None) -> None:
+        """As :meth:`restore`, for a request that was queued there; with what it declares."""
+        if source is not None:
+            self.restore(request.url, source, revisit)
+        if self._context.scope.is_source(request.url):
+            self.declare(request)
+
     def restore(self, url: str, source: str, revisit: float | None = None) -> None:
         """Take *url* over from an earlier run or another worker, where it belonged to *source*.
 
-        *revisit*: that target's cadence, where it is known.
+        *revisit*: that target's cadence; None where WALSH_REVISIT holds.
         """
         context = self._context
         if revisit is not None or not context.scope.is_source(source):

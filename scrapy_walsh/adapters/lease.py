@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from scrapy_walsh.config import WalshConfig
 
@@ -29,21 +29,11 @@ COLLECTION: Final = "walsh_leases"
 _STORAGE_TIMEOUT: Final = 10.0
 
 
-class Board(Protocol):
-    """Where leases are kept. Methods raise OSError, ValueError or LookupError when they fail."""
+class Board:
+    """Where leases are kept: a record for each job, in a collection of the project.
 
-    def post(self, job: str, seen: float) -> None:
-        """Write the lease of *job*, alive at *seen* (Unix seconds), in place of its earlier one."""
-
-    def read(self) -> dict[str, float]:
-        """By job, the Unix seconds at which it was last alive."""
-
-    def withdraw(self, jobs: Iterable[str]) -> None:
-        """Delete the leases of *jobs*."""
-
-
-class CollectionBoard:
-    """A record for each job, in a collection of the project on Scrapy Cloud."""
+    Methods raise OSError, ValueError or LookupError when they fail.
+    """
 
     def __init__(self, job: str, endpoint: str, auth: str) -> None:
         from scrapinghub import HubstorageClient  # noqa: PLC0415  the platform brings it
@@ -58,32 +48,21 @@ class CollectionBoard:
         project = client.get_project(job.partition("/")[0])
         self._store: Any = project.collections.new_store(COLLECTION)
 
-    def __str__(self) -> str:
-        return f"the project's collection {COLLECTION}"
-
     def post(self, job: str, seen: float) -> None:
+        """Write the lease of *job*, alive at *seen* (Unix seconds), in place of its earlier one."""
         self._store.set({"_key": _flat(job), "job": job, "seen": seen})
 
     def read(self) -> dict[str, float]:
+        """By job, the Unix seconds at which it was last alive."""
         return {str(lease["job"]): float(lease["seen"]) for lease in self._store.get()}
 
     def withdraw(self, jobs: Iterable[str]) -> None:
+        """Delete the leases of *jobs*."""
         self._store.delete([_flat(job) for job in jobs])
 
 
 def _flat(job: str) -> str:
     return job.replace("/", "-")
-
-
-def board_of(job: str, environ: Mapping[str, str]) -> Board | None:
-    """The board that *job* can use; None, with a line in the log, where it has none."""
-    endpoint, auth = environ.get("SHUB_STORAGE"), environ.get("SHUB_JOBAUTH")
-    if endpoint and auth:
-        try:
-            return CollectionBoard(job, endpoint, auth)
-        except (ImportError, ValueError) as error:
-            logger.warning("%s", _unusable("the platform's storage", error))
-    return None
 
 
 class Lease:
@@ -94,12 +73,16 @@ class Lease:
         """The lease that this process needs, or None.
 
         None is needed outside Scrapy Cloud, and where machines keep their spacing through Redis.
+        None can be had, with a line in the log, where the platform's storage cannot be used.
         """
-        job = os.environ.get("SHUB_JOBKEY")
-        if not job or config.shared_state:
+        job, *place = map(os.environ.get, ("SHUB_JOBKEY", "SHUB_STORAGE", "SHUB_JOBAUTH"))
+        if not job or not all(place) or config.shared_state:
             return None
-        board = board_of(job, os.environ)
-        return None if board is None else cls(job, board, wall)
+        try:
+            return cls(job, Board(job, *map(str, place)), wall)
+        except (ImportError, ValueError) as error:
+            logger.warning("%s", _unusable("the platform's storage", error))
+            return None
 
     def __init__(self, job: str, board: Board, wall: Callable[[], float]) -> None:
         self._job = job
@@ -165,7 +148,7 @@ class Lease:
         try:
             action()
         except (OSError, ValueError, LookupError) as error:
-            logger.warning("%s", _unusable(str(self._board), error))
+            logger.warning("%s", _unusable(f"the project's collection {COLLECTION}", error))
 
 
 def _unusable(where: str, error: Exception) -> str:

@@ -6,8 +6,8 @@ A request that the gates refuse already does not wait: it is given out at once a
 With a JOBDIR, the requests are in one SQLite file, whatever the number of hosts.
 
 A request for a URL that `Spider.start` may still declare is parked: it waits here until ``start``
-has ended, or everything stands still, and is then taken in like any other. So is one whose source
-was sent almost an hour ago, until the hour is over (R8).
+has ended, or has yielded nothing for a while, and is then taken in like any other. So is one whose
+source was sent almost an hour ago, until the hour is over (R8).
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ import math
 from collections import deque
 from functools import wraps
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, cast
-
-from queuelib.queue import FifoDiskQueue, FifoMemoryQueue
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.context import Queue
@@ -41,13 +39,15 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
+    from scrapy_walsh.adapters.context import Earlier
     from scrapy_walsh.adapters.ticket import Ticket
     from scrapy_walsh.policy.host import Host
+    from scrapy_walsh.policy.verdict import Verdict
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-#: Rank; negated priority, or since when it is deferred; start request or not; order of arrival.
-Key = tuple[int, int, bool, int]
+#: Rank; negated priority, or since when it is deferred; order of arrival.
+Key = tuple[int, int, int]
 
 #: Ranks: retries and requests that came back; what earlier runs deferred; all others.
 _FIRST, _PUT_OFF, _OTHERS = 0, 1, 2
@@ -102,7 +102,7 @@ class MemoryLines:
         """False: memory has nothing of an earlier run."""
         return False
 
-    def sources(self) -> Iterable[tuple[str, str]]:
+    def sources(self) -> Iterable[Earlier]:
         """Empty: memory has nothing of an earlier run."""
         return ()
 
@@ -130,57 +130,86 @@ def ends_crawl(method: Callable[_P, _T]) -> Callable[_P, _T | None]:
     return called
 
 
-class HostQueue(Queue):
+def refuses(answer: Verdict | NeedDocument) -> bool:
+    """Whether a gate refuses a request already, by the documents that are cached."""
+    return not (isinstance(answer, NeedDocument) or answer.allowed)
+
+
+class DueRequests(Queue):
+    """What the queue of a crawl and that of a fleet have in common: what waits for no host's time.
+
+    ``_free``: what a gate refuses waits for nothing. ``_soon``: what waits for the end of an hour
+    (R8), and when that is, by the monotonic clock.
+    """
+
+    def __init__(self, crawl: Crawl) -> None:
+        self._crawl = crawl
+        self._free: deque[Request] = deque()
+        self._soon: list[tuple[float, int, Request]] = []
+        self._arrivals = itertools.count(1)
+        self._timer = compat.Timer(lambda: compat.wake_engine(crawl.crawler))
+        self._closed = False
+        crawl.queues.append(self)
+
+    def stop(self) -> None:
+        self._closed = True
+        self._timer.cancel()
+
+    def _wait_for(self, request: Request, ticket: Ticket, left: float) -> None:
+        """Keep *request* for *left* seconds: then the hour of its source is over (R8)."""
+        if not self._soon:
+            logger.info("%s may be sent in %.0f s: the run waits for that (R8)", ticket.url, left)
+        ticket.verdict = ticket.hour_left = None
+        due = self._crawl.monotonic() + left
+        heapq.heappush(self._soon, (due, next(self._arrivals), request))
+
+    def _hour_over(self) -> Request | None:
+        """A request whose hour is over; None while there is none."""
+        if self._soon and self._soon[0][0] <= self._crawl.monotonic():
+            return heapq.heappop(self._soon)[2]
+        return None
+
+    def _popped(self, request: Request) -> Request:
+        self._crawl.tickets.of(request).popped = True
+        return request
+
+
+class HostQueue(DueRequests):
     """Gives out a request when its host is due; ``policy/agenda.py`` says which host goes first.
 
-    Within a host: retries first, then what earlier runs deferred, the earliest first, then
-    ``request.priority``, then the order of the memory or disk queue class that the project
-    configured (first or last in, first out).
+    Within a host: retries first, then what earlier runs deferred, the earliest first, then by
+    ``request.priority``, then by arrival.
     """
 
     @classmethod
     def from_crawler(
         cls,
         crawler: Crawler,
-        downstream_queue_cls: type,
+        downstream_queue_cls: type,  # noqa: ARG003  we keep no file for each host
         key: str,
-        startprios: object = None,  # noqa: ARG003  ours are in the file
-        *,
-        start_queue_cls: type | None = None,
+        **_: object,
     ) -> HostQueue:
         """Called by Scrapy's scheduler; *key* is the JOBDIR's folder, "" for memory."""
-        return cls(Crawl.of(crawler), downstream_queue_cls, key, start_queue_cls)
+        return cls(Crawl.of(crawler), key)
 
-    def __init__(
-        self, crawl: Crawl, queue_cls: type, key: str = "", start_queue_cls: type | None = None
-    ) -> None:
-        self._crawl = crawl
+    def __init__(self, crawl: Crawl, key: str = "") -> None:
         self._lines: MemoryLines | DiskLines = (
             DiskLines(key, crawl, crawl.intake, crawl.job) if key else MemoryLines()
         )
-        self._free: deque[Request] = deque()
+        super().__init__(crawl)
         self._free_turn = False
         #: Requests that wait for the end of `Spider.start`.
         self._parked: deque[Request] = deque()
         self._told_parked = self._told_still = False
-        #: Those that wait for the end of an hour, and when that is, by the monotonic clock.
-        self._soon: list[tuple[float, int, Request]] = []
-        self._arrivals = itertools.count(1)
-        self._order = _direction(queue_cls)
-        self._start_order = self._order if start_queue_cls is None else _direction(start_queue_cls)
-        self._starts_apart = start_queue_cls is not None
         self._agenda = Agenda()
         #: Hosts that :meth:`ahead` has named.
         self._ahead: set[str] = set()
         #: Hosts with requests of an earlier run; that they wait is recorded at the first pop.
         self._resumed: list[str] = []
-        self._timer = compat.Timer(lambda: compat.wake_engine(crawl.crawler))
         self._timer_due = math.inf
-        self._closed = False
         for host, count in self._lines.counts():
             self._agenda.add(crawl.pacing.named(host), crawl.monotonic(), count)
             self._resumed.append(host)
-        crawl.queues.append(self)
 
     def __len__(self) -> int:
         return self._agenda.requests + len(self._free) + len(self._parked) + len(self._soon)
@@ -198,7 +227,7 @@ class HostQueue(Queue):
         if isinstance(answer, NeedDocument) and answer.kind == START:
             self._park(request, ticket)
             return
-        if not isinstance(answer, NeedDocument) and not answer.allowed:
+        if refuses(answer):
             if ticket.hour_left is None:
                 self._free.append(request)
             else:
@@ -207,14 +236,6 @@ class HostQueue(Queue):
         self._lines.push(ticket.host.key, self._key(request, ticket), request)
         self._agenda.add(ticket.host, self._crawl.monotonic())
         self._tell_wait(ticket.host)
-
-    def _wait_for(self, request: Request, ticket: Ticket, left: float) -> None:
-        """Keep *request* for *left* seconds: then the hour of its source is over (R8)."""
-        if not self._soon:
-            logger.info("%s may be sent in %.0f s: the run waits for that (R8)", ticket.url, left)
-        ticket.verdict = ticket.hour_left = None
-        due = self._crawl.monotonic() + left
-        heapq.heappush(self._soon, (due, next(self._arrivals), request))
 
     def _park(self, request: Request, ticket: Ticket) -> None:
         """Keep *request* for the end of `Spider.start`; ValueError as for :meth:`push`."""
@@ -236,44 +257,32 @@ class HostQueue(Queue):
     def _unpark(self) -> None:
         """Take in some of what waited for the end of `Spider.start`, once that has ended.
 
-        Or once it stands still, and with it all else: it may be what waits here that `start` waits
+        Or once it has yielded nothing for a while: it may be what waits here that `start` waits
         for. Then that is judged by what has been declared so far (R6).
         """
-        if not self._parked:
-            return
         growing = self._crawl.scope.growing
-        if growing and not self._stands_still():
+        if not self._parked or (growing and not self._crawl.intake.stalled()):
             return
+        if growing and not self._told_still:
+            self._told_still = True
+            logger.warning(
+                "start() has yielded nothing for a while: %s for URLs that it has not yielded will "
+                "not wait for its end, the first is %s",
+                plural(len(self._parked), "request"),
+                self._parked[0].url,
+            )
         for _ in range(min(_AT_ONCE, len(self._parked))):
             request = self._parked.popleft()
             if growing:
                 self._crawl.tickets.of(request).late = True
             self.push(request)
 
-    def _stands_still(self) -> bool:
-        """Whether nothing happens, or will, but `Spider.start` may yield a request some day."""
-        crawl = self._crawl
-        loads = [queue.load() for queue in crawl.queues]
-        still = crawl.intake.stalled() and not (
-            compat.under_way(crawl.crawler) or any(each.requests or each.refused for each in loads)
-        )
-        if still and not self._told_still:
-            self._told_still = True
-            logger.warning(
-                "start() has yielded nothing for a while, and nothing else goes on: %s for URLs "
-                "that it has not yielded will not wait for its end, the first is %s",
-                plural(len(self._parked), "request"),
-                self._parked[0].url,
-            )
-        return still
-
     def load(self) -> Load:
         """How much waits, without what waits for the end of `Spider.start`."""
         return Load(self._agenda.requests, self._agenda.most, len(self._free))
 
-    def earlier(self) -> Iterable[tuple[str, str]]:
-        """URLs that an earlier run left here, and the declared target that each belongs to."""
-        found: Iterable[tuple[str, str]] = self._lines.sources()
+    def earlier(self) -> Iterable[Earlier]:
+        found: Iterable[Earlier] = self._lines.sources()
         return found
 
     def stands_for(self, request: Request) -> bool:
@@ -306,8 +315,8 @@ class HostQueue(Queue):
         for _ in range(min(_AT_ONCE, len(self._resumed))):
             self._tell_wait(self._crawl.pacing.host(self._resumed.pop()))
         self._unpark()
-        while self._soon and self._soon[0][0] <= self._crawl.monotonic():
-            self.push(heapq.heappop(self._soon)[2])
+        while (request := self._hour_over()) is not None:
+            self.push(request)
         self._free_turn = not self._free_turn
         for _ in range(_AT_ONCE):
             host, now = None, self._crawl.monotonic()
@@ -321,7 +330,7 @@ class HostQueue(Queue):
             if not host.known:  # an earlier run's: with what is stored of it, it may not be due
                 self._crawl.pacing.host(host.key)
                 continue
-            request: Request | None = self._lines.pop(host.key)
+            request = self._lines.pop(host.key)
             self._agenda.remove(host, now)
             if request is not None:
                 return self._popped(request)
@@ -352,11 +361,6 @@ class HostQueue(Queue):
         with contextlib.suppress(ValueError):  # not serialisable, and refused anyway
             self._lines.push(ticket.host.key, self._key(request, ticket), request)
 
-    def stop(self) -> None:
-        """Cancel the timer: the engine is not woken any more."""
-        self._closed = True
-        self._timer.cancel()
-
     @ends_crawl
     def nudge(self, host: str) -> None:
         """An exchange with *host* has ended, in any crawl: look at its due time again."""
@@ -384,23 +388,16 @@ class HostQueue(Queue):
             self._free.extend(refused)
 
     def _refused(self, url: str) -> bool:
-        answer = self._crawl.gate.judge(url)
-        return not isinstance(answer, NeedDocument) and not answer.allowed
-
-    def _popped(self, request: Request) -> Request:
-        self._crawl.tickets.of(request).popped = True
-        return request
+        return refuses(self._crawl.gate.judge(url))
 
     def _key(self, request: Request, ticket: Ticket) -> Key:
-        start = self._starts_apart and bool(request.meta.get("is_start_request", False))
-        order = self._start_order if start else self._order
-        arrival = next(self._arrivals) * (-1 if ticket.given_back else order)
+        arrival = next(self._arrivals) * (-1 if ticket.given_back else 1)
         if ticket.first:
-            return (_FIRST, -request.priority, start, arrival)
+            return (_FIRST, -request.priority, arrival)
         since = self._crawl.sources.put_off_since(ticket.key)
         if since is not None:
-            return (_PUT_OFF, int(since), start, arrival)
-        return (_OTHERS, -request.priority, start, arrival)
+            return (_PUT_OFF, int(since), arrival)
+        return (_OTHERS, -request.priority, arrival)
 
     def _wake_later(self) -> None:
         """Wake the engine when the next host is due, or an hour is over, so that it pops again."""
@@ -417,11 +414,6 @@ class HostQueue(Queue):
 class Fingerprinter:
     """R7: two requests are the same if method, canonical URL (spec section 10.2) and body are."""
 
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Fingerprinter:  # noqa: ARG003
-        """Make the fingerprinter."""
-        return cls()
-
     def fingerprint(self, request: Request) -> bytes:
         """SHA-1 over method, canonical URL and body."""
         try:
@@ -433,8 +425,3 @@ class Fingerprinter:
             digest.update(b"%d:" % len(part))
             digest.update(part)
         return digest.digest()
-
-
-def _direction(queue_cls: type) -> int:
-    """1 for first in, first out; -1 for last in, first out."""
-    return 1 if issubclass(queue_cls, (FifoMemoryQueue, FifoDiskQueue)) else -1

@@ -1,26 +1,33 @@
-"""What must be in place, as tables: settings that are pinned, and seats for our components.
+"""What must be in place: tables of settings that are pinned, and of seats for our components.
 
-The add-on sets them; without it, they are written into the settings by hand (docs/install.md). In
-both cases ``missing`` looks at what is really in place when the spider opens.
+The add-on sets them: ``ADDONS = {"scrapy_walsh.Addon": 500}`` is the whole installation. Without
+it, they are written into the settings by hand (docs/install.md). In both cases ``missing`` looks at
+what is really in place when the spider opens.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from scrapy.settings import SETTINGS_PRIORITIES, default_settings
 from scrapy.utils.misc import load_object
 
-from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters import compat, disk_lines, plugins
+from scrapy_walsh.adapters.context import default_state_dir
+from scrapy_walsh.adapters.events import logger, tell_plugins
+from scrapy_walsh.config import WalshConfig, unknown_settings
+from scrapy_walsh.exceptions import StateError, WalshError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from scrapy.crawler import Crawler
-    from scrapy.settings import BaseSettings
-
-    from scrapy_walsh.config import WalshConfig
+    from scrapy.settings import BaseSettings, Settings
 
 _HERE: Final = "scrapy_walsh.adapters"
+_SPIDERS: Final = "scrapy_walsh.spiders"
+#: Above the command line and the job settings of Scrapy Cloud.
+_PRIORITY: Final = 1000
 
 _GATE: Final = f"{_HERE}.downloadermiddlewares.GateMiddleware"
 #: The only component that a project may leave out: redirects are not followed then.
@@ -109,6 +116,86 @@ def by_hand(settings: BaseSettings) -> bool:
     return _is_at(settings.get("DOWNLOADER"), PINS["DOWNLOADER"])
 
 
+class Addon:
+    """Pins the settings that the specification needs, and warns of each value that it overrides.
+
+    It also sets defaults of its own (``PREFERRED``) where a project sets nothing.
+    """
+
+    @classmethod
+    def update_pre_crawler_settings(cls, settings: BaseSettings) -> None:
+        """Add ``walsh_metadata`` to the project's spiders; called before those are looked for.
+
+        It comes first: of two spiders of one name, Scrapy takes the last.
+        """
+        listed = settings.getlist("SPIDER_MODULES")
+        if not any(each.startswith(_SPIDERS) for each in listed):
+            priority = settings.getpriority("SPIDER_MODULES") or 0
+            settings.set("SPIDER_MODULES", [_SPIDERS, *listed], priority=priority)
+
+    def update_settings(self, settings: Settings) -> None:
+        """Called by Scrapy before a crawl starts; ConfigError for settings that cannot be used."""
+        try:
+            config = WalshConfig.from_settings(settings, default_state_dir)
+            if (why := disk_lines.why_unusable(settings)) is not None:
+                raise StateError(f"{why}: set another, or remove it")
+        except WalshError as error:
+            compat.refuse_start(error)
+        for line in unknown_settings(settings):
+            logger.warning("%s", line)
+        for name, value in PREFERRED.items():
+            settings.set(name, value, priority="addon")
+        tell_plugins(plugins.named_in(settings))  # before their components are overridden
+        is_by_hand = by_hand(settings)
+        for name, value in pinned(config).items():
+            _pin(settings, name, value, by_hand=is_by_hand)
+        _keep_handlers(settings)
+        for name, components in SEATS.items():
+            _seat(settings, name, components)
+
+
+def _pin(settings: BaseSettings, name: str, value: Any, *, by_hand: bool) -> None:
+    priority, found = settings.getpriority(name) or 0, settings.get(name)
+    if SETTINGS_PRIORITIES["project"] <= priority < _PRIORITY and not plugins.covers(found):
+        told = None if by_hand else UNHEARD.get(name)
+        if not _agrees(settings, name, value):
+            granted = name in GRANTED and _agrees(settings, name, GRANTED[name])
+            instead = f" ({INSTEAD[name]})" if name in INSTEAD else ""
+            told = None if granted else f"scrapy_walsh overrides it with {value}{instead}"
+        if told is not None:  # it makes a difference to the project
+            logger.warning("%s is %s: %s", name, _one_line(found), told)
+    settings.set(name, value, priority=_PRIORITY)
+
+
+def _keep_handlers(settings: BaseSettings) -> None:
+    """Put Scrapy's own handlers back where others are set that our handler may not wrap."""
+    foreign = wrapped(settings)
+    for scheme, found in foreign.items():
+        if plugins.covers(found):
+            continue
+        own = default_settings.DOWNLOAD_HANDLERS_BASE[scheme]
+        logger.warning("%s[%r] is %s: scrapy_walsh overrides it with %s", BASE, scheme, found, own)
+    if foreign:
+        base = {**settings.getdict(BASE)}
+        base |= {scheme: default_settings.DOWNLOAD_HANDLERS_BASE[scheme] for scheme in foreign}
+        settings.set(BASE, base, priority=_PRIORITY)
+
+
+def _one_line(value: Any) -> str:
+    text = repr(dict(value)) if hasattr(value, "keys") else repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def _seat(settings: BaseSettings, name: str, components: Any) -> None:
+    """Set the seats on top of the project's own, which stay."""
+    merged = settings.getdict(name)
+    for path, place in components.items():
+        if path in merged and merged[path] != place:
+            logger.warning("%s has %s at %s: scrapy_walsh sets %s", name, path, merged[path], place)
+        merged[path] = place
+    settings.set(name, merged, priority=_PRIORITY)
+
+
 def missing(crawler: Crawler, config: WalshConfig) -> list[str]:
     """A line for each thing that is not in place, with what to do; empty when all is."""
     return [
@@ -131,22 +218,22 @@ def is_bare(crawler: Crawler) -> bool:
 
 def _settings_missing(crawler: Crawler, config: WalshConfig) -> list[str]:
     settings = crawler.settings
-    lines = []
-    for name, value in pinned(config).items():
-        found = settings.get(name)
-        if name == "DOWNLOAD_HANDLERS":
-            continue
-        same = settings.getbool(name) is value if isinstance(value, bool) else _same(found, value)
-        if not same:
-            lines.append(f"{name} is {found!r}, set it to {value!r}")
-    return lines
+    return [
+        f"{name} is {settings.get(name)!r}, set it to {value!r}"
+        for name, value in pinned(config).items()
+        if name != "DOWNLOAD_HANDLERS" and not _agrees(settings, name, value)
+    ]
 
 
-def _same(found: Any, value: Any) -> bool:
-    if isinstance(value, str):
-        return bool(found == value) or _is_at(found, value)
+def _agrees(settings: BaseSettings, name: str, value: Any) -> bool:
+    """Whether the setting *name*, however it is written, has *value*."""
+    found = settings.get(name)
     try:
-        return bool(float(found) == value)
+        if isinstance(value, bool):
+            return settings.getbool(name) is value  # the command line's "1", a file's "true"
+        if isinstance(value, str):
+            return bool(found == value) or _is_at(found, value)
+        return bool(found == value) or float(found) == value
     except (TypeError, ValueError):
         return False
 

@@ -8,6 +8,7 @@ download handler knows what is sent.
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from http_message_signatures import HTTPMessageSigner
@@ -23,19 +24,11 @@ if TYPE_CHECKING:
     from scrapy_walsh.config import WalshConfig
 
 
-class _Message:
-    """What the library signs: ``values`` of what is covered. It has no header fields to read."""
-
-    def __init__(self, values: dict[str, str]) -> None:
-        self.values = values
-        self.headers: dict[str, str] = {}
-
-
 class _Values:
     """Tells the library the value of a component."""
 
-    def __init__(self, message: _Message) -> None:
-        self._values = message.values
+    def __init__(self, message: SimpleNamespace) -> None:
+        self._values: dict[str, str] = message.values
 
     def resolve(self, component: Any) -> str:
         """The value of *component*, an item of RFC 9651."""
@@ -56,8 +49,10 @@ class Signer:
     def fields(self, target: signing.Target, now: float) -> dict[str, str]:
         """The three header fields of a request to *target*, signed *now* (Unix seconds)."""
         created, expires = signing.window(now)
+        # What the library signs: values of what is covered, and no header fields to read.
+        message = SimpleNamespace(values=signing.covered_values(target, self.directory), headers={})
         prepared = self._library.prepare(
-            _Message(signing.covered_values(target, self.directory)),
+            message,
             key_id=self.keyid,
             created=datetime.fromtimestamp(created, UTC),
             expires=datetime.fromtimestamp(expires, UTC),

@@ -6,9 +6,9 @@ run (D12). So the answers of this run are kept apart from the store's records, a
 no runs: each request from its shared queue is judged by the records.
 
 A source counts as answered once its spider has taken the answer. If the process is killed before
-that, the next run sends the source again. Until then a lock shows other runs that this one is
-requesting it (``state/machine.py``). A source that redirects is under way until there is an answer
-from where it leads: that answer counts for it.
+that is on record, the next run sends the source again. Until then a lock shows other runs that this
+one is requesting it (``state/machine.py``). A source that redirects is under way until there is an
+answer from where it leads: that answer counts for it.
 
 A source counts as *read* when an answer of 2xx reaches the spider, or a 304 says that nothing is
 new. A spider that knows better what "read" means reports it itself (``report``), and sets
@@ -36,6 +36,7 @@ from scrapy_walsh.adapters.outcomes import GaveUp, Refused, TooManyRedirects
 from scrapy_walsh.adapters.ticket import TICKET, Ticket
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy import recrawl
+from scrapy_walsh.policy.event import REJECTED
 from scrapy_walsh.policy.recrawl import FAILED, NOT_REQUESTED, OUTCOMES, READ, Heard
 from scrapy_walsh.policy.scope import Digests
 from scrapy_walsh.policy.times import duration
@@ -44,12 +45,13 @@ from scrapy_walsh.state.machine import UnderWay
 from scrapy_walsh.state.records import Deferral, Reading, SourceRun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from scrapy.http import Response
 
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.pacing import Pacing
+    from scrapy_walsh.policy.event import Event
     from scrapy_walsh.policy.recrawl import Visit
     from scrapy_walsh.policy.verdict import Verdict
 
@@ -57,11 +59,13 @@ if TYPE_CHECKING:
 _SOURCE: Final = "walsh_reads"
 _PERMANENT: Final = (301, 308)
 #: What the octet of a key says. It was answered; by a redirect, and by nothing else so far; R8
-#: refused it; it was given up. Below that, one more than the place of its outcome in OUTCOMES.
+#: refused it; it was given up; it was deferred. Below that, one more than the place of its outcome
+#: in OUTCOMES.
 _ANSWERED: Final = 8
 _LED_ON: Final = 16
 _TURNED_AWAY: Final = 32
 _GIVEN_UP: Final = 64
+_PUT_OFF: Final = 128
 _OUTCOME: Final = 7
 _START_REQUESTS: Final = (
     "Scrapy 2.19 does not call start_requests(), which this spider has: write async def start()"
@@ -120,11 +124,14 @@ class Sources:
         #: Answers that their spider may not have taken yet, and the records to store then.
         self._untaken: list[tuple[Request, SourceRun]] = []
         self._locks = UnderWay(context.config.state_dir)
+        context.on_written.append(self._locks.written)
         #: The source that was looked up last, and its record. From the wire on it does not change:
         #: the source is locked for this process.
         self._looked_up: tuple[str, SourceRun | None] = ("", None)
-        #: By key, since when earlier runs have deferred it; read from the store at first use.
+        #: By key, since when earlier runs have deferred it; read from the store at first use. The
+        #: hosts of what they have deferred, each with a reason.
         self._put_off: dict[str, float] | None = None
+        self._put_off_by: set[tuple[str, str]] = set()
         context.crawler.signals.connect(self._dropped, signals.request_dropped)
 
     # -- before it is sent ----------------------------------------------------------------
@@ -181,6 +188,7 @@ class Sources:
         if due is not None:
             since = self.put_off_since(key)
             since = context.wall() if since is None else since
+            self._note(key, _PUT_OFF)
             put_off = Deferral(key, host, due, verdict.reason, since)
             context.remember(lambda: context.store.put(put_off))
 
@@ -193,6 +201,7 @@ class Sources:
             context = self._context
             found = context.recall(lambda: list(context.store.rows(Deferral))) or []
             self._put_off = {each.url: each.since or each.due for each in found}
+            self._put_off_by = {(each.host, each.reason) for each in found}
         return self._put_off.get(key)
 
     def take(self, request: Request) -> Verdict | None:
@@ -244,6 +253,20 @@ class Sources:
         led_here = self._is(key, _LED_ON) and key in self._counts_for(request, key_of(request))
         return led_here or self._is(key, _TURNED_AWAY)
 
+    def knows(self, event: Event) -> bool:
+        """Whether an operator was told by an earlier run what *event* says, or is at the end."""
+        context = self._context
+        now, revisit = context.wall(), context.config.revisit
+
+        def known(key: str) -> bool:
+            old = context.recall(lambda: context.store.get(Reading, key))
+            return old is not None and recrawl.is_known(old, event, now, revisit)
+
+        key = recrawl.key_of(event.url, event.form)
+        if event.kind == REJECTED and self.put_off_since(key) is None:  # reads them
+            return (event.host, event.reason) in self._put_off_by
+        return all(map(known, self._hops.get(key) or [key]))
+
     def _counts_for(self, request: Request, key: str) -> Iterable[str]:
         """The keys of the sources for which an answer to *request* counts; *key*: its own."""
         scope = self._context.scope
@@ -273,7 +296,7 @@ class Sources:
                 if not self._is(led, _ANSWERED):
                     self._note(led, _LED_ON)
                     outcome = str(recrawl.GONE) if key in self.account.gone else "200"
-                    self._remember([(request, self._run(led, self._context.wall(), outcome))])
+                    self._remember(request, self._run(led, self._context.wall(), outcome))
         if source is not None and request.meta.get("redirect_urls"):
             self._joined[source] = key
         elif source in self.account.left:
@@ -281,26 +304,38 @@ class Sources:
 
     def taken(self, request: Request) -> None:
         """Note that the spider has taken the answer to *request*, with all items of it."""
-        self._remember([each for each in self._untaken if each[0] is request])
+        self._take_out(lambda each: each is request)
 
     def settle(self) -> None:
         """Store the sources whose requests have ended, whatever came of their answers."""
-        under_way = compat.under_way(self._context.crawler)
-        self._remember([each for each in self._untaken if each[0] not in under_way])
+        if self._untaken:
+            under_way = compat.under_way(self._context.crawler)
+            self._take_out(lambda each: each not in under_way)
 
-    def _remember(self, answered: list[tuple[Request, SourceRun]]) -> None:
-        """Store *answered* at once, since a kill must not make a run send a source again."""
-        if not answered:
-            return
-        self._untaken = [each for each in self._untaken if each not in answered]
+    def _take_out(self, is_taken: Callable[[Request], bool]) -> None:
+        """Store the sources whose spider has taken the answer."""
+        untaken, self._untaken = self._untaken, []
+        for request, run in untaken:
+            if is_taken(request):
+                self._remember(request, run)
+            else:
+                self._untaken.append((request, run))
+
+    def _remember(self, request: Request, run: SourceRun) -> None:
+        """Store *run*: it is on record before anything else is sent, and within 10 ms (D20)."""
         context = self._context
-        for request, run in answered:
-            context.remember(partial(context.store.put, run))
-            for key in {key_of(request), run.url}:
+        for key in {key_of(request), run.url}:
+            if self._may_be_put_off(key):
                 context.remember(partial(context.store.delete, Deferral, key))
-        context.remember(context.store.flush)
-        for _, run in answered:
-            self._locks.drop(run.url)
+        context.remember(partial(context.store.put, run))
+        if context.store.shared is not None:  # another worker could be given it
+            context.remember(context.store.flush)
+        self._locks.done(run.url)
+
+    def _may_be_put_off(self, key: str) -> bool:
+        """Whether *key* is on record as deferred. What a fleet's other workers do is not known."""
+        shared = self._context.store.shared is not None
+        return shared or self._is(key, _PUT_OFF) or self.put_off_since(key) is not None
 
     def next_due(self, url: str) -> float | None:
         """As ``recrawl.next_due``, of the target *url*, with what this run was answered."""
@@ -322,7 +357,7 @@ class Sources:
             where = f" from {request.url}" if request.meta.get("redirect_urls") else ""
             self.ended(request, FAILED, f"HTTP {response.status}{where}")
 
-    def failed(self, request: Request, error: Exception) -> None:
+    def failed(self, request: Request, error: BaseException) -> None:
         """Note that *request* ended in *error*, and no answer reaches the spider."""
         if isinstance(error, Refused):
             verdict, why = error.verdict, recrawl.refusal_line(error.verdict)
@@ -334,10 +369,11 @@ class Sources:
         elif isinstance(error, GaveUp):
             self.ended(request, FAILED, f"R5: {error.reason}")
             self._give_up(request)
+        elif isinstance(error, TooManyRedirects):
+            self.ended(request, FAILED, f"D5: {error.reason}")
+            self._give_up(request)
         else:
             self.ended(request, FAILED, f"{type(error).__name__}: {error}")
-            if isinstance(error, TooManyRedirects):
-                self._give_up(request)
 
     def _give_up(self, request: Request) -> None:
         """Note that the way of *request* was given up: no run sends its sources within the hour."""
@@ -381,7 +417,8 @@ class Sources:
 
     def close(self) -> None:
         """Store all sources that were answered: the crawl ends, and no answer is taken later."""
-        self._remember(self._untaken)
+        self._take_out(lambda _: True)
+        self._context.write()
         self._locks.close()
         for source, key in self._joined.items():
             found = self._reached.get(key) or (self._outcome(key), "", None)
@@ -408,12 +445,10 @@ class Account:
         self._unstored: list[tuple[str, Heard]] = []
         #: Those that have answered 410 in this run.
         self.gone: dict[str, None] = {}
-        #: Those whose host has opted out since they were read, with the reason.
-        self._opted_out: dict[str, str] = {}
         #: How many sources need a person, once it is closed.
         self.needy = 0
-        #: By key, the records of sources that need a person.
-        self._needy: dict[str, Reading] = {}
+        #: By key, the records of sources that are not as they should be.
+        self._ailing: dict[str, Reading] = {}
         #: Of the first target that was refused or failed: why, and what to do.
         self._first = ""
         #: The line that ends the run, and its level.
@@ -442,29 +477,28 @@ class Account:
     def _store(self) -> bool:
         """Update the records of sources that were heard of, and note which need a person.
 
-        Returns whether there are records. Of a fleet's workers none sees all that is answered.
+        Returns whether there are records. Of a fleet's workers none sees all that is answered, so
+        without them only what is gone is known to need a person.
         """
-        context, now = self._context, self._context.wall()
+        context, now, revisit = self._context, self._context.wall(), self._context.config.revisit
         heard, self._unstored = self._unstored, []
-        if context.config.state_dir is None or context.fleet or context.halted:
-            return False
+        kept = not (context.config.state_dir is None or context.fleet or context.halted)
 
         def update(key: str, each: Heard) -> Reading:
-            old = context.recall(lambda: context.store.get(Reading, key))
-            if recrawl.opts_out(old, each):
-                self._opted_out[key] = each.reason
-            revisit = context.scope.cadence(key, context.config.revisit)
-            heard = replace(each, gone=key in self.gone, revisit=revisit)
-            return recrawl.updated(old, key, heard, now)
+            old = context.recall(lambda: context.store.get(Reading, key)) if kept else None
+            own = context.scope.cadence(key, revisit)
+            return recrawl.updated(old, key, replace(each, gone=key in self.gone, revisit=own), now)
 
-        found = [update(*each) for each in heard]
-        context.remember(lambda: context.store.put(*found))
+        found = [update(*each) for each in heard if kept or each[0] in self.gone]
+        if kept:
+            context.remember(lambda: context.store.put(*found))
         for each in found:
-            if each.moved_to is not None or recrawl.is_unread(each, now, context.config.revisit):
-                self._needy[each.url] = each
+            unread = recrawl.is_unread(each, now, revisit)
+            if unread or each.moved_to or recrawl.needs_a_person(each, now, revisit):
+                self._ailing[each.url] = each
             else:
-                self._needy.pop(each.url, None)
-        return True
+                self._ailing.pop(each.url, None)
+        return kept
 
     def close(self, reason: str) -> None:
         """Store what was read, and name the sources that need a person.
@@ -477,12 +511,7 @@ class Account:
         if not context.fleet:
             counts[NOT_REQUESTED] += len(self.left)
         self._unstored += [(key, Heard(moved_to=moved)) for key, moved in self.left.items()]
-        if self._store():
-            self._name(list(self._needy.values()))
-        opted_out = recrawl.opt_out_lines(self._opted_out)
-        for line in opted_out + recrawl.gone_lines(list(self.gone)):
-            logger.warning("%s", line)
-        needy = self.needy = len(self._needy.keys() | self.gone.keys())
+        needy = self.needy = self._name(kept=self._store())
         if needy and context.config.exit_attention:
             compat.fail_command()
         in_vain = not counts[READ] and not context.fleet
@@ -494,15 +523,25 @@ class Account:
         warns = needy or in_vain or lost or self.links["R6"]
         self._last_line = (logging.WARNING if warns else logging.INFO, line)
 
-    def _name(self, needy: list[Reading]) -> None:
-        """Log the sources that need a person."""
+    def _name(self, *, kept: bool) -> int:
+        """Log the sources that a person is to be told of; returns how many need one.
+
+        *kept*: there are records, and it goes into them who was told of.
+        """
         context, now, revisit = self._context, self._context.wall(), self._context.config.revisit
-        unread = [each for each in needy if recrawl.is_unread(each, now, revisit)]
-        moved = [each for each in needy if each.moved_to is not None]
-        context.recorder.set("unread", len(unread))
-        context.recorder.set("moved", len(moved))
-        for line in recrawl.unread_lines(unread, now, revisit) + recrawl.moved_lines(moved):
+        ailing = self._ailing.values()
+        needy = [each for each in ailing if recrawl.needs_a_person(each, now, revisit)]
+        told = [each for each in needy if recrawl.is_to_be_told(each, now, revisit)]
+        for line in recrawl.attention_lines(told, now, revisit):
             logger.warning("%s", line)
+        if kept:
+            unread = sum(recrawl.is_unread(each, now, revisit) for each in ailing)
+            context.recorder.set("unread", unread)
+            context.recorder.set("moved", sum(each.moved_to is not None for each in ailing))
+            context.remember(
+                lambda: context.store.put(*[replace(each, told_at=now) for each in told])
+            )
+        return len(needy)
 
     def _say(self) -> None:
         """Log the last line of the run, after everything that Scrapy logs."""

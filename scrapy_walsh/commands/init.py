@@ -66,6 +66,8 @@ and fetches again when six hours have passed.</li>
 </body>
 </html>
 """
+#: What the page says of links, by whether they are followed.
+_LINKS: Final = {False: "follows no links from them", True: "pages that these link to"}
 _SIGNED: Final = """\
 <p>Each request is signed (RFC 9421, Web Bot Auth), by a key of
 <a href="{directory}">{directory}</a>. A request under this name without such a signature is
@@ -80,6 +82,7 @@ _SOURCES: Final = """\
 # url = "https://site.example/"
 # feed = "https://site.example/feed.xml"
 """
+_PAGE: Final = "policy.html"
 _SPIDERS: Final = "scrapy_walsh.spiders"
 #: What a person at the terminal is asked where a spider would need it, by requirement.
 _QUESTIONS: Final = {
@@ -135,13 +138,16 @@ def run(args: argparse.Namespace) -> int:
     args.dir.mkdir(parents=True, exist_ok=True)
     for path in (*texts, *([key] if key else [])):
         there = os.path.lexists(path)
+        said = "kept, as it was" if there else "written"
         if path in texts and not there:
             replace_file(path, texts[path].encode())
         elif not there:
             from scrapy_walsh.proof.keys import make_keys  # noqa: PLC0415  slow
 
             make_keys(path.parent)
-        lines.append(f"{'kept, as it was' if there else 'written'}: {path}")
+        elif report and path.name == _PAGE and path.is_file():
+            said = _corrected(path, texts[path], follows=follows)
+        lines.append(f"{said}: {path}")
     if args.write and settings is not None:
         if block:
             replace_file(settings, settings.read_bytes() + f"\n{block}".encode())
@@ -251,10 +257,10 @@ def _files(bot: _Bot, *, follows: bool) -> dict[str, str]:
     blocklist_of(document.encode(), None)
     return {
         "blocklist.json": document,
-        "policy.html": _POLICY.format(
+        _PAGE: _POLICY.format(
             signed=_SIGNED.format(directory=escape(bot.directory)) if bot.directory else "",
             contact=escape(bot.contact),
-            links="pages that these link to" if follows else "follows no links from them",
+            links=_LINKS[follows],
             **{
                 name: escape(getattr(identity, name))
                 for name in ("token", "user_agent", "blocklist_url")
@@ -262,6 +268,20 @@ def _files(bot: _Bot, *, follows: bool) -> dict[str, str]:
         ),
         "sources.toml": _SOURCES,
     }
+
+
+def _corrected(path: Path, text: str, *, follows: bool) -> str:
+    """What became of the page at *path*, which may say of links what is not so; *text*: what is.
+
+    One that nobody has changed since it was written is written anew.
+    """
+    says, there = _LINKS[not follows], path.read_text(encoding="utf-8", errors="replace")
+    if says not in " ".join(there.split()):
+        return "kept, as it was"
+    if there != text.replace(_LINKS[follows], says):
+        return f'kept, and not true any more; write "{_LINKS[follows]}" for "{says}" in'
+    replace_file(path, text.encode())
+    return "written anew, since it said of links what is not so any more; upload it again"
 
 
 # -- the settings -------------------------------------------------------------------------

@@ -21,10 +21,11 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.spidermiddlewares.httperror import HttpError
 from scrapy.utils.misc import load_object
 
-from scrapy_walsh.adapters.addon import Addon
+from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import NotModified, Refused
+from scrapy_walsh.adapters.seats import Addon
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.own_process import APART
 from scrapy_walsh.config import WalshConfig
@@ -35,7 +36,7 @@ from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, Blocklist
 from scrapy_walsh.policy.robots.file import Robots
 from scrapy_walsh.policy.words import one_line
 from scrapy_walsh.state import open_store
-from scrapy_walsh.state.records import Validators
+from scrapy_walsh.state.records import ROBOTS, StoredDocument, Validators
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
     from twisted.python.failure import Failure
 
     from scrapy_walsh.policy.verdict import Verdict
+
+    #: The verdict on a URL, its Crawl-delay, and its robots.txt as it is kept, empty for none.
+    Answer = tuple[Verdict, float | None, bytes]
 
 #: Settings of a project that such a crawl does without: its spiders, outputs and logs.
 _APART: Final[dict[str, Any]] = {
@@ -99,11 +103,11 @@ def crawl_apart(
 
 
 class CheckSpider(Spider):
-    """Puts the verdict on ``url`` and its Crawl-delay into ``answers``; else why, ``problems``."""
+    """Puts the gates' answer about ``url`` into ``answers``; else why, ``problems``."""
 
     name = "walsh_check"
     url: str
-    answers: list[tuple[Verdict, float | None]]
+    answers: list[Answer]
     problems: list[str]
 
     async def start(self) -> AsyncIterator[Any]:
@@ -119,17 +123,18 @@ class CheckSpider(Spider):
             if isinstance(listed, Blocklist) and listed.document is None:
                 said = f"{verdict.reason}; R3 is not judged: no blocklist is known"
                 verdict = replace(verdict, reason=said)
-            rules = crawl.documents.robots(hosts.origin(self.url))
+            origin = hosts.origin(self.url)
+            rules = crawl.documents.robots(origin)
             delay = rules.crawl_delay if isinstance(rules, Robots) else None
-            self.answers.append((verdict, delay))
-        nothing: tuple[Request, ...] = ()
-        for request in nothing:
-            yield request
+            kept = crawl.recall(lambda: crawl.store.get(StoredDocument, ROBOTS, origin))
+            self.answers.append((verdict, delay, kept.body if kept else b""))
+        async for none in super().start():
+            yield none
 
 
-def ask(url: str, settings: Settings) -> tuple[Verdict, float | None]:
-    """The gates' verdict on *url*, and its Crawl-delay. ConfigError, StateError, Misuse."""
-    answers: list[tuple[Verdict, float | None]] = []
+def ask(url: str, settings: Settings) -> Answer:
+    """What the gates answer about *url*. ConfigError, StateError, Misuse."""
+    answers: list[Answer] = []
     problems: list[str] = []
     ours = settings.copy()
     # A check sends no request to the source, so R8 must not refuse it.
@@ -232,10 +237,7 @@ class PagesSpider(Spider):
             self.pages[url] = Page(304 if isinstance(error, NotModified) else one_line(error))
 
     def _keep(self, url: str, response: Response) -> None:
-        kind, date = (
-            (response.headers.get(name) or b"").decode("latin-1")
-            for name in ("Content-Type", "Date")
-        )
+        kind, date = (compat.header(response, name) or "" for name in ("Content-Type", "Date"))
         ahead = None
         with suppress(ValueError, OverflowError):
             ahead = Crawl.of(self.crawler).wall() - parsedate_to_datetime(date).timestamp()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,28 +15,26 @@ __all__ = ["join", "view"]
 
 
 def join(
-    local: Store, shared: str | None, token: str, steady: Callable[[], float] = time.time
+    local: Store,
+    shared: str | None,
+    token: str,
+    steady: Callable[[], float] = time.time,
+    *,
+    writes: bool = True,
 ) -> Store:
     """*local*, or for a fleet a store around it that shares records through Redis.
 
     ``shared``: the URL of that Redis; None where there is no fleet. ``token``: the product token of
     the workers, which keeps the records of different bots apart. *steady*: this machine's steady
-    clock, by which the times of hosts are given (D9). ConfigError for a URL that Redis's client
-    cannot use.
+    clock, by which the times of hosts are given (D9). Where *writes* is false, nothing is written
+    to Redis, or to *local*. ConfigError for a URL that Redis's client cannot use.
     """
     if shared is None:
         return local
-    from scrapy_walsh.fleet.store import SharedStore  # noqa: PLC0415  an extra
+    from scrapy_walsh.fleet.store import SharedStore, SharedView  # noqa: PLC0415  an extra
 
-    return SharedStore(local, shared, token, steady=steady)
+    return (SharedStore if writes else SharedView)(local, shared, token, steady=steady)
 
 
-def view(
-    local: Store, shared: str | None, token: str, steady: Callable[[], float] = time.time
-) -> Store:
-    """As :func:`join`, to read only: nothing is written to Redis, or to *local*."""
-    if shared is None:
-        return local
-    from scrapy_walsh.fleet.store import SharedView  # noqa: PLC0415  an extra
-
-    return SharedView(local, shared, token, steady=steady)
+#: As :func:`join`, to read only.
+view: Final = partial(join, writes=False)

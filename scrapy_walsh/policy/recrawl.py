@@ -58,6 +58,7 @@ from scrapy_walsh.policy.words import plural
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from scrapy_walsh.policy.event import Event
     from scrapy_walsh.policy.scope import Scope
 
 _T = TypeVar("_T")
@@ -407,6 +408,8 @@ OUTCOMES: Final = (READ, NOT_DUE, REFUSED, DEFERRED, LEFT_OUT, FAILED, NOT_REQUE
 
 #: For how many of its periods (its interval) a source may not be read before it is named.
 PERIODS: Final = 3
+#: Seconds after which a source is named again that still needs a person; less SLACK, as for R8.
+NAMED_AGAIN: Final = 7 * 86400.0
 #: Sources that are named one by one at the end of a run.
 LISTED: Final = 20
 #: Scrapy's word for a run that came to its end by itself.
@@ -421,6 +424,8 @@ _WORDS: Final[Mapping[str, str]] = {
     FAILED: "failed",
     NOT_REQUESTED: "not requested",
 }
+#: Where those are named that need a person.
+_WHO: Final = "warnings name each once a week, `scrapy walsh state show` always"
 _LONGEST: Final = 500
 
 
@@ -432,8 +437,8 @@ class Reading:
     ``declared_at``: when a run last declared it. ``read``: 1 where it was ever read, else 0.
     ``reason``: why the last visit did not read it, None where it did. ``moved_to``: where a
     permanent redirect led at the last visit that was answered. ``gone_at``: when it answered 410,
-    so that it is left alone (:data:`RETIRED`) and named no more; None where it has not.
-    ``revisit``: as of a :class:`Visit`.
+    so that it is left alone (:data:`RETIRED`); None where it has not. ``revisit``: as of a
+    :class:`Visit`. ``told_at``: when a warning last named it; None where none has said what is so.
     """
 
     url: str
@@ -444,6 +449,7 @@ class Reading:
     moved_to: str | None = None
     gone_at: Wall | None = None
     revisit: float | None = None
+    told_at: Wall | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -482,82 +488,113 @@ def updated(old: Reading | None, url: str, heard: Heard, now: float) -> Reading:
     """The record of *url* after a run that ends at *now*; *old*: the one before it.
 
     A time on record that lies in the future is a clock that was put back: it counts as *now*.
+    A deferral tells nothing new of a source that its owner has refused, so that reason stays.
     """
     base = Reading(url, now, now) if old is None else old
     since = min(base.since, now)
     base = replace(base, since=since, declared_at=now, revisit=heard.revisit)
-    if heard.outcome == READ:
-        read = replace(base, since=heard.at, read=1, gone_at=None)
-        return replace(read, reason=None, moved_to=heard.moved_to)
-    if heard.outcome in (NOT_DUE, NOT_REQUESTED):
+    silent = heard.outcome == DEFERRED and cause(base.reason) in OWNERS_NO
+    if silent or heard.outcome in (NOT_DUE, NOT_REQUESTED):
         return base
-    moved_to, gone_at = heard.moved_to or base.moved_to, heard.at if heard.gone else None
-    return replace(base, reason=heard.reason, moved_to=moved_to, gone_at=gone_at)
+    if heard.outcome == READ:
+        new = replace(base, since=heard.at, read=1, gone_at=None, reason=None)
+        new = replace(new, moved_to=heard.moved_to)
+    else:
+        gone_at = heard.at if heard.gone else None
+        moved_to = heard.moved_to or base.moved_to
+        new = replace(base, reason=heard.reason, moved_to=moved_to, gone_at=gone_at)
+    same = cause(new.reason) == cause(base.reason) and new.moved_to == base.moved_to
+    return new if same else replace(new, told_at=None)
 
 
-def opts_out(old: Reading | None, heard: Heard) -> bool:
-    """Whether the owner of the host refuses from now on a source that was read before.
+def cause(reason: str | None) -> tuple[str, ...]:
+    """What of *reason* stays the same from run to run: its rule, and for most its verdict.
 
-    *old*: its record before this run.
+    A host that gives no answer may answer 503 tomorrow: both is R5.
     """
-    verdict = _verdict_of(heard.reason)
-    if old is None or not old.read or heard.outcome != REFUSED:
-        return False
-    return verdict in OWNERS_NO and verdict != _verdict_of(old.reason)
+    reason = reason or ""
+    return tuple(re.findall(r"^[RD]5\b", reason) or reason.split()[:2])
 
 
-def _verdict_of(reason: str | None) -> tuple[str, ...]:
-    """Requirement and verdict, with which a :func:`refusal_line` begins."""
-    return tuple((reason or "").split()[:2])
+def is_known(old: Reading, event: Event, now: float, revisit: float) -> bool:
+    """Whether a warning of *event*, which ends the visit of a source, would say nothing new.
+
+    *old*: the record before this run. A source that is not read by now is named as such.
+    """
+    same = cause(old.reason) == cause(f"{event.requirement} {event.verdict}")
+    return same or is_unread(old, now, revisit)
+
+
+def needs_a_person(reading: Reading, now: float, revisit: float) -> bool:
+    """Whether the run that ends at *now* counts the source as one that needs a person.
+
+    One that is gone, or that its owner has refused, counts until it was told: nothing can be mended
+    there. *revisit*: WALSH_REVISIT, seconds.
+    """
+    if reading.gone_at is not None:
+        return reading.told_at is None
+    if cause(reading.reason) in OWNERS_NO:
+        return reading.told_at is None and (_opts_out(reading) or is_unread(reading, now, revisit))
+    return reading.moved_to is not None or is_unread(reading, now, revisit)
+
+
+def is_to_be_told(reading: Reading, now: float, revisit: float) -> bool:
+    """Whether a warning is to name a source that needs a person.
+
+    It is where none has said what is so, also that it was not read for long, and a week after one.
+    """
+    at = reading.told_at
+    if at is None or not 0 <= now - at < (1 - SLACK) * NAMED_AGAIN:
+        return True
+    return is_unread(reading, now, revisit) and not is_unread(reading, at, revisit)
+
+
+def _opts_out(reading: Reading) -> bool:
+    """Whether the owner of the host refuses a source that was read before."""
+    return bool(reading.read) and cause(reading.reason) in OWNERS_NO
 
 
 def is_unread(reading: Reading, now: float, revisit: float) -> bool:
     """Whether the source was not read for so long that the operator must be told.
 
     *revisit*: WALSH_REVISIT, seconds. A run may be a tenth of it early (:data:`SLACK`), so the
-    third period is over for a run that comes as early as that. A source that is gone was told once.
+    third period is over for a run that comes as early as that. A source that is gone is not meant.
     """
     if reading.gone_at is not None:
         return False
     return now - reading.since >= (PERIODS - SLACK) * _interval(reading, revisit)
 
 
-def unread_lines(readings: Sequence[Reading], now: float, revisit: float) -> list[str]:
-    """A line for each of *readings*, the source that was not read longest first."""
+def attention_lines(readings: Iterable[Reading], now: float, revisit: float) -> list[str]:
+    """What warnings say of *readings*, sources that need a person; *revisit*: WALSH_REVISIT.
+
+    Of those that were not read the longest goes first. A host that has opted out has one line.
+    """
     longest = sorted(readings, key=lambda reading: (reading.since, reading.url))
-    return _first(longest, lambda reading: _unread_line(reading, now, revisit))
+    gone = [each for each in longest if each.gone_at is not None]
+    hosts: dict[str, list[Reading]] = {}
+    for each in longest:
+        if each.gone_at is None and _opts_out(each):
+            hosts.setdefault(host_key(each.url.partition(" ")[0]), []).append(each)
+    others = [each for each in longest if each.gone_at is None and not _opts_out(each)]
+    unread = [each for each in others if is_unread(each, now, revisit)]
+    moved = [each for each in others if each.moved_to is not None]
+    return [
+        *_first(unread, lambda each: _unread_line(each, now, revisit)),
+        *_first(moved, lambda each: f"{each.url} has moved for good to {each.moved_to}: {_CHANGE}"),
+        *_first(list(hosts.items()), lambda each: _opt_out_line(*each)),
+        *_first(gone, lambda each: f"{each.url} is gone (410): {_TAKE_OUT}"),
+    ]
 
 
-def moved_lines(readings: Sequence[Reading]) -> list[str]:
-    """A line for each of *readings*, sources that have moved for good."""
-    return _first(
-        readings,
-        lambda each: f"{each.url} has moved for good to {each.moved_to}: change it in your list",
-    )
+_CHANGE: Final = "change it in your list"
+_TAKE_OUT: Final = "take it out of your list; it is requested again in 30 days at the earliest"
 
 
-def gone_lines(urls: Sequence[str]) -> list[str]:
-    """A line for each of *urls*, sources that have answered 410 in this run."""
-    return _first(
-        urls,
-        lambda url: (
-            f"{url} is gone (410): take it out of your list; it is requested again in 30 "
-            "days at the earliest"
-        ),
-    )
-
-
-def opt_out_lines(refused: Mapping[str, str]) -> list[str]:
-    """A line for each host that :func:`opts_out`. *refused*: sources, each with the reason."""
-    hosts: dict[str, list[str]] = {}
-    for source in refused:
-        hosts.setdefault(host_key(source.partition(" ")[0]), []).append(source)
-    return _first(
-        list(hosts.items()),
-        lambda each: (
-            f"{each[0]} refuses from now on what it let be read: {plural(len(each[1]), 'source')} "
-            f"of your list, by {refused[each[1][0]]}: take them out, this is said once"
-        ),
+def _opt_out_line(host: str, refused: list[Reading]) -> str:
+    return (
+        f"{host} refuses from now on what it let be read: {plural(len(refused), 'source')} "
+        f"of your list, by {refused[0].reason}: take them out, this is said once"
     )
 
 
@@ -587,9 +624,7 @@ def last_line(
         parts[-1] += f"; {plural(count, 'link')} refused{_by_rule(links, count)}"
         parts[-1] += f": {REMEDIES['R6', OUT_OF_SCOPE]}" if "R6" in links else ""
     stopped = "" if close_reason == _FINISHED else f"stopped ({close_reason}): "
-    needs = {0: "", 1: "; 1 needs a person: see the warnings above"}.get(
-        needy, f"; {needy} need a person: see the warnings above"
-    )
+    needs = f"; {needy} need{'s' if needy == 1 else ''} a person: {_WHO}" if needy else ""
     return f"walsh: {stopped}{', '.join(parts)}{needs}"
 
 

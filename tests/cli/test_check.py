@@ -571,6 +571,22 @@ def test_own_online_asks_for_the_list_then_robots_txt_and_never_the_target(box: 
     assert (code, answer["verdict"]) == (0, "allowed_explicit")
 
 
+@pytest.mark.parametrize(
+    ("host", "body", "kind", "note"),
+    [
+        ("html.test", "<!doctype html><html><body>Not here</body></html>", "text/html", "HTML"),
+        ("binary.test", b"\x7fELF\x01\x00\x02", "application/octet-stream", "no text"),
+        ("rules.test", "User-agent: *\nDisallow: /private\n", "text/plain", None),
+    ],
+)
+def test_own_a_fetched_robots_txt_that_is_no_text_gets_a_note(
+    box: Sandbox, host: str, body: Any, kind: str, note: str | None
+) -> None:
+    box.put(site(host, robots=Route(body=body, content_type=kind)))
+    _, answer, _ = online(box, f"http://{host}/private")
+    assert note in answer["note"] if note else "note" not in answer
+
+
 def test_own_online_blocked_host_is_not_even_asked_for_robots_txt(box: Sandbox) -> None:
     code, answer, _ = online(box, "http://www.blocked.test/x")
     assert hosts(box.log) == ["operator.test"]

@@ -20,6 +20,7 @@ from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy.list.schema import parse_blocklist
 from scrapy_walsh.sources.sources import read_sources
+from tests import zygote
 
 ROOT = Path(__file__).parents[2]
 GIVEN = ("--product", "OurBot/1.0", "--site", "https://www.bots.org/crawler/")
@@ -102,6 +103,40 @@ def test_own_init_overwrites_nothing_and_makes_what_is_missing(
     assert all(f"written: {each}" in said and (folder / each).is_file() for each in others)
 
 
+@pytest.mark.parametrize("changed", [False, True])
+def test_own_init_does_not_leave_on_the_page_what_is_true_no_more(
+    changed: bool, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "scrapy.cfg").write_text("[settings]\ndefault = own.settings\n")
+    (folder / "own").mkdir()
+    settings, page = folder / "own" / "settings.py", folder / "policy.html"
+
+    def said(follows: bool) -> str:
+        settings.write_text(f"SPIDER_MODULES = ['own']\nWALSH_FOLLOW_LINKS = {follows}\n")
+        assert main(["init", *GIVEN]) == 0
+        return capsys.readouterr().out
+
+    said(follows=False)
+    first = page.read_text()
+    if changed:
+        page.write_text(first.replace("<h2>How", "<p>It reads notes.</p>\n<h2>How"))
+    kept = page.read_text()
+    for follows, wrong, true in (
+        (True, "follows no links from them", "pages that these link to"),
+        (False, "pages that these link to", "follows no links from them"),
+    ):
+        (line,) = [each for each in said(follows).splitlines() if each.endswith(": policy.html")]
+        if changed:
+            expected = f'kept, and not true any more; write "{true}" for "{wrong}" in: policy.html'
+            assert line == expected if follows else line == "kept, as it was: policy.html"
+            assert page.read_text() == kept
+        else:
+            assert line.startswith("written anew, since it said of links")
+            assert page.read_text() == first.replace("follows no links from them", true)
+        assert "kept, as it was: policy.html" in said(follows) or changed
+    assert page.read_text() == (kept if changed else first)
+
+
 def files_of(folder: Path) -> dict[Path, bytes]:
     """Every file in *folder* but what Python compiled when ``init`` looked at the spiders."""
     files = (each for each in folder.rglob("*") if each.is_file())
@@ -175,7 +210,7 @@ def test_own_on_a_terminal_it_asks_for_what_is_not_given(folder: Path) -> None:
 def test_own_write_appends_to_the_settings_of_a_new_project(folder: Path) -> None:
     """As `scrapy startproject` makes them; what they set already stays."""
     start = [sys.executable, "-m", "scrapy", "startproject", "ours"]
-    subprocess.run(start, check=True, capture_output=True, env=environment())
+    zygote.run(start, check=True, capture_output=True, env=environment())
     path = folder / "ours" / "ours" / "settings.py"
     before = path.read_text()
     path.write_text(before + 'ADDONS = {"another.Addon": 1}')

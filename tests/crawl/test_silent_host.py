@@ -11,6 +11,7 @@ import pytest
 
 from scrapy_walsh.ledger.files import parsed
 from scrapy_walsh.proof.sandbox import Request, Route, Sandbox, Site
+from scrapy_walsh.proof.sandbox.routes import operator_documents
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import Deferral
 from tests.crawl.harness import LIST, Crawl, age_document, crawl, make_project, site, state_dir
@@ -254,6 +255,8 @@ def test_r5_6_no_connection_no_tls_and_no_answer_count_alike(
     box: Sandbox, project: Callable[..., Path]
 ) -> None:
     direct = f"http://127.0.0.1:{box.port}"
+    documents = {"/robots.txt": Route(404), **operator_documents(direct)}
+    box.put(Site("127.0.0.1", {**documents, "*": Route(body="a page")}))
     made = project(
         HTTPPROXY_ENABLED=False,
         DOWNLOAD_TIMEOUT=2,
@@ -269,8 +272,8 @@ def test_r5_6_no_connection_no_tls_and_no_answer_count_alike(
         closed.bind(("127.0.0.1", 0))  # and never listens: each connection is refused
         ports = {mute: "http", plain: "https", closed.getsockname()[1]: "http"}
         urls = [f"{scheme}://127.0.0.1:{p}/{n}" for p, scheme in ports.items() for n in (1, 2)]
-        run = crawl(made, box, *urls, f"{direct}/allowed")
-    assert run.fetched(f"{direct}/allowed")
+        run = crawl(made, box, *urls, f"{direct}/page")
+    assert run.fetched(f"{direct}/page")
     assert len(accepted) == len(shaken) == 3
     for port in ports:
         tried = [each for each in exchanges(made) if each["host"] == f"127.0.0.1:{port}"]

@@ -11,7 +11,7 @@ import pytest
 
 from scrapy_walsh.adapters import compat, lease
 from scrapy_walsh.adapters.context import default_state_dir
-from scrapy_walsh.adapters.lease import BEAT, EXPIRY, Board, Lease, board_of
+from scrapy_walsh.adapters.lease import BEAT, EXPIRY, Board, Lease
 from scrapy_walsh.config import WalshConfig
 from tests.crawl.harness import SETTINGS
 from tests.deploy.cloud import Storage
@@ -63,9 +63,7 @@ def storage() -> Iterator[Storage]:
 
 @pytest.fixture
 def board(storage: Storage) -> Board:
-    found = board_of(MINE, {**JOB, "SHUB_STORAGE": storage.url})
-    assert found is not None
-    return found
+    return Board(MINE, storage.url, JOB["SHUB_JOBAUTH"])
 
 
 def of(job: str, board: Board, now: float = NOW) -> Lease:

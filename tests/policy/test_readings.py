@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from scrapy_walsh.policy import recrawl
+from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.recrawl import (
     DEFERRED,
     FAILED,
@@ -24,7 +27,10 @@ from scrapy_walsh.policy.robots.file import parse_robots
 DAY = 86400.0
 BEGIN = 1772323200.0  # 2026-03-01
 URL = "https://x.test/feed"
-READ_OR, PERSON = "sources read or unchanged", "a person: see the warnings above"
+READ_OR, PERSON = (
+    "sources read or unchanged",
+    "a person: warnings name each once a week, `scrapy walsh state show` always",
+)
 
 
 def days(*outcomes: str) -> Reading:
@@ -106,12 +112,12 @@ def test_own_the_line_says_since_when_and_why() -> None:
     dead = Reading(URL, BEGIN + 1, now, 1, "HTTP 403")
     after, later_on = (f"({age}, WALSH_REVISIT is 1 d)" for age in ("12 d", "10 d 12 h"))
     cut = "no run since then was answered before it ended"
-    assert recrawl.unread_lines([cut_off, dead, never], now, DAY) == [
+    assert recrawl.attention_lines([cut_off, dead, never], now, DAY) == [
         f"https://n.test/ was never read since it was declared on 2026-03-01 {after}: dead",
         f"https://x.test/feed has not been read since 2026-03-01 {after}: HTTP 403",
         f"https://c.test/ has not been read since 2026-03-02 {later_on}: {cut}",
     ]
-    (line,) = recrawl.unread_lines([Reading(URL, now - 5 * 3600, now, 1)], now, 5400)
+    (line,) = recrawl.attention_lines([Reading(URL, now - 5 * 3600, now, 1)], now, 5400)
     assert "(5 h, WALSH_REVISIT is 1 h 30 min)" in line
 
 
@@ -119,7 +125,7 @@ def test_own_a_source_with_a_cadence_of_its_own_is_missed_by_that() -> None:
     weekly = updated(None, URL, Heard(FAILED, "dead", BEGIN, revisit=7 * DAY), BEGIN)
     assert not is_unread(weekly, BEGIN + 20 * DAY, DAY)
     assert is_unread(weekly, BEGIN + 20.5 * DAY, DAY)
-    (line,) = recrawl.unread_lines([weekly], BEGIN + 21 * DAY, DAY)
+    (line,) = recrawl.attention_lines([weekly], BEGIN + 21 * DAY, DAY)
     assert "(21 d, its revisit is 7 d): dead" in line
     daily = updated(weekly, URL, Heard(NOT_DUE), BEGIN + 7 * DAY)
     assert daily.revisit is None, "the list says so no more"
@@ -132,12 +138,14 @@ def test_own_a_refusal_names_the_rule_its_document_and_line() -> None:
     )
 
 
-def test_own_twenty_sources_are_named_and_the_others_counted() -> None:
-    found = [Reading(f"{URL}/{n}", BEGIN, BEGIN, 1, "dead", f"{URL}/new/{n}") for n in range(23)]
-    for lines in (recrawl.unread_lines(found, BEGIN + 9 * DAY, DAY), recrawl.moved_lines(found)):
-        assert len(lines) == 21
-        assert lines[-1] == "... and 3 more (scrapy walsh state show lists them)"
-    assert len(recrawl.moved_lines(found[:20])) == 20
+@pytest.mark.parametrize("moved", [None, f"{URL}/new"])
+def test_own_twenty_sources_are_named_and_the_others_counted(moved: str | None) -> None:
+    since = BEGIN if moved is None else BEGIN + 9 * DAY
+    found = [Reading(f"{URL}/{n}", since, BEGIN, 1, None, moved) for n in range(23)]
+    lines = recrawl.attention_lines(found, BEGIN + 9 * DAY, DAY)
+    assert len(lines) == 21
+    assert lines[-1] == "... and 3 more (scrapy walsh state show lists them)"
+    assert len(recrawl.attention_lines(found[:20], BEGIN + 9 * DAY, DAY)) == 20
 
 
 @pytest.mark.parametrize(
@@ -222,26 +230,104 @@ RULE = "R2 disallowed_explicit by Disallow: / in https://x.test/robots.txt:2"
 LISTED = "R3 blocked_operator by x.test in https://operator.test/list"
 
 
+DEAD = "R5 deferred (x.test gave no answer to 1 request)"
+Day = tuple[str, str]
+
+
+def told(*visits: Day, moved: str | None = None) -> list[str]:
+    """By day, what a daily run tells of a source: named, counted as needing a person, or silent."""
+    reading, found = None, []
+    for day, (outcome, reason) in enumerate(visits):
+        now = BEGIN + day * DAY
+        reading = updated(reading, URL, Heard(outcome, reason, now, moved), now)
+        needs = recrawl.needs_a_person(reading, now, DAY)
+        named = needs and recrawl.is_to_be_told(reading, now, DAY)
+        if named:
+            assert recrawl.attention_lines([reading], now, DAY)
+            reading = replace(reading, told_at=now)
+        found.append("named" if named else "counted" if needs else "-")
+    return found
+
+
+GOOD, DOWN, BUSY = (READ, ""), (DEFERRED, DEAD), (FAILED, "R5: status 503")
+NO, LIST_NO = (REFUSED, RULE), (REFUSED, LISTED)
+WEEK = ["named", *["counted"] * 6]
+
+
 @pytest.mark.parametrize(
-    ("before", "heard", "said"),
+    ("visits", "said"),
     [
-        (Reading(URL, BEGIN, BEGIN, read=1), Heard(REFUSED, RULE), True),
-        (Reading(URL, BEGIN, BEGIN, read=1, reason="HTTP 503"), Heard(REFUSED, LISTED), True),
-        (Reading(URL, BEGIN, BEGIN, read=1, reason=RULE), Heard(REFUSED, LISTED), True),
-        (Reading(URL, BEGIN, BEGIN, read=1, reason=RULE), Heard(REFUSED, f"{RULE}0"), False),
-        (Reading(URL, BEGIN, BEGIN, reason="HTTP 503"), Heard(REFUSED, RULE), False),
-        (Reading(URL, BEGIN, BEGIN, read=1), Heard(REFUSED, "R6 out_of_scope (no)"), False),
-        (Reading(URL, BEGIN, BEGIN, read=1), Heard(FAILED, "HTTP 403"), False),
-        (None, Heard(REFUSED, RULE), False),
+        # What its owner refuses is said the day it begins, and again only once it was let again.
+        ([GOOD, NO, NO, *[NO] * 30], ["-", "named", *["-"] * 31]),
+        ([GOOD, NO, DOWN, NO, BUSY, NO], ["-", "named", "-", "-", "named", "named"]),
+        ([GOOD, NO, DOWN, NO, DOWN, DOWN, NO, NO], ["-", "named", *["-"] * 6]),
+        ([GOOD, NO, GOOD, NO], ["-", "named", "-", "named"]),
+        ([GOOD, NO, LIST_NO, LIST_NO], ["-", "named", "named", "-"]),
+        ([GOOD, NO, (REFUSED, f"{RULE}0")], ["-", "named", "-"]),
+        ([*[NO] * 12], ["-", "-", "-", "named", *["-"] * 8]),
+        # What is dead is named after three periods, once a week, and when something changes.
+        ([GOOD, *[DOWN] * 17], ["-", "-", "-", *WEEK, *WEEK, "named"]),
+        ([GOOD, *[DOWN, BUSY] * 8], ["-", "-", "-", *WEEK, *WEEK]),
+        (
+            [GOOD, *[DOWN] * 4, (FAILED, "HTTP 403"), (FAILED, "HTTP 404"), (FAILED, "HTTP 404")],
+            ["-", "-", "-", "named", "counted", "named", "named", "counted"],
+        ),
+        ([GOOD, *[DOWN] * 4, NO, NO], ["-", "-", "-", "named", "counted", "named", "-"]),
+        ([GOOD, (REFUSED, "R6 out_of_scope (no)")], ["-", "-"]),
     ],
 )
-def test_own_an_opt_out_is_said_the_day_it_begins(
-    before: Reading | None, heard: Heard, said: bool
+def test_own_what_needs_a_person_is_named_when_it_begins_and_once_a_week(
+    visits: list[Day], said: list[str]
 ) -> None:
-    assert recrawl.opts_out(before, heard) is said
+    assert told(*visits) == said[: len(visits)]
+
+
+def test_own_what_has_moved_is_named_once_a_week_and_what_is_dead_there_as_well() -> None:
+    assert told(*[GOOD] * 8, moved="https://y.test/") == [*WEEK, "named"]
+    visits = [GOOD, GOOD, *[DOWN] * 9]
+    names = told(*visits, moved="https://y.test/")
+    # The move; that there is no answer any more; that it is not read for long; a week after that.
+    assert [day for day, each in enumerate(names) if each == "named"] == [0, 2, 4]
+    assert "-" not in names
+
+
+def test_own_what_is_gone_is_named_once() -> None:
+    gone = updated(None, URL, Heard(FAILED, "HTTP 410", BEGIN, gone=True), BEGIN)
+    assert recrawl.needs_a_person(gone, BEGIN, DAY)
+    assert recrawl.attention_lines([gone], BEGIN, DAY)[0].startswith(f"{URL} is gone (410): take")
+    assert not recrawl.needs_a_person(replace(gone, told_at=BEGIN), BEGIN + 9 * DAY, DAY)
+
+
+def test_own_a_clock_that_was_put_back_silences_nothing() -> None:
+    dead = Reading(URL, BEGIN - 9 * DAY, BEGIN, 1, DEAD, told_at=BEGIN + DAY)
+    assert recrawl.is_to_be_told(dead, BEGIN, DAY)
+
+
+@pytest.mark.parametrize(
+    ("old", "event", "known"),
+    [
+        (DEAD, Event("deferred", URL, "R5", "deferred"), True),
+        (DEAD, Event("given_up", URL, "R5"), True),
+        ("R5: status 503", Event("deferred", URL, "R5", "deferred"), True),
+        ("D5: HTTP 302 after 5 redirects", Event("too_many_redirects", URL, "D5"), True),
+        ("R4 deferred (until noon)", Event("deferred", URL, "R4", "deferred"), True),
+        ("R4 deferred (until noon)", Event("deferred", URL, "R5", "deferred"), False),
+        ("R2 unknown_parse_error (html)", Event("deferred", URL, "R2", "deferred"), False),
+        ("HTTP 403", Event("given_up", URL, "R5"), False),
+        (None, Event("given_up", URL, "R5"), False),
+    ],
+)
+def test_own_a_warning_of_a_target_is_none_where_the_last_visit_ended_so(
+    old: str | None, event: Event, known: bool
+) -> None:
+    reading = Reading(URL, BEGIN, BEGIN, 1, old)
+    assert recrawl.is_known(reading, event, BEGIN + DAY, DAY) is known
+    # The run names it at its end.
+    assert recrawl.is_known(reading, event, BEGIN + 3 * DAY, DAY)
 
 
 def test_own_an_opt_out_is_one_line_a_host() -> None:
-    lines = recrawl.opt_out_lines(dict.fromkeys(("https://x.test/a", "https://x.test/b"), RULE))
+    both = [Reading(f"https://x.test/{each}", BEGIN, BEGIN, 1, RULE) for each in "ab"]
     said = "x.test refuses from now on what it let be read: 2 sources of your list, by "
+    lines = recrawl.attention_lines(both, BEGIN, DAY)
     assert lines == [f"{said}{RULE}: take them out, this is said once"]

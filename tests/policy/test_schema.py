@@ -277,7 +277,7 @@ def test_own_entries_of_many_shapes_are_not_tame() -> None:
 
 def test_own_the_child_imports_no_scrapy() -> None:
     code = (
-        "import sys; from scrapy_walsh.adapters.documents import child, validate;"
+        "import sys; from scrapy_walsh.adapters.documents import validate;"
         "sys.exit(bool({'scrapy', 'twisted'} & sys.modules.keys()))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

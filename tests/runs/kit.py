@@ -30,7 +30,8 @@ HOUR, DAY = 3600.0, 86400.0
 #: The columns that are times, of all tables.
 _TIMES = (
     "counted_from", "declared_at", "due", "fetched_at", "gave_up_at", "gone_at", "last_at",
-    "last_end", "last_run_at", "not_before", "seen_at", "since", "stored_at", "visited_at",
+    "last_end", "last_run_at", "not_before", "seen_at", "since", "stored_at", "told_at",
+    "visited_at",
 )  # fmt: skip
 AGAIN = {"WALSH_REVISIT_REASON": "one run after another"}
 

@@ -13,7 +13,7 @@ from scrapy_walsh.adapters import compat
 from scrapy_walsh.proof.sandbox import Route
 from scrapy_walsh.state.records import Reading
 from tests.crawl.harness import Crawl, site
-from tests.runs.kit import DAY, HOUR, Runs
+from tests.runs.kit import DAY, Runs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -33,7 +33,7 @@ ROUTES = {
 CLOSED = Route(body="User-agent: *\nDisallow: /p\n", content_type="text/plain")
 URLS = {name: f"http://{name}.test/p" for name in ROUTES}
 #: From the third day on which they were not read.
-UNREAD = {"dead", "forbidden", "optedout", "putoff", "never"}
+UNREAD = {"dead", "forbidden", "putoff", "never"}
 SETTINGS = {"WALSH_MAX_RETRIES": 0, "WALSH_BACKOFF_BASE": 0.01}
 EXIT = ("-s", "WALSH_EXIT_ATTENTION=1")
 
@@ -83,9 +83,15 @@ def test_own_nothing_is_named_before_the_third_period(days: dict[str, Crawl]) ->
     assert [closed(days[f"day {day}"]) for day in range(3)] == [(0, 0), (0, 1), (0, 1)]
 
 
+def test_own_an_opt_out_is_said_once(days: dict[str, Crawl]) -> None:
+    said = {day: len(run.lines("WARNING", "optedout.test")) for day, run in days.items()}
+    assert said.pop("day 1") == 1
+    assert set(said.values()) == {0}
+
+
 def test_own_what_was_not_read_for_three_periods_is_named(days: dict[str, Crawl]) -> None:
     assert named(days["day 3"]) == UNREAD
-    assert closed(days["day 3"]) == (5, 1)
+    assert closed(days["day 3"]) == (5, 1)  # the stats count what opted out, too
 
 
 @pytest.mark.parametrize(
@@ -93,10 +99,6 @@ def test_own_what_was_not_read_for_three_periods_is_named(days: dict[str, Crawl]
     [
         ("dead", "R"),
         ("forbidden", "HTTP 403"),
-        (
-            "optedout",
-            "R2 disallowed_explicit by Disallow: /p in http://optedout.test/robots.txt:2",
-        ),
         ("putoff", "R4 deferred (putoff.test may not be requested before 20"),
         ("never", "HTTP 404"),
     ],
@@ -113,11 +115,11 @@ def test_own_it_is_named_with_the_reason_and_since_when(
 
 
 def test_own_what_has_moved_for_good_is_named_at_once(days: dict[str, Crawl]) -> None:
-    for day in ("day 1", "day 2", "day 3", "too early"):
-        assert named(days[day], "moved for good") == {"moved"}
-        (line,) = days[day].lines("moved for good")
-        moved = "http://moved.test/p has moved for good to http://moved.test/new"
-        assert line.endswith(f"{moved}: change it in your list")
+    (line,) = days["day 1"].lines("moved for good")
+    moved = "http://moved.test/p has moved for good to http://moved.test/new"
+    assert line.endswith(f"{moved}: change it in your list")
+    for day in ("day 2", "day 3", "too early"):
+        assert days[day].lines("moved for good") == []
 
 
 def test_own_the_names_stand_after_the_account(days: dict[str, Crawl]) -> None:
@@ -127,11 +129,18 @@ def test_own_the_names_stand_after_the_account(days: dict[str, Crawl]) -> None:
     assert account < first < len(lines) - 1
 
 
-def test_own_a_run_that_comes_too_early_names_the_same(days: dict[str, Crawl]) -> None:
+def test_own_a_run_that_comes_too_early_names_none_again_and_counts_the_same(
+    days: dict[str, Crawl],
+) -> None:
     early = days["too early"]
-    assert named(early) == UNREAD
-    assert early.lines(URLS["forbidden"], "3 d", "HTTP 403")
+    assert named(early) == set()
+    assert "; 5 need a person: " in last_line(early)
     assert early.asked("forbidden.test") == []
+
+
+def test_own_a_dead_host_is_told_of_once_a_cause(days: dict[str, Crawl]) -> None:
+    told = {day: len(run.lines("WARNING", "dead.test")) for day, run in days.items()}
+    assert {day: told[day] for day in told if told[day]} == {"day 1": 1, "day 3": 1}
 
 
 def test_own_a_source_that_is_read_again_or_not_declared_is_not_named(
@@ -154,7 +163,7 @@ def test_own_the_last_line_counts_and_has_the_last_word(days: dict[str, Crawl]) 
     )
     assert re.search(
         r"WARNING: walsh: 3 of 8 sources read or unchanged, 1 refused \(R2\), 1 deferred, "
-        r"3 failed; 6 need a person: see the warnings above$",
+        r"3 failed; 5 need a person: warnings name each once a week, `scrapy walsh state show` al",
         last_line(days["day 3"]),
     )
     early = last_line(days["too early"])
@@ -228,12 +237,13 @@ def test_own_a_304_is_read_and_a_move_behind_it_is_named(tmp_path: Path) -> None
     moved = site("moved.test", {"/p": ROUTES["moved"], "/new": new})
     with Runs(tmp_path, moved) as runs:
         runs(URLS["moved"])
-        runs.pass_time(DAY + HOUR)
+        runs.pass_time(7 * DAY)
         run = runs(URLS["moved"])
     assert run.stats["walsh/not_modified"] == 1
     assert named(run, "moved for good") == {"moved"}
     assert last_line(run).endswith(
-        "1 of 1 source read or unchanged; 1 needs a person: see the warnings above"
+        "1 of 1 source read or unchanged; 1 needs a person: warnings name each once a week, "
+        "`scrapy walsh state show` always"
     )
 
 

@@ -197,6 +197,31 @@ def test_r8_1_each_source_has_its_own_cadence(tmp_path: Path) -> None:
     assert declared == kept
 
 
+def test_r8_1_a_resumed_job_keeps_the_cadence_of_what_waits_in_it(tmp_path: Path) -> None:
+    names = ("hourly", "weekly", "plain")
+    pages = {f"/{n}": Route(body="page") for n in range(4)}
+    urls = [f"http://{name}.test/{n}" for name in names for n in range(4)]
+    job = ("-s", "JOBDIR=job")
+    sites = [site(f"{name}.test", pages) for name in names]
+    with Runs(tmp_path, *sites, spider=CADENCES) as runs:
+        runs(*urls)
+        runs.pass_time(2 * HOUR)
+        stopped = runs(*urls, arguments=(*job, "-s", "CLOSESPIDER_ITEMCOUNT=1"))
+        resumed = runs(*urls, arguments=job)
+        assert stopped.targets("hourly.test")
+        both = stopped.targets("hourly.test") + resumed.targets("hourly.test")
+        assert sorted(both) == sorted(pages)
+        for name in ("weekly", "plain"):
+            assert stopped.targets(f"{name}.test") + resumed.targets(f"{name}.test") == []
+        with runs.store() as store:
+            kept = {each.url: each.revisit for each in store.rows(SourceRun)}
+        assert kept == {url: 3600.0 if "hourly" in url else None for url in urls} | {
+            url: 7 * DAY for url in urls if "weekly" in url
+        }
+    lines = [each for each in ledger_of(tmp_path) if each["kind"] == "declared"]
+    assert {(each["url"], each.get("revisit")) for each in lines} == set(kept.items())
+
+
 def test_r8_1_daily_by_default(visits: dict[str, Crawl]) -> None:
     assert visits["within the day"].asked("answered.test") == []
     assert visits["after the day"].targets("answered.test") == ["/p"]

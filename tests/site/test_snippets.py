@@ -137,10 +137,11 @@ def test_own_the_year_of_the_docs_has_the_options_that_are_shown() -> None:
 def test_own_the_end_of_a_run_reads_as_the_docs_show() -> None:
     named, last = (block.splitlines() for block in blocks("deploy.md")[1:3])
     start, now = 1772323200.0, 1773360000.0  # 2026-03-01 and 2026-03-13, 00:00 UTC
-    rule = "R2 disallowed_explicit by Disallow: / in https://x.test/robots.txt:3"
-    unread = recrawl.Reading("https://x.test/feed", start, now, read=1, reason=rule)
+    unread = recrawl.Reading("https://x.test/feed", start, now, read=1, reason="HTTP 403")
     moved = recrawl.Reading("https://y.test/", now, now, 1, None, "https://www.y.test/")
-    assert named == [*recrawl.unread_lines([unread], now, 86400.0), *recrawl.moved_lines([moved])]
+    rule = "R2 disallowed_explicit by Disallow: / in https://z.test/robots.txt:3"
+    refused = recrawl.Reading("https://z.test/feed", now, now, read=1, reason=rule)
+    assert named == recrawl.attention_lines([unread, moved, refused], now, 86400.0)
     outcomes = Counter(read=96, not_due=1, refused=1, deferred=1, failed=1)
     assert last == [recrawl.last_line(outcomes, 2, "finished", {"R2": 1})]
 
@@ -222,7 +223,7 @@ def test_own_a_host_has_one_fleet_whatever_its_url() -> None:
 
 
 @pytest.mark.crawl
-def test_own_trying_it_on_this_machine_works_as_shown(tmp_path: Path) -> None:
+def test_own_trying_it_on_this_machine_works_as_shown(tmp_path: Path, typed_path: str) -> None:
     serve, crawl = blocks("install.md")[1].splitlines()
     assert shlex.split(serve) == ["walsh", "sandbox", "--port", "8123"]
     text = " ".join((DOCS / "install.md").read_text().split())
@@ -233,12 +234,11 @@ def test_own_trying_it_on_this_machine_works_as_shown(tmp_path: Path) -> None:
     ]
     settings = {**SETTINGS, "SPIDER_MODULES": ["scrapy_walsh.spiders"]}
     project = make_project(tmp_path / "project", settings=settings)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with Sandbox(default_sites()) as box:
         done = subprocess.run(
             ["/bin/sh", "-c", f"{crawl.replace('8123', str(box.port))} {' '.join(mirror)}"],
             cwd=project,
-            env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PATH": typed_path, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
             timeout=120,

@@ -30,13 +30,16 @@ LEVELS = ("warning", "error", "critical", "log")
 ERRORS = {name for name, value in vars(exceptions).items() if isinstance(value, type)}
 #: By module and logged expression, the place of the text.
 MADE_ELSEWHERE = {
-    ("adapters/addon.py", "line"): "config.py",  # unknown_settings
+    ("adapters/seats.py", "line"): "config.py",  # unknown_settings
     ("adapters/context.py", "why"): "adapters/crawl.py, adapters/lease.py",
     ("adapters/crawl.py", "self.clock_notices.pop(0)"): "notices",
     ("adapters/events.py", "line"): "policy/event.py, policy/verdict.py, and its own",
     ("adapters/events.py", "plugin.line"): "adapters/plugins.py",
     ("adapters/events.py", "self.ledger.notices.pop(0)"): "notices",
-    ("adapters/lease.py", "_unusable(str(self._board), error)"): "its own",
+    (
+        "adapters/lease.py",
+        """_unusable(f"the project's collection {COLLECTION}", error)""",
+    ): "its own",
     ("adapters/lease.py", '_unusable("the platform\'s storage", error)'): "its own",
     ("adapters/pacing.py", "line"): "fleet/link.py",
     ("adapters/sources.py", "line"): "policy/recrawl.py",
@@ -48,7 +51,7 @@ MADE_ELSEWHERE = {
 OTHERS = (
     ("config.py", "is not a setting of scrapy_walsh and is not read"),
     ("config.py", "; did you mean"),
-    ("adapters/addon.py", "scrapy_walsh overrides it with"),
+    ("adapters/seats.py", "scrapy_walsh overrides it with"),
     ("adapters/seats.py", "robots.txt is obeyed all the same, by the gate of scrapy_walsh"),
     ("adapters/crawl.py", "scrapy_walsh is not completely installed:"),
     ("adapters/lease.py", "run one at a time, or set WALSH_SHARED_STATE"),
@@ -74,7 +77,7 @@ OTHERS = (
     ("policy/recrawl.py", "has moved for good to"),
     ("policy/recrawl.py", "more (scrapy walsh state show lists them)"),
     ("policy/recrawl.py", "no source was declared"),
-    ("policy/recrawl.py", "need a person: see the warnings above"),
+    ("policy/recrawl.py", "warnings name each once a week"),
     ("policy/recrawl.py", "stopped ("),
     ("sources/report.py", ": cannot be written:"),
     ("sources/sources.py", "cannot be used; write an absolute http or https URL"),

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tests.year import clock
 
@@ -22,11 +22,11 @@ if __name__ == "__main__":
 from tests.year.log import Ran, Sent, read_log
 from tests.year.machine import Machine
 from tests.year.schedule import Planned
-from tests.year.world import DAY, FEED, HANGS, HOUR, REFUSES, START, Host, Phase, World
+from tests.year.world import DAY, FEED, HANGS, HOUR, REFUSES, START, Host, Phase, Rules, World
 from tests.year.world import Source as Line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 PAGE: Final = "/a/feed.xml"
 #: By host, how it is, and the seconds after which a run that comes then asks it again at the
@@ -62,6 +62,62 @@ def crawl(
     return runs, read_log(machine.log)
 
 
+def _from(day: int, **how: Any) -> tuple[Phase, ...]:
+    """A host that is well until that day, the first being 1, and then so."""
+    return Phase(START), Phase(START + (day - 1) * DAY, **how)
+
+
+CLOSED: Final = Rules(disallow=("/",))
+#: Of the month of mails: what becomes of each source, once each.
+TROUBLED: Final[dict[str, tuple[Phase, ...]]] = {
+    "dies.test": _from(9, reach=REFUSES),
+    "moves.test": _from(11, moved=f"http://newhome.test{PAGE}"),
+    "optsout.test": _from(16, rules=CLOSED),
+}
+#: And other ways to fail, to come back, and to fail again.
+MORE: Final[dict[str, tuple[Phase, ...]]] = {
+    **TROUBLED,
+    "hangs.test": _from(3, reach=HANGS),
+    "fails.test": _from(4, status=500),
+    "wavers.test": (
+        *(Phase(START + day * DAY, status=503) for day in range(4, 30, 2)),
+        *(Phase(START + day * DAY, reach=REFUSES) for day in range(5, 30, 2)),
+    ),
+    "later.test": _from(5, retry_after=7 * 86400),
+    "listed.test": _from(6, listed=True),
+    "wanders.test": _from(7, moved=f"http://lost.test{PAGE}"),
+    "lost.test": _from(18, reach=REFUSES),
+    "refuses.test": (
+        *_from(8, rules=CLOSED),
+        Phase(START + 9 * DAY, rules=CLOSED, reach=REFUSES),
+        Phase(START + 10 * DAY, rules=CLOSED),
+        Phase(START + 15 * DAY),
+        Phase(START + 20 * DAY, rules=CLOSED),
+    ),
+    "never.test": (Phase(START, rules=CLOSED),),
+    "gone.test": _from(10, status=410),
+    "heals.test": (*_from(11, reach=REFUSES), Phase(START + 15 * DAY)),
+    "turns.test": (*_from(12, status=403), Phase(START + 16 * DAY, status=404)),
+}
+
+
+def mails(
+    directory: Path, hosts: Mapping[str, tuple[Phase, ...]], days: int = 30
+) -> Iterator[tuple[int, list[str]]]:
+    """The lines that a daily cron job mails (``-L WARNING``), by day, the first being 1."""
+    world, well = World(365), (Phase(START),)
+    phases = {**dict.fromkeys(("well.test", "newhome.test"), well), **hosts}
+    world.hosts = {name: Host(name, {PAGE: FEED}, phase) for name, phase in phases.items()}
+    reached = ("newhome.test", "lost.test")
+    world.sources = [Line(f"http://{name}{PAGE}") for name in phases if name not in reached]
+    machine = Machine(directory, world, {"LOG_LEVEL": "WARNING"})
+    machine.schedule.shifts = ()
+    for day in range(1, days + 1):
+        ran = machine.run(Planned(START + (day - 1) * DAY + 5 * HOUR + 17 * 60))
+        written = (directory / "logs" / f"{ran.number:04}.log").read_text().splitlines()
+        yield day, [*ran.trouble, *(line.partition("] ")[2] for line in written)]
+
+
 def broken(log: Sequence[Sent], every: float, days: float, revisit: float) -> Iterator[str]:
     """What was sent too soon, and what was left out for too long."""
     for name, (_, seconds) in HOSTS.items():
@@ -92,9 +148,15 @@ def main() -> int:
     parser.add_argument("--days", type=float, default=30.0)
     parser.add_argument("--revisit", type=float, default=HOUR, metavar="SECONDS")
     parser.add_argument("--keep", type=Path)
+    parser.add_argument("--mails", choices=("three", "more"), help="show what is mailed")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         directory = given.keep or Path(temporary)
+        if given.mails:
+            hosts = TROUBLED if given.mails == "three" else MORE
+            for day, lines in mails(directory, hosts, int(given.days)):
+                print("".join(f"{day} {line}\n" for line in lines), end="", flush=True)
+            return 0
         runs, log = crawl(directory, given.every, given.days, given.revisit)
     found = [f"run {ran.number}: {each}" for ran in runs for each in ran.trouble]
     found += broken(log, given.every, given.days, given.revisit)

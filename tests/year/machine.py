@@ -45,7 +45,7 @@ _WARM: Final = (
     *("scrapy.core.engine", "scrapy.core.scheduler", "scrapy.core.scraper", "scrapy.dupefilters"),
     *("scrapy.exporters", "scrapy.extensions.remote_control", "scrapy.logformatter"),
     *("scrapy.squeues", "scrapy.statscollectors", "scrapy.utils.serialize", "tests.year.spiders"),
-    *("scrapy_walsh.adapters.addon", "scrapy_walsh.adapters.downloader"),
+    *("scrapy_walsh.adapters.seats", "scrapy_walsh.adapters.downloader"),
     *("scrapy_walsh.adapters.downloadermiddlewares", "scrapy_walsh.adapters.extensions"),
     *("scrapy_walsh.adapters.scheduler_queue", "scrapy_walsh.adapters.handler"),
     *("scrapy_walsh.spiders.walsh_metadata", "xml.sax.expatreader"),

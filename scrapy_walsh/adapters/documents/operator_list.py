@@ -71,12 +71,6 @@ class ListStore:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._url = context.config.blocklist_url
-        self._end_child: Callable[[], None] | None = None
-
-    def close(self) -> None:
-        """End the child process that is at work, if any."""
-        if self._end_child is not None:
-            self._end_child()
 
     # -- a list that comes ----------------------------------------------------------------
 
@@ -93,20 +87,12 @@ class ListStore:
         time = _VALIDATION_TIMEOUT + _VALIDATION_PER_MIB * (len(body) // 2**20)
         found = await compat.run_in_thread(lambda: schema.read_document(body))
         standalone = None if is_inline(found) else await standalone_schema()
-        try:
-            # In a thread also where it is short: the first list imports jsonschema (60 ms).
-            await compat.run_in_thread(
-                lambda: validate(found, body, standalone, time, self._started)
-            )
-        except OwnFault:
-            if compat.closing(self._context.crawler):  # we have ended the child
-                raise Closing from None
-            raise
+        # In a thread also where it is short: the first list imports jsonschema (60 ms).
+        await compat.run_in_thread(lambda: validate(found, body, standalone, time))
+        if compat.closing(self._context.crawler):
+            raise Closing
         adopted = await compat.run_in_thread(lambda: schema.blocklist_in(found, body, self._url))
         return Found(adopted, replace(document, refresh=adopted.refresh))
-
-    def _started(self, end: Callable[[], None]) -> None:
-        self._end_child = end
 
     # -- the list that is kept ------------------------------------------------------------
 
@@ -221,7 +207,6 @@ class OperatorList:
     def close(self) -> None:
         """Stop the attempts beside the crawl."""
         self._retry.cancel()
-        self._store.close()
 
     def _change(self, state: operator.State) -> None:
         # What is in force is asked for several times a request: it is worked out once.

@@ -6,11 +6,9 @@ request back between steps, so that a robots.txt that backs off holds its host a
 
 from __future__ import annotations
 
-import gc
 import itertools
 import math
-from collections import OrderedDict
-from contextlib import contextmanager
+from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, assert_never
 
@@ -31,10 +29,7 @@ from scrapy_walsh.policy.verdict import UNKNOWN_PARSE_ERROR, NotKnown, Verdict, 
 from scrapy_walsh.state.records import ROBOTS, StoredDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from scrapy_walsh.adapters.context import Context
-    from scrapy_walsh.adapters.events import Recorder
     from scrapy_walsh.adapters.fetcher import Document, Fetched, Fetcher
     from scrapy_walsh.adapters.pacing import Pacing
     from scrapy_walsh.policy.chain import Held, Rules
@@ -46,8 +41,6 @@ _LIMIT: Final = MAX_OCTETS + 1024
 #: The most seconds that a robots.txt may take. With Scrapy's 180 s, a server that never ends its
 #: answer would hold the one wire for half an hour, retries included.
 _TIMEOUT: Final = 30.0
-#: Octets of a robots.txt from which on its rules are many new objects.
-_LONG: Final = 50_000
 #: What counts as an answer about the rules.
 _ANSWERS: Final = (robots_fetch.PARSE, robots_fetch.NO_RULES, robots_fetch.UNREADABLE)
 
@@ -74,43 +67,13 @@ class _Progress:
     attempt: int = 0
 
 
-class _UnderWay(dict[str, _Progress]):
-    """The fetches that have begun, by origin; to look one up begins it."""
-
-    def __missing__(self, origin: str) -> _Progress:
-        progress = self[origin] = _Progress(f"{origin}/robots.txt")
-        return progress
-
-
-@dataclass(slots=True)
-class _Counts:
-    """What the stats of a crawl say about robots.txt."""
-
-    hits: int = 0
-    misses: int = 0
-    asked: int = 0
-    answered: int = 0
-    evicted: int = 0
-
-    def used(self, *, fetched: bool) -> None:
-        """Count a decision by robots.txt: from the cache, or after a fetch."""
-        self.misses += fetched
-        self.hits += not fetched
-
-    def tell(self, recorder: Recorder, cached: int) -> None:
-        """Stats of SPYDER's list: cache hit rate, fetch success rate; what the cache held."""
-        recorder.set("robots/cache_hits", self.hits)
-        recorder.set("robots/cache_misses", self.misses)
-        recorder.set("robots/cached", cached)
-        recorder.set("robots/evicted", self.evicted)
-        if self.hits + self.misses:
-            recorder.set("robots/cache_hit_rate", self.hits / (self.hits + self.misses))
-        if self.asked:
-            recorder.set("robots/fetch_success_rate", self.answered / self.asked)
-
-
 class RobotsTxt:
-    """The robots.txt files of one crawl. ``counts``: what its stats will say of them."""
+    """The robots.txt files of one crawl.
+
+    ``counts``: decisions by a file that was cached (``hits``) or fetched for it (``misses``), the
+    requests for files (``asked``), how many of those told the rules (``answered``), and files that
+    were ``evicted`` from memory.
+    """
 
     def __init__(self, context: Context, fetcher: Fetcher, pacing: Pacing, documents: Held) -> None:
         self._context = context
@@ -120,39 +83,45 @@ class RobotsTxt:
         self._held: OrderedDict[str, _Entry] = OrderedDict()
         #: What goes in place of a file that cannot be had: no store would bring it back.
         self._standing: dict[str, _Entry] = {}
-        self._progress = _UnderWay()
+        #: The fetches that have begun, by origin.
+        self._progress: dict[str, _Progress] = {}
         of_targets = context.crawler.settings.getfloat("DOWNLOAD_TIMEOUT")
         self._timeout = min(of_targets or _TIMEOUT, _TIMEOUT)
-        self.counts = _Counts()
+        self.counts: Counter[str] = Counter()
 
     def current(self, origin: str) -> Rules | NotKnown | None:
         """The rules to go by now, or None when a request must be made first."""
-        entry = self._standing.get(origin) or self._held.get(origin) or self._stored(origin)
-        if entry is None or not entry.since <= self._context.wall() < entry.until:
-            return None
-        if origin in self._held:
+        entry = self._fresh(self._in_memory(origin) or self._stored(origin))
+        if entry is not None and origin in self._held:
             self._held.move_to_end(origin)
-        return entry.rules
+        return None if entry is None else entry.rules
+
+    def _in_memory(self, origin: str) -> _Entry | None:
+        return self._standing.get(origin) or self._held.get(origin)
+
+    def _fresh(self, entry: _Entry | None) -> _Entry | None:
+        known = entry is not None and entry.since <= self._context.wall() < entry.until
+        return entry if known else None
 
     def last(self, origin: str) -> Rules | None:
         """The rules in memory for *origin*, fresh or not; those of the store are not taken up."""
-        entry = self._standing.get(origin) or self._held.get(origin)
+        entry = self._in_memory(origin)
         return None if entry is None or isinstance(entry.rules, NotKnown) else entry.rules
 
     def serial(self, url: str) -> int | None:
         """The number of the fresh rules for *url*; None where they are not in memory."""
         try:
-            origin = hosts.origin(url)
+            entry = self._fresh(self._in_memory(hosts.origin(url)))
         except ValueError:
             return None
-        entry = self._standing.get(origin) or self._held.get(origin)
-        if entry is None or not entry.since <= self._context.wall() < entry.until:
-            return None
-        return entry.serial
+        return None if entry is None else entry.serial
 
     def next_host(self, origin: str) -> Host:
         """The host that the next step will ask."""
-        return self._pacing.host_of(self._progress[origin].url)
+        return self._pacing.host_of(self._begun(origin).url)
+
+    def _begun(self, origin: str) -> _Progress:
+        return self._progress.setdefault(origin, _Progress(f"{origin}/robots.txt"))
 
     async def step(self, origin: str, *, trial: bool = False) -> None:
         """Make the next request for *origin*'s robots.txt, or wait for the one under way.
@@ -172,13 +141,21 @@ class RobotsTxt:
         return robots_fetch.no_retry(status, document.attempt, known=known)
 
     def count(self) -> None:
-        """Put the counts into the stats, at the end of a crawl."""
-        self.counts.tell(self._context.recorder, len(self._held))
+        """Put the counts into the stats, at the end of a crawl: SPYDER's list, and the cache."""
+        tell, counts = self._context.recorder.set, self.counts
+        tell("robots/cache_hits", counts["hits"])
+        tell("robots/cache_misses", counts["misses"])
+        tell("robots/cached", len(self._held))
+        tell("robots/evicted", counts["evicted"])
+        if used := counts["hits"] + counts["misses"]:
+            tell("robots/cache_hit_rate", counts["hits"] / used)
+        if counts["asked"]:
+            tell("robots/fetch_success_rate", counts["answered"] / counts["asked"])
 
     async def _ask(self, origin: str, *, trial: bool) -> None:
         if self.current(origin) is not None:
             return
-        progress = self._progress[origin]
+        progress = self._begun(origin)
         try:
             fetched = await self._fetcher.fetch(
                 progress.url,
@@ -206,11 +183,8 @@ class RobotsTxt:
             failure=fetched.failure,
             readable=fetched.readable,
         )
-        self.counts.asked += 1
-        self.counts.answered += meaning in _ANSWERS
-        self._settle(origin, progress, meaning, fetched)
-
-    def _settle(self, origin: str, progress: _Progress, meaning: str, fetched: Fetched) -> None:
+        self.counts["asked"] += 1
+        self.counts["answered"] += meaning in _ANSWERS
         if meaning == robots_fetch.AGAIN:
             self._back_off(origin, progress, fetched)
         elif meaning == robots_fetch.FOLLOW:
@@ -373,8 +347,7 @@ class RobotsTxt:
             rules = no_rules(document.url)
         else:
             token = self._context.config.identity.token
-            with _collector_at_rest(len(document.body)):
-                rules = parse_robots(document.body, token, document.url)
+            rules = parse_robots(document.body, token, document.url)
         traffic = self._pacing.host_of(origin).traffic
         traffic.set_interval(rules.crawl_delay or 0.0, source=origin)
         traffic.set_interval(0.0, source=EARLIER_RUN)
@@ -386,7 +359,7 @@ class RobotsTxt:
         self._held.move_to_end(origin)
         while len(self._held) > self._context.config.robots_cache_size:
             self._held.popitem(last=False)
-            self.counts.evicted += 1
+            self.counts["evicted"] += 1
         _judge_again(self._context, origin)
         return entry
 
@@ -403,19 +376,6 @@ def _hold_origin(pacing: Pacing, origin: str, url: str) -> None:
     due = asked.traffic.document_due
     if host.key != asked.key and due < math.inf:  # else a request to it is under way
         host.traffic.hold(due)
-
-
-@contextmanager
-def _collector_at_rest(octets: int) -> Iterator[None]:
-    """Keep the garbage collector from going through all of a crawl while a long file is parsed."""
-    working = gc.isenabled() and octets > _LONG
-    if working:
-        gc.disable()
-    try:
-        yield
-    finally:
-        if working:
-            gc.enable()
 
 
 def _unusable(url: str) -> Verdict | None:

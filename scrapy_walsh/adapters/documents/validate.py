@@ -4,7 +4,7 @@ A hostile ``pattern`` takes for ever, with the interpreter lock held, and nothin
 end that. By a *tame* schema (``policy.list.schema``) nothing can take long, so then no child is
 needed.
 
-The child is ``scrapy_walsh.adapters.documents.child``, started by this interpreter with ``-I -S``:
+The child runs :func:`main` below, started by this interpreter with ``-I -S``:
 neither variables of the environment nor a sitecustomize have a say in it, and its standard library
 comes before what this process has on its path, so that no file there (PyPI's ``typing``,
 ``enum34``) hides a module of Python. It reads from stdin one line of JSON, the task, and then
@@ -15,10 +15,14 @@ real no; or ``{"ok": false, "limit"}``. Any other end says nothing of the docume
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
+from dataclasses import astuple
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -28,19 +32,14 @@ from scrapy_walsh.policy.list import schema
 from scrapy_walsh.policy.words import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from scrapy_walsh.policy.list.blocklist import Blocklist
     from scrapy_walsh.state.records import StoredDocument
-
-    #: Is given the function that ends the child, for a caller that cannot wait any longer.
-    Started = Callable[[Callable[[], None]], None]
 
 _BOOT: Final = """
 import json, sys
 task = json.loads(sys.stdin.buffer.readline())
 sys.path += [place for place in task["path"] if place not in sys.path]
-from scrapy_walsh.adapters.documents.child import main
+from scrapy_walsh.adapters.documents.validate import main
 main(task)
 """
 _ROOT: Final = str(Path(__file__).parents[3])
@@ -48,6 +47,8 @@ _ROOT: Final = str(Path(__file__).parents[3])
 _MEMORY: Final = 2 * 1024**3
 #: Seconds in which any machine can start a child and validate an empty list.
 _TEST_TIME: Final = 60.0
+#: Seconds of processor time; the caller's timeout is what ends a child, unless the caller died.
+_CPU: Final = 300
 _TEST_LIST: Final = b'{"contract": "walsh-research-blocklist/v1", "blocked": []}'
 
 
@@ -72,17 +73,13 @@ def read_blocklist(
 
 
 def validate(
-    found: dict[str, Any],
-    body: bytes,
-    fallback_schema: dict[str, Any] | None,
-    timeout: float,
-    started: Started = lambda _: None,
+    found: dict[str, Any], body: bytes, fallback_schema: dict[str, Any] | None, timeout: float
 ) -> None:
     """As ``policy.list.schema.check_schema``; *found* was read from *body*. Otherwise as above."""
     if schema.is_tame(found, fallback_schema):
         schema.check_schema(found, fallback_schema)
     else:
-        ask_child({"fallback_schema": fallback_schema}, body, timeout, _MEMORY, started)
+        ask_child({"fallback_schema": fallback_schema}, body, timeout, _MEMORY)
 
 
 def text_of(document: StoredDocument) -> bytes:
@@ -93,11 +90,7 @@ def text_of(document: StoredDocument) -> bytes:
 
 
 def ask_child(
-    task: dict[str, Any],
-    body: bytes,
-    timeout: float,
-    memory: int,
-    started: Started = lambda _: None,
+    task: dict[str, Any], body: bytes, timeout: float, memory: int
 ) -> tuple[dict[str, Any], bytes]:
     """Have a child process do *task*: the first line of its answer, and what comes after it.
 
@@ -106,24 +99,24 @@ def ask_child(
     say: AtLimit where it was ended.
     """
     test_child()
-    return _ask(task, body, timeout, memory, started)
+    return _ask(task, body, timeout, memory)
 
 
 @cache  # what raises is not cached: a machine may have been short of processes for a while
 def test_child() -> None:
     """Have a child validate an empty list. Raises OwnFault where none can be had."""
     try:
-        _ask({"fallback_schema": {}}, _TEST_LIST, _TEST_TIME, _MEMORY, lambda _: None)
+        _ask({"fallback_schema": {}}, _TEST_LIST, _TEST_TIME, _MEMORY)
     except (AtLimit, DocumentInvalid) as error:  # no document is at fault
         raise OwnFault(str(error)) from error
 
 
 def _ask(
-    task: dict[str, Any], body: bytes, timeout: float, memory: int, started: Started
+    task: dict[str, Any], body: bytes, timeout: float, memory: int
 ) -> tuple[dict[str, Any], bytes]:
     path = [*map(str, sys.path), _ROOT]  # in the order in which this process looks
     head = json.dumps({**task, "length": len(body), "memory": memory, "path": path}).encode()
-    code, output, said = _run(b"%s\n%s" % (head, body), timeout, started)
+    code, output, said = _run(b"%s\n%s" % (head, body), timeout)
     first, _, rest = output.partition(b"\n")
     answer = _answer(first) if code == 0 else None  # part of an answer is none
     if answer is None:
@@ -146,7 +139,7 @@ def _answer(line: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and "ok" in found else None
 
 
-def _run(given: bytes, timeout: float, started: Started) -> tuple[int, bytes, bytes]:
+def _run(given: bytes, timeout: float) -> tuple[int, bytes, bytes]:
     """Give a child *given*: its exit code, what it answered, and its stderr. Raises OwnFault."""
     try:
         child = subprocess.Popen(  # noqa: S603 - our own module, by our own interpreter
@@ -158,17 +151,13 @@ def _run(given: bytes, timeout: float, started: Started) -> tuple[int, bytes, by
         )
     except (OSError, ValueError) as error:
         raise OwnFault(_line(f"it cannot be started: {one_line(error)}")) from error
-    started(child.kill)
-    try:
-        answer, said = child.communicate(given, timeout)
-    except subprocess.TimeoutExpired as error:
-        raise AtLimit(_line(f"no answer in {timeout:g} s")) from error
-    finally:
-        child.kill()
-        child.wait()
-        for pipe in (child.stdin, child.stdout, child.stderr):
-            if pipe is not None:
-                pipe.close()
+    with child:
+        try:
+            answer, said = child.communicate(given, timeout)
+        except subprocess.TimeoutExpired as error:
+            raise AtLimit(_line(f"no answer in {timeout:g} s")) from error
+        finally:
+            child.kill()
     return child.returncode, answer, said
 
 
@@ -177,3 +166,53 @@ def _line(why: str) -> str:
         f"the child process that reads costly documents gave no answer ({why}): see that "
         f"sys.executable, {sys.executable!r}, is this environment's Python and may start processes"
     )
+
+
+# -- in the child ---------------------------------------------------------------------------
+
+
+def main(task: dict[str, Any]) -> None:
+    """Do *task*: read its body, and write the answer."""
+    with os.fdopen(os.dup(1), "wb") as answer:
+        os.dup2(2, 1)  # what else is printed goes to stderr
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C lets a crawl end what it has begun
+        gc.disable()  # a short life with a million small objects
+        limit("RLIMIT_AS", task["memory"])
+        limit("RLIMIT_CPU", _CPU)
+        answer.write(_done(task, sys.stdin.buffer))
+
+
+def limit(name: str, most: int) -> None:
+    """Set one limit where this system has it: macOS refuses RLIMIT_AS, and Windows has none."""
+    with suppress(ImportError, AttributeError, OSError, ValueError):
+        import resource  # noqa: PLC0415
+
+        resource.setrlimit(getattr(resource, name), (most, most))
+
+
+def _done(task: dict[str, Any], given: Any) -> bytes:
+    try:
+        body = given.read(task["length"])
+        if "format" in task:
+            return links(task, body)
+        schema.check_schema(schema.read_document(body), task["fallback_schema"])
+        return line_of({"ok": True})
+    except DocumentInvalid as error:
+        costly = isinstance(error, DocumentTooCostly)
+        return line_of({"ok": False, "error": str(error), "costly": costly})
+    except MemoryError:
+        return b'{"ok": false, "limit": "memory"}\n'
+
+
+def links(task: dict[str, Any], body: bytes) -> bytes:
+    """What a source's document has: a line, and a line for each entry. Raises DocumentInvalid."""
+    from scrapy_walsh.policy.formats.links import links_of  # noqa: PLC0415 - one task, one import
+
+    found = links_of(task["format"], body, task["content_type"], task["url"])
+    head = {"headings": found.headings, "note": found.note, "children": found.children}
+    return line_of({"ok": True, **head}) + b"".join(map(line_of, map(astuple, found.entries)))
+
+
+def line_of(value: dict[str, Any] | tuple[Any, ...]) -> bytes:
+    """One line of the answer."""
+    return json.dumps(value).encode() + b"\n"

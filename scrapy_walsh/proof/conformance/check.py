@@ -1,4 +1,4 @@
-"""What a conformance run says: checks, each held, broken or not seen; the record.
+"""What is judged, and what is said of it: scenes, parts of the lab, their rows, checks; the record.
 
 What was not seen is NOT SEEN, never PASS: a check whose precondition did not occur shows nothing.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,9 +19,11 @@ from scrapy_walsh.proof.findings import Outcome, unseen
 from scrapy_walsh.spec import REQUIREMENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from scrapy_walsh.proof.conformance.crawl import Bot, Stage
     from scrapy_walsh.proof.conformance.evidence import Evidence, Judge
+    from scrapy_walsh.proof.sandbox import Site
 
 #: The outcomes as the report and the record have them.
 WORDS: Final[Mapping[Outcome, str]] = {
@@ -62,6 +64,50 @@ def rows_of(table: Mapping[str, Judge]) -> tuple[Row, ...]:
 def _row(identity: str, title: str, judge: Judge) -> Row:
     level = next((each for each in (MUST_NOT, SHOULD) if title.startswith(f"{each} ")), MUST)
     return Row(identity, title.removeprefix(f"{level} "), judge, level)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Judged:
+    """``sites``: makes the hosts, for a token. ``table``: judges, by the headings of their rows."""
+
+    name: str
+    sites: Callable[[str], list[Site]]
+    table: Mapping[str, Judge]
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """All of them."""
+        return rows_of(self.table)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part(_Judged):
+    """A part of the lab: hosts, and targets that any bot is given, by spaces.
+
+    ``urls``: those of the first run. ``later``: those of the second, where it shows more.
+    ``foreign``: rows of other crawlers alone, since for ours a scene has such rows.
+    """
+
+    urls: str
+    later: str = ""
+    foreign: Mapping[str, Judge] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """All of them."""
+        return rows_of({**self.foreign, **self.table})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene(_Judged):
+    """Hosts and a project of our own, and the runs that ``play`` makes of it.
+
+    ``settings``: the project's. ``bot``: who crawls, made of who would.
+    """
+
+    play: Callable[[Stage], None]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    bot: Callable[[Bot], Bot] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,19 +18,18 @@ from scrapy_walsh.proof.conformance.evidence import (
     SCHEMA_URL,
     Evidence,
     Run,
-    read_told,
     urls_of,
 )
-from scrapy_walsh.proof.sandbox import Sandbox
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import HostRecord, StoredDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from io import BufferedReader
+    from pathlib import Path
 
     from scrapy_walsh.policy.identity import Identity
-    from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Site
+    from scrapy_walsh.proof.sandbox import Route, Sandbox
 
 #: Seconds that one crawl may take before it is cut off.
 TIME_LIMIT: Final = 150.0
@@ -88,15 +85,19 @@ class Stage:
     """A project that is crawled run after run, in the sandbox *box* where there is one.
 
     *settings* are the project's. In the sandbox its operator is the sandbox's, and its state is its
-    own; else they are those that the identity and *settings* name.
+    own; else they are those that the identity and *settings* name. ``keys``: of the bot's
+    directory, where it signs its requests.
     """
 
     def __init__(
         self, bot: Bot, project: Path, box: Sandbox | None = None, **settings: Any
     ) -> None:
-        self._bot = bot
+        self.bot = bot
+        self.keys: list[dict[str, Any]] = []
         self._box = box
         self._state = project / "state"
+        self._account = project / "account.json"
+        self._items = project / "items.jsonl"
         self.project = project
         self.runs: list[Run] = []
         mirrored = {"WALSH_STATE_DIR": str(self._state), "WALSH_IMPL": IMPLEMENTATION, **MIRROR}
@@ -118,43 +119,34 @@ class Stage:
 
     def probe(self, urls: str, settings: Mapping[str, Any] | None = None, **task: Any) -> Run:
         """One more crawl by the probe of *urls*, by spaces; *task*: what else it does."""
-        account, declared = self.project / "account.json", urls_of(urls)
-        account.unlink(missing_ok=True)
-        given = {"task": json.dumps({"urls": declared, "account": str(account), **task})}
-        code, output, log = self._scrapy("walsh_conformance", given, settings or {})
-        return self._ran(Run(log, declared, read_told(account), (), output, code))
+        declared = urls_of(urls)
+        given = json.dumps({"urls": declared, "account": str(self._account), **task})
+        return self._crawl("walsh_conformance", declared, settings or {}, task=given)
 
     def metadata(self, name: str, sources: str, declared: Sequence[str] = ()) -> Run:
         """One more crawl, by the spider ``walsh_metadata``, of *sources* in a file *name*."""
-        items, file = self.project / "items.jsonl", self.project / name
-        items.unlink(missing_ok=True)
+        file = self.project / name
         file.write_text(sources, encoding="utf-8")
-        feeds = {"FEEDS": json.dumps({str(items): {"format": "jsonlines"}})}
-        code, output, log = self._scrapy("walsh_metadata", {"sources": str(file)}, feeds)
-        found: list[dict[str, Any]] = []
-        with suppress(ValueError, OSError):  # no items, or the last line of one that was cut off
-            found.extend(map(json.loads, items.read_text(encoding="utf-8").splitlines()))
-        return self._ran(Run(log, declared, {}, found, output, code))
+        feeds = {"FEEDS": json.dumps({str(self._items): {"format": "jsonlines"}})}
+        return self._crawl("walsh_metadata", declared, feeds, sources=str(file))
 
-    def _ran(self, run: Run) -> Run:
-        self.runs.append(run)
-        return run
-
-    def _scrapy(
-        self, spider: str, arguments: Mapping[str, str], settings: Mapping[str, Any]
-    ) -> tuple[int | None, str, list[LoggedRequest]]:
-        """Exit code (None: cut off), the end of the output, and the sandbox's log of this run."""
+    def _crawl(
+        self, spider: str, declared: Sequence[str], settings: Mapping[str, Any], **arguments: str
+    ) -> Run:
         if _STOPPED.is_set():
             raise Stopped("stopped")
         command = [sys.executable, "-m", "scrapy", "crawl", spider]
         for option, pairs in (("-a", arguments), ("-s", settings)):
             for name, value in pairs.items():
                 command += [option, f"{name}={value}"]
-        if self._box is None:
-            return *run_command(command, environment(None), TIME_LIMIT, self.project), []
-        self._box.clear()
-        env = environment(self._box.proxy_url)
-        return *run_command(command, env, TIME_LIMIT, self.project), self._box.log
+        if self._box is not None:
+            self._box.clear()
+        env = environment(self._box.proxy_url if self._box else None)
+        code, output = run_command(command, env, TIME_LIMIT, self.project)
+        log = self._box.log if self._box else []
+        told = _taken(self._account) or [{}]
+        self.runs.append(Run(log, declared, told[0], _taken(self._items), output, code))
+        return self.runs[-1]
 
     def serve(self, host: str, path: str, route: Route) -> None:
         """From now on, answer requests for *path* of *host* by *route*."""
@@ -162,32 +154,32 @@ class Stage:
             self._box.set_route(host, path, route)
 
     def age(self, kind: str, key: str, seconds: float) -> None:
-        """Make a stored document *seconds* older, as if so much time had passed."""
-        self._age(StoredDocument, (kind, key), seconds, "fetched_at")
+        """Make a stored document *seconds* older, as if so much time had passed.
 
-    def age_host(self, host: str, seconds: float) -> None:
-        """Make what is stored of a host *seconds* older: its last answer, and its hold (R4, R5)."""
-        self._age(HostRecord, (host,), seconds, "last_end", "not_before")
-
-    def _age(self, kind: Any, key: tuple[str, ...], seconds: float, *names: str) -> None:
+        Of the *kind* ``host``: its last answer, and its hold (R4, R5).
+        """
+        names = ("last_end", "not_before") if kind == "host" else ("fetched_at",)
+        wanted: Any = (HostRecord, key) if kind == "host" else (StoredDocument, kind, key)
         with closing(open_store(self._state)) as store:
-            record = store.get(kind, *key)
-            if record is not None:
+            if record := store.get(*wanted):
                 times = {name: getattr(record, name) for name in names}
                 known = {name: at - seconds for name, at in times.items() if at is not None}
                 store.put(replace(record, **known))
 
     def evidence(self) -> Evidence:
         """What the runs so far showed."""
-        identity = self._bot.identity
-        return Evidence(identity.user_agent, identity.token, self.runs, self._bot.robots_pace)
+        identity = self.bot.identity
+        known = identity.user_agent, identity.token
+        return Evidence(*known, self.runs, self.bot.robots_pace, self.keys)
 
 
-@contextmanager
-def stage(bot: Bot, sites: Sequence[Site], **settings: Any) -> Iterator[Stage]:
-    """A stage in a sandbox with *sites*; *settings* are the project's."""
-    with tempfile.TemporaryDirectory(prefix="walsh-conformance-") as folder, Sandbox(sites) as box:
-        yield Stage(bot, Path(folder, "project"), box, **settings)
+def _taken(path: Path) -> list[dict[str, Any]]:
+    """The JSON objects in the lines of *path*, which is gone then; without one that was cut off."""
+    found: list[dict[str, Any]] = []
+    with suppress(ValueError, OSError):
+        found.extend(map(json.loads, path.read_text(encoding="utf-8").splitlines()))
+    path.unlink(missing_ok=True)
+    return found
 
 
 def run_command(

@@ -3,29 +3,26 @@
 Most functions that many rows use make a judge. Values in, findings out. Times are the server's,
 from arrival to arrival: a bot that waits from the end of an answer is then never judged by how late
 the server stamped it. *run* is the number of the run that is looked at. A judge whose occasion did
-not occur says NOT SEEN: it asks for that occasion by :func:`seen`.
+not occur says NOT SEEN: it asks for that occasion by :func:`seen`, or stands in a :func:`where`.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from scrapy_walsh.proof.exchanges import ROBOTS, gaps
-from scrapy_walsh.proof.findings import Finding, broken, held, held_if, unseen
+from scrapy_walsh.proof.findings import Finding, Outcome, broken, held, held_if, unseen
 from scrapy_walsh.proof.sandbox import LoggedRequest, exchanged, host_key, hosts, requests
-from scrapy_walsh.proof.sandbox.routes import LIST, SCHEMA
+from scrapy_walsh.proof.sandbox.routes import LIST, OPERATOR_HOST, SCHEMA
 from scrapy_walsh.proof.spacing import THE_WIRE, is_short
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
 
-OPERATOR_HOST: Final = "operator.test"
-#: Its documents, as a log's place (``host/path``) and as a URL.
+#: The operator's documents, as a log's place (``host/path``) and as a URL.
 THE_LIST: Final = f"{OPERATOR_HOST}{LIST}"
 THE_SCHEMA: Final = f"{OPERATOR_HOST}{SCHEMA}"
 LIST_URL: Final = f"http://{THE_LIST}"
@@ -66,15 +63,21 @@ class Run:
         return [each for each in self.asked(host) if each.path == slash + path]
 
     def requested(self, url: str) -> bool:
-        """Whether *url* was requested, its query included."""
+        """Whether *url* was requested, its query included, with R13's tags or without."""
         host, path = split(full(url))
-        return any(target_of(each) == path for each in self.asked(host))
+        return any(is_form_of(target_of(each), path) for each in self.asked(host))
 
-    def result(self, url: str) -> Mapping[str, Any] | None:
-        """What the bot says became of its target *url*, or None."""
-        return next(
-            (each for each in self.told.get("results", ()) if each["url"] == full(url)), None
-        )
+    def elsewhere(self) -> list[LoggedRequest]:
+        """The requests to other hosts than the operator's."""
+        return [each for each in requests(self.log) if each.host != OPERATOR_HOST]
+
+    def results(self, url: str) -> list[Mapping[str, Any]]:
+        """What the bot says became of its target *url*, each time; empty where it says nothing."""
+        return [each for each in self.told.get("results", ()) if each["url"] == full(url)]
+
+    def result(self, url: str) -> Mapping[str, Any]:
+        """The first of :meth:`results`. NotSeen where there is none."""
+        return seen(self.results(url), "the crawl came to no answer")[0]
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,11 @@ class Evidence:
     @property
     def first(self) -> Run:
         """The first run."""
-        return self.runs[0]
+        return self.run(0)
+
+    def run(self, number: int) -> Run:
+        """One of the runs, from 0; where there was none, a run of which nothing was seen."""
+        return self.runs[number] if number < len(self.runs) else Run(())
 
     @property
     def log(self) -> list[LoggedRequest]:
@@ -135,13 +142,14 @@ def target_of(request: LoggedRequest) -> str:
     return "/" + rest.partition("/")[2].partition("#")[0]
 
 
-def read_told(path: Path) -> Mapping[str, Any]:
-    """The probe's account; empty where it wrote none, or not to its end."""
-    try:
-        told: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return told
+def prefix_of(token: str) -> str:
+    """The first half of a bot's *token*, by which a group of robots.txt names the bot as well."""
+    return token.lower()[: max(1, len(token) // 2)]
+
+
+def is_form_of(sent: str, url: str) -> bool:
+    """Whether *sent* is *url*, with R13's tags or without."""
+    return sent == url or sent.startswith((f"{url}?impl=", f"{url}&impl="))
 
 
 # -- what many rows ask ------------------------------------------------------------------------
@@ -150,7 +158,6 @@ Judge: TypeAlias = Callable[[Evidence], Finding]
 _T = TypeVar("_T")
 
 NOT_ASKED: Final = "it was not asked"
-NO_ROBOTS: Final = "its robots.txt was not asked"
 
 
 class NotSeen(Exception):
@@ -172,6 +179,31 @@ def look(judge: Judge, evidence: Evidence) -> Finding:
         return unseen(str(error))
 
 
+def where(occasion: Judge, judge: Judge) -> Judge:
+    """*judge*, where *occasion* holds; else NOT SEEN, for what *occasion* finds."""
+
+    def judged(evidence: Evidence) -> Finding:
+        found = look(occasion, evidence)
+        seen(found.outcome is Outcome.HELD, found.text)
+        return judge(evidence)
+
+    return judged
+
+
+#: What counts when several judges have looked: the worst.
+_WORST_FIRST: Final = (Outcome.BROKEN, Outcome.UNSEEN, Outcome.HELD)
+
+
+def every(*judges: Judge) -> Judge:
+    """The worst of what *judges* find; of findings that are as bad, the first."""
+
+    def judge(evidence: Evidence) -> Finding:
+        found = [look(each, evidence) for each in judges]
+        return min(found, key=lambda each: _WORST_FIRST.index(each.outcome))
+
+    return judge
+
+
 def none(wrong: Sequence[_T], said: Callable[[_T], str] = str, kept: str = "") -> Finding:
     """Broken by the first of *wrong*, as *said* of it; held, and *kept*, where there is none."""
     return broken(said(wrong[0])) if wrong else held(kept)
@@ -181,11 +213,11 @@ def never(urls: str, controls: str = "", run: int = 0) -> Judge:
     """None of *urls* was requested, though each of *controls* was."""
 
     def judge(evidence: Evidence) -> Finding:
-        here = evidence.runs[run]
-        missing = [url for url in urls_of(controls) if not here.requested(url)]
+        here = evidence.run(run)
         for url in urls_of(urls):
             if here.requested(url):
                 return broken(f"asked {url}")
+        missing = [url for url in urls_of(controls) if not here.requested(url)]
         return unseen(f"{missing[0]} was not asked either") if missing else held()
 
     return judge
@@ -195,7 +227,7 @@ def nothing_of(names: str, control: str, run: int = 0) -> Judge:
     """None of the hosts *names* had a request or a CONNECT, though *control* was requested."""
 
     def judge(evidence: Evidence) -> Finding:
-        here = evidence.runs[run]
+        here = evidence.run(run)
         reached = hosts(here.log)
         for name in names.split():
             if name in reached:
@@ -206,22 +238,47 @@ def nothing_of(names: str, control: str, run: int = 0) -> Judge:
     return judge
 
 
-def was_asked(urls: str) -> Judge:
+def was_asked(urls: str, run: int = 0) -> Judge:
     """Every one of *urls* was requested."""
 
     def judge(evidence: Evidence) -> Finding:
-        seen(evidence.first.log, "nothing was asked")
-        missing = [url for url in urls_of(urls) if not evidence.first.requested(url)]
-        return none(missing, "{} was not asked".format)
+        here = evidence.run(run)
+        seen(here.log, f"nothing was asked in run {run + 1}")
+        missing = [url for url in urls_of(urls) if not here.requested(url)]
+        return none([f"{url} was not asked in run {run + 1}" for url in missing])
 
     return judge
 
 
-def counted(of: Callable[[Run], Sequence[LoggedRequest]], most: int, why: str = NOT_ASKED) -> Judge:
+def only(host: str, *paths: str, run: int = 0) -> Judge:
+    """All that was requested of *host* were *paths*, in this order."""
+
+    def judge(evidence: Evidence) -> Finding:
+        found = seen(evidence.run(run).paths(host))
+        return held_if(found == [*paths], ", ".join(found))
+
+    return judge
+
+
+def list_first(*runs: int) -> Judge:
+    """In each of *runs* the blocklist was requested, and answered, before any other host."""
+
+    def judge(evidence: Evidence) -> Finding:
+        for run in map(evidence.run, runs):
+            first = seen(run.elsewhere(), "no other host was asked")[0]
+            listed = run.get(THE_LIST)
+            if not listed or (listed[0].completed or first.arrived) > first.arrived:
+                return broken(f"{first.host}{first.path} was asked first")
+        return held()
+
+    return judge
+
+
+def counted(of: Callable[[Run], Sequence[LoggedRequest]], most: int) -> Judge:
     """There were so many requests of this kind in the first run, or fewer."""
 
     def judge(evidence: Evidence) -> Finding:
-        found = len(seen(of(evidence.first), why))
+        found = len(seen(of(evidence.first)))
         return held_if(found <= most, f"requests={found}")
 
     return judge
@@ -232,21 +289,27 @@ def paced(host: str, seconds: float) -> Judge:
     return lambda evidence: spaced(intervals(evidence.first.targets(host)), seconds)
 
 
-def where(place: str, judge: Judge, why: str = NO_ROBOTS, run: int = 0) -> Judge:
-    """*judge* where *place* was requested, else NOT SEEN and *why*."""
+def refused(urls: str, requirement: str, verdict: str, run: int = 0) -> Judge:
+    """The bot says that it refused *urls*, and by what; none of them was requested."""
 
-    def judged(evidence: Evidence) -> Finding:
-        seen(evidence.runs[run].get(place), why)
-        return judge(evidence)
+    def judge(evidence: Evidence) -> Finding:
+        here = evidence.run(run)
+        told = [here.result(url) for url in urls_of(urls)]
+        by = [f"{each.get('requirement')} {each.get('verdict', each.get('why'))}" for each in told]
+        return none([each for each in by if each != f"{requirement} {verdict}"], kept=by[0])
 
-    return judged
+    return every(judge, never(urls, run=run))
 
 
-def exact_user_agent(evidence: Evidence, asked: Iterable[LoggedRequest]) -> Finding:
-    """Each request in *asked* had the bot's User-Agent, in one line; NOT SEEN without any."""
-    looked_at = seen(list(asked), "not asked")
-    wrong = [each for each in looked_at if each.values("User-Agent") != [evidence.user_agent]]
-    return none(wrong, _other_agent, f"requests={len(looked_at)}")
+def exact_user_agent(of: Callable[[LoggedRequest], object] = bool) -> Judge:
+    """Each request *of* a kind had the bot's User-Agent, in one line."""
+
+    def judge(evidence: Evidence) -> Finding:
+        asked = seen([each for each in evidence.log if of(each)])
+        wrong = [each for each in asked if each.values("User-Agent") != [evidence.user_agent]]
+        return none(wrong, _other_agent, f"requests={len(asked)}")
+
+    return judge
 
 
 def _other_agent(request: LoggedRequest) -> str:

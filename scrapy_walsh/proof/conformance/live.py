@@ -6,19 +6,21 @@ the bot's own account: there is no server's log to look at.
 
 from __future__ import annotations
 
-import re
 import tempfile
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Meta, Struct
 
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy.verdict import BY_SETTING
 from scrapy_walsh.proof.conformance.check import in_order, judged, rows_of
 from scrapy_walsh.proof.conformance.crawl import Stage
-from scrapy_walsh.proof.conformance.evidence import Evidence, seen, split
+from scrapy_walsh.proof.conformance.evidence import Evidence, NotSeen, is_form_of, seen, split
 from scrapy_walsh.proof.findings import Finding, broken, held, held_if, unseen
 from scrapy_walsh.proof.spacing import THE_WIRE, is_short
 
@@ -34,15 +36,6 @@ if TYPE_CHECKING:
 # The same two crawls serve the sandbox and ``--live``: the fixtures document, then what it names.
 # Nothing here looks at a server's log, so a run against the operator's real host can be judged.
 
-_CONTRACT: Final = re.compile(r"walsh-research-test-fixtures/v1(\.\d+)?")
-_URLS: Final = (
-    "robots_allowed_sentinel",
-    "robots_disallowed",
-    "walsh_only_allowed",
-    "external_positive",
-)
-_HOST: Final = "operator_blocked_host"
-_FLAKY: Final = "flaky_429_endpoint"
 _REPRESENTATIONS: Final = ("", ".html", ".md")
 
 
@@ -51,117 +44,132 @@ def fixtures_url(blocklist_url: str) -> str:
     return blocklist_url.rpartition("/")[0] + "/test-fixtures.json"
 
 
-def fixtures_of(run: Run, url: str) -> dict[str, str]:
-    """The fixtures by name, from the account of the run that requested *url*.
+#: An http or https URL with a host, and no blank: the targets of a run are given by spaces.
+_Url: TypeAlias = Annotated[str, Meta(pattern=r"^https?://[^\s/?#\[\]]+\S*$")]
+
+_Name: TypeAlias = Annotated[str, Meta(pattern=r"^[^\s/?#\[\]]+$")]
+
+
+class Fixtures(Struct):
+    """What an operator's document of fixtures names (spec section 13)."""
+
+    robots_allowed_sentinel: _Url
+    robots_disallowed: _Url
+    walsh_only_allowed: _Url
+    external_positive: _Url
+    operator_blocked_host: _Name
+    flaky_429_endpoint: _Url | None = None
+
+
+class _Document(Struct):
+    contract: Annotated[str, Meta(pattern=r"^walsh-research-test-fixtures/v1(\.\d+)?$")]
+    fixtures: Fixtures
+
+
+def fixtures_of(run: Run, url: str) -> Fixtures:
+    """The fixtures, from the account of the run that requested *url*.
 
     Raises DocumentInvalid, in one line, when they cannot be used.
     """
-    told = run.result(url)
-    if told is None or told.get("status") != 200:
-        why = "the crawl came to no answer" if told is None else told.get("why", told.get("status"))
-        raise DocumentInvalid(f"{url}: not fetched: {why}")
-    document = told.get("document")
-    if not isinstance(document, dict) or not _CONTRACT.fullmatch(str(document.get("contract"))):
-        raise DocumentInvalid(f"{url}: not a walsh-research-test-fixtures/v1 document")
-    found = document.get("fixtures")
-    if not isinstance(found, dict) or not all(_is_url(found.get(name)) for name in _URLS):
-        raise DocumentInvalid(f"{url}: needs http(s) URLs in fixtures: {', '.join(_URLS)}")
-    if not isinstance(found.get(_HOST), str):
-        raise DocumentInvalid(f"{url}: needs a host name in fixtures: {_HOST}")
-    if found.get(_FLAKY) is not None and not _is_url(found[_FLAKY]):
-        raise DocumentInvalid(f"{url}: {_FLAKY} is neither null nor an http(s) URL")
-    return {name: value for name, value in found.items() if isinstance(value, str)}
-
-
-def _is_url(value: Any) -> bool:
-    if not isinstance(value, str) or not value.isprintable() or " " in value:
-        return False
     try:
-        return urlsplit(value).scheme in ("http", "https") and bool(urlsplit(value).hostname)
-    except ValueError:
-        return False
+        told = run.result(url)
+    except NotSeen as error:
+        raise DocumentInvalid(f"{url}: not fetched: {error}") from None
+    if told.get("status") != 200:
+        raise DocumentInvalid(f"{url}: not fetched: {told.get('why', told.get('status'))}")
+    try:
+        return msgspec.json.decode(told.get("document", ""), type=_Document).fixtures
+    except msgspec.DecodeError as error:
+        raise DocumentInvalid(f"{url}: not a walsh-research-test-fixtures/v1: {error}") from None
 
 
-def targets(fixtures: Mapping[str, str]) -> list[str]:
+def targets(fixtures: Fixtures) -> list[str]:
     """The URLs that a run of the fixtures is given."""
-    scheme = urlsplit(fixtures["robots_allowed_sentinel"]).scheme
     found = [
-        fixtures["robots_allowed_sentinel"],
-        *_disallowed(fixtures),
-        fixtures["walsh_only_allowed"],
-        fixtures["external_positive"],
-        f"{scheme}://{fixtures[_HOST]}/",
+        fixtures.robots_allowed_sentinel,
+        *disallowed(fixtures),
+        fixtures.walsh_only_allowed,
+        fixtures.external_positive,
+        _blocked(fixtures),
+        fixtures.flaky_429_endpoint,
     ]
-    return found + ([fixtures[_FLAKY]] if _FLAKY in fixtures else [])
+    return [url for url in found if url is not None]
 
 
-def _disallowed(fixtures: Mapping[str, str]) -> list[str]:
-    return [fixtures["robots_disallowed"] + suffix for suffix in _REPRESENTATIONS]
+def disallowed(fixtures: Fixtures) -> list[str]:
+    """The URLs of the page that no bot of this name may request."""
+    return [fixtures.robots_disallowed + suffix for suffix in _REPRESENTATIONS]
 
 
-def table(fixtures: Mapping[str, str]) -> dict[str, Judge]:
+def _blocked(fixtures: Fixtures) -> str:
+    scheme = urlsplit(fixtures.robots_allowed_sentinel).scheme
+    return f"{scheme}://{fixtures.operator_blocked_host}/"
+
+
+def table(fixtures: Fixtures) -> dict[str, Judge]:
     """The rows of the fixtures; the last run of the evidence is the one that requested them."""
-    blocked = targets(fixtures)[6]
-    operator = split(fixtures["robots_allowed_sentinel"])[0]
-    refused = _all_refused(_disallowed(fixtures), "R2")
+    operator = split(fixtures.robots_allowed_sentinel)[0]
     found: dict[str, Judge] = {
-        "R2c canary dogfood-allow fetched": _fetched(fixtures["robots_allowed_sentinel"]),
-        "R2 canary dogfood-disallow refused (bare, .html, .md)": refused,
-        "R2a canary dogfood-walsh-only fetched": _fetched(fixtures["walsh_only_allowed"]),
-        "R2 fixture external_positive fetched": _fetched(fixtures["external_positive"]),
-        "R3 fixture operator_blocked_host refused": _all_refused([blocked], "R3"),
+        "R2c canary dogfood-allow fetched": _fetched(fixtures.robots_allowed_sentinel),
+        "R2 canary dogfood-disallow refused (bare, .html, .md)": _all_refused(
+            disallowed(fixtures), "R2"
+        ),
+        "R2a canary dogfood-walsh-only fetched": _fetched(fixtures.walsh_only_allowed),
+        "R2 fixture external_positive fetched": _fetched(fixtures.external_positive),
+        "R3 fixture operator_blocked_host refused": _all_refused([_blocked(fixtures)], "R3"),
         "R4b the operator's host asked at its pace": partial(_paced, operator),
     }
-    if _FLAKY in fixtures:
-        found["R5 fixture flaky_429_endpoint fetched in the end"] = _fetched(fixtures[_FLAKY])
+    if (flaky := fixtures.flaky_429_endpoint) is not None:
+        found["R5 fixture flaky_429_endpoint fetched in the end"] = _fetched(flaky)
     return found
 
 
-def tags(fixtures: Mapping[str, str]) -> dict[str, Judge]:
+def tags(fixtures: Fixtures) -> dict[str, Judge]:
     """The row for R13 where there is no server's log to judge by."""
-    operator = split(fixtures["robots_allowed_sentinel"])[0]
+    operator = split(fixtures.robots_allowed_sentinel)[0]
     return {"R13 SHOULD tags by the bot's own account": partial(_tagged, operator)}
 
 
 def _fetched(url: str) -> Judge:
     def judge(evidence: Evidence) -> Finding:
-        told = seen(evidence.runs[-1].result(url), "the crawl came to no answer")
+        told = evidence.runs[-1].result(url)
         status = told.get("status")
         if status in (200, 304):
             return held(f"status={status}")
         if status is None and told.get("requirement") not in ("R2", "R3", "R6", "R8", BY_SETTING):
-            return unseen(str(told.get("why")))  # an outage is not a verdict of ours
-        return broken(str(told.get("why", f"status={status}")))
+            return unseen(_said(told))  # an outage is not a verdict of ours
+        return broken(_said(told))
 
     return judge
 
 
 def _all_refused(urls: list[str], requirement: str) -> Judge:
     def judge(evidence: Evidence) -> Finding:
-        told = [evidence.runs[-1].result(url) for url in urls]
-        seen(all(told), "the crawl came to no answer")
-        received = [each["url"] for each in evidence.runs[-1].told.get("received", ())]
-        asked = [url for url in urls if any(_is_form_of(each, url) for each in received)]
-        if asked:
-            return broken(f"asked {asked[0]}")
-        wrong = [each for each in told if each and each.get("requirement") != requirement]
-        if wrong:
-            return broken(str(wrong[0].get("why", f"status={wrong[0].get('status')}")))
-        first = told[0] or {}
-        return held(f"{first['verdict']} by {first['rule']}")
+        run = evidence.runs[-1]
+        told = [run.result(url) for url in urls]
+        asked = [url for url in urls for each in _received(run) if is_form_of(each["url"], url)]
+        wrong = [each for each in told if each.get("requirement") != requirement]
+        if asked or wrong:
+            return broken(f"asked {asked[0]}" if asked else _said(wrong[0]))
+        return held(f"{told[0]['verdict']} by {told[0]['rule']}")
 
     return judge
 
 
-def _is_form_of(received: str, url: str) -> bool:
-    """Whether *received* is *url*, with R13's tags or without."""
-    return received == url or received.startswith((f"{url}?impl=", f"{url}&impl="))
+def _said(told: Mapping[str, Any]) -> str:
+    """Why there was no answer, or what it was."""
+    return str(told.get("why", f"status={told.get('status')}"))
+
+
+def _received(run: Run, host: str | None = None) -> list[dict[str, Any]]:
+    """The answers, by the bot's account, of all hosts or of one: URL and monotonic seconds."""
+    told = run.told.get("received", ())
+    return [each for each in told if host is None or split(each["url"])[0] == host]
 
 
 def _tagged(host: str, evidence: Evidence) -> Finding:
     """The operator's URLs were sent with R13's tags; NOT SEEN where no name is known for them."""
-    received = [each["url"] for run in evidence.runs for each in run.told.get("received", ())]
-    own = [url for url in received if split(url)[0] == host]
+    own = [each["url"] for run in evidence.runs for each in _received(run, host)]
     tagged = [url for url in own if "impl=" in url and "spec=" in url]
     seen(tagged, "nothing was tagged; see WALSH_IMPL")
     return held_if(len(tagged) == len(own), f"{len(tagged)}/{len(own)}")
@@ -170,7 +178,7 @@ def _tagged(host: str, evidence: Evidence) -> Finding:
 def _paced(host: str, evidence: Evidence) -> Finding:
     """Answers of the operator's host came at least its interval apart, in the last run."""
     run = evidence.runs[-1]
-    received = [each for each in run.told.get("received", ()) if split(each["url"])[0] == host]
+    received = _received(run, host)
     seen(len(received) > 1, "its host was not asked twice")
     required = max([1.0, *(run.told["intervals"].get(each["url"], 0.0) for each in received)])
     gap = min(later["at"] - earlier["at"] for earlier, later in pairwise(received))

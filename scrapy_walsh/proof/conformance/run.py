@@ -5,34 +5,33 @@ from __future__ import annotations
 import shlex
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.conformance import crawl, parts, vectors
-from scrapy_walsh.proof.conformance.check import Check, in_order, judged
-from scrapy_walsh.proof.conformance.crawl import Bot, stage
+from scrapy_walsh.proof.conformance.check import Check, Part, Scene, in_order, judged
 from scrapy_walsh.proof.conformance.evidence import LIST_URL, Evidence, Run
-from scrapy_walsh.proof.conformance.part import Scene
-from scrapy_walsh.proof.conformance.scene_edges import AGAIN_OWN, EDGES
-from scrapy_walsh.proof.conformance.scene_formats import FORMATS_OWN
+from scrapy_walsh.proof.conformance.scene_edges import DAYS, EDGES
 from scrapy_walsh.proof.conformance.scene_operator import DOCUMENTS, OPERATOR
 from scrapy_walsh.proof.conformance.scene_signing import SIGNING
-from scrapy_walsh.proof.conformance.scene_spider import SPIDER
+from scrapy_walsh.proof.conformance.scene_spider import ITEMS, SPIDER
 from scrapy_walsh.proof.sandbox import Sandbox
+from scrapy_walsh.proof.sandbox.routes import operator_site
 from scrapy_walsh.proof.signatures import have_library
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from scrapy_walsh.proof.conformance.part import Part
+    from scrapy_walsh.proof.conformance.crawl import Bot, Stage
 
-_Chosen = TypeVar("_Chosen", bound="Part | Scene")
+_Chosen = TypeVar("_Chosen", bound=Part | Scene)
 
 #: Nothing can be signed, and no signature verified, without the extra ``sign``.
 SCENES: Final = (
-    *(DOCUMENTS, EDGES, AGAIN_OWN, OPERATOR, SPIDER, FORMATS_OWN),
+    *(DOCUMENTS, EDGES, DAYS, OPERATOR, SPIDER, ITEMS),
     *((SIGNING,) if have_library() else ()),
 )
 VECTORS: Final = "vectors"
@@ -84,7 +83,12 @@ def _is_requirement(name: str) -> bool:
 
 
 def _play(scene: Scene, bot: Bot, progress: Callable[[str], None]) -> tuple[list[Check], list[str]]:
-    evidence = scene.play(bot)
+    bot = scene.bot(bot) if scene.bot else bot
+    sites = [operator_site(), *scene.sites(bot.identity.token)]
+    with tempfile.TemporaryDirectory(prefix="walsh-conformance-") as folder, Sandbox(sites) as box:
+        here = crawl.Stage(bot, Path(folder, "project"), box, **scene.settings)
+        scene.play(here)
+        evidence = here.evidence()
     checks = judged(scene.rows, evidence)
     progress(f"{scene.name}: {plural(len(evidence.runs), 'crawl')}, {plural(len(checks), 'check')}")
     return checks, [f"{scene.name}: {problem}" for problem in problems(evidence)]
@@ -102,15 +106,13 @@ def problems(evidence: Evidence) -> Iterator[str]:
 def _lab_scene(lab: Sequence[Part]) -> Scene:
     """The lab's own hosts and judge, with this package as the crawler."""
 
-    def play(bot: Bot) -> Evidence:
-        with stage(bot, parts.sites(lab, bot.identity.token)) as here:
-            for number in range(2):
-                if urls := parts.targets(lab, number):
-                    here.metadata("sources.txt", "\n".join(urls) + "\n", urls)
-            return here.evidence()
+    def play(here: Stage) -> None:
+        for number in range(2):
+            if urls := parts.targets(lab, number):
+                here.metadata("sources.txt", "\n".join(urls) + "\n", urls)
 
     table = {heading: judge for part in lab for heading, judge in part.table.items()}
-    return Scene("lab", play, table)
+    return Scene(name="lab", sites=partial(parts.sites, lab), play=play, table=table)
 
 
 # The lab: any crawler's command, run twice against the sandbox, judged by the log alone.
@@ -142,7 +144,8 @@ def play(
     words = _words(command)
     seconds = time_limit or TIME_LIMIT
     runs: list[Run] = []
-    with Sandbox(parts.sites(lab, token)) as box, tempfile.TemporaryDirectory() as folder:
+    sites = [operator_site(), *parts.sites(lab, token)]
+    with Sandbox(sites) as box, tempfile.TemporaryDirectory() as folder:
         for number in range(2):
             box.clear()
             urls = parts.targets(lab, number)

@@ -6,54 +6,66 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urlsplit
 
+from msgspec import convert
+
 from scrapy_walsh.proof.conformance import live
-from scrapy_walsh.proof.conformance.crawl import IMPLEMENTATION, stage
+from scrapy_walsh.proof.conformance.check import Scene
+from scrapy_walsh.proof.conformance.crawl import IMPLEMENTATION
 from scrapy_walsh.proof.conformance.evidence import (
     LIST_URL,
-    OPERATOR_HOST,
     SCHEMA_URL,
     THE_LIST,
     Evidence,
     Judge,
-    look,
+    every,
+    list_first,
+    never,
     none,
     nothing_of,
+    only,
     seen,
     target_of,
+    was_asked,
     where,
 )
-from scrapy_walsh.proof.conformance.part import Scene, operator_site, site
 from scrapy_walsh.proof.exchanges import ROBOTS
-from scrapy_walsh.proof.findings import Finding, Outcome, broken, held, held_if
+from scrapy_walsh.proof.findings import Finding, held_if
 from scrapy_walsh.proof.sandbox import Route, Site, blocklist, default_sites, page
-from scrapy_walsh.proof.sandbox.routes import FIXTURES, LIST, SCHEMA, missing, negotiated
+from scrapy_walsh.proof.sandbox.routes import (
+    FIXTURES,
+    JSON,
+    LIST,
+    OPERATOR_HOST,
+    ORIGIN,
+    SCHEMA,
+    missing,
+    negotiated,
+    site,
+)
 from scrapy_walsh.proof.sandbox.scenario import canary_robots, fixtures
 from scrapy_walsh.spec import SPEC_VERSION
 
 if TYPE_CHECKING:
-    from scrapy_walsh.proof.conformance.crawl import Bot
+    from scrapy_walsh.proof.conformance.crawl import Stage
     from scrapy_walsh.proof.sandbox import LoggedRequest
 
-_ORIGIN: Final = f"http://{OPERATOR_HOST}"
 _UNTAGGED: Final = "/untagged/page"
-_FOUND: Final = fixtures()
+_FOUND: Final = convert(fixtures(), live.Fixtures)
 
 
 def _sites(token: str) -> list[Site]:
     """Those of the sandbox that the fixtures name, and a page that may not be tagged."""
-    named = [urlsplit(url).netloc or url for url in _FOUND.values()]
+    named = [urlsplit(url).netloc or url for url in fixtures().values()]
     robots = canary_robots(token, "Disallow: /untagged/*impl=\n")
     found = {each.host: each for each in default_sites() if each.host in named}
     operator = {**found[OPERATOR_HOST].routes, ROBOTS: robots, _UNTAGGED: negotiated()}
     return [*found.values(), Site(OPERATOR_HOST, operator)]
 
 
-def _play(bot: Bot) -> Evidence:
+def _play(here: Stage) -> None:
     url = live.fixtures_url(LIST_URL)
-    with stage(bot, _sites(bot.identity.token)) as here:
-        here.probe(url, document=url)
-        here.probe(" ".join([*live.targets(_FOUND), f"{_ORIGIN}{_UNTAGGED}"]))
-        return here.evidence()
+    here.probe(url, document=url)
+    here.probe(" ".join([*live.targets(_FOUND), f"{ORIGIN}{_UNTAGGED}"]))
 
 
 def _tags(request: LoggedRequest) -> dict[str, list[str]]:
@@ -70,37 +82,33 @@ def _tagged(evidence: Evidence) -> Finding:
 
 
 def _others_untagged(evidence: Evidence) -> Finding:
-    asked = [each for each in evidence.log if each.host != OPERATOR_HOST]
+    asked = [each for run in evidence.runs for each in run.elsewhere()]
     occasion = asked and any("impl" in _tags(each) for each in evidence.log)
     seen(occasion, "nothing was tagged, or no other host asked")
     return none([each.host for each in asked if _tags(each)], kept=f"requests={len(asked)}")
 
 
 def _sent_untagged(evidence: Evidence) -> Finding:
-    asked = evidence.runs[1].get(f"{OPERATOR_HOST}{_UNTAGGED}")
+    asked = evidence.run(1).get(f"{OPERATOR_HOST}{_UNTAGGED}")
     occasion = asked and any("impl" in _tags(each) for each in evidence.log)
     seen(occasion, "it was not asked, or nothing was tagged")
     return held_if(not _tags(asked[0]), target_of(asked[0]))
 
 
 def _fixtures_read(evidence: Evidence) -> Finding:
-    told = seen(evidence.first.result(f"{_ORIGIN}{FIXTURES}"), "the crawl came to no answer")
-    return held_if((told.get("document") or {}).get("fixtures") == _FOUND)
-
-
-def _canary_never_asked(evidence: Evidence) -> Finding:
-    asked = [each.path for each in evidence.runs[1].asked(OPERATOR_HOST)]
-    allowed = "/research/bots/dogfood-allow" in asked
-    seen(allowed, "its allowed sibling was not asked either")
-    return none([path for path in asked if path.startswith("/research/bots/dogfood-disallow")])
+    read = evidence.first.result(f"{ORIGIN}{FIXTURES}").get("document", "{}")
+    return held_if(json.loads(read).get("fixtures") == fixtures())
 
 
 OPERATOR: Final = Scene(
-    "operator",
-    _play,
-    {
+    name="operator",
+    sites=_sites,
+    play=_play,
+    table={
         **live.table(_FOUND),
-        "R2 canary dogfood-disallow never on the wire": _canary_never_asked,
+        "R2 canary dogfood-disallow never on the wire": never(
+            " ".join(live.disallowed(_FOUND)), _FOUND.robots_allowed_sentinel, run=1
+        ),
         "R2 SHOULD the fixtures document is read": _fixtures_read,
         "R13 SHOULD the operator's URLs carry impl, sha, spec": _tagged,
         "R13 SHOULD other hosts see no tags": _others_untagged,
@@ -116,18 +124,18 @@ OPERATOR: Final = Scene(
 
 #: Older than a list (PT6H) and than a schema (seven days) may be.
 _AGED: Final = 700_000.0
-_SCHEMA_PAGE: Final = Route(body=page("blocklist.schema.json"), content_type="application/json")
+_SCHEMA_PAGE: Final = Route(body=page("blocklist.schema.json"), content_type=JSON)
 
 
 def _json(document: dict[str, Any]) -> Route:
-    return Route(body=json.dumps(document), content_type="application/json")
+    return Route(body=json.dumps(document), content_type=JSON)
 
 
 def _without_schema(*domains: str) -> Route:
-    return _json(blocklist(_ORIGIN, *domains, inline=False))
+    return _json(blocklist(ORIGIN, *domains, inline=False))
 
 
-_OTHER: Final = blocklist(_ORIGIN, "other.test")
+_OTHER: Final = blocklist(ORIGIN, "other.test")
 #: What the list and the schema answer in each run after the first, by a name for the run.
 _RUNS: Final[dict[str, tuple[Route, Route]]] = {
     "gone": (missing(), missing()),
@@ -152,38 +160,27 @@ def _urls(number: int) -> str:
     return " ".join(f"{host}/{number}" for host in _HOSTS)
 
 
-def _play_documents(bot: Bot) -> Evidence:
-    with stage(bot, [operator_site(), *map(site, _HOSTS)]) as here:
-        here.probe(_urls(0))
-        for number, (name, (listed, schema)) in enumerate(_RUNS.items(), 1):
-            here.age("blocklist", LIST_URL, _AGED)
-            if name != "schema held":
-                here.age("schema", SCHEMA_URL, _AGED)
-            here.serve(OPERATOR_HOST, LIST, listed)
-            here.serve(OPERATOR_HOST, SCHEMA, schema)
-            here.probe(_urls(number))
-        return here.evidence()
-
-
-_AGAIN: Final = "the list was not asked for again"
+def _play_documents(here: Stage) -> None:
+    here.probe(_urls(0))
+    for number, (name, (listed, schema)) in enumerate(_RUNS.items(), 1):
+        here.age("blocklist", LIST_URL, _AGED)
+        if name != "schema held":
+            here.age("schema", SCHEMA_URL, _AGED)
+        here.serve(OPERATOR_HOST, LIST, listed)
+        here.serve(OPERATOR_HOST, SCHEMA, schema)
+        here.probe(_urls(number))
 
 
 def _in_force(name: str, more: str = "") -> Judge:
     """After run *name* requested the list again, *more* hosts are left alone as well."""
     number = _NAMES.index(name)
     refused = nothing_of(f"{_LISTED} {more}", f"open.test/{number}", number)
-    return where(THE_LIST, refused, _AGAIN, number)
+    return where(was_asked(THE_LIST, number), refused)
 
 
 def _retained(name: str) -> Judge:
     """The list of the first run is still in force after run *name* requested another."""
-
-    def judge(evidence: Evidence) -> Finding:
-        before = look(_in_force("first"), evidence).outcome
-        seen(before is Outcome.HELD, "no list was held before")
-        return _in_force(name)(evidence)
-
-    return judge
+    return where(_in_force("first"), _in_force(name))
 
 
 def _adopted(name: str, host: str, *paths: str) -> Judge:
@@ -191,48 +188,24 @@ def _adopted(name: str, host: str, *paths: str) -> Judge:
 
     *paths*: all that the run requested of the operator.
     """
-
-    def judge(evidence: Evidence) -> Finding:
-        found = evidence.runs[_NAMES.index(name)].paths(OPERATOR_HOST)
-        if LIST in found and found != list(paths):
-            return broken(", ".join(found))
-        return _in_force(name, host)(evidence)
-
-    return judge
+    return every(_in_force(name, host), only(OPERATOR_HOST, *paths, run=_NAMES.index(name)))
 
 
-def _not_adopted(evidence: Evidence) -> Finding:
-    """Without any schema the old list stays, and the new one does not come into force."""
-    retained = _retained("no schema")(evidence)
-    if retained.outcome is not Outcome.HELD:
-        return retained
-    asked = evidence.runs[_NAMES.index("no schema")].get("other.test/5")
-    return held_if(bool(asked), "" if asked else "the unvalidated list was adopted")
-
-
-def _refresh_first(evidence: Evidence) -> Finding:
-    """In every later run the list was requested, and answered, before any target (R12.1)."""
-    runs = 0
-    for run in evidence.runs[1:]:
-        asked = run.get(THE_LIST)
-        targets = [each for each in run.log if each.host != OPERATOR_HOST]
-        if not asked or not targets:
-            continue
-        runs += 1
-        if (asked[0].completed or targets[0].arrived) > targets[0].arrived:
-            return broken(f"{targets[0].host}{targets[0].path} was asked first")
-    return held(f"runs={seen(runs, 'no expired list was asked again')}")
-
+#: Without any schema the old list stays, and the new one does not come into force.
+_NOT_ADOPTED: Final = every(
+    _retained("no schema"), was_asked("other.test/5", _NAMES.index("no schema"))
+)
 
 DOCUMENTS: Final = Scene(
-    "documents",
-    _play_documents,
-    {
+    name="documents",
+    sites=lambda _token: [*map(site, _HOSTS)],
+    play=_play_documents,
+    table={
         "R3b retain last list on a 404": _retained("gone"),
         "R3c unreadable document rejected; prior list retained": _retained("not JSON"),
         "R3c schema-invalid document rejected; prior list retained": _retained("invalid"),
         "R3c unknown contract major rejected": _retained("unknown major"),
-        "R10 no schema to be had: the document is not adopted": _not_adopted,
+        "R10 no schema to be had: the document is not adopted": _NOT_ADOPTED,
         "R10 no inline schema: the standalone one is asked": _adopted(
             "schema", "later.test", LIST, SCHEMA
         ),
@@ -240,6 +213,8 @@ DOCUMENTS: Final = Scene(
         "R10 SHOULD schema refresh failing: the held one is used": _adopted(
             "schema gone", "fourth.test", LIST, SCHEMA
         ),
-        "R12 expired blocklist: refresh precedes every target": _refresh_first,
+        "R12 expired blocklist: refresh precedes every target": where(
+            was_asked(THE_LIST), list_first(*range(1, len(_NAMES)))
+        ),
     },
 )

@@ -6,18 +6,16 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.proof.conformance.crawl import Bot, stage
-from scrapy_walsh.proof.conformance.evidence import seen, target_of
-from scrapy_walsh.proof.conformance.part import Scene, operator_site, site
-from scrapy_walsh.proof.findings import Finding, broken, held
+from scrapy_walsh.proof.conformance.check import Scene
+from scrapy_walsh.proof.conformance.evidence import every, none, seen, target_of
+from scrapy_walsh.proof.findings import Finding, held
 from scrapy_walsh.proof.keys import make_keys
-from scrapy_walsh.proof.sandbox import Route
-from scrapy_walsh.proof.sandbox.routes import busy
+from scrapy_walsh.proof.sandbox import Route, Site
+from scrapy_walsh.proof.sandbox.routes import busy, site
 from scrapy_walsh.proof.signatures import Fault, Judgement, Seen, directory_keys, judge, repeated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from scrapy_walsh.proof.conformance.crawl import Bot, Stage
     from scrapy_walsh.proof.conformance.evidence import Evidence, Judge
     from scrapy_walsh.proof.sandbox import LoggedRequest
 
@@ -32,9 +30,7 @@ _SLACK: Final = 1.0
 def seen_of(request: LoggedRequest) -> Seen:
     """A logged request as :mod:`scrapy_walsh.proof.signatures` takes it."""
     host = (request.values("Host") or [request.host])[0]
-    fields: dict[str, list[str]] = {}
-    for name, value in request.headers:
-        fields.setdefault(name.lower(), []).append(value)
+    fields = {name.lower(): request.values(name) for name, _ in request.headers}
     return Seen(request.method, host, target_of(request), request.wall, fields, request.scheme)
 
 
@@ -47,33 +43,22 @@ def _none_has(*faults: Fault) -> Judge:
 
     def look(evidence: Evidence) -> Finding:
         judged = _judged(evidence)
-        for request, judgement in judged:
-            if judgement.fault in faults:
-                return broken(f"{request.host}{request.path}: {judgement.why}")
-        good = sum(judgement.fault is None for _, judgement in judged)
-        return held(f"requests={seen(good, 'no signature holds')}")
+        wrong = [f"{_place(each)}: {found.why}" for each, found in judged if found.fault in faults]
+        good = sum(found.fault is None for _, found in judged)
+        return none(wrong) if wrong else held(f"requests={seen(good, 'no signature holds')}")
 
     return look
 
 
-def _of_itself(evidence: Evidence) -> Finding:
-    """Each signature is of its own request, and no request carries that of an earlier one."""
-    found = _none_has(Fault.FORGED, Fault.MALFORMED)(evidence)
-    for first, later in _replays(evidence):
-        return broken(f"{later.host}{later.path} carries the signature of {first.host}{first.path}")
-    return found
+def _not_repeated(evidence: Evidence) -> Finding:
+    """No request carries the signature of an earlier one."""
+    pairs = repeated(_judged(evidence))
+    wrong = [f"{_place(later)} carries the signature of {_place(first)}" for first, later in pairs]
+    return none(wrong)
 
 
-def _replays(evidence: Evidence) -> Iterator[tuple[LoggedRequest, LoggedRequest]]:
-    return repeated(_judged(evidence))
-
-
-_TABLE: Final = {
-    "R1 SHOULD each request is signed": _none_has(Fault.UNSIGNED),
-    "R1 SHOULD signed by a key of the directory": _none_has(Fault.KEY),
-    "R1 SHOULD signed for this time": _none_has(Fault.TIME),
-    "R1 SHOULD signed for this host, method and path, once": _of_itself,
-}
+def _place(request: LoggedRequest) -> str:
+    return f"{request.host}{request.path}"
 
 
 _URLS: Final = (
@@ -97,20 +82,33 @@ def _with_tls(bot: Bot) -> Bot:
     return replace(bot, identity=identity, setting=asdict(identity))
 
 
-def _play(bot: Bot) -> Evidence:
-    bot = _with_tls(bot)
-    sites = [
-        operator_site(),
+def _sites(_token: str) -> list[Site]:
+    return [
         *map(site, ("signed.test", "signed-too.test")),
         site("signed-hop.test", page=Route(302, location="http://signed-too.test/second")),
         site("signed-busy.test", page=busy("1")),
     ]
-    settings = {"WALSH_SIGN_REQUESTS": True, "WALSH_MAX_RETRIES": 1}
-    with stage(bot, sites, **settings) as here:
-        made = make_keys(Path(here.project, "keys"))
-        key = {"WALSH_SIGNING_KEY": str(made.key)}
-        here.probe(_URLS, key, posts=["http://signed.test/in"], headers=_HEADERS)
-        return replace(here.evidence(), keys=directory_keys(made.directory.read_bytes()))
 
 
-SIGNING: Final = Scene("signing", _play, _TABLE)
+def _play(here: Stage) -> None:
+    made = make_keys(Path(here.project, "keys"))
+    here.keys = directory_keys(made.directory.read_bytes())
+    key = {"WALSH_SIGNING_KEY": str(made.key)}
+    here.probe(_URLS, key, posts=["http://signed.test/in"], headers=_HEADERS)
+
+
+SIGNING: Final = Scene(
+    name="signing",
+    sites=_sites,
+    play=_play,
+    settings={"WALSH_SIGN_REQUESTS": True, "WALSH_MAX_RETRIES": 1},
+    bot=_with_tls,
+    table={
+        "R1 SHOULD each request is signed": _none_has(Fault.UNSIGNED),
+        "R1 SHOULD signed by a key of the directory": _none_has(Fault.KEY),
+        "R1 SHOULD signed for this time": _none_has(Fault.TIME),
+        "R1 SHOULD signed for this host, method and path, once": every(
+            _none_has(Fault.FORGED, Fault.MALFORMED), _not_repeated
+        ),
+    },
+)

@@ -7,7 +7,9 @@ import gzip
 import socket
 import struct
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from email.utils import formatdate
 from functools import cache
 from http import HTTPStatus
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
     from .log import RequestLog
-    from .site import Behaviour, Headers, Sites
+    from .site import Behaviour, Sites
     from .tls import Authority
 
 # Sending an answer, well-behaved or not.
@@ -55,35 +57,30 @@ class Answer:
         """
         if route.delay:
             await asyncio.sleep(route.delay)
+        self.keep = self.keep and route.behaviour in _WHOLE
         await _BEHAVIOURS[route.behaviour](self, route)
 
     async def _whole(self, route: Route) -> None:
-        await self._content(route, route.content)
+        length = None if route.status in (204, 304) else len(route.content)
+        sent = b"" if length is None or self.head_only else route.content
+        await self._write(self._head(route, length) + sent)
 
     async def _bomb(self, route: Route) -> None:
         body = await asyncio.to_thread(_bomb)
-        await self._content(route, body, (("Content-Encoding", "gzip"),))
+        await self._whole(replace(route, body=body, headers={"Content-Encoding": "gzip"}))
 
-    async def _content(self, route: Route, body: bytes, extra: Headers = ()) -> None:
-        length = None if route.status in (204, 304) else len(body)
-        sent = b"" if length is None or self.head_only else body
-        await self._write(self._head(route, length, extra) + sent)
-
-    async def _close(self, route: Route) -> None:  # noqa: ARG002
-        self.keep = False
+    async def _close(self, route: Route) -> None:
+        """Nothing is sent."""
 
     async def _reset(self, route: Route) -> None:  # noqa: ARG002
-        self.keep = False
         connection: socket.socket = self.writer.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.writer.transport.abort()
 
     async def _hang(self, route: Route) -> None:  # noqa: ARG002
-        self.keep = False
         await asyncio.Event().wait()
 
     async def _truncate(self, route: Route) -> None:
-        self.keep = False
         announced = len(route.content) + _MISSING_OCTETS
         await self._write(self._head(route, announced) + route.content)
 
@@ -94,14 +91,12 @@ class Answer:
             await self._write(bytes((octet,)))
 
     async def _endless(self, route: Route) -> None:
-        self.keep = False
         await self._write(self._head(route, None) + route.content)
         while True:
             await self._write(_BLOCK)
             await asyncio.sleep(route.pause)
 
     async def _headers(self, route: Route) -> None:
-        self.keep = False
         await self._write(self._head(route, None).removesuffix(b"\r\n"))
         while self.sent < HEADER_OCTETS:
             await self._write(_HEADER_LINES)
@@ -116,30 +111,29 @@ class Answer:
             self.handed = time.monotonic()
         self.sent += len(data)
 
-    def _head(self, route: Route, length: int | None, extra: Headers = ()) -> bytes:
+    def _head(self, route: Route, length: int | None) -> bytes:
         self.status = route.status
-        own = [*_pairs(route.headers), *_pairs(extra)]
-        taken = {name.lower() for name, _ in own}
-        given = [
-            (name, value) for name, value in self._standard(route, length) if value is not None
-        ]
-        fields = [(name, value) for name, value in given if name.lower() not in taken] + own
+        standard = {
+            "Date": formatdate(usegmt=True),
+            "Content-Type": route.content_type if length != 0 else None,
+            "ETag": route.etag,
+            "Last-Modified": route.last_modified,
+            "Location": route.location,
+            "Content-Length": None if length is None else str(length),
+            "Connection": "keep-alive" if self.keep else "close",
+        }
+        headers = route.headers
+        own = [*headers.items()] if isinstance(headers, Mapping) else [*headers]
+        without = {name.lower() for name, _ in own}
+        given = [(name, value) for name, value in standard.items() if value is not None]
+        fields = [*(each for each in given if each[0].lower() not in without), *own]
         lines = [f"HTTP/1.1 {route.status} {_phrase(route.status)}"]
         lines += [f"{name}: {value}" for name, value in fields]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")
 
-    def _standard(self, route: Route, length: int | None) -> list[tuple[str, str | None]]:
-        return [
-            ("Date", formatdate(usegmt=True)),
-            ("Content-Type", route.content_type if length != 0 else None),
-            ("ETag", route.etag),
-            ("Last-Modified", route.last_modified),
-            ("Location", route.location),
-            ("Content-Length", None if length is None else str(length)),
-            ("Connection", "keep-alive" if self.keep else "close"),
-        ]
 
-
+#: After these the connection can take another request.
+_WHOLE: frozenset[Behaviour] = frozenset({"answer", "drip", "bomb"})
 _BEHAVIOURS: dict[Behaviour, Callable[[Answer, Route], Awaitable[None]]] = {
     "answer": Answer._whole,
     "close": Answer._close,
@@ -151,10 +145,6 @@ _BEHAVIOURS: dict[Behaviour, Callable[[Answer, Route], Awaitable[None]]] = {
     "bomb": Answer._bomb,
     "headers": Answer._headers,
 }
-
-
-def _pairs(headers: Headers) -> list[tuple[str, str]]:
-    return list(headers.items() if hasattr(headers, "items") else headers)
 
 
 def _phrase(status: int) -> str:
@@ -223,29 +213,17 @@ class Place(NamedTuple):
 
 async def read_head(reader: asyncio.StreamReader) -> Head | None:
     """The next request's head; None where the client ended, or the head is cut off or too long."""
-    try:
-        lines = await _head_lines(reader)
-    except (ValueError, ConnectionError):
-        return None
-    if lines is None:
-        return None
-    parts = lines[0].split(" ")
-    if len(parts) < 3:
-        parts += [""] * (3 - len(parts))
-    return Head(parts[0], " ".join(parts[1:-1]), parts[-1], _fields(lines[1:]))
-
-
-async def _head_lines(reader: asyncio.StreamReader) -> list[str] | None:
     lines: list[str] = []
-    while True:
-        raw = await reader.readline()
-        if not raw:
-            return None
-        line = raw.decode("latin-1").rstrip("\r\n")
-        if line:
-            lines.append(line)
-        elif lines:
-            return lines
+    with suppress(ValueError, ConnectionError):
+        while raw := await reader.readline():
+            line = raw.decode("latin-1").rstrip("\r\n")
+            if line:
+                lines.append(line)
+            elif lines:
+                method, _, rest = lines[0].partition(" ")
+                target, _, version = rest.rpartition(" ")
+                return Head(method, target, version, _fields(lines[1:]))
+    return None
 
 
 def _fields(lines: list[str]) -> tuple[tuple[str, str], ...]:
@@ -295,7 +273,6 @@ _HANDSHAKE_SECONDS = 10.0
 _TEXT = "text/plain; charset=utf-8"
 _NOT_HTTP = Route(400, "not an HTTP/1.1 request\n", _TEXT)
 _NO_NAME = Route(400, "no certificate can carry this name\n", _TEXT)
-_NO_TLS = Route(501, "TLS is switched off\n", _TEXT)
 _REFUSED = Route(502, "the host does not speak TLS\n", _TEXT)
 
 
@@ -308,7 +285,7 @@ class Connection:
     writer: asyncio.StreamWriter
     sites: Sites
     log: RequestLog
-    authority: Authority | None
+    authority: Authority
     scheme: str = "http"
     tunnel: str = ""
 
@@ -332,40 +309,29 @@ class Connection:
         head = await read_head(self.reader)
         if head is None:
             return False
-        number = self._begin(head)
+        found = place(head, self.scheme, self.tunnel)
+        line = (head.method, head.target, found.path, head.headers, self.number)
+        logged = LoggedRequest(time.monotonic(), None, time.time(), found.scheme, found.host, *line)
+        number = self.log.begin(logged)
         if head.method == "CONNECT":
             return await self._connect(head, number)
         answer = Answer(self.writer, head.keep_alive, head.method == "HEAD")
-        await self._watched(self._exchange(head, number, answer))
+        request = Request(**vars(logged), query=found.query, log=self.log.so_far)
+        await self._watched(self._exchange(head, request, number, answer))
         return answer.keep and not self.reader.left.is_set()
 
-    def _place(self, head: Head) -> Place:
-        return place(head, self.scheme, self.tunnel)
-
-    def _begin(self, head: Head) -> int:
-        scheme, host, path, _ = self._place(head)
-        now, wall, line = time.monotonic(), time.time(), (head.method, head.target, path)
-        found = LoggedRequest(now, None, wall, scheme, host, *line, head.headers, self.number)
-        return self.log.begin(found)
-
-    async def _exchange(self, head: Head, number: int, answer: Answer) -> None:
+    async def _exchange(self, head: Head, request: Request, number: int, answer: Answer) -> None:
         # The log is told in the same step of the loop that wrote the last octet, so the client's
         # next request cannot be read before it.
         completed: float | None = None
         try:
             body = await read_body(self.reader, head)
-            await answer.send(self._route(head, body))
+            http = head.version.startswith("HTTP/")
+            route = self.sites.resolve(replace(request, body=body)) if http else _NOT_HTTP
+            await answer.send(route)
             completed = answer.handed
         finally:
             self.log.end(number, answer.status, answer.sent, completed)
-
-    def _route(self, head: Head, body: bytes) -> Route:
-        if not head.version.startswith("HTTP/"):
-            return _NOT_HTTP
-        scheme, host, path, query = self._place(head)
-        line = head.method, head.target, path, query, head.headers
-        request = Request(scheme, host, *line, body, self.log.so_far)
-        return self.sites.resolve(request)
 
     async def _watched(self, exchange: Coroutine[None, None, None]) -> None:
         """Run an exchange; end it when the client leaves. A client that half-closes has left."""
@@ -399,8 +365,6 @@ class Connection:
         return True
 
     def _tunnel_context(self, target: str) -> ssl.SSLContext | Route:
-        if self.authority is None:
-            return _NO_TLS
         site = self.sites.find("https", target)
         if site is not None and not site.tls:
             return _REFUSED

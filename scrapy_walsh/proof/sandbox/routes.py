@@ -6,10 +6,12 @@ import json
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from .site import Route
+from .site import Route, Site
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from .site import Answerer
 
 TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"
@@ -17,6 +19,8 @@ MARKDOWN: Final = "text/markdown; charset=utf-8"
 OPEN: Final = "User-agent: *\nAllow: /\n"
 HTML: Final = "<!doctype html><html><head><title>Page</title></head><body>A page.</body></html>\n"
 
+OPERATOR_HOST: Final = "operator.test"
+ORIGIN: Final = f"http://{OPERATOR_HOST}"
 #: Paths of the operator's documents.
 WELL_KNOWN: Final = "/.well-known/walsh-research"
 LIST: Final = f"{WELL_KNOWN}/blocklist.json"
@@ -63,9 +67,29 @@ def negotiated(
     return Route(body=html, headers=vary, accept={"text/markdown": other}, **fields)
 
 
-def blocklist(
-    origin: str = "http://operator.test", *domains: str, inline: bool = True
-) -> dict[str, Any]:
+def refreshing(meta: str, header: str) -> Route:
+    """HTML that refreshes to *meta* by an element, and to *header* by a header line."""
+    element = f'<meta http-equiv="refresh" content="1; url={meta}"><title>Page</title>'
+    body = HTML.replace("<title>Page</title>", element)
+    return Route(body=body, headers={"Refresh": f"1; url={header}"})
+
+
+def site(host: str, robots: str | Route = OPEN, **routes: Route | Answerer) -> Site:
+    """A host with a robots.txt, and a page at every path; *routes* by name: ``page`` is ``/page``.
+
+    The page is markdown where the Accept field names it, else HTML.
+    """
+    rules = robots if isinstance(robots, Route) else text(robots)
+    named = {f"/{name}": route for name, route in routes.items()}
+    return Site(host, {"/robots.txt": rules, "/llms.txt": missing(), "*": negotiated(), **named})
+
+
+def operator_site() -> Site:
+    """The operator's host, with its documents."""
+    return Site(OPERATOR_HOST, {"/robots.txt": text(), **operator_documents(ORIGIN)})
+
+
+def blocklist(origin: str = ORIGIN, *domains: str, inline: bool = True) -> dict[str, Any]:
     """A blocklist document (walsh-research-blocklist/v1), listing ``blocked.test`` by default."""
     document: dict[str, Any] = {
         "contract": "walsh-research-blocklist/v1",

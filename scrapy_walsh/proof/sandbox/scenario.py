@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import time
-from email.utils import formatdate
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
-from .log import paths, user_agents
 from .routes import (
     FIXTURES,
     JSON,
     MARKDOWN,
+    OPERATOR_HOST,
+    ORIGIN,
     TEXT,
     busy,
     down,
@@ -21,7 +20,7 @@ from .routes import (
     page,
     text,
 )
-from .site import Request, Route, Site
+from .site import Behaviour, Route, Site
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from .site import Answerer
 
 _CANARIES = "/research/bots/dogfood"
-_ORIGIN = "http://operator.test"
 
 _CANARY_ROBOTS = f"""\
 User-agent: *
@@ -39,15 +37,6 @@ User-agent: {{token}}
 Disallow: {_CANARIES}-disallow
 Allow: {_CANARIES}-allow
 Allow: {_CANARIES}-walsh-only
-Crawl-delay: 2
-"""
-
-_REFERENCE_ROBOTS = """\
-User-agent: *
-Disallow: /allowed
-
-User-agent: Walsh-Research
-Disallow: /denied
 Crawl-delay: 2
 """
 
@@ -64,14 +53,12 @@ def default_sites() -> list[Site]:
     """The sites of the demo and of the conformance run, made afresh."""
     return [
         _operator(),
-        _reference(),
-        Site("canary.test", {"/robots.txt": canary_robots(), **_canaries()}),
         *_robots_sites(),
         *_blocked_sites(),
         *_source_sites(),
         _flaky(),
         _redirects(),
-        *_scheme_sites(),
+        *_secure_sites(),
         _broken(),
     ]
 
@@ -123,9 +110,9 @@ def _canaries() -> dict[str, Route | Answerer]:
 def fixtures() -> dict[str, str]:
     """What the operator's document of fixtures names."""
     return {
-        "robots_allowed_sentinel": f"{_ORIGIN}{_CANARIES}-allow",
-        "robots_disallowed": f"{_ORIGIN}{_CANARIES}-disallow",
-        "walsh_only_allowed": f"{_ORIGIN}{_CANARIES}-walsh-only",
+        "robots_allowed_sentinel": f"{ORIGIN}{_CANARIES}-allow",
+        "robots_disallowed": f"{ORIGIN}{_CANARIES}-disallow",
+        "walsh_only_allowed": f"{ORIGIN}{_CANARIES}-walsh-only",
         "external_positive": "http://path.test/public",
         "operator_blocked_host": "blocked.test",
         "flaky_429_endpoint": "http://flaky.test/feed.xml",
@@ -150,25 +137,7 @@ def _operator() -> Site:
         "/robots.txt": canary_robots(),
         FIXTURES: Route(body=json.dumps(document, indent=2), content_type=JSON),
     }
-    return Site("operator.test", {**routes, **operator_documents(_ORIGIN), **_canaries()})
-
-
-def _reference() -> Site:
-    routes: dict[str, Route | Answerer] = {
-        "/robots.txt": text(_REFERENCE_ROBOTS),
-        "/allowed": Route(body=page("page.html"), etag='"allowed-1"'),
-        "/denied": _html(),
-        "/flaky": _flaky_then(_html()),
-        "/__state__": _state,
-    }
-    return Site("reference.test", {**routes, **operator_documents("http://reference.test")})
-
-
-def _state(request: Request) -> Route:
-    """The paths that were requested from this host so far, and the User-Agents."""
-    asked = [each for each in request.log if each.key == request.key]
-    state = {"paths": paths(asked), "user_agents": sorted(user_agents(asked))}
-    return Route(body=json.dumps(state), content_type=JSON)
+    return Site(OPERATOR_HOST, {**routes, **operator_documents(ORIGIN), **_canaries()})
 
 
 def _robots_sites() -> list[Site]:
@@ -221,31 +190,17 @@ def _source_sites() -> list[Site]:
     ]
 
 
-def _flaky_then(last: Route) -> Route:
-    refused = busy("1")
-    return Route(sequence=(refused, refused, last))
-
-
 def _flaky() -> Site:
+    refused = busy("1")
     return Site(
         "flaky.test",
         {
             "/robots.txt": text(),
             "/": _html(),
-            "/feed.xml": _flaky_then(_rss()),
-            "/unavailable": down(),
+            "/feed.xml": Route(sequence=(refused, refused, _rss())),
             "/tomorrow": down("86400"),
-            "/date": _in_two_seconds,
         },
     )
-
-
-def _in_two_seconds(request: Request) -> Route:
-    asked = paths(request.log, request.key).count(request.path)
-    if asked > 1:
-        return _rss()
-    due = formatdate(time.time() + 2, usegmt=True)
-    return busy(due)
 
 
 def _redirects() -> Site:
@@ -254,11 +209,6 @@ def _redirects() -> Site:
         "/other": "http://path.test/public",
         "/blocked": "http://blocked.test/notes",
         "/denied": "/private/notes",
-        "/other-denied": "http://path.test/private/notes",
-        "/loop": "/loop-back",
-        "/loop-back": "/loop",
-        "/file": "file:///etc/hostname",
-        "/https": "https://redirect.test/target",
         **{f"/hops/{left}": f"/hops/{left - 1}" for left in range(1, 10)},
         "/hops/0": "/target",
     }
@@ -273,27 +223,16 @@ def _redirects() -> Site:
     return Site("redirect.test", routes)
 
 
-def _scheme_sites() -> list[Site]:
-    """``secure.test`` sends http to https; ``plain.test`` has no https at all."""
-    routes = {"/robots.txt": text(), "/": _notes()}
+def _secure_sites() -> list[Site]:
+    """``secure.test`` sends http to https."""
     return [
-        Site("https://secure.test", routes),
+        Site("https://secure.test", {"/robots.txt": text(), "/": _notes()}),
         Site("http://secure.test", {"*": Route(301, location="https://secure.test/")}),
-        Site("plain.test", routes, tls=False),
     ]
 
 
 def _broken() -> Site:
+    """A path for each way to misbehave, by its name: ``/hang``."""
     body = page("page.html")
-    routes: dict[str, Route | Answerer] = {
-        "/robots.txt": text(),
-        "/close": Route(behaviour="close"),
-        "/reset": Route(behaviour="reset"),
-        "/hang": Route(behaviour="hang"),
-        "/truncate": Route(body=body, behaviour="truncate"),
-        "/endless": Route(body=body, behaviour="endless"),
-        "/drip": Route(body=body[:60], behaviour="drip", pause=0.05),
-        "/bomb": Route(behaviour="bomb"),
-        "/slow": Route(body=body, delay=2.0),
-    }
-    return Site("broken.test", routes)
+    ways = {f"/{way}": Route(body=body, behaviour=way) for way in get_args(Behaviour)}
+    return Site("broken.test", {"/robots.txt": text(), **ways})

@@ -38,11 +38,10 @@ def _authority() -> Authority:
 class Sandbox:
     """A context manager that serves ``sites`` (the default scenario when None) from a thread.
 
-    ``http://any.test/`` is reached through ``proxy_url``; a request that is not for a proxy is
-    answered as ``direct_host``. ``ports``: how many to listen on: then one site is many hosts.
-    ``port``: the first of them, 0 for any. ``log_path``: JSON lines are appended to this file.
-    ``tls=False``: CONNECT is answered with 501. While it serves, its address is in the environment
-    variable WALSH_LAB_PROXY.
+    ``http://any.test/`` is reached through ``proxy_url``; what is not for a proxy is answered by
+    the site of its Host field. ``port``: to listen on, 0 for any. ``log_path``: JSON lines are
+    appended to this file. While it serves, its address is in the environment variable
+    WALSH_LAB_PROXY.
 
     ``with`` raises OSError when a port is taken or the log cannot be written.
     """
@@ -52,35 +51,27 @@ class Sandbox:
         sites: Iterable[Site] | None = None,
         *,
         port: int = 0,
-        ports: int = 1,
-        direct_host: str = "reference.test",
         log_path: Path | str | None = None,
-        tls: bool = True,
     ) -> None:
-        self._sites = Sites(default_sites() if sites is None else sites, direct_host)
-        self._wanted = [port] + [0] * (ports - 1)
+        self._sites = Sites(default_sites() if sites is None else sites)
         self._log_path = log_path
         self._log = RequestLog()
-        self._authority = _authority() if tls else None
+        self._authority = _authority()
         self._numbers = itertools.count(1)
         self._serving: set[asyncio.Task[None]] = set()
-        self._servers: list[asyncio.Server] = []
+        self._server: asyncio.Server | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self.ports: tuple[int, ...] = ()
-
-    @property
-    def port(self) -> int:
-        return self.ports[0]
+        self.port = port
 
     @property
     def proxy_url(self) -> str:
         return f"http://{_LOOPBACK}:{self.port}"
 
     @property
-    def ca_pem(self) -> str | None:
-        """The certificate that a client has to trust to accept the sandbox's https, or None."""
-        return self._authority.pem if self._authority else None
+    def ca_pem(self) -> str:
+        """The certificate that a client has to trust to accept the sandbox's https."""
+        return self._authority.pem
 
     @property
     def log(self) -> list[LoggedRequest]:
@@ -105,7 +96,7 @@ class Sandbox:
         self._thread = threading.Thread(target=self._loop.run_forever, name="sandbox", daemon=True)
         self._thread.start()
         try:
-            self.ports = self._run(self._loop, self._open())
+            self.port = self._run(self._loop, self._open())
         except BaseException:
             self._stop()
             raise
@@ -128,7 +119,7 @@ class Sandbox:
     def _stop(self) -> None:
         if self._loop is None or self._thread is None:
             return
-        if self.ports:
+        if self._server is not None:
             os.environ[_LAB_PROXY] = ",".join(self._other_labs())
         self._run(self._loop, self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -141,16 +132,16 @@ class Sandbox:
         found = os.environ.get(_LAB_PROXY, "").split(",")
         return [each for each in found if each not in ("", self.proxy_url)]
 
-    async def _open(self) -> tuple[int, ...]:
+    async def _open(self) -> int:
         loop = asyncio.get_running_loop()
-        for port in self._wanted:
-            self._servers.append(await loop.create_server(self._accept, _LOOPBACK, port))
-        return tuple(server.sockets[0].getsockname()[1] for server in self._servers)
+        self._server = await loop.create_server(self._accept, _LOOPBACK, self.port)
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
 
     async def _close(self) -> None:
-        for server in self._servers:
-            server.close()
-        self._servers.clear()
+        if self._server is not None:
+            self._server.close()
+            self._server = None
         for task in self._serving:
             task.cancel()
         if self._serving:

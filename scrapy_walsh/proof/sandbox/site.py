@@ -8,12 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from .log import host_key, without_port
+from .log import LoggedRequest, host_key, without_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from .log import LoggedRequest
 
 Behaviour = Literal[
     "answer", "close", "reset", "hang", "truncate", "endless", "drip", "bomb", "headers"
@@ -22,30 +20,19 @@ Headers: TypeAlias = Mapping[str, str] | Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Request:
+class Request(LoggedRequest):
     """What a callable route is given.
 
-    ``path`` and ``query`` are raw; ``log`` has every request so far, this one included.
+    ``query`` is raw; ``log`` has every request so far, this one included.
     """
 
-    scheme: str
-    host: str
-    method: str
-    target: str
-    path: str
-    query: str
-    headers: tuple[tuple[str, str], ...]
-    body: bytes
-    log: Sequence[LoggedRequest]
-
-    @property
-    def key(self) -> str:
-        """The host, as :func:`host_key` has it."""
-        return host_key(self.scheme, self.host)
+    query: str = ""
+    body: bytes = b""
+    log: Sequence[LoggedRequest] = ()
 
     def header(self, name: str) -> str | None:
         """The values of that name joined by commas (RFC 9110, 5.3), or None."""
-        values = [value for key, value in self.headers if key.lower() == name.lower()]
+        values = self.values(name)
         return ", ".join(values) if values else None
 
 
@@ -99,17 +86,15 @@ class Site:
     tls: bool = True
 
 
-_DIRECT = ("127.0.0.1", "localhost", "")
 NOT_FOUND = Route(404, "Not Found\n", "text/plain; charset=utf-8")
 
 
 class Sites:
     """The sites being served, and how often each route has answered."""
 
-    def __init__(self, sites: Iterable[Site], direct_host: str) -> None:
+    def __init__(self, sites: Iterable[Site]) -> None:
         self._sites: dict[str, Site] = {}
         self._asked: Counter[tuple[str, str, str]] = Counter()
-        self._direct_host = direct_host
         for site in sites:
             self.put(site)
 
@@ -124,12 +109,9 @@ class Sites:
         self.put(replace(site, routes={**site.routes, path: route}))
 
     def find(self, scheme: str, host: str) -> Site | None:
-        """The site for *host* as a request names it; loopback names mean the direct host."""
+        """The site for *host* as a request names it: with its port, or for all ports."""
         key = host_key(scheme, host)
-        name = without_port(key)
-        names = [key, name]
-        if name in _DIRECT:
-            names.append(self._direct_host)
+        names = (key, without_port(key))
         keys = (form for each in names for form in (f"{scheme}://{each}", each))
         return next((self._sites[key] for key in keys if key in self._sites), None)
 
