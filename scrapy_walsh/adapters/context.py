@@ -154,7 +154,9 @@ class Context:
         self.queues: list[Queue] = []
         #: Why nothing more is requested, where the crawl was refused.
         self.halted: str | None = None
-        self._write_timer = compat.Timer(self._write)
+        #: Called after what waited was written.
+        self.on_written: list[Callable[[], None]] = []
+        self._write_timer = compat.Timer(self.write)
 
     def _open_ledger(self) -> Ledger | None:
         config = self.config
@@ -225,9 +227,12 @@ class Context:
         self.store.let_wait(self._write_soon)
         self.recorder.soon = self._write_soon
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Write what waits, to the ledger and the store."""
         self.recorder.flush()
         self.remember(self.store.flush)
+        for tell in self.on_written:
+            tell()
 
     def _write_soon(self) -> None:
         if not self._write_timer.pending:

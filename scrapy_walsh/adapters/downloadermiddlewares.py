@@ -140,7 +140,7 @@ class RevalidateMiddleware(_Seat):
             _SCRAPYS_ACCEPT,
         ):
             request.headers["Accept"] = ACCEPT_PAGE
-        if request.headers.get("If-None-Match") or request.headers.get("If-Modified-Since"):
+        if _is_conditional(request):
             return
         held = self.crawl.store.get(Validators, request.url, _representation(request))
         for name, value in recrawl.conditional_headers(held).items():
@@ -174,10 +174,14 @@ class RevalidateMiddleware(_Seat):
             now=self.crawl.wall(),
             content_type=compat.header(response, "Content-Type"),
         )
-        if kept is None:
-            self.crawl.remember(lambda: store.delete(Validators, request.url, key))
-        else:
+        if kept is not None:
             self.crawl.remember(lambda: store.put(kept))
+        elif _is_conditional(request):  # else none were there when it was sent
+            self.crawl.remember(lambda: store.delete(Validators, request.url, key))
+
+
+def _is_conditional(request: Request) -> bool:
+    return bool(request.headers.get("If-None-Match") or request.headers.get("If-Modified-Since"))
 
 
 class RedirectMiddleware(ScrapyRedirectMiddleware):

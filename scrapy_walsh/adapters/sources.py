@@ -6,9 +6,9 @@ run (D12). So the answers of this run are kept apart from the store's records, a
 no runs: each request from its shared queue is judged by the records.
 
 A source counts as answered once its spider has taken the answer. If the process is killed before
-that, the next run sends the source again. Until then a lock shows other runs that this one is
-requesting it (``state/machine.py``). A source that redirects is under way until there is an answer
-from where it leads: that answer counts for it.
+that is on record, the next run sends the source again. Until then a lock shows other runs that this
+one is requesting it (``state/machine.py``). A source that redirects is under way until there is an
+answer from where it leads: that answer counts for it.
 
 A source counts as *read* when an answer of 2xx reaches the spider, or a 304 says that nothing is
 new. A spider that knows better what "read" means reports it itself (``report``), and sets
@@ -45,7 +45,7 @@ from scrapy_walsh.state.machine import UnderWay
 from scrapy_walsh.state.records import Deferral, Reading, SourceRun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from scrapy.http import Response
 
@@ -59,11 +59,13 @@ if TYPE_CHECKING:
 _SOURCE: Final = "walsh_reads"
 _PERMANENT: Final = (301, 308)
 #: What the octet of a key says. It was answered; by a redirect, and by nothing else so far; R8
-#: refused it; it was given up. Below that, one more than the place of its outcome in OUTCOMES.
+#: refused it; it was given up; it was deferred. Below that, one more than the place of its outcome
+#: in OUTCOMES.
 _ANSWERED: Final = 8
 _LED_ON: Final = 16
 _TURNED_AWAY: Final = 32
 _GIVEN_UP: Final = 64
+_PUT_OFF: Final = 128
 _OUTCOME: Final = 7
 _START_REQUESTS: Final = (
     "Scrapy 2.19 does not call start_requests(), which this spider has: write async def start()"
@@ -122,6 +124,7 @@ class Sources:
         #: Answers that their spider may not have taken yet, and the records to store then.
         self._untaken: list[tuple[Request, SourceRun]] = []
         self._locks = UnderWay(context.config.state_dir)
+        context.on_written.append(self._locks.written)
         #: The source that was looked up last, and its record. From the wire on it does not change:
         #: the source is locked for this process.
         self._looked_up: tuple[str, SourceRun | None] = ("", None)
@@ -185,6 +188,7 @@ class Sources:
         if due is not None:
             since = self.put_off_since(key)
             since = context.wall() if since is None else since
+            self._note(key, _PUT_OFF)
             put_off = Deferral(key, host, due, verdict.reason, since)
             context.remember(lambda: context.store.put(put_off))
 
@@ -292,7 +296,7 @@ class Sources:
                 if not self._is(led, _ANSWERED):
                     self._note(led, _LED_ON)
                     outcome = str(recrawl.GONE) if key in self.account.gone else "200"
-                    self._remember([(request, self._run(led, self._context.wall(), outcome))])
+                    self._remember(request, self._run(led, self._context.wall(), outcome))
         if source is not None and request.meta.get("redirect_urls"):
             self._joined[source] = key
         elif source in self.account.left:
@@ -300,26 +304,38 @@ class Sources:
 
     def taken(self, request: Request) -> None:
         """Note that the spider has taken the answer to *request*, with all items of it."""
-        self._remember([each for each in self._untaken if each[0] is request])
+        self._take_out(lambda each: each is request)
 
     def settle(self) -> None:
         """Store the sources whose requests have ended, whatever came of their answers."""
-        under_way = compat.under_way(self._context.crawler)
-        self._remember([each for each in self._untaken if each[0] not in under_way])
+        if self._untaken:
+            under_way = compat.under_way(self._context.crawler)
+            self._take_out(lambda each: each not in under_way)
 
-    def _remember(self, answered: list[tuple[Request, SourceRun]]) -> None:
-        """Store *answered* at once, since a kill must not make a run send a source again."""
-        if not answered:
-            return
-        self._untaken = [each for each in self._untaken if each not in answered]
+    def _take_out(self, is_taken: Callable[[Request], bool]) -> None:
+        """Store the sources whose spider has taken the answer."""
+        untaken, self._untaken = self._untaken, []
+        for request, run in untaken:
+            if is_taken(request):
+                self._remember(request, run)
+            else:
+                self._untaken.append((request, run))
+
+    def _remember(self, request: Request, run: SourceRun) -> None:
+        """Store *run*: it is on record before anything else is sent, and within 10 ms (D20)."""
         context = self._context
-        for request, run in answered:
-            context.remember(partial(context.store.put, run))
-            for key in {key_of(request), run.url}:
+        for key in {key_of(request), run.url}:
+            if self._may_be_put_off(key):
                 context.remember(partial(context.store.delete, Deferral, key))
-        context.remember(context.store.flush)
-        for _, run in answered:
-            self._locks.drop(run.url)
+        context.remember(partial(context.store.put, run))
+        if context.store.shared is not None:  # another worker could be given it
+            context.remember(context.store.flush)
+        self._locks.done(run.url)
+
+    def _may_be_put_off(self, key: str) -> bool:
+        """Whether *key* is on record as deferred. What a fleet's other workers do is not known."""
+        shared = self._context.store.shared is not None
+        return shared or self._is(key, _PUT_OFF) or self.put_off_since(key) is not None
 
     def next_due(self, url: str) -> float | None:
         """As ``recrawl.next_due``, of the target *url*, with what this run was answered."""
@@ -401,7 +417,8 @@ class Sources:
 
     def close(self) -> None:
         """Store all sources that were answered: the crawl ends, and no answer is taken later."""
-        self._remember(self._untaken)
+        self._take_out(lambda _: True)
+        self._context.write()
         self._locks.close()
         for source, key in self._joined.items():
             found = self._reached.get(key) or (self._outcome(key), "", None)

@@ -12,6 +12,7 @@ import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from scrapy_walsh.exceptions import StateError
@@ -20,7 +21,7 @@ from scrapy_walsh.state import files, machine
 from scrapy_walsh.state.records import HOSTS, TABLES, DamageError, HostRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from scrapy_walsh.state.records import Key, R, Row, Table
@@ -50,9 +51,15 @@ BUSY_TIMEOUT: Final = 5.0
 #: Octets. A file is to be opened within a tenth of a second, so a larger one is not checked then.
 CHECK_BELOW: Final = 32 << 20
 
-#: Octets of a page of a new file. Each transaction writes the pages that it changes whole, and a
-#: record has some hundred octets: with SQLite's 4096 ten times what is kept was written.
-_PAGE: Final = 1024
+#: Octets of a page of a new file, SQLite's least. Each transaction writes the pages that it changes
+#: whole, and a record has some hundred octets: with SQLite's 4096 four times as much is written.
+_PAGE: Final = 512
+#: Pages of the write-ahead log, 4 MB, that are copied into the file at once, and each of them once
+#: however often it has changed. A request waits some ten milliseconds for that.
+_CHECKPOINT: Final = 8000
+
+#: Rows that one statement writes at most: SQLite takes 999 values at least.
+_AT_ONCE: Final = 50
 
 #: What a SQLite file begins with, and where in it the application's number is, four octets.
 _MAGIC: Final = b"SQLite format 3\x00"
@@ -153,7 +160,7 @@ def salvage(path: Path, target: sqlite3.Connection) -> int:
         target.execute("BEGIN IMMEDIATE")
         with target:
             for table in TABLES:
-                target.executemany(table.replace, _readable(source, table))
+                target.executemany(table.replace(1), _readable(source, table))
                 kept += target.execute(f"SELECT count(*) FROM {table.name}").fetchone()[0]  # noqa: S608
     return kept
 
@@ -265,6 +272,7 @@ def _prepare_writing(connection: sqlite3.Connection, *, begun: bool) -> None:
     # With WAL, NORMAL is enough for a process that is killed; a power cut may cost the last writes.
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")
+    connection.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT}")
     # Written at every opening: where nothing can be written this fails, here and not later.
     connection.execute("BEGIN IMMEDIATE")
     with connection:
@@ -279,6 +287,12 @@ def _may_write(path: Path) -> bool:
 def _code(error: sqlite3.Error) -> int:
     """SQLite's primary result code. Errors of the sqlite3 module itself have none."""
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+
+
+def _put(connection: sqlite3.Connection, table: Table[Any], rows: Sequence[Row]) -> None:
+    for at in range(0, len(rows), _AT_ONCE):
+        some = rows[at : at + _AT_ONCE]
+        connection.execute(table.replace(len(some)), list(chain(*some)))
 
 
 def has_records(directory: Path) -> bool:
@@ -363,27 +377,32 @@ class Database:
 
     def write(
         self,
-        changes: Sequence[tuple[str, Sequence[Any]]],
+        changes: Mapping[tuple[Table[Any], Key], Row | None],
         bookings: Sequence[tuple[str, Rewrite]] = (),
     ) -> None:
-        """In one transaction, run *changes* (SQL with its values), and rewrite records of hosts."""
+        """In one transaction, write rows, delete where one is None, and rewrite hosts' records."""
 
         def exchange(connection: sqlite3.Connection) -> None:
             connection.execute("BEGIN IMMEDIATE")
             with connection:
-                for change in changes:
-                    connection.execute(*change)
+                rows: dict[Table[Any], list[Row]] = {}
+                for (table, key), row in changes.items():
+                    if row is None:
+                        connection.execute(table.delete, key)
+                    else:
+                        rows.setdefault(table, []).append(row)
+                for table, some in rows.items():
+                    _put(connection, table, some)
                 # Of a host that comes twice (one request ended, the next begins) one row goes.
                 records: dict[str, HostRecord | None] = {}
-                changed: dict[str, HostRecord] = {}
+                changed: dict[str, Row] = {}
                 for host, rewrite in bookings:
                     if host not in records:
                         row = connection.execute(HOSTS.select, (host,)).fetchone()
                         records[host] = None if row is None else HOSTS.decode(row)
                     if (record := rewrite(records[host])) is not None:
-                        records[host] = changed[host] = record
-                for record in changed.values():
-                    connection.execute(HOSTS.replace, HOSTS.encode(record))
+                        records[host], changed[host] = record, HOSTS.encode(record)
+                _put(connection, HOSTS, list(changed.values()))
 
         self.run(exchange)
 

@@ -9,7 +9,7 @@
   records tells later runs so. A full disk takes no new file, but lets one be renamed.
 - ``machine``: whose state this is. Neither locks nor the steady clock reach another machine, so two
   that share a directory (over a network, say) would not see each other's requests and holds.
-- ``sources.lock``: who else runs here, and which sources it requests right now. A source is on
+- ``sources.lock``: who else runs here, and which sources it requests right now. A source is put on
   record once its spider has taken the answer. Until then the record says nothing, and a run that
   overlaps would send the source as well: while a slow answer comes, and while a redirect waits for
   the host that it leads to. So the process that sends a source has a lock for it, one byte of that
@@ -247,9 +247,12 @@ class UnderWay:
         self._path = None if directory is None or fcntl is None else directory / SOURCES
         self._file: int | None = None
         self._held: set[str] = set()
+        #: Those of them whose records may wait to be written.
+        self._done: set[str] = set()
 
     def take(self, key: str) -> bool:
         """Whether no other process is requesting the source *key*; from now on this one is."""
+        self._done.discard(key)
         if key in self._held or self._path is None:
             return True
         try:
@@ -269,6 +272,16 @@ class UnderWay:
             self._held.remove(key)
             with suppress(OSError):
                 fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _place(key))
+
+    def done(self, key: str) -> None:
+        """This process requests *key* no longer, and others may once :meth:`written` is called."""
+        if key in self._held:
+            self._done.add(key)
+
+    def written(self) -> None:
+        """What was done is on record."""
+        while self._done:
+            self.drop(self._done.pop())
 
     def close(self) -> None:
         """Drop all locks."""

@@ -65,7 +65,7 @@ def moved(record: R, by: Mapping[str, Callable[[float], float]]) -> R:
     return replace(record, **changes) if changes else record  # type: ignore[type-var]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Table(Generic[R]):
     """The table of one class of records. Its columns are the record's fields, the key first.
 
@@ -214,10 +214,10 @@ class Table(Generic[R]):
         """How many rows one page may have: few where they have bodies."""
         return 10 if "body" in self.columns else 500
 
-    @cached_property
-    def replace(self) -> str:
-        names, marks = ", ".join(self.columns), _marks(self.columns)
-        return f"INSERT OR REPLACE INTO {self.name} ({names}) VALUES ({marks})"  # noqa: S608
+    def replace(self, rows: int) -> str:
+        """Writes so many rows, in place of those with the same keys."""
+        names, marks = ", ".join(self.columns), [f"({_marks(self.columns)})"] * rows
+        return f"INSERT OR REPLACE INTO {self.name} ({names}) VALUES {', '.join(marks)}"  # noqa: S608
 
     @cached_property
     def delete(self) -> str:

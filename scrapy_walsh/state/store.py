@@ -4,7 +4,10 @@ A transaction writes whole pages, and locks the file. So a crawl lets writes wai
 and they go into the transaction that books its next request, or into one of their own when
 ``flush`` is called. What waits is read back by this process. Another process, or the next run after
 a kill, sees the exchange as if its answer had come so much later; that is spaced from the booking
-of its start (D20).
+of its start (D20). Nothing is sent before what waits is written. So whenever a process is killed,
+what is lost is of the last exchange alone: before the booking that follows it, all of it may be;
+after that booking, nothing is. The next run then spaces the host by the booking of its start, and
+sends the source again, as it does where the kill comes before the spider has taken the answer.
 
 The row of a blocklist is without the text, which is in two files (``state.files`` says why). A row
 without such files means that a list was adopted and cannot be read any more. It is kept, since no
@@ -18,7 +21,7 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import replace
 from itertools import filterfalse, takewhile
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy.throttle import NOTHING, Learned, shared_wait, slower
@@ -38,7 +41,7 @@ from scrapy_walsh.state.records import (
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from scrapy_walsh.state.database import Rewrite
@@ -224,14 +227,6 @@ class MemoryStore(Store):
         """Nothing to release."""
 
 
-class _Change(NamedTuple):
-    """One record to write, or to delete for None, and the statement that does it."""
-
-    record: Any
-    sql: str
-    values: Row
-
-
 class SqliteStore(Store):
     """A ``Store`` in ``state.sqlite3`` of *directory*, made when missing. Raises StateError."""
 
@@ -241,7 +236,8 @@ class SqliteStore(Store):
         self._database = Database(directory, self.notices)
         self._copies = files.Copies(directory, self.notices)
         #: What is not in the file yet, because it waits or because the disk refuses it.
-        self._unwritten: dict[tuple[str, Key], _Change] = {}
+        #: By table and key, the record and its row; None for one that is deleted.
+        self._unwritten: dict[tuple[Table[Any], Key], tuple[Any, Row | None]] = {}
         #: Changes of hosts that wait; each is made of the record as it is by then.
         self._bookings: list[tuple[str, Rewrite]] = []
         self._write_failed = False
@@ -289,10 +285,9 @@ class SqliteStore(Store):
     def _read(self, table: Table[R], key: Key) -> R | None:
         if table is HOSTS and any(host == key[0] for host, _ in self._bookings):
             self.flush()
-        if self._unwritten:
-            change = self._unwritten.get((table.name, key))
-            if change is not None:
-                return change.record  # type: ignore[no-any-return]
+        if (change := self._unwritten.get((table, key))) is not None:
+            record: R | None = change[0]
+            return record
         return self._database.get(table, key)
 
     def _rows(self, table: Table[R], after: Key | None = None) -> Iterator[R]:
@@ -300,9 +295,9 @@ class SqliteStore(Store):
         self.flush()
         rows = self._pages(table, last)
         waiting = {
-            key: each.record
-            for (name, key), each in self._unwritten.items()
-            if name == table.name and key > last
+            key: record
+            for (of, key), (record, _) in self._unwritten.items()
+            if of is table and key > last
         }
         if waiting:
             found = {table.key_of(record): record for record in rows} | waiting
@@ -331,21 +326,19 @@ class SqliteStore(Store):
         self._put(*filterfalse(_is_list, records))
 
     def _put(self, *records: Any) -> None:
-        found = {}
+        found: dict[tuple[Table[Any], Key], tuple[Any, Row]] = {}
         for record in records:
             table = TABLE_OF[type(record)]
-            change = _Change(record, table.replace, table.encode(record))
-            found[table.name, table.key_of(record)] = change
+            found[table, table.key_of(record)] = record, table.encode(record)
         self._write(found)
 
     def delete(self, record: type[Any], *key: str) -> None:
-        table = TABLE_OF[record]
-        self._write({(table.name, key): _Change(None, table.delete, key)})
+        self._write({(TABLE_OF[record], key): (None, None)})
         if record is StoredDocument and key[0] == BLOCKLIST:
             self.flush()
             self._copies.delete(key[1])
 
-    def _write(self, changes: dict[tuple[str, Key], _Change]) -> None:
+    def _write(self, changes: Mapping[tuple[Table[Any], Key], tuple[Any, Row | None]]) -> None:
         """Write *changes*; while the disk refuses, keep them in memory. StateError, once."""
         self._unwritten.update(changes)
         if changes and self._told is not None and not self._write_failed:
@@ -379,7 +372,8 @@ class SqliteStore(Store):
         failed, bookings = self._write_failed, [*self._bookings, *more]
         self._bookings, self._waits = [], False
         try:
-            self._database.write([each[1:] for each in self._unwritten.values()], bookings)
+            rows = {place: row for place, (_, row) in self._unwritten.items()}
+            self._database.write(rows, bookings)
         except StateError:
             machine.mark_lost(self._directory)  # now, since this process may be killed later
             self._write_failed = True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -63,17 +62,19 @@ def test_own_the_demo_leaves_its_report_and_names_it(shown: str) -> None:
     assert "<html" in Path(page[1]).read_text(encoding="utf-8")
 
 
-def test_own_what_the_demo_says_to_try_next_runs(shown: str) -> None:
+def test_own_what_the_demo_says_to_try_next_runs(shown: str, typed_path: str) -> None:
     commands = re.findall(
         r"^  (.*walsh .*)$", shown.partition("what to try next:")[2], re.MULTILINE
     )
     assert len(commands) == 3
-    walsh = f"{shlex.quote(sys.executable)} -m scrapy_walsh"
     codes = []
     for command in commands:
-        line = re.sub(r"\bwalsh (?=verify|state|init)", f"{walsh} ", command, count=1)
         done = subprocess.run(
-            ["/bin/sh", "-c", line], env=environment(), capture_output=True, text=True, check=False
+            ["/bin/sh", "-c", command],
+            env={**environment(), "PATH": typed_path},
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.stdout
         assert done.stderr == ""

@@ -20,6 +20,7 @@ from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy.list.schema import parse_blocklist
 from scrapy_walsh.sources.sources import read_sources
+from tests import zygote
 
 ROOT = Path(__file__).parents[2]
 GIVEN = ("--product", "OurBot/1.0", "--site", "https://www.bots.org/crawler/")
@@ -209,7 +210,7 @@ def test_own_on_a_terminal_it_asks_for_what_is_not_given(folder: Path) -> None:
 def test_own_write_appends_to_the_settings_of_a_new_project(folder: Path) -> None:
     """As `scrapy startproject` makes them; what they set already stays."""
     start = [sys.executable, "-m", "scrapy", "startproject", "ours"]
-    subprocess.run(start, check=True, capture_output=True, env=environment())
+    zygote.run(start, check=True, capture_output=True, env=environment())
     path = folder / "ours" / "ours" / "settings.py"
     before = path.read_text()
     path.write_text(before + 'ADDONS = {"another.Addon": 1}')

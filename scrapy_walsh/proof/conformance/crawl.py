@@ -7,10 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,18 +20,16 @@ from scrapy_walsh.proof.conformance.evidence import (
     Run,
     urls_of,
 )
-from scrapy_walsh.proof.sandbox import Sandbox
-from scrapy_walsh.proof.sandbox.routes import operator_site
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import HostRecord, StoredDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from io import BufferedReader
+    from pathlib import Path
 
     from scrapy_walsh.policy.identity import Identity
-    from scrapy_walsh.proof.conformance.check import Scene
-    from scrapy_walsh.proof.sandbox import LoggedRequest, Route
+    from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox
 
 #: Seconds that one crawl may take before it is cut off.
 TIME_LIMIT: Final = 150.0
@@ -187,15 +183,6 @@ def _taken(path: Path) -> list[dict[str, Any]]:
         found.extend(map(json.loads, path.read_text(encoding="utf-8").splitlines()))
     path.unlink(missing_ok=True)
     return found
-
-
-@contextmanager
-def stage(scene: Scene, bot: Bot) -> Iterator[Stage]:
-    """The stage of *scene*, in a sandbox of its own, for *bot*."""
-    bot = scene.bot(bot) if scene.bot else bot
-    sites = [operator_site(), *scene.sites(bot.identity.token)]
-    with tempfile.TemporaryDirectory(prefix="walsh-conformance-") as folder, Sandbox(sites) as box:
-        yield Stage(bot, Path(folder, "project"), box, **scene.settings)
 
 
 def run_command(

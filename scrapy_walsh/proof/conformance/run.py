@@ -84,7 +84,10 @@ def _is_requirement(name: str) -> bool:
 
 
 def _play(scene: Scene, bot: Bot, progress: Callable[[str], None]) -> tuple[list[Check], list[str]]:
-    with crawl.stage(scene, bot) as here:
+    bot = scene.bot(bot) if scene.bot else bot
+    sites = [operator_site(), *scene.sites(bot.identity.token)]
+    with tempfile.TemporaryDirectory(prefix="walsh-conformance-") as folder, Sandbox(sites) as box:
+        here = crawl.Stage(bot, Path(folder, "project"), box, **scene.settings)
         scene.play(here)
         evidence = here.evidence()
     checks = judged(scene.rows, evidence)
