@@ -179,7 +179,7 @@ def _own(args: argparse.Namespace) -> int:
 
 
 def _implementation(config: WalshConfig) -> str | None:
-    """``organisation/repository@commit`` for R13: of WALSH_IMPL, GitHub's variables, or git."""
+    """``organisation/repository@commit`` for R13: of WALSH_IMPL, or GitHub's variables."""
     from scrapy_walsh.adapters.tags import implementation  # noqa: PLC0415  slow
 
     name, commit = implementation(config.impl, os.environ)
