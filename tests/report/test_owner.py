@@ -94,10 +94,10 @@ def test_own_each_request_is_there_with_its_time_url_and_answer(
     assert f"{len(own)} requests, the first on" in text
     for each in own:
         assert each["url"] in text
-    assert "2027-01-15 08:00:01 http://h.test/robots.txt your robots.txt 200: sent" in " ".join(
+    assert "2027-01-15 08:00:01 http://h.test/robots.txt your robots.txt 200 OK" in " ".join(
         text.split()
     )
-    assert "429: you asked us to slow down" in text
+    assert "429 Too Many Requests" in text
     assert "then left alone for 7 s" in text
 
 
@@ -338,7 +338,7 @@ def test_own_the_owners_page_is_bounded_and_says_what_is_left_out():
     assert len(html.encode()) <= LARGEST
     text = Read(html).text
     assert "of 1,500 requests. Ask us for the earlier ones." in text
-    assert sum(left.count for left in found.left.values()) == 300
+    assert found.left.total() == 300
 
 
 # -- the end of the correspondence --------------------------------------------------------
