@@ -204,8 +204,8 @@ class HostQueue(DueRequests):
         self._agenda = Agenda()
         #: Hosts that :meth:`ahead` has named.
         self._ahead: set[str] = set()
-        #: Hosts with requests of an earlier run; by what is stored of them they are ranked (D30), and
-        #: that they wait is recorded, from the first pop on.
+        #: Hosts with requests of an earlier run. From the first pop on they are ranked by what is
+        #: stored of them (D30), and that they wait is recorded.
         self._resumed: list[str] = []
         self._timer_due = math.inf
         for host, count in self._lines.counts():
