@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.context import Earlier
     from scrapy_walsh.adapters.ticket import Ticket
     from scrapy_walsh.policy.host import Host
+    from scrapy_walsh.policy.verdict import Verdict
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -127,6 +128,11 @@ def ends_crawl(method: Callable[_P, _T]) -> Callable[_P, _T | None]:
             return None
 
     return called
+
+
+def refuses(answer: Verdict | NeedDocument) -> bool:
+    """Whether a gate refuses a request already, by the documents that are cached."""
+    return not (isinstance(answer, NeedDocument) or answer.allowed)
 
 
 class DueRequests(Queue):
@@ -221,7 +227,7 @@ class HostQueue(DueRequests):
         if isinstance(answer, NeedDocument) and answer.kind == START:
             self._park(request, ticket)
             return
-        if not isinstance(answer, NeedDocument) and not answer.allowed:
+        if refuses(answer):
             if ticket.hour_left is None:
                 self._free.append(request)
             else:
@@ -382,8 +388,7 @@ class HostQueue(DueRequests):
             self._free.extend(refused)
 
     def _refused(self, url: str) -> bool:
-        answer = self._crawl.gate.judge(url)
-        return not isinstance(answer, NeedDocument) and not answer.allowed
+        return refuses(self._crawl.gate.judge(url))
 
     def _key(self, request: Request, ticket: Ticket) -> Key:
         arrival = next(self._arrivals) * (-1 if ticket.given_back else 1)
@@ -408,11 +413,6 @@ class HostQueue(DueRequests):
 
 class Fingerprinter:
     """R7: two requests are the same if method, canonical URL (spec section 10.2) and body are."""
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Fingerprinter:  # noqa: ARG003
-        """Make the fingerprinter."""
-        return cls()
 
     def fingerprint(self, request: Request) -> bytes:
         """SHA-1 over method, canonical URL and body."""

@@ -525,7 +525,7 @@ def waiting(line: DueQueue) -> tuple[SharedStore, list[tuple[Command, ...]]]:
     store.let_wait(lambda: None)
     store.tend()
     for each in (scripts.PUSH, scripts.POP, scripts.PUT_OFF, scripts.RESERVE, scripts.BOOK):
-        store.link.client.script_load(each)
+        store.link.client.script_load(scripts.LIBRARY + each)
     sent: list[tuple[Command, ...]] = []
     exchange = store.link.exchange
 
@@ -563,8 +563,8 @@ def test_d20_a_request_takes_three_round_trips(
     assert len(trips) == 3
     assert len(trips[2]) == 4
     assert claimed(one, 1) == [None]
-    assert len(one) == 2
     assert len(trips) == 4
+    assert len(one) == 2
     assert trips[3][-1] == trips[0][-1][:2] + trips[3][-1][2:]  # what is asked comes last
 
 
