@@ -28,7 +28,6 @@ from scrapy_walsh.proof.sandbox import (
     requests,
     user_agents,
 )
-from scrapy_walsh.spec import REQUIREMENTS
 
 if TYPE_CHECKING:
     import argparse
@@ -79,8 +78,6 @@ def run(args: argparse.Namespace) -> int:
     folder = _made(args.dir)
     with Sandbox() as box:
         codes = [_run(number, folder, box) for number in range(len(_RUNS))]
-    print("\nthe requirements of the specification:")
-    show(table([(row.id, row.title) for row in REQUIREMENTS], least=(4,), indent=2, gap=1))
     _show_next(folder)
     return 1 if any(codes) else 0
 
