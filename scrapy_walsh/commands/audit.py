@@ -9,6 +9,7 @@ from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -24,7 +25,7 @@ from scrapy_walsh.policy.words import plural, visible
 from scrapy_walsh.proof.audit.judge import Own, Terms, judge, outcome, tell_apart
 from scrapy_walsh.proof.audit.match import match_rows, read_ledgers
 from scrapy_walsh.proof.audit.reading import VHOSTS, Bot, Log, read_logs
-from scrapy_walsh.proof.audit.robots_rows import Timeline, Version
+from scrapy_walsh.proof.audit.robots_rows import Version
 from scrapy_walsh.proof.audit.rows import KEPT
 from scrapy_walsh.proof.findings import Outcome
 
@@ -121,19 +122,16 @@ def _names(args: argparse.Namespace, identity: Identity) -> tuple[str, str]:
 
 def _bot(args: argparse.Namespace, token: str) -> Bot:
     networks = []
-    names = set()
     for given in args.ip:
         try:
             networks.append(ipaddress.ip_network(given, strict=False))
         except ValueError:
-            if "/" in given or not given.isascii():
-                raise Misuse(f"--ip {given!r} is not an address, network or host name") from None
-            names.add(given.encode())
+            raise Misuse(f"--ip {given!r} is not an address or a network") from None
     try:
         only = hosts.host_key(f"http://{args.host}") if args.host else ""
     except ValueError as error:
         raise Misuse(f"--host: {error}") from None
-    who = (token.lower().encode(), tuple(networks), frozenset(names))
+    who = token.lower().encode(), tuple(networks)
     return Bot(*who, args.host, only, args.vhost, signed=args.directory is not None)
 
 
@@ -163,7 +161,7 @@ def _terms(args: argparse.Namespace, agent: str, token: str, identity: Identity)
     documents = [url for url in (identity.blocklist_url, identity.schema_url) if url]
     return Terms(
         user_agent=agent.encode().decode("latin-1"),
-        timeline=Timeline(tuple(sorted(_versions(args.robots, token), key=lambda v: v.since))),
+        timeline=tuple(sorted(_versions(args.robots, token), key=attrgetter("since"))),
         optout=None if args.optout is None else _instant(args.optout, "--optout"),
         refresh=refresh,
         retry_after=args.retry_after,

@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     output = args.output or f"walsh-{'report' if host is None else host.replace(':', '-')}.html"
     if host is None:
         config = read_config(args)
-        if args.ledger or args.of:
+        if args.ledger is not None:
             config = replace(config, shared_state=None)
         days = None if args.days is None else History.until(time.time(), args.days)
         code = write_report(ledger_of(args), output, args.run, days, config)

@@ -8,7 +8,7 @@ derived and is counted as such, which is not a finding.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.recrawl import Visit
     from scrapy_walsh.proof.ledger import Line
     from scrapy_walsh.proof.verify.adoptions import Adoptions
-    from scrapy_walsh.proof.verify.report import Report
-    from scrapy_walsh.proof.verify.run import Run
+    from scrapy_walsh.proof.verify.run import Report, Run
 
 #: Seconds between the moment that a gate looks at a document's age, and the request.
 _CLEARED: Final = 2.0
@@ -181,11 +180,9 @@ class Decisions:
         return False
 
     def _judge(self, run: Run, url: str, snapshot: Snapshot) -> Verdict | NeedDocument:
-        gates = run.terms.gates
-        if snapshot.last is None:
-            gates = replace(gates, revisit_reason="judged apart")
+        now, gates, runs = snapshot.moment.began, run.terms.gates, snapshot.last is not None
         try:
-            return chain.judge(url, run.scope, snapshot, gates, snapshot.moment.began)
+            return chain.judge(url, run.scope, snapshot, gates, now, runs=runs)
         except ValueError as error:
             return Verdict(False, OUT_OF_SCOPE, "R6", str(error))
 

@@ -26,11 +26,10 @@ from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR
 from scrapy_walsh.proof import ledger
 from scrapy_walsh.proof.ledger import Chain, Head, Malformed, line_of, lines_in
 from scrapy_walsh.proof.ledgered import Hold
-from scrapy_walsh.proof.verify.adoptions import Adoptions, LookUp
+from scrapy_walsh.proof.verify.adoptions import Adoptions
 from scrapy_walsh.proof.verify.decisions import NO_START, Decisions
 from scrapy_walsh.proof.verify.replay import Replay, told_fault
-from scrapy_walsh.proof.verify.report import Report
-from scrapy_walsh.proof.verify.run import CLOCK_SET, Run, Snapshot, is_robots
+from scrapy_walsh.proof.verify.run import CLOCK_SET, Report, Run, Snapshot, is_robots
 from scrapy_walsh.proof.verify.terms import Terms, broken_terms, terms_of
 from scrapy_walsh.spec import SPEC_VERSION
 
@@ -57,7 +56,7 @@ class Judge:
         self._report = report
         self._runs: dict[str, Run] = {}
         self._replay = Replay(report)
-        self._adoptions = Adoptions(report, LookUp(documents, parse))
+        self._adoptions = Adoptions(report, documents, parse)
         self._decisions = Decisions(report, self._adoptions)
         self._holed = False
         #: Whether the wall clock was set at some time, so that times of lines say less.
