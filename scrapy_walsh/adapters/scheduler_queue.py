@@ -204,7 +204,8 @@ class HostQueue(DueRequests):
         self._agenda = Agenda()
         #: Hosts that :meth:`ahead` has named.
         self._ahead: set[str] = set()
-        #: Hosts with requests of an earlier run; that they wait is recorded at the first pop.
+        #: Hosts with requests of an earlier run. From the first pop on they are ranked by what is
+        #: stored of them (D30), and that they wait is recorded.
         self._resumed: list[str] = []
         self._timer_due = math.inf
         for host, count in self._lines.counts():
@@ -282,15 +283,14 @@ class HostQueue(DueRequests):
         return Load(self._agenda.requests, self._agenda.most, len(self._free))
 
     def earlier(self) -> Iterable[Earlier]:
-        found: Iterable[Earlier] = self._lines.sources()
-        return found
+        return self._lines.sources()
 
     def stands_for(self, request: Request) -> bool:
         """Whether a request of an earlier run of the job waits here that is the same as *request*.
 
         `Spider.start` names it once more when the job goes on. Each stands for one that it names.
         """
-        return bool(self._lines.stands_for(request))
+        return self._lines.stands_for(request)
 
     def outlook(self) -> tuple[int, int, float]:
         due = self._agenda.ready()

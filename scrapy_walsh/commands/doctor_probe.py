@@ -27,7 +27,7 @@ from scrapy_walsh.commands import own_process
 from scrapy_walsh.commands.common import project_settings
 from scrapy_walsh.commands.own_crawl import has_addon
 from scrapy_walsh.commands.spider_ways import explained, spider_classes, ways_of
-from scrapy_walsh.config import SETTINGS, is_shared, unknown_settings
+from scrapy_walsh.config import SETTINGS, follows_links, is_shared, unknown_settings
 from scrapy_walsh.exceptions import ConfigError, WalshError
 from scrapy_walsh.policy.words import one_line
 from scrapy_walsh.proof.findings import Outcome
@@ -63,8 +63,8 @@ _BARE: Final = (
 
 def look(given: dict[str, Any]) -> dict[str, Any]:
     """What is found with the settings *given* on the command line, as JSON data: ``spiders``, the
-    ``project``'s own settings as if they were one, ``broken`` modules, and whom the project's code
-    ``reached`` for.
+    ``project``'s own settings as if they were one, ``broken`` modules, whom the project's code
+    ``reached`` for, and whether its settings let links be followed: ``follows``.
     """
     reached = own_process.shut_network()
     settings = project_settings(given)
@@ -75,7 +75,8 @@ def look(given: dict[str, Any]) -> dict[str, Any]:
     entries = [entry(each, settings) for each in classes]
     _open_crawls(settings, [(c, e) for c, e in zip(classes, entries, strict=True) if e["starts"]])
     project = entry(Spider, settings)
-    return {"project": project, "spiders": entries, "broken": broken, "reached": reached}
+    found = {"project": project, "spiders": entries, "broken": broken, "reached": reached}
+    return {**found, "follows": follows_links(settings)}
 
 
 def entry(cls: type[Spider], project: Settings) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,6 +15,7 @@ from scrapy_walsh.commands import common
 from scrapy_walsh.commands.blocklist import LIST
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.verify import judged
+from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.ledger.files import Documents, read_head
 from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, Blocklist, normalised
 from scrapy_walsh.policy.recrawl import REVISIT
@@ -89,8 +91,9 @@ def _write_extract(args: argparse.Namespace, host: str, output: str) -> int:
     found = extract(lambda: lines_in(files.parts), host, since, wrong, head)
     documents = Documents(files.documents)
     found.read(documents.get)
-    body = documents.get(found.list_digest or "")
-    adopted = Blocklist.empty() if body is None else common.blocklist_of(body, None)
+    adopted, body = Blocklist.empty(), documents.get(found.list_digest or "")
+    with suppress(DocumentInvalid, Misuse):  # of a list that no crawl adopts, ``verify`` has told
+        adopted = adopted if body is None else common.blocklist_of(body, None)
     optout = _opted_out(args.blocklist, host, adopted)
     _put(output, owners_page(found, verified, optout, now, adopted.refresh))
     if not verified.holds:

@@ -157,6 +157,7 @@ def tree(folder: Path) -> dict[str, bytes | None]:
     return {str(path): None if path.is_dir() else path.read_bytes() for path in found}
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("project", [False, True], ids=["no project", "a project"])
 def test_own_what_only_reads_or_fails_makes_nothing(project: bool, tmp_path: Path) -> None:
     folder = tmp_path / "here"

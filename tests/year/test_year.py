@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests import zygote
+from tests.crawl.harness import verify
 from tests.year import due, growth, judge, manners
 from tests.year.log import Book, read_log, read_runs
 from tests.year.schedule import FORM, Schedule
@@ -197,9 +197,8 @@ def test_own_each_run_that_is_not_killed_ends_by_itself(month: Month) -> None:
 
 
 def test_own_the_ledger_of_a_month_verifies(month: Month) -> None:
-    command = [sys.executable, "-m", "scrapy_walsh", "verify", str(month.state)]
-    done = zygote.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
+    code, printed = verify(month.state)
+    assert code == 0, printed
 
 
 #: One host whose feed never changes, asked four times in thirteen months.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from scrapy_walsh.policy.identity import Identity
-    from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox
+    from scrapy_walsh.proof.sandbox import Route, Sandbox
 
 #: Seconds that one crawl may take before it is cut off.
 TIME_LIMIT: Final = 150.0
@@ -96,6 +96,8 @@ class Stage:
         self.keys: list[dict[str, Any]] = []
         self._box = box
         self._state = project / "state"
+        self._account = project / "account.json"
+        self._items = project / "items.jsonl"
         self.project = project
         self.runs: list[Run] = []
         mirrored = {"WALSH_STATE_DIR": str(self._state), "WALSH_IMPL": IMPLEMENTATION, **MIRROR}
@@ -117,39 +119,34 @@ class Stage:
 
     def probe(self, urls: str, settings: Mapping[str, Any] | None = None, **task: Any) -> Run:
         """One more crawl by the probe of *urls*, by spaces; *task*: what else it does."""
-        account, declared = self.project / "account.json", urls_of(urls)
-        given = {"task": json.dumps({"urls": declared, "account": str(account), **task})}
-        code, output, log = self._scrapy("walsh_conformance", given, settings or {})
-        told = _taken(account) or [{}]
-        return self._ran(Run(log, declared, told[0], (), output, code))
+        declared = urls_of(urls)
+        given = json.dumps({"urls": declared, "account": str(self._account), **task})
+        return self._crawl("walsh_conformance", declared, settings or {}, task=given)
 
     def metadata(self, name: str, sources: str, declared: Sequence[str] = ()) -> Run:
         """One more crawl, by the spider ``walsh_metadata``, of *sources* in a file *name*."""
-        items, file = self.project / "items.jsonl", self.project / name
+        file = self.project / name
         file.write_text(sources, encoding="utf-8")
-        feeds = {"FEEDS": json.dumps({str(items): {"format": "jsonlines"}})}
-        code, output, log = self._scrapy("walsh_metadata", {"sources": str(file)}, feeds)
-        return self._ran(Run(log, declared, {}, _taken(items), output, code))
+        feeds = {"FEEDS": json.dumps({str(self._items): {"format": "jsonlines"}})}
+        return self._crawl("walsh_metadata", declared, feeds, sources=str(file))
 
-    def _ran(self, run: Run) -> Run:
-        self.runs.append(run)
-        return run
-
-    def _scrapy(
-        self, spider: str, arguments: Mapping[str, str], settings: Mapping[str, Any]
-    ) -> tuple[int | None, str, list[LoggedRequest]]:
-        """Exit code (None: cut off), the end of the output, and the sandbox's log of this run."""
+    def _crawl(
+        self, spider: str, declared: Sequence[str], settings: Mapping[str, Any], **arguments: str
+    ) -> Run:
         if _STOPPED.is_set():
             raise Stopped("stopped")
         command = [sys.executable, "-m", "scrapy", "crawl", spider]
         for option, pairs in (("-a", arguments), ("-s", settings)):
             for name, value in pairs.items():
                 command += [option, f"{name}={value}"]
-        if self._box is None:
-            return *run_command(command, environment(None), TIME_LIMIT, self.project), []
-        self._box.clear()
-        env = environment(self._box.proxy_url)
-        return *run_command(command, env, TIME_LIMIT, self.project), self._box.log
+        if self._box is not None:
+            self._box.clear()
+        env = environment(self._box.proxy_url if self._box else None)
+        code, output = run_command(command, env, TIME_LIMIT, self.project)
+        log = self._box.log if self._box else []
+        told = _taken(self._account) or [{}]
+        self.runs.append(Run(log, declared, told[0], _taken(self._items), output, code))
+        return self.runs[-1]
 
     def serve(self, host: str, path: str, route: Route) -> None:
         """From now on, answer requests for *path* of *host* by *route*."""
