@@ -148,6 +148,18 @@ def lock(file: IO[Any], *, wait: bool = True) -> bool:
 
 
 @contextmanager
+def locked(file: IO[Any]) -> Iterator[None]:
+    """Lock *file*, which stays open, meanwhile. Raises OSError; ValueError where it is closed."""
+    import portalocker  # noqa: PLC0415  as above
+
+    lock(file)
+    try:
+        yield
+    finally:
+        portalocker.unlock(file)
+
+
+@contextmanager
 def exclusive(directory: Path) -> Iterator[None]:
     """Lock *directory*, so that no other process replaces its files meanwhile.
 
@@ -271,16 +283,16 @@ def write_copy(directory: Path, document: StoredDocument, name: str = COPY) -> N
 def unusable(path: Path, what: str, error: Exception | None) -> str:
     """One line on a file that cannot be used."""
     why, do = one_line(error), "free or repair the disk"
-    if isinstance(error, PermissionError) or not all(map(_is_allowed, (path, path.parent))):
+    there = [each for each in (path, path.parent) if may(each, os.F_OK)]
+    allowed = all(may(each, os.R_OK | os.W_OK) for each in there)
+    if isinstance(error, PermissionError) or not allowed:
         do = "let the user of this crawl read and write it"
     return f"{path} {what} ({why}): {do}, or set another WALSH_STATE_DIR"
 
 
-def _is_allowed(path: Path) -> bool:
-    """Whether this user may read and write *path*, if it is there."""
-    effective = os.access in os.supports_effective_ids
-    there = os.access(path, os.F_OK, effective_ids=effective)
-    return not there or os.access(path, os.R_OK | os.W_OK, effective_ids=effective)
+def may(path: Path, what: int) -> bool:
+    """As ``os.access``, for the user that this process is for the system at present."""
+    return os.access(path, what, effective_ids=os.access in os.supports_effective_ids)
 
 
 def one_line(error: Exception | None) -> str:
