@@ -497,7 +497,7 @@ class Gate:
     def _end(self, ticket: Ticket, outcome: Response | BaseException) -> None:
         cleared = None if ticket.cleared_at is None else ticket.verdict
         if cleared is not None and not isinstance(outcome, Refused):
-            self.context.recorder.verdict(cleared)
+            self.context.recorder.verdict(cleared.name)
         if not isinstance(outcome, BaseException) and reaches_spider(outcome.status):
             ticket.said = self.documents.read_usage(outcome, ticket.rules)
             usage, status = tuple(map(str, ticket.said)), outcome.status

@@ -27,7 +27,7 @@ from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state.records import BLOCKLIST, DamageError, StoredDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 LOCK: Final = "state.lock"
@@ -227,22 +227,13 @@ class Copies:
 
     def write(self, document: StoredDocument) -> None:
         """Replace both by *document*. Where one fails, the other is written all the same."""
-        self._each(COPIES, "written", lambda name: write_copy(self._directory, document, name))
-
-    def delete(self, key: str) -> None:
-        """Delete those that have the list *key*."""
-        names = [name for name, copy in zip(COPIES, self.read(key), strict=True) if copy]
-        self._each(names, "deleted", lambda name: (self._directory / name).unlink(missing_ok=True))
-
-    def _each(self, names: Iterable[str], what: str, change: Callable[[str], None]) -> None:
         failed: StateError | None = None
-        for name in names:
+        for name in COPIES:
             try:
-                change(name)
+                write_copy(self._directory, document, name)
             except OSError as error:
-                failed = failed or StateError(
-                    unusable(self._directory / name, f"cannot be {what}", error)
-                )
+                line = unusable(self._directory / name, "cannot be written", error)
+                failed = failed or StateError(line)
         if failed is not None:
             raise failed
 
