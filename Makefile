@@ -34,7 +34,7 @@ demo: $(VENV)/demo.stamp
 test: $(TEST_VENV)/test.stamp
 	rm -rf build
 	$(TEST_VENV)/bin/python -m build --no-isolation --outdir build . > /dev/null
-	$(TEST_VENV)/bin/python $(PIP_INSTALL) --force-reinstall --no-deps build/*.whl
+	$(TEST_VENV)/bin/python $(PIP_INSTALL) --no-compile --force-reinstall --no-deps build/*.whl
 	mkdir build/suite
 	tar xzf build/*.tar.gz --strip-components=1 -C build/suite
 	rm -r build/suite/scrapy_walsh
@@ -94,7 +94,8 @@ $(VENV)/quick.stamp: $(VENV)/bin/python pyproject.toml
 
 $(TEST_VENV)/test.stamp: $(TEST_VENV)/bin/python pyproject.toml
 	$(TEST_VENV)/bin/python -c $(BUILD_DEPENDENCIES) > $(TEST_VENV)/build.txt
-	$(TEST_VENV)/bin/python $(PIP_INSTALL) -r $(TEST_VENV)/build.txt '.[$(EXTRAS)]' $(if $(SCRAPY),'$(SCRAPY)')
+	$(TEST_VENV)/bin/python $(PIP_INSTALL) --no-compile -r $(TEST_VENV)/build.txt '.[$(EXTRAS)]' \
+		$(if $(SCRAPY),'$(SCRAPY)')
 	touch $@
 
 .venv-policy/policy.stamp: pyproject.toml

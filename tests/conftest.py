@@ -164,6 +164,13 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "Popen", zygote.Popen)
 
 
+@pytest.fixture(scope="session")
+def typed_path() -> Iterator[str]:
+    """A PATH with which what a shell starts as ``scrapy`` or ``walsh`` is forked as well."""
+    with zygote.typed() as folder:
+        yield f"{folder}{os.pathsep}{os.environ['PATH']}"
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if session.config.getoption("--write-golden"):
         golden.save()

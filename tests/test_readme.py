@@ -19,6 +19,7 @@ from scrapy_walsh.commands.main import SUBCOMMANDS
 from scrapy_walsh.config import DEFAULTS, WalshConfig
 from scrapy_walsh.proof.sandbox import Sandbox, default_sites, demo_sources
 from scrapy_walsh.sources.sources import read_sources
+from tests import zygote
 from tests.crawl.harness import SETTINGS, crawl, make_project
 from tests.test_records import pages
 
@@ -60,7 +61,7 @@ def test_own_readme_shows_what_the_demo_prints(tmp_path: Path):
     shown = re.search(r"<!-- demo -->\n```text\n(.*?)```", README, re.DOTALL)
     assert shown is not None
     command = [sys.executable, "-m", "scrapy_walsh", "demo", "--dir", str(tmp_path / "demo")]
-    done = subprocess.run(
+    done = zygote.run(
         command,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

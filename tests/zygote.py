@@ -40,6 +40,7 @@ environment says so, by 1, or by the module whose commands it changes. For one t
 from __future__ import annotations
 
 import atexit
+import copy
 import functools
 import gc
 import importlib.util
@@ -57,6 +58,7 @@ import struct
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import threading
 import time
 import types
@@ -140,6 +142,7 @@ def warm(*names: str) -> None:
     _remember_entry_points()
     _remember_versions()
     _clear_levels_once()
+    _copy_settings_in_one_step()
     gc.collect()
     gc.freeze()
 
@@ -166,6 +169,21 @@ def _clear_levels_once() -> None:
             clear(logging.root.manager)
 
     configurator.configure = configure  # type: ignore[method-assign]
+
+
+def _copy_settings_in_one_step() -> None:
+    """Scrapy copies its 240 settings twice a crawl, each as :mod:`copy` copies any object."""
+    settings = importlib.import_module("scrapy.settings")
+    atomic = frozenset({bool, float, int, str, type(None)})
+
+    def copied(attribute: Any, memo: dict[int, Any]) -> Any:
+        made = object.__new__(type(attribute))
+        value = attribute.value
+        made.value = value if type(value) in atomic else copy.deepcopy(value, memo)
+        made.priority = attribute.priority
+        return made
+
+    settings.SettingsAttribute.__deepcopy__ = copied
 
 
 def _nothing(*_: object) -> None:
@@ -287,6 +305,66 @@ class Popen(subprocess.Popen[Any]):
             self._handle_exitstatus(*_NUMBER.unpack(status))
             self._status.close()
         return True
+
+
+# -- commands that a shell starts -----------------------------------------------------------
+
+#: ``scrapy`` and ``walsh`` as a shell finds them: each hands its words, its environment and its
+#: streams to the process that runs the tests, and ends as the command did.
+_TYPED: Final = """#!{python} -IS
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as asks:
+    asks.connect({place!r})
+    told = json.dumps([{module!r}, sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+    socket.send_fds(asks, [len(told).to_bytes(4, "big")], [0, 1, 2])
+    asks.sendall(told)
+    code = int(asks.recv(9) or b"1")
+sys.exit(code)
+"""
+_COMMANDS: Final = {"scrapy": "scrapy", "walsh": "scrapy_walsh"}
+
+
+@contextmanager
+def typed() -> Iterator[str]:
+    """A directory for PATH: what a shell starts from there by name is forked, too.
+
+    What needs an interpreter of its own gets one, as with :class:`Popen`.
+    """
+    with tempfile.TemporaryDirectory(prefix="typed") as directory:
+        place = str(Path(directory, "asks"))
+        for name, module in _COMMANDS.items():
+            program = Path(directory, name)
+            program.write_text(_TYPED.format(python=_PYTHON, place=place, module=module))
+            program.chmod(0o755)
+        with socket.socket(socket.AF_UNIX) as hears:
+            hears.bind(place)
+            hears.listen()
+            threading.Thread(target=_take_all, args=(hears,), daemon=True).start()
+            yield directory
+            hears.shutdown(socket.SHUT_RDWR)
+
+
+def _take_all(hears: socket.socket) -> None:
+    with suppress(OSError):  # closed: the end
+        while True:
+            connection = hears.accept()[0]
+            threading.Thread(target=_take, args=(connection,), daemon=True).start()
+
+
+def _take(connection: socket.socket) -> None:
+    """Run what one of those programs was given."""
+    with connection:
+        size, streams, *_ = socket.recv_fds(connection, 4, 3)
+        text = _read(connection, int.from_bytes(size, "big"))
+        module, words, directory, environment = json.loads(text)
+        given = dict(zip(("stdin", "stdout", "stderr"), streams, strict=True))
+        try:
+            command = [_PYTHON, "-m", module, *words]
+            code = run(command, cwd=directory, env=environment, **given).returncode
+        finally:
+            for stream in streams:
+                os.close(stream)
+        connection.sendall(b"%d" % code)
 
 
 def _child_ends(pipes: Sequence[int]) -> tuple[int, int, int]:

@@ -261,13 +261,6 @@ def no_persistent_connections(handler: Any) -> None:
         connector._force_close = True
         session._retry_connection = False
         return
-    limits: Any = getattr(handler, "_limits", None)
-    if hasattr(limits, "max_keepalive_connections") and hasattr(handler, "_make_client"):
-        handler._limits = type(limits)(
-            max_connections=limits.max_connections, max_keepalive_connections=0
-        )
-        handler._default_client = handler._make_client()
-        return
     raise RuntimeError(f"{type(handler).__qualname__} keeps connections that cannot be closed")
 
 
@@ -317,11 +310,6 @@ def sent_target(handler: Any, request: Request) -> Target:
 
         read = URL(url, encoded=bool(request.meta.get("verbatim_url")))
         return target(request.method, scheme, read.host_port_subcomponent or "", read.raw_path)
-    if hasattr(handler, "_make_client"):
-        library = sys.modules[handler._make_client.__module__].httpx  # httpx2, if that is there
-        parsed = library.URL(url)
-        path = parsed.raw_path.decode("ascii").partition("?")[0]
-        return target(request.method, scheme, parsed.netloc.decode("ascii"), path)
     if hasattr(handler, "_pool"):
         from twisted.web.client import URI  # noqa: PLC0415  not needed elsewhere
 
@@ -336,7 +324,7 @@ def sent_target(handler: Any, request: Request) -> Target:
 
 
 #: The most octets and lines of a response's header section, interim responses included.
-#: Browsers take 256 KiB; h11 (of httpx) stops at 100 KiB, aiohttp at 8 KiB a line.
+#: Browsers take 256 KiB; h11 (of httpx, uvicorn) stops at 100 KiB, aiohttp at 8 KiB a line.
 MAX_HEADER_OCTETS: Final = 256 * 1024
 MAX_HEADER_LINES: Final = 1000
 #: Octets that Twisted's parser is given at a time: for each line it copies all that is left.
@@ -350,8 +338,8 @@ class HeaderTooLarge(OSError):
 def bound_headers(handler: Any) -> None:
     """Make *handler* end an exchange whose header section is over the two limits above.
 
-    This is for Scrapy's handler on Twisted, which keeps as many lines as come. The other handlers
-    use libraries that have limits of their own.
+    This is for Scrapy's handler on Twisted, which keeps as many lines as come. The other one uses a
+    library, aiohttp, that has limits of its own.
     """
     pool = getattr(handler, "_pool", None)
     factory: Any = getattr(pool, "_factory", None)
@@ -367,17 +355,6 @@ def bound_headers(handler: Any) -> None:
             return protocol
 
     pool._factory = Bounded
-
-
-def header_too_large(error: BaseException) -> HeaderTooLarge | None:
-    """The HeaderTooLarge that caused *error*, or None."""
-    found: BaseException | None = error
-    while found is not None:
-        for reason in getattr(found, "reasons", ()):
-            if isinstance(reason.value, HeaderTooLarge):
-                return reason.value
-        found = found.__cause__
-    return None
 
 
 def _bounded(protocol: Any) -> Callable[[bytes], None]:
@@ -405,6 +382,8 @@ def _bounded(protocol: Any) -> Callable[[bytes], None]:
     return received
 
 
+#: The modules of the handlers that Scrapy uses by default, with a Twisted reactor and without.
+_DEFAULT: Final = tuple(f"scrapy.core.downloader.handlers.{end}" for end in ("http11", "_aiohttp"))
 #: Handlers that tests use in place of Scrapy's.
 _TRUSTED: Final[set[type]] = set()
 
@@ -419,7 +398,7 @@ def trust_handler(handler: type) -> None:
 
 
 def may_carry(path: Any) -> bool:
-    """Whether our handler may wrap the one at *path*, a class or its name: only Scrapy's own.
+    """Whether our handler may wrap the one at *path*, a class or its name: only Scrapy's defaults.
 
     Another might send more than it is given, or with another User-Agent, and nothing of ours comes
     after it.
@@ -428,8 +407,7 @@ def may_carry(path: Any) -> bool:
         handler = load_object(path)
     except (ImportError, AttributeError, NameError, TypeError, ValueError):
         return False
-    module = str(getattr(handler, "__module__", ""))
-    return handler in _TRUSTED or module.startswith("scrapy.core.downloader.handlers.")
+    return handler in _TRUSTED or getattr(handler, "__module__", "") in _DEFAULT
 
 
 def hear_exceptions_first(downloader: Any, method: Callable[..., object]) -> None:

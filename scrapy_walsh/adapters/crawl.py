@@ -153,7 +153,7 @@ class Crawl(Context):
             self.recorder.close,
             self.close_store,
             lambda: self._write_metrics(reason),
-            self._give_back,
+            *([] if self._lease is None else [self._lease.give_back]),
         )
         for step in steps:  # each is due, whatever became of the one before
             try:
@@ -193,10 +193,6 @@ class Crawl(Context):
             why = error.strerror or error
             recorder.own_fault(f"WALSH_METRICS: {path} cannot be written ({why}): correct it")
 
-    def _give_back(self) -> None:
-        if self._lease is not None:
-            self._lease.give_back()
-
     def _stopped(self) -> None:
         self.recorder.tell_not_well()
 
@@ -235,3 +231,15 @@ class Crawl(Context):
                 "tag_requests": config.tag_requests or compat.is_shell(self.crawler),
             },
         }
+
+
+class Seat:
+    """A component of Scrapy's that is given the crawl."""
+
+    def __init__(self, crawl: Crawl) -> None:
+        self.crawl = crawl
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Any:
+        """Make the component, and the crawl unless another one has made it."""
+        return cls(Crawl.of(crawler))

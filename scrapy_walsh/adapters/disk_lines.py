@@ -204,9 +204,7 @@ class DiskLines:
             self._execute("DELETE FROM line WHERE id = ?", (row,))
         self._taken[request] = row
         if row <= self._earlier and source is not None:
-            self._intake.restore(url, source, revisit)
-            if self._context.scope.is_source(url):
-                self._intake.declare(request)  # with what it named when it was declared
+            self._intake.resume(request, source, revisit)
         return request
 
     def _set_aside(self, row: int, url: str, why: str) -> None:

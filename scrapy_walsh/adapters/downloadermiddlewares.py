@@ -18,7 +18,7 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.settings import default_settings
 
 from scrapy_walsh.adapters import compat, faults
-from scrapy_walsh.adapters.crawl import Crawl
+from scrapy_walsh.adapters.crawl import Crawl, Seat
 from scrapy_walsh.adapters.events import NO_ANSWER
 from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, TooManyRedirects
 from scrapy_walsh.adapters.ticket import TRY_HTTPS
@@ -38,19 +38,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
 
 
-class _Seat:
-    """A middleware that is given the crawl."""
-
-    def __init__(self, crawl: Crawl) -> None:
-        self.crawl = crawl
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Any:
-        """Make the middleware, and the crawl unless another component has made it."""
-        return cls(Crawl.of(crawler))
-
-
-class GateMiddleware(_Seat):
+class GateMiddleware(Seat):
     """Every request passes ``policy/chain.py`` here before it may go on."""
 
     def process_request(
@@ -66,7 +54,7 @@ class GateMiddleware(_Seat):
         return crawl.gate.at_gate(request, ticket)
 
 
-class BackoffMiddleware(_Seat):
+class BackoffMiddleware(Seat):
     """R5: a request that failed, as ``gate.after`` concluded, is sent again later or given up."""
 
     def process_response(
@@ -77,14 +65,13 @@ class BackoffMiddleware(_Seat):
         if not isinstance(follows, GaveUp):
             return follows or response
         if reaches_spider(response.status):
+            self.crawl.sources.failed(request, follows)
             return response
         raise follows
 
     def process_exception(self, request: Request, exception: Exception, **_: Any) -> Request | None:
         """The request to send again after a transport error; None lets the error go on."""
         follows = self._follows(request, None, faults.meaning(exception))
-        if follows is None:
-            self.crawl.sources.failed(request, exception)
         if isinstance(follows, GaveUp):
             raise follows
         return follows
@@ -116,16 +103,14 @@ class BackoffMiddleware(_Seat):
             crawl.retries.retry(request.url)
             return crawl.tickets.again(request)
         crawl.retries.give_up(request.url)
-        given_up = GaveUp(request.url, why, status)
-        crawl.sources.failed(request, given_up)
-        return given_up
+        return GaveUp(request.url, why, status)
 
 
 #: Scrapy's default Accept field: the spider has not said which format it wants.
 _SCRAPYS_ACCEPT: Final = default_settings.DEFAULT_REQUEST_HEADERS["Accept"].encode("latin-1")
 
 
-class RevalidateMiddleware(_Seat):
+class RevalidateMiddleware(Seat):
     """R7: sends stored validators, and stores new ones by exact URL and representation (T20).
 
     R9.2 is done here too, since the Accept field names the representation: it prefers markdown.
@@ -155,14 +140,12 @@ class RevalidateMiddleware(_Seat):
             self.crawl.gate.tell(events.NOT_MODIFIED, ticket, 304, "304, no new data")
             self.crawl.sources.taken(request)
             self.crawl.sources.ended(request, READ)
-            raise NotModified(request.url, self._content_type(request, response))
+            held = self.crawl.store.get(Validators, request.url, _representation(request))
+            content_type = compat.header(response, "Content-Type")
+            raise NotModified(request.url, content_type or (held.content_type if held else None))
         if request.method == "GET" and recrawl.replaces_validators("GET", response.status):
             self._keep(request, response)
         return response
-
-    def _content_type(self, request: Request, response: Response) -> str | None:
-        held = self.crawl.store.get(Validators, request.url, _representation(request))
-        return compat.header(response, "Content-Type") or (held.content_type if held else None)
 
     def _keep(self, request: Request, response: Response) -> None:
         store, key = self.crawl.store, _representation(request)
@@ -228,9 +211,7 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
         why = f"HTTP {status} after {len(followed)} redirects from {first}, no more are followed"
         ticket = self.crawl.tickets.of(request)
         self.crawl.gate.tell(events.TOO_MANY_REDIRECTS, ticket, status, why, "D5")
-        error = TooManyRedirects(request.url, why, status)
-        self.crawl.sources.failed(request, error)
-        return error
+        return TooManyRedirects(request.url, why, status)
 
 
 def _representation(request: Request) -> str:

@@ -163,8 +163,6 @@ class Recorder:
     #: Why hosts gave no answer, in a few words; whether any gave one.
     _causes: dict[str, str] = field(default_factory=dict)
     _answered: bool = False
-    #: Hosts that gave no answer in an earlier run, by whether they have answered in this one (D31).
-    _silent: Counter[bool] = field(default_factory=Counter)
     #: What failed on this side, by cause: the hosts of which nothing is requested for that reason.
     own_faults: dict[str, set[str]] = field(default_factory=dict)
     #: The first of them that means that records are lost to the next run.
@@ -275,13 +273,6 @@ class Recorder:
             if (kind, requirement) == _OF_NO_ANSWER and hosts:
                 logger.warning("rejected robots.txt of %s (R2): %s", _named(hosts), shared)
         self._alike.clear()
-        if self._silent:
-            logger.info(
-                "%s that gave no answer in an earlier run got one request after all others: "
-                "%d answered",
-                plural(self._silent.total(), "host"),
-                self._silent[True],
-            )
 
     def _tell_deferred(
         self, rule: tuple[str, str], shared: str, cause: str, alike: _Alike, level: int
@@ -332,10 +323,8 @@ class Recorder:
         if exchange.learned is not None:
             self._learned(exchange, exchange.learned)
         if exchange.silent and not exchange.once:  # after a trial of https, http is tried
-            answered = exchange.status is not None
-            self._silent[answered] += 1
             self.count("silent_hosts")
-            self.count("silent_hosts/answered", int(answered))
+            self.count("silent_hosts/answered", int(exchange.status is not None))
         self._send(signals.walsh_asked, exchange=exchange)
 
     def no_answer(self, host: str, cause: str) -> None:

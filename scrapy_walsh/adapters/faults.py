@@ -60,13 +60,13 @@ _REMEDIES: Final = {
     errno.EADDRNOTAVAIL: "see DOWNLOAD_BIND_ADDRESS and bindaddress in meta",
 }
 _LONGEST: Final = 200
-#: What it means, in a few words, where a connection ended with an error whose name has that in it.
-#: Scrapy and Twisted have several classes for each.
+#: What it means, in a few words, where a connection ended with an error whose name, or that of what
+#: led to it, has that in it. The first counts. Scrapy and Twisted have several classes for each.
 _MEANINGS: Final = {
+    "HeaderTooLarge": "its header section is too large",
     **dict.fromkeys(("Resolve", "DNSLookup"), "its name cannot be resolved"),
     **dict.fromkeys(("Timeout", "TimedOut"), "timed out"),
     **dict.fromkeys(("ResponseFailed", "NeverReceived", "ConnectionLost"), "connection lost"),
-    "HeaderTooLarge": "its header section is too large",
     "Refused": "connection refused",
     "ConnectionDone": "connection closed",
     "DataLoss": "cut off",
@@ -90,7 +90,7 @@ def of_transfer(error: BaseException, *, proxy: str | None) -> OwnFault | None:
 def meaning(error: BaseException) -> str:
     """Why there was no answer, in a few words, where an exchange ended with *error*."""
     names = [type(each).__name__ for each in _causes(error)]
-    found = (words for name in names for part, words in _MEANINGS.items() if part in name)
+    found = (words for part, words in _MEANINGS.items() if any(part in name for name in names))
     return next(found, _text(error))
 
 

@@ -27,7 +27,7 @@ from scrapy import Request
 from scrapy.exceptions import IgnoreRequest, StopDownload
 from scrapy.http import Response
 from scrapy.http.request import NO_CALLBACK
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import DeferredLock
 from w3lib.url import safe_url_string
 
 from scrapy_walsh.adapters import compat, faults
@@ -181,22 +181,20 @@ class SingleFlight:
     """Runs one fetch per key at a time; other callers wait for its end, and then look again."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, list[Deferred[None]]] = {}
+        self._locks: dict[str, DeferredLock] = {}
 
     async def run(self, key: str, fetch: Callable[[], Awaitable[object]]) -> None:
         """Run *fetch*, or wait for the one that is running for *key*."""
-        if key in self._waiting:
-            waiter: Deferred[None] = Deferred()
-            self._waiting[key].append(waiter)
-            await compat.future(waiter)
-            return
-        self._waiting[key] = []
+        lock = self._locks.setdefault(key, DeferredLock())
+        waits = lock.locked
+        await compat.future(lock.acquire())
         try:
-            await fetch()
+            if not waits:
+                await fetch()
         finally:
-            for waiter in self._waiting.pop(key):
-                if not waiter.called:
-                    waiter.callback(None)
+            if not lock.waiting:
+                del self._locks[key]
+            lock.release()
 
 
 class Fetcher:

@@ -26,7 +26,7 @@ from scrapy_walsh.adapters.documents.operator_list import OperatorList
 from scrapy_walsh.adapters.documents.robots_txt import RobotsTxt
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.fetcher import OPERATOR, Document
-from scrapy_walsh.adapters.outcomes import GaveUp, Halted, NotYet, Refused
+from scrapy_walsh.adapters.outcomes import Closing, GaveUp, Halted, NotModified, NotYet, Refused
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import chain, hosts, recrawl
 from scrapy_walsh.policy import event as events
@@ -492,13 +492,16 @@ class Gate:
             elif other is None or not other.hop:
                 self._stop_elsewhere(ticket.url, outcome.url)
         elif not ticket.ours:
-            self._end(ticket, outcome)
+            self._end(request, ticket, outcome)
 
-    def _end(self, ticket: Ticket, outcome: Response | BaseException) -> None:
+    def _end(self, request: Request, ticket: Ticket, outcome: Response | BaseException) -> None:
         cleared = None if ticket.cleared_at is None else ticket.verdict
         if cleared is not None and not isinstance(outcome, Refused):
             self.context.recorder.verdict(cleared.name)
-        if not isinstance(outcome, BaseException) and reaches_spider(outcome.status):
+        if isinstance(outcome, BaseException):
+            if not isinstance(outcome, (NotModified, Closing)):
+                self.sources.failed(request, outcome)
+        elif reaches_spider(outcome.status):
             ticket.said = self.documents.read_usage(outcome, ticket.rules)
             usage, status = tuple(map(str, ticket.said)), outcome.status
             self.tell(events.FETCHED, ticket, status, f"HTTP {status}", usage=usage)

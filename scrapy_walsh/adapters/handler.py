@@ -21,7 +21,7 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from twisted.python.failure import Failure
 
 from scrapy_walsh.adapters import compat, faults
-from scrapy_walsh.adapters.crawl import Crawl
+from scrapy_walsh.adapters.crawl import Crawl, Seat
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.fetcher import Document
 from scrapy_walsh.adapters.outcomes import Closing, GaveUp, NotYet, Refused
@@ -48,23 +48,18 @@ _GRACE: Final = 0.1
 
 
 @compat.as_handler
-class Handler:
+class Handler(Seat):
     """The download handler of http and https: it wraps Scrapy's own."""
 
     lazy = False
 
-    def __init__(self, crawler: Crawler) -> None:
-        self.crawler = crawler
-        self.crawl = Crawl.of(crawler)
-        self._user_agent = self.crawl.config.identity.user_agent
+    def __init__(self, crawl: Crawl) -> None:
+        super().__init__(crawl)
+        self.crawler = crawl.crawler
+        self._user_agent = crawl.config.identity.user_agent
         self._inner: dict[tuple[str, object], Any] = {}
         #: Header fields of the spider's that were not sent, each named once.
         self._left_out: set[bytes] = set()
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Handler:
-        """Make the handler, and the crawl unless another component has made it."""
-        return cls(crawler)
 
     def _handler(self, request: Request, ticket: Ticket) -> Any:
         """Scrapy's handler, made at the first use: without a reactor it is another one.
@@ -119,8 +114,6 @@ class Handler:
             if isinstance(error, compat.OVER_LIMIT) and not ticket.ours:
                 # R8 counts it, so what is too long is not soon sent again.
                 crawl.sources.answered(request, "200", crawl.wall())
-            if (too_large := compat.header_too_large(error)) is not None:
-                raise too_large from None
             raise
         finally:
             try:
@@ -235,7 +228,11 @@ class Handler:
 
     def _dress(self, request: Request) -> None:
         """R1: set the one User-Agent, and take off fields that a spider may not set."""
-        for name in [each for each in request.headers if not self._may_send(each)]:
+        signed = self.crawl.signer is not None
+        for name in list(request.headers):
+            # No signature beside the crawl's own.
+            if may_send(name) and not (signed and is_signature_field(name)):
+                continue
             # For a proxy it is needed. Without one, Scrapy's middleware takes it off.
             if name == b"Proxy-Authorization" and request.meta.get("proxy"):
                 continue
@@ -249,11 +246,6 @@ class Handler:
                     request.url,
                 )
         request.headers["User-Agent"] = self._user_agent
-
-    def _may_send(self, name: bytes) -> bool:
-        """Whether a spider may set the header field *name*: no signature beside the crawl's own."""
-        signed = self.crawl.signer is not None
-        return may_send(name) and not (signed and is_signature_field(name))
 
     async def close(self) -> None:
         """Close the handlers that are wrapped."""
@@ -295,7 +287,6 @@ class Downloader(ScrapyDownloader):
         if isinstance(exception, NotYet) and not ours:
             return crawl.tickets.again(request)
         if isinstance(exception, (NotYet, Refused, GaveUp)):
-            crawl.sources.failed(request, exception)
             raise exception
         if not ours and (fault := faults.of_machine(exception)) is not None:
             crawl.recorder.own_fault(f"{request.url} could not be requested: {fault}", fault.cause)

@@ -26,13 +26,12 @@ from scrapy.exceptions import DontCloseSpider
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.events import logger
-from scrapy_walsh.adapters.scheduler_queue import DueRequests
+from scrapy_walsh.adapters.scheduler_queue import DueRequests, refuses
 from scrapy_walsh.adapters.sources import form_of
 from scrapy_walsh.exceptions import ConfigError, StoreAway
 from scrapy_walsh.fleet import scripts
 from scrapy_walsh.fleet.store import SharedStore, Waiting
 from scrapy_walsh.policy import hosts, recrawl
-from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
     from scrapy_walsh.fleet.link import Command
-    from scrapy_walsh.policy.verdict import Verdict
 
 # The entries of a fleet's queue: requests as octets in Redis, and what cannot be used of them.
 #
@@ -87,15 +85,11 @@ class Entries:
     def decode(self, data: bytes) -> Request:
         """The request in the entry *data*. Raises any Exception where there is none in it."""
         head, _, body = data.partition(b"\n")
-        source = json.loads(head)["source"]
+        source, intake = json.loads(head)["source"], self._crawl.intake
         if source is not None and not isinstance(source, str):
             raise ValueError("its source is not text")
-        request = self._crawl.intake.request(self._request(self._serializer.loads(body)))
-        if source is not None:
-            intake = self._crawl.intake
-            intake.restore(request.url, source, intake.cadence_of(request))
-        if self._crawl.scope.is_source(request.url):
-            self._crawl.intake.declare(request)  # with what it named when it was declared
+        request = intake.request(self._request(self._serializer.loads(body)))
+        intake.resume(request, source, intake.cadence_of(request))
         return request
 
     def _request(self, fields: Any) -> Request:
@@ -119,27 +113,25 @@ class Entries:
         return found
 
 
-class Aside:
-    """Keeps entries that cannot be used in a Redis list, latest first, for a person to look at."""
+def set_aside(crawl: Crawl, client: Any, key: str, data: bytes, error: Exception) -> None:
+    """Keep *data*, an entry that cannot be used, in the list *key*:aside, and log why.
 
-    def __init__(self, crawl: Crawl, client: Any, key: str) -> None:
-        self._crawl, self._client, self._key = crawl, client, key
-
-    def put(self, data: bytes, error: object) -> None:
-        """Keep *data*, count it, and log why. The queue goes on without this entry."""
-        try:
-            with self._client.pipeline() as pipe:
-                pipe.lpush(self._key, data[:_ASIDE_OCTETS])
-                pipe.ltrim(self._key, 0, _ASIDE - 1)
-                pipe.execute()
-        except redis.RedisError as away:
-            logger.error("an entry could not be kept in %s: %s", self._key, away)
-        start = re.sub(r"//[^/\s]*@", "//", data[:200].decode("utf-8", "backslashreplace"))
-        why = f"{type(error).__name__}: {error}" if isinstance(error, Exception) else error
-        self._crawl.recorder.set_aside(
-            "fleet/set_aside",
-            f"an entry of the queue cannot be used and is set aside in {self._key}: {why}: {start}",
-        )
+    It is for a person, the latest comes first, and the queue goes on without it.
+    """
+    key = f"{key}:aside"
+    try:
+        with client.pipeline() as pipe:
+            pipe.lpush(key, data[:_ASIDE_OCTETS])
+            pipe.ltrim(key, 0, _ASIDE - 1)
+            pipe.execute()
+    except redis.RedisError as away:
+        logger.error("an entry could not be kept in %s: %s", key, away)
+    start = re.sub(r"//[^/\s]*@", "//", data[:200].decode("utf-8", "backslashreplace"))
+    crawl.recorder.set_aside(
+        "fleet/set_aside",
+        f"an entry of the queue cannot be used and is set aside in {key}: "
+        f"{type(error).__name__}: {error}: {start}",
+    )
 
 
 class _Json:
@@ -170,8 +162,6 @@ class _Json:
 _Entry = tuple[str, int, bytes, int]
 #: Seconds between looks at a queue that has nothing due: others may add to it.
 _POLL: Final = 1.0
-#: Seconds for which the engine may go by the number of requests that its last look has found.
-_SEEN: Final = 0.1
 #: URLs that a worker takes from the operator's list at a time.
 _BATCH: Final = 1000
 #: Entries that go to Redis together at most: it runs so many in a few milliseconds.
@@ -208,7 +198,6 @@ class DueQueue(DueRequests):
         self._entries = Entries(crawl, spider, serializer)
         start = f"{crawl.store.prefix}queue:{key % {'spider': spider.name}}"
         self._keys = [f"{start}{end}" for end in _KEYS]
-        self._aside = Aside(crawl, crawl.store.link.client, f"{start}:aside")
         #: Seconds without a look at the queue after which the lease is renewed by itself. The time
         #: for which workers were seen is counted in gaps of two seconds at most.
         self._renewed_after = min(2.0, self.lease / 2)
@@ -216,8 +205,6 @@ class DueQueue(DueRequests):
         self._held: dict[Request, str] = {}
         #: Numbers of claims that have ended, which Redis has not been told yet.
         self._done: list[str] = []
-        #: The number of requests in Redis, and when a look that found none due has counted them.
-        self._size: tuple[int, float] = (0, -math.inf)
         #: Of requests in Redis and of arrivals, the numbers that Redis last said.
         self._counted, self._arrived = 0, 0
         self._renewal = compat.Timer(self._keep_renewing)
@@ -228,12 +215,10 @@ class DueQueue(DueRequests):
         crawl.scope.growing = False  # no worker knows when all of them have declared their targets
 
     def __len__(self) -> int:
-        size, seen = self._size
-        if time.monotonic() - seen > _SEEN:
-            try:
-                size = self._store.ask(self._count)
-            except StoreAway:
-                size = 1  # not known, so the crawl must not end
+        try:
+            size: int = self._store.ask(self._count)
+        except StoreAway:
+            size = 1  # not known, so the crawl must not end
         return len(self._free) + len(self._unsent) + size
 
     def _count(self) -> int:
@@ -248,11 +233,10 @@ class DueQueue(DueRequests):
         request = crawl.intake.request(request)
         # What is refused need not wait. R8's record is read when it is claimed, not here as well.
         answer = crawl.gate.judge(request.url, form_of(request), runs=False)
-        if crawl.halted is not None or _refuses(answer):
+        if crawl.halted is not None or refuses(answer):
             self._free.append(request)
             return
         host = hosts.host_or_url(request.url)  # its record is read by whoever claims it
-        self._size = 0, -math.inf
         # Retries first, then by priority; Redis keeps the order of arrival.
         ticket = crawl.tickets.known(request)
         first = ticket is not None and ticket.first
@@ -288,7 +272,7 @@ class DueQueue(DueRequests):
                 self._move(host.decode("utf-8", "replace"), scripts.RELEASE)
                 continue
             ticket = self._crawl.tickets.of(request)
-            if _refuses(self._crawl.gate.at_queue(ticket)):
+            if refuses(self._crawl.gate.at_queue(ticket)):
                 self._move(host.decode(), scripts.RELEASE)
                 if ticket.hour_left is not None:
                     self._wait_for(request, ticket, ticket.hour_left)
@@ -391,8 +375,6 @@ class DueQueue(DueRequests):
         self._compare(known, arrived)
         # What was queued in the same round trip may have come after it.
         self._counted, self._arrived = size, max(arrived, self._arrived if arrived >= known else 0)
-        if not host:
-            self._size = size, time.monotonic()
         return host, number, data
 
     def _ended(self) -> list[str]:
@@ -419,7 +401,6 @@ class DueQueue(DueRequests):
 
     def _renew(self) -> None:
         ended = self._ended()
-        self._size = 0, -math.inf
         self._run(scripts.RENEW, lambda: self._standing(ended))
         self._told(ended)
 
@@ -439,7 +420,7 @@ class DueQueue(DueRequests):
                 raise ValueError("no worker has written it")
             request = self._entries.decode(data)
         except Exception as error:
-            self._aside.put(data, error)
+            set_aside(self._crawl, self._store.link.client, self._keys[0], data, error)
             if number:
                 self._done.append(number)
             return None
@@ -454,10 +435,6 @@ class DueQueue(DueRequests):
         if host is None:  # what waits takes up no memory here
             return 0.0, self._crawl.config.min_interval, 0
         return host.wait(now), host.traffic.interval, host.goes_last(now)
-
-
-def _refuses(answer: Verdict | NeedDocument) -> bool:
-    return not (isinstance(answer, NeedDocument) or answer.allowed)
 
 
 def _url_in(head: bytes) -> str | None:
@@ -481,7 +458,6 @@ class DueSpiderMixin:
     redis_key: str
     server: Any
     fetch_data: Callable[[str, int | None], list[bytes]]
-    _walsh_aside: Aside | None = None
     #: Monotonic seconds at which the list was last found empty.
     _walsh_empty_at = -math.inf
 
@@ -500,13 +476,11 @@ class DueSpiderMixin:
         if not entries:
             self._walsh_empty_at = time.monotonic()
         crawl = Crawl.of(self.crawler)
-        if self._walsh_aside is None:
-            self._walsh_aside = Aside(crawl, self.server, f"{self.redis_key}:aside")
         for entry in entries:
             try:
                 requests = [crawl.intake.request(each) for each in self._requests_of(entry)]
             except Exception as error:
-                self._walsh_aside.put(entry, error)
+                set_aside(crawl, self.server, self.redis_key, entry, error)
                 continue
             for request in requests:
                 crawl.intake.declare(request)

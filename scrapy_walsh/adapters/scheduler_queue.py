@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.context import Earlier
     from scrapy_walsh.adapters.ticket import Ticket
     from scrapy_walsh.policy.host import Host
+    from scrapy_walsh.policy.verdict import Verdict
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -129,6 +130,11 @@ def ends_crawl(method: Callable[_P, _T]) -> Callable[_P, _T | None]:
     return called
 
 
+def refuses(answer: Verdict | NeedDocument) -> bool:
+    """Whether a gate refuses a request already, by the documents that are cached."""
+    return not (isinstance(answer, NeedDocument) or answer.allowed)
+
+
 class DueRequests(Queue):
     """What the queue of a crawl and that of a fleet have in common: what waits for no host's time.
 
@@ -198,7 +204,8 @@ class HostQueue(DueRequests):
         self._agenda = Agenda()
         #: Hosts that :meth:`ahead` has looked at.
         self._ahead: set[str] = set()
-        #: Hosts with requests of an earlier run; that they wait is recorded at the first pop.
+        #: Hosts with requests of an earlier run. From the first pop on they are ranked by what is
+        #: stored of them (D30), and that they wait is recorded.
         self._resumed: list[str] = []
         self._timer_due = math.inf
         for host, count in self._lines.counts():
@@ -221,7 +228,7 @@ class HostQueue(DueRequests):
         if isinstance(answer, NeedDocument) and answer.kind == START:
             self._park(request, ticket)
             return
-        if not isinstance(answer, NeedDocument) and not answer.allowed:
+        if refuses(answer):
             if ticket.hour_left is None:
                 self._free.append(request)
             else:
@@ -276,15 +283,14 @@ class HostQueue(DueRequests):
         return Load(self._agenda.requests, self._agenda.most, len(self._free))
 
     def earlier(self) -> Iterable[Earlier]:
-        found: Iterable[Earlier] = self._lines.sources()
-        return found
+        return self._lines.sources()
 
     def stands_for(self, request: Request) -> bool:
         """Whether a request of an earlier run of the job waits here that is the same as *request*.
 
         `Spider.start` names it once more when the job goes on. Each stands for one that it names.
         """
-        return bool(self._lines.stands_for(request))
+        return self._lines.stands_for(request)
 
     def outlook(self) -> tuple[int, int, float]:
         due = self._agenda.ready()
@@ -382,8 +388,7 @@ class HostQueue(DueRequests):
             self._free.extend(refused)
 
     def _refused(self, url: str) -> bool:
-        answer = self._crawl.gate.judge(url)
-        return not isinstance(answer, NeedDocument) and not answer.allowed
+        return refuses(self._crawl.gate.judge(url))
 
     def _key(self, request: Request, ticket: Ticket) -> Key:
         arrival = next(self._arrivals) * (-1 if ticket.given_back else 1)
@@ -408,11 +413,6 @@ class HostQueue(DueRequests):
 
 class Fingerprinter:
     """R7: two requests are the same if method, canonical URL (spec section 10.2) and body are."""
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> Fingerprinter:  # noqa: ARG003
-        """Make the fingerprinter."""
-        return cls()
 
     def fingerprint(self, request: Request) -> bytes:
         """SHA-1 over method, canonical URL and body."""

@@ -357,7 +357,7 @@ class Sources:
             where = f" from {request.url}" if request.meta.get("redirect_urls") else ""
             self.ended(request, FAILED, f"HTTP {response.status}{where}")
 
-    def failed(self, request: Request, error: Exception) -> None:
+    def failed(self, request: Request, error: BaseException) -> None:
         """Note that *request* ended in *error*, and no answer reaches the spider."""
         if isinstance(error, Refused):
             verdict, why = error.verdict, recrawl.refusal_line(error.verdict)

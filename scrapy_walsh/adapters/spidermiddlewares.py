@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy import Request
 
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.adapters.crawl import Crawl
+from scrapy_walsh.adapters.crawl import Seat
 from scrapy_walsh.adapters.outcomes import GaveUp
 from scrapy_walsh.adapters.ticket import TICKET
 from scrapy_walsh.policy.backoff import reaches_spider
@@ -15,23 +15,14 @@ from scrapy_walsh.policy.backoff import reaches_spider
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
 
-    from scrapy.crawler import Crawler
     from scrapy.http import Response
 
 
-class ScopeMiddleware:
+class ScopeMiddleware(Seat):
     """R6: what ``Spider.start`` yields is declared, and nothing else.
 
     R5.8: no 429 or 503 reaches a spider.
     """
-
-    def __init__(self, crawl: Crawl) -> None:
-        self.crawl = crawl
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> ScopeMiddleware:
-        """Make the middleware, and the crawl unless another component has made it."""
-        return cls(Crawl.of(crawler))
 
     async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """*start*, by slices, its requests noted as declared targets.

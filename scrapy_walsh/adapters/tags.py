@@ -8,8 +8,6 @@ without them (N3).
 from __future__ import annotations
 
 import os
-import re
-import subprocess
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy import hosts
@@ -26,9 +24,6 @@ if TYPE_CHECKING:
 #: The commit that a shell names (spec section 1.1).
 _SHELL: Final = "dev"
 _SHORT: Final = 7
-_GIT_TIMEOUT: Final = 5.0  # seconds
-#: ``organisation/repository`` at the end of a remote's address.
-_REMOTE: Final = re.compile(r"[:/]([\w.-]+/[\w.-]+?)(?:\.git)?/?$", re.ASCII)
 
 
 class Tags:
@@ -40,25 +35,22 @@ class Tags:
     def __init__(
         self, context: Context, robots: Callable[[str], Rules | NotKnown | None], *, shell: bool
     ) -> None:
-        self._context = context
         self._robots = robots
-        self._shell = shell
         config = context.config
         self._operator = [
             url
             for url in (config.blocklist_url, config.schema_url, config.identity.policy_url)
             if url is not None
         ]
-        self._names: tuple[str | None, str | None] | None = None
+        self._impl, self._commit = implementation(config.impl, os.environ)
+        if shell:
+            self._commit = _SHELL
 
     def sent_as(self, url: str) -> str:
         """*url* as it is to be sent: with tags, or as it is."""
         if not is_operator_url(url, self._operator):
             return url
-        if self._names is None:
-            self._names = implementation(self._context.config.impl, os.environ)
-        impl, commit = self._names
-        tagged = tag_url(url, impl, _SHELL if self._shell else commit, SPEC_VERSION)
+        tagged = tag_url(url, self._impl, self._commit, SPEC_VERSION)
         return tagged if self._allowed(url, tagged) else url
 
     def _allowed(self, url: str, tagged: str) -> bool:
@@ -71,30 +63,12 @@ class Tags:
 def implementation(
     setting: str | None, environment: Mapping[str, str]
 ) -> tuple[str | None, str | None]:
-    """``organisation/repository`` and commit: from WALSH_IMPL, else GitHub's variables, else git.
+    """``organisation/repository`` and commit: from WALSH_IMPL, else from GitHub's variables.
 
     None for what is not known: then nothing is tagged, or the commit is left out.
     """
     if setting is not None:
         name, _, commit = setting.partition("@")
         return name, commit or None
-    name = environment.get("GITHUB_REPOSITORY", "")
-    if name:
-        return name, environment.get("GITHUB_SHA", "")[:_SHORT] or None
-    remote = _REMOTE.search(_git("remote", "get-url", "origin"))
-    return (remote[1], _git("rev-parse", "--short", "HEAD") or None) if remote else (None, None)
-
-
-def _git(*arguments: str) -> str:
-    """What git prints; empty where there is no git, or it fails."""
-    try:
-        done = subprocess.run(  # noqa: S603 - fixed words
-            ["git", *arguments],  # noqa: S607
-            capture_output=True,
-            text=True,
-            timeout=_GIT_TIMEOUT,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+    name, commit = (environment.get(f"GITHUB_{each}", "") for each in ("REPOSITORY", "SHA"))
+    return name or None, commit[:_SHORT] or None

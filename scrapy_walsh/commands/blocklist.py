@@ -23,7 +23,7 @@ from scrapy_walsh.proof.files import replace_file
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from scrapy_walsh.policy.list.blocklist import Blocklist
 
@@ -35,14 +35,7 @@ _REASON: Final = "walsh blocklist check looks at the list"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What ``walsh blocklist`` takes."""
-    actions = parser.add_subparsers(metavar="ACTION", required=True)
-
-    def add(name: str, action: object, summary: str) -> argparse.ArgumentParser:
-        made = actions.add_parser(name, help=summary, description=summary, allow_abbrev=False)
-        made.set_defaults(action=action)
-        common.add_json(made)
-        return made
-
+    add = common.actions_of(parser)
     adds = add("add", _add, "put a host, and all below it, on the list")
     removes = add("remove", _remove, "take a host off the list")
     checks = add("check", _check, "tell whether a crawl would adopt a list")
@@ -57,8 +50,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the action."""
-    action: Callable[[argparse.Namespace], int] = args.action
-    return action(args)
+    code: int = args.action(args)
+    return code
 
 
 # -- add, remove --------------------------------------------------------------------------
@@ -161,14 +154,19 @@ def _check(args: argparse.Namespace) -> int:
     try:
         held = common.blocklist_of(body, args.list)
     except DocumentInvalid as error:
-        why = str(error)
-        told = visible(f"no crawl would adopt {args.list}: {why}")
-        common.answer(args, {"adopted": False, "reason": why}, [told])
+        told = visible(f"no crawl would adopt {args.list}: {error}")
+        common.answer(args, {"adopted": False, "reason": str(error)}, [told])
         return 1
     members = {"adopted": True, **_members(held), "warnings": list(held.warnings)}
-    facts = _facts(held, json.loads(body))
-    told = f"a crawl would adopt {args.list}"
-    common.answer(args, members, map(visible, [told, *(f"  {each}" for each in facts)]))
+    schema = "none: a crawl needs the identity's schema_url, and validates with that"
+    facts = [
+        f"a crawl would adopt {args.list}",
+        f"  domains   {len(held)}",
+        f"  refresh   {duration(held.refresh)}",
+        f"  updated   {held.updated or 'not said'}",
+        f"  schema    {'its own' if 'schema' in json.loads(body) else schema}",
+    ]
+    common.answer(args, members, map(visible, facts))
     if not args.json:
         common.tell("blocklist", *held.warnings)
     return 0
@@ -188,13 +186,3 @@ def _fetched(args: argparse.Namespace) -> bytes:
 def _members(held: Blocklist) -> dict[str, Any]:
     """What a JSON answer says of a list; ``refresh``: seconds."""
     return {"domains": len(held), "refresh": held.refresh, "updated": held.updated}
-
-
-def _facts(held: Blocklist, document: dict[str, Any]) -> Iterator[str]:
-    yield f"domains   {len(held)}"
-    yield f"refresh   {duration(held.refresh)}"
-    yield f"updated   {held.updated or 'not said'}"
-    if "schema" in document:
-        yield "schema    its own"
-    else:
-        yield "schema    none: a crawl needs the identity's schema_url, and validates with that"

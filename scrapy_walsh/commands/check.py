@@ -22,7 +22,6 @@ from scrapy_walsh.config import gates_of
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.formats.representation import is_html
-from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.given import Given, octets
 from scrapy_walsh.policy.list.blocklist import MAX_OCTETS
 from scrapy_walsh.policy.packing import is_text
@@ -38,10 +37,12 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+    from scrapy_walsh.policy.gates import Gates
     from scrapy_walsh.policy.list.blocklist import Blocklist
     from scrapy_walsh.policy.verdict import Verdict
 
-
+#: What an answer has of a verdict, beside its name.
+_OF_A_VERDICT: Final = ("requirement", "reason", "document", "line", "group")
 _NO_ROBOTS: Final = (
     "no robots.txt is given or cached for it: give --robots FILE (in a batch also 'robots'); to "
     "fetch one, name who asks (R1.4): WALSH_IDENTITY or --identity, without --token"
@@ -68,17 +69,20 @@ class Defaults:
     state: Path | None = None
     kept_list: Blocklist | None = None
 
-    def rules(self, token: str, url: str) -> tuple[Robots | None, str]:
+    def rules(self, entry: dict[str, Any], token: str, url: str) -> tuple[Robots | None, str]:
         """The robots.txt for *url* as *token* reads it, None where there is none; a note on it."""
-        if self.robots is not None:
-            return _robots_of(self.robots, token, self.document), _note(self.robots)
-        kept = _kept(self.state, ROBOTS, hosts.origin(url))
-        if kept is None or kept.outcome not in (NO_RULES, PARSE):
-            return None, ""
-        note = f"as it was fetched at {iso(kept.fetched_at)}"
-        if kept.outcome == NO_RULES:
-            return no_rules(kept.url), note
-        return _robots_of(kept.body, token, kept.url), _note(kept.body) or note
+        body, document, note = self.robots, self.document, ""
+        if "robots" in entry:
+            body, document = octets(_text(entry, "robots")), None
+        elif body is None:
+            kept = _kept(self.state, ROBOTS, hosts.origin(url))
+            if kept is None or kept.outcome not in (NO_RULES, PARSE):
+                return None, ""
+            note = f"as it was fetched at {iso(kept.fetched_at)}"
+            if kept.outcome == NO_RULES:
+                return no_rules(kept.url), note
+            body, document = kept.body, kept.url
+        return _robots_of(body, token, document), _note(body) or note
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -123,11 +127,7 @@ def _members(url: str, verdict: Verdict, delay: float | None) -> dict[str, Any]:
         "url": url,
         "allowed": verdict.allowed,
         "verdict": verdict.name,
-        "requirement": verdict.requirement,
-        "reason": verdict.reason,
-        "document": verdict.document,
-        "line": verdict.line,
-        "group": list(verdict.group),
+        **{name: getattr(verdict, name) for name in _OF_A_VERDICT},
         "crawl_delay": delay,
     }
     return {**members, "readings": dict(verdict.readings)} if verdict.readings else members
@@ -163,7 +163,7 @@ def _defaults(args: argparse.Namespace) -> Defaults:
     robots, listed = args.robots, args.blocklist
     return Defaults(
         token,
-        Gates(config.excluded_tlds, refused_uses=gates_of(config).refused_uses),
+        gates_of(config),
         None if robots is None else _read(robots, common.ROBOTS_LIMIT),
         robots,
         None if listed is None else common.blocklist_of(_read(listed, MAX_OCTETS), listed),
@@ -266,18 +266,14 @@ def _text(entry: dict[str, Any], name: str) -> str:
 def _judged(written: str, entry: dict[str, Any], defaults: Defaults) -> dict[str, Any]:
     """The answer about *written*, by what a line of a batch gives, and by *defaults*."""
     token = common.token_of(entry["token"]) if "token" in entry else defaults.token
-    url, listed = common.absolute(written), defaults.operator_list or defaults.kept_list
-    rules: Robots | None
-    if "robots" in entry:
-        body = octets(_text(entry, "robots"))
-        rules, note = _robots_of(body, token, None), _note(body)
-    else:
-        rules, note = defaults.rules(token, url)
+    url, listed = common.absolute(written), defaults.operator_list
+    listed = defaults.kept_list if listed is None else listed
+    rules, note = defaults.rules(entry, token, url)
     if "blocklist" in entry:
         text = entry["blocklist"]  # the JSON document, or its text
         listed = _blocklist_of(text if isinstance(text, str) else json.dumps(text))
     verdict = Given(rules, listed).judge(url, defaults.gates)
-    if rules is None and (listed is None or (listed is defaults.kept_list and verdict.allowed)):
+    if rules is None and verdict.allowed and listed is defaults.kept_list:
         raise Misuse(_NO_ROBOTS)
     return _noted(_members(url, verdict, None if rules is None else rules.crawl_delay), note)
 

@@ -25,7 +25,7 @@ from scrapy_walsh.policy.words import visible
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from scrapy.settings import Settings
 
@@ -112,11 +112,30 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="answer with one JSON object")
 
 
+def actions_of(
+    parser: argparse.ArgumentParser, *parents: argparse.ArgumentParser
+) -> Callable[[str, object, str], argparse.ArgumentParser]:
+    """What adds an action to *parser*, by its name, the function for it, and a summary.
+
+    Each has ``--json`` and the options of *parents*; the function is ``args.action``.
+    """
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+
+    def add(name: str, action: object, summary: str) -> argparse.ArgumentParser:
+        made = actions.add_parser(
+            name, parents=parents, help=summary, description=summary, allow_abbrev=False
+        )
+        add_json(made)
+        made.set_defaults(action=action)
+        return made
+
+    return add
+
+
 def add_ledger(parser: argparse.ArgumentParser) -> None:
     """What names the ledger that a command reads."""
     what = "ledger.jsonl, or its directory (default: of the project's state directory)"
     parser.add_argument("ledger", metavar="LEDGER", type=Path, nargs="?", help=what)
-    parser.add_argument("--ledger", dest="of", metavar="LEDGER", type=Path, help="the same")
 
 
 def pairs(option: str, given: Iterable[str]) -> dict[str, str]:
@@ -206,10 +225,8 @@ def ledger_of(args: argparse.Namespace) -> Path:
 
     Raises Misuse where there is none.
     """
-    if args.ledger and args.of:
-        raise Misuse(f"LEDGER is given twice: {args.ledger} and {args.of}")
-    if given := args.ledger or args.of:
-        return Path(given)
+    if args.ledger is not None:
+        return Path(args.ledger)
     directory = read_config(args).state_dir
     if directory is None:
         raise Misuse("WALSH_STATE_DIR is memory, where no ledger is kept: give LEDGER")

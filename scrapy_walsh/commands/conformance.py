@@ -47,18 +47,18 @@ _TAKEN: Final = {
 
 def _given(args: argparse.Namespace) -> Mapping[str, str]:
     given = common.pairs("-s", args.set)
-    taken = sorted(_TAKEN & given.keys())
-    if taken:
+    if taken := sorted(_TAKEN & given.keys()):
         raise Misuse(f"-s {taken[0]}: a conformance run sets that itself")
     return given
 
 
-def _told(name: str, value: str) -> str:
-    """What the record says of a setting that is not ours: no value, which may be a secret.
+def _told(given: Mapping[str, str]) -> dict[str, str]:
+    """What the record says of settings that are not ours: no value, which may be a secret.
 
     DOWNLOAD_DELAY is recorded with its value, since it concerns spacing.
     """
-    return value if name == "DOWNLOAD_DELAY" else "set"
+    others = given.keys() - DEFAULTS.keys()
+    return {name: given[name] if name == "DOWNLOAD_DELAY" else "set" for name in others}
 
 
 def _overrides(settings: SettingsLike) -> dict[str, Any]:
@@ -105,9 +105,8 @@ def _check_usage(args: argparse.Namespace) -> None:
     unknown = [name for name in args.only if name not in known]
     if unknown:
         raise Misuse(f"--only {unknown[0]!r}: there are {', '.join(known)}")
-    foreign = _OF_LAB if args.command is None else _OF_OWN
+    foreign, fits = (_OF_LAB, "goes") if args.command is None else (_OF_OWN, "does not go")
     if misplaced := [name.replace("_", "-") for name in foreign if getattr(args, name)]:
-        fits = "goes" if args.command is None else "does not go"
         raise Misuse(f"--{misplaced[0]} {fits} with --command")
     if args.live and args.only:
         raise Misuse("--only does not go with --live")
@@ -125,19 +124,12 @@ def _progress(line: str) -> None:
 
 
 def _own(args: argparse.Namespace) -> int:
-    settings = (
-        common.settings_to_send(args, to_others=False)
-        if args.live
-        else common.settings_to_read(args)
-    )
+    read = common.settings_to_read
+    settings = common.settings_to_send(args, to_others=False) if args.live else read(args)
     given, overrides = _given(args), _overrides(settings)
     config = WalshConfig.from_settings(settings, common.default_state_dir)
-    bot = Bot(
-        config.identity,
-        identity_given(settings),
-        {**overrides, **given},
-        config.min_interval if config.pace_robots else 0.0,
-    )
+    pace = config.min_interval if config.pace_robots else 0.0
+    bot = Bot(config.identity, identity_given(settings), {**overrides, **given}, pace)
     # The code as the run found it: a record of code that changed meanwhile fits no build.
     code, date, started = check.code_digest(), iso(time.time()), time.monotonic()
     if args.live:
@@ -164,10 +156,7 @@ def _own(args: argparse.Namespace) -> int:
             "mirrored": not args.live,
             "pace_robots": config.pace_robots,
             "follow_links": config.follow_links,
-            "overrides": {
-                **overrides,
-                **{name: _told(name, given[name]) for name in given.keys() - DEFAULTS.keys()},
-            },
+            "overrides": {**overrides, **_told(given)},
         },
         "checks": [check.members() for check in checks],
     }
@@ -179,7 +168,7 @@ def _own(args: argparse.Namespace) -> int:
 
 
 def _implementation(config: WalshConfig) -> str | None:
-    """``organisation/repository@commit`` for R13: of WALSH_IMPL, GitHub's variables, or git."""
+    """``organisation/repository@commit`` for R13: of WALSH_IMPL, or GitHub's variables."""
     from scrapy_walsh.adapters.tags import implementation  # noqa: PLC0415  slow
 
     name, commit = implementation(config.impl, os.environ)

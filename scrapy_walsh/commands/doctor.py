@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import platform
 import time
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -25,13 +26,12 @@ from scrapy_walsh.commands.own_crawl import Page, Pages, PagesSpider, request_pa
 from scrapy_walsh.commands.terminal import show, table
 from scrapy_walsh.config import WalshConfig, has_idle_key, out_of_bounds
 from scrapy_walsh.exceptions import ConfigError, DocumentInvalid, OwnFault, WalshError
-from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.signing import DIRECTORY_TYPE, Target
 from scrapy_walsh.policy.words import one_line, plural
 from scrapy_walsh.proof.findings import Finding, Outcome
 from scrapy_walsh.proof.keys import DIRECTORY
 from scrapy_walsh.proof.signatures import Seen, directory_keys, judge
+from scrapy_walsh.signals import walsh_rejected
 from scrapy_walsh.spec import __version__
 from scrapy_walsh.state.records import BLOCKLIST, StoredDocument
 
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
     from scrapy.settings import Settings
+
+    from scrapy_walsh.policy.event import Event
 
 #: The outcomes as a line and the JSON have them. ``FAIL``: a MUST does not hold, or could not be
 #: seen to hold; or no crawl would start. ``unseen``: not looked at, as without ``--online``.
@@ -95,15 +97,11 @@ def run(args: argparse.Namespace) -> int:
         found.append(finding)
         if not args.json:
             show(table([cells_of(finding)], least=LEAST, gap=1))
-    fails, warnings = (
-        sum(finding.outcome is outcome for finding in found)
-        for outcome in (Outcome.BROKEN, Outcome.WARNING)
-    )
-    members = {"holds": not fails, "findings": list(map(members_of, found))}
-    common.answer(
-        args, members, [f"{plural(len(found), 'finding')}: {fails} FAIL, {warnings} warn"]
-    )
-    return 1 if fails else 0
+    counts = Counter(MARKS[each.outcome] for each in found)
+    members = {"holds": not counts["FAIL"], "findings": list(map(members_of, found))}
+    total = f"{plural(len(found), 'finding')}: {counts['FAIL']} FAIL, {counts['warn']} warn"
+    common.answer(args, members, [total])
+    return 1 if counts["FAIL"] else 0
 
 
 def cells_of(finding: Finding) -> tuple[str, str, str]:
@@ -181,8 +179,7 @@ def of_identity(config: WalshConfig) -> Iterator[Finding]:
         ("WALSH_SCRAPING", config.scraping, "R9"),
     ):
         if is_set:
-            text = f"{name} is on: {rule} is attested false; or remove it"
-            yield _WARN(rule, "settings", text)
+            yield _WARN(rule, "settings", f"{name} is on: {rule} is attested false; or remove it")
     for each, how in out_of_bounds(config):
         why = f"{each.name} {how}, which the specification asks for: remove it, or correct it"
         yield _FAIL(each.row.requirement, "settings", why)
@@ -350,20 +347,17 @@ class DoctorSpider(PagesSpider):
         core = Crawl.of(self.crawler)
         core.sources.account.due = False
         url, since = core.config.blocklist_url, time.time()
-        with own_process.heard() as records:
-            await core.documents.operator.bring()
-        told = (getattr(record, "walsh_event", None) for record in records)
-        rejected = [
-            each.reason
-            for each in told
-            if isinstance(each, Event) and (each.kind, each.url) == (events.REJECTED, url)
-        ]
+
+        def rejected(event: Event) -> None:
+            if event.url == url:
+                self.pages.setdefault(url, Page(event.reason))
+
+        self.crawler.signals.connect(rejected, walsh_rejected)
+        await core.documents.operator.bring()
         held = core.store.get(StoredDocument, BLOCKLIST, url)
-        if rejected:
-            self.pages[url] = Page(rejected[0])
-        elif held is not None and held.fetched_at >= since and held.status is not None:
-            self.pages[url] = Page(held.status)
-        else:
+        if held is not None and held.fetched_at >= since and held.status is not None:
+            self.pages.setdefault(url, Page(held.status))
+        if url not in self.pages:
             yield self.page(url)
         yield self.page(core.config.identity.policy_url)
         if core.signer is not None:  # whoever verifies follows no redirect
@@ -371,61 +365,52 @@ class DoctorSpider(PagesSpider):
 
 
 def _of_page(requirement: str, about: str, url: str, page: Page) -> Finding:
-    if page.is_up:
-        return _OK(requirement, about, f"{url} answers {page.answer}")
-    what = f"{url} answers {page.answer}: put it up"
     if isinstance(page.answer, str):  # why it was not adopted, or what came in place of an answer
-        what = f"{url}: {page.answer}: put it right"
-    return _FAIL(requirement, about, f"{what}, or correct its URL")
+        text = f"{url}: {page.answer}: put it right, or correct its URL"
+        return _FAIL(requirement, about, text)
+    text = f"{url} answers {page.answer}"
+    if page.is_up:
+        return _OK(requirement, about, text)
+    return _FAIL(requirement, about, f"{text}: put it up, or correct its URL")
 
 
 def _of_directory(config: WalshConfig, page: Page) -> Finding:
     """Whether a signature of ours holds by the key directory, as whoever verifies one has it."""
-    url = config.key_directory
-    if not (why := _why_unusable(page)):
-        from scrapy_walsh.adapters.signing import signer_of  # noqa: PLC0415  an extra
+    from scrapy_walsh.adapters.signing import signer_of  # noqa: PLC0415  an extra
 
-        signer = signer_of(config)
-        assert signer is not None  # noqa: S101  requests are signed
-        now = time.time()
-        sent = Target("GET", "site.example", "/")
+    url, kind, signer = config.key_directory, page.kind.partition(";")[0].strip(), signer_of(config)
+    assert signer is not None  # noqa: S101  requests are signed
+    if isinstance(page.answer, str):
+        why = page.answer
+    elif page.answer != 200:
+        why = f"it answers {page.answer}, not 200"
+    elif kind.lower() != DIRECTORY_TYPE:
+        why = f"it is served as {kind or 'no type at all'}"
+    else:
+        sent, now = Target("GET", "site.example", "/"), time.time()
         fields = {name.lower(): [each] for name, each in signer.fields(sent, now).items()}
         seen = Seen(sent.method, sent.authority, sent.path, now, fields)
         try:
             why = judge(seen, directory_keys(page.body)).why
         except DocumentInvalid as error:
             why = str(error)
-        if not why:
-            text = f"{url} lists key {signer.keyid}, and a signature of ours holds by it"
-            return _OK("R1", "signing", text)
-    what = f"serve the file {DIRECTORY} that attest --keygen wrote, as {DIRECTORY_TYPE}"
-    return _FAIL("R1", "signing", f"{url}: {why}: {what}")
-
-
-def _why_unusable(page: Page) -> str:
-    """Why the key directory on *page* cannot be read; empty where it can."""
-    if isinstance(page.answer, str):
-        return page.answer
-    if page.answer != 200:
-        return f"it answers {page.answer}, not 200"
-    kind = page.kind.partition(";")[0].strip().lower()
-    return "" if kind == DIRECTORY_TYPE else f"it is served as {kind or 'no type at all'}"
+    if why:
+        what = f"serve the file {DIRECTORY} that attest --keygen wrote, as {DIRECTORY_TYPE}"
+        return _FAIL("R1", "signing", f"{url}: {why}: {what}")
+    text = f"{url} lists key {signer.keyid}, and a signature of ours holds by it"
+    return _OK("R1", "signing", text)
 
 
 def _of_clock(pages: Pages, *, signed: bool) -> Iterator[Finding]:
     """Whether the clock agrees with the Date of the answers: a signature holds for minutes."""
-    dated = {url: page.ahead for url, page in pages.items() if page.ahead is not None}
-    if not dated:
-        if signed:
-            yield _UNSEEN("R1", "clock", "no answer had a Date to compare it with")
-        return
-    url, ahead = min(dated.items(), key=lambda each: abs(each[1]))
-    if abs(ahead) <= _CLOCKS_DIFFER:
-        if signed:
-            yield _OK("R1", "clock", f"it agrees with the Date of {url}, to {abs(ahead):.0f} s")
-        return
-    where = "ahead of" if ahead > 0 else "behind"
-    text = f"it is {abs(ahead):.0f} s {where} the Date of {url}: set it"
-    if signed:
-        text += "; servers refuse signatures from another time"
-    yield (_FAIL if signed else _WARN)("R1", "clock", text)
+    dated = (page.ahead for page in pages.values() if page.ahead is not None)
+    ahead = min(dated, key=abs, default=None)
+    if ahead is not None and abs(ahead) > _CLOCKS_DIFFER:
+        where = "ahead of" if ahead > 0 else "behind"
+        text = f"it is {abs(ahead):.0f} s {where} the Date of the answers: set it"
+        text += "; servers refuse signatures from another time" if signed else ""
+        yield (_FAIL if signed else _WARN)("R1", "clock", text)
+    elif signed and ahead is not None:
+        yield _OK("R1", "clock", f"it agrees with the Date of the answers, to {abs(ahead):.0f} s")
+    elif signed:
+        yield _UNSEEN("R1", "clock", "no answer had a Date to compare it with")

@@ -9,6 +9,7 @@ is kept in memory, and this process can open no connection, whatever the project
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,13 +27,13 @@ from scrapy_walsh.commands import own_process
 from scrapy_walsh.commands.common import project_settings
 from scrapy_walsh.commands.own_crawl import has_addon
 from scrapy_walsh.commands.spider_ways import explained, spider_classes, ways_of
-from scrapy_walsh.config import SETTINGS, is_shared, unknown_settings
+from scrapy_walsh.config import SETTINGS, follows_links, is_shared, unknown_settings
 from scrapy_walsh.exceptions import ConfigError, WalshError
 from scrapy_walsh.policy.words import one_line
 from scrapy_walsh.proof.findings import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
+    from collections.abc import Iterator
 
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings, Settings
@@ -40,17 +41,8 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.commands.spider_ways import Said
 
-#: What a line about a setting or seat is about: the first name that occurs in it decides.
-_REQUIREMENTS: Final[Mapping[str, str]] = {
-    **{each.name: each.row.requirement for each in SETTINGS},
-    "USER_AGENT": "R1", "CONCURRENT_REQUESTS": "R4", "DOWNLOAD_DELAY": "R4",
-    "RETRY_ENABLED": "R5", "ROBOTSTXT_OBEY": "R2", "HTTPCACHE_ENABLED": "R6",
-    "METAREFRESH_ENABLED": "R6", "REDIRECT_MAX_TIMES": "R3", "GateMiddleware": "R2",
-    "RedirectMiddleware": "R3", "BackoffMiddleware": "R5", "RevalidateMiddleware": "R7",
-    "ScopeMiddleware": "R6", "AutoThrottle": "R4", "DOWNLOAD_HANDLERS": "R1",
-    "REQUEST_FINGERPRINTER_CLASS": "R7", "DOWNLOADER ": "R4", "HostQueue": "R4",
-    "COOKIES_ENABLED": "R0.1", "REMOTE_CONTROL_ENABLED": "R0.1", "TELNETCONSOLE_ENABLED": "R0.1",
-}  # fmt: skip
+_OURS: Final = re.compile(r"WALSH_\w+")
+_RULES: Final = {each.name: each.row.requirement for each in SETTINGS}
 #: Seconds: a DOWNLOAD_TIMEOUT below this is worth a warning.
 _LEAST_TIMEOUT: Final = 5.0
 _APART: Final[dict[str, Any]] = {
@@ -71,8 +63,8 @@ _BARE: Final = (
 
 def look(given: dict[str, Any]) -> dict[str, Any]:
     """What is found with the settings *given* on the command line, as JSON data: ``spiders``, the
-    ``project``'s own settings as if they were one, ``broken`` modules, and whom the project's code
-    ``reached`` for.
+    ``project``'s own settings as if they were one, ``broken`` modules, whom the project's code
+    ``reached`` for, and whether its settings let links be followed: ``follows``.
     """
     reached = own_process.shut_network()
     settings = project_settings(given)
@@ -83,7 +75,8 @@ def look(given: dict[str, Any]) -> dict[str, Any]:
     entries = [entry(each, settings) for each in classes]
     _open_crawls(settings, [(c, e) for c, e in zip(classes, entries, strict=True) if e["starts"]])
     project = entry(Spider, settings)
-    return {"project": project, "spiders": entries, "broken": broken, "reached": reached}
+    found = {"project": project, "spiders": entries, "broken": broken, "reached": reached}
+    return {**found, "follows": follows_links(settings)}
 
 
 def entry(cls: type[Spider], project: Settings) -> dict[str, Any]:
@@ -131,9 +124,9 @@ def _of_settings(settings: Settings) -> Iterator[Said]:
 
 
 def _said(outcome: Outcome, about: str, text: str) -> Said:
-    """A finding about the setting or seat that occurs first in *text*."""
-    places = [(text.find(name), -len(name), name) for name in _REQUIREMENTS if name in text]
-    return outcome.name, _REQUIREMENTS[min(places)[2]] if places else "R0.6", about, text
+    """A finding about the first of our settings in *text*; pins and seats are for all promises."""
+    named = _OURS.search(text)
+    return outcome.name, _RULES.get(named[0], "R0.6") if named else "R0.6", about, text
 
 
 def _unseen(why: str) -> Said:
@@ -155,23 +148,19 @@ def _open_crawls(project: Settings, looks: list[tuple[type[Spider], dict[str, An
         try:
             crawl = process.crawl(_stand_in(cls, found))
         except (Exception, SystemExit) as error:
-            found["error"] = explained(error)
+            found["missing"] = [_unseen(explained(error))]
         else:
             crawl.addErrback(_failed, found)
     process.start(install_signal_handlers=False)
     for _, found in looks:
-        why = found.pop("error", "its crawl did not open")
-        lines = found.pop("missing", None)
-        found["whole"] = lines == []
-        found["said"] += (
-            [_unseen(why)]
-            if lines is None
-            else [_said(Outcome.BROKEN, "seats", line) for line in lines]
-        )
+        missing = found.pop("missing", [_unseen("its crawl did not open")])
+        found["whole"] = not missing
+        found["said"] += missing
 
 
 def _failed(failure: Failure, found: dict[str, Any]) -> None:
-    found["error"] = f"{failure.type.__name__}: {one_line(failure.value)}"  # type: ignore[union-attr]
+    error: Any = failure.value
+    found["missing"] = [_unseen(f"{type(error).__name__}: {one_line(error)}")]
 
 
 def _stand_in(cls: type[Spider], found: dict[str, Any]) -> type[Spider]:
@@ -189,41 +178,29 @@ def _stand_in(cls: type[Spider], found: dict[str, Any]) -> type[Spider]:
 
         @classmethod
         def from_crawler(cls_: type[Spider], crawler: Crawler, *args: Any, **kwargs: Any) -> Any:  # noqa: N804
-            spider = super().from_crawler(crawler, *args, **kwargs)  # type: ignore[misc]
             crawler.signals.connect(lambda: opened(crawler), signals.spider_opened, weak=False)
-            return spider
-
-        async def start(self) -> AsyncIterator[Any]:
-            nothing: tuple[Any, ...] = ()
-            for each in nothing:
-                yield each
+            return super().from_crawler(crawler, *args, **kwargs)  # type: ignore[misc]
 
     def opened(crawler: Crawler) -> None:
         try:
             bare = seats.is_bare(crawler) and not has_addon(crawler.settings)
-            missing = [*seats.missing(crawler, Crawl.of(crawler).config), *queue]
-            found["missing"] = [_BARE] if bare else missing
+            lines = [*seats.missing(crawler, Crawl.of(crawler).config), *queue]
+            lines = [_BARE] if bare else lines
+            found["missing"] = [_said(Outcome.BROKEN, "seats", line) for line in lines]
         except Exception as error:  # the signal would swallow it
-            found["error"] = explained(error)
+            found["missing"] = [_unseen(explained(error))]
 
     return StandIn
 
 
 def _set_apart(settings: BaseSettings) -> None:
     settings.setdict(_APART, priority="cmdline")
+    seated = seats.SEATS["EXTENSIONS"]
+    ours = {*seated, *map(load_object, seated)}  # a setting names a component in either way
     for name in ("EXTENSIONS", "EXTENSIONS_BASE"):
-        ours = {
-            path: place
-            for path, place in settings.getdict(name).items()
-            if _path(path) in seats.SEATS["EXTENSIONS"]
-        }
-        settings.set(name, ours, priority="cmdline")
-
-
-def _path(component: Any) -> str:
-    if isinstance(component, str):
-        return component
-    return f"{component.__module__}.{component.__qualname__}"
+        found = settings.getdict(name).items()
+        kept = {each: place for each, place in found if each in ours}
+        settings.set(name, kept, priority="cmdline")
 
 
 def _of_other_scheduler(settings: BaseSettings) -> list[str]:

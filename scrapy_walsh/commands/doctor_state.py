@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.adapters.documents.validate import text_of
 from scrapy_walsh.commands import state_verify as stored
-from scrapy_walsh.commands.common import blocklist_of, host_named
+from scrapy_walsh.commands.common import blocklist_of
 from scrapy_walsh.config import LEDGER_OFF
 from scrapy_walsh.exceptions import StateError, WalshError
 from scrapy_walsh.files import open_to_others, written_to
 from scrapy_walsh.policy.freshness import is_fresh
 from scrapy_walsh.policy.list import schema
-from scrapy_walsh.policy.times import duration, iso
+from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import one_line
 from scrapy_walsh.proof.findings import Finding, Outcome
 from scrapy_walsh.state import files, machine, open_store
 from scrapy_walsh.state.database import copy_to, has_records
-from scrapy_walsh.state.records import BLOCKLIST, HostRecord, StoredDocument
+from scrapy_walsh.state.records import BLOCKLIST, StoredDocument
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,20 +86,18 @@ def of_place(directory: Path) -> Iterator[Finding]:
         text = f"{directory} cannot be written ({why}): set another WALSH_STATE_DIR"
         yield _state(Outcome.BROKEN, text)
         return
-    warnings = []
     user = os.geteuid() if hasattr(os, "geteuid") else status.st_uid
-    if exists and status.st_uid != user:
-        warnings.append(
-            f"belongs to user {status.st_uid}, and doctor runs as user {user}: "
-            "run it as the user who runs the crawls, or give the directory to that user"
-        )
-    if exists and open_to_others(status, stat.S_IWOTH):
-        warnings.append("can be written by everyone, who could lift opt-outs: chmod o-w")
-    if (free := shutil.disk_usage(there).free) < _ROOM:
-        warnings.append(f"has {free >> 20} MiB left on its disk: free some")
-    if aside := stored.set_aside(directory) if exists else ():
-        warnings.append(f"has damaged files of earlier runs: {', '.join(aside)}: delete them")
-    for text in warnings:
+    free, aside = shutil.disk_usage(there).free, stored.set_aside(directory)
+    whose = f"belongs to user {status.st_uid}, and doctor runs as user {user}: run it as the user "
+    whose += "who runs the crawls, or give the directory to that user"
+    open_to_all = "can be written by everyone, who could lift opt-outs: chmod o-w"
+    warnings = {
+        whose: exists and status.st_uid != user,
+        open_to_all: exists and open_to_others(status, stat.S_IWOTH),
+        f"has {free >> 20} MiB left on its disk: free some": free < _ROOM,
+        f"has damaged files of earlier runs: {', '.join(aside)}: delete them": aside,
+    }
+    for text in (text for text, is_so in warnings.items() if is_so):
         yield _state(Outcome.WARNING, f"{directory} {text}")
     problems = list(stored.problems(directory, blocklist_of)) if has_records(directory) else []
     for problem in problems:
@@ -124,27 +122,18 @@ def _of_start(config: WalshConfig, directory: Path) -> Iterator[Finding]:
         copy_to(directory, copy := Path(name))
         with closing(open_store(copy)) as store:
             held = store.get(StoredDocument, BLOCKLIST, url)
-            host = store.get(HostRecord, host_named(url))
             lost = [each.replace(str(copy), str(directory)) for each in store.notices]
         machine.steady_clock(copy, told)
     yield from (_state(Outcome.WARNING, each) for each in lost)
-    yield of_blocklist(held, host, time.time(), config)
+    yield of_blocklist(held, time.time(), url)
     yield from (Finding(Outcome.WARNING, "R12", "clock", each) for each in told)
 
 
-def of_blocklist(
-    held: StoredDocument | None, host: HostRecord | None, now: float, config: WalshConfig
-) -> Finding:
-    """Whether the list that is *held* can be read, and how old it is; *host*: of its server."""
-    url, asked = config.blocklist_url, 0.0 if host is None else host.last_end
+def of_blocklist(held: StoredDocument | None, now: float, url: str) -> Finding:
+    """Whether the list of *url* that is *held* can be read, and how old it is."""
     if held is None:
-        goes_on = "no opt-out is known, R3 blocks nothing"
-        if (position := config.blocklist_unreachable) != "allow":
-            goes_on = f"WALSH_BLOCKLIST_UNREACHABLE is {position}: nothing is requested without one"
-        text = ": the first crawl requests it first"
-        if asked:
-            text = f", though its host had a request at {iso(asked)}: {goes_on}; see --online"
-        return _list(Outcome.WARNING, f"no list of {url} was ever adopted{text}")
+        text = f"no list of {url} was ever adopted: the first crawl requests it first"
+        return _list(Outcome.WARNING, text)
     try:
         refresh = schema.reread_blocklist(text_of(held), url).refresh
     except WalshError as error:
@@ -154,18 +143,12 @@ def of_blocklist(
             "--online"
         )
         return _list(Outcome.BROKEN, text)
-    age, every = now - held.fetched_at, duration(refresh)
-    said = f"{url} is from the future"
-    if age >= 0:
-        said = f"{url} was fetched {duration(round(age))} ago"
+    age = now - held.fetched_at
+    fetched = "is from the future" if age < 0 else f"was fetched {duration(round(age))} ago"
     if is_fresh(held.fetched_at, now, refresh):
         left = duration(round(refresh - age))
-        return _list(Outcome.HELD, f"{said}; it is refreshed in {left}")
-    if asked > held.fetched_at + refresh:
-        text = (
-            f"{said}, was due after {every}, and a request at {iso(asked)} brought no newer one: "
-            "the old one stays in force; see --online"
-        )
-        return _list(Outcome.WARNING, text)
-    text = f"{said}, due after {every}: the next run requests it before any target"
-    return _list(Outcome.NOTE, text)
+        return _list(Outcome.HELD, f"{url} {fetched}; it is refreshed in {left}")
+    every = f"due after {duration(refresh)}"
+    return _list(
+        Outcome.NOTE, f"{url} {fetched}, {every}: the next run requests it before any target"
+    )

@@ -21,6 +21,7 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.spidermiddlewares.httperror import HttpError
 from scrapy.utils.misc import load_object
 
+from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import NotModified, Refused
@@ -127,9 +128,8 @@ class CheckSpider(Spider):
             delay = rules.crawl_delay if isinstance(rules, Robots) else None
             kept = crawl.recall(lambda: crawl.store.get(StoredDocument, ROBOTS, origin))
             self.answers.append((verdict, delay, kept.body if kept else b""))
-        nothing: tuple[Request, ...] = ()
-        for request in nothing:
-            yield request
+        async for none in super().start():
+            yield none
 
 
 def ask(url: str, settings: Settings) -> Answer:
@@ -237,10 +237,7 @@ class PagesSpider(Spider):
             self.pages[url] = Page(304 if isinstance(error, NotModified) else one_line(error))
 
     def _keep(self, url: str, response: Response) -> None:
-        kind, date = (
-            (response.headers.get(name) or b"").decode("latin-1")
-            for name in ("Content-Type", "Date")
-        )
+        kind, date = (compat.header(response, name) or "" for name in ("Content-Type", "Date"))
         ahead = None
         with suppress(ValueError, OverflowError):
             ahead = Crawl.of(self.crawler).wall() - parsedate_to_datetime(date).timestamp()

@@ -6,12 +6,12 @@ The run is a real one, by a virtual clock, with a copy of the state and without 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from datetime import datetime
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.commands import common, own_process
 from scrapy_walsh.commands.common import Misuse
+from scrapy_walsh.commands.terminal import due_at
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import plural, visible
@@ -67,79 +67,48 @@ def run(args: argparse.Namespace) -> int:
 
 def as_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     """The plan, in the order in which it would be carried out."""
-    now, targets = plan["now"], {target["url"]: target for target in plan["targets"]}
-    counts = Counter(target["decision"] for target in targets.values())
+    now, sent = plan["now"], plan["requests"]
     yield f"plan of {plan['spider']} for {plan['token']} at {local(now)}, made without a request"
-    yield ""
-    yield "documents"
-    yield from columns([_document(each, now) for each in plan["documents"]], indent=2)
-    unknown = Counter(each["kind"] for each in plan["documents"] if each["action"] == "fetch")
+    targets = {each["url"]: each for each in plan["targets"]}
+    if sent:
+        yield ""
+        asked = sum(each["purpose"] == TARGET for each in sent)
+        yield f"{plural(len(sent), 'request')}, {plural(asked, 'target')} among them, in this order"
+        rows = [
+            (
+                f"in {_in(each['at'] - now)}",
+                _target(targets[each["url"]]) if each["purpose"] == TARGET else _document(each),
+            )
+            for each in sent
+        ]
+        yield from columns(rows, right={0}, indent=2)
+    unknown = Counter(each["purpose"] for each in sent if not each.get("known", True))
     if count := unknown[ROBOTS]:
         what = "it is assumed to refuse nothing, and to ask for no Crawl-delay"
         yield f"  robots.txt of {plural(count, 'host')} is not known yet: {what}"
     if unknown[BLOCKLIST]:
         yield "  no blocklist is known yet: it is assumed to name nobody"
-    yield ""
-    asked, of = plural(counts["ask"], "target"), plural(len(plan["hosts"]), "host")
-    yield f"ask {asked} of {of}, in this order of hosts"
-    at = {each["url"]: each["at"] - now for each in plan["requests"]}
-    sent_to = defaultdict(list)
-    for each in plan["requests"]:
-        sent_to[each["host"]].append(each)
-    for host in plan["hosts"]:
-        sent = sent_to[host["host"]]
-        urls = [each["url"] for each in sent if each["purpose"] == TARGET]
-        only = "" if urls else ", for its robots.txt only"
-        first = f"first request in {_in(sent[0]['at'] - now)}"
-        yield f"  {host['host']}, {_every(host)}, {first}{only}"
-        yield from (f"    {_target(targets[url], at)}" for url in urls if url in targets)
     for decision in ("skip", "defer"):
-        if counts[decision]:
+        if found := [each for each in targets.values() if each["decision"] == decision]:
             yield ""
-            yield f"{decision} {plural(counts[decision], 'target')}"
-            yield from (
-                f"  {_target(each, at)}"
-                for each in targets.values()
-                if each["decision"] == decision
-            )
+            yield f"{decision} {plural(len(found), 'target')}"
+            yield from (f"  {_target(each)}" for each in found)
     yield ""
     yield _estimate(plan)
 
 
-def _every(host: Mapping[str, Any]) -> str:
-    taught, silent = host["learned"], host["silent_since"]
-    why = "" if taught is None else f" (its answers 429 have taught {round(taught, 2):g} s)"
-    if silent is not None:
-        why += f", one request after all others (no answer since {local(silent)})"
-    return f"every {round(host['interval'], 2):g} s{why}"
+def _document(request: Mapping[str, Any]) -> str:
+    return f"{request['url']}: {'to refresh it' if request['known'] else 'none is known yet'}"
 
 
-def _document(document: Mapping[str, Any], now: float) -> tuple[str, str, str, str]:
-    fetched_at = document["fetched_at"]
-    if fetched_at is None:
-        age = "never fetched"
-    elif fetched_at == 0:
-        age = "too old to be used"
-    else:
-        age = f"{duration(round(now - fetched_at))} old"
-    return document["action"], document["kind"], document["key"], age
-
-
-def _target(target: Mapping[str, Any], at: Mapping[str, float]) -> str:
+def _target(target: Mapping[str, Any]) -> str:
     url, verdict = target["url"], target["verdict"]
-    sent = f", in {_in(at[url])}" if target["decision"] == "ask" and url in at else ""
     if target["revisit"]:
-        sent += f", every {duration(target['revisit'])}"
+        url += f", every {duration(target['revisit'])}"
     if verdict is None:
-        return f"{url}{sent}: unknown, robots.txt must be fetched first"
-    doubt = "; robots.txt is requested again first" if target["robots"] == "refresh" else ""
-    due = f"; next due {_local(target['next_due'])}" if target["next_due"] else ""
-    said = f"{verdict['name']} ({verdict['requirement']}): {verdict['reason']}"
-    return f"{url}{sent}: {said}{doubt}{due}"
-
-
-def _local(moment: str) -> str:
-    return local(datetime.fromisoformat(moment).timestamp())
+        return f"{url}: unknown, robots.txt must be fetched first"
+    due = f"; next due {local(due_at(target['next_due']))}" if target["next_due"] else ""
+    return f"{url}: {verdict['name']} ({verdict['requirement']}): {verdict['reason']}{due}"
 
 
 def _in(seconds: float) -> str:
@@ -149,10 +118,8 @@ def _in(seconds: float) -> str:
 def _estimate(plan: Mapping[str, Any]) -> str:
     if not plan["requests"]:
         return "nothing would be requested"
-    children, more = plan["children"], plural(plan["more"], "request")
-    listed = f", and up to {children:,} for sitemaps that an index lists" if children else ""
     return (
-        f"it takes {_in(plan['seconds'])}: {plural(len(plan['requests']), 'request')}, "
-        f"{plan['latency']:g} s assumed for each answer; up to {more} more where first answers are "
-        f"of no use{listed}"
+        f"it takes {_in(plan['seconds'])}, {plan['latency']:g} s assumed for each answer; "
+        f"up to {plural(plan['more'], 'request')} more where first answers are of no use, or list "
+        "sitemaps"
     )

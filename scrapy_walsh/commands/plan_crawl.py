@@ -44,7 +44,6 @@ from scrapy_walsh.policy.robots.fetch import NO_RULES
 from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.proof.sandbox import blocklist
-from scrapy_walsh.signals import walsh_asked, walsh_taken_up
 from scrapy_walsh.state.database import copy_to, has_records
 from scrapy_walsh.state.machine import steady_clock
 from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, SCHEMA, TABLES, HostRecord, StoredDocument
@@ -58,7 +57,6 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings, Settings
     from twisted.python.failure import Failure
 
-    from scrapy_walsh.policy.event import Event, Exchange
     from scrapy_walsh.policy.verdict import Verdict
 
 #: What stands in the place of a project's own: it would write, or send past our handler.
@@ -111,10 +109,9 @@ class _Plan:
         self.latency: float = given["latency"]
         self._now = self._ended = time.time()
         self._requests: list[dict[str, Any]] = []
-        self._documents: dict[tuple[str, str], dict[str, Any]] = {}
         self._targets: dict[str, dict[str, Any]] = {}
-        self._hosts: dict[str, dict[str, Any]] = {}
-        self._more = {"more": 0, "children": 0}
+        self._unknown: set[str] = set()
+        self._more = 0
         self._token = self._place = ""
         self._idle = False
 
@@ -134,11 +131,9 @@ class _Plan:
             "spider": self._given["spider"],
             "now": self._now,
             "latency": self.latency,
-            "documents": sorted(self._documents.values(), key=lambda d: (d["kind"], d["key"])),
-            "targets": list(self._targets.values()),
-            "hosts": list(self._hosts.values()),
             "requests": self._requests,
-            **self._more,
+            "targets": list(self._targets.values()),
+            "more": self._more,
             "seconds": self._ended - self._now,
             "notices": notices,
         }
@@ -225,12 +220,7 @@ class _Plan:
         self._crawl = Crawl.of(crawler)
         for problem in getattr(spider, "problems", ()):
             _warn("%s", problem)
-        for hear, signal in (
-            (self._exchanged, walsh_asked),
-            (self._taken_up, walsh_taken_up),
-            (self._is_idle, signals.spider_idle),
-        ):
-            crawler.signals.connect(hear, signal)
+        crawler.signals.connect(self._is_idle, signals.spider_idle)
 
     def _is_idle(self, spider: Spider) -> None:
         if refusal := getattr(spider, "refusal", None):
@@ -246,18 +236,12 @@ class _Plan:
         """``start`` has named *request*."""
         url = self._crawl.intake.url(request.url)
         host = self._crawl.pacing.look_up(url)
-        unknown = dict.fromkeys(("verdict", "robots", "next_due", "revisit"))
+        unknown = dict.fromkeys(("verdict", "next_due", "revisit"))
         target = {"url": url, "host": host, "decision": "defer", **unknown}
         self._targets.setdefault(url, target)
 
     def passed(self, response: Response, **_: Any) -> None:
-        """Callback of every target."""
-        request = response.request
-        assert request is not None  # noqa: S101  Scrapy sets it
-        self._decide(request.url, "ask", self._crawl.tickets.of(request).verdict)
-        also = {Request(url).url for url in request.meta.get("walsh_also", ())} - {request.url}
-        self._more["more"] += len(also)
-        self._more["children"] += MAX_CHILDREN * len(request.meta.get("walsh_children", ()))
+        """Callback of every target: the spider hears nothing."""
 
     def refused(self, failure: Failure) -> None:
         """Errback of every target."""
@@ -270,38 +254,13 @@ class _Plan:
             self._targets[url]["next_due"] = iso(math.ceil(due))
 
     def _decide(self, url: str, decision: str, verdict: Verdict | None) -> None:
-        target = self._targets[url]
-        if verdict is not None and verdict.requirement == "R2":
-            document = self._documents.get((ROBOTS, hosts.origin(url)), {})
-            target["robots"] = document.get("action")
-            if target["robots"] == "fetch" and decision == "ask":
-                verdict = None
-        target |= {"decision": decision, "verdict": None if verdict is None else asdict(verdict)}
-        target["revisit"] = self._crawl.scope.cadence(url, self._crawl.config.revisit)
-
-    def _taken_up(self, event: Event) -> None:
-        kind = BLOCKLIST if event.requirement == "R3" else ROBOTS
-        key = event.url if kind == BLOCKLIST else hosts.origin(event.url)
-        stored = self._crawl.store.get(StoredDocument, kind, key)
-        if (kind, key) not in self._documents:
-            self._document(kind, key, "held", stored)
-
-    def _document(self, kind: str, key: str, action: str, stored: StoredDocument | None) -> None:
-        self._documents[kind, key] = {
-            "kind": kind,
-            "key": key,
-            "action": action,
-            "fetched_at": None if stored is None else stored.fetched_at,
+        if decision == "ask" and hosts.origin(url) in self._unknown:
+            verdict = None
+        self._targets[url] |= {
+            "decision": decision,
+            "verdict": None if verdict is None else asdict(verdict),
+            "revisit": self._crawl.scope.cadence(url, self._crawl.config.revisit),
         }
-
-    def _exchanged(self, exchange: Exchange) -> None:
-        self._ended = time.time()
-        members = {name: getattr(exchange, name) for name in ("url", "host", "purpose")}
-        at = self._ended - (exchange.ended - exchange.started)
-        self._requests.append({"at": at, **members})
-        if exchange.host in self._hosts:
-            interval = self._crawl.pacing.host(exchange.host).traffic.interval
-            self._hosts[exchange.host]["interval"] = interval
 
     # -- the wire -------------------------------------------------------------------------
 
@@ -330,26 +289,26 @@ class _Plan:
 
     def answer(self, request: Request) -> Response:
         """What *request*, which is about to be sent, is assumed to be answered with."""
-        crawl, ticket = self._crawl, self._crawl.tickets.of(request)
-        url, purpose, host = ticket.url, ticket.purpose, ticket.host.key
-        if purpose != "operator" and host not in self._hosts:
-            record = crawl.store.get(HostRecord, host)
-            self._hosts[host] = {
-                "host": host,
-                "interval": 0.0,
-                "learned": ticket.host.learned.interval or None,
-                "silent_since": None if record is None else record.silent_since,
-            }
+        crawl, ticket, now = self._crawl, self._crawl.tickets.of(request), time.time()
+        url, purpose = ticket.url, ticket.purpose
+        asked = {"at": now, "url": url, "host": ticket.host.key, "purpose": purpose}
+        self._requests.append(asked)
+        self._ended = now + self.latency
         if purpose == TARGET:
+            self._decide(url, "ask", ticket.verdict)
+            also = {Request(each).url for each in request.meta.get("walsh_also", ())} - {url}
+            children = MAX_CHILDREN * len(request.meta.get("walsh_children", ()))
+            self._more += len(also) + children
             return Response(url)
         kind, key = ROBOTS, hosts.origin(url)
         if purpose != ROBOTS:
             kind, key = BLOCKLIST if url == crawl.config.blocklist_url else SCHEMA, url
         stored = crawl.store.get(StoredDocument, kind, key)
         if stored is None or not (stored.body or stored.outcome == NO_RULES):
-            self._document(kind, key, "fetch", None)
+            asked["purpose"], asked["known"] = kind, False
+            self._unknown.add(key)
             return Response(url, body=self._empty(url, kind))
-        self._document(kind, key, "refresh", stored)
+        asked["purpose"], asked["known"] = kind, True
         status = 404 if (kind, stored.outcome) == (ROBOTS, NO_RULES) else 200
         return Response(url, status=status, body=stored.body)
 

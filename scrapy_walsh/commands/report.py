@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -24,6 +25,7 @@ from scrapy_walsh.commands.common import (
     tell,
 )
 from scrapy_walsh.commands.verify import judged
+from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.ledger.files import Documents, read_head
 from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, Blocklist, normalised
 from scrapy_walsh.policy.recrawl import REVISIT
@@ -75,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     output = args.output or f"walsh-{'report' if host is None else host.replace(':', '-')}.html"
     if host is None:
         config = read_config(args)
-        if args.ledger or args.of:
+        if args.ledger is not None:
             config = replace(config, shared_state=None)
         days = None if args.days is None else History.until(time.time(), args.days)
         code = write_report(ledger_of(args), output, args.run, days, config)
@@ -99,8 +101,9 @@ def _write_extract(args: argparse.Namespace, host: str, output: str) -> int:
     found = extract(lambda: lines_in(files.parts), host, since, wrong, head)
     documents = Documents(files.documents)
     found.read(documents.get)
-    body = documents.get(found.list_digest or "")
-    adopted = Blocklist.empty() if body is None else blocklist_of(body, None)
+    adopted, body = Blocklist.empty(), documents.get(found.list_digest or "")
+    with suppress(DocumentInvalid, Misuse):  # of a list that no crawl adopts, ``verify`` has told
+        adopted = adopted if body is None else blocklist_of(body, None)
     optout = _opted_out(args.blocklist, host, adopted)
     _put(output, owners_page(found, verified, optout, now, adopted.refresh))
     if not verified.holds:

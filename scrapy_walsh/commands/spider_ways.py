@@ -1,7 +1,7 @@
 """What will be different for a project's own spiders, seen before their first run.
 
-``walsh init`` and ``walsh doctor`` say it. The modules are imported, and the classes looked at with
-the names that their methods use; nothing is run, and no connection can be opened.
+``walsh init`` and ``walsh doctor`` say it (``doctor_probe``). The modules are imported, and the
+classes looked at with the names that their methods use; nothing is run.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ import traceback
 from importlib import import_module
 from pathlib import Path
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from scrapy.spiders import CrawlSpider, CSVFeedSpider, SitemapSpider, Spider, XMLFeedSpider
 from scrapy.utils.spider import iter_spider_classes
 
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.commands import own_process
-from scrapy_walsh.commands.common import project_settings
 from scrapy_walsh.config import follows_links, scrapes
 from scrapy_walsh.policy.words import one_line
 from scrapy_walsh.proof.findings import Outcome
@@ -111,27 +109,3 @@ def _names(cls: type[Spider]) -> set[str]:
 def _in_code(code: CodeType) -> set[str]:
     nested = (each for each in code.co_consts if isinstance(each, CodeType))
     return set(code.co_names).union(*map(_in_code, nested))
-
-
-def look(given: dict[str, Any]) -> dict[str, Any]:
-    """What ``doctor_probe.look`` says of spiders, without any crawl; for ``walsh init``.
-
-    ``follows``: whether the project's settings let links be followed.
-    """
-    reached = own_process.shut_network()
-    settings = project_settings(given)
-    classes, broken = spider_classes(settings.getlist("SPIDER_MODULES"))
-    spiders = []
-    for cls in classes:
-        own = settings.copy()
-        cls.update_settings(own)
-        said = list(ways_of(cls, own))
-        spiders.append({"name": getattr(cls, "name", None), "said": said, "whole": False})
-    follows = follows_links(settings)
-    project: dict[str, Any] = {"said": []}
-    found = {"spiders": spiders, "project": project, "broken": broken, "reached": reached}
-    return {**found, "follows": follows}
-
-
-if __name__ == "__main__":
-    own_process.answer(look)

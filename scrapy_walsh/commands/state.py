@@ -1,30 +1,59 @@
-"""``walsh state``: shows, drops and verifies what the bot has stored."""
+"""R11, ``walsh state``: shows, verifies and drops what the bot has stored.
+
+What ``forget`` drops was not promised to the host. Promises stay: its last request and its hold
+(R4, R5), deferrals (D8), and the last run of a source that is not due yet (R8). An interval that
+its answers 429 have taught (D28) was not promised, nor was that it gives no answer (D31). Its
+robots.txt stays too, but counts as stale: it is requested again before the next target, and if
+there is no answer its rules are still in force (T6).
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import time
+from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_walsh import fleet
 from scrapy_walsh.commands import common, state_verify
 from scrapy_walsh.commands.common import Misuse
-from scrapy_walsh.commands.state_forget import forget
 from scrapy_walsh.commands.state_show import Now, as_lines, everything, summary
 from scrapy_walsh.commands.terminal import show
+from scrapy_walsh.policy import hosts, recrawl
+from scrapy_walsh.policy.throttle import NOTHING
 from scrapy_walsh.policy.words import plural, visible
 from scrapy_walsh.state.database import has_records
 from scrapy_walsh.state.machine import steady_clock
+from scrapy_walsh.state.records import (
+    ATTEMPTS,
+    READINGS,
+    ROBOTS,
+    SEEN_ITEMS,
+    SOURCES,
+    VALIDATORS,
+    Deferral,
+    HostRecord,
+    StoredDocument,
+)
 from scrapy_walsh.state.store import MemoryStore, SqliteStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from scrapy_walsh.config import WalshConfig
+    from scrapy_walsh.state.records import Table
     from scrapy_walsh.state.store import Store
+
+
+class Forgotten(NamedTuple):
+    """How many records of each kind were dropped, and how many were kept as promises."""
+
+    dropped: Counter[str]
+    kept: Counter[str]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -34,16 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--dir", type=Path, metavar="DIR", help="the state directory (default: of the settings)"
     )
     common.add_settings(shared)
-    actions = parser.add_subparsers(metavar="ACTION", required=True)
-
-    def add(name: str, action: object, summary: str) -> argparse.ArgumentParser:
-        made = actions.add_parser(
-            name, parents=[shared], help=summary, description=summary, allow_abbrev=False
-        )
-        common.add_json(made)
-        made.set_defaults(action=action)
-        return made
-
+    add = common.actions_of(parser, shared)
     show = add("show", _show, "hosts due and deferred, documents and ages, sources and next run")
     show.add_argument("--limit", type=int, default=50, metavar="N", help="rows of a table")
     show.add_argument("--all", action="store_true", help="every record, a JSON object a line")
@@ -54,29 +74,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the action."""
-    action: Callable[[argparse.Namespace, WalshConfig, Path], int] = args.action
     config = common.read_config(args, args.dir)
-    return action(args, config, _directory(args, config))
-
-
-# -- where --------------------------------------------------------------------------------
-
-
-def _directory(args: argparse.Namespace, config: WalshConfig) -> Path:
+    if args.dir is not None:  # that directory alone is shown
+        config = replace(config, shared_state=None)
     directory: Path | None = args.dir or config.state_dir
     if directory is None:
         raise Misuse("WALSH_STATE_DIR is memory, which does not outlive a run; see --dir")
-    shown = args.action is _show and _shared(args, config) is not None
+    shown = args.action is _show and config.shared_state is not None
     if not (has_records(directory) or shown):
         raise Misuse(
             f"no state in {directory}: no crawl kept any; run in the project, or give --dir"
         )
-    return directory
-
-
-def _shared(args: argparse.Namespace, config: WalshConfig) -> str | None:
-    """The URL of the fleet's Redis; None with ``--dir``, which shows that directory alone."""
-    return config.shared_state if args.dir is None else None
+    code: int = args.action(args, config, directory)
+    return code
 
 
 @contextmanager
@@ -93,9 +103,8 @@ def _told(store: Store) -> Iterator[None]:
 
 
 def _show(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int:
-    shared = _shared(args, config)
-    held = has_records(directory) or shared is None
-    local: Store = SqliteStore(directory) if held else MemoryStore()
+    shared = config.shared_state
+    local: Store = SqliteStore(directory) if has_records(directory) else MemoryStore()
     steady = steady_clock(directory, keeps=False)
     store = fleet.view(local, shared, config.identity.token, steady)
     now = Now(time.time(), steady())
@@ -123,6 +132,43 @@ def _forget(args: argparse.Namespace, config: WalshConfig, directory: Path) -> i
         lines.append(f"kept: {kept}: {why} (WALSH_REVISIT_REASON lifts R8 for a run)")
     common.answer(args, {"host": host, "dropped": done.dropped, "kept": done.kept}, lines)
     return 0 if dropped or kept else 1
+
+
+def forget(store: Store, host: str, now: float, revisit: float) -> Forgotten:
+    """Drop from *store* what concerns *host* (a ``hosts.host_key``) and is not a promise to it.
+
+    *now*: Unix seconds. *revisit*: WALSH_REVISIT in seconds. Raises StateError.
+    """
+    done = Forgotten(Counter(), Counter())
+    tables: tuple[Table[Any], ...] = (VALIDATORS, ATTEMPTS, READINGS, SEEN_ITEMS, SOURCES)
+    for table in tables:
+        for record in store.rows(table.record):
+            key = table.key_of(record)
+            if not _is_of(key[0], host):  # the first of a key is a URL
+                continue
+            bound = table is SOURCES and recrawl.not_due(record.visit, now, revisit, None)
+            (done.kept if bound else done.dropped)[table.name] += 1
+            if not bound:
+                store.delete(table.record, *key)
+    for document in store.rows(StoredDocument, ROBOTS):
+        if _is_of(document.key, host):
+            store.put(replace(document, fetched_at=0.0))
+            done.dropped["freshness of robots.txt"] += 1
+    pacing = store.get(HostRecord, host)
+    done.kept["pacing"] = int(pacing is not None)
+    if pacing is not None:
+        done.dropped["learned interval"] = int(pacing.taught != NOTHING)
+        done.dropped["silence"] = int(pacing.silent_since is not None)
+        store.put(replace(pacing, taught=NOTHING, silent_since=None))
+    done.kept["deferrals"] = sum(deferral.host == host for deferral in store.rows(Deferral))
+    return done
+
+
+def _is_of(url: str, host: str) -> bool:
+    try:
+        return hosts.host_key(url) == host
+    except ValueError:
+        return False
 
 
 def _verify(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int:  # noqa: ARG001

@@ -6,10 +6,9 @@ import heapq
 import math
 from collections import Counter
 from dataclasses import asdict
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from scrapy_walsh.commands.terminal import table, when
+from scrapy_walsh.commands.terminal import due_at, spacing, table, when
 from scrapy_walsh.policy import hosts, recrawl
 from scrapy_walsh.policy.freshness import DEFAULT_REFRESH, SCHEMA_TTL, is_fresh
 from scrapy_walsh.policy.recrawl import is_unread
@@ -212,14 +211,7 @@ def _ago(at: float, now: float) -> str:
 
 def _due(row: dict[str, Any], now: float) -> str:
     due = row["next_due"]
-    return "now" if due is None else when(datetime.fromisoformat(due).timestamp(), now)
-
-
-def _interval(row: dict[str, Any], _: float) -> str:
-    learned, silent = row["learned"], row["silent_since"]
-    why = f", learned {round(learned, 2):g} s" if learned else ""
-    why += f", no answer since {local(silent)}" if silent else ""
-    return f"{round(row['interval'], 2):g} s{why}"
+    return "now" if due is None else when(due_at(due), now)
 
 
 def _is_worth_a_line(row: dict[str, Any]) -> bool:
@@ -231,7 +223,7 @@ _COLUMNS: Final[Mapping[str, Mapping[str, Callable[[dict[str, Any], float], str]
     "hosts": {
         "host": lambda row, _: row["host"],
         "next request": lambda row, now: when(row["next_request"], now),
-        "interval": _interval,
+        "interval": lambda row, _: spacing(row),
     },
     "deferrals": {
         "target": lambda row, _: row["url"],

@@ -14,14 +14,15 @@ import io
 import os
 import shutil
 import sys
-from typing import TYPE_CHECKING, Final, Literal
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import visible
 from scrapy_walsh.terminal import columns, local
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 #: The colour of a cell that says one of these words, in the case in which it is said.
 _COLOURS: Final = {
@@ -41,6 +42,19 @@ def when(due: float, now: float) -> str:
     return "now" if due <= now else f"{local(due)} (in {duration(round(due - now))})"
 
 
+def due_at(moment: str) -> float:
+    """Unix seconds of a ``next_due``, as JSON has it."""
+    return datetime.fromisoformat(moment).timestamp()
+
+
+def spacing(host: Mapping[str, Any]) -> str:
+    """The interval of a host, with what of it was learned (D28), and its silence (D31)."""
+    learned, silent = host["learned"], host["silent_since"]
+    why = f", learned {round(learned, 2):g} s" if learned else ""
+    why += f", no answer since {local(silent)}" if silent else ""
+    return f"{round(host['interval'], 2):g} s{why}"
+
+
 def table(
     rows: Iterable[Sequence[str]],
     *,
@@ -54,7 +68,7 @@ def table(
     shown = [tuple(headings), *rows] if headings else list(rows)
     if not shown:
         return
-    if not _is_terminal():
+    if sys.stdout is None or not sys.stdout.isatty():
         yield from columns(shown, least=least, right=right, indent=indent, gap=gap)
         return
     from rich.console import Console  # noqa: PLC0415  slow, and for terminals alone
@@ -118,7 +132,3 @@ def show(lines: Iterable[str]) -> None:
 def show_no_more() -> None:
     """Write what is left for stdout to nowhere, else Python would fail at its exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _is_terminal() -> bool:
-    return sys.stdout is not None and sys.stdout.isatty()

@@ -15,7 +15,6 @@ import re
 import ssl
 import time
 import uuid
-from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -26,7 +25,7 @@ from redis.exceptions import NoScriptError
 from redis.retry import Retry
 
 from scrapy_walsh.exceptions import ConfigError, StoreAway
-from scrapy_walsh.fleet.scripts import GREET
+from scrapy_walsh.fleet.scripts import GREET, LIBRARY
 from scrapy_walsh.policy.words import one_line
 
 if TYPE_CHECKING:
@@ -155,23 +154,10 @@ class Link:
         """Whether time does not mend *error*. What Redis answers is meant, but for a few states."""
         if isinstance(error, (TypeError, redis.ResponseError, redis.AuthenticationError)):
             return not re.search(_PASSING, str(error))
-        if isinstance(error.__cause__ or error.__context__, (ssl.SSLError, FileNotFoundError)):
-            return True
-        # Does it speak with TLS where it was asked without, or the reverse? Without user and
-        # password: they are not shown to whoever listens there.
-        given = self.client.connection_pool.connection_kwargs
-        place = {name: given[name] for name in ("host", "port") if name in given}
-        limits: dict[str, Any] = dict.fromkeys(
-            ("socket_timeout", "socket_connect_timeout"), TIMEOUT
-        )
-        is_tls = self.name.startswith("rediss")
-        unseen: dict[str, Any] = {"ssl_cert_reqs": "none", "ssl_check_hostname": False}
-        with closing(redis.Redis(**place, **limits, **unseen, ssl=not is_tls)) as other:
-            try:
-                other.ping()
-            except redis.RedisError as answer:
-                return isinstance(answer, (redis.ResponseError, redis.AuthenticationError))
-        return True
+        cause = error.__cause__ or error.__context__
+        # Who speaks TLS alone ends a connection without it; who does not, waits.
+        other = re.search("closed by server|reset by peer|handshake", f"{error} {cause}")
+        return isinstance(cause, (ssl.SSLError, FileNotFoundError)) or other is not None
 
     def _mistake(self, error: object) -> ConfigError:
         said = one_line(error, 200)
@@ -192,8 +178,9 @@ class Link:
 
     def script(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Command:
         """The command that runs *script* in Redis."""
-        digest = hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
-        self._scripts[digest] = script
+        text = LIBRARY + script
+        digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+        self._scripts[digest] = text
         return ("EVALSHA", digest, len(keys), *keys, *arguments)
 
     def exchange(self, commands: Sequence[Command]) -> list[Any]:
@@ -233,7 +220,7 @@ class Link:
         try:
             found = self.client.execute_command(*command)
         except NoScriptError:
-            self.client.script_load(GREET)
+            self.client.script_load(self._scripts[command[1]])
             command = (*command[:6], 0, *command[7:])
             found = self.client.execute_command(*command)
         self.set_time(found[1])

@@ -23,7 +23,8 @@ from typing import Final
 
 from scrapy_walsh.state.records import HOSTS
 
-_COMMON: Final = f"""
+#: What each script begins with: functions about hosts, and about the queue of a fleet.
+LIBRARY: Final = f"""
 local function clock()
   local time = redis.call('TIME')
   return tonumber(time[1]) + tonumber(time[2]) / 1000000
@@ -92,126 +93,7 @@ local function wait_for(record, token, interval, now)
   end
   return wait
 end
-"""
-
-#: Begins everything that is run in Redis. KEYS epoch; ARGV a new word, the word that the worker
-#: knows or '', 1 where Redis knew this script already, seconds for which hosts are left alone where
-#: records were lost, and the least that are left when a worker comes to write back. Returns the
-#: word, Redis's time, and the seconds for which hosts are still left alone.
-GREET: Final = (
-    _COMMON
-    + """
-local key, new, knew, calm = KEYS[1], ARGV[1], ARGV[2], number(ARGV[4])
-if redis.call('TYPE', key).ok ~= 'hash' then redis.call('DEL', key) end
-local now, epoch, here = clock(), record_of(key), identity()
--- Where INFO is forbidden: a Redis that was started anew knows no scripts.
-local same = is_same(epoch) and (here ~= '' or ARGV[3] == '1')
-local till, word = number(epoch.calm), same and epoch.word or new
-local missed = knew ~= '' and knew ~= word
-if not same then redis.call('HSET', key, 'word', word, 'here', here) end
-if (not same and epoch.word) or (missed and not (same and epoch.lost)) then
-  till = now + calm
-  redis.call('HSET', key, 'lost', text(now), 'calm', text(till))
-elseif missed and till > now then
-  till = math.max(till, now + number(ARGV[5]))
-  redis.call('HSET', key, 'calm', text(till))
-end
-return {word, text(now), text(math.max(0, till - now))}
-"""
-)
-
-#: Books a host. KEYS host, epoch; ARGV worker, interval, word. Returns the seconds to wait (0:
-#: booked, -1: nothing may be booked now), the time, the record of the host as it was, and when its
-#: last request ended, '-inf' for never. A hold of the host has ended by then, and is dropped.
-RESERVE: Final = (
-    _COMMON
-    + """
-local now = clock()
-local lost = known(KEYS[2], ARGV[3], now)
-if not lost then return {'-1', text(now), {}, '0'} end
-local found, record = redis.call('HGETALL', KEYS[1]), host_of(KEYS[1], lost, now)
-local wait, last = wait_for(record, ARGV[1], number(ARGV[2]), now), record.last_end or '-inf'
-if wait > 0 then return {text(wait), text(now), found, last} end
-redis.call('HSET', KEYS[1], 'last_end', text(now), 'interval', ARGV[2], 'under_way', '1',
-  'by', ARGV[1])
-redis.call('HDEL', KEYS[1], 'not_before')
-keep(KEYS[1], now)
-return {'0', text(now), found, last}
-"""
-)
-
-#: Writes the end of a request to a host. KEYS host; ARGV worker, interval, seconds since that end,
-#: seconds of hold that are left, seconds since the last request that went ahead of a slow host's
-#: Crawl-delay (D11), '' for none, and what the host has taught. The record's ``by`` stays the
-#: worker only if nobody else has booked the host since. Otherwise it is empty, that other request
-#: counts as under way, every worker keeps the spacing, and the slower of what was taught stays, as
-#: in ``Store.book_host``.
-BOOK: Final = (
-    _COMMON
-    + """
-local now = clock()
-local record = record_of(KEYS[1])
-local ended = now - number(ARGV[3])
-local till = math.max(number(record.not_before), now + number(ARGV[4]))
-local by = ARGV[1]
-if record.last_end and record.by ~= ARGV[1] then by = '' end
--- As ``throttle.slower``: the longer interval; then what is known at all; then the later one.
-local function slower(one, other)
-  if number(one.interval) ~= number(other.interval) then
-    return number(one.interval) > number(other.interval)
-  end
-  local known = type(one.calm) == 'number'
-  if known ~= (type(other.calm) == 'number') then return known end
-  return number(one.at) >= number(other.at)
-end
-redis.call('HSET', KEYS[1], 'last_end', text(math.max(number(record.last_end), ended)),
-  'interval', ARGV[2], 'under_way', by == '' and '1' or '0', 'by', by)
-if till > now then
-  redis.call('HSET', KEYS[1], 'not_before', text(till))
-else
-  redis.call('HDEL', KEYS[1], 'not_before')
-end
-if ARGV[5] ~= '' then
-  local visited = math.max(number(record.visited_at), now - number(ARGV[5]))
-  redis.call('HSET', KEYS[1], 'visited_at', text(visited))
-end
-if by ~= '' or slower(taught(ARGV[6]), taught(record.taught)) then
-  redis.call('HSET', KEYS[1], 'taught', ARGV[6])
-  if ARGV[6] == '' then redis.call('HDEL', KEYS[1], 'taught') end
-end
-keep(KEYS[1], now)
-return text(now)
-"""
-)
-
-#: Stores a record, unless Redis has a later one, or has had one that it has lost. KEYS record, and
-#: for a blocklist the epoch; ARGV seconds to keep it, '' for ever,
-#: the field by which it may be later ('' for none) and that time, names of fields and their values.
-PUT: Final = """
-local held = ARGV[2] ~= '' and tonumber(redis.call('HGET', KEYS[1], ARGV[2]) or '')
-if held and held > tonumber(ARGV[3]) then return 0 end
-if KEYS[2] then
-  local latest = tonumber(redis.call('HGET', KEYS[2], KEYS[1]) or '')
-  if latest and latest > tonumber(ARGV[3]) + 1 then return 0 end
-  redis.call('HSET', KEYS[2], KEYS[1], ARGV[3])
-end
-redis.call('DEL', KEYS[1])
-redis.call('HSET', KEYS[1], unpack(ARGV, 4))
-if ARGV[1] ~= '' then redis.call('EXPIRE', KEYS[1], ARGV[1]) end
-return 1
-"""
-
-# -- the queue of a fleet (adapters/redis_queue.py) -------------------------------------------
-#
-# KEYS of each script: hosts that are due, by work left; hosts that wait, by due time; the number of
-# requests; the serial number of arrivals; the workers, by the end of their leases; and the time for
-# which workers have been seen at all. Keys that begin with KEYS[1] have the requests of one host,
-# by rank, and those that one worker has claimed, by arrival. A request counts until its worker is
-# done with it.
-
-_QUEUE: Final = (
-    _COMMON
-    + """
+-- The queue: its keys stand before the first script that is about it.
 local ready, waiting, size, serial, workers, looked = unpack(KEYS)
 local function line(host) return KEYS[1] .. ':line:' .. host end
 local function claims(worker) return KEYS[1] .. ':claims:' .. worker end
@@ -260,14 +142,117 @@ local function settle(worker, lease, done, held, interval, now)
   end
 end
 """
-)
+
+#: Begins everything that is run in Redis. KEYS epoch; ARGV a new word, the word that the worker
+#: knows or '', 1 where Redis knew this script already, seconds for which hosts are left alone where
+#: records were lost, and the least that are left when a worker comes to write back. Returns the
+#: word, Redis's time, and the seconds for which hosts are still left alone.
+GREET: Final = """
+local key, new, knew, calm = KEYS[1], ARGV[1], ARGV[2], number(ARGV[4])
+if redis.call('TYPE', key).ok ~= 'hash' then redis.call('DEL', key) end
+local now, epoch, here = clock(), record_of(key), identity()
+-- Where INFO is forbidden: a Redis that was started anew knows no scripts.
+local same = is_same(epoch) and (here ~= '' or ARGV[3] == '1')
+local till, word = number(epoch.calm), same and epoch.word or new
+local missed = knew ~= '' and knew ~= word
+if not same then redis.call('HSET', key, 'word', word, 'here', here) end
+if (not same and epoch.word) or (missed and not (same and epoch.lost)) then
+  till = now + calm
+  redis.call('HSET', key, 'lost', text(now), 'calm', text(till))
+elseif missed and till > now then
+  till = math.max(till, now + number(ARGV[5]))
+  redis.call('HSET', key, 'calm', text(till))
+end
+return {word, text(now), text(math.max(0, till - now))}
+"""
+
+#: Books a host. KEYS host, epoch; ARGV worker, interval, word. Returns the seconds to wait (0:
+#: booked, -1: nothing may be booked now), the time, the record of the host as it was, and when its
+#: last request ended, '-inf' for never. A hold of the host has ended by then, and is dropped.
+RESERVE: Final = """
+local now = clock()
+local lost = known(KEYS[2], ARGV[3], now)
+if not lost then return {'-1', text(now), {}, '0'} end
+local found, record = redis.call('HGETALL', KEYS[1]), host_of(KEYS[1], lost, now)
+local wait, last = wait_for(record, ARGV[1], number(ARGV[2]), now), record.last_end or '-inf'
+if wait > 0 then return {text(wait), text(now), found, last} end
+redis.call('HSET', KEYS[1], 'last_end', text(now), 'interval', ARGV[2], 'under_way', '1',
+  'by', ARGV[1])
+redis.call('HDEL', KEYS[1], 'not_before')
+keep(KEYS[1], now)
+return {'0', text(now), found, last}
+"""
+
+#: Writes the end of a request to a host. KEYS host; ARGV worker, interval, seconds since that end,
+#: seconds of hold that are left, seconds since the last request that went ahead of a slow host's
+#: Crawl-delay (D11), '' for none, and what the host has taught. The record's ``by`` stays the
+#: worker only if nobody else has booked the host since. Otherwise it is empty, that other request
+#: counts as under way, every worker keeps the spacing, and the slower of what was taught stays, as
+#: in ``Store.book_host``.
+BOOK: Final = """
+local now = clock()
+local record = record_of(KEYS[1])
+local ended = now - number(ARGV[3])
+local till = math.max(number(record.not_before), now + number(ARGV[4]))
+local by = ARGV[1]
+if record.last_end and record.by ~= ARGV[1] then by = '' end
+-- As ``throttle.slower``: the longer interval; then what is known at all; then the later one.
+local function slower(one, other)
+  if number(one.interval) ~= number(other.interval) then
+    return number(one.interval) > number(other.interval)
+  end
+  local known = type(one.calm) == 'number'
+  if known ~= (type(other.calm) == 'number') then return known end
+  return number(one.at) >= number(other.at)
+end
+redis.call('HSET', KEYS[1], 'last_end', text(math.max(number(record.last_end), ended)),
+  'interval', ARGV[2], 'under_way', by == '' and '1' or '0', 'by', by)
+if till > now then
+  redis.call('HSET', KEYS[1], 'not_before', text(till))
+else
+  redis.call('HDEL', KEYS[1], 'not_before')
+end
+if ARGV[5] ~= '' then
+  local visited = math.max(number(record.visited_at), now - number(ARGV[5]))
+  redis.call('HSET', KEYS[1], 'visited_at', text(visited))
+end
+if by ~= '' or slower(taught(ARGV[6]), taught(record.taught)) then
+  redis.call('HSET', KEYS[1], 'taught', ARGV[6])
+  if ARGV[6] == '' then redis.call('HDEL', KEYS[1], 'taught') end
+end
+keep(KEYS[1], now)
+return text(now)
+"""
+
+#: Stores a record, unless Redis has a later one, or has had one that it has lost. KEYS record, and
+#: for a blocklist the epoch; ARGV seconds to keep it, '' for ever,
+#: the field by which it may be later ('' for none) and that time, names of fields and their values.
+PUT: Final = """
+local held = ARGV[2] ~= '' and tonumber(redis.call('HGET', KEYS[1], ARGV[2]) or '')
+if held and held > tonumber(ARGV[3]) then return 0 end
+if KEYS[2] then
+  local latest = tonumber(redis.call('HGET', KEYS[2], KEYS[1]) or '')
+  if latest and latest > tonumber(ARGV[3]) + 1 then return 0 end
+  redis.call('HSET', KEYS[2], KEYS[1], ARGV[3])
+end
+redis.call('DEL', KEYS[1])
+redis.call('HSET', KEYS[1], unpack(ARGV, 4))
+if ARGV[1] ~= '' then redis.call('EXPIRE', KEYS[1], ARGV[1]) end
+return 1
+"""
+
+# -- the queue of a fleet (adapters/redis_queue.py) -------------------------------------------
+#
+# KEYS of each script: hosts that are due, by work left; hosts that wait, by due time; the number of
+# requests; the serial number of arrivals; the workers, by the end of their leases; and the time for
+# which workers have been seen at all. Keys that begin with KEYS[1] have the requests of one host,
+# by rank, and those that one worker has claimed, by arrival. A request counts until its worker is
+# done with it.
 
 #: Adds a request. ARGV host, rank, request, whether it comes back (1: its claim, which had the host
 #: wait for an interval, was not used), seconds until the worker may send it, interval, whether its
 #: host goes last ('0': not). Returns the serial number of its arrival.
-PUSH: Final = (
-    _QUEUE
-    + """
+PUSH: Final = """
 local host, wait, now = ARGV[1], number(ARGV[5]), clock()
 local arrival = redis.call('INCR', serial)
 redis.call('ZADD', line(host), ARGV[2], string.format('%016d', arrival) .. ARGV[3])
@@ -282,17 +267,13 @@ elseif not due then
 end
 return arrival
 """
-)
 
 #: Renews a worker's lease. ARGV worker, seconds of its lease, the numbers of the claims that it is
 #: done with, the numbers of those that it still has, interval.
-RENEW: Final = (
-    _QUEUE
-    + """
+RENEW: Final = """
 settle(ARGV[1], number(ARGV[2]), ARGV[3], ARGV[4], number(ARGV[5]), clock())
 return 1
 """
-)
 
 #: Claims a request. ARGV as RENEW, then patience, prefix of all records, the epoch's word and key.
 #: Returns, for the due host with the most work left, which then waits an interval: the host, the
@@ -303,9 +284,7 @@ return 1
 #: requests. An entry that no worker of ours has written has no number.
 #: A host that gives no answer (D13, D31) gets a score below all others when its turn has come, and
 #: is given out when no other host waits.
-POP: Final = (
-    _QUEUE
-    + """
+POP: Final = """
 local interval, patience, now = number(ARGV[5]), number(ARGV[6]), clock()
 settle(ARGV[1], number(ARGV[2]), ARGV[3], ARGV[4], interval, now)
 local lost = known(ARGV[9], ARGV[8], now)
@@ -377,45 +356,33 @@ end
 local first = redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')
 return answer('', '', first[1] and text(math.max(0, number(first[2]) - now)) or '-1', {})
 """
-)
 
 #: Lets a host wait. ARGV host, seconds until it may be requested again. Returns the first line of
 #: the entry that goes next on it (JSON with its URL), '' where none waits.
-PUT_OFF: Final = (
-    _QUEUE
-    + """
+PUT_OFF: Final = """
 local host, now = ARGV[1], clock()
 local request = redis.call('ZRANGE', line(host), 0, 0)[1]
 if not request then return '' end
 put_off(host, math.max(number(redis.call('ZSCORE', waiting, host)), now + number(ARGV[2])))
 return string.match(string.sub(request, 17), '^[^\\n]*')
 """
-)
 
 #: Makes a host due at once, since its request was refused and not sent. ARGV host, interval.
-RELEASE: Final = (
-    _QUEUE
-    + """
+RELEASE: Final = """
 if redis.call('ZSCORE', waiting, ARGV[1]) then stand(ARGV[1], number(ARGV[2])) end
 return 1
 """
-)
 
 #: Goes on where records may be lost. ARGV the number of arrivals that a worker knows of. Returns
 #: the number that Redis knew of: what is missing was queued since, and is lost.
-RESUME: Final = (
-    _QUEUE
-    + """
+RESUME: Final = """
 local had = number(redis.call('GET', serial))
 if had < number(ARGV[1]) then redis.call('SET', serial, ARGV[1]) end
 return had
 """
-)
 
 #: Drops all requests; their serial numbers go on, or this would look like a loss.
-CLEAR: Final = (
-    _QUEUE
-    + """
+CLEAR: Final = """
 for _, hosts in ipairs({ready, waiting}) do
   for _, host in ipairs(redis.call('ZRANGE', hosts, 0, -1)) do
     redis.call('DEL', line(host))
@@ -426,4 +393,3 @@ for _, worker in ipairs(redis.call('ZRANGE', workers, 0, -1)) do
 end
 return redis.call('DEL', ready, waiting, size, workers, looked, lasts)
 """
-)

@@ -82,21 +82,6 @@ class Waiting(NamedTuple):
     told: Callable[[Any], object]
 
 
-class Booked(NamedTuple):
-    """A worker's last request to a host: interval, end of the request, end of the hold.
-
-    ``worker``: empty where others may have requested the host since. ``visited``: when a target
-    last went ahead of the Crawl-delay (D11). Times are steady, the interval is in seconds.
-    """
-
-    worker: str
-    interval: float
-    end: float
-    until: float
-    visited: float | None
-    taught: Learned = NOTHING
-
-
 class Hashes:
     """The records in the Redis of *link*, as hashes: their names, and how they are written."""
 
@@ -113,16 +98,19 @@ class Hashes:
         table = _KINDS.get(kind)
         return None if table is None else (table, tuple(rest.split(" ", len(table.key) - 1)))
 
-    def book(self, host: str, booked: Booked, now: float) -> Command:
-        """The command that books the end of a request; *now*: by the steady clock."""
-        taught = moved(booked.taught, self._link.to_shared())
+    def book(self, worker: str, record: HostRecord, now: float) -> Command:
+        """The command that books the end of a request to a host; *now*: by the steady clock.
+
+        *worker*: who sent it; empty where others may have requested the host since.
+        """
+        taught, visited = moved(record.taught, self._link.to_shared()), record.visited_at
         arguments = [
-            *(booked.worker, booked.interval, now - booked.end, max(0.0, booked.until - now)),
-            "" if booked.visited is None else now - booked.visited,
+            *(worker, record.interval, now - record.last_end),
+            max(0.0, (record.not_before or now) - now),
+            "" if visited is None else now - visited,
             "" if taught == NOTHING else json.encode(taught),
         ]
-        name = self.name(TABLE_OF[HostRecord], host)
-        return self._link.script(scripts.BOOK, [name], arguments)
+        return self._link.script(scripts.BOOK, [self.name(HOSTS, record.host)], arguments)
 
     def put(self, record: Any) -> Command:
         """The command that stores *record*; of a blocklist, Redis notes that there is one."""
@@ -156,11 +144,9 @@ class Hashes:
         Somebody else may have requested a host since. A robots.txt is fetched again.
         """
         for host in local.rows(HostRecord):
-            held, visited = host.not_before or 0.0, host.visited_at
-            spaced = max(host.last_end + host.spacing, (visited or 0.0) + _VISIT)
-            if max(held, spaced) > steady or host.taught != NOTHING:
-                booked = Booked("", host.interval, host.last_end, held, visited, host.taught)
-                yield self.book(host.host, booked, steady)
+            spaced = max(host.last_end + host.spacing, (host.visited_at or 0.0) + _VISIT)
+            if max(host.not_before or 0.0, spaced) > steady or host.taught != NOTHING:
+                yield self.book("", host, steady)
         for each in chain(local.rows(SourceRun), local.rows(Reading)):
             yield self.put(each)
         for deferral in local.rows(Deferral):
@@ -205,11 +191,11 @@ class SharedStore(Store):
         #: The name in Redis of a record.
         self.key = self._hashes.name
         #: The host that this worker has booked, while nothing else has it in writing.
-        self._under_way: dict[str, Booked] = {}
+        self._under_way: dict[str, tuple[str, HostRecord]] = {}
         #: Records that Redis does not have yet, because they wait or because it is away.
         self._unsent: dict[tuple[str, Key], tuple[Table[Any], Any]] = {}
-        #: By host, the booking that Redis does not have yet.
-        self._unbooked: dict[str, Booked] = {}
+        #: By host, the booking that Redis does not have yet: as :meth:`Hashes.book` takes it.
+        self._unbooked: dict[str, tuple[str, HostRecord]] = {}
         #: What else there is that waits: asked whenever something is sent.
         self.others: list[Callable[[], Sequence[Waiting]]] = []
         #: What is left to write back where records were lost, and to which Redis, by its word.
@@ -312,7 +298,7 @@ class SharedStore(Store):
         # ``pop`` drops what was taken; that it is given Redis's answer, too, changes nothing.
         found, now = [], self._steady()
         for host, booked in self._unbooked.items():
-            command = self._hashes.book(host, booked, now)
+            command = self._hashes.book(*booked, now)
             found.append(Waiting(command, partial(self._unbooked.pop, host)))
         for place, (table, record) in self._unsent.items():
             gone: Command = ("DEL", self.key(table, *place[1]))
@@ -356,8 +342,8 @@ class SharedStore(Store):
             known = self._hashes.known(self._local, self._steady(), self._wall())
             self._left = link.word, known
             self._unbooked = {
-                host: booked._replace(worker="")
-                for host, booked in (self._under_way | self._unbooked).items()
+                host: ("", record)
+                for host, (_, record) in (self._under_way | self._unbooked).items()
             }
         part = list(islice(self._left[1], _TOGETHER))
         self.exchange(*part)
@@ -406,7 +392,8 @@ class SharedStore(Store):
         taught = NOTHING if record is None else record.taught
         if float(wait) == 0:
             now = self._steady()
-            self._under_way = {host: Booked(self.worker, interval, now, now, None, taught)}
+            record = HostRecord(host, now, interval, taught=taught)
+            self._under_way = {host: (self.worker, record)}
         rested = max(0.0, float(at) - float(last))
         return Booking(float(wait), known=rested < math.inf, rested=rested, taught=taught)
 
@@ -420,11 +407,12 @@ class SharedStore(Store):
         visit: bool = False,
         taught: Learned = NOTHING,
     ) -> None:
-        end, before = self._steady(), self._unbooked.get(host)
+        end = self._steady()
         until, visited = end + hold, end if visit else None
-        if before is not None:
-            until, visited = max(until, before.until), visited or before.visited
-        booked = Booked(self.worker, interval, end, until, visited, taught)
+        if host in self._unbooked:
+            _, before = self._unbooked[host]
+            until, visited = max(until, before.not_before or 0.0), visited or before.visited_at
+        booked = self.worker, HostRecord(host, end, interval, until, visited, taught)
         self._unbooked[host], self._under_way = booked, {}
         self._ahead.pop(self.key(HOSTS, host), None)
         self.send_soon()  # ``tend`` writes it where Redis is away

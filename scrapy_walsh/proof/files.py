@@ -19,25 +19,22 @@ def replace_file(path: Path, data: bytes, mode: int | None = None) -> None:
     """
     try:
         target = path.resolve()
-        there = target.stat() if target.exists() else None
-        if there is None or stat.S_ISREG(there.st_mode):
-            kept = None if there is None or mode is not None else stat.S_IMODE(there.st_mode)
-            _replace(target, data, 0o666 if mode is None else mode, kept)
-        else:
+        if target.exists() and not target.is_file():
             target.write_bytes(data)
+        else:
+            _replace(target, data, mode)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def _replace(path: Path, data: bytes, mode: int, kept: int | None) -> None:
-    """*mode*: of a file that is made, less the umask; *kept*: what it has in the end, if any."""
+def _replace(path: Path, data: bytes, mode: int | None) -> None:
     draft = path.with_name(f"{path.name}.{os.getpid()}.part")
     draft.unlink(missing_ok=True)  # left by a killed process that had the same process id
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+    made = 0o666 if mode is None else mode
     try:
-        with open(draft, "wb", opener=lambda name, _: os.open(name, flags, mode)) as file:
-            if kept is not None:
-                draft.chmod(kept)
+        with open(draft, "xb", opener=lambda name, flags: os.open(name, flags, made)) as file:
+            if mode is None and path.exists():
+                draft.chmod(stat.S_IMODE(path.stat().st_mode))
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -8,7 +8,6 @@ was altered, or that stands out of its order, the finding about it is all that i
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -40,8 +39,6 @@ ENDED: Final = "ended"
 DECLARED: Final = "declared"
 GAP: Final = "gap"
 
-#: The name of a file that is full.
-_FULL: Final = re.compile(r"ledger-([0-9]{6})\.jsonl")
 #: Octets of a line beyond which it is no line.
 _LONGEST_LINE: Final = 4 * 1024**2
 
@@ -148,21 +145,16 @@ _REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
     STARTED: ("run", "process"),
     ENDED: ("run",),
     DECLARED: ("run", "url"),
-    events.ADOPTED: _ABOUT,
-    events.TAKEN_UP: _ABOUT,
-    events.REJECTED: _ABOUT,
+    **dict.fromkeys((events.ADOPTED, events.TAKEN_UP, events.REJECTED), _ABOUT),
     ASKED: (
         "run", "url", "host", "purpose", "started", "ended", "answered", "interval", "exempt",
         "attempt", "gives_up",
     ),
-    events.FETCHED: _ANSWER,
-    events.NOT_MODIFIED: _ANSWER,
+    **dict.fromkeys((events.FETCHED, events.NOT_MODIFIED), _ANSWER),
     events.TOO_MANY_REDIRECTS: (*_ANSWER, "requirement"),
     events.REFUSED: (*_ABOUT, "host", "verdict"),
     events.DEFERRED: (*_ABOUT, "host", "verdict", "due"),
-    events.HELD: ("run", "url", "host", "wait"),
-    events.RETRIED: ("run", "url", "host", "wait"),
-    events.GIVEN_UP: ("run", "url", "host", "wait"),
+    **dict.fromkeys((events.HELD, events.RETRIED, events.GIVEN_UP), ("run", "url", "host", "wait")),
 }  # fmt: skip
 
 
@@ -219,9 +211,7 @@ class Chain:
         self._hash: str | None = GENESIS
         self._bad = 0
         self._seen = self._begins = self._torn = False
-        self._file: int | None = None
         self._name = ""
-        self._named: int | None = None
 
     @property
     def head(self) -> tuple[int, str] | None:
@@ -250,9 +240,10 @@ class Chain:
         return found if self._follows(found) else None
 
     def _begin(self, name: str) -> None:
-        self._torn_inside()
-        full = _FULL.fullmatch(name)
-        self._begins, self._name, self._named = True, name, int(full[1]) if full else None
+        if self._torn:
+            self._torn = False
+            self._lost(f"is cut off at the end of {self._name}")
+        self._begins, self._name = True, name
 
     def _lost(self, why: str) -> None:
         self._bad += 1
@@ -287,33 +278,18 @@ class Chain:
 
     def _check_header(self, found: dict[str, Any]) -> None:
         begins, self._begins = self._begins, False
-        number, file = found["n"], found.get("file")
+        number = found["n"]
         if found["kind"] != LEDGER:
             self._find(number, f"{self._name} does not begin with its line 'ledger'")
         elif not begins:
             self._find(number, "a line 'ledger' that does not begin a file")
         elif found.get("contract") != CONTRACT:
             self._find(number, f"is not of the contract {CONTRACT}")
-        elif not self._right_file(file, number):
-            self._find(number, f"{self._name} says that it is file {file}, which it is not")
-        self._file = file if type(file) is int else None
-
-    def _right_file(self, file: object, number: int) -> bool:
-        if type(file) is not int or self._named not in (None, file):
-            return False
-        if self._seen:
-            return self._file is None or file == self._file + 1
-        return (file == 1) == (number == 1) or bool(self._bad)
 
     def _check_head(self, number: int, digest: str) -> None:
         head = self._heads.pop(number, None)
         if head is not None and head.hash != digest:
             self._find(number, f"its hash is not the one that {head.said_by} has")
-
-    def _torn_inside(self) -> None:
-        if self._torn:
-            self._torn = False
-            self._lost(f"is cut off at the end of {self._name}")
 
     def end(self, *, headed: bool, running: bool, later: bool) -> None:
         """Look at the end. *headed*: a head is known. *running*: a run has no end. *later*: this
@@ -326,24 +302,16 @@ class Chain:
         for head in self._heads.values():
             if not self._bad and head.number < self.number:
                 self._note(f"the head of {head.said_by} is of a line that is not here")
-        if self._torn and not cut:
-            self._end_torn(headed)
-        if not headed and not later:
-            self._end_without_head(running)
-        elif running:
-            self._note("a run has no end: it goes on, or was killed")
-
-    def _end_torn(self, headed: bool) -> None:
-        if headed:
+        if self._torn and headed and not cut:
             self._note("the last line is not whole: being written, or cut off by a kill")
-        else:
+        elif self._torn and not cut:
             self._find(self.number + self._bad + 1, "is not whole")
-
-    def _end_without_head(self, running: bool) -> None:
-        if running:
+        if running and (headed or later):
+            self._note("a run has no end: it goes on, or was killed")
+        elif running:
             text = "a run has no end, and no head says which line is the last: some may be missing"
             self._find(self.number, text)
-        else:
+        elif not (headed or later):
             self._note("no head: lines cut off at the end would not show")
 
 

@@ -79,18 +79,13 @@ def directory_keys(body: bytes) -> list[dict[str, Any]]:
     return keys
 
 
-def is_signed(seen: Seen) -> bool:
-    """Whether there is any field of a signature."""
-    return any(seen.fields.get(name.lower()) for name in signing.FIELDS)
-
-
 def judge(seen: Seen, keys: Sequence[dict[str, Any]], *, slack: float = 0.0) -> Judgement:
     """Whether a key of *keys* signed this very request, for its time.
 
     *keys*: of :func:`directory_keys`. *slack*: seconds by which clocks may differ. Of several
     signatures one that holds is enough.
     """
-    if not is_signed(seen):
+    if not any(seen.fields.get(name.lower()) for name in signing.FIELDS):
         return Judgement(Fault.UNSIGNED, "it carries no signature")
     try:
         found = [_judged(seen, keys, slack, claim) for claim in _claims(seen)]

@@ -33,6 +33,8 @@ from tests.crawl.harness import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 ROOT = Path(__file__).parents[2]
 WALSH = ["--identity", "walsh-research"]
 #: As walsh-research, its policy page seen.

@@ -71,7 +71,7 @@ def test_own_apache_escapes(tmp_path: Path) -> None:
 
 
 def test_own_apache_common_by_address() -> None:
-    bot = Bot(b"walsh-research", names=frozenset({b"192.0.2.7"}), host="site.example")
+    bot = Bot(b"walsh-research", (ipaddress.ip_network("192.0.2.7"),), host="site.example")
     log = read_logs([str(DATA / "apache_common.log")], bot)
     assert [entry.target for entry in log.entries] == ["/robots.txt", "/a?b=c", "/b"]
     assert {entry.site for entry in log.entries} == {"site.example"}

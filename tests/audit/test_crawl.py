@@ -3,6 +3,7 @@ sandbox's own log, whose clock is exact."""
 
 from __future__ import annotations
 
+import ipaddress
 import time
 import urllib.request
 from dataclasses import dataclass
@@ -219,7 +220,7 @@ def test_own_a_misbehaving_bot_is_found_out(
 
     box.clear()
     bot(ask)
-    by_address = Bot(b"walsh-research", names=frozenset({b"127.0.0.1"}), host=HOST)
+    by_address = Bot(b"walsh-research", (ipaddress.ip_network("127.0.0.1"),), host=HOST)
     rows = judged(log_of(tmp_path / "a.log", [visitor(), *nginx(box.log, HOST)], by_address))
     assert found(rows) == exact(box.log) == breaks
     if bot is hammering:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy_walsh.policy.robots.file import parse_robots
 from scrapy_walsh.proof.audit.judge import Terms, judge
 from scrapy_walsh.proof.audit.reading import Bot, Log, read_logs
-from scrapy_walsh.proof.audit.robots_rows import Timeline, Version
+from scrapy_walsh.proof.audit.robots_rows import Version
 from tests import golden
 from tests.crawl.harness import USER_AGENT
 
@@ -77,11 +77,10 @@ def written(path: Path, lines: Iterable[str]) -> str:
     return str(path)
 
 
-def rules(*bodies: tuple[float, str]) -> Timeline:
+def rules(*bodies: tuple[float, str]) -> tuple[Version, ...]:
     """robots.txt files, each with the time from which it was served."""
-    return Timeline(
-        tuple(Version(at, parse_robots(body.encode(), "Walsh-Research")) for at, body in bodies)
-    )
+    parsed = ((at, parse_robots(body.encode(), "Walsh-Research")) for at, body in bodies)
+    return tuple(Version(*each) for each in parsed)
 
 
 def audited(tmp_path: Path, lines: Iterable[str], **terms: Any) -> dict[str, Row]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import tempfile
 import time
@@ -56,7 +55,6 @@ def _runs(
     report: Report,
     where: str,
     *trouble: Callable[[], object],
-    before: Callable[[], None] | None = None,
     words: str,
 ) -> None:
     """A good run, then two with the disk in *trouble* and no list to be had; one line says it."""
@@ -67,7 +65,7 @@ def _runs(
         step()
     place.box.set_route("operator.test", LIST, Route(404))
     for page in ("b", "c"):
-        ended = place.crawl([*urls(page), *REFUSED], before=before)
+        ended = place.crawl([*urls(page), *REFUSED])
         cuts.append(time.monotonic())
         report.broken(where, judge.unclean(ended, 1))
         report.broken(where, judge.lost(urls(page), place.parsed()))
@@ -138,10 +136,14 @@ def _limited(directory: Path, box: Sandbox, report: Report) -> bool:
     """No file may grow: what a full disk is to who may not mount one."""
     place = Place(directory / "project", box)
 
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (_LIMIT, _LIMIT))
+    def limit() -> (
+        None
+    ):  # of the crawls from now on, by the first file of the project that they read
+        with (place.project / "probe_settings.py").open("a") as settings:
+            settings.write("import resource\n")
+            settings.write(f"resource.setrlimit(resource.RLIMIT_FSIZE, ({_LIMIT}, {_LIMIT}))\n")
 
-    _runs(place, report, "file size limit", before=limit, words="WALSH_STATE_DIR")
+    _runs(place, report, "file size limit", limit, words="WALSH_STATE_DIR")
     return True
 
 

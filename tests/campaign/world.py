@@ -178,10 +178,9 @@ class Place:
         self,
         targets: Sequence[str],
         *arguments: str,
-        before: Callable[[], None] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Run:
-        """Begin a crawl of *targets*; *before* is run in the child."""
+        """Begin a crawl of *targets*."""
         process = zygote.Popen(
             [
                 *(sys.executable, "-m", "scrapy", "crawl", "probe"),
@@ -195,7 +194,6 @@ class Place:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            preexec_fn=before,
         )
         return Run(process, self.box)
 

@@ -18,6 +18,8 @@ from tests.crawl.harness import OPERATOR, OWN_IDENTITY
 if TYPE_CHECKING:
     import subprocess
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 ROOT = Path(__file__).parents[2]
 
 

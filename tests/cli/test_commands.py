@@ -106,7 +106,7 @@ def test_own_the_same_option_is_for_the_same_thing_everywhere() -> None:
         assert {name for name in found if option not in found[name]} == NO_SETTINGS, option
     assert {name for name in found if "-o" in found[name]} == {"attest", "report"}
     assert {name for name in found if "--output" in found[name]} == {"attest", "report"}
-    assert {name for name in found if "--ledger" in found[name]} == {"audit", "report", "verify"}
+    assert {name for name in found if "--ledger" in found[name]} == {"audit"}
 
 
 # -- what is mistyped ---------------------------------------------------------------------
@@ -127,13 +127,6 @@ def test_own_a_mistyped_setting_is_refused_with_the_one_that_may_be_meant(
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith(f"walsh {name}: -s WALSH_PATIENC is not a setting of scrapy_walsh")
     assert err.endswith("; did you mean WALSH_PATIENCE?\n")
-
-
-def test_own_a_ledger_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("verify", "report"):
-        assert main([name, "one", "--ledger", "two"]) == 2
-        said = "LEDGER is given twice: one and two"
-        assert capsys.readouterr() == ("", f"walsh {name}: {said}\n")
 
 
 # -- nothing is made by what only reads, or fails -----------------------------------------
@@ -164,6 +157,7 @@ def tree(folder: Path) -> dict[str, bytes | None]:
     return {str(path): None if path.is_dir() else path.read_bytes() for path in found}
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("project", [False, True], ids=["no project", "a project"])
 def test_own_what_only_reads_or_fails_makes_nothing(project: bool, tmp_path: Path) -> None:
     folder = tmp_path / "here"

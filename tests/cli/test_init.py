@@ -20,6 +20,7 @@ from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy.list.schema import parse_blocklist
 from scrapy_walsh.sources.sources import read_sources
+from tests import zygote
 
 ROOT = Path(__file__).parents[2]
 GIVEN = ("--product", "OurBot/1.0", "--site", "https://www.bots.org/crawler/")
@@ -142,6 +143,7 @@ def files_of(folder: Path) -> dict[Path, bytes]:
     return {each: each.read_bytes() for each in files if "__pycache__" not in each.parts}
 
 
+@pytest.mark.usefixtures("forked")
 def test_own_init_after_init_changes_nothing(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -206,10 +208,11 @@ def test_own_on_a_terminal_it_asks_for_what_is_not_given(folder: Path) -> None:
     assert json.loads((folder / "blocklist.json").read_text())["contact"] == "opt-out@bots.org"
 
 
+@pytest.mark.usefixtures("forked")
 def test_own_write_appends_to_the_settings_of_a_new_project(folder: Path) -> None:
     """As `scrapy startproject` makes them; what they set already stays."""
     start = [sys.executable, "-m", "scrapy", "startproject", "ours"]
-    subprocess.run(start, check=True, capture_output=True, env=environment())
+    zygote.run(start, check=True, capture_output=True, env=environment())
     path = folder / "ours" / "ours" / "settings.py"
     before = path.read_text()
     path.write_text(before + 'ADDONS = {"another.Addon": 1}')

@@ -488,7 +488,10 @@ BUILDS: dict[str, dict[str, Break]] = {
             {"R13": ["untagged where the tagged form is disallowed"]},
             """
             from scrapy_walsh.adapters.tags import Tags
-            Tags._allowed = lambda self, url, tagged: True
+            whole = Tags.__init__
+            def without_robots(self, context, robots, **shell):
+                whole(self, context, lambda origin: None, **shell)
+            Tags.__init__ = without_robots
             """,
         ),
     },
@@ -631,15 +634,13 @@ def test_own_a_broken_build_fails_no_other_rows(runs: dict[str, Done], build: st
 
 
 @pytest.mark.crawl
-@pytest.mark.parametrize("build", [each for each in BUILDS if each != SHOULD_ALONE])
-def test_r14_1_a_broken_gate_cannot_be_attested(
-    root: Path, runs: dict[str, Done], build: str
-) -> None:
-    assert runs[build].code == 1
-    done = walsh(root, "attest", "--identity", "walsh-research", "--record", f"{build}.json")
+def test_r14_1_a_broken_gate_cannot_be_attested(root: Path, runs: dict[str, Done]) -> None:
+    """One build's record; tests/attest/test_document.py has each row that can fail."""
+    assert runs["lab"].code == 1
+    done = walsh(root, "attest", "--identity", "walsh-research", "--record", "lab.json")
     assert done.code == 1, done.stderr
     stated = done.found["requirements"]
-    ids = {row for each in BUILDS[build].values() for row, _ in each.rows}
+    ids = {row for each in BUILDS["lab"].values() for row, _ in each.rows}
     failed = ids | {each.rstrip("abcd") for each in ids}
     assert not any(stated[each] for each in failed & stated.keys())
 

@@ -7,6 +7,7 @@ state between two, and to ask the whole log: nothing else starts a crawl but ``t
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -17,11 +18,12 @@ import sys
 import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from scrapy_walsh.commands.main import main
 from scrapy_walsh.proof import exchanges
 from scrapy_walsh.proof.sandbox import (
     LoggedRequest,
@@ -442,6 +444,14 @@ def crawl(
         stats=json.loads(stats.read_text()) if stats.exists() else {},
         log=box.log,
     )
+
+
+def verify(directory: Path, *options: str) -> tuple[int, str]:
+    """``walsh verify`` of a state directory, in this process: its exit code and what it prints."""
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        code = main(["verify", str(directory), *options])
+    return code, printed.getvalue()
 
 
 @dataclass

@@ -13,6 +13,7 @@ import pytest
 from scrapy.crawler import CrawlerRunner
 
 from scrapy_walsh.proof.sandbox import Route, Sandbox, Site, blocklist
+from tests import zygote
 from tests.crawl.harness import site
 
 pytestmark = pytest.mark.crawl
@@ -23,13 +24,15 @@ FEED = """<rss version="2.0"><channel><title>News</title>
 <item><title>First</title><link>https://site.example/first</link></item></channel></rss>"""
 
 
-def test_own_the_settings_of_the_readme_and_its_crawl_work_as_typed(tmp_path: Path) -> None:
+def test_own_the_settings_of_the_readme_and_its_crawl_work_as_typed(
+    tmp_path: Path, typed_path: str
+) -> None:
     shown = re.search(r"```python\n(.*?)```\n(?:(?!```).)*```bash\n(.*?)```", README, re.DOTALL)
     assert shown is not None
     settings, crawl = shown.groups()
     own = Site("bot.example", {"/blocklist.json": Route(body=json.dumps(blocklist()))})
     start = [sys.executable, "-m", "scrapy", "startproject", "new"]
-    subprocess.run(start, cwd=tmp_path, check=True, capture_output=True)
+    zygote.run(start, cwd=tmp_path, check=True, capture_output=True)
     with (tmp_path / "new/new/settings.py").open("a") as file:
         file.write(f"\n{settings}")
     with Sandbox() as box:
@@ -40,7 +43,7 @@ def test_own_the_settings_of_the_readme_and_its_crawl_work_as_typed(tmp_path: Pa
             cwd=tmp_path / "new",
             env={
                 **{name: value for name, value in os.environ.items() if name != "no_proxy"},
-                "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+                "PATH": typed_path,
                 "http_proxy": box.proxy_url,
                 "https_proxy": box.proxy_url,
             },

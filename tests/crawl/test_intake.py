@@ -153,7 +153,7 @@ def waits(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return solo(directory, sites=sites, spider=WAITS, settings=settings, timeout=60)
 
 
-def test_r6_2_what_start_itself_waits_for_is_judged_when_nothing_else_goes_on(waits: Crawl) -> None:
+def test_r6_2_what_start_itself_waits_for_is_judged_after_a_while(waits: Crawl) -> None:
     assert waits.fetched("http://last.test/"), waits.output
     assert waits.asked("other.test") == []
     assert all("R6 out_of_scope" in waits.why(f"http://other.test/{number}") for number in range(3))

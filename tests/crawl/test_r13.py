@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -10,7 +9,7 @@ import pytest
 
 from scrapy_walsh.adapters.tags import implementation
 from scrapy_walsh.proof.sandbox import Route, Sandbox
-from tests.crawl.harness import Crawl, crawl, make_project, run_scrapy, site, solo
+from tests.crawl.harness import Crawl, make_project, run_scrapy, site, solo
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,20 +60,6 @@ def test_r0_4_a_shell_tags_with_dev(tmp_path: Path) -> None:
     assert found == {"impl": ["org/repo"], "sha": ["dev"], "spec": [SPEC]}
 
 
-def test_r13_3_without_a_setting_the_repository_of_the_project_is_named(tmp_path: Path) -> None:
-    address = "git@forge.test:org/crawler.git"
-    for words in (("init", "-q"), ("remote", "add", "origin", address)):
-        subprocess.run(["git", *words], cwd=tmp_path, check=True)  # noqa: S607
-    with Sandbox() as box:
-        project = make_project(tmp_path, settings={"WALSH_TAG_REQUESTS": True})
-        outside = ("GITHUB_REPOSITORY", "GITHUB_SHA")
-        with pytest.MonkeyPatch.context() as patch:
-            for name in outside:
-                patch.delenv(name, raising=False)
-            found = crawl(project, box, CANARY)
-    assert tags(found, "operator.test") == [{"impl": ["org/crawler"], "spec": [SPEC]}] * 3
-
-
 @pytest.mark.parametrize(
     ("setting", "environment", "expected"),
     [
@@ -82,6 +67,7 @@ def test_r13_3_without_a_setting_the_repository_of_the_project_is_named(tmp_path
         ("org/repo@abc", {}, ("org/repo", "abc")),
         (None, {"GITHUB_REPOSITORY": "a/b", "GITHUB_SHA": "0123456789abc"}, ("a/b", "0123456")),
         (None, {"GITHUB_REPOSITORY": "a/b"}, ("a/b", None)),
+        (None, {}, (None, None)),
     ],
 )
 def test_r13_3_who_is_named(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from scrapy.settings import default_settings
 
 from scrapy_walsh.proof.sandbox import Route
-from tests import zygote
 from tests.crawl.harness import (
     LIST_SPIDER,
     USER_AGENT,
@@ -19,6 +17,7 @@ from tests.crawl.harness import (
     site,
     solo,
     state_dir,
+    verify,
 )
 
 if TYPE_CHECKING:
@@ -161,12 +160,8 @@ def test_r5_the_end_of_it_is_said(posted: tuple[Crawl, Path]) -> None:
 
 
 def assert_verified(project: Path) -> None:
-    ledger = str(state_dir(project))
-    done = zygote.run(
-        [sys.executable, "-m", "scrapy_walsh", "verify", ledger, "--json"],
-        cwd=project, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    code, printed = verify(state_dir(project), "--json")
+    assert code == 0, printed
 
 
 def test_r5_verify_accepts_it(posted: tuple[Crawl, Path]) -> None:

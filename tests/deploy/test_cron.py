@@ -6,8 +6,7 @@ import json
 import os
 import shlex
 import subprocess
-import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,9 +14,11 @@ from scrapy_walsh.proof.sandbox import Sandbox, hosts
 from tests.crawl.harness import OPERATOR
 from tests.deploy.conftest import DAILY, DOCS, copy_project, snippet
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 pytestmark = pytest.mark.crawl
 
-SCRAPY = shlex.quote(str(Path(sys.executable).parent / "scrapy"))
 SOURCES = """
 [[source]]
 name = "feed"
@@ -45,64 +46,43 @@ def daily_project(directory: Path) -> Path:
 
 
 def command_of(line: str, project: Path) -> str:
-    """The command in a line of a crontab, as it runs here in *project*."""
+    """The command in a line of a crontab, as it runs here in *project*: ``scrapy`` is on PATH."""
     minute, hour, *days, command = line.split(maxsplit=5)
     assert (minute.isdigit(), hour.isdigit(), days) == (True, True, ["*"] * 3)
     assert "%" not in command  # a newline, to cron
     command = command.replace("/srv/example_project", shlex.quote(str(project)))
-    return command.replace(".venv/bin/scrapy", SCRAPY)
+    return command.replace(".venv/bin/scrapy", "scrapy")
 
 
-def test_own_cron_sends_no_mail_of_a_run_that_needs_nobody(tmp_path: Path) -> None:
+def test_own_cron_runs_twice_a_day_asks_once_and_sends_no_mail_where_nobody_is_needed(
+    tmp_path: Path, typed_path: str
+) -> None:
     project = daily_project(tmp_path / "project")
     variable, line = snippet(DOCS, "cron-mail").splitlines()
     assert variable.startswith("MAILTO=")
     with Sandbox() as box:
-        environment = {**os.environ, "http_proxy": box.proxy_url, "https_proxy": box.proxy_url}
-        done = subprocess.run(
-            ["/bin/sh", "-c", command_of(line, project)],
-            cwd="/",
-            env=environment,
-            capture_output=True,
-            timeout=60,
-            check=False,
-        )
-        assert "rss.test" in hosts(box.log)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-    assert (project / "items.jsonl").read_text()
+        proxies = {"http_proxy": box.proxy_url, "https_proxy": box.proxy_url}
 
-
-def test_own_cron_runs_twice_a_day_and_asks_once(tmp_path: Path) -> None:
-    project = daily_project(tmp_path / "project")
-    command = command_of(snippet(DOCS, "cron"), project)
-    with Sandbox() as box:
-        environment = {
-            **os.environ,
-            "http_proxy": box.proxy_url,
-            "https_proxy": box.proxy_url,
-        }
-
-        def run() -> None:
+        def run(command: str) -> None:
             done = subprocess.run(
                 ["/bin/sh", "-c", command],
                 cwd="/",
-                env=environment,
+                env={**os.environ, **proxies, "PATH": typed_path},
                 capture_output=True,
                 timeout=60,
                 check=False,
             )
             assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
-        run()
+        run(command_of(line, project))
         items = (project / "items.jsonl").read_text()
         assert {json.loads(line)["source"] for line in items.splitlines()} == {"feed", "markdown"}
         assert {"rss.test", "markdown.test", "path.test"} <= set(hosts(box.log))
         box.clear()
-        run()
+        run(command_of(snippet(DOCS, "cron"), project))
         assert box.log == []
-        command = snippet(DAILY, "reason").replace("scrapy", SCRAPY, 1)
-        command = f"cd {shlex.quote(str(project))} && {command.strip()} >> crawl.log 2>&1"
-        run()  # the written reason of docs/daily.md
+        reason = snippet(DAILY, "reason")
+        run(f"cd {shlex.quote(str(project))} && {reason.strip()} >> crawl.log 2>&1")
         assert {"rss.test", "markdown.test"} <= set(hosts(box.log))
     assert (project / "items.jsonl").read_text() == items
     assert "(R8 not_due)" in (project / "crawl.log").read_text()

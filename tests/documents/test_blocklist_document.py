@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -45,7 +46,6 @@ INLINE = blocklist()["schema"]
 
 # -- bd-*, bs-*, R3.8, R10: one case each, over a held list -------------------------------
 
-V11 = {**INLINE, "properties": {**INLINE["properties"], "contract": {"type": "string"}}}
 WHOLE = json.dumps(document("DOMAIN"))
 
 
@@ -57,27 +57,15 @@ def hop(location: str) -> Route:
     return Route(302, location=location)
 
 
-#: Never adopted: after each of them the held list is in force as it was.
+#: Never adopted: after each of them the held list is in force as it was. More documents that are of
+#: no use are rows of tests/data/blocklist_documents.json, which need no crawl.
 REJECTED = {
     "bd2-major-2": Case(document("DOMAIN", contract="walsh-research-blocklist/v2", schema={})),
-    "bd5-major-10": Case(document("DOMAIN", contract="walsh-research-blocklist/v10", schema=V11)),
-    "bd6-test-fixtures": Case(document("DOMAIN", contract="walsh-research-test-fixtures/v1")),
-    "bd8-no-contract": Case(document("DOMAIN", contract=None, schema={})),
-    "no-list": Case(document("x", blocked=None, schema={})),
-    "bd11-no-array": Case(document("x", blocked={"domain": "DOMAIN"})),
-    "bd12-no-object": Case(document("x", blocked=["DOMAIN"], schema={})),
-    "bd16-refresh": Case(document("DOMAIN", refresh="6h")),
-    "bd20-true": Case({"contract": "walsh-research-blocklist/v1", "schema": True}),
-    "bd21-no-schema": Case(document("DOMAIN", schema={"type": "no-such-type"})),
     "bd22-ref": Case(document("DOMAIN", schema={"$ref": "http://evil.test/s.json"})),
-    "ref-to-file": Case(document("DOMAIN", schema={"$ref": "file:///etc/hostname"})),
     "dialect": Case(document("DOMAIN", schema={"$schema": "http://evil.test/d", "$ref": "#x"})),
     "bd23-login-page": Case(raw("<html>login</html>")),
-    "bd24-array": Case([]),
     "bd25-cut-off": Case(raw(WHOLE[: len(WHOLE) // 2])),
     "truncated": Case(raw(WHOLE, behaviour="truncate")),
-    "empty-body": Case(raw(b"")),
-    "garbage": Case(raw(bytes(range(128, 256)) * 300 + b"\x00\xff\xfe\r\n")),
     "deeply-nested": Case(raw("[" * 200_000)),
     "bd27-404": Case(raw(WHOLE, status=404)),
     "bd28-500": Case(raw(WHOLE, status=500)),
@@ -93,7 +81,6 @@ REJECTED = {
     "gzip-cut-off": Case(
         raw(gzip.compress(WHOLE.encode())[:-30], headers={"Content-Encoding": "gzip"})
     ),
-    "member-twice": Case(raw(WHOLE.replace('"blocked":', '"blocked": [], "blocked":', 1))),
     "bs10-very-old": Case(Route(404), age=50 * 700_000),
     "bd30-schema-is-none": Case(document("DOMAIN", schema=None), schema_then=served([1])),
     "bd30-schema-404": Case(document("DOMAIN", schema=None)),
@@ -101,10 +88,6 @@ REJECTED = {
 #: Adopted: the new list is in force after each of them, the held one no more.
 ADOPTED = {
     "bd1-as-published": Case(document("DOMAIN")),
-    "bd4-later-minor": Case(
-        document("DOMAIN", contract="walsh-research-blocklist/v1.1", schema=V11)
-    ),
-    "bd15-member-more": Case(document("DOMAIN", extra="x")),
     "bd17-refresh-of-no-use": Case(document("DOMAIN", refresh="Pfoo")),
     "bd18-accepts-all": Case(document("DOMAIN", schema={})),
     "bd32-schema-of-its-own": Case(
@@ -284,9 +267,13 @@ def after_two(good: Route) -> Any:
     return serve
 
 
+#: Far more targets of a host than are sent until the list comes, however slow the machine is.
+MANY = 30
+
+
 @pytest.fixture(scope="module")
 def late(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
-    """The list fails twice; meanwhile a host of ten targets is crawled, then it is listed."""
+    """The list fails twice; meanwhile a host of many targets is crawled, then it is listed."""
     sites = (
         operator(after_two(listing("queued.test"))),
         site("queued.test"),
@@ -294,7 +281,7 @@ def late(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
     )
     return solo(
         tmp_path_factory.mktemp("late"),
-        *(f"http://queued.test/{number}" for number in range(10)),
+        *(f"http://queued.test/{number}" for number in range(MANY)),
         *(f"http://quick{number}.test/x" for number in range(10)),
         sites=sites,
         settings={"WALSH_BACKOFF_BASE": 0.01},
@@ -311,16 +298,16 @@ def test_own_no_target_waits_for_that_schedule(late: Crawl) -> None:
     first, second = late.requests("operator.test")[:2]
     between = {each.host for each in late.log if first.arrived < each.arrived < second.arrived}
     assert "queued.test" in between
-    assert len(between) > 3, "targets waited for the second attempt"
+    assert len(between) > 1, "targets waited for the second attempt"
 
 
 def test_r3_2_a_listed_hosts_queued_requests_are_refused(late: Crawl) -> None:
     adopted = late.requests("operator.test")[2].arrived
     asked = late.requests("queued.test")
-    assert 1 < len(asked) < 8
+    assert 1 < len(asked) < MANY
     assert all(each.arrived < adopted for each in asked)
     refused = [item for item in late.items if "R3 blocked_operator" in item.get("why", "")]
-    assert len(refused) == 10 - len(late.targets("queued.test"))
+    assert len(refused) == MANY - len(late.targets("queued.test"))
 
 
 #: Always has one request waiting at the wire, past its gate, whatever else is under way.
@@ -429,7 +416,7 @@ HOSTILE = {
 }
 SHORT_LIMIT = f"""
 from scrapy_walsh.adapters.documents import operator_list
-operator_list._VALIDATION_TIMEOUT = 2.0
+operator_list._VALIDATION_TIMEOUT = 1.0
 {LIST_SPIDER}
 """
 
@@ -444,21 +431,34 @@ def test_own_d3_a_hostile_pattern_is_given_up_and_nothing_is_requested(tmp_path:
         spider=SHORT_LIMIT,
         settings=FAR_OFF,
     )
-    assert run.lines("WARNING", f"rejected {LIST_KEY}", "no answer in 2 s")
+    assert run.lines("WARNING", f"rejected {LIST_KEY}", "no answer in 1 s")
     assert run.targets("path.test") == []
     assert run.returncode == 1, "a slow machine cannot be told from a hostile pattern"
-    assert run.lines("ERROR", "not known because of us", "no answer in 2 s")
+    assert run.lines("ERROR", "not known because of us", "no answer in 1 s")
 
 
-def test_own_d3_a_hostile_pattern_does_not_outlast_the_crawl(tmp_path: Path) -> None:
+#: The first child, which is a test of it, answers; the one that has a list to validate never does.
+HANGS = """#!/bin/sh
+[ -e "$0.tested" ] && exec sleep 100
+touch "$0.tested"
+exec '{}' "$@"
+"""
+
+
+def test_own_d3_a_validator_that_hangs_does_not_outlast_the_crawl(tmp_path: Path) -> None:
     hostile = listing("blocked.test", operator="a" * 40 + "!", schema=HOSTILE)
+    hangs = tmp_path / "hangs"
+    hangs.write_text(HANGS.format(sys.executable))
+    hangs.chmod(0o755)
     begun = time.monotonic()
     run = solo(
         tmp_path / "outlast",
         *(f"http://path.test/{number}" for number in range(2)),
         sites=(operator(Route(sequence=(Route(404), hostile))),),
+        spider=f"import sys\nsys.executable = {str(hangs)!r}\n{LIST_SPIDER}",
         settings={"WALSH_BACKOFF_BASE": 0.01},
     )
+    assert hangs.with_name("hangs.tested").exists()
     assert run.asked("operator.test") in [[LIST] * times for times in (2, 3, 4)]  # one a target
     assert time.monotonic() - begun < 30, "the command waited for the validator (60 s)"
     assert "Traceback" not in run.output
@@ -486,12 +486,11 @@ def test_own_t14_and_nothing_else_of_that_host_is(own_house: Crawl) -> None:
     assert "R3 blocked_operator" in own_house.why("http://operator.test/bot/")
 
 
-def test_r3_8_a_thousand_targets_ask_for_one_list(tmp_path: Path) -> None:
+def test_r3_8_hundreds_of_targets_ask_for_one_list(tmp_path: Path) -> None:
     run = solo(
         tmp_path / "many",
-        *(f"http://path.test/private/{number}" for number in range(1000)),
-        timeout=240,
+        *(f"http://path.test/private/{number}" for number in range(300)),
     )
     assert run.asked("operator.test") == [LIST]
     assert run.asked("path.test") == ["/robots.txt"]
-    assert run.stats["walsh/verdict/disallowed_explicit"] == 1000
+    assert run.stats["walsh/verdict/disallowed_explicit"] == 300

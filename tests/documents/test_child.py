@@ -93,6 +93,10 @@ class Place:
         self.patch.setattr(sys, "path", [*sys.path, str(self.directory)])
         self.patch.setenv("PYTHONPATH", str(self.directory))
 
+    def variables(self, **values: str) -> None:
+        for name, value in values.items():
+            self.patch.setenv(name, value)
+
     def first(self, **texts: str) -> None:
         self.modules(**texts)
         self.patch.setattr(sys, "path", [str(self.directory), *sys.path])
@@ -115,12 +119,15 @@ SHIMS = ("typing", "enum", "dataclasses", "json", "contextlib")
 SURVIVED: dict[str, Callable[[Place], None]] = {
     "files of PyPI behind": lambda at: at.modules(**dict.fromkeys(SHIMS, SHIM)),
     "files of PyPI before": lambda at: at.first(**dict.fromkeys(SHIMS, SHIM)),
-    "PYTHONHOME": lambda at: at.patch.setenv("PYTHONHOME", "/nowhere"),
-    "PYTHONINSPECT": lambda at: at.patch.setenv("PYTHONINSPECT", "1"),
-    "PYTHONSTARTUP": lambda at: at.patch.setenv("PYTHONSTARTUP", "/nowhere.py"),
-    "PYTHONWARNINGS": lambda at: at.patch.setenv("PYTHONWARNINGS", "error"),
-    "a sitecustomize that prints": lambda at: at.modules(sitecustomize="print('hello')\n"),
-    "a sitecustomize that fails": lambda at: at.modules(sitecustomize=SHIM),
+    "variables of Python's": lambda at: at.variables(
+        PYTHONHOME="/nowhere",
+        PYTHONINSPECT="1",
+        PYTHONSTARTUP="/nowhere.py",
+        PYTHONWARNINGS="error",
+    ),
+    "a sitecustomize that prints, and fails": lambda at: at.modules(
+        sitecustomize=f"print('hello')\n{SHIM}"
+    ),
     "a library that prints": lambda at: at.first(
         markdown_it=f"print('hello')\n{real('markdown_it')}", attr=f"print('hi')\n{real('attr')}"
     ),

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
-from contextlib import redirect_stdout
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.commands.main import main
 from scrapy_walsh.proof.sandbox import Request, Route, Sandbox, hosts
 from scrapy_walsh.state.files import COPIES, COPY
 from tests.crawl.harness import (
@@ -20,12 +18,14 @@ from tests.crawl.harness import (
     Crawl,
     age_document,
     crawl,
+    forget_pacing,
     listing,
     make_project,
     operator,
     run_scrapy,
     site,
     state_dir,
+    verify,
 )
 from tests.documents.matrix import ONCE
 
@@ -50,21 +50,35 @@ TWICE = {**SOON, "WALSH_MAX_RETRIES": 1}
 
 def found_by_verify(project: Path) -> list[str]:
     """All but that the back-off of these tests is quicker than R5 allows."""
-    shown = io.StringIO()
-    with redirect_stdout(shown):
-        main(["verify", str(state_dir(project)), "--json"])
-    found = [each["text"] for each in json.loads(shown.getvalue())["findings"]]
+    _, printed = verify(state_dir(project), "--json")
+    found = [each["text"] for each in json.loads(printed)["findings"]]
     return [text for text in found if not text.startswith("backoff_")]
 
 
-def held(directory: Path, listed: Route, **settings: Any) -> Path:
-    """A project in whose first run *listed* was adopted."""
-    project = make_project(directory, settings=settings or ONCE)
+@pytest.fixture(scope="module")
+def adopted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The state that a first run leaves in which that list was adopted."""
+    found = {}
     with Sandbox() as box:
-        box.put(operator(listed))
-        first = crawl(project, box, BLOCKED)
-    assert refused(first)
-    return project
+        for name, listed in (("small", SMALL), ("big", BIG)):
+            project = make_project(tmp_path_factory.mktemp(name), settings=ONCE)
+            box.put(operator(listed))
+            assert refused(crawl(project, box, BLOCKED))
+            forget_pacing(project)
+            found[name] = state_dir(project)
+    return found
+
+
+@pytest.fixture
+def held(adopted: dict[str, Path], tmp_path: Path) -> Callable[..., Path]:
+    """Makes a project in whose first run a list was adopted: "small", or "big"."""
+
+    def _held(name: str, **settings: Any) -> Path:
+        project = make_project(tmp_path / "project", settings=settings or ONCE)
+        shutil.copytree(adopted[name], state_dir(project))
+        return project
+
+    return _held
 
 
 def again(project: Path, answer: Any, *urls: str) -> Crawl:
@@ -128,9 +142,9 @@ def test_own_a_list_that_nobody_can_validate_is_not_known_because_of_us(tmp_path
 
 @pytest.mark.parametrize("answer", [SMALL, BIG, Route(404)])
 def test_r3_5_a_large_list_is_in_force_though_no_child_answers(
-    tmp_path: Path, answer: Route
+    held: Callable[..., Path], answer: Route
 ) -> None:
-    project = held(tmp_path / "project", BIG)
+    project = held("big")
     age_document(project, "blocklist", KEY)
     (project / "spiders.py").write_text(NO_CHILD)
     run = again(project, answer)
@@ -143,9 +157,9 @@ def test_r3_5_a_large_list_is_in_force_though_no_child_answers(
 
 @pytest.mark.parametrize("damage", [zeroed, grown, huge])
 def test_r3_5_a_small_list_is_in_force_beside_a_copy_of_any_size(
-    tmp_path: Path, damage: Callable[[Path], None]
+    held: Callable[..., Path], damage: Callable[[Path], None]
 ) -> None:
-    project = held(tmp_path / "project", SMALL)
+    project = held("small")
     (project / "spiders.py").write_text(NO_CHILD)
     damage(state_dir(project) / COPY)
     run = again(project, Route(404))
@@ -186,9 +200,9 @@ def stands_still(run: Crawl, *urls: str) -> None:
 
 @pytest.mark.parametrize("damage", [zeroed, gone])
 def test_own_d3_where_a_large_list_cannot_be_read_everything_is_deferred(
-    tmp_path: Path, damage: Callable[[Path], None]
+    held: Callable[..., Path], damage: Callable[[Path], None]
 ) -> None:
-    project = held(tmp_path / "project", BIG, **TWICE)
+    project = held("big", **TWICE)
     for name in COPIES:
         damage(state_dir(project) / name)
     for _ in range(2):
@@ -200,9 +214,9 @@ def test_own_d3_where_a_large_list_cannot_be_read_everything_is_deferred(
 
 
 def test_own_d3_where_database_and_copies_are_damaged_everything_is_deferred(
-    tmp_path: Path,
+    held: Callable[..., Path],
 ) -> None:
-    project = held(tmp_path / "project", SMALL, **TWICE)
+    project = held("small", **TWICE)
     for name in (*COPIES, "state.sqlite3"):
         zeroed(state_dir(project) / name)
     for _ in range(2):

@@ -19,6 +19,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -471,13 +472,10 @@ def _around(on: str, change: Callable[[bool], None]) -> None:
     from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler  # noqa: PLC0415
 
     handlers: list[Any] = [HTTP11DownloadHandler]
-    for place in ("_aiohttp:AiohttpDownloadHandler", "_httpx:HttpxDownloadHandler"):
-        module, _, name = place.partition(":")
-        try:
-            found = importlib.import_module(f"scrapy.core.downloader.handlers.{module}")
-        except ImportError:
-            continue
-        handlers.append(getattr(found, name))
+    with suppress(ImportError):  # before 2.19
+        from scrapy.core.downloader.handlers._aiohttp import AiohttpDownloadHandler  # noqa: PLC0415
+
+        handlers.append(AiohttpDownloadHandler)
     for handler in handlers:
         handler.download_request = _changed(handler.download_request, on, change)
 

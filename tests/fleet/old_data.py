@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 WORKERS = 3
 #: So many that a worker is busy all the time, and comes to a host that another has just requested.
-PLAIN = [f"plain{number}.test" for number in range(20)]
+PLAIN = [f"plain{number}.test" for number in range(10)]
 #: Asks for so many seconds between two requests, and for so many after its first answer to a page.
 SLOW, CRAWL_DELAY = "slow.test", 4.0
 BUSY, RETRY_AFTER = [f"busy{number}.test" for number in range(4)], 15.0
 #: Seconds that an answer takes.
-TAKES = 0.1
+TAKES = 0.2
 #: How many kills one crawl has to stand.
 AT_ONCE = 8
 

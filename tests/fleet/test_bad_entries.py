@@ -12,7 +12,7 @@ from scrapy_walsh.adapters import compat
 from scrapy_walsh.proof.sandbox import hosts
 from tests.crawl.harness import OWN_IDENTITY, site
 from tests.fleet.fleet import targets, too_close, wait_until, worker
-from tests.fleet.test_scrapy_redis import LINE, queue
+from tests.fleet.test_scrapy_redis import LINE, crawl_of, queue
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,8 +108,8 @@ def test_own_an_entry_that_cannot_be_read_is_set_aside_and_the_next_is_sent(
     (kept,) = server.client.lrange(ASIDE, 0, -1)
     data = UNREADABLE[what]
     assert kept == (data.encode() if isinstance(data, str) else data)[: 64 * 1024]
-    assert one._crawl.crawler.stats is not None
-    assert one._crawl.crawler.stats.get_value("walsh/fleet/set_aside") == 1
+    assert crawl_of(one).crawler.stats is not None
+    assert crawl_of(one).crawler.stats.get_value("walsh/fleet/set_aside") == 1
     (line,) = [record.getMessage() for record in caplog.records if "set aside" in record.message]
     assert line.isprintable()
 
@@ -143,28 +143,32 @@ def test_own_what_no_worker_has_written_is_set_aside(server: Server) -> None:
 @pytest.mark.usefixtures("quiet")
 def test_own_an_entry_comes_out_as_a_plain_request(server: Server) -> None:
     one = queue(server)
-    one.push(FormRequest("http://a.test/page", formdata={"a": "b"}, callback=one._spider.parse))
+    one.push(
+        FormRequest(
+            "http://a.test/page", formdata={"a": "b"}, callback=crawl_of(one).crawler.spider.parse
+        )
+    )
     (data,) = server.client.zrange(f"{LINE}a.test", 0, -1)
     assert b"_class" not in data
     came = one.pop()
     assert type(came) is Request
     assert (came.method, came.body) == ("POST", b"a=b")
-    assert came.callback == one._spider.parse
+    assert came.callback == crawl_of(one).crawler.spider.parse
 
 
 @pytest.mark.usefixtures("quiet")
 def test_r6_a_callback_declares_nothing_by_way_of_the_queue(server: Server) -> None:
     one, other = queue(server), queue(server)
     for each in (one, other):
-        each._crawl.scope.follow_links = False
-    one._crawl.intake.declare(
+        crawl_of(each).scope.follow_links = False
+    crawl_of(one).intake.declare(
         Request("http://a.test/", meta={"walsh_also": ["http://a.test/also"]})
     )
     meta = {"walsh_also": ["http://a.test/also", "http://evil.test/"]}
     one.push(Request("http://a.test/", meta=meta))
     assert other.pop() is not None
-    assert other._crawl.scope.refuses("http://a.test/also") is None
-    assert other._crawl.scope.refuses("http://evil.test/") is not None
+    assert crawl_of(other).scope.refuses("http://a.test/also") is None
+    assert crawl_of(other).scope.refuses("http://evil.test/") is not None
 
 
 @pytest.mark.usefixtures("quiet")
@@ -176,11 +180,11 @@ def test_r6_a_callback_lets_no_sitemap_index_declare_by_way_of_the_queue(
     meta = {"walsh_children": ["http://a.test/", "http://evil.test/"]}
     if declared:
         given = {"walsh_children": ["http://a.test/"]}
-        one._crawl.intake.declare(Request("http://a.test/", meta=given))
+        crawl_of(one).intake.declare(Request("http://a.test/", meta=given))
     one.push(Request("http://a.test/", meta=meta))
     assert other.pop() is not None
-    assert other._crawl.scope.allows_children("http://a.test/") is declared
-    assert not other._crawl.scope.allows_children("http://evil.test/")
+    assert crawl_of(other).scope.allows_children("http://a.test/") is declared
+    assert not crawl_of(other).scope.allows_children("http://evil.test/")
 
 
 @pytest.mark.usefixtures("quiet")

@@ -11,7 +11,7 @@ from scrapy_walsh.policy.throttle import Learned
 from scrapy_walsh.proof.sandbox import requests
 from tests.crawl.harness import Limit, site, state_dir
 from tests.fleet.fleet import targets, too_close, worker
-from tests.fleet.test_scrapy_redis import queue
+from tests.fleet.test_scrapy_redis import crawl_of, queue
 from tests.ledger.test_crawl import ledger_of
 
 if TYPE_CHECKING:
@@ -56,10 +56,10 @@ def test_own_a_worker_begins_with_what_another_one_has_learned(
 def test_own_a_worker_takes_it_with_its_next_booking(server: Server) -> None:
     """It began before the others had learned anything."""
     one, other = queue(server), queue(server)
-    pacing = one._crawl.pacing
+    pacing = crawl_of(one).pacing
     host = pacing.host_of("http://a.test/")
     taught = Learned(4.0, 0.0, 3, time.time())
-    other._crawl.store.book_host(host.key, 1.0, time.time(), 0.0, taught=taught)
+    crawl_of(other).store.book_host(host.key, 1.0, time.time(), 0.0, taught=taught)
     assert host.traffic.interval == 1.0
     booking = pacing.reserve(host)
     assert booking is not None

@@ -15,7 +15,7 @@ from scrapy_walsh.policy.throttle import Learned, shared_wait
 if TYPE_CHECKING:
     from tests.fleet.fleet import Server
 
-ASK = scripts._COMMON + (
+ASK = scripts.LIBRARY + (
     "local record = {last_end = ARGV[1], interval = ARGV[2], by = ARGV[4], taught = ARGV[8]} "
     "if ARGV[3] ~= '' then record.not_before = ARGV[3] end "
     "return text(wait_for(record, ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])))"
@@ -58,7 +58,8 @@ def test_r4_6_lua_and_python_wait_alike(  # noqa: PLR0917  hypothesis gives them
     me = "" if kept > 100_000 else "me"  # C19: who has no name has booked nothing
     asked = server.client.eval(
         ASK,
-        0,
+        1,
+        "a key, which the queue's functions have",
         *record,
         me if own else "another",
         me,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 import signal
-import sys
 import time
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakKeyDictionary
 
 import pytest
 from scrapy import FormRequest, Request, Spider
@@ -24,8 +24,7 @@ from scrapy_walsh.exceptions import ConfigError, StoreAway
 from scrapy_walsh.fleet import scripts
 from scrapy_walsh.proof.sandbox import Route, Sandbox, hosts, paths
 from scrapy_walsh.state.records import ROBOTS, Deferral, HostRecord, SourceRun, StoredDocument
-from tests import zygote
-from tests.crawl.harness import OWN_IDENTITY, site, state_dir
+from tests.crawl.harness import OWN_IDENTITY, site, state_dir, verify
 from tests.fleet.fleet import Worker, settled, targets, too_close, wait_until, worker
 
 if TYPE_CHECKING:
@@ -112,9 +111,8 @@ def test_r4_6_two_workers_of_scrapy_redis_share_the_work_and_keep_the_spacing(
     assert paths(box.log, "closed.test") == ["/robots.txt"]
     assert all("Traceback" not in output for output in outputs)
     for each in workers:  # what another worker has declared is declared in this one's ledger
-        verify = [sys.executable, "-m", "scrapy_walsh", "verify", str(state_dir(each.project))]
-        done = zygote.run(verify, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout
+        code, printed = verify(state_dir(each.project))
+        assert code == 0, printed
     shares = [len(re.findall(r"DEBUG: Crawled \(200\).*/page/", output)) for output in outputs]
     assert sum(shares) >= 16
     assert all(shares)
@@ -251,10 +249,18 @@ def queue(server: Server | None, **more: Any) -> DueQueue:
     crawler.spider = Probe()
     crawler.spider.crawler = crawler
     made = DueQueue(None, crawler.spider, "%(spider)s:requests")
-    own = Crawl.of(crawler)
+    own = _CRAWLS[made] = Crawl.of(crawler)
     own.scope.follow_links = True
     own.pacing.traffic = {}  # the process's own remembers other tests
     return made
+
+
+_CRAWLS: WeakKeyDictionary[DueQueue, Crawl] = WeakKeyDictionary()
+
+
+def crawl_of(line: DueQueue) -> Crawl:
+    """What :func:`queue` made *line* for."""
+    return _CRAWLS[line]
 
 
 LINE = "walsh:{examplebot}:queue:probe:requests:line:"
@@ -269,14 +275,14 @@ def claimed(line: DueQueue, count: int) -> list[str | None]:
     found = []
     for _ in range(count):
         request = line.pop()
-        UNDER_WAY.setdefault(line._crawl.crawler, []).extend(filter(None, [request]))
+        UNDER_WAY.setdefault(crawl_of(line).crawler, []).extend(filter(None, [request]))
         found.append(None if request is None else request.url)
     return found
 
 
 def finish(line: DueQueue) -> None:
     """The engine is done with all of them."""
-    UNDER_WAY.pop(line._crawl.crawler, None)
+    UNDER_WAY.pop(crawl_of(line).crawler, None)
     line._renew()
 
 
@@ -307,7 +313,7 @@ def test_own_a_host_is_claimed_once_an_interval_by_whoever_comes(server: Server)
 
 def test_own_a_host_that_another_asked_or_that_holds_is_not_claimed(server: Server) -> None:
     one, other = queue(server), queue(server)
-    store = other._crawl.store
+    store = crawl_of(other).store
     store.reserve_host("a.test", 1.0, time.time())
     store.book_host("b.test", 1.0, time.time(), 60.0)
     for name in ("a.test", "b.test", "c.test"):
@@ -317,7 +323,7 @@ def test_own_a_host_that_another_asked_or_that_holds_is_not_claimed(server: Serv
 
 def test_d8_a_hold_beyond_patience_is_handed_out_for_the_gate_to_defer(server: Server) -> None:
     one = queue(server, WALSH_PATIENCE=10)
-    one._crawl.store.book_host("a.test", 1.0, time.time(), 60.0)
+    crawl_of(one).store.book_host("a.test", 1.0, time.time(), 60.0)
     one.push(Request("http://a.test/1"))
     one.push(Request("http://a.test/2"))
     assert urls_of(one, 3) == ["http://a.test/1", "http://a.test/2", None]
@@ -326,7 +332,7 @@ def test_d8_a_hold_beyond_patience_is_handed_out_for_the_gate_to_defer(server: S
 def silent(line: DueQueue, host: str) -> None:
     """An earlier run had no answer of *host* (D31)."""
     ago = time.time() - 100
-    line._crawl.store.put(HostRecord(host, ago, 1.0, silent_since=ago))
+    crawl_of(line).store.put(HostRecord(host, ago, 1.0, silent_since=ago))
 
 
 def test_own_a_host_that_gives_no_answer_is_claimed_after_all_others(server: Server) -> None:
@@ -339,7 +345,7 @@ def test_own_a_host_that_gives_no_answer_is_claimed_after_all_others(server: Ser
     assert urls_of(one, 2) == ["http://live.test/0", None]  # the other page is due in a second
     time.sleep(1.01)
     assert urls_of(other, 2) == ["http://live.test/1", "http://dead.test/0"]
-    answered = other._crawl.store
+    answered = crawl_of(other).store
     answered.update_host("dead.test", lambda record: record and replace(record, silent_since=None))
     one.push(Request("http://live.test/2"))
     time.sleep(1.01)
@@ -351,8 +357,8 @@ def test_own_a_host_that_gave_no_answer_in_this_run_is_claimed_after_all_others(
 ) -> None:
     one, other = queue(server), queue(server)
     for name in ("dead.test", "gone.test"):
-        one._crawl.pacing.host(name).silence.note(one._crawl.monotonic(), robots=True)
-        one.push(one._crawl.tickets.again(Request(f"http://{name}/")))
+        crawl_of(one).pacing.host(name).silence.note(crawl_of(one).monotonic(), robots=True)
+        one.push(crawl_of(one).tickets.again(Request(f"http://{name}/")))
     one.push(Request("http://live.test/0"))
     one.push(Request("http://live.test/1"))
     assert urls_of(other, 2) == ["http://live.test/0", None]  # the other page is due in a second
@@ -360,7 +366,7 @@ def test_own_a_host_that_gave_no_answer_in_this_run_is_claimed_after_all_others(
     assert urls_of(one, 1) == ["http://live.test/1"]
     assert set(urls_of(other, 2)) == {"http://dead.test/", "http://gone.test/"}
     one.push(Request("http://dead.test/1"))  # before the answer has come
-    one._crawl.pacing.host("dead.test").silence.answered(one._crawl.monotonic())
+    crawl_of(one).pacing.host("dead.test").silence.answered(crawl_of(one).monotonic())
     one.push(Request("http://dead.test/2"))
     one.push(Request("http://live.test/2"))
     time.sleep(1.01)
@@ -370,18 +376,18 @@ def test_own_a_host_that_gave_no_answer_in_this_run_is_claimed_after_all_others(
 def test_own_a_worker_reads_that_a_host_gives_no_answer(server: Server) -> None:
     one, other = queue(server), queue(server)
     silent(one, "dead.test")
-    one._crawl.store.book_host("dead.test", 1.0, time.time(), 0.0)
-    assert other._crawl.pacing.host("dead.test").goes_last(0.0)
-    assert not other._crawl.pacing.host("live.test").goes_last(0.0)
+    crawl_of(one).store.book_host("dead.test", 1.0, time.time(), 0.0)
+    assert crawl_of(other).pacing.host("dead.test").goes_last(0.0)
+    assert not crawl_of(other).pacing.host("live.test").goes_last(0.0)
 
 
 def test_own_retries_go_first_then_priority_then_arrival(server: Server) -> None:
     one = queue(server, WALSH_PATIENCE=0)
-    one._crawl.store.book_host("a.test", 1.0, time.time(), 60.0)  # beyond patience: all at once
+    crawl_of(one).store.book_host("a.test", 1.0, time.time(), 60.0)  # beyond patience: all at once
     for name, priority in (("x", 0), ("y", 0), ("z", 5)):
         one.push(Request(f"http://a.test/{name}", priority=priority))
     retried = Request("http://a.test/retried", priority=-5)
-    one.push(one._crawl.tickets.again(retried))
+    one.push(crawl_of(one).tickets.again(retried))
     assert [url and url[-1] for url in urls_of(one, 4)] == ["d", "z", "x", "y"]
 
 
@@ -394,7 +400,7 @@ def test_own_a_request_comes_out_as_it_went_in(server: Server) -> None:
         headers={"X-Odd": b"\xff", "Accept": ["a", "b"]},
         meta={"depth": 2},
         cb_kwargs={"key": "k"},
-        callback=one._spider.page,  # type: ignore[attr-defined]
+        callback=crawl_of(one).crawler.spider.page,  # type: ignore[attr-defined]
         flags=["f"],
     )
     one.push(went)
@@ -402,7 +408,7 @@ def test_own_a_request_comes_out_as_it_went_in(server: Server) -> None:
     assert b"http://a.test/" in data  # readable
     came = one.pop()
     assert came is not None
-    spider = one._spider
+    spider = crawl_of(one).crawler.spider
     del came.meta["walsh_ticket"]
     assert came.to_dict(spider=spider) == went.replace(cls=Request).to_dict(spider=spider)
 
@@ -410,28 +416,28 @@ def test_own_a_request_comes_out_as_it_went_in(server: Server) -> None:
 def test_r8_1_a_claim_carries_the_cadence_of_its_source(server: Server) -> None:
     one, other = queue(server), queue(server)
     for url, meta in (("http://a.test/", {"walsh_revisit": "P7D"}), ("http://b.test/", {})):
-        one._crawl.intake.declare(Request(url, meta=meta))
+        crawl_of(one).intake.declare(Request(url, meta=meta))
         # What a callback writes into meta is no declaration.
         one.push(Request(url, meta={"walsh_revisit": 3600}))
     assert sorted(filter(None, urls_of(other, 2))) == ["http://a.test/", "http://b.test/"]
     week = 7 * 86400.0
     for line in (one, other):
-        assert line._crawl.scope.cadence("http://a.test/", 86400.0) == week
-        assert line._crawl.scope.cadence("http://b.test/", 86400.0) is None
+        assert crawl_of(line).scope.cadence("http://a.test/", 86400.0) == week
+        assert crawl_of(line).scope.cadence("http://b.test/", 86400.0) is None
 
 
 def test_r6_a_claim_carries_the_declared_target_and_no_other(server: Server) -> None:
     one, other = queue(server), queue(server)
     for each in (one, other):
-        each._crawl.scope.follow_links = False
-    one._crawl.scope.declare("http://a.test/")
-    one._crawl.scope.declare_hop("http://b.test/moved", "http://a.test/")
+        crawl_of(each).scope.follow_links = False
+    crawl_of(one).scope.declare("http://a.test/")
+    crawl_of(one).scope.declare_hop("http://b.test/moved", "http://a.test/")
     one.push(Request("http://b.test/moved"))
     one.push(Request("http://c.test/link"))
     assert server.client.get("walsh:{examplebot}:queue:probe:requests:size") == b"1"
     assert urls_of(other, 1) == ["http://b.test/moved"]
-    assert other._crawl.scope.refuses("http://b.test/moved") is None
-    assert other._crawl.scope.refuses("http://c.test/link") is not None
+    assert crawl_of(other).scope.refuses("http://b.test/moved") is None
+    assert crawl_of(other).scope.refuses("http://c.test/link") is not None
 
 
 def test_own_what_cannot_be_written_as_json_is_said(server: Server) -> None:
@@ -515,11 +521,11 @@ def test_own_a_claim_that_cannot_be_read_is_made_once(server: Server) -> None:
 
 def waiting(line: DueQueue) -> tuple[SharedStore, list[tuple[Command, ...]]]:
     """The store of *line*, which lets its writes wait; what it sends from now on, by round trip."""
-    store = cast("SharedStore", line._crawl.store)
+    store = cast("SharedStore", crawl_of(line).store)
     store.let_wait(lambda: None)
     store.tend()
     for each in (scripts.PUSH, scripts.POP, scripts.PUT_OFF, scripts.RESERVE, scripts.BOOK):
-        store.link.client.script_load(each)
+        store.link.client.script_load(scripts.LIBRARY + each)
     sent: list[tuple[Command, ...]] = []
     exchange = store.link.exchange
 
@@ -535,19 +541,19 @@ def test_d20_a_request_takes_three_round_trips(
     server: Server,
 ) -> None:
     one = queue(server)
-    one._crawl.store.put(SourceRun("http://b.test/", 1.0, "200"))  # Redis knows the script
+    crawl_of(one).store.put(SourceRun("http://b.test/", 1.0, "200"))  # Redis knows the script
     store, trips = waiting(one)
     for page in range(2):
         one.push(Request(f"http://a.test/{page}"))
     assert trips == []
     assert claimed(one, 1) == ["http://a.test/0"]
-    one._crawl.pacing.look_up("http://a.test/0")
+    crawl_of(one).pacing.look_up("http://a.test/0")
     assert store.get(SourceRun, "http://a.test/0") is None
     assert store.get(StoredDocument, ROBOTS, "http://a.test") is None
     assert store.reserve_host("a.test", 1.0, time.time()).wait == 0
     assert len(trips) == 2
-    one._crawl.pacing.named("a.test").traffic.started()
-    one._crawl.pacing.named("a.test").traffic.finished(time.monotonic())
+    crawl_of(one).pacing.named("a.test").traffic.started()
+    crawl_of(one).pacing.named("a.test").traffic.finished(time.monotonic())
     store.book_host("a.test", 1.0, time.time(), 0.0)
     one.nudge("a.test")
     store.put(SourceRun("http://a.test/0", time.time(), "200"))
@@ -557,14 +563,14 @@ def test_d20_a_request_takes_three_round_trips(
     assert len(trips) == 3
     assert len(trips[2]) == 4
     assert claimed(one, 1) == [None]
-    assert len(one) == 2
     assert len(trips) == 4
+    assert len(one) == 2
     assert trips[3][-1] == trips[0][-1][:2] + trips[3][-1][2:]  # what is asked comes last
 
 
 def test_own_a_claim_brings_what_its_worker_reads_next(server: Server) -> None:
     one, other = queue(server), queue(server)
-    theirs = cast("SharedStore", other._crawl.store)
+    theirs = cast("SharedStore", crawl_of(other).store)
     theirs.put(SourceRun("http://a.test/0", time.time() - 60, "200"))
     theirs.put(StoredDocument(ROBOTS, "http://a.test", "u", b"rules", time.time() - 9, 200, "held"))
     theirs.book_host("a.test", 5.0, time.time() - 60, 0.0)
@@ -599,19 +605,21 @@ def test_own_a_claim_lasts_until_redis_has_what_came_of_it(server: Server) -> No
     waiting(one)
     one.push(Request("http://a.test/"))
     assert claimed(one, 1) == ["http://a.test/"]
-    UNDER_WAY.pop(one._crawl.crawler)
+    UNDER_WAY.pop(crawl_of(one).crawler)
     serial = "walsh:{examplebot}:queue:probe:requests:serial"
     kept = server.client.get(serial)
     server.client.delete(serial)
     server.client.lpush(serial, "x")  # so Redis refuses every new entry
-    one.push(one._crawl.tickets.again(Request("http://a.test/")))
+    one.push(crawl_of(one).tickets.again(Request("http://a.test/")))
     with pytest.raises(StoreAway):
         one._renew()
-    (claim,) = server.client.hvals(f"{LINE.removesuffix('line:')}claims:{one._store.worker}")
+    (claim,) = server.client.hvals(
+        f"{LINE.removesuffix('line:')}claims:{crawl_of(one).store.worker}"
+    )
     assert b"http://a.test/" in claim
     server.client.delete(serial)
     server.client.set(serial, kept)
-    assert one._store.tend() == 1
+    assert crawl_of(one).store.tend() == 1
     one._renew()  # with the entry; the next one says that the claim has ended
     one._renew()
     assert (len(one), server.client.zcard(f"{LINE}a.test")) == (1, 1)
@@ -634,8 +642,8 @@ def test_own_a_request_that_comes_back_has_its_host_wait_as_long_as_it_says(serv
         one.push(Request(f"http://a.test/{page}"))
     (claim,) = (one.pop() for _ in range(1))
     assert claim is not None
-    one._crawl.pacing.give_back(one._crawl.pacing.host("a.test"), 0.2)
-    one.push(one._crawl.tickets.again(claim))
+    crawl_of(one).pacing.give_back(crawl_of(one).pacing.host("a.test"), 0.2)
+    one.push(crawl_of(one).tickets.again(claim))
     assert urls_of(other, 1) == [None]
     time.sleep(0.21)
     assert urls_of(other, 1) == ["http://a.test/0"]
@@ -647,9 +655,9 @@ def test_r4_a_request_that_comes_back_does_not_bring_its_host_nearer(server: Ser
         one.push(Request(f"http://a.test/{page}"))
     claim = one.pop()
     assert claim is not None
-    other._crawl.store.reserve_host("a.test", 30.0, time.time())
-    one._crawl.pacing.give_back(one._crawl.pacing.host("a.test"), 0.01)
-    one.push(one._crawl.tickets.again(claim))
+    crawl_of(other).store.reserve_host("a.test", 30.0, time.time())
+    crawl_of(one).pacing.give_back(crawl_of(one).pacing.host("a.test"), 0.01)
+    one.push(crawl_of(one).tickets.again(claim))
     time.sleep(0.02)
     assert urls_of(other, 1) == [None]
 
@@ -657,7 +665,7 @@ def test_r4_a_request_that_comes_back_does_not_bring_its_host_nearer(server: Ser
 def test_own_work_left_counts_at_the_hosts_own_interval(server: Server) -> None:
     one = queue(server)
     slow = "walsh:{examplebot}:host:slow.test"
-    one._crawl.store.book_host("slow.test", 5.0, time.time(), 0.0)
+    crawl_of(one).store.book_host("slow.test", 5.0, time.time(), 0.0)
     for name, pages in (("slow.test", 2), ("quick.test", 4)):
         for page in range(pages):
             one.push(Request(f"http://{name}/{page}"))
@@ -683,9 +691,9 @@ def test_own_what_comes_during_an_outage_is_sent_later(server: Server) -> None:
     assert len(one) > 0
     assert one.pop() is None
     server.start()
-    one._crawl.store.tend()  # type: ignore[attr-defined]
+    crawl_of(one).store.tend()  # type: ignore[attr-defined]
     server.client.delete("walsh:{examplebot}:calm")
-    one._crawl.store.tend()  # type: ignore[attr-defined]
+    crawl_of(one).store.tend()  # type: ignore[attr-defined]
     assert urls_of(one, 1) == ["http://a.test/"]
 
 
@@ -698,20 +706,20 @@ def holds_of(line: DueQueue) -> list[tuple[str, float]]:
     """A list of the events that are recorded from now on: URL and wait in seconds."""
     found: list[tuple[str, float]] = []
     recorder = SimpleNamespace(record=lambda event: found.append((event.url, event.wait)))
-    line._crawl.recorder = cast("Recorder", recorder)
+    crawl_of(line).recorder = cast("Recorder", recorder)
     return found
 
 
 def test_own_a_hold_is_told_once_by_who_asked_the_host(server: Server) -> None:
     one, other = queue(server), queue(server)
-    one._crawl.pacing.named("a.test").traffic.raise_minimum(30.0)
+    crawl_of(one).pacing.named("a.test").traffic.raise_minimum(30.0)
     told, told_by_other = holds_of(one), holds_of(other)
     for page in range(3):
         one.push(Request(f"http://a.test/{page}"))
     assert urls_of(one, 1) == ["http://a.test/0"]
     assert told == []  # under way: its end says how long the hold is
-    one._crawl.pacing.named("a.test").traffic.started()
-    one._crawl.pacing.named("a.test").traffic.finished(time.monotonic())
+    crawl_of(one).pacing.named("a.test").traffic.started()
+    crawl_of(one).pacing.named("a.test").traffic.finished(time.monotonic())
     for _ in range(2):
         one.nudge("a.test")
         one.push(Request("http://a.test/3"))
@@ -727,8 +735,8 @@ def test_own_a_host_is_held_in_redis_until_its_own_interval_is_over(server: Serv
     one.push(Request("http://a.test/0"))
     one.push(Request("http://a.test/1"))
     assert urls_of(one, 1) == ["http://a.test/0"]
-    one._crawl.pacing.named("a.test").traffic.set_interval(2.0)
-    one._crawl.pacing.named("a.test").traffic.finished(time.monotonic())
+    crawl_of(one).pacing.named("a.test").traffic.set_interval(2.0)
+    crawl_of(one).pacing.named("a.test").traffic.finished(time.monotonic())
     one.nudge("a.test")
     time.sleep(1.1)
     assert urls_of(other, 1) == [None]
@@ -737,7 +745,7 @@ def test_own_a_host_is_held_in_redis_until_its_own_interval_is_over(server: Serv
 def test_own_a_hold_with_nobody_waiting_is_none(server: Server) -> None:
     one = queue(server)
     told = holds_of(one)
-    one._crawl.pacing.named("a.test").traffic.finished(time.monotonic())
+    crawl_of(one).pacing.named("a.test").traffic.finished(time.monotonic())
     one.nudge("a.test")
     assert told == []
     assert server.client.zcard(f"{LINE.removesuffix('line:')}waiting") == 0

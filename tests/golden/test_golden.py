@@ -258,10 +258,9 @@ def test_own_doctor_on_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     url = "http://l.test/"
     text = json.dumps(blocklist()).encode()
     held = StoredDocument("blocklist", url, url, text, T, 200, "", refresh=21600.0)
-    denying = config(WALSH_BLOCKLIST_URL=url, WALSH_BLOCKLIST_UNREACHABLE="deny")
-    told([doctor_state.of_blocklist(None, None, T, denying)])
+    told([doctor_state.of_blocklist(None, T, url)])
     for now in (T + 60, T + 30_000, T - 60):
-        told([doctor_state.of_blocklist(held, None, now, denying)])
+        told([doctor_state.of_blocklist(held, now, url)])
 
 
 def test_own_doctor_on_spiders() -> None:

@@ -229,22 +229,25 @@ Tampering = "Callable[[Path], Iterator[tuple[list[bytes], set[int]]]]"
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tampering", TAMPERINGS)
-def test_own_every_line_of_a_short_ledger_is_missed(tampering: Tampering, short: Path):
-    for lines, expected in tampering(short):
+def test_own_lines_of_a_short_ledger_are_missed_and_each_that_was_changed(
+    tampering: Tampering, short: Path
+):
+    made = list(tampering(short))
+    for lines, expected in made if tampering is flipped else made[::5]:
         names(short, lines, expected)
 
 
 @pytest.mark.parametrize("tampering", TAMPERINGS[:3])
 def test_own_some_lines_of_a_real_ledger_are_missed(tampering: Tampering, real: Path):
-    for lines, expected in list(tampering(real))[::7]:
+    for lines, expected in list(tampering(real))[::25]:
         names(real, lines, expected)
 
 
 @pytest.mark.slow
-def test_own_every_octet_of_a_line_counts(short: Path):
+def test_own_octets_all_along_a_line_count(short: Path):
     whole = lines_of(short)
     number = next(n for n, line in enumerate(whole, 1) if b'"kind":"refused"' in line)
-    for place in range(0, len(whole[number - 1]), 3):
+    for place in range(0, len(whole[number - 1]), 11):
         changed = flip(whole[number - 1], place, place % 7)
         names(
             short,

@@ -295,12 +295,12 @@ def test_r4_2_no_run_is_too_soon_after_another(done: Job) -> None:
     assert longest_pause(done.runs[0].log) < HEARTBEAT - 1
 
 
-def queue_of(directory: Path) -> HostQueue:
+def queue_of(directory: Path | None) -> HostQueue:
     """The queue of a crawl that has just opened the folder; nothing else of it runs."""
     return queue_and_crawl(directory)[0]
 
 
-def queue_and_crawl(directory: Path) -> tuple[HostQueue, Walsh]:
+def queue_and_crawl(directory: Path | None) -> tuple[HostQueue, Walsh]:
     """That, and its crawl."""
     crawler = Crawler(Spider, {"WALSH_IDENTITY": OWN_IDENTITY, "WALSH_STATE_DIR": "memory"})
     crawler.stats, crawler.spider = StatsCollector(crawler), Spider("probe")
@@ -308,7 +308,7 @@ def queue_and_crawl(directory: Path) -> tuple[HostQueue, Walsh]:
     own = Walsh.of(crawler)
     own.pacing.traffic = {}  # the process's own remembers other tests
     own.scope.follow_links = True
-    return HostQueue(own, str(directory)), own
+    return HostQueue(own, str(directory or "")), own
 
 
 def test_own_what_had_gone_back_to_the_queue_at_a_kill_waits_once(
@@ -360,6 +360,19 @@ def test_own_what_was_left_for_a_host_that_gives_no_answer_goes_last(tmp_path: P
         "http://dead.test",
     ]
     resumed.close()
+
+
+@pytest.mark.parametrize("folder", ["", "job"])
+def test_own_on_one_host_requests_go_by_priority_then_by_arrival(
+    tmp_path: Path, folder: str
+) -> None:
+    """Whatever SCHEDULER_MEMORY_QUEUE or SCHEDULER_DISK_QUEUE says: D18's queue is of hosts."""
+    queue = queue_of(tmp_path / folder if folder else None)
+    for page, priority in (("a", 0), ("b", 0), ("c", 1), ("d", 0)):
+        queue.push(Request(f"http://one.test/{page}", priority=priority))
+    popped = [queue.pop() for _ in range(4)]
+    assert [each and each.url[-1] for each in popped] == ["c", "a", "b", "d"]
+    queue.close()
 
 
 def test_own_the_queue_is_one_file(done: Job) -> None:

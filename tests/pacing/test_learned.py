@@ -36,7 +36,6 @@ class Learning:
     second: Crawl
     taught: float
     shown: str
-    planned: str
     forgotten: dict[str, dict[str, int]]
     interval_after: float
     verified: str
@@ -69,18 +68,13 @@ def learning(tmp_path_factory: pytest.TempPathFactory) -> Learning:
             taught = record.taught.interval
         identity = ("--identity", "walsh-research")
         shown = walsh("state", "show", "--dir", state, *identity)
-        planned = walsh(
-            "plan", "-a", f"urls=http://{HOST}/another", "-s", f"WALSH_STATE_DIR={state}", *identity
-        )
         second = runs(*SECOND_RUN)
         verified = walsh("verify", state, "--json")
         forgotten = json.loads(walsh("state", "forget", HOST, "--json", "--dir", state, *identity))
         with runs.store() as store:
             left = store.get(HostRecord, HOST)
             assert left is not None
-    return Learning(
-        project, first, second, taught, shown, planned, forgotten, left.spacing, verified
-    )
+    return Learning(project, first, second, taught, shown, forgotten, left.spacing, verified)
 
 
 def refused(crawl: Crawl, host: str) -> int:
@@ -118,7 +112,6 @@ def test_own_who_refuses_once_or_never_or_answers_503_is_not_slowed(
 def test_own_state_show_says_it_and_forget_drops_it(learning: Learning) -> None:
     (line,) = [line for line in learning.shown.splitlines() if HOST in line and "learned" in line]
     assert f"learned {round(learning.taught, 2):g} s" in line
-    assert f"have taught {round(learning.taught, 2):g} s" in learning.planned
     assert learning.forgotten["dropped"]["learned interval"] == 1
     assert learning.interval_after == 1.0
 

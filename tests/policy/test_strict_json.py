@@ -59,10 +59,10 @@ def test_own_members_are_counted_in_one_pass() -> None:
         body = b"{%s}" % b",".join(b'"%d":0' % (at // 2) for at in range(members))
         found = []
         for _ in range(5):
-            began = time.process_time()
+            began = time.thread_time()
             with pytest.raises(DocumentInvalid):
                 json_object(body, once={"none", str(members // 2 - 1)})
-            found.append(time.process_time() - began)
+            found.append(time.thread_time() - began)
         return min(found)
 
     assert cost(80_000) < 3 * max(cost(40_000), 0.01)

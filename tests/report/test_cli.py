@@ -37,13 +37,13 @@ def test_own_a_page_is_written_and_its_place_said(
     ledger: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     page = tmp_path / "out.html"
-    assert main(["report", "--ledger", str(ledger), "--output", str(page)]) == 0
+    assert main(["report", str(ledger), "--output", str(page)]) == 0
     assert capsys.readouterr().out == f"written: {page}\n"
     assert Read(page.read_text()).number("Requests") == "2"
 
 
 def test_own_a_minus_writes_to_stdout(ledger: Path, capsysbinary: pytest.CaptureFixture[bytes]):
-    assert main(["report", "--ledger", str(ledger), "--output", "-"]) == 0
+    assert main(["report", str(ledger), "--output", "-"]) == 0
     assert capsysbinary.readouterr().out.startswith(b"<!doctype html>\n")
 
 
@@ -52,7 +52,7 @@ def test_own_what_is_broken_is_written_and_is_exit_code_1(
 ):
     ledger = write(tmp_path, asked(0), asked(0.5))
     page = tmp_path / "out.html"
-    assert main(["report", "--ledger", str(ledger), "--output", str(page)]) == 1
+    assert main(["report", str(ledger), "--output", str(page)]) == 1
     assert "requested after 0.490 s, 1 s required" in capsys.readouterr().err
     assert 'role="alert"' in page.read_text()
 
@@ -62,7 +62,7 @@ def test_own_a_tampered_ledger_is_named_at_the_top(
 ):
     ledger.write_bytes(ledger.read_bytes().replace(b'"method":"GET"', b'"method":"PUT"', 1))
     page = tmp_path / "out.html"
-    assert main(["report", "--ledger", str(ledger), "--output", str(page)]) == 1
+    assert main(["report", str(ledger), "--output", str(page)]) == 1
     assert "line 3: was altered" in capsys.readouterr().err
     text = Read(page.read_text()).text
     assert text.index("line 3: was altered") < text.index("What the ledger shows")
@@ -71,12 +71,12 @@ def test_own_a_tampered_ledger_is_named_at_the_top(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--ledger", "none.jsonl"], "none.jsonl: no ledger there"),
-        (["--ledger", "other.jsonl", "--run", "x"], "no run 'x' begins"),
-        (["--ledger", "other.jsonl", "--days", "0"], "--days 0: give 1 to 3660"),
-        (["--ledger", "other.jsonl", "--host", "x y"], "not a URL"),
-        (["--ledger", "other.jsonl", "--run", "r1", "--days", "3"], "--run does not go together"),
-        (["--ledger", "other.jsonl", "--output", "no/such/place"], "no/such/place: No such file"),
+        (["none.jsonl"], "none.jsonl: no ledger there"),
+        (["other.jsonl", "--run", "x"], "no run 'x' begins"),
+        (["other.jsonl", "--days", "0"], "--days 0: give 1 to 3660"),
+        (["other.jsonl", "--host", "x y"], "not a URL"),
+        (["other.jsonl", "--run", "r1", "--days", "3"], "--run does not go together"),
+        (["other.jsonl", "--output", "no/such/place"], "no/such/place: No such file"),
         ([], "no ledger .scrapy/walsh/ledger.jsonl: run it in the project, or give LEDGER"),
     ],
 )
@@ -99,7 +99,7 @@ def test_own_full_files_are_read_before_the_last_one(tmp_path: Path):
     (tmp_path / "ledger-000001.jsonl").write_bytes(b"\n".join([*lines[:3], b""]))
     (tmp_path / "ledger.jsonl").write_bytes(b"\n".join([*lines[3:], b""]))
     page = tmp_path / "out.html"
-    assert main(["report", "--ledger", str(tmp_path), "--output", str(page)]) == 0
+    assert main(["report", str(tmp_path), "--output", str(page)]) == 0
     assert Read(page.read_text()).number("Requests") == "2"
 
 
@@ -127,5 +127,5 @@ def test_own_in_a_project_the_documented_commands_work(sourced: World, tmp_path:
 @pytest.mark.crawl
 def test_own_a_crawl_that_kept_its_word_is_exit_code_0(world: World, tmp_path: Path):
     page = tmp_path / "out.html"
-    assert main(["report", "--ledger", str(world.ledger), "--output", str(page)]) == 0
+    assert main(["report", str(world.ledger), "--output", str(page)]) == 0
     assert "✗" not in Read(page.read_text()).text

@@ -263,15 +263,15 @@ def test_own_members_of_another_type_do_not_stop_it():
 # -- what is drawn ------------------------------------------------------------------------
 
 
-def test_own_a_busy_host_is_drawn_in_columns_that_hide_no_breach():
+def test_own_the_marks_of_a_busy_host_stand_for_others_and_hide_no_breach():
     many = [asked(at * 1.2) for at in range(EXACT + 10)]
     early = asked(many[-1]["started"] - T + 0.5, wait=2.0)
     (lane,) = made(*many, early).lanes
-    assert not lane.marks
-    assert len(lane.columns) == COLUMNS
-    assert sum(column.requests for column in lane.columns) == EXACT + 11
-    assert sum(column.counts[SHORT] for column in lane.columns) == 1
-    assert sum(column.counts["trouble"] for column in lane.columns) == 1
+    assert len(lane.marks) <= COLUMNS + 1
+    assert sum(mark.more + 1 for mark in lane.marks) == EXACT + 11
+    (broken,) = (mark for mark in lane.marks if mark.short)
+    assert broken.trouble
+    assert not broken.more
 
 
 def test_own_a_run_of_any_name_and_purpose_is_drawn():

@@ -170,7 +170,7 @@ def test_own_hostile_text_stays_text(*, busy: bool):
     lines = evil_lines(*more) if busy else evil_lines()
     html = page(report_of(lines, "all"), evil_sources())
     read = Read(html)
-    assert ("<td>column</td>" in html) is busy  # where marks are too many
+    assert ("more like it" in html) is busy  # where marks are too many
     assert set(read.tags) <= ALLOWED_TAGS
     assert not [name for _, name, _ in read.attributes if name.startswith("on")]
     assert not [value for _, name, value in read.attributes if name in ("src", "style", "action")]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, gaps, requests
-from tests.crawl.harness import kept, make_project, run_scrapy, site
+from tests.crawl.harness import kept, make_project, run_scrapy, site, verify
 
 HOSTS = [f"both{number}.test" for number in range(4)]
 SLOW, BUSY, CLOSED = "delayed.test", "busy.test", "closed.test"
@@ -69,11 +69,10 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
         with ThreadPoolExecutor(2) as pool:
             ended = list(pool.map(run, range(2)))
         log = requests(box.log)
-        verified = run_scrapy(projects[0], box, "verify", str(state), module="scrapy_walsh")
     ledger = (state / "ledger.jsonl").read_text().splitlines()
     kinds = [json.loads(line)["kind"] for line in ledger]
     outputs, codes = [text for text, _ in ended], [code for _, code in ended]
-    return Both(log, outputs, codes, verified.stdout, kinds)
+    return Both(log, outputs, codes, verify(state)[1], kinds)
 
 
 def targets(both: Both) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,8 +12,7 @@ import pytest
 
 from scrapy_walsh.proof.sandbox import Route
 from scrapy_walsh.state.records import SourceRun
-from tests import zygote
-from tests.crawl.harness import OWN_IDENTITY, Crawl, site, state_dir
+from tests.crawl.harness import OWN_IDENTITY, Crawl, site, state_dir, verify
 from tests.ledger.test_crawl import ledger_of
 from tests.runs.kit import DAY, HOUR, Runs
 
@@ -35,10 +33,9 @@ URLS = {host: f"http://{host}/p" for host in ROUTES}
 
 def verified(project: Path) -> int:
     """The exit code of ``verify`` on what the runs of *project* wrote."""
-    command = [sys.executable, "-m", "scrapy_walsh", "verify", str(state_dir(project))]
-    done = zygote.run(command, capture_output=True, text=True, check=False)
-    print(done.stdout, done.stderr)
-    return done.returncode
+    code, printed = verify(state_dir(project))
+    print(printed)
+    return code
 
 
 def reason_of(runs: Runs, url: str) -> str | None:

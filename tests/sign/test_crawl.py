@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -83,18 +82,12 @@ class Signed(NamedTuple):
     project: Path
 
 
-HTTPX = "scrapy.core.downloader.handlers._httpx.HttpxDownloadHandler"
 #: Scrapy's handlers read and send a URL each in its own way.
 REACTORS: dict[str, dict[str, Any]] = {
     "Twisted": {},
     **(
         {"aiohttp": {"TWISTED_REACTOR_ENABLED": False}}
         if hasattr(default_settings, "TWISTED_REACTOR_ENABLED")
-        else {}
-    ),
-    **(
-        {"httpx": {"DOWNLOAD_HANDLERS_BASE": dict.fromkeys(("http", "https"), HTTPX)}}
-        if (find_spec("httpx2") or find_spec("httpx")) and find_spec(HTTPX.rpartition(".")[0])
         else {}
     ),
 }

@@ -223,7 +223,7 @@ def test_own_a_host_has_one_fleet_whatever_its_url() -> None:
 
 
 @pytest.mark.crawl
-def test_own_trying_it_on_this_machine_works_as_shown(tmp_path: Path) -> None:
+def test_own_trying_it_on_this_machine_works_as_shown(tmp_path: Path, typed_path: str) -> None:
     serve, crawl = blocks("install.md")[1].splitlines()
     assert shlex.split(serve) == ["walsh", "sandbox", "--port", "8123"]
     text = " ".join((DOCS / "install.md").read_text().split())
@@ -234,12 +234,11 @@ def test_own_trying_it_on_this_machine_works_as_shown(tmp_path: Path) -> None:
     ]
     settings = {**SETTINGS, "SPIDER_MODULES": ["scrapy_walsh.spiders"]}
     project = make_project(tmp_path / "project", settings=settings)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with Sandbox(default_sites()) as box:
         done = subprocess.run(
             ["/bin/sh", "-c", f"{crawl.replace('8123', str(box.port))} {' '.join(mirror)}"],
             cwd=project,
-            env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PATH": typed_path, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
             timeout=120,

@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -52,20 +51,19 @@ def script(port: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def typed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+def typed(tmp_path_factory: pytest.TempPathFactory, typed_path: str) -> tuple[Path, dict[str, str]]:
     """The project that the tutorial leads to, and what each step printed."""
     folder = tmp_path_factory.mktemp("tutorial") / "bots"
     folder.mkdir()
     sites = folder / "sites.toml"
     sites.write_text(blocks("file")["sites.toml"])
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     left_out = ("http_proxy", "https_proxy", "no_proxy", "SCRAPY_PROJECT")
     kept = {name: value for name, value in os.environ.items() if name not in left_out}
     with Sandbox([*default_sites(), *load_sites(sites)]) as box:
         done = subprocess.run(
             ["/bin/bash", "-c", script(box.port)],
             cwd=folder,
-            env={**kept, "PATH": path, "PYTHONPATH": str(ROOT)},
+            env={**kept, "PATH": typed_path, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
             timeout=300,
@@ -94,7 +92,7 @@ def test_own_the_tutorial_shows_what_is_printed(
 
 @pytest.mark.crawl
 def test_own_the_tutorial_ends_with_a_project_that_can_go_live(
-    typed: tuple[Path, dict[str, str]],
+    typed: tuple[Path, dict[str, str]], typed_path: str
 ) -> None:
     project, _ = typed
     assert len((project / "items.jsonl").read_text().splitlines()) == 2
@@ -104,7 +102,7 @@ def test_own_the_tutorial_ends_with_a_project_that_can_go_live(
     minute, hour, *days, command = line.split(maxsplit=5)
     assert (int(minute) < 60, int(hour) < 24, days) == (True, True, ["*"] * 3)
     command = command.replace("/home/you/bots/mybot", shlex.quote(str(project)))
-    command = command.replace("../.venv/bin", shlex.quote(str(Path(sys.executable).parent)))
+    command = command.replace("../.venv/bin", shlex.quote(typed_path.partition(os.pathsep)[0]))
     with Sandbox() as box:  # of the day: not a source is due, and no document is stale
         done = subprocess.run(
             ["/bin/sh", "-c", command],

@@ -66,7 +66,7 @@ async def test_own_the_loop_goes_on_while_a_document_is_read(hostile: Hostile) -
     with Heart() as heart:
         found = await outcome(
             apart.links_of(
-                hostile.kind, body, content_type, URL, timeout=1.0 if hostile.slow else 600.0
+                hostile.kind, body, content_type, URL, timeout=0.5 if hostile.slow else 600.0
             )
         )
     took = time.perf_counter() - began

@@ -118,7 +118,7 @@ def test_own_what_cannot_be_locked_is_refused_too(tmp_path: Path) -> None:
 def test_own_without_fcntl_one_crawl_works_and_a_second_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(zygote.PLAIN, "1")
+    monkeypatch.setenv(zygote.BROKEN, "1")  # the package is imported anew, without fcntl
     project = make_project(tmp_path / "project", LIST_SPIDER)
     (project / "sitecustomize.py").write_text(textwrap.dedent(SITECUSTOMIZE))
     with Sandbox() as box:

@@ -261,7 +261,7 @@ def test_own_processes_that_open_together_repair_once(tmp_path: Path, damaged: b
             stdout=pipe,
             text=True,
         )
-        for n in range(4)
+        for n in range(3)
     ]
     for process in processes:
         assert process.stdin is not None
@@ -271,7 +271,7 @@ def test_own_processes_that_open_together_repair_once(tmp_path: Path, damaged: b
     assert len(notices) == damaged
     assert len(list(tmp_path.glob("state.sqlite3.damaged-*"))) == damaged
     store = SqliteStore(tmp_path)
-    assert sum(1 for _ in store.rows(HostRecord)) == 4 * 60
+    assert sum(1 for _ in store.rows(HostRecord)) == 3 * 60
     store.close()
 
 

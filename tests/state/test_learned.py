@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.commands.state_forget import forget
+from scrapy_walsh.commands.state import forget
 from scrapy_walsh.policy.throttle import NOTHING, Learned
 from scrapy_walsh.state.records import HostRecord
 from scrapy_walsh.state.store import MemoryStore, SqliteStore

@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from scrapy_walsh.commands.state_forget import forget
+from scrapy_walsh.commands.state import forget
 from scrapy_walsh.state.records import HostRecord
 from scrapy_walsh.state.store import SqliteStore
 

@@ -20,6 +20,8 @@ WINTER, SUMMER = HOUR, 2 * HOUR
 #: Seconds by which cron, or the machine's load, is early or late.
 JITTER: Final = 300.0
 MAIN, FORM = "walsh_metadata", "form"
+#: The second spider is run on every third day: half of all runs would be of its three requests.
+FORM_DAYS: Final = 3
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,8 @@ class Schedule:
                 yield Planned(self._cron(day, ()) + HOUR, why="cron, the clock set back")
             if day in by_hand:
                 yield Planned(begin + 2 * HOUR, why="by hand")
-            yield Planned(begin + 2.5 * HOUR, FORM)
+            if day % FORM_DAYS == 0:
+                yield Planned(begin + 2.5 * HOUR, FORM)
 
     def _cron(self, day: int, shifts: tuple[Shift, ...]) -> float:
         """The true time of that day's 05:17 by the machine's clock."""

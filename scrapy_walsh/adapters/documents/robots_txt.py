@@ -91,28 +91,30 @@ class RobotsTxt:
 
     def current(self, origin: str) -> Rules | NotKnown | None:
         """The rules to go by now, or None when a request must be made first."""
-        entry = self._standing.get(origin) or self._held.get(origin) or self._stored(origin)
-        if entry is None or not entry.since <= self._context.wall() < entry.until:
-            return None
-        if origin in self._held:
+        entry = self._fresh(self._in_memory(origin) or self._stored(origin))
+        if entry is not None and origin in self._held:
             self._held.move_to_end(origin)
-        return entry.rules
+        return None if entry is None else entry.rules
+
+    def _in_memory(self, origin: str) -> _Entry | None:
+        return self._standing.get(origin) or self._held.get(origin)
+
+    def _fresh(self, entry: _Entry | None) -> _Entry | None:
+        known = entry is not None and entry.since <= self._context.wall() < entry.until
+        return entry if known else None
 
     def last(self, origin: str) -> Rules | None:
         """The rules in memory for *origin*, fresh or not; those of the store are not taken up."""
-        entry = self._standing.get(origin) or self._held.get(origin)
+        entry = self._in_memory(origin)
         return None if entry is None or isinstance(entry.rules, NotKnown) else entry.rules
 
     def serial(self, url: str) -> int | None:
         """The number of the fresh rules for *url*; None where they are not in memory."""
         try:
-            origin = hosts.origin(url)
+            entry = self._fresh(self._in_memory(hosts.origin(url)))
         except ValueError:
             return None
-        entry = self._standing.get(origin) or self._held.get(origin)
-        if entry is None or not entry.since <= self._context.wall() < entry.until:
-            return None
-        return entry.serial
+        return None if entry is None else entry.serial
 
     def next_host(self, origin: str) -> Host:
         """The host that the next step will ask."""

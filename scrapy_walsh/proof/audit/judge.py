@@ -84,20 +84,19 @@ _SUBRESOURCES: Final = (
     ".css", ".js", ".mjs", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".avif", ".svg", ".ico",
     ".woff", ".woff2", ".ttf", ".otf", ".mp4", ".webm",
 )  # fmt: skip
-NO_FILES: Final = robots_rows.Timeline(())
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What the site owner knows beside the log; times are Unix seconds, durations seconds.
 
-    ``user_agent``: the exact one. ``timeline``: robots.txt, empty when not given. ``optout``:
+    ``user_agent``: the exact one. ``timeline``: robots.txt, by time, if given. ``optout``:
     when the site was listed on the operator's blocklist. ``refresh``: that list's. ``documents``:
     host and path of the operator's own documents, which are not targets (T14).
     """
 
     user_agent: str
-    timeline: robots_rows.Timeline = NO_FILES
+    timeline: tuple[robots_rows.Version, ...] = ()
     optout: float | None = None
     refresh: float = 21600.0
     retry_after: float | None = None
@@ -120,7 +119,7 @@ def judge(log: Log, terms: Terms) -> list[Row]:
         robots_rows.obeyed_row(targets, terms.timeline),
         optout_row(log.entries, last, terms),
     ]
-    spacing = pace_rows.spacing_row(walk, terms.answer_time, rules=bool(terms.timeline.versions))
+    spacing = pace_rows.spacing_row(walk, terms.answer_time, rules=bool(terms.timeline))
     backoff = pace_rows.backoff_row(walk, terms.retry_after, terms.answer_time)
     conditional, revisit = pace_rows.conditional_row(walk), pace_rows.revisit_row(targets, last)
     if not all(entry.host for entry in log.entries):
@@ -152,11 +151,11 @@ def agent_row(entries: Sequence[Entry], expected: str) -> Row:
         else:
             others[entry.agent] += 1
             row.breach(entry, f"from {entry.address}, {shown(entry.agent) or 'no User-Agent'}")
-    row.detail = f"{row.seen} of {len(entries)} exact"
-    if others:
-        row.detail += f"; {plural(len(others), 'other User-Agent')}"
-    if row.undecided:
-        row.detail += f"; {plural(row.undecided, 'line')} in a format without User-Agent"
+    row.tell(
+        f"{row.seen} of {len(entries)} exact",
+        others and plural(len(others), "other User-Agent"),
+        row.undecided and f"{plural(row.undecided, 'line')} in a format without User-Agent",
+    )
     return row
 
 
@@ -176,21 +175,16 @@ def optout_row(entries: Sequence[Entry], last: int, terms: Terms) -> Row:
             row.undecided += 1
     reaches = last > end
     row.seen = int(reaches and not row.broken)
-    row.detail = _latency(after, terms.optout)
-    if row.undecided:
-        row.detail += (
-            f"; {row.undecided} within the {duration(terms.refresh)} that the list may be held"
-        )
-    if not reaches:
-        row.detail += f"; the log ends before {iso(end)}"
+    lag = duration(after[-1].time - terms.optout) if after else ""
+    allowed = f"the {duration(terms.refresh)} that the list may be held"
+    row.tell(
+        f"last request {lag} after the opt-out of {iso(terms.optout)}"
+        if lag
+        else f"no request after {iso(terms.optout)}",
+        row.undecided and f"{row.undecided} within {allowed}",
+        not reaches and f"the log ends before {iso(end)}",
+    )
     return row
-
-
-def _latency(after: Sequence[Entry], optout: float) -> str:
-    if not after:
-        return f"no request after {iso(optout)}"
-    lag = duration(after[-1].time - optout)
-    return f"last request {lag} after the opt-out of {iso(optout)}"
 
 
 def scope_row(entries: Sequence[Entry]) -> Row:
@@ -199,9 +193,8 @@ def scope_row(entries: Sequence[Entry]) -> Row:
     referers = sum(entry.referer for entry in entries)
     files = sum(entry.path.lower().endswith(_SUBRESOURCES) for entry in entries)
     row.undecided = len(entries)
-    row.detail = "which targets are declared is not in a log"
-    if referers or files:
-        row.detail += (
-            f"; hints: {plural(referers, 'request')} with a Referer, {files} for parts of pages"
-        )
+    hints = f"{plural(referers, 'request')} with a Referer, {files} for parts of pages"
+    row.tell(
+        "which targets are declared is not in a log", (referers or files) and f"hints: {hints}"
+    )
     return row

@@ -19,7 +19,7 @@ from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.audit.rows import Row
 from scrapy_walsh.proof.exchanges import Exchange, Gap, gaps
 from scrapy_walsh.proof.findings import Outcome
-from scrapy_walsh.proof.spacing import THE_WIRE, Span, spaced, stamped
+from scrapy_walsh.proof.spacing import THE_WIRE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -33,40 +33,41 @@ CLOCK: Final = 1
 QUIET: Final = 3600
 
 
+def spaced(least: float, most: float, required: float) -> Outcome:
+    """Whether a gap of *least* to below *most* seconds was one of *required* seconds at least."""
+    if least >= required:
+        return Outcome.HELD
+    return Outcome.BROKEN if most <= required else Outcome.UNSEEN
+
+
 @dataclass(slots=True)
 class _Streak:
     """Requests to a host in a row, which the log shows as close together as they may be.
 
-    ``since``: the first of them; ``count``: gaps from there. ``earliest``: Unix seconds at which
-    the last can have been sent at the soonest if all were far enough apart.
+    ``since``: the first of them; ``count``: gaps from there; ``required``: their seconds together.
     """
 
     since: Entry
-    answer_time: float
     count: int = 0
-    earliest: float = 0.0
+    required: float = 0.0
 
-    def __post_init__(self) -> None:
-        self.begin(self.since)
+    def follow(self, entry: Entry, required: float, slack: float) -> str | None:
+        """Add *entry*. Returns what is wrong if the gaps cannot have been *required* seconds."""
+        took = entry.time - self.since.time
+        self.count += 1
+        self.required += max(0.0, required - THE_WIRE)
+        if self.required >= took + slack:
+            return (
+                f"{plural(self.count, 'gap')} in under {took + slack:g} s since "
+                f"{self.since.place}, {required:g} s each required"
+            )
+        if self.required <= took:
+            self.begin(entry)
+        return None
 
     def begin(self, entry: Entry) -> None:
         """Begin anew with *entry*."""
-        self.since, self.count = entry, 0
-        self.earliest = entry.time - self.answer_time
-
-    def follow(self, entry: Entry, required: float) -> str | None:
-        """Add *entry*. Returns what is wrong if the gap cannot have been *required* seconds."""
-        self.earliest += max(0.0, required - THE_WIRE)
-        self.count += 1
-        if self.earliest >= entry.time + CLOCK:
-            most = entry.time - self.since.time + CLOCK + self.answer_time
-            return (
-                f"{plural(self.count, 'gap')} in under {most:g} s since {self.since.place}, "
-                f"{required:g} s each required"
-            )
-        if self.earliest <= entry.time - self.answer_time:
-            self.begin(entry)
-        return None
+        self.since, self.count, self.required = entry, 0, 0.0
 
 
 def _gaps(walk: Iterable[Step]) -> Iterator[Gap[Step]]:
@@ -96,14 +97,14 @@ def spacing_row(walk: Sequence[Step], answer_time: float, *, rules: bool) -> Row
     for gap in _gaps(walk):
         before, entry = gap.before.of.entry, gap.after.of.entry
         required = _required(gap)
-        streak = streaks.setdefault(entry.host, _Streak(before, answer_time))
+        streak = streaks.setdefault(entry.host, _Streak(before))
         exempted = gap.visit and gap.rested >= QUIET
-        too_many = streak.follow(entry, 0.0 if exempted else required)
+        too_many = streak.follow(entry, 0.0 if exempted else required, slack)
         if gap.first_pair:
             exempt += 1
             continue
         shortest = gap.apart if shortest is None else min(shortest, gap.apart)
-        outcome = spaced(stamped(gap.apart, slack), required)
+        outcome = spaced(gap.apart - slack, gap.apart + slack, required)
         if outcome is Outcome.BROKEN and not exempted:
             under = f"under {gap.apart + slack:g} s"
             too_many = f"{under} after {before.place}, {required:g} s required"
@@ -114,22 +115,14 @@ def spacing_row(walk: Sequence[Step], answer_time: float, *, rules: bool) -> Row
             streak.begin(entry)
         else:
             row.undecided += 1
-    row.detail = _spacing_detail(row, shortest, slack, exempt, rules=rules)
+    least, most = max(0.0, (shortest or 0) - slack), (shortest or 0) + slack
+    row.tell(
+        f"gaps: {row.seen} certainly kept, {row.undecided} within the log's clock",
+        shortest is not None and f"shortest {shortest} s in the log, so {least:g} to {most:g} s",
+        exempt and f"{exempt} first robots.txt with its target, exempt (T1)",
+        not rules and "Crawl-delay not judged: give --robots FILE",
+    )
     return row
-
-
-def _spacing_detail(
-    row: Row, shortest: float | None, slack: float, exempt: int, *, rules: bool
-) -> str:
-    parts = [f"gaps: {row.seen} certainly kept, {row.undecided} within the log's clock"]
-    if shortest is not None:
-        least, most = max(0.0, shortest - slack), shortest + slack
-        parts.append(f"shortest {shortest} s in the log, so {least:g} to {most:g} s")
-    if exempt:
-        parts.append(f"{exempt} first robots.txt with its target, exempt (T1)")
-    if not rules:
-        parts.append("Crawl-delay not judged: give --robots FILE")
-    return "; ".join(parts)
 
 
 def backoff_row(walk: Sequence[Step], retry_after: float | None, answer_time: float) -> Row:
@@ -147,15 +140,13 @@ def backoff_row(walk: Sequence[Step], retry_after: float | None, answer_time: fl
         if gap.before.status in BACKOFF_STATUSES:
             _backed_off(row, gap, retry_after, CLOCK + answer_time)
     longest = _retries(row, [step.entry for step in walk], retry_after or 0.0)
-    row.detail = (
-        f"429 or 503 answered: {refusals}; "
-        f"at most {plural(longest, 'retry', 'retries')} of a URL in a row; "
-        + (
-            "Retry-After not judged: give --retry-after SECONDS"
-            if retry_after is None
-            else f"next requests: {row.seen} certainly not before {retry_after:g} s, "
-            f"{row.undecided} within the log's clock"
-        )
+    row.tell(
+        f"429 or 503 answered: {refusals}",
+        f"at most {plural(longest, 'retry', 'retries')} of a URL in a row",
+        "Retry-After not judged: give --retry-after SECONDS"
+        if retry_after is None
+        else f"next requests: {row.seen} certainly not before {retry_after:g} s, "
+        f"{row.undecided} within the log's clock",
     )
     return row
 
@@ -165,7 +156,7 @@ def _backed_off(row: Row, gap: Gap[Step], retry_after: float | None, slack: floa
     full jitter may be 0 seconds, so only R4's interval is required.
     """
     required = max(_required(gap), retry_after or 0.0)
-    outcome = spaced(Span(gap.apart - slack, gap.apart + CLOCK), required)
+    outcome = spaced(gap.apart - slack, gap.apart + CLOCK, required)
     if outcome is Outcome.HELD:
         row.seen += 1
     elif outcome is Outcome.BROKEN:

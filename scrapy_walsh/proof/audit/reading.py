@@ -178,14 +178,13 @@ class Entry(NamedTuple):
 class Bot:
     """Whose requests are kept: by ``token`` (lower case, in the User-Agent), or by address.
 
-    With ``networks`` or ``names`` it is everything from there, and nothing else. ``host``: of
+    With ``networks`` it is everything from there, and nothing else. ``host``: of
     lines that name none. ``only``: the one host to keep (its key of R4), or empty. ``vhost``: one
     of ``VHOSTS``. ``signed``: whether the fields of a signature are read.
     """
 
     token: bytes
     networks: tuple[_Network, ...] = ()
-    names: frozenset[bytes] = frozenset()
     host: str = ""
     only: str = ""
     vhost: str = "auto"
@@ -193,8 +192,8 @@ class Bot:
 
     def asked(self, address: bytes, agent: bytes | None) -> bool:
         """Whether a line is a request of the bot."""
-        if self.networks or self.names:
-            return address in self.names or _within(address, self.networks)
+        if self.networks:
+            return _within(address, self.networks)
         return self.named(agent)
 
     def named(self, agent: bytes | None) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy.robots.fetch import ROBOTS_TTL
@@ -41,23 +42,20 @@ class Version:
     rules: Robots
 
 
-@dataclass(frozen=True, slots=True)
-class Timeline:
-    """The robots.txt files of a site, by the time from which they were served."""
+def served(timeline: Sequence[Version], start: float, end: float) -> list[Robots | None]:
+    """The rules served at some time from *start* to *end*; None in it: not known for a time.
 
-    versions: tuple[Version, ...]
-
-    def between(self, start: float, end: float) -> list[Robots | None]:
-        """The rules served at some time from *start* to *end*; None in it: not known for a time."""
-        if not self.versions:
-            return [None]
-        ends = [version.since for version in self.versions[1:]] + [math.inf]
-        found: list[Robots | None] = [
-            version.rules
-            for version, until in zip(self.versions, ends, strict=True)
-            if version.since <= end and until > start
-        ]
-        return [None, *found] if self.versions[0].since > start else found
+    *timeline*: the robots.txt files of a site, by the time from which they were served.
+    """
+    if not timeline:
+        return [None]
+    ends = [version.since for version in timeline[1:]] + [math.inf]
+    found: list[Robots | None] = [
+        version.rules
+        for version, until in zip(timeline, ends, strict=True)
+        if version.since <= end and until > start
+    ]
+    return [None, *found] if timeline[0].since > start else found
 
 
 @dataclass(slots=True)
@@ -75,14 +73,14 @@ class Site:
             self.answered = entry.time
             self.missing = entry.status >= 400
 
-    def may_hold(self, now: int, timeline: Timeline) -> list[Robots | None]:
+    def may_hold(self, now: int, timeline: Sequence[Version]) -> list[Robots | None]:
         """The rules that the bot may go by at *now*, to the second of the log's clock.
 
         They include no rules at all after a 4xx, or without an answer (9.1.1: fail open).
         """
         recent = self.answered is not None and now - self.answered <= ROBOTS_TTL
         start = self.answered if self.answered is not None and recent else now - ROBOTS_TTL
-        held = timeline.between(start - 1, now + 1)
+        held = served(timeline, start - 1, now + 1)
         open_ = self.missing if recent else self.answered is None and self.asked is not None
         return [*held, _NO_RULES] if open_ else held
 
@@ -105,7 +103,7 @@ class Step:
         return min(delays, default=0.0)
 
 
-def steps(entries: Iterable[Entry], timeline: Timeline) -> Iterator[Step]:
+def steps(entries: Iterable[Entry], timeline: Sequence[Version]) -> Iterator[Step]:
     """Each request, in order, with what the bot can have known when it was made."""
     sites: dict[str, Site] = {}
     for entry in entries:
@@ -133,23 +131,19 @@ def asked_row(targets: Sequence[Step], first: int) -> Row:
         else:
             row.seen += 1
             late += step.age - 1 > ROBOTS_TTL
-    row.detail = _asked_detail(row, late)
+    first_day = "within 48 h of the log's beginning, perhaps asked before"
+    row.tell(
+        f"targets after it: {row.seen}",
+        row.undecided and f"{row.undecided} {first_day}",
+        late and f"{late} with one of 24 to 48 h, which R12 lets a bot use while it refreshes",
+    )
     return row
 
 
-def _asked_detail(row: Row, late: int) -> str:
-    parts = [f"targets after it: {row.seen}"]
-    if row.undecided:
-        parts.append(f"{row.undecided} within 48 h of the log's beginning, perhaps asked before")
-    if late:
-        parts.append(f"{late} with one of 24 to 48 h, which R12 lets a bot use while it refreshes")
-    return "; ".join(parts)
-
-
-def obeyed_row(targets: Sequence[Step], timeline: Timeline) -> Row:
+def obeyed_row(targets: Sequence[Step], timeline: Sequence[Version]) -> Row:
     """R2.2: no request that the rules refuse. ``timeline``: empty when no file was given."""
     row = Row("R2", "MUST", "disallowed paths left alone")
-    if not timeline.versions:
+    if not timeline:
         row.detail = "no robots.txt to judge by: give --robots FILE"
         return row
     counts: Counter[str] = Counter()
@@ -162,17 +156,17 @@ def obeyed_row(targets: Sequence[Step], timeline: Timeline) -> Row:
     row.seen = counts.pop(ALLOWED, 0)
     row.undecided = counts.total()
     told = [f"{count} {why}" for why, count in counts.items()]
-    row.detail = "; ".join([f"{row.seen} allowed", *told, *latencies(targets, timeline)])
+    row.tell(f"{row.seen} allowed", *told, *latencies(targets, timeline))
     return row
 
 
-def _outcome(step: Step, timeline: Timeline) -> Verdict | str:
+def _outcome(step: Step, timeline: Sequence[Version]) -> Verdict | str:
     """The verdict against which the request was certainly sent, else what ``detail`` counts."""
     if None in step.rules:
         return "before the first file given"
     denials = [rules and denial(rules, step.entry) for rules in step.rules]
     if not all(denials):
-        now = timeline.between(step.entry.time, step.entry.time)[-1]
+        now = served(timeline, step.entry.time, step.entry.time)[-1]
         return UNAWARE if now and denial(now, step.entry) else ALLOWED
     sure = [verdict for verdict in denials if verdict and not _doubtful(verdict)]
     return sure[-1] if len(sure) == len(denials) else "refused in one reading of the file only"
@@ -191,18 +185,16 @@ def _doubtful(verdict: Verdict) -> bool:
     return bool(verdict.readings) or verdict.line is None
 
 
-def latencies(targets: Sequence[Step], timeline: Timeline) -> Iterator[str]:
+def latencies(targets: Sequence[Step], timeline: Sequence[Version]) -> Iterator[str]:
     """For each change of robots.txt, how long what it newly disallows was still requested."""
-    versions = timeline.versions
-    for number, version in enumerate(versions[1:], 1):
-        until = versions[number + 1].since if number + 1 < len(versions) else math.inf
-        before = versions[number - 1].rules
+    ends = [version.since for version in timeline[2:]] + [math.inf]
+    for (before, version), until in zip(pairwise(timeline), ends, strict=False):
         times = [
             step.entry.time
             for step in targets
             if version.since <= step.entry.time < until
             and denial(version.rules, step.entry)
-            and not denial(before, step.entry)
+            and not denial(before.rules, step.entry)
         ]
         if times:
             lag = duration(times[-1] - version.since)

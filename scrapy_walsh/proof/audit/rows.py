@@ -72,6 +72,10 @@ class Row:
             self.findings.clear()
             self.detail += f"; {HOSTLESS}"
 
+    def tell(self, *parts: object) -> None:
+        """Set the detail: those of *parts* that are not empty."""
+        self.detail = "; ".join(map(str, filter(None, parts)))
+
     def breach(self, at: Placed, what: str) -> None:
         """Count one breach, by the request *at*."""
         self.broken += 1

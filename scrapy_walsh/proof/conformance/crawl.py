@@ -7,10 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,18 +20,16 @@ from scrapy_walsh.proof.conformance.evidence import (
     Run,
     urls_of,
 )
-from scrapy_walsh.proof.sandbox import Sandbox
-from scrapy_walsh.proof.sandbox.routes import operator_site
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import HostRecord, StoredDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from io import BufferedReader
+    from pathlib import Path
 
     from scrapy_walsh.policy.identity import Identity
-    from scrapy_walsh.proof.conformance.check import Scene
-    from scrapy_walsh.proof.sandbox import LoggedRequest, Route
+    from scrapy_walsh.proof.sandbox import Route, Sandbox
 
 #: Seconds that one crawl may take before it is cut off.
 TIME_LIMIT: Final = 150.0
@@ -100,6 +96,8 @@ class Stage:
         self.keys: list[dict[str, Any]] = []
         self._box = box
         self._state = project / "state"
+        self._account = project / "account.json"
+        self._items = project / "items.jsonl"
         self.project = project
         self.runs: list[Run] = []
         mirrored = {"WALSH_STATE_DIR": str(self._state), "WALSH_IMPL": IMPLEMENTATION, **MIRROR}
@@ -121,39 +119,34 @@ class Stage:
 
     def probe(self, urls: str, settings: Mapping[str, Any] | None = None, **task: Any) -> Run:
         """One more crawl by the probe of *urls*, by spaces; *task*: what else it does."""
-        account, declared = self.project / "account.json", urls_of(urls)
-        given = {"task": json.dumps({"urls": declared, "account": str(account), **task})}
-        code, output, log = self._scrapy("walsh_conformance", given, settings or {})
-        told = _taken(account) or [{}]
-        return self._ran(Run(log, declared, told[0], (), output, code))
+        declared = urls_of(urls)
+        given = json.dumps({"urls": declared, "account": str(self._account), **task})
+        return self._crawl("walsh_conformance", declared, settings or {}, task=given)
 
     def metadata(self, name: str, sources: str, declared: Sequence[str] = ()) -> Run:
         """One more crawl, by the spider ``walsh_metadata``, of *sources* in a file *name*."""
-        items, file = self.project / "items.jsonl", self.project / name
+        file = self.project / name
         file.write_text(sources, encoding="utf-8")
-        feeds = {"FEEDS": json.dumps({str(items): {"format": "jsonlines"}})}
-        code, output, log = self._scrapy("walsh_metadata", {"sources": str(file)}, feeds)
-        return self._ran(Run(log, declared, {}, _taken(items), output, code))
+        feeds = {"FEEDS": json.dumps({str(self._items): {"format": "jsonlines"}})}
+        return self._crawl("walsh_metadata", declared, feeds, sources=str(file))
 
-    def _ran(self, run: Run) -> Run:
-        self.runs.append(run)
-        return run
-
-    def _scrapy(
-        self, spider: str, arguments: Mapping[str, str], settings: Mapping[str, Any]
-    ) -> tuple[int | None, str, list[LoggedRequest]]:
-        """Exit code (None: cut off), the end of the output, and the sandbox's log of this run."""
+    def _crawl(
+        self, spider: str, declared: Sequence[str], settings: Mapping[str, Any], **arguments: str
+    ) -> Run:
         if _STOPPED.is_set():
             raise Stopped("stopped")
         command = [sys.executable, "-m", "scrapy", "crawl", spider]
         for option, pairs in (("-a", arguments), ("-s", settings)):
             for name, value in pairs.items():
                 command += [option, f"{name}={value}"]
-        if self._box is None:
-            return *run_command(command, environment(None), TIME_LIMIT, self.project), []
-        self._box.clear()
-        env = environment(self._box.proxy_url)
-        return *run_command(command, env, TIME_LIMIT, self.project), self._box.log
+        if self._box is not None:
+            self._box.clear()
+        env = environment(self._box.proxy_url if self._box else None)
+        code, output = run_command(command, env, TIME_LIMIT, self.project)
+        log = self._box.log if self._box else []
+        told = _taken(self._account) or [{}]
+        self.runs.append(Run(log, declared, told[0], _taken(self._items), output, code))
+        return self.runs[-1]
 
     def serve(self, host: str, path: str, route: Route) -> None:
         """From now on, answer requests for *path* of *host* by *route*."""
@@ -187,15 +180,6 @@ def _taken(path: Path) -> list[dict[str, Any]]:
         found.extend(map(json.loads, path.read_text(encoding="utf-8").splitlines()))
     path.unlink(missing_ok=True)
     return found
-
-
-@contextmanager
-def stage(scene: Scene, bot: Bot) -> Iterator[Stage]:
-    """The stage of *scene*, in a sandbox of its own, for *bot*."""
-    bot = scene.bot(bot) if scene.bot else bot
-    sites = [operator_site(), *scene.sites(bot.identity.token)]
-    with tempfile.TemporaryDirectory(prefix="walsh-conformance-") as folder, Sandbox(sites) as box:
-        yield Stage(bot, Path(folder, "project"), box, **scene.settings)
 
 
 def run_command(

@@ -14,11 +14,10 @@ from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.conformance import crawl, parts, vectors
 from scrapy_walsh.proof.conformance.check import Check, Part, Scene, in_order, judged
 from scrapy_walsh.proof.conformance.evidence import LIST_URL, Evidence, Run
-from scrapy_walsh.proof.conformance.scene_edges import AGAIN_OWN, EDGES
-from scrapy_walsh.proof.conformance.scene_formats import FORMATS_OWN
+from scrapy_walsh.proof.conformance.scene_edges import DAYS, EDGES
 from scrapy_walsh.proof.conformance.scene_operator import DOCUMENTS, OPERATOR
 from scrapy_walsh.proof.conformance.scene_signing import SIGNING
-from scrapy_walsh.proof.conformance.scene_spider import SPIDER
+from scrapy_walsh.proof.conformance.scene_spider import ITEMS, SPIDER
 from scrapy_walsh.proof.sandbox import Sandbox
 from scrapy_walsh.proof.sandbox.routes import operator_site
 from scrapy_walsh.proof.signatures import have_library
@@ -32,7 +31,7 @@ _Chosen = TypeVar("_Chosen", bound=Part | Scene)
 
 #: Nothing can be signed, and no signature verified, without the extra ``sign``.
 SCENES: Final = (
-    *(DOCUMENTS, EDGES, AGAIN_OWN, OPERATOR, SPIDER, FORMATS_OWN),
+    *(DOCUMENTS, EDGES, DAYS, OPERATOR, SPIDER, ITEMS),
     *((SIGNING,) if have_library() else ()),
 )
 VECTORS: Final = "vectors"
@@ -84,7 +83,10 @@ def _is_requirement(name: str) -> bool:
 
 
 def _play(scene: Scene, bot: Bot, progress: Callable[[str], None]) -> tuple[list[Check], list[str]]:
-    with crawl.stage(scene, bot) as here:
+    bot = scene.bot(bot) if scene.bot else bot
+    sites = [operator_site(), *scene.sites(bot.identity.token)]
+    with tempfile.TemporaryDirectory(prefix="walsh-conformance-") as folder, Sandbox(sites) as box:
+        here = crawl.Stage(bot, Path(folder, "project"), box, **scene.settings)
         scene.play(here)
         evidence = here.evidence()
     checks = judged(scene.rows, evidence)

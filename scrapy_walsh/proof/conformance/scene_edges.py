@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy.backoff import MAX_RETRIES
-from scrapy_walsh.policy.verdict import NOT_DUE
 from scrapy_walsh.proof.conformance.check import Scene
 from scrapy_walsh.proof.conformance.evidence import (
     LIST_URL,
@@ -126,8 +125,8 @@ def _given_up(evidence: Evidence) -> Finding:
 
 def _went_past(evidence: Evidence) -> Finding:
     """The callback waited for each of them (``download_async``, as media pipelines do)."""
-    told = {each["url"] for each in evidence.first.told.get("past", ())}
-    return held_if(told == set(urls_of(_PAST)), "the callback did not ask for them")
+    told = evidence.first.told.get("past")
+    return held_if(told == urls_of(_PAST), "the callback did not ask for them")
 
 
 def _kept_from_run_to_run(evidence: Evidence) -> Finding:
@@ -241,7 +240,7 @@ def _not_modified(evidence: Evidence) -> Finding:
 
 
 #: Every source was asked in the first run, and none in the second.
-_SKIPPED: Final = where(was_asked(_ALL), refused(_ALL, "R8", NOT_DUE, run=1))
+_SKIPPED: Final = where(was_asked(_ALL), refused(_ALL, "R8", run=1))
 
 
 def _no_documents(evidence: Evidence) -> Finding:
@@ -269,7 +268,7 @@ def _turned(evidence: Evidence) -> Finding:
     return held_if(paths == [ROBOTS, "/a", ROBOTS], ", ".join(paths))
 
 
-AGAIN_OWN: Final = Scene(
+DAYS: Final = Scene(
     name="days",
     sites=_again_sites,
     play=_play_again,

@@ -81,13 +81,12 @@ def _spacing(report: Report) -> _Judged:
         besides += f"; {unclear:,} over missing lines, not seen"
     if short:
         host = next(host for host in report.hosts if host.short)
-        gap = host.short[0]
-        why = (
-            f"{short:,} of {plural(short + kept, 'gap')} too short, the first at line {gap.line:,}"
-        )
+        gap, of = host.short[0], plural(short + kept, "gap")
         took, need = duration(gap.seconds), duration(gap.required)
-        name = cut(host.name, 60)
-        return Outcome.BROKEN, f"{why}: {name} requested after {took}, {need} required{besides}"
+        return Outcome.BROKEN, (
+            f"{short:,} of {of} too short, the first at line {gap.line:,}: {cut(host.name, 60)} "
+            f"requested after {took}, {need} required{besides}"
+        )
     if not kept:
         return Outcome.UNSEEN, f"no host was requested twice{besides}"
     closest = min(host.closest.ratio for host in report.hosts if host.closest is not None)
@@ -98,8 +97,10 @@ def _spacing(report: Report) -> _Judged:
 def _serial(report: Report) -> _Judged:
     asked = sum(report.purposes.values())
     if report.overlaps:
-        overlaps = plural(report.overlaps, "request")
-        return Outcome.BROKEN, f"{overlaps} began before another had ended"
+        return (
+            Outcome.BROKEN,
+            f"{plural(report.overlaps, 'request')} began before another had ended",
+        )
     if asked < 2:
         return Outcome.UNSEEN, plural(asked, "request")
     whole = " in the lines that are whole" if report.broken else ""

@@ -17,7 +17,7 @@ from scrapy_walsh.policy.robots.fetch import ROBOTS_TTL
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import plural, visible
 from scrapy_walsh.proof.findings import Outcome
-from scrapy_walsh.proof.report import owner, pictures, sections, words
+from scrapy_walsh.proof.report import owner, pictures, words
 from scrapy_walsh.proof.report.entries import text
 from scrapy_walsh.proof.report.findings import findings, verdict
 from scrapy_walsh.proof.report.sources import NEEDS
@@ -48,8 +48,8 @@ _FILTERS: Final = {
     "percent": pictures.percent, "duration": duration, "word": words.word,
 }  # fmt: skip
 _GLOBALS: Final[dict[str, Any]] = {
-    "parts": sections, "pictures": pictures, "plural": plural,
-    "signs": _SIGNS, "text": text, "version": __version__,
+    "pictures": pictures, "plural": plural, "signs": _SIGNS, "text": text,
+    "version": __version__, "words": words,
 }  # fmt: skip
 
 

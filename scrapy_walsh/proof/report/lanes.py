@@ -1,15 +1,15 @@
 """What the picture of a run shows: a lane for each of the most telling hosts. Pure.
 
-A lane has a mark for each exchange with its host and each decision about it. A host with more than
-EXACT marks is drawn in COLUMNS columns of equal time instead, each with the numbers of its marks.
+A lane has a mark for each exchange with its host and each decision about it. Of a host with more
+than EXACT marks, those alike that fall into the same of COLUMNS equal parts of the time are one.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.ledger.files import parsed
@@ -20,7 +20,7 @@ from scrapy_walsh.proof.report.entries import runs_of
 from scrapy_walsh.proof.report.tally import DRAWN_KINDS, SHORT, Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from scrapy_walsh.proof.ledger import Line
     from scrapy_walsh.proof.report.entries import Lines, Run
@@ -31,15 +31,13 @@ if TYPE_CHECKING:
 DRAWN: Final = 24
 #: How many marks of a host are drawn one by one at most.
 EXACT: Final = 120
-#: How many columns a host with more marks has.
+#: Into how many parts the time of a host with more marks is divided.
 COLUMNS: Final = 60
 
 #: The kinds of marks that are exchanges: their purposes.
 EXCHANGES: Final = ("target", "robots", "operator")
 #: The kinds of marks that are decisions.
 POINTS: Final = tuple(kind for kind in DRAWN_KINDS if kind != ASKED)
-#: The key under which a column counts its exchanges after which R5 held the host.
-TROUBLE: Final = "trouble"
 #: Characters kept of a URL or a reason.
 _LONGEST: Final = 600
 
@@ -52,7 +50,8 @@ class Mark:
     the picture's start, as are ``spaced`` and ``held``: until when the host had to be left alone
     after it, by R4's interval and by R5's hold. ``answer``: its status, in words if there is none.
     ``trouble``: R5 held the host after it. ``gap``: seconds since the end of the host's previous
-    exchange. ``short``: that was less than required. ``note``: a decision's reason.
+    exchange. ``short``: that was less than required. ``note``: a decision's reason. ``more``: how
+    many others like it are not drawn, since they are near.
     """
 
     kind: str
@@ -67,131 +66,58 @@ class Mark:
     gap: float | None = None
     short: bool = False
     note: str = ""
-
-
-@dataclass(slots=True)
-class Column:
-    """A part of the time: from ``at`` to ``until``, in seconds from the picture's start.
-
-    ``counts``: marks by kind, and exchanges under TROUBLE and SHORT.
-    """
-
-    at: float
-    until: float
-    counts: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def requests(self) -> int:
-        """The number of exchanges."""
-        return sum(self.counts[kind] for kind in EXCHANGES)
+    more: int = 0
 
 
 @dataclass(slots=True)
 class Lane:
-    """A host's picture: ``marks``, or where there are too many of them, ``columns``.
-
-    ``short``: the numbers of the lines whose gap was too short. ``last``: when the last exchange
-    ended, in seconds from the picture's start.
-    """
+    """A host's picture. ``last``: when its last exchange ended, in seconds from the start."""
 
     host: Host
-    marks: list[Mark] = field(default_factory=list)
-    columns: list[Column] = field(default_factory=list)
-    short: frozenset[int] = frozenset()
     last: float | None = None
+    _marks: dict[Any, Mark] = field(default_factory=dict)
+
+    @property
+    def marks(self) -> list[Mark]:
+        """What is drawn, in the order of the ledger."""
+        return list(self._marks.values())
+
+    def add(self, mark: Mark, span: float) -> None:
+        """Draw *mark*, or count it with one like it. *span*: seconds that the picture shows."""
+        if mark.kind in EXCHANGES:
+            gap = None if self.last is None else mark.at - self.last
+            short = any(each.line == mark.line for each in self.host.short)
+            mark, self.last = replace(mark, gap=gap, short=short), mark.until
+        alike: Any = mark.line
+        if self.host.marks > EXACT:  # what is broken, or was held, is never counted with others
+            alike = int(mark.at / span * COLUMNS), mark.kind, mark.trouble, mark.short
+        first = self._marks.get(alike)
+        self._marks[alike] = mark if first is None else replace(first, more=first.more + 1)
 
 
-@dataclass(slots=True)
-class Drawing:
-    """Collects the lanes.
-
-    ``names``: the runs that are drawn. ``hosts``: those of the tally, the most telling first.
-    ``began``: the picture's start, Unix seconds. ``span``: its length, seconds.
-    """
-
-    names: frozenset[str]
-    hosts: Sequence[Host]
-    began: float
-    span: float
-    _lanes: dict[str, Lane] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._lanes = {host.name: self._lane(host) for host in _drawn(self.hosts)}
-
-    def read(self, lines: Lines) -> None:
-        """Take in the lines of the chosen runs."""
-        needle = b'"run":'
-        if len(self.names) == 1:
-            needle += json.dumps(next(iter(self.names))).encode("ascii")
-        for _, raw in lines():
-            if needle in raw:
-                self._take(raw.removesuffix(b"\n"))
-
-    def lanes(self) -> tuple[Lane, ...]:
-        """The lanes: hosts with a gap that was too short first, then by their first request."""
-        return tuple(
-            sorted(
-                self._lanes.values(), key=lambda lane: (not lane.host.gaps[SHORT], lane.host.first)
-            )
-        )
-
-    def _lane(self, host: Host) -> Lane:
-        lines = frozenset(gap.line for gap in host.short)
-        return Lane(host, columns=_columns(self.span) if host.marks > EXACT else [], short=lines)
-
-    def _take(self, raw: bytes) -> None:
-        try:
-            line = line_of(parsed(raw))
-        except (ValueError, RecursionError):
-            return  # a damaged line, which the hash chain reports
-        if line.run not in self.names:
-            return
-        lane = self._lanes.get(line.host)
-        if line.kind == ASKED:
-            self._put(lane, _exchange(line, self.began))
-        elif line.kind in POINTS and lane is not None:
-            self._put(lane, _point(line, self.began, self.span))
-
-    def _put(self, lane: Lane | None, mark: Mark) -> None:
-        if lane is None:
-            return
-        if lane.columns:
-            self._count(lane.columns, replace(mark, short=mark.line in lane.short))
-        else:
-            lane.marks.append(mark if mark.kind in POINTS else _placed(lane, mark))
-
-    def _count(self, columns: list[Column], mark: Mark) -> None:
-        place = min(max(int(mark.at / self.span * COLUMNS), 0), COLUMNS - 1)
-        counts = columns[place].counts
-        counts[mark.kind] += 1
-        counts[TROUBLE] += mark.trouble
-        counts[SHORT] += mark.short
+def _lanes(lines: Lines, report: Report) -> tuple[Lane, ...]:
+    """The lanes: hosts with a gap that was too short first, then by their first request."""
+    lanes = {host.name: Lane(host) for host in report.hosts[:DRAWN]}
+    needle = b'"run":'
+    if len(report.names) == 1:
+        needle += json.dumps(next(iter(report.names))).encode("ascii")
+    for raw in (raw for _, raw in lines() if needle in raw):
+        with suppress(ValueError, RecursionError):  # a damaged line, which the hash chain reports
+            line = line_of(parsed(raw.removesuffix(b"\n")))
+            if line.run in report.names and line.host in lanes and line.kind in DRAWN_KINDS:
+                mark = _exchange if line.kind == ASKED else _point
+                lanes[line.host].add(mark(line, report), report.span)
+    return tuple(
+        sorted(lanes.values(), key=lambda lane: (not lane.host.gaps[SHORT], lane.host.first))
+    )
 
 
-def _drawn(hosts: Sequence[Host]) -> list[Host]:
-    """The hosts to draw: all with a gap that was too short, as far as there is room.
-
-    Of the room that is left, up to half is for hosts with a back-off, the rest for those with the
-    most requests.
-    """
-    short = [host for host in hosts if host.gaps[SHORT]][:DRAWN]
-    rest = sorted(hosts[len(short) :], key=lambda host: (-host.requests, -host.marks))
-    troubled = [host for host in rest if host.troubles][: (DRAWN - len(short)) // 2]
-    chosen = {host.name: host for host in (*short, *troubled, *rest)}
-    return list(chosen.values())[:DRAWN]
-
-
-def _columns(span: float) -> list[Column]:
-    width = span / COLUMNS
-    return [Column(place * width, (place + 1) * width) for place in range(COLUMNS)]
-
-
-def _exchange(line: Line, began: float) -> Mark:
-    end = line.ended - began
+def _exchange(line: Line, report: Report) -> Mark:
+    end = line.ended - report.began
     return Mark(
         line.purpose if line.purpose in EXCHANGES else EXCHANGES[0],
         line.n,
-        line.started - began,
+        line.started - report.began,
         end,
         line.url[:_LONGEST],
         _answer(line),
@@ -208,17 +134,10 @@ def _answer(line: Line) -> str:
     return "no answer" if line.status is None else str(line.status)
 
 
-def _point(line: Line, began: float, span: float) -> Mark:
-    at = min(max(line.at - began, 0.0), span)
+def _point(line: Line, report: Report) -> Mark:
+    at = min(max(line.at - report.began, 0.0), report.span)
     note = line.reason[:_LONGEST]
     return Mark(line.kind, line.n, at, at, line.url[:_LONGEST], note=note)
-
-
-def _placed(lane: Lane, mark: Mark) -> Mark:
-    """*mark*, with the time since the previous exchange of its lane."""
-    gap = None if lane.last is None else mark.at - lane.last
-    lane.last = mark.until
-    return replace(mark, gap=gap, short=mark.line in lane.short)
 
 
 # What a report says about a run, as values, and how they are made from a ledger's lines. Pure.
@@ -271,9 +190,7 @@ def build(
         raise NoRun("the ledger is empty")
     if history is not None:
         return report
-    drawing = Drawing(report.names, report.hosts, report.began, report.span)
-    drawing.read(lines)
-    report.lanes = drawing.lanes()
+    report.lanes = _lanes(lines, report)
     return report
 
 

@@ -11,6 +11,7 @@ import re
 import shlex
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scrapy_walsh.ledger.files import REDACTED
@@ -33,9 +34,8 @@ if TYPE_CHECKING:
 #: Requests, and versions of a robots.txt, that are listed at most.
 REQUESTS: Final = 1000
 _VERSIONS: Final = 20
-#: Rows of what was not requested, beyond which rules are not told apart; examples of one.
+#: Rows of what was not requested, beyond which rules are not told apart.
 _LEFT: Final = 100
-_EXAMPLES: Final = 3
 #: The groups of pauses: their names, by the seconds that all in it are below.
 _PAUSES: Final = {
     1: "less than a second", 2: "1 to 2 seconds", 10: "2 to 10 seconds",
@@ -57,12 +57,6 @@ _WHY: Final[Mapping[tuple[str, str] | str, str]] = {
     "R8": "we had requested it not long before",
 }
 _WHY_ELSE: Final = "a rule of our own excludes it"
-#: What an answer says, by its status.
-_ANSWERS: Final = {
-    200: "sent", 304: "not changed since our last visit, so not sent again", 404: "not there",
-    410: "gone for good", 429: "you asked us to slow down", 503: "you were busy",
-}  # fmt: skip
-_CLASSES: Final = {2: "sent", 3: "redirected", 4: "not given to us", 5: "an error of the server"}
 _PURPOSES: Final = {"robots": "your robots.txt", "operator": "our own documents"}
 
 
@@ -88,16 +82,6 @@ class Asked(NamedTuple):
     answer: str
     gap: Gap | None
     wait: float | None
-
-
-@dataclass(slots=True)
-class Left:
-    """Pages that were not requested: ``why``, by which ``rule`` of robots.txt, if by one."""
-
-    why: str
-    rule: str
-    count: int = 0
-    examples: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -136,8 +120,10 @@ class Extract:
     """Takes each line of a ledger, keeps what is about ``host`` since ``since``, Unix seconds.
 
     ``wrong``: the rule of what ``verify`` found wrong, by line. ``requests``: the last of
-    ``total``. ``first``, ``last``: of requests. ``covers``: of all lines. ``broken``: findings that
-    concern the host, by rule. ``slowed``: requests after which R5 left the host alone.
+    ``total``. ``left``: pages that were not requested, by why and by which rule of robots.txt, if
+    by one; ``examples``: the last of each. ``first``, ``last``: of requests. ``covers``: of all
+    lines. ``broken``: findings that concern the host, by rule. ``slowed``: requests after which R5
+    left the host alone.
     ``list_digest``: of the operator's list that crawls go by. ``unsure``: the robots.txt by which
     a page was requested is not to be seen, so that ``verify`` did not derive it. ``headed``: a file
     says which line is the last.
@@ -156,7 +142,8 @@ class Extract:
     pauses: Counter[str] = field(default_factory=Counter)
     gaps: Counter[str] = field(default_factory=Counter)
     shortest: Gap | None = None
-    left: dict[tuple[str, str], Left] = field(default_factory=dict)
+    left: Counter[tuple[str, str]] = field(default_factory=Counter)
+    examples: dict[tuple[str, str], str] = field(default_factory=dict)
     versions: list[Version] = field(default_factory=list)
     broken: Counter[str] = field(default_factory=Counter)
     names: dict[str, None] = field(default_factory=dict)
@@ -265,10 +252,8 @@ class Extract:
         self._uses[line.digest, line.line, events.REFUSED] += own
         if len(self.left) >= _LEFT and (why, rule) not in self.left:
             rule = ""  # the rest, together
-        left = self.left.setdefault((why, rule), Left(why, rule))
-        left.count += 1
-        if len(left.examples) < _EXAMPLES and line.url not in left.examples:
-            left.examples.append(line.url)
+        self.left[why, rule] += 1
+        self.examples[why, rule] = line.url
 
     def _version(self, line: Line) -> None:
         before = next((each for each in self.versions[::-1] if each.of.url == line.url), None)
@@ -325,8 +310,10 @@ def _state(line: Line) -> tuple[object, ...]:
 def _answer(line: Line) -> str:
     if line.status is None:
         return "no answer" if line.answered else "we broke it off"
-    words = _ANSWERS.get(line.status) or _CLASSES.get(line.status // 100, "an odd answer")
-    return f"{line.status}: {words}"
+    try:
+        return f"{line.status} {HTTPStatus(line.status).phrase}"
+    except ValueError:
+        return str(line.status)
 
 
 def extract(

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.proof.report.history import READ, REFUSED, UNCHANGED
-from scrapy_walsh.proof.report.lanes import COLUMNS, EXCHANGES, POINTS, TROUBLE
-from scrapy_walsh.proof.report.tally import SHORT
+from scrapy_walsh.proof.report.lanes import COLUMNS, POINTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from scrapy_walsh.proof.report.lanes import Column, Lane, Mark
+    from scrapy_walsh.proof.report.lanes import Lane, Mark
 
 #: A lane, in pixels: its height, where the bars of exchanges stand, and where decisions are.
 _HEIGHT: Final = 46
@@ -72,23 +71,18 @@ def percent(part: float) -> str:
     return f"{min(max(part, 0.0), 1.0) * 100:.2f}%"
 
 
-def _beside(parts: Sequence[float]) -> list[int]:
+def _beside(parts: Sequence[float]) -> Iterator[int]:
     """By how many pixels each mark is moved, so that it neither hides another nor leaves the SVG.
 
     *parts*: where the marks are, in order.
     """
-    clusters: list[list[float]] = []
+    first, place = -1.0, 0
     for part in parts:
-        if clusters and abs(part - clusters[-1][0]) < _NEAR:
-            clusters[-1].append(part)
+        if abs(part - first) < _NEAR:
+            place = min(place + 1, _MOST_BESIDE)
         else:
-            clusters.append([part])
-    return [
-        (min(place, _MOST_BESIDE) - (min(len(each), _MOST_BESIDE + 1) if each[0] > _EDGE else 0))
-        * _BESIDE
-        for each in clusters
-        for place in range(len(each))
-    ]
+            first, place = part, 0
+        yield (place if first <= _EDGE else -place - 1) * _BESIDE
 
 
 def _use(name: str, part: float, y: int, beside: int = 0) -> Shape:
@@ -135,8 +129,6 @@ def _tick(at: float) -> str:
 def lane(found: Lane, span: float) -> Picture:
     """The lane of one host. *span*: seconds that the picture shows."""
     back = _grid(span, _HEIGHT)
-    if found.columns:
-        return Picture(_HEIGHT, [*back, *_columns(found.columns), _across(_BASE)])
     exchanges = [mark for mark in found.marks if mark.kind not in POINTS]
     points = [mark for mark in found.marks if mark.kind in POINTS]
     shapes = [
@@ -189,36 +181,6 @@ def _answers(exchanges: Sequence[Mark], span: float) -> Iterator[Shape]:
             words = mark.answer if mark.answer.isdigit() else "none"
             yield _label(words, at, _BASE - _TALL - 4, "bad")
             free = at * 100 + _LABEL
-
-
-def _columns(columns: Sequence[Column]) -> Iterator[Shape]:
-    """A bar for the exchanges of each column, with a mark for its decisions under it."""
-    scale, wide, free = 20 / _most(columns), 1 / len(columns), -1.0
-    for place, column in enumerate(columns):
-        part = place / len(columns)
-        middle = part + 0.5 / len(columns)
-        yield from _stack(column, part, wide, scale, _BASE)
-        if column.counts[TROUBLE] and part * 100 >= free:
-            yield _label("R5", middle, 8, "bad")
-            free = part * 100 + _LABEL / 2
-        kinds = [kind for kind in POINTS if column.counts[kind]]
-        if column.counts[SHORT]:
-            yield _use("short", middle, _BASE)
-        if kinds:
-            yield _use(kinds[-1], middle, _UNDER)
-
-
-def _most(columns: Sequence[Column]) -> int:
-    return max((column.requests for column in columns), default=0) or 1
-
-
-def _stack(column: Column, part: float, wide: float, scale: float, base: int) -> Iterator[Shape]:
-    top = float(base)
-    for kind in EXCHANGES:
-        high = column.counts[kind] * scale
-        if high:
-            top -= high
-            yield Shape("rect", kind, part + wide * 0.08, top, wide * 0.84, high)
 
 
 # -- days ---------------------------------------------------------------------------------

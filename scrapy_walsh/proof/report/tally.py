@@ -133,9 +133,7 @@ class Host:
         """Count the gap before one of its exchanges."""
         self.gaps[gap.verdict] += 1
         if gap.verdict in (KEPT, SHORT):
-            self.closest = (
-                gap if self.closest is None else min(self.closest, gap, key=attrgetter("ratio"))
-            )
+            self.closest = min(self.closest or gap, gap, key=attrgetter("ratio"))
         self.left_alone += gap.after_trouble and gap.verdict == KEPT
         if gap.verdict == SHORT and len(self.short) < _SHORT_KEPT:
             self.short.append(gap)
@@ -172,7 +170,7 @@ class Tally:
     ``overlaps``: the number of exchanges that began while another of their process was under way
     (R4.1). And since ``end``: ``began``: their start, Unix seconds. ``span``: their length,
     seconds, never 0. ``hosts``: the most telling first: gaps that were too short, back-offs,
-    requests. ``rules``: by kind, the most frequent first.
+    requests. ``rules``: in the order in which they were met.
     """
 
     all_runs: Mapping[str, Run]
@@ -240,7 +238,7 @@ class Tally:
             self.watch(line, gap)
 
     def end(self) -> None:
-        """Check the end of the hash chain, and order what was found.
+        """Check the end of the hash chain, and order the hosts.
 
         A run without an end is a finding elsewhere.
         """
@@ -248,13 +246,7 @@ class Tally:
         self.began = min(self.began, self._last)
         self.span = max(self._last - self.began, self.span)
         self.hosts = tuple(sorted(self._hosts.values(), key=_weight))
-        rules = sorted(self._rules.values(), key=lambda rule: (rule.of.kind, -rule.count))
-        self.rules = tuple(rules)
-
-    @property
-    def ended(self) -> float:
-        """When the last thing in it happened, Unix seconds."""
-        return self.began + self.span
+        self.rules = tuple(self._rules.values())
 
     def total(self, verdict: str) -> int:
         """The number of gaps with that verdict (KEPT and so on), of all hosts."""
@@ -281,8 +273,7 @@ class Tally:
         self._extend(line.started)
         self._extend(line.ended)
         host = self._host(line, line.started)
-        host.counts[ASKED] += 1
-        host.counts[line.purpose] += 1
+        host.counts.update((ASKED, line.purpose))
         host.octets += line.octets or 0
         host.unchanged += line.status == 304
         host.saved += saved
@@ -297,8 +288,7 @@ class Tally:
     def _sent(self, line: Line, run: Run | None) -> Sent:
         """The exchange, with what it had to keep by its line and the settings of its run."""
         need, credit, ahead = max(MIN_REQUEST_INTERVAL, line.interval), None, None
-        if run is None:
-            run = Run(line.run, {}, 0, 0.0)
+        run = run or Run(line.run, {}, 0, 0.0)
         least = run.number("min_interval") or MIN_REQUEST_INTERVAL
         if line.exempt and line.purpose == ROBOTS:
             credit = least if run.settings.get("pace_robots") is True else 0.0

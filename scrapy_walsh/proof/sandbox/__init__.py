@@ -18,13 +18,12 @@ from .log import (
     user_agents,
 )
 from .routes import blocklist, page
-from .scenario import DemoSource, default_sites, demo_sources
+from .scenario import default_sites, demo_sources
 from .server import Sandbox
 from .site import Request, Route, Site
 from .sitefile import load_sites
 
 __all__ = [
-    "DemoSource",
     "LoggedRequest",
     "Request",
     "Route",

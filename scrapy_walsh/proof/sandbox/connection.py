@@ -8,6 +8,7 @@ import socket
 import struct
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from email.utils import formatdate
 from functools import cache
@@ -56,6 +57,7 @@ class Answer:
         """
         if route.delay:
             await asyncio.sleep(route.delay)
+        self.keep = self.keep and route.behaviour in _WHOLE
         await _BEHAVIOURS[route.behaviour](self, route)
 
     async def _whole(self, route: Route) -> None:
@@ -67,21 +69,18 @@ class Answer:
         body = await asyncio.to_thread(_bomb)
         await self._whole(replace(route, body=body, headers={"Content-Encoding": "gzip"}))
 
-    async def _close(self, route: Route) -> None:  # noqa: ARG002
-        self.keep = False
+    async def _close(self, route: Route) -> None:
+        """Nothing is sent."""
 
     async def _reset(self, route: Route) -> None:  # noqa: ARG002
-        self.keep = False
         connection: socket.socket = self.writer.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.writer.transport.abort()
 
     async def _hang(self, route: Route) -> None:  # noqa: ARG002
-        self.keep = False
         await asyncio.Event().wait()
 
     async def _truncate(self, route: Route) -> None:
-        self.keep = False
         announced = len(route.content) + _MISSING_OCTETS
         await self._write(self._head(route, announced) + route.content)
 
@@ -92,14 +91,12 @@ class Answer:
             await self._write(bytes((octet,)))
 
     async def _endless(self, route: Route) -> None:
-        self.keep = False
         await self._write(self._head(route, None) + route.content)
         while True:
             await self._write(_BLOCK)
             await asyncio.sleep(route.pause)
 
     async def _headers(self, route: Route) -> None:
-        self.keep = False
         await self._write(self._head(route, None).removesuffix(b"\r\n"))
         while self.sent < HEADER_OCTETS:
             await self._write(_HEADER_LINES)
@@ -135,6 +132,8 @@ class Answer:
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")
 
 
+#: After these the connection can take another request.
+_WHOLE: frozenset[Behaviour] = frozenset({"answer", "drip", "bomb"})
 _BEHAVIOURS: dict[Behaviour, Callable[[Answer, Route], Awaitable[None]]] = {
     "answer": Answer._whole,
     "close": Answer._close,
@@ -214,28 +213,17 @@ class Place(NamedTuple):
 
 async def read_head(reader: asyncio.StreamReader) -> Head | None:
     """The next request's head; None where the client ended, or the head is cut off or too long."""
-    try:
-        lines = await _head_lines(reader)
-    except (ValueError, ConnectionError):
-        return None
-    if lines is None:
-        return None
-    method, _, rest = lines[0].partition(" ")
-    target, _, version = rest.rpartition(" ")
-    return Head(method, target, version, _fields(lines[1:]))
-
-
-async def _head_lines(reader: asyncio.StreamReader) -> list[str] | None:
     lines: list[str] = []
-    while True:
-        raw = await reader.readline()
-        if not raw:
-            return None
-        line = raw.decode("latin-1").rstrip("\r\n")
-        if line:
-            lines.append(line)
-        elif lines:
-            return lines
+    with suppress(ValueError, ConnectionError):
+        while raw := await reader.readline():
+            line = raw.decode("latin-1").rstrip("\r\n")
+            if line:
+                lines.append(line)
+            elif lines:
+                method, _, rest = lines[0].partition(" ")
+                target, _, version = rest.rpartition(" ")
+                return Head(method, target, version, _fields(lines[1:]))
+    return None
 
 
 def _fields(lines: list[str]) -> tuple[tuple[str, str], ...]:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
-from email.utils import formatdate
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
-from .log import paths
 from .routes import (
     FIXTURES,
     JSON,
@@ -23,7 +20,7 @@ from .routes import (
     page,
     text,
 )
-from .site import Request, Route, Site
+from .site import Behaviour, Route, Site
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,7 +58,7 @@ def default_sites() -> list[Site]:
         *_source_sites(),
         _flaky(),
         _redirects(),
-        *_scheme_sites(),
+        *_secure_sites(),
         _broken(),
     ]
 
@@ -194,26 +191,16 @@ def _source_sites() -> list[Site]:
 
 
 def _flaky() -> Site:
-    busy_once = busy("1")
+    refused = busy("1")
     return Site(
         "flaky.test",
         {
             "/robots.txt": text(),
             "/": _html(),
-            "/feed.xml": Route(sequence=(busy_once, busy_once, _rss())),
-            "/unavailable": down(),
+            "/feed.xml": Route(sequence=(refused, refused, _rss())),
             "/tomorrow": down("86400"),
-            "/date": _in_two_seconds,
         },
     )
-
-
-def _in_two_seconds(request: Request) -> Route:
-    asked = paths(request.log, request.key).count(request.path)
-    if asked > 1:
-        return _rss()
-    due = formatdate(time.time() + 2, usegmt=True)
-    return busy(due)
 
 
 def _redirects() -> Site:
@@ -222,11 +209,6 @@ def _redirects() -> Site:
         "/other": "http://path.test/public",
         "/blocked": "http://blocked.test/notes",
         "/denied": "/private/notes",
-        "/other-denied": "http://path.test/private/notes",
-        "/loop": "/loop-back",
-        "/loop-back": "/loop",
-        "/file": "file:///etc/hostname",
-        "/https": "https://redirect.test/target",
         **{f"/hops/{left}": f"/hops/{left - 1}" for left in range(1, 10)},
         "/hops/0": "/target",
     }
@@ -241,27 +223,16 @@ def _redirects() -> Site:
     return Site("redirect.test", routes)
 
 
-def _scheme_sites() -> list[Site]:
-    """``secure.test`` sends http to https; ``plain.test`` has no https at all."""
-    routes = {"/robots.txt": text(), "/": _notes()}
+def _secure_sites() -> list[Site]:
+    """``secure.test`` sends http to https."""
     return [
-        Site("https://secure.test", routes),
+        Site("https://secure.test", {"/robots.txt": text(), "/": _notes()}),
         Site("http://secure.test", {"*": Route(301, location="https://secure.test/")}),
-        Site("plain.test", routes, tls=False),
     ]
 
 
 def _broken() -> Site:
+    """A path for each way to misbehave, by its name: ``/hang``."""
     body = page("page.html")
-    routes: dict[str, Route | Answerer] = {
-        "/robots.txt": text(),
-        "/close": Route(behaviour="close"),
-        "/reset": Route(behaviour="reset"),
-        "/hang": Route(behaviour="hang"),
-        "/truncate": Route(body=body, behaviour="truncate"),
-        "/endless": Route(body=body, behaviour="endless"),
-        "/drip": Route(body=body[:60], behaviour="drip", pause=0.05),
-        "/bomb": Route(behaviour="bomb"),
-        "/slow": Route(body=body, delay=2.0),
-    }
-    return Site("broken.test", routes)
+    ways = {f"/{way}": Route(body=body, behaviour=way) for way in get_args(Behaviour)}
+    return Site("broken.test", {"/robots.txt": text(), **ways})

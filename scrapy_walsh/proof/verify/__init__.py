@@ -2,6 +2,6 @@
 
 from scrapy_walsh.proof.ledger import Files, Head, files_of
 from scrapy_walsh.proof.verify.judge import verify
-from scrapy_walsh.proof.verify.report import Report
+from scrapy_walsh.proof.verify.run import Report
 
 __all__ = ["Files", "Head", "Report", "files_of", "verify"]

@@ -23,10 +23,9 @@ from scrapy_walsh.proof.verify.run import LIST, Held, is_robots
 
 if TYPE_CHECKING:
     from scrapy_walsh.ledger.files import Documents
-    from scrapy_walsh.policy.verdict import Verdict, VerdictName
+    from scrapy_walsh.policy.verdict import VerdictName
     from scrapy_walsh.proof.ledger import Line
-    from scrapy_walsh.proof.verify.report import Report
-    from scrapy_walsh.proof.verify.run import Run
+    from scrapy_walsh.proof.verify.run import Report, Run
 
 _ROBOTS = "/robots.txt"
 _NO_AGE = "age of a document: its fetch is not in this ledger"
@@ -37,42 +36,20 @@ _NOTHING = Blocklist.empty()
 Parse: TypeAlias = Callable[[bytes, "dict[str, Any] | None", str], Blocklist]
 
 
-class LookUp:
-    """Finds the documents that a ledger names, by their digests. None: it is not there.
+class Adoptions:
+    """The documents of all runs, and when each was fetched.
 
-    Each is parsed once, and the latest are kept. *parse* validates a list, with the standalone
-    schema that was beside it; one that was held is not validated again. Both raise DocumentInvalid.
+    Each is looked up by its digest, and parsed once; the latest are kept. *parse* validates a list,
+    with the standalone schema that was beside it, and raises DocumentInvalid. One that was held is
+    not validated again.
     """
 
-    def __init__(self, documents: Documents, parse: Parse) -> None:
-        self.altered = documents.altered
-        self._get = documents.get
-        self._parse = parse
-        self.robots = lru_cache(1024)(self._robots)
-        self.adopted_list = lru_cache(4)(self._adopted_list)
-        self.held_list = lru_cache(4)(self._held_list)
-
-    def _held_list(self, digest: str, url: str) -> Blocklist | None:
-        body = self._get(digest)
-        return None if body is None else reread_blocklist(body, url)
-
-    def _adopted_list(self, digest: str, schema: str | None, url: str) -> Blocklist | None:
-        body, beside = self._get(digest), None if schema is None else self._get(schema)
-        if body is None or (schema is not None and beside is None):
-            return None
-        return self._parse(body, None if beside is None else read_schema(beside), url)
-
-    def _robots(self, digest: str, token: str, document: str) -> Robots | None:
-        body = self._get(digest)
-        return None if body is None else parse_robots(body, token, document)
-
-
-class Adoptions:
-    """The documents of all runs, and when each was fetched."""
-
-    def __init__(self, report: Report, documents: LookUp) -> None:
+    def __init__(self, report: Report, documents: Documents, parse: Parse) -> None:
         self._report = report
         self._documents = documents
+        self._parse = parse
+        self._robots = lru_cache(1024)(self._read_robots)
+        self._list = lru_cache(8)(self._read_list)
         #: When each document, by its list's URL or its origin and by its digest, was last fetched,
         #: and the line that says so. The later line counts, not the later time: the clock may have
         #: been put back (D9).
@@ -82,6 +59,29 @@ class Adoptions:
         self._last: dict[str, tuple[int, str | None]] = {}
         #: The origins that each robots.txt was adopted for, by any run.
         self._adopted_for: dict[str, set[str]] = {}
+
+    # -- documents; None: it is not there to be read ------------------------------------------
+
+    def _read_list(self, kind: str, digest: str, schema: str | None, url: str) -> Blocklist | None:
+        body = self._documents.get(digest)
+        if body is None or kind != events.ADOPTED:
+            return None if body is None else reread_blocklist(body, url)
+        if schema is None:
+            return self._parse(body, None, url)
+        beside = self._documents.get(schema)
+        return None if beside is None else self._parse(body, read_schema(beside), url)
+
+    def _read_robots(self, digest: str, token: str, document: str) -> Robots | None:
+        body = self._documents.get(digest)
+        return None if body is None else parse_robots(body, token, document)
+
+    def _unread(self, line: Line, what: str, *digests: str | None) -> None:
+        altered = [digest for digest in digests if digest in self._documents.altered]
+        if altered:
+            text = f"the document {altered[0]} was altered, or is damaged"
+            self._report.find(line.n, "chain", text)
+        else:
+            self._report.missed(f"{what} that is not among the documents")
 
     def take(self, run: Run, line: Line) -> None:
         """Judge a line ``adopted``, ``taken_up`` or ``rejected``; its document is then in force."""
@@ -116,26 +116,17 @@ class Adoptions:
         if held is not None and line.verdict != DEFERRED:
             run.held.keep_list(held)
             return
-        verdict = self._without_list(run, line)
-        if verdict is None:
-            self._check_last_list(run, line, None)
-        run.held.put(LIST, Held(line.n, line.at, verdict or _NOTHING, None))
-
-    def _without_list(self, run: Run, line: Line) -> Verdict | None:
-        """The verdict on every target while there is no list: as the run's setting says.
-
-        DEFERRED is always right: the ledger does not tell what has failed on the run's own side.
-        """
         position = run.terms.blocklist_unreachable
         verdict = operator.without_list(position, line.url)
-        if line.verdict == DEFERRED:
+        if line.verdict == DEFERRED:  # always right: what failed on the run's own side is not told
             verdict = NotKnown("R3", line.reason, line.url).verdict()
-        stands = "" if verdict is None else verdict.name
-        if run.begun and stands != line.verdict:
+        elif verdict is None:
+            self._check_last_list(run, line, None)
+        if run.begun and line.verdict != (verdict.name if verdict else ""):
             told = line.verdict or "an empty list"
             text = f"goes by {told}, and this run's blocklist_unreachable is {position!r}"
             self._report.find(line.n, "R3", text)
-        return verdict
+        run.held.put(LIST, Held(line.n, line.at, verdict or _NOTHING, None))
 
     def _new_list(self, run: Run, line: Line, digest: str, answer: Line | None) -> None:
         status = 200 if line.kind == events.ADOPTED else 304
@@ -166,10 +157,7 @@ class Adoptions:
 
     def _parsed(self, line: Line, digest: str) -> Blocklist | None:
         try:
-            if line.kind == events.ADOPTED:
-                found = self._documents.adopted_list(digest, line.schema, line.url)
-            else:
-                found = self._documents.held_list(digest, line.url)
+            found = self._list(line.kind, digest, line.schema, line.url)
         except DocumentInvalid as error:
             self._report.find(line.n, "R3", f"{line.kind}, though it must not be: {error}"[:300])
             return None
@@ -225,14 +213,14 @@ class Adoptions:
             self._unless_holes(run, line, f"no exchange of this run brought {line.url}")
             return None
         redirected = line.document is None or first.status in REDIRECTS
-        meaning = robots_fetch.meaning(answer.status, location=False, hops=0, failure=None)
-        parsed = meaning == robots_fetch.PARSE
+        means = _meaning(answer)
+        parsed = means == robots_fetch.PARSE
         if answer.status != line.status or not redirected:
             text = f"line {answer.n} answered {answer.status}, not {line.status}"
-        elif line.status == 429 or not (parsed or meaning == robots_fetch.NO_RULES):
+        elif not (parsed or means == robots_fetch.NO_RULES):
             text = f"status {line.status} brings no rules"
         elif parsed != (line.digest is not None):
-            text = f"status {line.status} means {meaning!r}, which it was not taken for"
+            text = f"status {line.status} means {means!r}, which it was not taken for"
         elif answer.whole is False and (answer.octets or 0) < robots_fetch.MAX_OCTETS:
             text = f"line {answer.n} brought {answer.octets} octets, and more would have come"
         elif answer.body is not None and answer.body != line.digest:
@@ -252,7 +240,7 @@ class Adoptions:
         document, token = line.document or line.url, run.terms.token
         rules: Robots | None = no_rules(document)
         if line.digest is not None:
-            rules = self._documents.robots(line.digest, token, document)
+            rules = self._robots(line.digest, token, document)
         if rules is None:
             self._unread(line, "a robots.txt", line.digest)
         elif run.begun and rules.group != line.group:
@@ -265,18 +253,10 @@ class Adoptions:
         ttl = ttl if kept is None else kept
         run.held.put(origin, Held(line.n, line.at, rules, fetched_at, ttl, line.digest, delay))
 
-    def _unread(self, line: Line, what: str, *digests: str | None) -> None:
-        altered = [digest for digest in digests if digest in self._documents.altered]
-        if altered:
-            text = f"the document {altered[0]} was altered, or is damaged"
-            self._report.find(line.n, "chain", text)
-        else:
-            self._report.missed(f"{what} that is not among the documents")
-
     def _reject(self, run: Run, line: Line, origin: str) -> None:
-        self._unless_holes(run, line, _no_cause(run, line))
-        position, fleet = run.terms.robots_unreachable, run.terms.shared
-        found = robots_fetch.without(_cause(line), "", line.url, position, fleet=fleet)
+        cause, position = _cause(line), run.terms.robots_unreachable
+        self._unless_holes(run, line, _no_cause(run, line, cause))
+        found = robots_fetch.without(cause, "", line.url, position, fleet=run.terms.shared)
         number, digest = self._last.get(origin, (0, line.digest))
         if isinstance(found, Leave):
             run.held.put(origin, None)
@@ -308,27 +288,28 @@ class Adoptions:
         run.held.put(origin, Held(line.n, line.at, StandIn(verdict), line.at, stands.ttl))
 
 
-def _no_cause(run: Run, line: Line) -> str | None:
+def _meaning(answer: Line) -> str:
+    """What an answer to a request for a robots.txt means, where no redirect is followed."""
+    failure: Retry | GiveUp | None = None
+    if is_failure(answer.status) and (answer.gives_up or answer.answered):
+        failure = GiveUp("", 0.0) if answer.gives_up else Retry(0.0, "")
+    return robots_fetch.meaning(answer.status, location=False, hops=0, failure=failure)
+
+
+def _no_cause(run: Run, line: Line, cause: str) -> str | None:
     """Why the host's answer does not allow the run to go on without its robots.txt, or None."""
-    cause, answer = _cause(line), run.robots_asked.get(line.url)
+    answer = run.robots_asked.get(line.url)
     if cause == robots_fetch.OURS:
         return None  # nothing is sent then, whatever the host has answered
     if answer is None:
         return f"{line.url} was not asked for in this run"
-    if answer.status in REDIRECTS:
-        return None  # the fetch ended at a hop, whose line has another URL
-    failure: Retry | GiveUp | None = None
-    if is_failure(answer.status) and (answer.gives_up or answer.answered):
-        failure = GiveUp("", 0.0) if answer.gives_up else Retry(0.0, "")
-    means = robots_fetch.meaning(answer.status, location=False, hops=0, failure=failure)
+    allowed = {robots_fetch.UNREACHABLE, *(() if line.verdict else (robots_fetch.DEFER,))}
     if cause == robots_fetch.UNREADABLE:
-        good = means == robots_fetch.PARSE
-    else:
-        good = means == robots_fetch.UNREACHABLE or (
-            means == robots_fetch.DEFER and not line.verdict
-        )
-    text = f"line {answer.n} answered {answer.status}, which does not lead to this"
-    return None if good else text
+        allowed = {robots_fetch.PARSE}
+    # With a redirect, the fetch ended at a hop, whose line has another URL.
+    if answer.status in REDIRECTS or _meaning(answer) in allowed:
+        return None
+    return f"line {answer.n} answered {answer.status}, which does not lead to this"
 
 
 def _cause(line: Line) -> str:

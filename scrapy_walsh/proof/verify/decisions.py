@@ -8,7 +8,7 @@ derived and is counted as such, which is not a finding.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.recrawl import Visit
     from scrapy_walsh.proof.ledger import Line
     from scrapy_walsh.proof.verify.adoptions import Adoptions
-    from scrapy_walsh.proof.verify.report import Report
-    from scrapy_walsh.proof.verify.run import Run
+    from scrapy_walsh.proof.verify.run import Report, Run
 
 #: Seconds between the moment that a gate looks at a document's age, and the request.
 _CLEARED: Final = 2.0
@@ -73,8 +72,6 @@ class Decisions:
         #: Targets that answered with a redirect, and the form of the last such request: a run that
         #: is resumed goes on with its hop.
         self._redirected: dict[str, str] = {}
-        #: Whether the ledger begins after its first line.
-        self.partial = False
 
     # -- R6 -------------------------------------------------------------------------------
 
@@ -89,7 +86,7 @@ class Decisions:
         elif line.via in self._redirected and run.scope.source_of(line.via) is not None:
             run.scope.declare_hop(line.url, line.via)
             self._hop(run, line, line.via)
-        elif run.holes or (self.partial and run.scope.source_of(line.via) is not None):
+        elif run.holes or (self._report.partial and run.scope.source_of(line.via) is not None):
             run.scope.declare_hop(line.url, line.via)
             self._report.missed(_HOLES)
         else:
@@ -110,7 +107,7 @@ class Decisions:
         answered = recrawl.key_of(line.by, "") in run.answered
         if answered and run.scope.declare_child(line.url, line.by):
             return
-        if run.holes or self.partial or not run.begun:
+        if run.holes or self._report.partial or not run.begun:
             run.scope.declare(line.url)
             self._report.missed(_HOLES)
             return
@@ -181,11 +178,9 @@ class Decisions:
         return False
 
     def _judge(self, run: Run, url: str, snapshot: Snapshot) -> Verdict | NeedDocument:
-        gates = run.terms.gates
-        if snapshot.last is None:
-            gates = replace(gates, revisit_reason="judged apart")
+        now, gates, runs = snapshot.moment.began, run.terms.gates, snapshot.last is not None
         try:
-            return chain.judge(url, run.scope, snapshot, gates, snapshot.moment.began)
+            return chain.judge(url, run.scope, snapshot, gates, now, runs=runs)
         except ValueError as error:
             return Verdict(False, OUT_OF_SCOPE, "R6", str(error))
 

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from scrapy_walsh.proof.ledger import Line
-    from scrapy_walsh.proof.verify.report import Report
-    from scrapy_walsh.proof.verify.run import Run
+    from scrapy_walsh.proof.verify.run import Report, Run
 
 _EXACT: Final = 0.001
 #: Seconds that may lie between reading a Retry-After date and writing the line.

@@ -1,4 +1,4 @@
-"""One run of a ledger: its scope, the documents in force, and what it has sent."""
+"""What a check of a ledger finds; and one run of it: its scope, documents, and what it sent."""
 
 from __future__ import annotations
 
@@ -14,12 +14,59 @@ from scrapy_walsh.policy.list.blocklist import Blocklist
 from scrapy_walsh.policy.robots.fetch import StandIn
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, Verdict
+from scrapy_walsh.proof.findings import Finding, Outcome
 
 if TYPE_CHECKING:
     from scrapy_walsh.policy.chain import Rules
     from scrapy_walsh.policy.recrawl import Visit
     from scrapy_walsh.proof.ledger import Line, Moment
     from scrapy_walsh.proof.verify.terms import Terms
+
+#: Findings that are kept; beyond them they are only counted.
+_KEPT: Final = 1000
+_NOTES_KEPT: Final = 100
+
+
+@dataclass(slots=True)
+class Report:
+    """The result. ``findings``: what is broken, each with its rule: ``chain``, ``run``, R1 to R13.
+
+    ``underived``: what could not be derived again, by its reason, counted. ``partial``: the ledger
+    begins after its first line.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    more: int = 0
+    notes: list[str] = field(default_factory=list)
+    lines: int = 0
+    runs: int = 0
+    requests: int = 0
+    derived: int = 0
+    underived: Counter[str] = field(default_factory=Counter)
+    head: tuple[int, str] | None = None
+    partial: bool = False
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing was found; ``underived`` was not seen to hold."""
+        return not self.findings
+
+    def find(self, line: int, rule: str, text: str) -> None:
+        """Add a finding."""
+        if len(self.findings) < _KEPT:
+            self.findings.append(Finding(Outcome.BROKEN, rule, text=text, line=line))
+        else:
+            self.more += 1
+
+    def note(self, text: str) -> None:
+        """Add what a reader should know and is not a breach."""
+        if len(self.notes) < _NOTES_KEPT:
+            self.notes.append(text)
+
+    def missed(self, why: str) -> None:
+        """Count what could not be derived again."""
+        self.underived[why] += 1
+
 
 # The documents in force in a run at each moment: lines ``adopted``, ``taken_up``, ``rejected``.
 
