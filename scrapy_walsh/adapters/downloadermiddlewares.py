@@ -138,7 +138,7 @@ class RevalidateMiddleware(Seat):
             return response
         if response.status == 304:
             self.crawl.gate.tell(events.NOT_MODIFIED, ticket, 304, "304, no new data")
-            self.crawl.sources.taken(request)
+            self.crawl.sources.taken((request,))
             self.crawl.sources.ended(request, READ)
             held = self.crawl.store.get(Validators, request.url, _representation(request))
             content_type = compat.header(response, "Content-Type")

@@ -394,7 +394,7 @@ class HostQueue(DueRequests):
         arrival = next(self._arrivals) * (-1 if ticket.given_back else 1)
         if ticket.first:
             return (_FIRST, -request.priority, arrival)
-        since = self._crawl.sources.put_off_since(ticket.key)
+        since = self._crawl.sources.deferrals.since(ticket.key)
         if since is not None:
             return (_PUT_OFF, int(since), arrival)
         return (_OTHERS, -request.priority, arrival)

@@ -45,7 +45,7 @@ from scrapy_walsh.state.machine import UnderWay
 from scrapy_walsh.state.records import Deferral, Reading, SourceRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Container, Iterable
 
     from scrapy.http import Response
 
@@ -59,13 +59,11 @@ if TYPE_CHECKING:
 _SOURCE: Final = "walsh_reads"
 _PERMANENT: Final = (301, 308)
 #: What the octet of a key says. It was answered; by a redirect, and by nothing else so far; R8
-#: refused it; it was given up; it was deferred. Below that, one more than the place of its outcome
-#: in OUTCOMES.
+#: refused it; it was given up. Below that, one more than the place of its outcome in OUTCOMES.
 _ANSWERED: Final = 8
 _LED_ON: Final = 16
 _TURNED_AWAY: Final = 32
 _GIVEN_UP: Final = 64
-_PUT_OFF: Final = 128
 _OUTCOME: Final = 7
 _START_REQUESTS: Final = (
     "Scrapy 2.19 does not call start_requests(), which this spider has: write async def start()"
@@ -104,6 +102,44 @@ class _Octets(Digests):
         return OUTCOMES[number - 1] if number else None
 
 
+class _Deferrals:
+    """Which sources were deferred, by this run and by earlier ones."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        #: By key, since when earlier runs have deferred it; read from the store at first use. The
+        #: hosts of what they have deferred, each with a reason.
+        self._before: dict[str, float] | None = None
+        self.by: set[tuple[str, str]] = set()
+        #: Those of this run.
+        self._now: set[str] = set()
+
+    def since(self, key: str) -> float | None:
+        """Unix seconds at which an earlier run first deferred *key*; None where none did.
+
+        What was deferred first goes first on its host.
+        """
+        if self._before is None:
+            context = self._context
+            found = context.recall(lambda: list(context.store.rows(Deferral))) or []
+            self._before = {each.url: each.since or each.due for each in found}
+            self.by = {(each.host, each.reason) for each in found}
+        return self._before.get(key)
+
+    def add(self, key: str, host: str, due: float, reason: str) -> None:
+        """Put on record that *key* is sent by no run before *due* (Unix seconds)."""
+        context, since = self._context, self.since(key)
+        deferral = Deferral(key, host, due, reason, context.wall() if since is None else since)
+        self._now.add(key)
+        context.remember(lambda: context.store.put(deferral))
+
+    def drop(self, key: str) -> None:
+        """Take *key* from the record, if it may be there: a fleet's other workers write, too."""
+        store = self._context.store
+        if store.shared is not None or key in self._now or self.since(key) is not None:
+            self._context.remember(partial(store.delete, Deferral, key))
+
+
 class Sources:
     """The sources of one crawl. Hops, to which redirects lead, have keys and octets, too."""
 
@@ -128,10 +164,7 @@ class Sources:
         #: The source that was looked up last, and its record. From the wire on it does not change:
         #: the source is locked for this process.
         self._looked_up: tuple[str, SourceRun | None] = ("", None)
-        #: By key, since when earlier runs have deferred it; read from the store at first use. The
-        #: hosts of what they have deferred, each with a reason.
-        self._put_off: dict[str, float] | None = None
-        self._put_off_by: set[tuple[str, str]] = set()
+        self.deferrals = _Deferrals(context)
         context.crawler.signals.connect(self._dropped, signals.request_dropped)
 
     # -- before it is sent ----------------------------------------------------------------
@@ -186,23 +219,7 @@ class Sources:
         if due is None and url.startswith("http") and context.scope.source_of(url) is None:
             self.account.links[verdict.requirement] += 1
         if due is not None:
-            since = self.put_off_since(key)
-            since = context.wall() if since is None else since
-            self._note(key, _PUT_OFF)
-            put_off = Deferral(key, host, due, verdict.reason, since)
-            context.remember(lambda: context.store.put(put_off))
-
-    def put_off_since(self, key: str) -> float | None:
-        """Unix seconds at which an earlier run first deferred *key*; None where none did.
-
-        What was deferred first goes first on its host.
-        """
-        if self._put_off is None:
-            context = self._context
-            found = context.recall(lambda: list(context.store.rows(Deferral))) or []
-            self._put_off = {each.url: each.since or each.due for each in found}
-            self._put_off_by = {(each.host, each.reason) for each in found}
-        return self._put_off.get(key)
+            self.deferrals.add(key, host, due, verdict.reason)
 
     def take(self, request: Request) -> Verdict | None:
         """Take the source *request* for this process; the refusal where another requests it."""
@@ -263,8 +280,8 @@ class Sources:
             return old is not None and recrawl.is_known(old, event, now, revisit)
 
         key = recrawl.key_of(event.url, event.form)
-        if event.kind == REJECTED and self.put_off_since(key) is None:  # reads them
-            return (event.host, event.reason) in self._put_off_by
+        if event.kind == REJECTED and self.deferrals.since(key) is None:  # reads them
+            return (event.host, event.reason) in self.deferrals.by
         return all(map(known, self._hops.get(key) or [key]))
 
     def _counts_for(self, request: Request, key: str) -> Iterable[str]:
@@ -302,40 +319,30 @@ class Sources:
         elif source in self.account.left:
             del self.account.left[source]
 
-    def taken(self, request: Request) -> None:
-        """Note that the spider has taken the answer to *request*, with all items of it."""
-        self._take_out(lambda each: each is request)
+    def taken(self, requests: Container[Request]) -> None:
+        """Store the sources of *requests*: the spider has taken their answers, with all items."""
+        untaken, self._untaken = self._untaken, []
+        for request, run in untaken:
+            if request in requests:
+                self._remember(request, run)
+            else:
+                self._untaken.append((request, run))
 
     def settle(self) -> None:
         """Store the sources whose requests have ended, whatever came of their answers."""
         if self._untaken:
             under_way = compat.under_way(self._context.crawler)
-            self._take_out(lambda each: each not in under_way)
-
-    def _take_out(self, is_taken: Callable[[Request], bool]) -> None:
-        """Store the sources whose spider has taken the answer."""
-        untaken, self._untaken = self._untaken, []
-        for request, run in untaken:
-            if is_taken(request):
-                self._remember(request, run)
-            else:
-                self._untaken.append((request, run))
+            self.taken([each for each, _ in self._untaken if each not in under_way])
 
     def _remember(self, request: Request, run: SourceRun) -> None:
         """Store *run*: it is on record before anything else is sent, and within 10 ms (D20)."""
         context = self._context
         for key in {key_of(request), run.url}:
-            if self._may_be_put_off(key):
-                context.remember(partial(context.store.delete, Deferral, key))
+            self.deferrals.drop(key)
         context.remember(partial(context.store.put, run))
         if context.store.shared is not None:  # another worker could be given it
             context.remember(context.store.flush)
         self._locks.done(run.url)
-
-    def _may_be_put_off(self, key: str) -> bool:
-        """Whether *key* is on record as deferred. What a fleet's other workers do is not known."""
-        shared = self._context.store.shared is not None
-        return shared or self._is(key, _PUT_OFF) or self.put_off_since(key) is not None
 
     def next_due(self, url: str) -> float | None:
         """As ``recrawl.next_due``, of the target *url*, with what this run was answered."""
@@ -417,7 +424,7 @@ class Sources:
 
     def close(self) -> None:
         """Store all sources that were answered: the crawl ends, and no answer is taken later."""
-        self._take_out(lambda _: True)
+        self.taken([each for each, _ in self._untaken])
         self._context.write()
         self._locks.close()
         for source, key in self._joined.items():

@@ -68,7 +68,7 @@ class ScopeMiddleware(Seat):
     def _ended(self, response: Response) -> None:
         if response.request is not None:
             try:
-                self.crawl.sources.taken(response.request)
+                self.crawl.sources.taken((response.request,))
             except Exception as error:
                 self.crawl.fail(error)
                 raise
