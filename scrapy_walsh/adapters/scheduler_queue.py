@@ -202,7 +202,7 @@ class HostQueue(DueRequests):
         self._parked: deque[Request] = deque()
         self._told_parked = self._told_still = False
         self._agenda = Agenda()
-        #: Hosts that :meth:`ahead` has named.
+        #: Hosts that :meth:`ahead` has looked at.
         self._ahead: set[str] = set()
         #: Hosts with requests of an earlier run. From the first pop on they are ranked by what is
         #: stored of them (D30), and that they wait is recorded.
@@ -302,10 +302,10 @@ class HostQueue(DueRequests):
         host = None if self._closed else self._agenda.next(self._crawl.monotonic(), self._idle)
         if host is None or host.key in self._ahead or (url := self._lines.first(host.key)) is None:
             return None
+        self._ahead.add(host.key)  # refused or not: it is judged once
         answer = self._crawl.gate.judge(url, runs=False)
         if not (answer.kind == ROBOTS if isinstance(answer, NeedDocument) else answer.allowed):
             return None  # whom the list refuses is not asked for its name either
-        self._ahead.add(host.key)
         return host.key
 
     @ends_crawl

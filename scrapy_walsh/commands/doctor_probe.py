@@ -89,7 +89,9 @@ def entry(cls: type[Spider], project: Settings) -> dict[str, Any]:
         load_object(settings.get("TWISTED_REACTOR") or "scrapy.Spider")
         said += _of_settings(settings)
         said += ways_of(cls, settings)
-        found["starts"] = not any(each[0] == "BROKEN" and each[2] == "settings" for each in said)
+        if not (has_addon(settings) or seats.by_hand(settings)):
+            said.append(_said(Outcome.BROKEN, "seats", _BARE))
+        found["starts"] = not any(each[0] == "BROKEN" and each[2] != "jobdir" for each in said)
     except (Exception, SystemExit) as error:
         said.append(_unseen(explained(error)))
     return found
@@ -183,9 +185,7 @@ def _stand_in(cls: type[Spider], found: dict[str, Any]) -> type[Spider]:
 
     def opened(crawler: Crawler) -> None:
         try:
-            bare = seats.is_bare(crawler) and not has_addon(crawler.settings)
             lines = [*seats.missing(crawler, Crawl.of(crawler).config), *queue]
-            lines = [_BARE] if bare else lines
             found["missing"] = [_said(Outcome.BROKEN, "seats", line) for line in lines]
         except Exception as error:  # the signal would swallow it
             found["missing"] = [_unseen(explained(error))]
