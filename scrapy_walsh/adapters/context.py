@@ -215,7 +215,6 @@ class Context:
         store.close()
         self.say_lost(store)
         self._write_timer.cancel()
-        machine.leave(self.config.state_dir)
 
     def say_lost(self, store: Store) -> None:
         """What *store* found damaged, gone or unwritable means that records are lost: say it."""

@@ -25,7 +25,6 @@ from scrapy_walsh.policy.verdict import (
     ALLOWED_IMPLICIT,
     DEFERRED,
     EXCLUDED_TLD,
-    NAMES,
     OWNERS_NO,
     REMEDIES,
     ROBOTS_NAMES,
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.plugins import Plugin
     from scrapy_walsh.ledger import Ledger
     from scrapy_walsh.policy.event import Event, Exchange
-    from scrapy_walsh.policy.verdict import Verdict
 
 logger = logging.getLogger("scrapy_walsh")
 
@@ -65,7 +63,6 @@ _LEVELS: Final = {
     **dict.fromkeys((events.DEFERRED, events.GIVEN_UP, events.REJECTED), logging.WARNING),
     events.TOO_MANY_REDIRECTS: logging.WARNING,
 }
-_VERDICT_STATS: Final = {name: f"walsh/verdict/{name}" for name in NAMES}
 #: Events that end a target and that a person should see: the account lists them one by one.
 _LISTED: Final = (
     events.REFUSED,
@@ -166,8 +163,6 @@ class Recorder:
     #: Why hosts gave no answer, in a few words; whether any gave one.
     _causes: dict[str, str] = field(default_factory=dict)
     _answered: bool = False
-    #: Hosts that gave no answer in an earlier run, by whether they have answered in this one (D31).
-    _silent: Counter[bool] = field(default_factory=Counter)
     #: What failed on this side, by cause: the hosts of which nothing is requested for that reason.
     own_faults: dict[str, set[str]] = field(default_factory=dict)
     #: The first of them that means that records are lost to the next run.
@@ -231,8 +226,7 @@ class Recorder:
         self._kinds[event.kind] += 1
         self.count(event.kind)
         if event.kind in (events.REFUSED, events.DEFERRED):
-            self._verdicts[event.verdict] += 1
-            self.count(f"verdict/{event.verdict}")
+            self.verdict(event.verdict)
         if event.kind == events.REFUSED:
             self._record_refusal(event)
         if alone and event.kind in _LISTED:
@@ -279,13 +273,6 @@ class Recorder:
             if (kind, requirement) == _OF_NO_ANSWER and hosts:
                 logger.warning("rejected robots.txt of %s (R2): %s", _named(hosts), shared)
         self._alike.clear()
-        if self._silent:
-            logger.info(
-                "%s that gave no answer in an earlier run got one request after all others: "
-                "%d answered",
-                plural(self._silent.total(), "host"),
-                self._silent[True],
-            )
 
     def _tell_deferred(
         self, rule: tuple[str, str], shared: str, cause: str, alike: _Alike, level: int
@@ -336,10 +323,8 @@ class Recorder:
         if exchange.learned is not None:
             self._learned(exchange, exchange.learned)
         if exchange.silent and not exchange.once:  # after a trial of https, http is tried
-            answered = exchange.status is not None
-            self._silent[answered] += 1
             self.count("silent_hosts")
-            self.count("silent_hosts/answered", int(answered))
+            self.count("silent_hosts/answered", int(exchange.status is not None))
         self._send(signals.walsh_asked, exchange=exchange)
 
     def no_answer(self, host: str, cause: str) -> None:
@@ -391,12 +376,9 @@ class Recorder:
         """Write what waits to the ledger, in one piece."""
         if self._waiting and (ledger := self.ledger) is not None:
             waiting, self._waiting = self._waiting, []
-            try:
+            with self.told_once():
                 ledger.write(self.run, *waiting)
-            except StateError as error:  # as ``told_once``, without its steps in each request
-                self.own_fault(str(error), "ledger")
-            if ledger.notices:
-                self.tell_ledger()
+            self.tell_ledger()
 
     def keep(self, kind: str, body: bytes, digest: str) -> None:
         """Keep a document beside the ledger, because decisions were made from it."""
@@ -431,10 +413,10 @@ class Recorder:
         except StateError as error:
             self.own_fault(str(error), "ledger")
 
-    def verdict(self, verdict: Verdict) -> None:
-        """Count the verdict that let a target through; called when the target has ended."""
-        self._verdicts[verdict.name] += 1
-        self.crawler.stats.inc_value(_VERDICT_STATS[verdict.name])
+    def verdict(self, name: str) -> None:
+        """Count the verdict by which a target has ended, or was let through when it has ended."""
+        self._verdicts[name] += 1
+        self.count(f"verdict/{name}")
 
     def rates(self) -> None:
         """Put two rates into the stats (docs/stats.md): allowed by robots.txt, excluded by TLD."""

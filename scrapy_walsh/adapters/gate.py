@@ -497,7 +497,7 @@ class Gate:
     def _end(self, request: Request, ticket: Ticket, outcome: Response | BaseException) -> None:
         cleared = None if ticket.cleared_at is None else ticket.verdict
         if cleared is not None and not isinstance(outcome, Refused):
-            self.context.recorder.verdict(cleared)
+            self.context.recorder.verdict(cleared.name)
         if isinstance(outcome, BaseException):
             if not isinstance(outcome, (NotModified, Closing)):
                 self.sources.failed(request, outcome)

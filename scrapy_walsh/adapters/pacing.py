@@ -67,7 +67,7 @@ class Turnstile:
     _busy: bool = False
     _waiters: list[_Waiter] = field(default_factory=list)
     _crawls: list[Context] = field(default_factory=list)
-    _shut_by: list[object] = field(default_factory=list)
+    _shut_by: set[object] = field(default_factory=set)
     _timer: compat.Timer = field(init=False)
 
     def __post_init__(self) -> None:
@@ -81,20 +81,17 @@ class Turnstile:
         """Drop *crawl*. Its requests that still wait here end with Closing."""
         if crawl in self._crawls:
             self._crawls.remove(crawl)
-        if crawl in self._shut_by:
-            self._shut_by.remove(crawl)
+        self._shut_by.discard(crawl)
         self._turn_out([crawl])
         self._advance()
 
     def shut(self, crawl: object) -> None:
         """Give no turns until *crawl* calls :meth:`open`."""
-        if crawl not in self._shut_by:
-            self._shut_by.append(crawl)
+        self._shut_by.add(crawl)
 
     def open(self, crawl: object) -> None:
         """Give turns again, as far as *crawl* is concerned."""
-        if crawl in self._shut_by:
-            self._shut_by.remove(crawl)
+        self._shut_by.discard(crawl)
         self._advance()
         for each in self._crawls:
             compat.wake_engine(each.crawler)

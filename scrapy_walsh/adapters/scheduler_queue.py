@@ -202,9 +202,10 @@ class HostQueue(DueRequests):
         self._parked: deque[Request] = deque()
         self._told_parked = self._told_still = False
         self._agenda = Agenda()
-        #: Hosts that :meth:`ahead` has named.
+        #: Hosts that :meth:`ahead` has looked at.
         self._ahead: set[str] = set()
-        #: Hosts with requests of an earlier run; that they wait is recorded at the first pop.
+        #: Hosts with requests of an earlier run. From the first pop on they are ranked by what is
+        #: stored of them (D30), and that they wait is recorded.
         self._resumed: list[str] = []
         self._timer_due = math.inf
         for host, count in self._lines.counts():
@@ -282,15 +283,14 @@ class HostQueue(DueRequests):
         return Load(self._agenda.requests, self._agenda.most, len(self._free))
 
     def earlier(self) -> Iterable[Earlier]:
-        found: Iterable[Earlier] = self._lines.sources()
-        return found
+        return self._lines.sources()
 
     def stands_for(self, request: Request) -> bool:
         """Whether a request of an earlier run of the job waits here that is the same as *request*.
 
         `Spider.start` names it once more when the job goes on. Each stands for one that it names.
         """
-        return bool(self._lines.stands_for(request))
+        return self._lines.stands_for(request)
 
     def outlook(self) -> tuple[int, int, float]:
         due = self._agenda.ready()
@@ -302,10 +302,10 @@ class HostQueue(DueRequests):
         host = None if self._closed else self._agenda.next(self._crawl.monotonic(), self._idle)
         if host is None or host.key in self._ahead or (url := self._lines.first(host.key)) is None:
             return None
+        self._ahead.add(host.key)  # refused or not: it is judged once
         answer = self._crawl.gate.judge(url, runs=False)
         if not (answer.kind == ROBOTS if isinstance(answer, NeedDocument) else answer.allowed):
             return None  # whom the list refuses is not asked for its name either
-        self._ahead.add(host.key)
         return host.key
 
     @ends_crawl

@@ -51,10 +51,13 @@ class Tags:
         if not is_operator_url(url, self._operator):
             return url
         tagged = tag_url(url, self._impl, self._commit, SPEC_VERSION)
+        return tagged if self._allowed(url, tagged) else url
+
+    def _allowed(self, url: str, tagged: str) -> bool:
         rules = self._robots(hosts.origin(url))
-        if isinstance(rules, NotKnown) or not (rules is None or rules.decide(tagged).allowed):
-            return url
-        return tagged
+        if isinstance(rules, NotKnown):
+            return False
+        return rules is None or rules.decide(tagged).allowed
 
 
 def implementation(

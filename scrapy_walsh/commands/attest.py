@@ -21,10 +21,10 @@ from scrapy_walsh.proof.attest.document import (
     PolicyPage,
     check_shape,
     document,
+    evidence_in,
     in_words,
     judge,
 )
-from scrapy_walsh.proof.attest.evidence import evidence_in
 from scrapy_walsh.proof.conformance import check
 from scrapy_walsh.proof.files import replace_file
 from scrapy_walsh.proof.keys import keys_of, parse

@@ -99,7 +99,10 @@ def run(args: argparse.Namespace) -> int:
         raise Misuse(_absent(log, args, token))
     _one_host(log, args)
     own = _own(log, keys, args)
-    rows = [*judge(log, terms), *_matched(log, args)]
+    rows = judge(log, terms)
+    if args.ledger:
+        asked = {entry.host for entry in log.entries}
+        rows += match_rows(log, read_ledgers(args.ledger, asked), args.skew)
     verdict = outcome(rows, whole=not log.cut)
     head = (f"verdict: {verdict.value}", *map(visible, _lines(log, own)), "")
     members = {**_members(log, rows, own), "verdict": verdict.value}
@@ -139,8 +142,6 @@ def _own(log: Log, keys: list[dict[str, Any]], args: argparse.Namespace) -> Own 
     """What is the bot's own, by its signature; from now on *log* has that alone. Misuse."""
     if not keys:
         return None
-    if any(not entry.site for entry in log.entries):
-        raise Misuse("--directory: which host is the log of? Give --host")
     if all(entry.signature is None for entry in log.entries):
         raise Misuse("--directory: no line has the three fields of a signature; see docs/audit.md")
     own = tell_apart(log.entries, keys, args.skew + args.answer_time)
@@ -192,12 +193,15 @@ def _instant(text: str, option: str) -> float:
 
 
 def _one_host(log: Log, args: argparse.Namespace) -> None:
-    """Misuse where several hosts are judged by a robots.txt or an opt-out, which is of one."""
+    """Misuse where something was given that is of one host, and the log does not say of which."""
     found = sorted({entry.host for entry in log.entries})
     if len(found) > 1 and (args.robots or args.optout):
         option = "--robots" if args.robots else "--optout"
         listed = ", ".join(found[:_LISTED])
         raise Misuse(f"{option}: of which of the {len(found)} hosts ({listed})? Give --host")
+    if "" in found and (args.directory or args.ledger):
+        option = "--directory" if args.directory else "--ledger"
+        raise Misuse(f"{option}: which host is the log of? Give --host")
 
 
 def _absent(log: Log, args: argparse.Namespace, token: str) -> str:
@@ -211,15 +215,6 @@ def _absent(log: Log, args: argparse.Namespace, token: str) -> str:
         who = "no User-Agents at all in these lines (common format): give the bot's --ip"
     elsewhere = f"; requests to other hosts: {log.others}" if log.others else ""
     return f"never seen: {who}, in {plural(log.lines, 'line')}{elsewhere}"
-
-
-def _matched(log: Log, args: argparse.Namespace) -> list[Row]:
-    if not args.ledger:
-        return []
-    asked = {entry.host for entry in log.entries}
-    if "" in asked:
-        raise Misuse("--ledger: which host is the log of? Give --host")
-    return match_rows(log, read_ledgers(args.ledger, asked), args.skew)
 
 
 # -- what is said ---------------------------------------------------------------------------

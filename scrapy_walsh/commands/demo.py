@@ -7,7 +7,6 @@ its log, its ledger and a report of the first run.
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import subprocess
 import sys
@@ -16,9 +15,12 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import tomlkit
+
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.terminal import show, table
 from scrapy_walsh.policy.words import plural
+from scrapy_walsh.proof.conformance.crawl import environment
 from scrapy_walsh.proof.sandbox import (
     Sandbox,
     demo_sources,
@@ -93,16 +95,10 @@ def _made(directory: Path | None) -> Path:
     (package / "__init__.py").touch()
     (package / "settings.py").write_text(_SETTINGS)
     (folder / "scrapy.cfg").write_text(_CONFIG)
-    (folder / "sources.toml").write_text("\n".join(_sources()))
+    declared = [source._asdict() for source in demo_sources()]
+    told = [{name: value for name, value in each.items() if value} for each in declared]
+    (folder / "sources.toml").write_text(tomlkit.dumps({"source": told}))
     return folder.absolute()
-
-
-def _sources() -> Iterator[str]:
-    """What the project declares, as TOML; a JSON string is a basic string of TOML, too."""
-    for source in demo_sources():
-        members = {key: value for key, value in source._asdict().items() if value is not None}
-        lines = (f"{key} = {json.dumps(value)}\n" for key, value in members.items())
-        yield "".join(["[[source]]\n", *lines])
 
 
 # -- a crawl ------------------------------------------------------------------------------
@@ -115,7 +111,7 @@ def _run(number: int, folder: Path, box: Sandbox) -> int:
     name = f"run-{number + 1}"
     files = ["-a", f"report={name}.json", "-o", f"{name}.jsonl", "-s", f"LOG_FILE={name}.log"]
     done = subprocess.run(  # noqa: S603  our own command
-        [*_CRAWL, *files, *extra], cwd=folder, env=_environment(box), check=False
+        [*_CRAWL, *files, *extra], cwd=folder, env=environment(box.proxy_url), check=False
     )
     if done.returncode:
         print(f"the crawl ended with exit code {done.returncode}: see {folder / name}.log")
@@ -129,12 +125,6 @@ def _run(number: int, folder: Path, box: Sandbox) -> int:
     from scrapy_walsh.commands.report import write_report  # noqa: PLC0415  slow
 
     return write_report(folder / _STATE, str(folder / _PAGE))
-
-
-def _environment(box: Sandbox) -> dict[str, str]:
-    """The sandbox plays every host, whatever proxies and projects the caller's names."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("SCRAPY_")}
-    return {**kept, "http_proxy": box.proxy_url, "https_proxy": box.proxy_url, "no_proxy": ""}
 
 
 # -- what is shown ------------------------------------------------------------------------

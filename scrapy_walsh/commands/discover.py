@@ -10,8 +10,6 @@ judged by the gates, and requested by the first run.
 
 from __future__ import annotations
 
-import math
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urldefrag, urlsplit
@@ -29,14 +27,12 @@ from scrapy_walsh.commands.own_crawl import crawl_apart, verdict_on
 from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy.formats import representation as formats
 from scrapy_walsh.policy.recrawl import canonical_url, representation_key
-from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.verdict import NOT_DUE
 from scrapy_walsh.policy.words import one_line, plural, visible
 from scrapy_walsh.proof.files import replace_file
 from scrapy_walsh.sources.answers import MAX_BODY, from_failure, from_response
 from scrapy_walsh.sources.sources import read_sources, text_of
 from scrapy_walsh.state.records import Validators
-from scrapy_walsh.terminal import local
 
 if TYPE_CHECKING:
     import argparse
@@ -238,10 +234,6 @@ class DiscoverSpider(Spider):
             if await self._may_be_requested(offer):
                 found["source"] = {"url": url, key: offer}
                 break
-        if found["source"] is not None:
-            *_, first = found["source"].values()
-            due = Crawl.of(self.crawler).sources.next_due(first)
-            found["next_due"] = None if due is None else iso(math.ceil(due))
 
     async def _may_be_requested(self, url: str) -> bool:
         """Whether the list and robots.txt allow *url*, which becomes no request; note their say."""
@@ -261,13 +253,13 @@ def discover(
 
     *pages* are tried in turn. Each link is there once, in order, with where it was found first;
     ``outcome``, ``requirement`` and ``reason`` are as in the source report. *adds*: a ``source`` is
-    looked for, and when it is ``next_due``.
+    looked for.
 
     Raises ConfigError, StateError and Misuse.
     """
     found: dict[str, Any] = {"host": urlsplit(pages[0]).netloc, "probes": [], "links": []}
     found |= {"suggested_feeds": [], "suggested_sitemaps": []}
-    found |= {"source": None, "next_due": None} if adds else {}
+    found |= {"source": None} if adds else {}
     problems: list[str] = []
     well = crawl_apart(settings, DiscoverSpider, problems, pages=pages, adds=adds, found=found)
     if problems or not found["probes"]:
@@ -331,8 +323,5 @@ def _add(file: Path, found: dict[str, Any]) -> tuple[dict[str, str] | None, str]
         replace_file(file, after.encode())
     except OSError as error:
         raise Misuse(f"cannot write {file}: {error.strerror}") from None
-    when = "the next run requests it"
-    if found["next_due"] is not None:
-        links, due = plural(len(found["links"]), "link"), datetime.fromisoformat(found["next_due"])
-        when = f"it has {links} now, and runs read it from {local(due.timestamp())} on (R8)"
-    return added, f"added to {file}: {shown}; {when}"
+    links = plural(len(found["links"]), "link")
+    return added, f"added to {file}: {shown}; {links} found now; `walsh plan` says when it is read"

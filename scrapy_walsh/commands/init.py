@@ -163,7 +163,7 @@ def run(args: argparse.Namespace) -> int:
 def _look(directory: Path) -> dict[str, Any]:
     """What a look at the spiders of the project in *directory* finds; empty where none can be."""
     try:
-        return own_process.ask("scrapy_walsh.commands.spider_ways", {}, _LOOK, directory)
+        return own_process.ask("scrapy_walsh.commands.doctor_probe", {}, _LOOK, directory)
     except own_process.NoAnswerError as error:
         tell("init", f"the project's spiders are not seen: looking at them {error}")
         return {}
@@ -194,7 +194,8 @@ def _different(report: Mapping[str, Any], wanted: Sequence[str]) -> Iterator[str
         return
     from scrapy_walsh.commands.doctor import of_spiders  # noqa: PLC0415  slow
 
-    found = [each for each in of_spiders(report) if not any(name in each.text for name in wanted)]
+    said = [each for each in of_spiders(report) if each.about in ("spider", "spiders")]
+    found = [each for each in said if not any(name in each.text for name in wanted)]
     if found:
         yield "what will be different in this project (walsh doctor says it again):"
     yield from (f"  {each.rule:<4} {each.about}: {each.text}" for each in found)

@@ -24,16 +24,16 @@ import math
 import os
 import sqlite3
 import zlib
-from contextlib import closing, contextmanager, suppress
-from typing import IO, TYPE_CHECKING, Any, Final
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy.strict_json import json_object
 from scrapy_walsh.state.database import Connection, is_damage
-from scrapy_walsh.state.files import claim, make_private, open_private, private, set_aside
+from scrapy_walsh.state.files import claim, locked, make_private, open_private, private, set_aside
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 DOCUMENTS: Final = "ledger-documents.sqlite"
@@ -157,12 +157,14 @@ REDACTED: Final = "?redacted"
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _HASH: Final = b',"hash":"'
 _TAIL: Final = len(_HASH) + 64 + len(b'"}')
+#: What says nothing. An infinite time is one that never comes.
+_NOTHING: Final[tuple[object, ...]] = (None, "", (), [], math.inf)
 _URL_MEMBERS: Final = ("url", "document", "sent", "via", "by", "reason")
 
 
 def chained(entry: Mapping[str, Any], number: int, previous: str) -> tuple[bytes, str]:
     """The line of *entry*, with its line end, and its hash. Empty members are left out."""
-    members = {name: value for name, value in entry.items() if _says_something(value)}
+    members = {name: value for name, value in entry.items() if value not in _NOTHING}
     whole = {"n": number, **members, "prev": previous}
     text = _ENCODER.encode(whole)[:-1].encode("ascii")
     digest = hashlib.sha256(text).hexdigest()
@@ -198,12 +200,6 @@ def redacted(entry: Mapping[str, Any]) -> dict[str, Any]:
             if isinstance(found.get(name), str):
                 found[name] = found[name].replace(query, REDACTED)
     return found
-
-
-def _says_something(value: object) -> bool:
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return value is not None and value not in ("", (), [])
 
 
 LOCK: Final = "ledger.lock"
@@ -248,13 +244,12 @@ class Ledger:
         self._missing = 0
         self._end = -1
         self._descriptor = self._head_file = -1
-        self._lock: IO[Any] | None = None
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             claim(directory)
             self._lock = private(directory / LOCK, "ab")
             self._head_file = _open(directory / HEAD)
-            with self._locked():
+            with locked(self._lock):
                 self._take_up()
         except OSError as error:
             raise StateError(_cannot(directory, error)) from error
@@ -262,7 +257,7 @@ class Ledger:
     def write(self, run: str, *entries: Mapping[str, Any]) -> None:
         """Append *entries*; StateError where they cannot be written: the next line will say so."""
         try:
-            with self._locked():
+            with locked(self._lock):
                 if self._changed():
                     self._take_up()
                 if self._end >= self._rotate_at:
@@ -284,26 +279,9 @@ class Ledger:
             if descriptor >= 0:
                 os.close(descriptor)
         self._descriptor = self._head_file = -1
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        self._lock.close()
 
     # -- under the lock -------------------------------------------------------------------
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        if self._lock is None:
-            raise OSError("it is closed")
-        import portalocker  # noqa: PLC0415  it imports redis, where that is installed
-
-        try:
-            portalocker.lock(self._lock, portalocker.LockFlags.EXCLUSIVE)
-        except portalocker.LockException as error:
-            raise OSError(str(error)) from error
-        try:
-            yield
-        finally:
-            portalocker.unlock(self._lock)
 
     def _changed(self) -> bool:
         """Whether another process has written, or begun a new file, since we looked."""

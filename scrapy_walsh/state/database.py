@@ -127,7 +127,7 @@ def connect(path: Path) -> tuple[sqlite3.Connection, bool]:
             if _code(error) not in _READ_ONLY or not path.exists():
                 raise
             plain = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY
-            if options == "mode=rwc" and plain and _may_write(path):
+            if options == "mode=rwc" and plain and files.may(path, os.W_OK):
                 # Nothing in the way but the file's own header, and that is damage.
                 raise DamageError("its header forbids writing") from error
     return _opened(path, _AS_IT_IS), False
@@ -277,11 +277,6 @@ def _prepare_writing(connection: sqlite3.Connection, *, begun: bool) -> None:
     connection.execute("BEGIN IMMEDIATE")
     with connection:
         connection.execute(f"PRAGMA user_version={VERSION}")
-
-
-def _may_write(path: Path) -> bool:
-    effective = os.access in os.supports_effective_ids
-    return os.access(path, os.W_OK, effective_ids=effective)
 
 
 def _code(error: sqlite3.Error) -> int:

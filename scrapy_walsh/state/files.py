@@ -27,7 +27,7 @@ from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state.records import BLOCKLIST, DamageError, StoredDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 LOCK: Final = "state.lock"
@@ -148,6 +148,18 @@ def lock(file: IO[Any], *, wait: bool = True) -> bool:
 
 
 @contextmanager
+def locked(file: IO[Any]) -> Iterator[None]:
+    """Lock *file*, which stays open, meanwhile. Raises OSError; ValueError where it is closed."""
+    import portalocker  # noqa: PLC0415  as above
+
+    lock(file)
+    try:
+        yield
+    finally:
+        portalocker.unlock(file)
+
+
+@contextmanager
 def exclusive(directory: Path) -> Iterator[None]:
     """Lock *directory*, so that no other process replaces its files meanwhile.
 
@@ -215,22 +227,13 @@ class Copies:
 
     def write(self, document: StoredDocument) -> None:
         """Replace both by *document*. Where one fails, the other is written all the same."""
-        self._each(COPIES, "written", lambda name: write_copy(self._directory, document, name))
-
-    def delete(self, key: str) -> None:
-        """Delete those that have the list *key*."""
-        names = [name for name, copy in zip(COPIES, self.read(key), strict=True) if copy]
-        self._each(names, "deleted", lambda name: (self._directory / name).unlink(missing_ok=True))
-
-    def _each(self, names: Iterable[str], what: str, change: Callable[[str], None]) -> None:
         failed: StateError | None = None
-        for name in names:
+        for name in COPIES:
             try:
-                change(name)
+                write_copy(self._directory, document, name)
             except OSError as error:
-                failed = failed or StateError(
-                    unusable(self._directory / name, f"cannot be {what}", error)
-                )
+                line = unusable(self._directory / name, "cannot be written", error)
+                failed = failed or StateError(line)
         if failed is not None:
             raise failed
 
@@ -271,16 +274,16 @@ def write_copy(directory: Path, document: StoredDocument, name: str = COPY) -> N
 def unusable(path: Path, what: str, error: Exception | None) -> str:
     """One line on a file that cannot be used."""
     why, do = one_line(error), "free or repair the disk"
-    if isinstance(error, PermissionError) or not all(map(_is_allowed, (path, path.parent))):
+    there = [each for each in (path, path.parent) if may(each, os.F_OK)]
+    allowed = all(may(each, os.R_OK | os.W_OK) for each in there)
+    if isinstance(error, PermissionError) or not allowed:
         do = "let the user of this crawl read and write it"
     return f"{path} {what} ({why}): {do}, or set another WALSH_STATE_DIR"
 
 
-def _is_allowed(path: Path) -> bool:
-    """Whether this user may read and write *path*, if it is there."""
-    effective = os.access in os.supports_effective_ids
-    there = os.access(path, os.F_OK, effective_ids=effective)
-    return not there or os.access(path, os.R_OK | os.W_OK, effective_ids=effective)
+def may(path: Path, what: int) -> bool:
+    """As ``os.access``, for the user that this process is for the system at present."""
+    return os.access(path, what, effective_ids=os.access in os.supports_effective_ids)
 
 
 def one_line(error: Exception | None) -> str:

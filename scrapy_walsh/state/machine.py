@@ -19,20 +19,22 @@
 The locks are of the process (fcntl(2)): two crawls in one process do not exclude each other, and
 the end of one drops the locks of both. A process sends one request at a time. A library's lock
 (``files.lock``) is of a whole file. It cannot take their place: there would be a file, and an open
-one, for each source whose redirect waits. Where a system has no locks of bytes (Windows) one
-process at a time uses a state directory (``run.lock``), and that lock is the library's.
+one, for each source whose redirect waits. Where a system has no locks of bytes (Windows) a process
+that has used a state directory has it to itself until it ends (``run.lock``), and that lock is the
+library's.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from msgspec import MsgspecError, Struct, json
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state import files
@@ -51,9 +53,13 @@ _SET: Final = 600.0
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
-class _Offsets(NamedTuple):
-    """The machine's start, Unix seconds by the wall clock: as first read, and at a later run."""
+class _Offsets(Struct):
+    """The machine's start, Unix seconds by the wall clock: as first read, and at a later run.
 
+    ``boot``: the name that the machine gives to the time since that start.
+    """
+
+    boot: str
     offset: float
     wall: float
 
@@ -72,12 +78,13 @@ def steady_clock(
         return time.time
     wall = time.time() - _since_start()
     known = None if directory is None else _read(directory / CLOCK, boot)
-    offsets = _Offsets(wall, wall) if known is None else _Offsets(known.offset, wall)
+    offsets = _Offsets(boot, wall if known is None else known.offset, wall)
     jump = 0.0 if known is None else wall - known.wall
     if notices is not None and abs(jump) > _SET:
         notices.append(_told(jump))
     if keeps and directory is not None and (known is None or abs(jump) > _SET):
-        _write(directory / CLOCK, boot, offsets)
+        with suppress(OSError):  # later runs read the wall clock again
+            files.replace_private(directory / CLOCK, json.encode(offsets))
     return lambda: offsets.offset + _since_start()
 
 
@@ -102,20 +109,10 @@ def _since_start() -> float:
 
 
 def _read(path: Path, boot: str) -> _Offsets | None:
-    try:
-        found = json.loads(path.read_text(encoding="ascii"))
-        if found["boot"] != boot:
-            return None
-        offset = float(found["offset"])
-        return _Offsets(offset, float(found["wall"]))
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
-
-
-def _write(path: Path, boot: str, offsets: _Offsets) -> None:
-    """Keep *offsets* for later runs. Where that fails, they read the wall clock again."""
-    with suppress(OSError):
-        files.replace_private(path, json.dumps({"boot": boot, **offsets._asdict()}).encode())
+    with suppress(OSError, MsgspecError):
+        found = json.decode(path.read_bytes(), type=_Offsets)
+        return found if found.boot == boot else None
+    return None
 
 
 READY: Final = "state.ok"
@@ -153,8 +150,8 @@ def is_marked(directory: Path) -> bool:
 SOURCES: Final = "sources.lock"
 #: The lock of the one process, where there can be only one.
 ALONE: Final = "run.lock"
-#: By directory, that lock, and how many crawls of this process share it.
-_HELD: Final[dict[Path, tuple[IO[Any], int]]] = {}
+#: By directory, that lock: this process has it until it ends.
+_HELD: Final[dict[Path, IO[Any]]] = {}
 
 
 OWNER: Final = "machine"
@@ -203,38 +200,23 @@ def enter(directory: Path | None) -> None:
     if directory is None:
         return
     claim(directory)
-    if fcntl is not None:
+    if fcntl is not None or directory in _HELD:
         return
-    held, crawls = _HELD.get(directory, (None, 0))
     try:
-        if held is None:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            held = files.private(directory / ALONE, "ab")
-            if not files.lock(held, wait=False):
-                held.close()
-                raise StateError(
-                    f"{directory} is in use by another process, and this system has no file locks "
-                    "by which the two could take turns: let that one end, or set another "
-                    "WALSH_STATE_DIR"
-                )
-    except StateError:
-        raise
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        held = files.private(directory / ALONE, "ab")
+        free = files.lock(held, wait=False)
     except OSError as error:
         raise StateError(
             f"{directory} cannot be locked: {error}; set another WALSH_STATE_DIR"
         ) from error
-    _HELD[directory] = held, crawls + 1
-
-
-def leave(directory: Path | None) -> None:
-    """A crawl that has entered *directory* uses it no longer."""
-    if directory is None or directory not in _HELD:
-        return
-    held, crawls = _HELD.pop(directory)
-    if crawls > 1:
-        _HELD[directory] = held, crawls - 1
-    else:
+    if not free:
         held.close()
+        raise StateError(
+            f"{directory} is in use by another process, and this system has no file locks "
+            "by which the two could take turns: let that one end, or set another WALSH_STATE_DIR"
+        )
+    _HELD[directory] = held
 
 
 class UnderWay:

@@ -214,10 +214,14 @@ class Table(Generic[R]):
         """How many rows one page may have: few where they have bodies."""
         return 10 if "body" in self.columns else 500
 
+    @cached_property
+    def _one(self) -> str:
+        names, marks = ", ".join(self.columns), _marks(self.columns)
+        return f"INSERT OR REPLACE INTO {self.name} ({names}) VALUES ({marks})"  # noqa: S608
+
     def replace(self, rows: int) -> str:
         """Writes so many rows, in place of those with the same keys."""
-        names, marks = ", ".join(self.columns), [f"({_marks(self.columns)})"] * rows
-        return f"INSERT OR REPLACE INTO {self.name} ({names}) VALUES {', '.join(marks)}"  # noqa: S608
+        return self._one + f", ({_marks(self.columns)})" * (rows - 1)
 
     @cached_property
     def delete(self) -> str:

@@ -84,7 +84,10 @@ class Store(ABC):
 
     @abstractmethod
     def delete(self, record: type[Any], *key: str) -> None:
-        """Delete the record of class *record* with the *key*, if there is one."""
+        """Delete the record of class *record* with the *key*, if there is one.
+
+        No caller deletes a blocklist: its files would bring it back (T13).
+        """
 
     @abstractmethod
     def _rows(self, table: Table[R], after: Key | None = None) -> Iterator[R]: ...
@@ -334,9 +337,6 @@ class SqliteStore(Store):
 
     def delete(self, record: type[Any], *key: str) -> None:
         self._write({(TABLE_OF[record], key): (None, None)})
-        if record is StoredDocument and key[0] == BLOCKLIST:
-            self.flush()
-            self._copies.delete(key[1])
 
     def _write(self, changes: Mapping[tuple[Table[Any], Key], tuple[Any, Row | None]]) -> None:
         """Write *changes*; while the disk refuses, keep them in memory. StateError, once."""

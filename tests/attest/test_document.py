@@ -13,7 +13,7 @@ from scrapy_walsh import SPEC_VERSION, __version__
 from scrapy_walsh.commands import attest as command
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.config import WalshConfig
-from scrapy_walsh.proof.attest import document, evidence
+from scrapy_walsh.proof.attest import document
 from scrapy_walsh.proof.attest.document import IDS, Evidence, PolicyPage
 from tests.conformance.kit import DATE, check, put_record, record
 from tests.crawl.harness import OWN_IDENTITY, USER_AGENT
@@ -201,7 +201,7 @@ def test_own_record_of_another_source_file_attests_nothing(
     """The digest is looked up anew: a file that changed after the run is another build."""
     put_record(folder / "r.json")
     assert attest("--record", "r.json")[0] == 0
-    monkeypatch.setattr(evidence, "code_digest", lambda: "f" * 64)
+    monkeypatch.setattr(document, "code_digest", lambda: "f" * 64)
     assert nothing_is_attested(attest("--record", "r.json"), "code")
 
 

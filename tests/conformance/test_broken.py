@@ -488,7 +488,10 @@ BUILDS: dict[str, dict[str, Break]] = {
             {"R13": ["untagged where the tagged form is disallowed"]},
             """
             from scrapy_walsh.adapters.tags import Tags
-            Tags._allowed = lambda self, url, tagged: True
+            whole = Tags.__init__
+            def without_robots(self, context, robots, **shell):
+                whole(self, context, lambda origin: None, **shell)
+            Tags.__init__ = without_robots
             """,
         ),
     },

@@ -112,6 +112,15 @@ def without(setting: str, path: str) -> dict[str, Any]:
     return settings
 
 
+def test_r1_only_handlers_that_scrapy_uses_by_default_are_wrapped() -> None:
+    """By others, also of Scrapy's, it is not known what is sent, and when a connection ends."""
+    assert all(
+        map(compat.may_carry, map(default_settings.DOWNLOAD_HANDLERS_BASE.get, ("http", "https")))
+    )
+    for module, name in (("http2", "H2DownloadHandler"), ("_httpx", "HttpxDownloadHandler")):
+        assert not compat.may_carry(f"scrapy.core.downloader.handlers.{module}.{name}")
+
+
 SEATS_TAKEN = [(setting, path) for setting, paths in SEATS.items() for path in paths]
 
 

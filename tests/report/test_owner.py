@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.commands.main import main
-from scrapy_walsh.ledger.files import DOCUMENTS, Documents
+from scrapy_walsh.ledger.files import DOCUMENTS, HEAD, Documents
 from scrapy_walsh.proof.report.html import LARGEST, owners_page
 from scrapy_walsh.proof.report.owner import Extract, extract
 from scrapy_walsh.proof.sandbox import hosts, requests
@@ -18,6 +18,7 @@ from tests.ledger.verify_kit import (
     LIST,
     ROBOTS,
     ROBOTS_URL,
+    Forge,
     H,
     T,
     asked,
@@ -33,7 +34,7 @@ from tests.report.kit import Read
 from tests.report.test_page import ALLOWED_TAGS, EVIL, evil_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.report.conftest import World
 
@@ -93,10 +94,10 @@ def test_own_each_request_is_there_with_its_time_url_and_answer(
     assert f"{len(own)} requests, the first on" in text
     for each in own:
         assert each["url"] in text
-    assert "2027-01-15 08:00:01 http://h.test/robots.txt your robots.txt 200: sent" in " ".join(
+    assert "2027-01-15 08:00:01 http://h.test/robots.txt your robots.txt 200 OK" in " ".join(
         text.split()
     )
-    assert "429: you asked us to slow down" in text
+    assert "429 Too Many Requests" in text
     assert "then left alone for 7 s" in text
 
 
@@ -136,6 +137,28 @@ def test_r2_robots_txt_that_changed_is_told_with_the_time_of_each():
     assert [each.since - T for each in found_in(*[began(), *lines], since=T + 95).versions] == [90]
 
 
+def test_r2_a_robots_txt_that_comes_back_is_told_with_what_it_stopped_at_each_time():
+    new = {"requirement": "R2", "url": ROBOTS_URL, "status": 200}
+    closed, opened = (b"User-agent: *\nDisallow: /\n", b"User-agent: *\nDisallow:\n")
+    lines, at = [], 0.0
+    for body, stopped in ((closed, 2), (opened, 0), (closed, 1)):
+        at += 10
+        lines.append(decided("adopted", at, **new, digest=digest(body)))
+        no = {
+            "requirement": "R2",
+            "verdict": "disallowed_explicit",
+            "line": 2,
+            "rule": "Disallow: /",
+        }
+        refused = (at + 1 + n for n in range(stopped))
+        lines += [decided("refused", each, **no, digest=digest(body)) for each in refused]
+    found = found_in(began(), *lines, ended())
+    found.read({digest(each): each for each in (closed, opened)}.get)
+    assert [each.rules[0][1] for each in found.versions] == [
+        "stopped 2 requests", "forbids nothing", "stopped 1 request",
+    ]  # fmt: skip
+
+
 def test_r4_a_pause_that_was_too_short_is_said_in_the_row_and_at_the_top():
     found = found_in(began(), robots(0), asked(0.1), asked(0.5), asked(9), ended())
     assert dict(found.gaps) == {"exempt": 1, "too short": 1, "kept": 1}
@@ -153,6 +176,53 @@ def test_own_a_ledger_that_does_not_hold_is_said_at_the_top_and_nothing_is_kept(
     read = page_of(capsysbinary, str(tmp_path), "--host", HOST, code=1)
     assert "This record did not pass its own check" in read.text.split("Who we are")[0]
     assert "✓ kept" not in read.text
+
+
+def _altered(forge: Forge) -> None:
+    forge.only("asked", f"{H}/own")["status"] = 204
+
+
+def _adopts(body: bytes) -> Callable[[Forge], None]:
+    return lambda forge: forge.operator_list(200, body) and None
+
+
+@pytest.mark.parametrize(
+    ("forged", "octets", "body"),
+    [
+        (_altered, 0, b""),
+        (lambda _: None, -40, b""),  # the last line is cut
+        (lambda _: None, -900, b""),  # and more of them
+        (lambda forge: forge.add(300, "adopted", url=5, requirement=["R3"], digest={}), 0, b""),
+        (_adopts(b"no list"), 0, b"no list"),
+        (_adopts(b"[" * 100_000), 0, b"[" * 100_000),
+        (
+            _adopts(b'{"blocked": [{"domain": "h.test"}]}'),
+            0,
+            b'{"blocked": [{"domain": "h.test"}]}',
+        ),
+    ],
+)
+def test_own_a_forged_ledger_has_a_page_which_says_so_and_calls_nothing_kept(
+    forged: Callable[[Forge], Any],
+    octets: int,
+    body: bytes,
+    tmp_path: Path,
+    capsysbinary: pytest.CaptureFixture[bytes],
+):
+    forge = honest()
+    forge.check(tmp_path, body)  # its documents, and its head
+    head = (tmp_path / HEAD).read_bytes()
+    forged(forge)
+    forge.check(tmp_path, body)
+    if forged is _altered:
+        (tmp_path / HEAD).write_bytes(head)
+    if octets:
+        path = tmp_path / "ledger.jsonl"
+        path.write_bytes(path.read_bytes()[:octets])
+    read = page_of(capsysbinary, str(tmp_path), "--host", HOST, code=1)
+    assert "This record did not pass its own check" in read.text.split("Who we are")[0]
+    assert "✓ kept" not in read.text
+    assert "and it did not hold" in " ".join(read.text.split())
 
 
 def test_r2_what_verify_could_not_derive_is_not_said_to_be_kept(
@@ -290,7 +360,7 @@ def test_own_the_owners_page_is_bounded_and_says_what_is_left_out():
     assert len(html.encode()) <= LARGEST
     text = Read(html).text
     assert "of 1,500 requests. Ask us for the earlier ones." in text
-    assert sum(left.count for left in found.left.values()) == 300
+    assert found.left.total() == 300
 
 
 # -- the end of the correspondence --------------------------------------------------------

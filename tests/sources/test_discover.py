@@ -318,8 +318,6 @@ def test_own_what_is_found_is_added_and_the_file_stays_as_it_is(
     assert found.code == 0, found.err
     assert found.asked(host) == asked, "what nobody has declared is not requested (R6)"
     assert found.map["source"] == source
-    only_named = "feed" in source or "s2" in str(source)
-    assert (found.map["next_due"] is None) is only_named
     text = file.read_bytes().decode()
     assert text.startswith(MINE.replace("\n", "\r\n"))
     assert tomllib.loads(text)["source"][1:] == [found.map["added"]] == [{"name": host, **source}]
@@ -377,7 +375,7 @@ def test_own_each_line_of_the_file_stays_or_nothing_is_written(
 ) -> None:
     file, source = tmp_path / "s.toml", {"url": "http://a.test/"}
     file.write_text(before)
-    found = {"host": "a.test", "source": source, "next_due": None}
+    found = {"host": "a.test", "source": source, "links": []}
     if not kept:
         with pytest.raises(WalshError, match="cannot be added to as it is"):
             command._add(file, found)

@@ -80,7 +80,6 @@ def test_own_a_second_process_is_refused(other: subprocess.Popen[str], tmp_path:
     other.kill()  # the system drops the lock, however the process ends
     other.wait()
     machine.enter(tmp_path)
-    machine.leave(tmp_path)
 
 
 @pytest.mark.usefixtures("no_locks")
@@ -98,10 +97,7 @@ def test_own_crawls_of_one_process_share_the_directory(tmp_path: Path) -> None:
     machine.enter(tmp_path)
     machine.enter(tmp_path)
     open_store(tmp_path).close()  # the store's own locks are other ones
-    machine.leave(tmp_path)
     assert not can_enter()
-    machine.leave(tmp_path)
-    assert can_enter()
 
 
 @pytest.mark.usefixtures("other")
@@ -109,7 +105,6 @@ def test_own_with_locks_processes_share_the_directory(tmp_path: Path) -> None:
     if machine.fcntl is None:
         pytest.skip("this system has none")
     machine.enter(tmp_path)
-    machine.leave(tmp_path)
 
 
 @pytest.mark.usefixtures("no_locks")

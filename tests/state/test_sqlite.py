@@ -140,14 +140,6 @@ def test_d3_copy_of_a_later_version_is_set_aside(tmp_path: Path) -> None:
     store.close()
 
 
-def test_d3_delete_removes_both(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path)
-    store.put(blocklist())
-    store.delete(StoredDocument, "blocklist", BLOCKLIST_URL)
-    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) is None
-    store.close()
-
-
 @pytest.mark.parametrize("name", files.COPIES)
 def test_d3_a_failing_copy_still_writes_the_other(tmp_path: Path, name: str) -> None:
     store = SqliteStore(tmp_path)

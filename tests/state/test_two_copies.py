@@ -99,12 +99,6 @@ def test_own_d3_that_a_list_was_held_is_known_without_its_files(
     )
 
 
-def test_d3_delete_removes_both_files(store: SqliteStore, tmp_path: Path) -> None:
-    store.delete(StoredDocument, "blocklist", BLOCKLIST_URL)
-    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) is None
-    assert not any((tmp_path / name).exists() for name in NAMES)
-
-
 def test_d3_a_full_disk_leaves_what_was_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,11 +59,6 @@ class Found:
     blocklist: Blocklist
     document: StoredDocument
 
-    @property
-    def record(self) -> StoredDocument:
-        """The record without the text, which would take memory for the rest of the crawl."""
-        return replace(self.document, body=b"")
-
 
 class ListStore:
     """Where the list of one crawl is kept, in the store and for the ledger."""
@@ -334,7 +329,7 @@ class OperatorList:
 
     async def _put_in_force(self, found: Found, kind: EventKind, reason: str) -> None:
         """Go by *found*, record that, and keep what it and its schema were read from."""
-        self._document = found.record
+        self._document = replace(found.document, body=b"")  # which would take memory from now on
         self._change(self.state.adopt(found.blocklist, found.document.fetched_at))
         standalone = await self._store.keep_for_ledger(found)
         self._tell(kind, found.blocklist, reason, standalone)

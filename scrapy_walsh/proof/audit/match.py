@@ -18,7 +18,7 @@ from scrapy_walsh.proof.audit.rows import Row
 from scrapy_walsh.proof.ledger import GAP, line_of, lines_in
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from scrapy_walsh.proof.audit.reading import Entry, Log
     from scrapy_walsh.proof.ledger import Line
@@ -58,31 +58,26 @@ def read_ledgers(paths: Sequence[str], asked: Collection[str]) -> Ledgers:
     *asked*: keys of R4. Raises OSError; Unreadable where there is no ledger at a path.
     """
     found = Ledgers()
-    for path in paths:
-        times = [at for file in _files(Path(path)) for at in _read(file, asked, found)]
+    for path in map(Path, paths):
+        files = [*rotated(path), path / FILE] if path.is_dir() else [path]
+        times = [at for file in files for at in _read(file, asked, found)]
         if not times:
             raise Unreadable(f"{path} is not a ledger: give a ledger.jsonl, or its directory")
         found.spans.append((min(times), max(times)))
     return found
 
 
-def _files(path: Path) -> list[Path]:
-    return [*rotated(path), path / FILE] if path.is_dir() else [path]
-
-
-def _read(path: Path, asked: Collection[str], found: Ledgers) -> Iterator[float]:
-    """Take in one file; yield the time of its first and its last line."""
-    first = last = None
+def _read(path: Path, asked: Collection[str], found: Ledgers) -> list[float]:
+    """Take in one file; the time of its first and of its last line."""
+    times: list[float] = []
     for number, (_, raw) in enumerate(lines_in([path]), 1):
         try:
             line = line_of(parsed(raw.removesuffix(b"\n")))
-            last = line.at
-            first = last if first is None else first
+            times[1:] = [line.at]
             _take(line, asked, found, f"{path}:{number}")
         except (ValueError, RecursionError):
             found.faults += 1
-    if first is not None and last is not None:
-        yield from (first, last)
+    return times
 
 
 def _take(line: Line, asked: Collection[str], found: Ledgers, place: str) -> None:
@@ -195,9 +190,10 @@ def _omitted_by_ledger(
             row.breach(entry, "not in the ledger")
         else:
             row.undecided += 1
-    row.detail = f"matched: {matched}; outside the ledger's time: {row.undecided}"
-    if ledgers.faults:
-        row.detail += f"; ledger lines missing or damaged: {ledgers.faults} (walsh verify)"
+    row.tell(
+        f"matched: {matched}; outside the ledger's time: {row.undecided}",
+        ledgers.faults and f"ledger lines missing or damaged: {ledgers.faults} (walsh verify)",
+    )
     return row
 
 

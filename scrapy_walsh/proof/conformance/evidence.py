@@ -63,9 +63,14 @@ class Run:
         return [each for each in self.asked(host) if each.path == slash + path]
 
     def requested(self, url: str) -> bool:
-        """Whether *url* was requested, its query included, with R13's tags or without."""
+        """Whether *url* was requested, its query included, with R13's tags or without.
+
+        By the server's log, or where the bot says itself that it had an answer.
+        """
         host, path = split(full(url))
-        return any(is_form_of(target_of(each), path) for each in self.asked(host))
+        had = (each["url"] for each in self.told.get("received", ()))
+        logged = any(is_form_of(target_of(each), path) for each in self.asked(host))
+        return logged or any(is_form_of(each, full(url)) for each in had)
 
     def elsewhere(self) -> list[LoggedRequest]:
         """The requests to other hosts than the operator's."""
@@ -289,14 +294,17 @@ def paced(host: str, seconds: float) -> Judge:
     return lambda evidence: spaced(intervals(evidence.first.targets(host)), seconds)
 
 
-def refused(urls: str, requirement: str, verdict: str, run: int = 0) -> Judge:
+def refused(urls: str, requirement: str, verdict: str = "", run: int = 0) -> Judge:
     """The bot says that it refused *urls*, and by what; none of them was requested."""
 
     def judge(evidence: Evidence) -> Finding:
-        here = evidence.run(run)
-        told = [here.result(url) for url in urls_of(urls)]
-        by = [f"{each.get('requirement')} {each.get('verdict', each.get('why'))}" for each in told]
-        return none([each for each in by if each != f"{requirement} {verdict}"], kept=by[0])
+        told = [evidence.run(run).result(url) for url in urls_of(urls)]
+        wrong = [
+            f"{each.get('requirement')} {each.get('verdict', each.get('why'))}"
+            for each in told
+            if each.get("requirement") != requirement or verdict not in ("", each.get("verdict"))
+        ]
+        return none(wrong, kept=f"{told[0].get('verdict')} by {told[0].get('rule')}")
 
     return every(judge, never(urls, run=run))
 

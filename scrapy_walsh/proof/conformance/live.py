@@ -20,12 +20,12 @@ from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy.verdict import BY_SETTING
 from scrapy_walsh.proof.conformance.check import in_order, judged, rows_of
 from scrapy_walsh.proof.conformance.crawl import Stage
-from scrapy_walsh.proof.conformance.evidence import Evidence, NotSeen, is_form_of, seen, split
+from scrapy_walsh.proof.conformance.evidence import Evidence, NotSeen, refused, seen, split
 from scrapy_walsh.proof.findings import Finding, broken, held, held_if, unseen
 from scrapy_walsh.proof.spacing import THE_WIRE, is_short
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from scrapy_walsh.proof.conformance.check import Check
     from scrapy_walsh.proof.conformance.crawl import Bot
@@ -107,16 +107,16 @@ def _blocked(fixtures: Fixtures) -> str:
 
 
 def table(fixtures: Fixtures) -> dict[str, Judge]:
-    """The rows of the fixtures; the last run of the evidence is the one that requested them."""
+    """The rows of the fixtures, which the second run requested."""
     operator = split(fixtures.robots_allowed_sentinel)[0]
     found: dict[str, Judge] = {
         "R2c canary dogfood-allow fetched": _fetched(fixtures.robots_allowed_sentinel),
-        "R2 canary dogfood-disallow refused (bare, .html, .md)": _all_refused(
-            disallowed(fixtures), "R2"
+        "R2 canary dogfood-disallow refused (bare, .html, .md)": refused(
+            " ".join(disallowed(fixtures)), "R2", run=1
         ),
         "R2a canary dogfood-walsh-only fetched": _fetched(fixtures.walsh_only_allowed),
         "R2 fixture external_positive fetched": _fetched(fixtures.external_positive),
-        "R3 fixture operator_blocked_host refused": _all_refused([_blocked(fixtures)], "R3"),
+        "R3 fixture operator_blocked_host refused": refused(_blocked(fixtures), "R3", run=1),
         "R4b the operator's host asked at its pace": partial(_paced, operator),
     }
     if (flaky := fixtures.flaky_429_endpoint) is not None:
@@ -132,39 +132,21 @@ def tags(fixtures: Fixtures) -> dict[str, Judge]:
 
 def _fetched(url: str) -> Judge:
     def judge(evidence: Evidence) -> Finding:
-        told = evidence.runs[-1].result(url)
+        told = evidence.run(1).result(url)
+        said = str(told.get("why", f"status={told.get('status')}"))
         status = told.get("status")
         if status in (200, 304):
             return held(f"status={status}")
         if status is None and told.get("requirement") not in ("R2", "R3", "R6", "R8", BY_SETTING):
-            return unseen(_said(told))  # an outage is not a verdict of ours
-        return broken(_said(told))
+            return unseen(said)  # an outage is not a verdict of ours
+        return broken(said)
 
     return judge
 
 
-def _all_refused(urls: list[str], requirement: str) -> Judge:
-    def judge(evidence: Evidence) -> Finding:
-        run = evidence.runs[-1]
-        told = [run.result(url) for url in urls]
-        asked = [url for url in urls for each in _received(run) if is_form_of(each["url"], url)]
-        wrong = [each for each in told if each.get("requirement") != requirement]
-        if asked or wrong:
-            return broken(f"asked {asked[0]}" if asked else _said(wrong[0]))
-        return held(f"{told[0]['verdict']} by {told[0]['rule']}")
-
-    return judge
-
-
-def _said(told: Mapping[str, Any]) -> str:
-    """Why there was no answer, or what it was."""
-    return str(told.get("why", f"status={told.get('status')}"))
-
-
-def _received(run: Run, host: str | None = None) -> list[dict[str, Any]]:
-    """The answers, by the bot's account, of all hosts or of one: URL and monotonic seconds."""
-    told = run.told.get("received", ())
-    return [each for each in told if host is None or split(each["url"])[0] == host]
+def _received(run: Run, host: str) -> list[dict[str, Any]]:
+    """The answers of *host* by the bot's account: URL and monotonic seconds of each."""
+    return [each for each in run.told.get("received", ()) if split(each["url"])[0] == host]
 
 
 def _tagged(host: str, evidence: Evidence) -> Finding:
@@ -177,7 +159,7 @@ def _tagged(host: str, evidence: Evidence) -> Finding:
 
 def _paced(host: str, evidence: Evidence) -> Finding:
     """Answers of the operator's host came at least its interval apart, in the last run."""
-    run = evidence.runs[-1]
+    run = evidence.run(1)
     received = _received(run, host)
     seen(len(received) > 1, "its host was not asked twice")
     required = max([1.0, *(run.told["intervals"].get(each["url"], 0.0) for each in received)])

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy.backoff import MAX_RETRIES
-from scrapy_walsh.policy.verdict import NOT_DUE
 from scrapy_walsh.proof.conformance.check import Scene
 from scrapy_walsh.proof.conformance.evidence import (
     LIST_URL,
@@ -241,7 +240,7 @@ def _not_modified(evidence: Evidence) -> Finding:
 
 
 #: Every source was asked in the first run, and none in the second.
-_SKIPPED: Final = where(was_asked(_ALL), refused(_ALL, "R8", NOT_DUE, run=1))
+_SKIPPED: Final = where(was_asked(_ALL), refused(_ALL, "R8", run=1))
 
 
 def _no_documents(evidence: Evidence) -> Finding:

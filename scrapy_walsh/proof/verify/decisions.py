@@ -72,8 +72,6 @@ class Decisions:
         #: Targets that answered with a redirect, and the form of the last such request: a run that
         #: is resumed goes on with its hop.
         self._redirected: dict[str, str] = {}
-        #: Whether the ledger begins after its first line.
-        self.partial = False
 
     # -- R6 -------------------------------------------------------------------------------
 
@@ -88,7 +86,7 @@ class Decisions:
         elif line.via in self._redirected and run.scope.source_of(line.via) is not None:
             run.scope.declare_hop(line.url, line.via)
             self._hop(run, line, line.via)
-        elif run.holes or (self.partial and run.scope.source_of(line.via) is not None):
+        elif run.holes or (self._report.partial and run.scope.source_of(line.via) is not None):
             run.scope.declare_hop(line.url, line.via)
             self._report.missed(_HOLES)
         else:
@@ -109,7 +107,7 @@ class Decisions:
         answered = recrawl.key_of(line.by, "") in run.answered
         if answered and run.scope.declare_child(line.url, line.by):
             return
-        if run.holes or self.partial or not run.begun:
+        if run.holes or self._report.partial or not run.begun:
             run.scope.declare(line.url)
             self._report.missed(_HOLES)
             return

@@ -89,12 +89,8 @@ class Judge:
         for run in self._runs.values():
             run.holes = True
 
-    def take(self, members: dict[str, Any], *, partial: bool) -> None:
-        """Judge one line, whose form and place in the chain are right.
-
-        ``partial``: the ledger begins after its first line.
-        """
-        self._decisions.partial = partial
+    def take(self, members: dict[str, Any]) -> None:
+        """Judge one line, whose form and place in the chain are right."""
         try:
             line = line_of(members)
             if line.kind == ledger.STARTED:
@@ -116,11 +112,6 @@ class Judge:
 
     # -- runs -----------------------------------------------------------------------------
 
-    @property
-    def _partial(self) -> bool:
-        """Whether lines from before a run may be missing."""
-        return self._decisions.partial or self._holed
-
     def _started(self, line: Line, terms: Terms) -> None:
         if line.run in self._runs:
             self._report.find(line.n, "run", f"run {line.run} had started before")
@@ -138,7 +129,7 @@ class Judge:
     def _of_run(self, line: Line) -> None:
         run = self._runs.get(line.run)
         if run is None:  # its start is not here: its exchanges are judged, its decisions are not
-            if not self._partial:
+            if not (self._report.partial or self._holed):
                 text = f"a line of run {line.run!r}, which no line has started"
                 self._report.find(line.n, "run", text)
             self._report.runs += 1
@@ -172,7 +163,8 @@ class Judge:
         line = self._owned(line)
         killed = (each for each in self._runs.values() if each is not run and not each.ended)
         others = bool(line.taught) and any(killed)
-        concluded = self._replay.asked(run, line, partial=self._partial, others=others)
+        partial = self._report.partial or self._holed
+        concluded = self._replay.asked(run, line, partial=partial, others=others)
         tagged = sent_fault(line, run.terms) if run.begun else None
         if tagged is not None:
             self._report.find(line.n, "R13", tagged)
@@ -265,7 +257,7 @@ class Judge:
         rests = line.requirement != "R5" and (run.terms.shared or unknown_clock)
         if any(line.requirement in found for found in refused):
             self._report.derived += 1
-        elif self._decisions.partial or run.holes or rests:
+        elif self._report.partial or run.holes or rests:
             self._report.missed(_DEFERRALS)
         else:
             rule, why = "R4", f"nothing here holds it for more than {run.terms.patience:g} s"
@@ -325,9 +317,15 @@ def verify(files: Files, heads: Sequence[Head], parse: Parse) -> Report:
     documents = Documents(files.documents)
     judge = Judge(report, documents, parse)
     for name, raw in lines_in(files.parts):
-        _take(chained, judge, name, raw)
+        members = chained.take(name, raw)
+        if chained.hole:
+            chained.hole = False
+            judge.hole()
+        report.partial = chained.partial
+        if members is not None:
+            judge.take(members)
     judge.end()
-    if chained.partial:
+    if report.partial:
         report.note("earlier lines are not here: what rests on them is not derived")
     if not files.documents.exists():
         report.note(f"{files.documents.name} is not here: no document can be read again")
@@ -337,12 +335,3 @@ def verify(files: Files, heads: Sequence[Head], parse: Parse) -> Report:
     report.lines, report.head = chained.count, chained.head
     report.findings.sort(key=attrgetter("line", "rule", "text"))
     return report
-
-
-def _take(chained: Chain, judge: Judge, name: str, raw: bytes) -> None:
-    members = chained.take(name, raw)
-    if chained.hole:
-        chained.hole = False
-        judge.hole()
-    if members is not None:
-        judge.take(members, partial=chained.partial)

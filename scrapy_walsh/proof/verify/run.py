@@ -31,7 +31,8 @@ _NOTES_KEPT: Final = 100
 class Report:
     """The result. ``findings``: what is broken, each with its rule: ``chain``, ``run``, R1 to R13.
 
-    ``underived``: what could not be derived again, by its reason, counted.
+    ``underived``: what could not be derived again, by its reason, counted. ``partial``: the ledger
+    begins after its first line.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -43,6 +44,7 @@ class Report:
     derived: int = 0
     underived: Counter[str] = field(default_factory=Counter)
     head: tuple[int, str] | None = None
+    partial: bool = False
 
     @property
     def holds(self) -> bool:
