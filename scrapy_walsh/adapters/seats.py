@@ -29,7 +29,6 @@ _SPIDERS: Final = "scrapy_walsh.spiders"
 #: Above the command line and the job settings of Scrapy Cloud.
 _PRIORITY: Final = 1000
 
-_GATE: Final = f"{_HERE}.downloadermiddlewares.GateMiddleware"
 #: The only component that a project may leave out: redirects are not followed then.
 _REDIRECTS: Final = f"{_HERE}.downloadermiddlewares.RedirectMiddleware"
 
@@ -78,7 +77,7 @@ INSTEAD: Final[Mapping[str, str]] = {"HTTPCACHE_ENABLED": "no body is kept, vali
 #: By setting, our components and their places; None takes one of Scrapy's out.
 SEATS: Final[Mapping[str, Mapping[str, int | None]]] = {
     "DOWNLOADER_MIDDLEWARES": {
-        _GATE: 40,
+        f"{_HERE}.downloadermiddlewares.GateMiddleware": 40,
         "scrapy.downloadermiddlewares.redirect.RedirectMiddleware": None,
         _REDIRECTS: 600,
         f"{_HERE}.downloadermiddlewares.BackoffMiddleware": 835,
@@ -204,16 +203,6 @@ def missing(crawler: Crawler, config: WalshConfig) -> list[str]:
         *_handlers_missing(crawler),
         *_queue_missing(crawler, config),
     ]
-
-
-def is_bare(crawler: Crawler) -> bool:
-    """Whether neither our gate nor our handler is in place: nothing of this crawl is ours."""
-    engine: Any = crawler.engine
-    gate, wire = load_object(_GATE), load_object(PINS["DOWNLOAD_HANDLERS"]["http"])
-    return not (
-        any(type(each) is gate for each in engine.downloader.middleware.middlewares)
-        or isinstance(compat.download_handler(crawler, "http"), wire)
-    )
 
 
 def _settings_missing(crawler: Crawler, config: WalshConfig) -> list[str]:

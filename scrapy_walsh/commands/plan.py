@@ -118,8 +118,8 @@ def _in(seconds: float) -> str:
 def _estimate(plan: Mapping[str, Any]) -> str:
     if not plan["requests"]:
         return "nothing would be requested"
-    return (
-        f"it takes {_in(plan['seconds'])}, {plan['latency']:g} s assumed for each answer; "
-        f"up to {plural(plan['more'], 'request')} more where first answers are of no use, or list "
-        "sitemaps"
-    )
+    said = f"it takes {_in(plan['seconds'])}, {plan['latency']:g} s assumed for each answer"
+    if count := plan["more"]:
+        said += f"; up to {plural(count, 'request')} more where first answers are of no use, or "
+        said += "list sitemaps"
+    return said

@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from logging import LogRecord
 
-    from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings, Settings
     from twisted.python.failure import Failure
 
@@ -201,26 +200,21 @@ class _Plan:
                 cls.update_settings(settings)
                 settings.setdict(apart, priority="cmdline")
 
-            @classmethod
-            def from_crawler(cls_, crawler: Crawler, *args: Any, **kwargs: Any) -> Any:  # noqa: N804
-                spider = super().from_crawler(crawler, *args, **kwargs)
-                plan.begin(crawler, spider)
-                return spider
-
             async def start(self) -> AsyncIterator[Any]:
+                plan.begin(self)
                 async for each in super().start():
                     if isinstance(each, Request):
-                        plan.declared(each)
+                        plan.target(plan.crawl.intake.url(each.url))
                         yield each.replace(callback=plan.passed, errback=plan.refused)
 
         return Planned
 
-    def begin(self, crawler: Crawler, spider: Spider) -> None:
-        """A spider was made: hear what becomes of its requests."""
-        self._crawl = Crawl.of(crawler)
+    def begin(self, spider: Spider) -> None:
+        """The crawl begins; it ends where the *spider* is idle."""
+        self.crawl = Crawl.of(spider.crawler)
         for problem in getattr(spider, "problems", ()):
             _warn("%s", problem)
-        crawler.signals.connect(self._is_idle, signals.spider_idle)
+        spider.crawler.signals.connect(self._is_idle, signals.spider_idle)
 
     def _is_idle(self, spider: Spider) -> None:
         if refusal := getattr(spider, "refusal", None):
@@ -232,13 +226,12 @@ class _Plan:
 
     # -- what becomes of its requests -----------------------------------------------------
 
-    def declared(self, request: Request) -> None:
-        """``start`` has named *request*."""
-        url = self._crawl.intake.url(request.url)
-        host = self._crawl.pacing.look_up(url)
+    def target(self, url: str) -> dict[str, Any]:
+        """What is known of the target *url*: of most, ``start`` has named it."""
+        host = self.crawl.pacing.look_up(url)
         unknown = dict.fromkeys(("verdict", "next_due", "revisit"))
         target = {"url": url, "host": host, "decision": "defer", **unknown}
-        self._targets.setdefault(url, target)
+        return self._targets.setdefault(url, target)
 
     def passed(self, response: Response, **_: Any) -> None:
         """Callback of every target: the spider hears nothing."""
@@ -250,17 +243,17 @@ class _Plan:
             _warn("%s: %s", url, error)
             return
         self._decide(url, "skip" if error.due is None else "defer", error.verdict)
-        if (due := error.due or self._crawl.sources.next_due(url)) is not None:
+        if (due := error.due or self.crawl.sources.next_due(url)) is not None:
             self._targets[url]["next_due"] = iso(math.ceil(due))
 
     def _decide(self, url: str, decision: str, verdict: Verdict | None) -> None:
         if decision == "ask" and hosts.origin(url) in self._unknown:
             verdict = None
-        self._targets[url] |= {
-            "decision": decision,
-            "verdict": None if verdict is None else asdict(verdict),
-            "revisit": self._crawl.scope.cadence(url, self._crawl.config.revisit),
-        }
+        self.target(url).update(
+            decision=decision,
+            verdict=None if verdict is None else asdict(verdict),
+            revisit=self.crawl.scope.cadence(url, self.crawl.config.revisit),
+        )
 
     # -- the wire -------------------------------------------------------------------------
 
@@ -289,7 +282,7 @@ class _Plan:
 
     def answer(self, request: Request) -> Response:
         """What *request*, which is about to be sent, is assumed to be answered with."""
-        crawl, ticket, now = self._crawl, self._crawl.tickets.of(request), time.time()
+        crawl, ticket, now = self.crawl, self.crawl.tickets.of(request), time.time()
         url, purpose = ticket.url, ticket.purpose
         asked = {"at": now, "url": url, "host": ticket.host.key, "purpose": purpose}
         self._requests.append(asked)
@@ -315,11 +308,11 @@ class _Plan:
     def _empty(self, url: str, kind: str) -> bytes:
         """A robots.txt with the interval of an earlier run; a list that names nobody; a schema."""
         if kind == ROBOTS:
-            record = self._crawl.store.get(HostRecord, hosts.host_key(url))
+            record = self.crawl.store.get(HostRecord, hosts.host_key(url))
             return b"" if record is None else _DELAY % record.interval
         document: dict[str, Any] = {"type": "object"}
         if kind == BLOCKLIST:
             document = {**blocklist(inline=False), "blocked": []}
-            if self._crawl.config.schema_url is None:
+            if self.crawl.config.schema_url is None:
                 document["schema"] = {"type": "object"}
         return json.dumps(document).encode()

@@ -11,19 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh import fleet
+from scrapy_walsh.commands import common
 from scrapy_walsh.commands.blocklist import LIST
-from scrapy_walsh.commands.common import (
-    Misuse,
-    add_ledger,
-    add_settings,
-    blocklist_of,
-    host_named,
-    ledger_of,
-    printable,
-    read_config,
-    read_file,
-    tell,
-)
+from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.verify import judged
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.ledger.files import Documents, read_head
@@ -54,7 +44,7 @@ _MOST_DAYS: Final = 3660
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What ``walsh report`` takes."""
     add = parser.add_argument
-    add_ledger(parser)
+    common.add_ledger(parser)
     add("--host", metavar="HOST", help="instead, a page for the owner of that site, on it alone")
     add("--days", type=int, metavar="N", help="of the last N days, today (UTC) included")
     add(
@@ -64,7 +54,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--run", default=LAST, metavar="ID", help=f"a run's name, {LAST} (default) or {ALL}")
     what = "where to write (default: walsh-report.html, walsh-HOST.html); - for stdout"
     add("-o", "--output", metavar="FILE", help=what)
-    add_settings(parser)
+    common.add_settings(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -73,24 +63,24 @@ def run(args: argparse.Namespace) -> int:
         raise Misuse("--run does not go together with --days or --host")
     if args.days is not None and not 0 < args.days <= _MOST_DAYS:
         raise Misuse(f"--days {args.days}: give 1 to {_MOST_DAYS}")
-    host = None if args.host is None else host_named(args.host)
+    host = None if args.host is None else common.host_named(args.host)
     output = args.output or f"walsh-{'report' if host is None else host.replace(':', '-')}.html"
     if host is None:
-        config = read_config(args)
+        config = common.read_config(args)
         if args.ledger is not None:
             config = replace(config, shared_state=None)
         days = None if args.days is None else History.until(time.time(), args.days)
-        code = write_report(ledger_of(args), output, args.run, days, config)
+        code = write_report(common.ledger_of(args), output, args.run, days, config)
     else:
         code = _write_extract(args, host, output)
     if output != "-":
-        print(f"written: {printable(output)}")
+        print(f"written: {common.printable(output)}")
     return code
 
 
 def _write_extract(args: argparse.Namespace, host: str, output: str) -> int:
     """Write the page for the owner of *host*; 1 where the ledger does not hold, as ``verify``."""
-    ledger = ledger_of(args)
+    ledger = common.ledger_of(args)
     files, now = files_of(ledger), time.time()
     head = None if files.head is None else read_head(files.head)
     verified = judged(files)
@@ -103,18 +93,19 @@ def _write_extract(args: argparse.Namespace, host: str, output: str) -> int:
     found.read(documents.get)
     adopted, body = Blocklist.empty(), documents.get(found.list_digest or "")
     with suppress(DocumentInvalid, Misuse):  # of a list that no crawl adopts, ``verify`` has told
-        adopted = adopted if body is None else blocklist_of(body, None)
+        adopted = adopted if body is None else common.blocklist_of(body, None)
     optout = _opted_out(args.blocklist, host, adopted)
     _put(output, owners_page(found, verified, optout, now, adopted.refresh))
     if not verified.holds:
-        tell("report", "the ledger does not hold, and the page says so: see walsh verify")
+        common.tell("report", "the ledger does not hold, and the page says so: see walsh verify")
     return 0 if verified.holds else 1
 
 
 def _opted_out(path: Path, host: str, adopted: Blocklist) -> OptOut | None:
     """How *host* is on the list in the file *path*, if that is there, or on the one *adopted*."""
-    in_force, body = adopted.blocks(host), read_file(path, MAX_OCTETS) if path.exists() else b""
-    listed = blocklist_of(body, str(path)).blocks(host) if body else None
+    in_force = adopted.blocks(host)
+    body = common.read_file(path, MAX_OCTETS) if path.exists() else b""
+    listed = common.blocklist_of(body, str(path)).blocks(host) if body else None
     if listed is None:
         return None if in_force is None else OptOut("", in_force=True)
     days = (
@@ -147,7 +138,7 @@ def write_report(
     report = build(lambda: lines_in(files.parts), run, head, days)
     _put(output, page(report, _sources(files.documents.parent, config)))
     wrong = [each for each in findings(report) if each.outcome is Outcome.BROKEN]
-    tell("report", *(f"not so: {each.about}: {each.text}" for each in wrong))
+    common.tell("report", *(f"not so: {each.about}: {each.text}" for each in wrong))
     return 1 if wrong else 0
 
 
@@ -161,5 +152,5 @@ def _sources(directory: Path, config: WalshConfig | None) -> Sources | None:
     try:
         return sources_of(lambda: store.rows(Reading), time.time(), revisit)
     finally:
-        tell("report", *store.notices)
+        common.tell("report", *store.notices)
         store.close()

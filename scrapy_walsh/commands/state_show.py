@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from scrapy_walsh.commands.terminal import due_at, spacing, table, when
+from scrapy_walsh.commands.terminal import due_at, table, when
 from scrapy_walsh.policy import hosts, recrawl
 from scrapy_walsh.policy.freshness import DEFAULT_REFRESH, SCHEMA_TTL, is_fresh
 from scrapy_walsh.policy.recrawl import is_unread
@@ -214,6 +214,14 @@ def _due(row: dict[str, Any], now: float) -> str:
     return "now" if due is None else when(due_at(due), now)
 
 
+def _spacing(host: dict[str, Any]) -> str:
+    """The interval of a host, with what of it was learned (D28), and its silence (D31)."""
+    learned, silent = host["learned"], host["silent_since"]
+    why = f", learned {round(learned, 2):g} s" if learned else ""
+    why += f", no answer since {local(silent)}" if silent else ""
+    return f"{round(host['interval'], 2):g} s{why}"
+
+
 def _is_worth_a_line(row: dict[str, Any]) -> bool:
     return bool(row["reason"] or row["moved_to"] or row["unread"] or not row["read"])
 
@@ -223,7 +231,7 @@ _COLUMNS: Final[Mapping[str, Mapping[str, Callable[[dict[str, Any], float], str]
     "hosts": {
         "host": lambda row, _: row["host"],
         "next request": lambda row, now: when(row["next_request"], now),
-        "interval": lambda row, _: spacing(row),
+        "interval": lambda row, _: _spacing(row),
     },
     "deferrals": {
         "target": lambda row, _: row["url"],

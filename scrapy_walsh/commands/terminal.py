@@ -15,14 +15,14 @@ import os
 import shutil
 import sys
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import visible
 from scrapy_walsh.terminal import columns, local
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
 #: The colour of a cell that says one of these words, in the case in which it is said.
 _COLOURS: Final = {
@@ -45,14 +45,6 @@ def when(due: float, now: float) -> str:
 def due_at(moment: str) -> float:
     """Unix seconds of a ``next_due``, as JSON has it."""
     return datetime.fromisoformat(moment).timestamp()
-
-
-def spacing(host: Mapping[str, Any]) -> str:
-    """The interval of a host, with what of it was learned (D28), and its silence (D31)."""
-    learned, silent = host["learned"], host["silent_since"]
-    why = f", learned {round(learned, 2):g} s" if learned else ""
-    why += f", no answer since {local(silent)}" if silent else ""
-    return f"{round(host['interval'], 2):g} s{why}"
 
 
 def table(

@@ -124,7 +124,7 @@ def test_own_the_head_speaks_of_sources_before_it_speaks_of_promises():
 
 def test_own_more_sources_than_fit_are_counted():
     found = known(*(source(f"s{n}") for n in range(LISTED + 7)))
-    assert (len(found.rows), found.more) == (LISTED, 7)
+    assert (len(found.rows), found.total) == (LISTED, LISTED + 7)
     html = page(report_of(lines_of(began(), ended())), found)
     assert "And 7 more" in Read(html).text
 

@@ -20,7 +20,6 @@ from scrapy_walsh.proof.findings import Outcome
 from scrapy_walsh.proof.report import owner, pictures, words
 from scrapy_walsh.proof.report.entries import text
 from scrapy_walsh.proof.report.findings import findings, verdict
-from scrapy_walsh.proof.report.sources import NEEDS
 from scrapy_walsh.spec import REQUIREMENTS, __version__
 
 if TYPE_CHECKING:
@@ -140,7 +139,7 @@ def _values(report: Report, sources: Sources | None) -> dict[str, object]:
         "ending": _ending(report),
         "titles": _titles(report),
         "requirements": REQUIREMENTS,
-        "needs": sources.counts[NEEDS] if sources else 0,
+        "needs": sources.needs if sources else 0,
         "findings": found,
         "broken": [each for each in found if each.outcome is Outcome.BROKEN],
         "numbers": list(_numbers(report)),

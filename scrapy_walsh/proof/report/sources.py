@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scrapy_walsh.policy.recrawl import PERIODS, REVISIT_FLOOR, is_unread
@@ -12,7 +11,7 @@ from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from scrapy_walsh.policy.recrawl import Reading
 
@@ -27,35 +26,34 @@ _ORDER: Final = (NEEDS, UNREAD, NEW, READ)
 
 
 class Row(NamedTuple):
-    """A source. ``state``: one of the above. ``read``: when last, Unix seconds; None for never."""
+    """A source. ``state``: one of the above. ``read``: when last, Unix seconds; None for never.
+
+    ``well``: its last visit read it, though it may need a person, as one that has moved does.
+    """
 
     url: str
     state: str
     read: float | None
     why: str
+    well: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """Sources at ``now``, Unix seconds. ``rows``: the first LISTED.
+class Sources(NamedTuple):
+    """The state of ``total`` sources at ``now``, Unix seconds. ``rows``: the first LISTED.
 
-    ``counts``: of all; READ, those that the last visit read, and NEEDS may be the same.
+    ``read``, ``needs``: of all, how many their last visit read, and how many need a person.
     """
 
     now: float
-    rows: tuple[Row, ...]
+    rows: list[Row]
     total: int
-    counts: Counter[str]
-
-    @property
-    def more(self) -> int:
-        """How many are not listed."""
-        return self.total - len(self.rows)
+    read: int
+    needs: int
 
     def __str__(self) -> str:
-        needs = self.counts[NEEDS]
-        person = f", {needs:,} need{'s' if needs == 1 else ''} a person" if needs else ""
-        return f"{self.counts[READ]:,} of {plural(self.total, 'source')} read{person}"
+        verb = "needs" if self.needs == 1 else "need"
+        person = f", {self.needs:,} {verb} a person" if self.needs else ""
+        return f"{self.read:,} of {plural(self.total, 'source')} read{person}"
 
 
 def sources_of(
@@ -69,31 +67,36 @@ def sources_of(
     last = max((each.declared_at for each in readings()), default=None)
     if last is None:
         return None
-    counts, total = Counter[str](), 0
+    counts = Counter[str]()
 
-    def placed() -> Iterable[tuple[tuple[int, float, str], Row]]:
-        nonlocal total
+    def declared() -> Iterator[Row]:
         for each in readings():
             period = max(each.revisit or 0.0, revisit, REVISIT_FLOOR)
             if each.declared_at >= last - PERIODS * period:
                 row = _row(each, now, revisit)
-                counts[NEEDS] += row.state == NEEDS
-                fails = not each.read or each.reason or is_unread(each, now, revisit)
-                counts[READ] += not fails
-                total += 1
-                yield (_ORDER.index(row.state), each.since, each.url), row
+                counts["all"] += 1
+                counts["well"] += row.well
+                counts["needs"] += row.state == NEEDS
+                yield row
 
-    rows = tuple(row for _, row in heapq.nsmallest(LISTED, placed()))
-    return Sources(now, rows, total, counts)
+    rows = heapq.nsmallest(LISTED, declared(), key=_place)
+    return Sources(now, rows, counts["all"], counts["well"], counts["needs"])
+
+
+def _place(row: Row) -> tuple[int, float, str]:
+    """A key to sort by: in the order of the page, what was not read for longest first."""
+    return _ORDER.index(row.state), row.read or 0.0, row.url
 
 
 def _row(each: Reading, now: float, revisit: float) -> Row:
     age, reason = duration(max(0.0, now - each.since)), each.reason or ""
+    late = is_unread(each, now, revisit)
     state, why = UNREAD if reason else READ if each.read else NEW, reason
     if each.gone_at is not None:
         state, why = NEEDS, "gone (410): take it out of your list"
     elif each.moved_to is not None:
         state, why = NEEDS, f"moved for good to {each.moved_to}: change it in your list"
-    elif is_unread(each, now, revisit):
+    elif late:
         state, why = NEEDS, f"not read for {age}: {reason or 'no run since then was answered'}"
-    return Row(each.url, state, each.since if each.read else None, why)
+    well = bool(each.read and not reason and not late)
+    return Row(each.url, state, each.since if each.read else None, why, well)
