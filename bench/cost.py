@@ -7,9 +7,9 @@ is left is work. Both crawlers take one request at a time, and connect to each h
 which their resolver has on loopback. ``us a target`` is the user and system time of the crawling
 process from spider_opened to spider_closed, its robots.txt included; the least of the rounds, since
 another process can only lengthen it. ``ratio``: over stock's. The rows below ``ours`` say where it
-goes: without the ledger, without a state directory, without both. ``written`` is what the process
-had the disk write meanwhile, octets a target (``write_bytes`` of proc_pid_io(5), 0 where there is
-none).
+goes: without the ledger, and without a state directory, in which the ledger would be. ``written``
+is what the process had the disk write meanwhile, octets a target (``write_bytes`` of
+proc_pid_io(5), 0 where there is none).
 """
 
 from __future__ import annotations
@@ -32,14 +32,12 @@ from twisted.internet.defer import Deferred, succeed  # noqa: E402
 from bench import makespan  # noqa: E402
 from bench.report import Row, show, write  # noqa: E402
 
-BARE = {"WALSH_LEDGER": False, "WALSH_STATE_DIR": "memory"}
 #: By row: the crawler, and the settings that are laid over its own.
 CRAWLERS: dict[str, tuple[str, dict[str, Any]]] = {
     "stock": ("stock", {}),
     "ours": ("ours", {}),
     "ours, no ledger": ("ours", {"WALSH_LEDGER": False}),
     "ours, no state": ("ours", {"WALSH_STATE_DIR": "memory"}),
-    "ours, neither": ("ours", BARE),
 }
 COLUMNS = {
     "crawler": "<16", "targets": ">8", "us a target": ">12.0f", "ratio": ">6.2f", "written": ">8.0f"

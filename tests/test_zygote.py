@@ -24,7 +24,6 @@ SHOWING = {
     "of ours": ["walsh", "--help"],
     "that is wrong": ["crawl", "--nothing-of-the-kind"],
     "that finds no spider": ["crawl", "nobody", "--nolog"],
-    "a setting": ["settings", "--get", "BOT_NAME"],
     "what a module sees": ["sees"],
 }
 #: A command of the project's own: what the process is.
@@ -103,6 +102,24 @@ def test_own_a_forked_command_shows_what_any_shows(project: Path, arguments: lis
     if arguments == ["sees"]:
         assert "typed" in forked.stdout
         assert forked.stdout.endswith("at the end\ncollected\n")
+
+
+def test_own_what_a_shell_starts_has_its_streams_and_tells_its_status(project: Path) -> None:
+    with zygote.typed() as folder:
+        done = subprocess.run(
+            ["/bin/sh", "-c", "echo typed | scrapy sees 7; echo ended with $?; walsh chek"],
+            cwd=project,
+            env={**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "OF": "it"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert "1 typed\n" in done.stdout
+    assert "('OF', 'it')" in done.stdout
+    assert done.stdout.endswith("ended with 7\n")
+    assert done.returncode == 2
+    assert "no subcommand 'chek'" in done.stderr
 
 
 def test_own_its_exit_status_is_told(project: Path) -> None:

@@ -1,16 +1,23 @@
-"""How ``walsh doctor`` looks at every spider of a project, in a process of its own.
+"""How ``walsh doctor`` and ``init`` look at every spider of a project, in a process of its own.
 
 ``python -m scrapy_walsh.commands.doctor_probe SETTINGS`` prints one JSON object; SETTINGS, one as
 well, are those of the command line. For each spider the add-on says what it would at the start of a
 crawl, and an empty crawl is opened with the settings that it would have: ``seats.missing`` looks at
 what is then in place. The spider itself is not made, nor are pipelines, feeds and extensions. State
 is kept in memory, and this process can open no connection, whatever the project's code tries.
+
+What will be different for a spider is seen by its class, and by the names that its methods use.
 """
 
 from __future__ import annotations
 
+import pkgutil
 import re
+import traceback
 from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy import Spider, signals
@@ -18,16 +25,17 @@ from scrapy.addons import AddonManager
 from scrapy.core.scheduler import Scheduler
 from scrapy.crawler import CrawlerProcess
 from scrapy.settings import default_settings
+from scrapy.spiders import CrawlSpider, CSVFeedSpider, SitemapSpider, XMLFeedSpider
 from scrapy.utils.misc import load_object
+from scrapy.utils.spider import iter_spider_classes
 
-from scrapy_walsh.adapters import plugins, seats
+from scrapy_walsh.adapters import compat, plugins, seats
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.seats import Addon
 from scrapy_walsh.commands import own_process
 from scrapy_walsh.commands.common import project_settings
 from scrapy_walsh.commands.own_crawl import has_addon
-from scrapy_walsh.commands.spider_ways import explained, spider_classes, ways_of
-from scrapy_walsh.config import SETTINGS, follows_links, is_shared, unknown_settings
+from scrapy_walsh.config import SETTINGS, follows_links, is_shared, scrapes, unknown_settings
 from scrapy_walsh.exceptions import ConfigError, WalshError
 from scrapy_walsh.policy.words import one_line
 from scrapy_walsh.proof.findings import Outcome
@@ -39,7 +47,8 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings, Settings
     from twisted.python.failure import Failure
 
-    from scrapy_walsh.commands.spider_ways import Said
+    #: A finding as JSON data: the outcome's name, the requirement, what it is about, and the text.
+    Said = tuple[str, str, str, str]
 
 _OURS: Final = re.compile(r"WALSH_\w+")
 _RULES: Final = {each.name: each.row.requirement for each in SETTINGS}
@@ -58,6 +67,22 @@ _FLEET_QUEUE: Final = "scrapy_walsh.adapters.redis_queue.DueQueue"
 _BARE: Final = (
     'it crawls without scrapy_walsh: give ADDONS {"scrapy_walsh.Addon": 500}, in the project and '
     "in custom_settings that set ADDONS"
+)
+#: Names that callbacks use to make requests, and to select from pages.
+_REQUESTS: Final = frozenset({"follow", "follow_all", "Request", "FormRequest", "from_response"})
+_SELECTORS: Final = frozenset({"css", "xpath", "Selector", "ItemLoader", "LinkExtractor"})
+#: Methods whose requests are sources.
+_STARTS: Final = frozenset({"start", "start_requests"})
+#: Files that an error of the project's code may pass through.
+_NOT_THEIRS: Final = ("importlib", "site-packages", "scrapy_walsh/commands/")
+_LINKS: Final = (
+    "follows links ({}), which are refused: WALSH_FOLLOW_LINKS = True follows them, if the bot "
+    "may; or yield each page from start()"
+)
+_HTML: Final = (
+    "uses selectors, which are not for HTML: pages are asked for as markdown first, and a page "
+    "that is HTML is a warning, or an error under walsh-research; WALSH_SCRAPING = True, if it is "
+    "meant"
 )
 
 
@@ -134,6 +159,73 @@ def _said(outcome: Outcome, about: str, text: str) -> Said:
 def _unseen(why: str) -> Said:
     todo = "correct the setting or component that fails so"
     return _said(Outcome.BROKEN, "seats", f"cannot be looked at: {why}: {todo}")
+
+
+# -- the ways of the spiders -----------------------------------------------------------------
+
+
+def spider_classes(modules: list[str]) -> tuple[list[type[Spider]], list[dict[str, str]]]:
+    """The spiders of *modules* and of all below them, and what cannot be imported."""
+    classes: list[type[Spider]] = []
+    broken = []
+    names = list(modules)
+    while names:
+        name = names.pop(0)
+        try:
+            module = import_module(name)
+        except (Exception, SystemExit) as error:
+            broken.append({"module": name, "error": explained(error)})
+            continue
+        classes += iter_spider_classes(module)
+        below = pkgutil.iter_modules(getattr(module, "__path__", ()), f"{name}.")
+        names += [each.name for each in below]
+    return classes, broken
+
+
+def explained(error: BaseException) -> str:
+    """*error* in one line, with its place in the project's code."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not any(part in frame.filename for part in _NOT_THEIRS)
+    ]
+    place = f" ({Path(frames[-1].filename).name} line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {one_line(error)}{'' if 'line ' in str(error) else place}"
+
+
+def ways_of(cls: type[Spider], settings: BaseSettings) -> Iterator[Said]:
+    """What will be different for the spider *cls*, whose settings are *settings*."""
+    if compat.skips_start_requests(cls):
+        text = "has start_requests(), which Scrapy 2.19 does not call: write async def start()"
+        yield Outcome.WARNING.name, "R6", "spider", text
+    callbacks = _names(cls)
+    rules = issubclass(cls, CrawlSpider) and bool(cls.rules)
+    how = "a CrawlSpider with rules" if rules else ""
+    how = how or ("a SitemapSpider" if issubclass(cls, SitemapSpider) else "")
+    how = how or ("its callbacks make requests" if callbacks & _REQUESTS else "")
+    if how and not follows_links(settings):
+        yield Outcome.WARNING.name, "R6", "spider", _LINKS.format(how)
+    feeds = issubclass(cls, (XMLFeedSpider, CSVFeedSpider))
+    if (rules or (callbacks & _SELECTORS and not feeds)) and not scrapes(settings):
+        yield Outcome.WARNING.name, "R9", "spider", _HTML
+
+
+def _names(cls: type[Spider]) -> set[str]:
+    """The names that the methods of *cls* use, those of Scrapy's own classes and ours left out."""
+    found: set[str] = set()
+    for each in cls.__mro__:
+        if each.__module__.partition(".")[0] in ("scrapy", "scrapy_walsh", "builtins"):
+            continue
+        for name, method in vars(each).items():
+            code = getattr(getattr(method, "__func__", method), "__code__", None)
+            if isinstance(code, CodeType) and name not in _STARTS:
+                found |= _in_code(code)
+    return found
+
+
+def _in_code(code: CodeType) -> set[str]:
+    nested = (each for each in code.co_consts if isinstance(each, CodeType))
+    return set(code.co_names).union(*map(_in_code, nested))
 
 
 # -- the empty crawls ---------------------------------------------------------------------

@@ -57,23 +57,21 @@ def make_keys(directory: Path) -> KeyFiles:
 
     Raises OSError and KeyUnusable.
     """
-    _prepare(directory)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if open_to_others(directory.stat(), 0o022):
+        raise KeyUnusable(f"{directory} can be written by others: chmod 700 {directory}")
     with exclusive(directory):
         former = load_private_key(directory / KEY) if (directory / KEY).exists() else None
         listed = _listed(directory / JWKS)
         new = _next_key(directory / NEXT)
-        kid = jwk_of(new.public_key())["kid"]
+        kid, kept = jwk_of(new.public_key())["kid"], None
         _publish(directory, listed, [new, former] if former else [new])
-        kept = _keep(directory, former) if former else None
+        if former is not None:
+            kept = directory / f"{jwk_of(former.public_key())['kid']}.pem"
+            replace_file(kept, (directory / KEY).read_bytes(), 0o600)
         (directory / NEXT).replace(directory / KEY)
         sync_directory(directory)
     return KeyFiles(kid, directory / KEY, directory / JWKS, directory / DIRECTORY, kept)
-
-
-def _prepare(directory: Path) -> None:
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if open_to_others(directory.stat(), 0o022):
-        raise KeyUnusable(f"{directory} can be written by others: chmod 700 {directory}")
 
 
 def _listed(path: Path) -> list[dict[str, Any]]:
@@ -104,13 +102,6 @@ def _publish(directory: Path, listed: list[dict[str, Any]], keys: list[Ed25519Pr
     for name, members in ((JWKS, every), (DIRECTORY, directory_of(every))):
         text = json.dumps({"keys": members}, indent=2)
         replace_file(directory / name, text.encode("ascii") + b"\n", 0o644)
-
-
-def _keep(directory: Path, key: Ed25519PrivateKey) -> Path:
-    """Copy *key* to a file named after its id, before it is replaced; the file's path."""
-    path = directory / f"{jwk_of(key.public_key())['kid']}.pem"
-    replace_file(path, (directory / KEY).read_bytes(), 0o600)
-    return path
 
 
 # -- key sets -----------------------------------------------------------------------------------
@@ -195,21 +186,22 @@ def public_key(keys: Sequence[dict[str, Any]], kid: object) -> Ed25519PublicKey:
     or can be forged.
     """
     named = [key for key in keys if key.get("kid") == kid]
+    shown = f"key {ascii(kid)[:100]}"
     if not isinstance(kid, str) or not named:
-        raise DocumentInvalid(f"key {_shown(kid)} is not in the JWKS")
+        raise DocumentInvalid(f"{shown} is not in the JWKS")
     if len(named) > 1:
-        raise DocumentInvalid(f"the JWKS has more than one key {_shown(kid)}")
+        raise DocumentInvalid(f"the JWKS has more than one {shown}")
     key = named[0]
     if (key.get("kty"), key.get("crv")) != ("OKP", "Ed25519"):
-        raise DocumentInvalid(f"key {_shown(kid)} is not an Ed25519 key")
+        raise DocumentInvalid(f"{shown} is not an Ed25519 key")
     if key.get("use", "sig") != "sig" or key.get("alg") not in _KEY_ALGORITHMS:
-        raise DocumentInvalid(f"key {_shown(kid)} is not for {ALGORITHM} signatures")
+        raise DocumentInvalid(f"{shown} is not for {ALGORITHM} signatures")
     try:
         octets = decode(key.get("x"), 32)
         _require_point(octets)
         return Ed25519PublicKey.from_public_bytes(octets)
     except ValueError as error:
-        raise DocumentInvalid(f"key {_shown(kid)}: x is {error}") from None
+        raise DocumentInvalid(f"{shown}: x is {error}") from None
 
 
 def _require_point(octets: bytes) -> None:
@@ -235,7 +227,3 @@ def parse(body: bytes) -> dict[str, Any]:
         raise DocumentInvalid(f"it is longer than {LIMIT} octets")
     found: dict[str, Any] = json_object(body)
     return found
-
-
-def _shown(value: object) -> str:
-    return ascii(value)[:100]

@@ -38,9 +38,9 @@ class Fault(Enum):
 
 
 class Judgement(NamedTuple):
-    """``fault``: None where the signature holds. ``why``: one line. ``keyid``: the key's, if told.
+    """``fault``: None where the signature holds. ``why``: one line where it does not.
 
-    ``value``: the signature itself, as the field has it.
+    ``keyid``, ``value``: of one that holds, the key's and the signature itself, in hex.
     """
 
     fault: Fault | None
@@ -102,10 +102,10 @@ class _Unreadable(Exception):
 
 
 class _Claim(NamedTuple):
-    """One signature: what it covers (name and parameters), its parameters, its octets in hex."""
+    """One signature: the names of what it covers, its parameters, its octets in hex."""
 
     label: str
-    covered: list[tuple[str, dict[str, Any]]]
+    covered: set[str]
     parameters: dict[str, Any]
     value: str
 
@@ -123,7 +123,8 @@ def _claims(seen: Seen) -> list[_Claim]:
         value = values[label][0]
         if not isinstance(value, bytes):
             raise _Unreadable(f"{signing.SIGNATURE} has no octets")
-        found.append(_Claim(label, members, parameters, value.hex()))
+        covered = {name for name, _ in members}
+        found.append(_Claim(label, covered, parameters, value.hex()))
     if not found:
         raise _Unreadable(f"no signature has the tag {signing.TAG}")
     return found
@@ -148,22 +149,21 @@ def _judged(seen: Seen, keys: Sequence[dict[str, Any]], slack: float, claim: _Cl
     wrong = signing.wrong_parameter(claim.parameters)
     if wrong is not None:
         return Judgement(Fault.MALFORMED, f"its {wrong} is missing or is not as it must be")
-    keyid = claim.parameters["keyid"]
-    names = {name for name, _ in claim.covered}
-    if not all(least & names for least in _LEAST):
+    if not all(least & claim.covered for least in _LEAST):
         why = "its signature covers no host, or not its Signature-Agent"
-        return Judgement(Fault.MALFORMED, why, keyid, claim.value)
+        return Judgement(Fault.MALFORMED, why)
+    keyid = claim.parameters["keyid"]
     try:
         key = public_key(_in_use(keys, seen.at), keyid)
     except DocumentInvalid as error:
-        return Judgement(Fault.KEY, str(error), keyid, claim.value)
+        return Judgement(Fault.KEY, str(error))
     late = _out_of_time(claim.parameters, seen.at, slack)
     if late:
-        return Judgement(Fault.TIME, late, keyid, claim.value)
+        return Judgement(Fault.TIME, late)
     if _holds(seen, claim.label, keyid, key):
         return Judgement(None, "", keyid, claim.value)
     why = f"its signature is not by key {keyid} over this host, method and path"
-    return Judgement(Fault.FORGED, why, keyid, claim.value)
+    return Judgement(Fault.FORGED, why)
 
 
 def _in_use(keys: Sequence[dict[str, Any]], at: float) -> list[dict[str, Any]]:

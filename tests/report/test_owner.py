@@ -137,6 +137,28 @@ def test_r2_robots_txt_that_changed_is_told_with_the_time_of_each():
     assert [each.since - T for each in found_in(*[began(), *lines], since=T + 95).versions] == [90]
 
 
+def test_r2_a_robots_txt_that_comes_back_is_told_with_what_it_stopped_at_each_time():
+    new = {"requirement": "R2", "url": ROBOTS_URL, "status": 200}
+    closed, opened = (b"User-agent: *\nDisallow: /\n", b"User-agent: *\nDisallow:\n")
+    lines, at = [], 0.0
+    for body, stopped in ((closed, 2), (opened, 0), (closed, 1)):
+        at += 10
+        lines.append(decided("adopted", at, **new, digest=digest(body)))
+        no = {
+            "requirement": "R2",
+            "verdict": "disallowed_explicit",
+            "line": 2,
+            "rule": "Disallow: /",
+        }
+        refused = (at + 1 + n for n in range(stopped))
+        lines += [decided("refused", each, **no, digest=digest(body)) for each in refused]
+    found = found_in(began(), *lines, ended())
+    found.read({digest(each): each for each in (closed, opened)}.get)
+    assert [each.rules[0][1] for each in found.versions] == [
+        "stopped 2 requests", "forbids nothing", "stopped 1 request",
+    ]  # fmt: skip
+
+
 def test_r4_a_pause_that_was_too_short_is_said_in_the_row_and_at_the_top():
     found = found_in(began(), robots(0), asked(0.1), asked(0.5), asked(9), ended())
     assert dict(found.gaps) == {"exempt": 1, "too short": 1, "kept": 1}

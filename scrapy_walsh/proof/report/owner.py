@@ -90,7 +90,8 @@ class Version:
 
     ``elsewhere``: its address redirected to another host, whose text is not shown. ``rules``: its
     lines for us and what came of each. ``unread``: it has a
-    text, which is not at hand.
+    text, which is not at hand. ``uses``: what came of a line, by its number and the kind of event.
+    ``closest``: the shortest pause while it was in force, seconds.
     """
 
     of: Line
@@ -98,6 +99,8 @@ class Version:
     until: float = math.inf
     rules: list[tuple[str, str]] = field(default_factory=list)
     unread: bool = False
+    uses: Counter[tuple[int | None, str]] = field(default_factory=Counter)
+    closest: float = math.inf
 
     @property
     def elsewhere(self) -> bool:
@@ -153,8 +156,8 @@ class Extract:
     unsure: bool = False
     headed: bool = False
     _went_by: set[str] = field(default_factory=set)
-    _uses: Counter[tuple[str | None, int | None, str]] = field(default_factory=Counter)
-    _closest: dict[str | None, float] = field(default_factory=dict)
+    #: By digest, the version with that text that is in force, or was last.
+    _latest: dict[str | None, Version] = field(default_factory=dict)
 
     @property
     def twin(self) -> str:
@@ -218,7 +221,7 @@ class Extract:
         if line.kind == ASKED:
             self._asked(line, gap)
         elif line.kind in (events.FETCHED, events.NOT_MODIFIED):
-            self._uses[line.digest, line.line, ASKED] += 1
+            self._use(line, ASKED)
         elif line.kind in (events.REFUSED, events.DEFERRED, events.GIVEN_UP):
             self._left(line)
 
@@ -241,7 +244,8 @@ class Extract:
             return
         if self.shortest is None or gap.seconds < self.shortest.seconds:
             self.shortest = gap
-        self._closest[line.digest] = min(gap.seconds, self._closest.get(line.digest, math.inf))
+        if (version := self._latest.get(line.digest)) is not None:
+            version.closest = min(gap.seconds, version.closest)
         self.pauses[next(name for end, name in _PAUSES.items() if gap.seconds < end)] += 1
 
     def _left(self, line: Line) -> None:
@@ -249,11 +253,16 @@ class Extract:
         why = _WHY.get((requirement, line.verdict)) or _WHY.get(requirement, _WHY_ELSE)
         own = line.verdict == DISALLOWED_EXPLICIT and requirement == "R2"
         rule = (line.rule or "") if own else ""
-        self._uses[line.digest, line.line, events.REFUSED] += own
+        if own:
+            self._use(line, events.REFUSED)
         if len(self.left) >= _LEFT and (why, rule) not in self.left:
             rule = ""  # the rest, together
         self.left[why, rule] += 1
         self.examples[why, rule] = line.url
+
+    def _use(self, line: Line, kind: str) -> None:
+        if (version := self._latest.get(line.digest)) is not None:
+            version.uses[line.line, kind] += 1
 
     def _version(self, line: Line) -> None:
         before = next((each for each in self.versions[::-1] if each.of.url == line.url), None)
@@ -262,6 +271,8 @@ class Extract:
                 return
             before.until = line.at
         self.versions.append(Version(line, line.at))
+        if line.kind != events.REJECTED:  # then the one before stays in force
+            self._latest[line.digest] = self.versions[-1]
         self.versions = [each for each in self.versions if each.until >= self.since][-_VERSIONS:]
 
     def read(self, body_of: Callable[[str], bytes | None]) -> None:
@@ -273,9 +284,9 @@ class Extract:
                 continue
             body = body_of(digest)
             each.unread = body is None
-            each.rules = [] if body is None else list(self._rules(body, digest))
+            each.rules = [] if body is None else list(self._rules(body, each))
 
-    def _rules(self, body: bytes, digest: str) -> Iterator[tuple[str, str]]:
+    def _rules(self, body: bytes, version: Version) -> Iterator[tuple[str, str]]:
         """The lines of a robots.txt that are for the bot, and what came of each.
 
         First those that made a difference. Lines that only some readers find are among them.
@@ -283,24 +294,25 @@ class Extract:
         written = decode(body)
         selections = select(written, Records(written), self.token)
         for delay in dict.fromkeys(delay for each in selections for delay in each.delays):
-            closest = self._closest.get(digest)
-            kept = "" if closest is None else f"our shortest pause was {closest:.1f} s"
-            yield f"Crawl-delay: {delay}", kept or "no two requests were sent under it"
+            kept = f"our shortest pause was {version.closest:.1f} s"
+            none = "no two requests were sent under it"
+            yield f"Crawl-delay: {delay}", none if version.closest == math.inf else kept
         lines = {line[2]: line for each in selections for line in each.lines}
         found = [
-            (f"{kind}: {value}", self._came_of(digest, number, value))
+            (f"{kind}: {value}", _came_of(version, number, value))
             for number, (kind, value, _) in sorted(lines.items())
         ]
         yield from sorted(found, key=lambda rule: not rule[1].endswith(("request", "requests")))
 
-    def _came_of(self, digest: str, number: int, value: str) -> str:
-        counts = [
-            f"{verb} {plural(self._uses[digest, number, kind], 'request')}"
-            for verb, kind in (("stopped", events.REFUSED), ("allowed", ASKED))
-            if self._uses[digest, number, kind]
-        ]
-        none = "none of our requests was about it" if value else "forbids nothing"
-        return " and ".join(counts) or none
+
+def _came_of(version: Version, number: int, value: str) -> str:
+    counts = [
+        f"{verb} {plural(version.uses[number, kind], 'request')}"
+        for verb, kind in (("stopped", events.REFUSED), ("allowed", ASKED))
+        if version.uses[number, kind]
+    ]
+    none = "none of our requests was about it" if value else "forbids nothing"
+    return " and ".join(counts) or none
 
 
 def _state(line: Line) -> tuple[object, ...]:
