@@ -24,16 +24,16 @@ import math
 import os
 import sqlite3
 import zlib
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy.strict_json import json_object
 from scrapy_walsh.state.database import Connection, is_damage
-from scrapy_walsh.state.files import claim, locked, make_private, open_private, private, set_aside
+from scrapy_walsh.state.files import claim, make_private, open_private, private, set_aside
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
 DOCUMENTS: Final = "ledger-documents.sqlite"
@@ -249,7 +249,7 @@ class Ledger:
             claim(directory)
             self._lock = private(directory / LOCK, "ab")
             self._head_file = _open(directory / HEAD)
-            with locked(self._lock):
+            with self._locked():
                 self._take_up()
         except OSError as error:
             raise StateError(_cannot(directory, error)) from error
@@ -257,7 +257,7 @@ class Ledger:
     def write(self, run: str, *entries: Mapping[str, Any]) -> None:
         """Append *entries*; StateError where they cannot be written: the next line will say so."""
         try:
-            with locked(self._lock):
+            with self._locked():
                 if self._changed():
                     self._take_up()
                 if self._end >= self._rotate_at:
@@ -282,6 +282,20 @@ class Ledger:
         self._lock.close()
 
     # -- under the lock -------------------------------------------------------------------
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """As ``state.files.lock``, for a moment; in place of it, since each request comes here."""
+        import portalocker  # noqa: PLC0415  it imports redis, where that is installed
+
+        try:
+            portalocker.lock(self._lock, portalocker.LockFlags.EXCLUSIVE)
+        except portalocker.LockException as error:
+            raise OSError(str(error)) from error
+        try:
+            yield
+        finally:
+            portalocker.unlock(self._lock)
 
     def _changed(self) -> bool:
         """Whether another process has written, or begun a new file, since we looked."""

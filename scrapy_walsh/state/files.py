@@ -148,18 +148,6 @@ def lock(file: IO[Any], *, wait: bool = True) -> bool:
 
 
 @contextmanager
-def locked(file: IO[Any]) -> Iterator[None]:
-    """Lock *file*, which stays open, meanwhile. Raises OSError; ValueError where it is closed."""
-    import portalocker  # noqa: PLC0415  as above
-
-    lock(file)
-    try:
-        yield
-    finally:
-        portalocker.unlock(file)
-
-
-@contextmanager
 def exclusive(directory: Path) -> Iterator[None]:
     """Lock *directory*, so that no other process replaces its files meanwhile.
 
