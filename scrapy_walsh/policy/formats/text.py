@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
-from scrapy_walsh.policy.urls import without_userinfo
+from scrapy_walsh.policy.hosts import without_userinfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
