@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from scrapy.settings import Settings
     from twisted.python.failure import Failure
 
-    from scrapy_walsh.policy.formats.representation import Section, Step
+    from scrapy_walsh.policy.formats.representation import Step
     from scrapy_walsh.sources.answers import Answer
 
 #: The file that ``--add`` adds to.
@@ -199,7 +199,7 @@ class DiscoverSpider(Spider):
 
     def _note(self, step: Step, brought: Answer) -> None:
         found = self.found
-        sections = [_members(each) for each in brought.links.sections() if brought.links.entries]
+        sections = brought.links.sections() if brought.links.entries else []
         by, why = brought.requirement, brought.reason
         self._probe(step.url, brought.via, brought.ending, by, why, sections)
         first = {link["url"]: link for link in found["links"]}
@@ -265,11 +265,6 @@ def discover(
     if problems or not found["probes"]:
         raise Misuse("; ".join(problems) or "the crawl ended before anything was requested")
     return found, well
-
-
-def _members(section: Section) -> dict[str, Any]:
-    links = [{"title": title, "url": url} for title, url in section.links]
-    return {**section._asdict(), "links": links}
 
 
 # -- the file of sources ----------------------------------------------------------------------

@@ -28,6 +28,9 @@ BACKOFF_CAP: Final = 60.0
 #: the request was not carried out.
 BACKOFF_STATUSES: Final = frozenset({429, 503})
 
+#: The answers that name another URL in their Location (RFC 9110 section 15.4).
+REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+
 #: Methods of requests that have the same effect when they are sent twice (RFC 9110 section 9.2.2).
 IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 

@@ -30,7 +30,6 @@ from scrapy_walsh.policy.list.blocklist import Blocklist
 from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.robots import usage
 from scrapy_walsh.policy.times import iso
-from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.verdict import (
     BLOCKED_OPERATOR,
     BY_SETTING,
@@ -334,7 +333,7 @@ def conclude(answer: Answer, gates: Gates, now: float, rand: float) -> Conclusio
         0.0 if failure is None else backoff.hold_of(failure),
         exempt,
         answered=target and recrawl.counts_as_asked(answer.status),
-        redirected=target and answer.status in REDIRECTS,
+        redirected=target and answer.status in backoff.REDIRECTS,
         replaces=target
         and answer.status is not None
         and recrawl.replaces_validators(answer.method, answer.status),

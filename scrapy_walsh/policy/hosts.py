@@ -8,6 +8,8 @@ Nearly all URLs are plain (``_PLAIN_URL``): one regular expression finds their o
 take a slow path: scheme and authority are split off in each way that a standard or a tool does
 (``_authorities``), the host is decoded, and each way to read it adds a form: today's IDNA and that
 of 2003, an IPv4 address with octal numbers and without (``_canonical``).
+
+Every URL passes :func:`without_userinfo` before it is declared, sent or written down.
 """
 
 from __future__ import annotations
@@ -21,10 +23,18 @@ from urllib.parse import unquote_to_bytes
 
 import idna
 
-from scrapy_walsh.policy.urls import DEFAULT_PORT
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+#: The ports that a URL need not name.
+DEFAULT_PORT: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443, "ftp": 21}
+
+#: What stands before the host of a URL: scheme and slashes (WHATWG URL takes any number of them,
+#: and backslashes, after http and https), then userinfo (RFC 3986 section 3.2.1).
+_USERINFO: Final = re.compile(
+    r"([\s\x00-\x20]*+(?:https?:[/\\]*+|[A-Za-z][A-Za-z0-9+.-]*:[/\\]{2,}+|[/\\]{2,}+))[^/?#]*@",
+    re.IGNORECASE,
+)
 
 # The common case: an ASCII authority without userinfo and escapes, whose last label is not a
 # number, with no more than the 127 labels of DNS. Everything else takes the slow path.
@@ -168,6 +178,15 @@ def robots_url(url: str) -> str:
 def stripped(text: str) -> str:
     """Return a URL without what every reader ignores: blanks around it, tabs and line ends."""
     return text.strip(_TRIMMED).translate(_REMOVED)
+
+
+def without_userinfo(url: str) -> str:
+    """Return *url* without the user name and the password before its host. Raises nothing.
+
+    A relative reference that begins with ``//``, as a Location may, is a URL here as well.
+    """
+    found = _USERINFO.match(url)
+    return f"{found[1]}{url[found.end() :]}" if found else url
 
 
 def excluded_suffix(host: str, suffixes: Sequence[str]) -> str | None:

@@ -42,9 +42,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from scrapy_walsh.policy.freshness import parse_duration
-from scrapy_walsh.policy.hosts import host_key, stripped
+from scrapy_walsh.policy.hosts import DEFAULT_PORT, host_key, stripped
 from scrapy_walsh.policy.times import Wall, duration, iso
-from scrapy_walsh.policy.urls import DEFAULT_PORT
 from scrapy_walsh.policy.verdict import (
     DEFERRED,
     NOT_DUE,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
-from scrapy_walsh.policy.urls import DEFAULT_PORT
+from scrapy_walsh.policy.hosts import DEFAULT_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

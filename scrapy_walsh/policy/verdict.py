@@ -76,7 +76,7 @@ REMEDIES: Final[Mapping[tuple[str, str], str]] = {
 
 
 @final
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True)
 class Verdict:
     """What a gate decided about one URL, and why.
 
@@ -99,33 +99,6 @@ class Verdict:
     readings: tuple[tuple[str, bool], ...] = ()
     rule: str | None = None
     digest: str | None = None
-
-    def __init__(  # noqa: PLR0917
-        self,
-        allowed: bool,
-        name: VerdictName,
-        requirement: str,
-        reason: str,
-        document: str | None = None,
-        line: int | None = None,
-        group: tuple[str, ...] = (),
-        readings: tuple[tuple[str, bool], ...] = (),
-        rule: str | None = None,
-        digest: str | None = None,
-    ) -> None:
-        # The __init__ that a frozen dataclass generates takes twice as long: a call for each field.
-        self.__dict__.update(
-            allowed=allowed,
-            name=name,
-            requirement=requirement,
-            reason=reason,
-            document=document,
-            line=line,
-            group=group,
-            readings=readings,
-            rule=rule,
-            digest=digest,
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from scrapy_walsh.adapters.sources import moved_for_good
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly, OwnFault
 from scrapy_walsh.policy.formats import representation as formats
 from scrapy_walsh.policy.formats import sitemaps
-from scrapy_walsh.policy.formats.feeds import Links
+from scrapy_walsh.policy.formats.text import Links, text_of
 from scrapy_walsh.policy.recrawl import FAILED, LEFT_OUT, outcome_of, refusal_line
 from scrapy_walsh.policy.words import one_line, plural
 from scrapy_walsh.sources import report
@@ -209,5 +209,5 @@ def _suggested(response: Response, kind: str) -> tuple[str, ...]:
     html = ""
     if kind == formats.HTML:  # its head: a character has four octets at most
         head = response.body[: 4 * formats.MAX_HEAD]
-        html = formats.text_of(head, compat.header(response, "Content-Type"))
+        html = text_of(head, compat.header(response, "Content-Type"))
     return tuple(formats.suggested_feeds(links, html, response.url))

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 from xml.etree import ElementTree as ET
 
 from scrapy_walsh.exceptions import SourcesInvalid
+from scrapy_walsh.policy.hosts import without_userinfo
 from scrapy_walsh.policy.recrawl import REVISIT, cadence, canonical_url
-from scrapy_walsh.policy.urls import without_userinfo
 from scrapy_walsh.policy.words import one_line
 
 

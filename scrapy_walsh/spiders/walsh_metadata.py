@@ -24,8 +24,8 @@ from scrapy_walsh.adapters.compat import fail_command
 from scrapy_walsh.adapters.ticket import TRY_HTTPS
 from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy import recrawl
-from scrapy_walsh.policy.formats.feeds import Links
 from scrapy_walsh.policy.formats.representation import Step, plan, sitemap_step
+from scrapy_walsh.policy.formats.text import Links
 from scrapy_walsh.policy.recrawl import canonical_url, key_of
 from scrapy_walsh.policy.robots.usage import as_member
 from scrapy_walsh.policy.scope import MAX_CHILDREN

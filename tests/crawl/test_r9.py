@@ -238,7 +238,7 @@ def test_r7_t20_validators_of_another_representation_are_not_replayed(
 READS = """
 import logging
 import scrapy
-from scrapy_walsh.policy.formats.representation import markdown_links
+from scrapy_walsh.policy.formats.links import markdown_links
 
 class Probe(scrapy.Spider):
     name = "probe"
@@ -249,7 +249,7 @@ class Probe(scrapy.Spider):
         self.start_urls = urls.split()
 
     def parse(self, response):
-        yield {{"links": len(markdown_links("[a](http://a.test/) " * 50))}}
+        yield {{"links": len(markdown_links("[a](http://a.test/) " * 50).entries)}}
 """
 
 

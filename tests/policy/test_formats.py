@@ -11,18 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scrapy_walsh.policy.formats import representation as formats
-from scrapy_walsh.policy.formats.representation import (
-    markdown_links,
-    plan,
-    representation,
-    suggested_feeds,
-    text_of,
-)
-from scrapy_walsh.policy.formats.text import absolute_http_url, plain_text, utc_iso
+from scrapy_walsh.policy.formats import links as formats
+from scrapy_walsh.policy.formats.representation import plan, representation, suggested_feeds
+from scrapy_walsh.policy.formats.text import absolute_http_url, plain_text, text_of, utc_iso
 
 DATA = Path(__file__).parents[1] / "data"
 VECTORS = json.loads((DATA / "markdown_links.json").read_text())
+
+
+def markdown_links(text: str) -> list[tuple[str, str]]:
+    return [(each.title, each.url) for each in formats.markdown_links(text).entries]
 
 
 @pytest.mark.parametrize("row", VECTORS, ids=lambda row: row["id"])

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.exceptions import DocumentInvalid
-from scrapy_walsh.policy import backoff, freshness, hosts, packing, recrawl, urls
-from scrapy_walsh.policy.formats import feeds, sitemaps
+from scrapy_walsh.policy import backoff, freshness, hosts, packing, recrawl
+from scrapy_walsh.policy.formats import feeds, links, sitemaps
 from scrapy_walsh.policy.formats import representation as formats
-from scrapy_walsh.policy.formats.text import absolute_http_url, plain_text
+from scrapy_walsh.policy.formats.text import absolute_http_url, plain_text, text_of
 from scrapy_walsh.policy.list import schema
 from scrapy_walsh.policy.robots import file as robots
 from scrapy_walsh.policy.robots import usage
@@ -75,7 +75,7 @@ def _url_against_rules(text: str) -> None:
 def _url(text: str) -> None:
     for url in (URL + text, f"http://{text}", f"http://{text}.test/", text):
         absolute_http_url(url)
-        for read in (recrawl.canonical_url, urls.without_userinfo, hosts.host_of, hosts.origin):
+        for read in (recrawl.canonical_url, hosts.without_userinfo, hosts.host_of, hosts.origin):
             with suppress(ValueError):
                 read(url)
 
@@ -137,7 +137,7 @@ def _declared(text: str) -> None:
     for kind in (text, f"text/html; charset={text}", f"charset{text}"):
         formats.representation(kind, text.encode())
         formats.is_html(kind, text.encode())
-        formats.text_of(b"a", kind)
+        text_of(b"a", kind)
 
 
 #: Each reader of what a server or the operator's document says.
@@ -148,8 +148,8 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "sitemap": _xml(sitemaps.read_sitemap, "<urlset><url><loc>http://a.test/</loc>"),
     "sitemap-prolog": _xml(sitemaps.read_sitemap, ""),
     "title": plain_text,
-    "markdown": formats.markdown_sections,
-    "markdown-link": lambda text: formats.markdown_links(f"[{text}](http://a.test/{text})"),
+    "markdown": links.markdown_links,
+    "markdown-link": lambda text: links.markdown_links(f"[{text}](http://a.test/{text})"),
     "robots": _robots,
     "robots-rule": _in_robots,
     "robots-url": _url_against_rules,

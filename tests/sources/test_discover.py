@@ -18,11 +18,8 @@ from scrapy.settings import Settings
 from scrapy_walsh.commands import discover as command
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.exceptions import WalshError
-from scrapy_walsh.policy.formats.representation import (
-    ACCEPT_PAGE,
-    markdown_links,
-    markdown_sections,
-)
+from scrapy_walsh.policy.formats.links import markdown_links
+from scrapy_walsh.policy.formats.representation import ACCEPT_PAGE
 from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, Site, gaps, requests
 from scrapy_walsh.sources.sources import read_sources
 from tests import zygote
@@ -114,11 +111,17 @@ def discover(box: Sandbox, tmp_path: Path) -> Callable[..., Discovered]:
     return _discover
 
 
+def under(section: dict[str, Any]) -> tuple[int, str, list[tuple[str, str]]]:
+    links = [(link["title"], link["url"]) for link in section["links"]]
+    return section["level"], section["title"], links
+
+
 def test_own_sections_of_a_markdown_text() -> None:
-    assert [tuple(section) for section in markdown_sections(LLMS)] == SECTIONS
-    links = [link for _, _, under in SECTIONS for link in under]
-    assert links == markdown_links(LLMS)
-    assert markdown_sections("") == markdown_sections("no links") == []
+    found = markdown_links(LLMS)
+    assert [under(section) for section in found.sections()] == SECTIONS
+    links = [link for _, _, links in SECTIONS for link in links]
+    assert links == [(each.title, each.url) for each in found.entries]
+    assert markdown_links("").sections() == markdown_links("no links").sections() == []
 
 
 def test_own_the_map_of_both_probes(box: Sandbox, discover: Callable[..., Discovered]) -> None:
@@ -129,10 +132,7 @@ def test_own_the_map_of_both_probes(box: Sandbox, discover: Callable[..., Discov
     assert (llms["url"], llms["via"], llms["outcome"]) == (
         "http://rich.test/llms.txt", "llms.txt", "llms.txt",
     )  # fmt: skip
-    assert [
-        (s["level"], s["title"], [(link["title"], link["url"]) for link in s["links"]])
-        for s in llms["sections"]
-    ] == SECTIONS
+    assert [under(section) for section in llms["sections"]] == SECTIONS
     assert (page["url"], page["via"], page["outcome"]) == (
         "http://rich.test/", "markdown", "negotiated",
     )  # fmt: skip

@@ -19,7 +19,7 @@ from scrapy_walsh.adapters.documents.validate import AtLimit, ask_child
 from scrapy_walsh.exceptions import DocumentTooCostly
 from scrapy_walsh.policy.formats import links
 from scrapy_walsh.policy.formats import representation as formats
-from scrapy_walsh.policy.formats.feeds import Entry, Heading, Links
+from scrapy_walsh.policy.formats.text import Entry, Heading, Links
 
 #: The largest body, in octets, that is read in the crawl's own process: at worst in 0.1 s.
 SMALL: Final = 8 * 1024

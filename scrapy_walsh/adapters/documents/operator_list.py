@@ -24,12 +24,11 @@ from scrapy_walsh.adapters.outcomes import Closing, Halted, NotYet, Refused
 from scrapy_walsh.exceptions import DocumentInvalid, OwnFault, StoreAway, WalshError
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts, recrawl
-from scrapy_walsh.policy.backoff import GiveUp, Retry
+from scrapy_walsh.policy.backoff import REDIRECTS, GiveUp, Retry
 from scrapy_walsh.policy.event import Event, EventKind
 from scrapy_walsh.policy.freshness import SCHEMA_TTL, is_fresh
 from scrapy_walsh.policy.list import operator, schema
 from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, is_inline, lifted
-from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state.files import COPY
 from scrapy_walsh.state.records import BLOCKLIST, SCHEMA, StoredDocument

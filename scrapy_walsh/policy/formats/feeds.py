@@ -9,23 +9,15 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import urljoin
+from typing import TYPE_CHECKING, Any, Final
 
 import feedparser
 
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
-from scrapy_walsh.policy.formats.representation import (
-    FEED,
-    HTML,
-    JSON_FEED,
-    Section,
-    representation,
-)
-from scrapy_walsh.policy.formats.text import absolute_http_url, plain_text, utc_iso
+from scrapy_walsh.policy.formats.representation import FEED, HTML, JSON_FEED, representation
+from scrapy_walsh.policy.formats.text import Entry, absolute_http_url, plain_text, resolved, utc_iso
 from scrapy_walsh.policy.formats.xmltext import xml_text
 
 if TYPE_CHECKING:
@@ -34,49 +26,6 @@ if TYPE_CHECKING:
 #: Octets in which a document type is looked for, and one without declarations of its own.
 _HEAD: Final = 4096
 _DOCTYPE: Final = re.compile(rb"<!DOCTYPE[^<>\[]*+>", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One entry. ``title``: plain text, may be empty. ``url``: absolute, http or https.
-
-    ``published``: UTC, as ``2026-05-23T00:00:00Z``, or None.
-    """
-
-    title: str
-    url: str
-    published: str | None
-
-
-class Heading(NamedTuple):
-    """Where a section of a markdown text begins: ``first`` is the index of its first entry."""
-
-    level: int
-    title: str
-    first: int
-
-
-@dataclass(frozen=True, slots=True)
-class Links:
-    """The links of one answer, in its order. ``headings``: those of markdown, empty for a feed.
-
-    ``note``: one line about what was not read, empty where all was. ``children``: the sitemaps of a
-    sitemap index; None where it is none.
-    """
-
-    entries: tuple[Entry, ...]
-    headings: tuple[Heading, ...] = ()
-    note: str = ""
-    children: tuple[str, ...] | None = None
-
-    def sections(self) -> list[Section]:
-        """The links under their headings; those of a feed as one section."""
-        headings = self.headings or (Heading(0, "", 0),)
-        ends = (*(each.first for each in headings[1:]), len(self.entries))
-        return [
-            Section(level, title, [(entry.title, entry.url) for entry in self.entries[first:end]])
-            for (level, title, first), end in zip(headings, ends, strict=True)
-        ]
 
 
 def read_feed(body: bytes, content_type: str | None, url: str) -> list[Entry]:
@@ -129,14 +78,7 @@ def _links_of(entry: Any) -> Iterator[str]:
 
 def _first_link(candidates: Iterable[str], base: str) -> str | None:
     """The first of *candidates* that is a usable link, as an absolute URL."""
-    return next((link for target in candidates if (link := _resolved(base, target))), None)
-
-
-def _resolved(base: str, target: str) -> str | None:
-    try:
-        return absolute_http_url(urljoin(base, target.strip())) if target.strip() else None
-    except ValueError:
-        return None
+    return next((link for target in candidates if (link := resolved(base, target))), None)
 
 
 def _entry_date(entry: Any) -> str | None:

@@ -1,9 +1,8 @@
 """R9: structured formats first; HTML is never scraped.
 
 :func:`representation` tells the format of a response. :func:`plan` gives the order of the requests
-for a source. :func:`markdown_links` reads the links of a markdown body. :func:`suggested_feeds`
-finds the feeds that a page or its headers offer, as a hint for the operator; they are not followed.
-Feeds are read in ``feeds``, sitemaps in ``sitemaps``.
+for a source. :func:`suggested_feeds` finds the feeds that a page or its headers offer, as a hint
+for the operator; they are not followed. ``links`` reads the links of an answer.
 """
 
 from __future__ import annotations
@@ -16,12 +15,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urljoin
 
-from scrapy_walsh.policy.formats.text import absolute_http_url, links_in, plain_text
+from scrapy_walsh.policy.formats.text import links_in, resolved
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from markdown_it.token import Token
+    from collections.abc import Iterable, Mapping
 
 FEED: Final = "feed"
 JSON_FEED: Final = "json_feed"
@@ -40,9 +37,6 @@ ACCEPT_FEED: Final = (
 )
 ACCEPT_SITEMAP: Final = "application/xml, text/xml;q=0.9, application/gzip;q=0.9, */*;q=0.1"
 ACCEPT_LLMS: Final = "text/markdown, text/plain;q=0.9, */*;q=0.1"
-
-#: Characters of a markdown body that are read; the rest is ignored.
-MAX_MARKDOWN: Final = 1_000_000
 
 _BY_TYPE: Final = {
     "application/rss+xml": FEED,
@@ -73,6 +67,10 @@ _ROOT: Final = re.compile(rb"<(?:!doctype\s+)?(?:[a-z_][\w.-]*:)?([a-z_][\w.-]*)
 _JSON_FEED: Final = re.compile(rb'"version"\s*:\s*"https?:\\?/\\?/jsonfeed\.org\\?/version\\?/1')
 #: Octets of a body in which its root element is looked for.
 _SNIFFED: Final = 4096
+#: Characters of a page in which feeds are looked for.
+MAX_HEAD: Final = 65_536
+#: Sitemaps of one robots.txt that are suggested.
+MAX_SUGGESTED: Final = 20
 
 
 class Step(NamedTuple):
@@ -118,7 +116,7 @@ def representation(content_type: str | None, body: bytes) -> str:
     declared = (content_type or "").lower()
     if "markdown" in declared:
         return MARKDOWN
-    named = _BY_TYPE.get(declared.partition(";")[0].strip())
+    named = _declared(declared)
     if named in (FEED, JSON_FEED):
         return named
     return _sniff(body) or named or OTHER
@@ -134,13 +132,13 @@ def is_html(content_type: str | None, body: bytes, *, taken_for: bool = False) -
     root = _sniff(body)
     if root is not None:
         return root == HTML
-    declared = _BY_TYPE.get((content_type or "").lower().partition(";")[0].strip()) == HTML
-    return (declared or taken_for) and not _is_xml(body)
+    page = taken_for or _declared(content_type) == HTML
+    return page and not _head(body).lstrip().startswith(b"<?xml")
 
 
-def _is_xml(body: bytes) -> bool:
-    """Whether *body* begins with an XML declaration."""
-    return _head(body).lstrip().startswith(b"<?xml")
+def _declared(content_type: str | None) -> str | None:
+    """The format that Content-Type names; None where it leaves it open."""
+    return _BY_TYPE.get((content_type or "").lower().partition(";")[0].strip())
 
 
 def _head(body: bytes) -> bytes:
@@ -164,115 +162,6 @@ def _sniff(body: bytes) -> str | None:
     return _BY_ROOT.get(root[1].decode().lower()) if root else None
 
 
-def text_of(body: bytes, content_type: str | None) -> str:
-    """A markdown or plain body as text, by its declared charset, else as UTF-8. Never raises."""
-    declared = re.search(r"charset\s*=\s*[\"']?([\w.:-]+)", content_type or "", re.IGNORECASE)
-    name = declared[1] if declared else "utf-8"
-    if name.lower() in SLOW_CODECS:
-        name = "utf-8"
-    try:
-        return body.decode(name, "replace").removeprefix("\ufeff")
-    except (LookupError, UnicodeError):
-        return body.decode("utf-8", "replace").removeprefix("\ufeff")
-
-
-# Codecs of Python that no publisher uses, and whose time grows faster than the text.
-SLOW_CODECS: Final = frozenset({"idna", "punycode"})
-
-
-def markdown_links(text: str) -> list[tuple[str, str]]:
-    """The inline links of a markdown text as (title, URL), in its order (R9.6). Never raises.
-
-    Only absolute http and https URLs count, each once. The title is the link's text without markup.
-    Images, autolinks, reference links, code and raw HTML are not inline links.
-    """
-    return [(title, url) for url, title in _titles(_tokens(text)).items()]
-
-
-def _titles(blocks: Iterable[Token]) -> dict[str, str]:
-    """The links by URL, in the order of their first occurrence, each with its title."""
-    found: dict[str, str] = {}
-    for title, url in _links(blocks):
-        # Before a link with words there is often the same link around an image, without a title.
-        found[url] = found.get(url) or title
-    return found
-
-
-def _links(blocks: Iterable[Token]) -> Iterator[tuple[str, str]]:
-    for block in blocks:
-        for title, href in _inline_links(block.children or ()):
-            if url := absolute_http_url(href):
-                yield title, url
-
-
-class Section(NamedTuple):
-    """A part of a markdown text: ``level`` 1 or 2 of its heading, 0 before the first heading."""
-
-    level: int
-    title: str
-    links: list[tuple[str, str]]
-
-
-def markdown_sections(text: str) -> list[Section]:
-    """The links of :func:`markdown_links`, by the H1 and H2 headings that they are under.
-
-    llms.txt has this shape: its name as H1, its lists of links as H2. Never raises.
-    """
-    blocks = _tokens(text)
-    titles = _titles(blocks)
-    sections = [Section(0, "", [])]
-    heading = 0
-    for token in blocks:
-        if token.type == "heading_open":
-            heading = int(token.tag[1:])
-        elif token.type == "inline":
-            if heading in (1, 2):
-                sections.append(Section(heading, _title(token), []))
-            heading = 0
-            for _, href in _inline_links(token.children or ()):
-                url = absolute_http_url(href) or ""
-                if url in titles:
-                    sections[-1].links.append((titles.pop(url), url))
-    return [section for section in sections if section.level or section.links]
-
-
-def _title(heading: Token) -> str:
-    words = (child.content for child in heading.children or () if child.type in _WORDS)
-    return plain_text("".join(words), markup=False)
-
-
-def _tokens(text: str) -> list[Token]:
-    from markdown_it import MarkdownIt  # noqa: PLC0415  slow, and no business of most crawls
-
-    try:
-        return MarkdownIt("commonmark").disable("reference").parse(text[:MAX_MARKDOWN])
-    except (ValueError, IndexError, RecursionError):
-        return []
-
-
-def _inline_links(tokens: Sequence[Token]) -> Iterator[tuple[str, str]]:
-    href: str | None = None
-    words: list[str] = []
-    for token in tokens:
-        if token.type == "link_open":
-            href = None if token.markup == "autolink" else str(token.attrs.get("href", ""))
-            words = []
-        elif token.type == "link_close":
-            if href:
-                yield plain_text("".join(words), markup=False), href
-            href = None
-        elif token.type in _WORDS:
-            words.append(token.content)
-        elif token.type in _BREAKS:
-            words.append(" ")
-
-
-_WORDS: Final = frozenset({"text", "code_inline", "image", "text_special"})
-_BREAKS: Final = frozenset({"softbreak", "hardbreak"})
-
-_FEED_TYPES: Final = tuple(name for name, kind in _BY_TYPE.items() if kind in (FEED, JSON_FEED))
-
-
 def suggested_feeds(link_headers: Iterable[str], html: str, base: str) -> list[str]:
     """The URLs of feeds that a response offers by ``Link`` fields (RFC 8288) or in its HTML head.
 
@@ -283,16 +172,8 @@ def suggested_feeds(link_headers: Iterable[str], html: str, base: str) -> list[s
     head = _HeadLinks()
     with suppress(AssertionError):  # what HTMLParser raises for some malformed declarations
         head.feed(html[:MAX_HEAD])
-    urls = (_resolved(base, target) for target in (*offered, *head.targets))
+    urls = (resolved(base, target) for target in (*offered, *head.targets))
     return list(dict.fromkeys(url for url in urls if url))
-
-
-#: Characters of a page in which feeds are looked for.
-MAX_HEAD: Final = 65_536
-
-
-#: Sitemaps of one robots.txt that are suggested.
-MAX_SUGGESTED: Final = 20
 
 
 def suggested_sitemaps(named: Iterable[str], base: str) -> list[str]:
@@ -300,20 +181,13 @@ def suggested_sitemaps(named: Iterable[str], base: str) -> list[str]:
 
     They are for the report, and are not requested. ``base``: the URL of the robots.txt.
     """
-    urls = (_resolved(base, target) for target in named)
+    urls = (resolved(base, target) for target in named)
     return list(islice(dict.fromkeys(url for url in urls if url), MAX_SUGGESTED))
 
 
-def _resolved(base: str, target: str) -> str | None:
-    try:
-        return absolute_http_url(urljoin(base, target.strip()))
-    except ValueError:
-        return None
-
-
 def _is_feed_link(given: Mapping[str, str | None]) -> bool:
-    relations, kind = (given.get("rel") or "").lower(), (given.get("type") or "").lower()
-    return "alternate" in relations.split() and kind.partition(";")[0].strip() in _FEED_TYPES
+    relations = (given.get("rel") or "").lower().split()
+    return "alternate" in relations and _declared(given.get("type")) in (FEED, JSON_FEED)
 
 
 class _HeadLinks(HTMLParser):

@@ -15,9 +15,8 @@ from xml.parsers.expat import ExpatError, ParserCreate
 from zlib import error as zlib_error
 
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
-from scrapy_walsh.policy.formats.feeds import Entry, Links
 from scrapy_walsh.policy.formats.representation import GZIP_MAGIC
-from scrapy_walsh.policy.formats.text import absolute_http_url, plain_text, utc_iso
+from scrapy_walsh.policy.formats.text import Entry, Links, absolute_http_url, plain_text, utc_iso
 from scrapy_walsh.policy.formats.xmltext import xml_text
 from scrapy_walsh.policy.packing import unpacked
 from scrapy_walsh.policy.words import plural

@@ -1,15 +1,16 @@
-"""R9: makes the values of an item: plain titles, absolute http(s) URLs, times, Link fields."""
+"""R9: what is read of an answer: its links, with plain titles, absolute http(s) URLs and times."""
 
 from __future__ import annotations
 
 import html
 import re
 import unicodedata
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import urljoin, urlsplit
 
-from scrapy_walsh.policy.urls import without_userinfo
+from scrapy_walsh.policy.hosts import without_userinfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,6 +26,69 @@ _TAG: Final = re.compile(r"<(?:/?[a-z][^<>]*|!--[^<>]*--)>", re.IGNORECASE)
 _BLOCK: Final = re.compile(r"</?(?:br|p|div|li|tr|td|h[1-6])\b[^<>]*>", re.IGNORECASE)
 # Bidirectional overrides and isolates: they can make a title look like another one.
 _BIDI: Final = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff")
+# Codecs of Python that no publisher uses, and whose time grows faster than the text.
+_SLOW_CODECS: Final = frozenset({"idna", "punycode"})
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry. ``title``: plain text, may be empty. ``url``: absolute, http or https.
+
+    ``published``: UTC, as ``2026-05-23T00:00:00Z``, or None.
+    """
+
+    title: str
+    url: str
+    published: str | None
+
+
+class Heading(NamedTuple):
+    """Where a section of a markdown text begins: ``first`` is the index of its first entry."""
+
+    level: int
+    title: str
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """The links of one answer, in its order. ``headings``: H1 and H2 of markdown, else empty.
+
+    ``note``: one line about what was not read, empty where all was. ``children``: the sitemaps of a
+    sitemap index; None where it is none.
+    """
+
+    entries: tuple[Entry, ...]
+    headings: tuple[Heading, ...] = ()
+    note: str = ""
+    children: tuple[str, ...] | None = None
+
+    def sections(self) -> list[dict[str, Any]]:
+        """The links under their headings, as JSON data; those before the first have level 0."""
+        starts = (Heading(0, "", 0), *self.headings)
+        ends = (*(each.first for each in self.headings), len(self.entries))
+        found = []
+        for (level, title, first), end in zip(starts, ends, strict=True):
+            links = [{"title": each.title, "url": each.url} for each in self.entries[first:end]]
+            if level or links:
+                found.append({"level": level, "title": title, "links": links})
+        return found
+
+
+def declared_charset(content_type: str | None) -> str:
+    """The charset that Content-Type names, in lower case; empty where it names none of use."""
+    found = re.search(r"charset\s*=\s*[\"']?([\w.:-]+)", content_type or "", re.IGNORECASE)
+    name = found[1].lower() if found else ""
+    return "" if name in _SLOW_CODECS else name
+
+
+def text_of(body: bytes, content_type: str | None) -> str:
+    """A markdown or plain body as text, by its declared charset, else as UTF-8. Never raises."""
+    try:
+        text = body.decode(declared_charset(content_type) or "utf-8", "replace")
+    except (LookupError, UnicodeError):
+        text = body.decode("utf-8", "replace")
+    return text.removeprefix("\ufeff")
 
 
 def plain_text(text: str, markup: bool = True) -> str:
@@ -72,6 +136,14 @@ def absolute_http_url(url: str) -> str | None:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname)
         return url if usable and not _UNUSABLE.search(url) else None
+    except ValueError:
+        return None
+
+
+def resolved(base: str, target: str) -> str | None:
+    """*target*, a link in a document from *base*, as :func:`absolute_http_url` has it."""
+    try:
+        return absolute_http_url(urljoin(base, target.strip())) if target.strip() else None
     except ValueError:
         return None
 

@@ -12,7 +12,7 @@ from html.entities import html5
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
-from scrapy_walsh.policy.formats.representation import SLOW_CODECS
+from scrapy_walsh.policy.formats.text import declared_charset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,8 +47,7 @@ _WIDE: Final = (
     (re.compile(rb"\0<\0[^\0]"), "utf-16-be"),
 )
 _HEAD: Final = 1024
-_CHARSET: Final = re.compile(r"charset\s*=\s*[\"']?([\w.:-]+)", re.IGNORECASE)
-_XML_ENCODING: Final = re.compile(rb"<\?xml[^>]*?encoding\s*=\s*[\"']([\w.:-]+)", re.IGNORECASE)
+_XML_ENCODING: Final = re.compile(rb"<\?xml[^>]*?encoding\s*=\s*([\"'][\w.:-]+)", re.IGNORECASE)
 # Publishers who declare one of these send windows-1252 (WHATWG Encoding).
 _LATIN: Final = frozenset({"iso-8859-1", "iso8859-1", "latin1", "latin-1", "us-ascii", "ascii"})
 # Not characters of XML 1.0 (section 2.2): one of them would end the strict parser.
@@ -79,12 +78,10 @@ def _encodings(body: bytes, content_type: str | None) -> Iterator[str]:
 
 
 def _declared(body: bytes, content_type: str | None) -> Iterator[str]:
-    header = _CHARSET.search(content_type or "")
     inside = _XML_ENCODING.search(body[:_HEAD])
-    for name in (header[1] if header else "", inside[1].decode("latin-1") if inside else ""):
-        lowered = name.lower()
-        if lowered and lowered not in SLOW_CODECS:
-            yield "windows-1252" if lowered in _LATIN else lowered
+    within = f"charset={inside[1].decode('latin-1')}" if inside else None
+    for name in filter(None, map(declared_charset, (content_type, within))):
+        yield "windows-1252" if name in _LATIN else name
 
 
 # --- document type --------------------------------------------------------------------------

@@ -34,8 +34,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.policy.backoff import BACKOFF_STATUSES, GiveUp, Retry
-from scrapy_walsh.policy.urls import REDIRECTS
+from scrapy_walsh.policy.backoff import BACKOFF_STATUSES, REDIRECTS, GiveUp, Retry
 from scrapy_walsh.policy.verdict import (
     UNKNOWN_PARSE_ERROR,
     UNKNOWN_UNREACHABLE,

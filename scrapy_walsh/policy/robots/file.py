@@ -17,20 +17,13 @@ in any case.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
 from protego import Protego
 
 from scrapy_walsh.policy.robots.groups import Records, crawl_delay, decode, select
-from scrapy_walsh.policy.robots.rules import (
-    Rule,
-    RuleSet,
-    Ruling,
-    TooCostly,
-    combine,
-    forms,
-    plain_path,
-)
+from scrapy_walsh.policy.robots.rules import RuleSet, Ruling, TooCostly, combine, forms
 from scrapy_walsh.policy.robots.usage import UsageRules
 from scrapy_walsh.policy.verdict import (
     ALLOWED_EXPLICIT,
@@ -67,125 +60,65 @@ _MAX_OCTETS: Final = 3_000_000
 _MAX_COMPARED: Final = 20_000_000
 
 
+@dataclass(slots=True, eq=False)
 class Robots:
     """The rules of one robots.txt for one token.
 
     ``group``: the User-agent values that selected them, lower case; empty if none did.
     ``crawl_delay``: seconds, or None. ``sitemaps``: URLs as written. ``usage``: what the file says
-    about use. ``document``: the file's URL.
-    ``digest``: SHA-256 of its octets, hexadecimal; None where there is no file.
+    about use. ``document``: the file's URL. ``digest``: SHA-256 of its octets, hexadecimal; None
+    where there is no file. ``no_match``: the reason of a verdict where no rule matches.
     """
 
-    __slots__ = (
-        "_known",
-        "_no_match",
-        "_protego",
-        "_rules",
-        "crawl_delay",
-        "digest",
-        "document",
-        "group",
-        "sitemaps",
-        "usage",
-    )
-
-    def __init__(
-        self,
-        rules: RuleSet,
-        protego: SecondOpinion | None = None,
-        *,
-        document: str | None,
-        digest: str | None = None,
-        group: tuple[str, ...] = (),
-        crawl_delay: float | None = None,
-        sitemaps: tuple[str, ...] = (),
-        usage: UsageRules | None = None,
-        why: str = "no rule matches",
-    ) -> None:
-        self._rules = rules
-        self._protego = protego
-        self.document = document
-        self.digest = digest
-        self.group = group
-        self.crawl_delay = crawl_delay
-        self.sitemaps = sitemaps
-        self.usage = usage or UsageRules((), document)
-        self._no_match = self._verdict(ALLOWED_IMPLICIT, why)
-        self._known: dict[Rule, Verdict] = {}
+    rules: RuleSet = field(repr=False)
+    document: str | None
+    protego: SecondOpinion | None = field(default=None, repr=False)
+    digest: str | None = None
+    group: tuple[str, ...] = ()
+    crawl_delay: float | None = None
+    sitemaps: tuple[str, ...] = ()
+    usage: UsageRules | None = field(default=None, repr=False)
+    no_match: str = "no rule matches"
+    #: The verdicts so far, so that many URLs share one.
+    _known: dict[Ruling, Verdict] = field(default_factory=dict, repr=False)
 
     def decide(self, url: str) -> Verdict:
         """The verdict on *url*, a URL or a path with its query (9.1.4). Never raises."""
-        path = plain_path(url)
-        found = forms(url) if path is None else {}
-        if (path or next(iter(found))) == "/robots.txt":
+        found = forms(url)
+        if next(iter(found)) == "/robots.txt":
             return self._verdict(ALLOWED_IMPLICIT, "/robots.txt itself is always allowed")
         try:
-            finding = self._rules.judge(path) if path else self._judge(found)
+            finding = combine({name: self.rules.judge(form) for form, name in found.items()})
         except TooCostly:
             return self._verdict(DISALLOWED_EXPLICIT, "the rules would take too long to match")
-        # Protego answers the same for a path alone, and sooner. But it takes "//x" for a host.
-        shown = path if path and path[:2] != "//" else url
-        if finding.denied or self._protego is None or self._protego_allows(shown, found):
-            return self._explain(finding)
+        if finding.denied or self.protego is None or self.protego.allows(url, found):
+            known = self._known.get(finding)
+            if known is None:
+                known = self._known[finding] = self._explain(finding)
+            return known
         return self._verdict(DISALLOWED_EXPLICIT, _PROTEGO_ALONE, readings=_PROTEGO_DENIES)
 
     def said(self, url: str) -> tuple[Statement, ...]:
         """What the file says about the use of *url*. Never raises."""
-        return self.usage.said(url)
-
-    def _judge(self, found: dict[str, str]) -> Ruling:
-        """The strict layer's finding on a URL whose path has several forms; *found*: the forms."""
-        if len(found) == 1:
-            return self._rules.judge(next(iter(found)))
-        return combine({name: self._rules.judge(form) for form, name in found.items()})
-
-    def _protego_allows(self, url: str, found: dict[str, str]) -> bool:
-        """Whether Protego allows the URL, and each other form of its path."""
-        protego = self._protego
-        if protego is None or not protego.allows(url):
-            return protego is None
-        if len(found) < 2:
-            return True
-        return all(protego.allows(f"http://host{form}") for form in list(found)[1:])
+        return () if self.usage is None else self.usage.said(url)
 
     def _explain(self, finding: Ruling) -> Verdict:
-        rule = finding.rule
+        rule, readings = finding.rule, finding.readings
         if rule is None:
-            return self._no_match
-        if finding.readings:
-            return self._by_rule(rule, finding.readings)
-        known = self._known.get(rule)
-        if known is None:
-            known = self._known[rule] = self._by_rule(rule, ())
-        return known
-
-    def _by_rule(self, rule: Rule, readings: tuple[tuple[str, bool], ...]) -> Verdict:
+            return self._verdict(ALLOWED_IMPLICIT, self.no_match)
         text = f"{'Allow' if rule.allow else 'Disallow'}: {_shown(rule.text)}"
         where = f"line {rule.line}, group {' '.join(rule.names) or 'none'}"
         denying = next((name for name, answer in readings if not answer), None)
         where += f", reading: {denying}" if denying else ""
         name: VerdictName = ALLOWED_EXPLICIT if rule.allow else DISALLOWED_EXPLICIT
-        return self._verdict(name, f"{text} ({where})", rule.line, readings, text)
+        return self._verdict(
+            name, f"{text} ({where})", line=rule.line, readings=readings, rule=text
+        )
 
-    def _verdict(
-        self,
-        name: VerdictName,
-        reason: str,
-        line: int | None = None,
-        readings: tuple[tuple[str, bool], ...] = (),
-        rule: str | None = None,
-    ) -> Verdict:
+    def _verdict(self, name: VerdictName, reason: str, **more: Any) -> Verdict:
+        allowed = name != DISALLOWED_EXPLICIT
         return Verdict(
-            name != DISALLOWED_EXPLICIT,
-            name,
-            "R2",
-            reason,
-            self.document,
-            line,
-            self.group,
-            readings,
-            rule,
-            self.digest,
+            allowed, name, "R2", reason, self.document, group=self.group, digest=self.digest, **more
         )
 
 
@@ -210,8 +143,14 @@ class SecondOpinion:
             self._octets = sum([len(line) for line in text.split("\n") if "*" in line])
             self._parsed = _parse(text)
 
-    def allows(self, url: str) -> bool:
-        """Whether Protego allows *url*; True if it cannot say, or not quickly."""
+    def allows(self, url: str, found: Iterable[str] = ()) -> bool:
+        """Whether Protego allows *url*, and each form of its path that was *found* but the first.
+
+        True if it cannot say, or not quickly.
+        """
+        return all(map(self._allows, (url, *[f"http://host{form}" for form in [*found][1:]])))
+
+    def _allows(self, url: str) -> bool:
         # Its matcher compares at most each character of a rule with a star to each of the URL.
         if self._parsed is None or self._octets * len(url) > _MAX_COMPARED:
             return True
@@ -261,8 +200,8 @@ def parse_robots(body: bytes, token: str, document: str | None = None) -> Robots
     names = (name for selection in reversed(selections) for name in selection.names)
     return Robots(
         RuleSet(selections),
+        document,
         SecondOpinion(_for_protego(text, selections, token), token),
-        document=document,
         digest=hashlib.sha256(body).hexdigest(),
         group=tuple(dict.fromkeys(names)),
         crawl_delay=crawl_delay(selections),
@@ -276,4 +215,4 @@ def no_rules(document: str | None, why: str = "robots.txt answered 4xx: no rules
 
     ``document``: the URL that was requested. ``why``: the reason of its verdicts.
     """
-    return Robots(RuleSet(()), document=document, why=why)
+    return Robots(RuleSet(()), document, no_match=why)

@@ -32,15 +32,14 @@ beginnings in a set.
 from __future__ import annotations
 
 import re
-from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from scrapy_walsh.policy.robots.groups import ALLOW, DISALLOW
+from scrapy_walsh.policy.robots.groups import ALLOW
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from scrapy_walsh.policy.robots.groups import Line, Selection
+    from scrapy_walsh.policy.robots.groups import Selection
 
 # -- one spelling -------------------------------------------------------------------------
 
@@ -146,12 +145,6 @@ def as_octets(text: str) -> str:
     )
 
 
-def plain_path(url: str) -> str | None:
-    """Path and query of a URL that surely has one form; else None, and :func:`forms` has them."""
-    plain = _PLAIN_URL(url)
-    return plain[1] if plain and "/." not in url and url[-1:] != "?" else None
-
-
 def forms(url: str) -> dict[str, str]:
     """The forms of a URL's path and query that rules must be matched with: each form's name.
 
@@ -160,6 +153,9 @@ def forms(url: str) -> dict[str, str]:
     slash that WHATWG URL and Scrapy make of it, and each combination. The first is the one with
     nothing changed but the spelling. The fragment is dropped, and an empty path is ``/``.
     """
+    plain = _PLAIN_URL(url)
+    if plain and "/." not in url and url[-1:] != "?":  # nearly all URLs
+        return {plain[1]: AS_SENT}
     text = url.translate(_URL_NOISE).strip().partition("#")[0]
     authority = _AUTHORITY.match(text)
     target = text[authority.end() :] if authority else text
@@ -337,6 +333,36 @@ class Index:
         return [match for pattern in near if (match := pattern.match(path)) is not None]
 
 
+class Patterns:
+    """Rules that are no plain text, in both ways to read their escapes.
+
+    *rules*: of each, whether it is an Allow, and its value as written.
+    """
+
+    __slots__ = ("_by_octets", "_by_text")
+
+    def __init__(self, rules: Sequence[tuple[bool, str]]) -> None:
+        bodies = normalize_values([value.removesuffix("$") for _, value in rules])
+        joined = "\n".join(bodies)
+        self._by_text = self._by_octets = _index(rules, bodies)
+        if "%" in joined:
+            self._by_octets = _index(rules, as_octets(joined).split("\n"))
+
+    def as_text(self, path: str) -> list[Match]:
+        """The matches with one form of a path, with escapes as text. Raises TooCostly."""
+        return self._by_text.matches(path)
+
+    def as_octets(self, path: str) -> list[Match]:
+        """The same with escapes as octets."""
+        return self._by_octets.matches(as_octets(path))
+
+
+def _index(rules: Sequence[tuple[bool, str]], bodies: Sequence[str]) -> Index:
+    return Index(
+        Pattern.of(allow, value, body) for (allow, value), body in zip(rules, bodies, strict=True)
+    )
+
+
 def _pieces(path: str) -> set[str]:
     """All texts of at most _PIECE characters that *path* contains."""
     return {path[i : i + n] for n in range(_PIECE + 1) for i in range(len(path))}
@@ -384,29 +410,13 @@ _NOTHING: Final = Ruling(denied=False, rule=None)
 class Table(NamedTuple):
     """The rules of a token by one reading of names and values.
 
-    ``reading``: its name. ``names``: of the group. ``allowed``, ``disallowed``: by a rule's text,
-    the number of the first line that has it.
+    ``reading``: its name. ``names``: of the group. ``lines``: by whether a rule is an Allow and by
+    its text, the number of the first line that has it.
     """
 
     reading: str
     names: tuple[str, ...]
-    allowed: dict[str, int]
-    disallowed: dict[str, int]
-
-    def lines(self, allow: bool) -> dict[str, int]:
-        """The Allow lines, or the Disallow lines."""
-        return self.allowed if allow else self.disallowed
-
-    def first_lines_of(self, other: Table) -> Table:
-        """This table with the line numbers of *other* where both have a text.
-
-        So a rule has the same line in both, and is the same rule to who compares them.
-        """
-        allowed, disallowed = (
-            {text: other.lines(allow).get(text, line) for text, line in self.lines(allow).items()}
-            for allow in (True, False)
-        )
-        return self._replace(allowed=allowed, disallowed=disallowed)
+    lines: Mapping[tuple[bool, str], int]
 
     def answers(self, matches: list[Match]) -> list[tuple[str, Rule | None]]:
         """The name of each reading, with the rule that wins in it; None if no rule matches.
@@ -416,12 +426,10 @@ class Table(NamedTuple):
         having = [
             (match.lengths, Rule(match.allow, match.text, line, self.names))
             for match in matches
-            if (line := self.lines(match.allow).get(match.text)) is not None
+            if (line := self.lines.get((match.allow, match.text))) is not None
         ]
         if not having:
             return [(self.reading, None)]
-        if len(having) == 1:
-            return [(self.reading, having[0][1])]
         winners = [_longest(having, which) for which in range(len(LENGTHS))]
         if len({rule.allow for rule in winners}) == 1:
             return [(self.reading, winners[0])]
@@ -438,36 +446,36 @@ def _longest(having: list[tuple[tuple[int, int, int], Rule]], which: int) -> Rul
 class RuleSet:
     """The rules of a token in one file; :meth:`judge` says what they mean for a path.
 
-    ``_tables``: one for each reading of names and values. ``_kinds``: the texts of all Allows and
-    of all Disallows. ``_plain``: those that are plain, and ``_sizes`` their lengths. ``_by_text``,
-    ``_by_octets``: the indexes of all others. ``_too_many``: these are too many, so all is refused.
+    ``_tables``: one for each reading of names and values. ``_rules``: those of any of them.
+    ``_plain``: the texts of those that are plain, and ``_sizes`` their lengths. ``_patterns``: all
+    others. ``_too_many``: these are too many, so all is refused.
     """
 
-    __slots__ = ("_by_octets", "_by_text", "_kinds", "_plain", "_sizes", "_tables", "_too_many")
+    __slots__ = ("_patterns", "_plain", "_rules", "_sizes", "_tables", "_too_many")
 
     def __init__(self, selections: Sequence[Selection]) -> None:
-        lines = [line for selection in selections for line in selection.lines if line[1]]
-        bare = any(value[0] != "/" for _, value, _ in lines)
-        self._too_many = _are_too_many(lines, bare)
-        self._tables = [] if self._too_many else list(_tables(selections, bare))
-        self._kinds = [(allow, _texts(self._tables, allow)) for allow in (True, False)]
-        plain = {text for _, kind in self._kinds for text in kind if is_plain(text)}
-        self._plain = plain
-        self._sizes = sorted(set(map(len, plain)))
-        allowed, disallowed = ([t for t in kind if t not in plain] for _, kind in self._kinds)
-        if len(allowed) + len(disallowed) > _MAX_PATTERNS:
-            self._too_many, allowed, disallowed = True, [], []
-        self._by_text, self._by_octets = _indexes(allowed, disallowed)
+        bare = any(
+            value[:1] not in {"/", ""}
+            for selection in selections
+            for _, value, _ in selection.lines
+        )
+        self._tables = list(_tables(selections, bare))
+        self._rules = frozenset(rule for table in self._tables for rule in table.lines)
+        self._plain = {text for _, text in self._rules if is_plain(text)}
+        self._sizes = sorted(set(map(len, self._plain)))
+        others = [rule for rule in self._rules if rule[1] not in self._plain]
+        self._too_many = len(others) > _MAX_PATTERNS
+        self._patterns = Patterns([] if self._too_many else others)
 
     def judge(self, path: str) -> Ruling:
         """The finding for one form of a path (:func:`forms`); raises TooCostly."""
         if self._too_many:
             raise TooCostly
         plain = self._plain_matches(path)
-        text = self._weigh([*plain, *self._by_text.matches(path)])
+        text = self._weigh([*plain, *self._patterns.as_text(path)])
         if "%" not in path and "[" not in path and "]" not in path:
             return text  # only rules without an escape match here: both ways are the same
-        octets = self._weigh([*plain, *self._by_octets.matches(as_octets(path))])
+        octets = self._weigh([*plain, *self._patterns.as_octets(path)])
         return text if text == octets else combine({AS_TEXT: text, AS_OCTETS: octets})
 
     def _plain_matches(self, path: str) -> list[Match]:
@@ -476,10 +484,8 @@ class RuleSet:
         for size in self._sizes:
             text = path[:size]
             if text in self._plain and size <= len(path):
-                lengths = (size, size, size)
-                found += [
-                    Match(allow, text, lengths) for allow, kind in self._kinds if text in kind
-                ]
+                kinds = [allow for allow in (True, False) if (allow, text) in self._rules]
+                found += [Match(allow, text, (size, size, size)) for allow in kinds]
         return found
 
     def _weigh(self, matches: list[Match]) -> Ruling:
@@ -499,6 +505,8 @@ class RuleSet:
 
 def combine(findings: dict[str, Ruling]) -> Ruling:
     """One finding from several, by name: denied if one is, with the rule of the first such one."""
+    if len(findings) == 1:
+        return next(iter(findings.values()))
     chosen = max(findings.values(), key=lambda finding: (finding.denied, finding.rule is not None))
     readings = tuple(
         (_label(name, reading), answer)
@@ -508,39 +516,22 @@ def combine(findings: dict[str, Ruling]) -> Ruling:
     return Ruling(chosen.denied, chosen.rule, _differing(readings))
 
 
-def _are_too_many(lines: Sequence[Line], bare: bool) -> bool:
-    """Whether more rules than _MAX_PATTERNS are not plain text.
-
-    ``bare``: a value lacks its leading slash. Then each value is read twice, and all count.
-    """
-    if len(lines) <= _MAX_PATTERNS:
-        return False
-    return bare or sum([not is_plain(value) for _, value, _ in lines]) > _MAX_PATTERNS
-
-
 def _tables(selections: Sequence[Selection], bare: bool) -> Iterator[Table]:
-    """A table for each selection; two, if a value lacks its leading slash (``bare``)."""
-    for selection in selections:
-        name = selection.reading if len(selections) > 1 else ""
-        if bare:
-            slashed = _table(_label(name, WITH_SLASH), selection, _with_slash)
-            yield _table(_label(name, AS_WRITTEN), selection, _as_written).first_lines_of(slashed)
-            yield slashed
-        else:
-            yield _table(name, selection, str)
-
-
-def _table(reading: str, selection: Selection, read: Callable[[str], str]) -> Table:
-    """The table of *selection*; *read* makes a rule's text of its value.
+    """A table for each selection; two, if a value lacks its leading slash (``bare``).
 
     An empty text matches nothing (9.1.4) and is left out.
     """
-    found: dict[str, dict[str, int]] = {ALLOW: {}, DISALLOW: {}}
-    for kind, value, line in selection.lines:
-        text = read(value)
-        if text:
-            found[kind].setdefault(text, line)
-    return Table(reading, selection.names, found[ALLOW], found[DISALLOW])
+    readings: dict[str, Callable[[str], str]] = (
+        {AS_WRITTEN: _as_written, WITH_SLASH: _with_slash} if bare else {"": str}
+    )
+    for selection in selections:
+        name = selection.reading if len(selections) > 1 else ""
+        for reading, read in readings.items():
+            lines: dict[tuple[bool, str], int] = {}
+            for kind, value, line in selection.lines:
+                if text := read(value):
+                    lines.setdefault((kind is ALLOW, text), line)
+            yield Table(_label(name, reading), selection.names, lines)
 
 
 def _as_written(value: str) -> str:
@@ -550,25 +541,6 @@ def _as_written(value: str) -> str:
 
 def _with_slash(value: str) -> str:
     return value if value[:1] in {"/", ""} else f"/{value}"
-
-
-def _texts(tables: Sequence[Table], allow: bool) -> Collection[str]:
-    """The texts of one kind of rule in any of the tables, each once."""
-    if len(tables) == 1:
-        return tables[0].lines(allow)
-    return dict.fromkeys(chain.from_iterable(table.lines(allow) for table in tables))
-
-
-def _indexes(allowed: list[str], disallowed: list[str]) -> tuple[Index, Index]:
-    """The index of the rules with escapes as text, and that with escapes as octets."""
-    kinds = [True] * len(allowed) + [False] * len(disallowed)
-    values = allowed + disallowed
-    bodies = normalize_values([value[:-1] if value[-1] == "$" else value for value in values])
-    by_text = Index(map(Pattern.of, kinds, values, bodies))
-    joined = "\n".join(bodies)
-    if "%" not in joined:
-        return by_text, by_text
-    return by_text, Index(map(Pattern.of, kinds, values, as_octets(joined).split("\n")))
 
 
 def _label(*parts: str) -> str:

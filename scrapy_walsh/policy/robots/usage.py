@@ -26,15 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from scrapy_walsh.policy.formats.text import links_in
 from scrapy_walsh.policy.robots.groups import CONTENT_SIGNAL, CONTENT_USAGE
-from scrapy_walsh.policy.robots.rules import (
-    LENGTHS,
-    Index,
-    Pattern,
-    TooCostly,
-    as_octets,
-    forms,
-    normalize_values,
-)
+from scrapy_walsh.policy.robots.rules import LENGTHS, Patterns, TooCostly, forms
 from scrapy_walsh.policy.verdict import BY_USAGE, DISALLOWED_USAGE, Verdict
 from scrapy_walsh.policy.words import one_line, visible
 
@@ -230,33 +222,20 @@ class _Group:
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self.first = min(number for _, _, number in lines)
-        self._always: list[Line] = []
-        self._without: list[Line] = []
-        self._by_path: dict[str, list[Line]] = {}
+        self._signals = [line for line in lines if line[0] == CONTENT_SIGNAL]
+        self._by_path: dict[str, list[Line]] = {"": []}
         for kind, value, number in lines:
-            path, rest = _split(value) if kind == CONTENT_USAGE else ("", value)
-            line = (kind, rest, number)
-            if path:
-                self._by_path.setdefault(path, []).append(line)
-            else:
-                (self._without if kind == CONTENT_USAGE else self._always).append(line)
-        paths = list(self._by_path)
-        bodies = normalize_values([path.removesuffix("$") for path in paths])
-        self._by_text = _index(paths, bodies)
-        self._by_octets = _index(paths, [as_octets(body) for body in bodies])
+            if kind == CONTENT_USAGE:
+                path, rest = _split(value)
+                self._by_path.setdefault(path, []).append((kind, rest, number))
+        self._paths = Patterns([(True, path) for path in self._by_path if path])
 
     def lines(self, url: str) -> Iterator[Line]:
         """The lines that apply to *url*: those of the longest path in each way to read it."""
-        yield from self._always
-        if not self._by_path:
-            yield from self._without
-            return
+        yield from self._signals
         for form in forms(url):
-            for index, path in ((self._by_text, form), (self._by_octets, as_octets(form))):
-                matches = index.matches(path)
-                if not matches:
-                    yield from self._without
-                for which in range(len(LENGTHS) if matches else 0):
+            for matches in (self._paths.as_text(form), self._paths.as_octets(form)):
+                for which in range(len(LENGTHS)):
                     yield from self._longest(matches, which)
 
     def _longest(self, matches: Sequence[Match], which: int) -> Iterator[Line]:
@@ -271,11 +250,7 @@ class _Group:
             yield from lines
             if any(_read(CONTENT_USAGE, value)[1] == "" for _, value, _ in lines):
                 return
-        yield from self._without
-
-
-def _index(paths: Sequence[str], bodies: Sequence[str]) -> Index:
-    return Index(Pattern.of(True, path, body) for path, body in zip(paths, bodies, strict=True))
+        yield from self._by_path[""]
 
 
 def _split(value: str) -> tuple[str, str]:

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy.backoff import GiveUp, Retry, is_failure
+from scrapy_walsh.policy.backoff import REDIRECTS, GiveUp, Retry, is_failure
 from scrapy_walsh.policy.list import operator
 from scrapy_walsh.policy.list.blocklist import Blocklist
 from scrapy_walsh.policy.list.schema import read_schema, reread_blocklist
 from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.robots.fetch import Keep, Leave, StandIn
 from scrapy_walsh.policy.robots.file import Robots, no_rules, parse_robots
-from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR, NotKnown
 from scrapy_walsh.proof.verify.run import LIST, Held, is_robots
 

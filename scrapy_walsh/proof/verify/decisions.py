@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Final
 from scrapy_walsh.ledger.files import REDACTED
 from scrapy_walsh.policy import chain, hosts, recrawl
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy.backoff import reaches_spider
+from scrapy_walsh.policy.backoff import REDIRECTS, reaches_spider
 from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.policy.robots.usage import IN_ROBOTS
 from scrapy_walsh.policy.scope import MAX_CHILDREN
-from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, OUT_OF_SCOPE, Verdict
 from scrapy_walsh.proof.verify.run import LIST, Snapshot
 

@@ -16,12 +16,12 @@ from msgspec.structs import replace
 from scrapy_walsh.ledger.files import HEAD, REDACTED, Documents, read_head
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy.backoff import REDIRECTS
 from scrapy_walsh.policy.chain import Pace, Refuse
 from scrapy_walsh.policy.event import ASKED
 from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.tagging import is_operator_url, tag_url
-from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR
 from scrapy_walsh.proof import ledger
 from scrapy_walsh.proof.ledger import Chain, Head, Malformed, line_of, lines_in
