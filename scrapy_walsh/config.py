@@ -10,17 +10,19 @@ import difflib
 import importlib.util
 import json
 import math
+import operator
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from scrapy_walsh.exceptions import ConfigError
 from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES
 from scrapy_walsh.policy.gates import Gates
-from scrapy_walsh.policy.hosts import without_userinfo
+from scrapy_walsh.policy.hosts import is_http_url, without_userinfo
 from scrapy_walsh.policy.identity import WALSH_RESEARCH, Identity, identity_from
 from scrapy_walsh.policy.recrawl import REVISIT, REVISIT_FLOOR, cadence
 from scrapy_walsh.policy.robots.fetch import ROBOTS_TTL
@@ -29,17 +31,16 @@ from scrapy_walsh.policy.signing import directory_url
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from scrapy.settings import BaseSettings
 
-UNREACHABLE_POSITIONS: Final = ("allow", "defer", "deny")
 #: Of ``WALSH_SLOW_HOSTS``: one target a visit, or none.
 SLOW_VISIT, SLOW_SKIP = "visit", "skip"
 #: Of ``WALSH_LEDGER``: kept, kept without the query strings of URLs, not kept.
 LEDGER_ON, LEDGER_REDACTED, LEDGER_OFF = "on", "redact", "off"
 
-#: How strict each of UNREACHABLE_POSITIONS is.
+#: What may be done where a document cannot be reached, and how strict that is.
 _POSITIONS: Final = {"allow": 0, "defer": 1, "deny": 1}
 #: Where an attestation, which is public, states a setting: among its overrides; by a member of its
 #: own; nowhere, since it is a path or may hold a password: it says at most that it is set.
@@ -158,43 +159,30 @@ def _ledger(name: str, value: Any) -> str:
         raise _refuse(name, value, 'True, False, or "redact" to keep it without queries') from None
 
 
-def _impl(name: str, value: Any) -> str | None:
+def _impl(name: str, value: Any) -> str:
     """``organisation/repository``, with ``@commit`` where it is known (R13)."""
-    if value is None:
-        return None
     if not isinstance(value, str) or not _IMPL.fullmatch(value.strip()):
         raise _refuse(name, value, "ORGANISATION/REPOSITORY, or that and @COMMIT")
     return value.strip()
 
 
-def _text(name: str, value: Any) -> str | None:
-    if value is None:
-        return None
+def _text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
         raise _refuse(name, value, "a written reason of one line, or nothing")
     return value.strip()
 
 
-def _url(name: str, value: Any) -> str | None:
-    if value is None:
-        return None
-    accepted = "an absolute http or https URL"
-    if not isinstance(value, str):
-        raise _refuse(name, value, accepted)
-    try:
-        parts = urlsplit(value.strip())
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
-    except ValueError:
-        usable = False
-    bare = without_userinfo(value.strip())
-    if not usable:
-        raise _refuse(name, bare, accepted)
+def _url(name: str, value: Any) -> str:
+    bare = without_userinfo(value.strip()) if isinstance(value, str) else value
+    if not isinstance(bare, str) or not is_http_url(bare):
+        raise _refuse(name, bare, "an absolute http or https URL")
     return bare
 
 
 def _names(name: str, value: Any) -> tuple[str, ...]:
-    if isinstance(value, str):
-        value = _split(value)
+    value = _unpacked(value)
+    if isinstance(value, str) and not value.lstrip().startswith("["):
+        value = [entry for entry in value.split(",") if entry.strip()]
     if not isinstance(value, (list, tuple, set, frozenset)) or not all(
         isinstance(entry, str) for entry in value
     ):
@@ -214,8 +202,8 @@ def _usage(name: str, value: Any) -> tuple[tuple[str, str], ...]:
 
 
 def _unpacked(value: object) -> object:
-    """*value*; where it is a JSON object in text, as from a command line, the dict."""
-    if isinstance(value, str) and value.lstrip().startswith("{"):
+    """*value*; where it is a JSON object or list in text, as from a command line, that."""
+    if isinstance(value, str) and value.lstrip()[:1] in {"{", "["}:
         try:
             return json.loads(value)
         except ValueError:
@@ -223,37 +211,30 @@ def _unpacked(value: object) -> object:
     return value
 
 
-def _split(text: str) -> Any:
-    """The list in *text*, as from a command line: JSON, or names with commas between them."""
-    if text.lstrip().startswith("["):
-        try:
-            return json.loads(text)
-        except ValueError:
-            return text
-    return [entry for entry in text.split(",") if entry.strip()]
+def _path(name: str, value: Any, accepted: str) -> Path:
+    if not isinstance(value, (str, os.PathLike)) or not str(value).strip():
+        raise _refuse(name, value, accepted)
+    return Path(value)
+
+
+def _needs(name: str, module: str, extra: str) -> None:
+    """Raise ConfigError where *module* is not installed, which *name* needs."""
+    if importlib.util.find_spec(module) is None:
+        raise ConfigError(f"{name} needs a package: pip install 'scrapy-walsh[{extra}]'")
 
 
 def _state_dir(name: str, value: Any) -> Path | None:
-    if value is None or value == "memory":
-        return None
-    if not isinstance(value, (str, os.PathLike)) or not str(value).strip():
-        raise _refuse(name, value, 'a directory, or "memory" for a one-off run')
-    return Path(value)
+    accepted = 'a directory, or "memory" for a one-off run'
+    return None if value == "memory" else _path(name, value, accepted)
 
 
-def _metrics(name: str, value: Any) -> Path | None:
-    if value is None:
-        return None
-    if not isinstance(value, (str, os.PathLike)) or not str(value).strip():
-        raise _refuse(name, value, 'a file, such as "walsh.prom"')
-    if importlib.util.find_spec("prometheus_client") is None:
-        raise ConfigError(f"{name} needs a package: pip install 'scrapy-walsh[metrics]'")
-    return Path(value)
+def _metrics(name: str, value: Any) -> Path:
+    path = _path(name, value, 'a file, such as "walsh.prom"')
+    _needs(name, "prometheus_client", "metrics")
+    return path
 
 
-def _redis_url(name: str, value: Any) -> str | None:
-    if value is None:
-        return None
+def _redis_url(name: str, value: Any) -> str:
     try:
         parts = urlsplit(str(value).strip())
         usable = parts.scheme in ("redis", "rediss") and bool(parts.hostname)
@@ -263,8 +244,7 @@ def _redis_url(name: str, value: Any) -> str | None:
     if not usable:  # the value is not shown where it may hold a password
         shown = "a URL that cannot be used" if "@" in str(value) else repr(value)
         raise ConfigError(f"{name} is {shown}; accepted: redis://HOST:PORT/NUMBER, or rediss://")
-    if importlib.util.find_spec("redis") is None:
-        raise ConfigError(f"{name} needs a package: pip install 'scrapy-walsh[redis]'")
+    _needs(name, "redis", "redis")
     return str(value).strip()
 
 
@@ -277,22 +257,12 @@ def _identity(name: str, value: Any) -> Identity:  # noqa: ARG001
 
 
 _ON_OR_OFF: Final = Check("flag", _flag)
-_UNREACHABLE: Final = _choice(*UNREACHABLE_POSITIONS)
+_UNREACHABLE: Final = _choice(*_POSITIONS)
 _URL: Final = Check("text", _url)
 
 
-def _negative(value: float) -> float:
-    return -value
-
-
-class SettingsLike(Protocol):
-    """What ``WalshConfig.from_settings`` needs of Scrapy's settings."""
-
-    def get(self, name: str, default: Any = None, /) -> Any:
-        """The value of *name*."""
-
-    def keys(self) -> Any:
-        """The names that are set."""
+#: Scrapy's settings, or a dict.
+SettingsLike = Mapping[Any, Any]
 
 
 # -- the table ----------------------------------------------------------------------------
@@ -308,7 +278,7 @@ class WalshConfig:
     ``with_userinfo``: settings whose URL held a user name or a password, which is left out.
     """
 
-    identity: Identity = _row(Check("", _identity), None, "R1", attested=ELSEWHERE)
+    identity: Identity = _row(Check("", _identity), "", "R1", attested=ELSEWHERE)
     blocklist_url: str = _row(_URL, None, "R3", attested=ELSEWHERE)
     schema_url: str | None = _row(
         _URL, None, "R3", attested=ELSEWHERE, named="WALSH_BLOCKLIST_SCHEMA_URL"
@@ -324,7 +294,7 @@ class WalshConfig:
     )  # fmt: skip
     max_retries: int = _row(
         _number(0, MAX_RETRIES, whole=True), MAX_RETRIES, "R5", terms=True,
-        most=MAX_RETRIES, stricter=_negative,
+        most=MAX_RETRIES, stricter=operator.neg,
     )  # fmt: skip
     backoff_base: float = _row(
         _number(0.001), BACKOFF_BASE, "R5", terms=True, least=BACKOFF_BASE, stricter=float
@@ -335,7 +305,7 @@ class WalshConfig:
     patience: float = _row(_number(0.0), 300.0, "R5", terms=True)
     robots_ttl: float = _row(
         _number(0.1, ROBOTS_TTL), ROBOTS_TTL, "R2", terms=True,
-        most=ROBOTS_TTL, stricter=_negative,
+        most=ROBOTS_TTL, stricter=operator.neg,
     )  # fmt: skip
     robots_unreachable: str = _row(
         _UNREACHABLE, "allow", "R2", terms=True, stricter=_POSITIONS.__getitem__
@@ -370,10 +340,7 @@ class WalshConfig:
         cls, settings: SettingsLike, default_state_dir: Callable[[], str | Path]
     ) -> WalshConfig:
         """Read and check every setting; ConfigError on the first that cannot be used."""
-        found = {
-            each.field: each.row.check.read(each.name, _get(settings, each.name))
-            for each in SETTINGS
-        }
+        found = {each.field: _read(settings, each) for each in SETTINGS}
         identity = found["identity"]
         found["blocklist_url"] = found["blocklist_url"] or identity.blocklist_url
         found["schema_url"] = found["schema_url"] or identity.schema_url
@@ -463,6 +430,12 @@ def unknown_settings(settings: SettingsLike) -> list[str]:
     return lines
 
 
+def _read(settings: SettingsLike, each: Setting) -> Any:
+    """The value that is used; None for a setting without one."""
+    value = _get(settings, each.name)
+    return None if value is None else each.row.check.read(each.name, value)
+
+
 def _get(settings: SettingsLike, name: str) -> Any:
     value = settings.get(name)
     return DEFAULTS[name] if value is None else value
@@ -488,13 +461,11 @@ def _has_userinfo(value: object) -> bool:
 
 def _signing_key(value: object, identity: Identity) -> Path:
     """The key's file, with WALSH_SIGN_REQUESTS on; the crawl reads it."""
-    if not isinstance(value, (str, os.PathLike)) or not str(value).strip():
-        accepted = "with WALSH_SIGN_REQUESTS: a file that attest --keygen made"
-        raise _refuse("WALSH_SIGNING_KEY", value, accepted)
+    accepted = "with WALSH_SIGN_REQUESTS: a file that attest --keygen made"
+    path = _path("WALSH_SIGNING_KEY", value, accepted)
     directory_url(identity.policy_url)
-    if importlib.util.find_spec("http_message_signatures") is None:
-        raise ConfigError("WALSH_SIGN_REQUESTS needs a package: pip install 'scrapy-walsh[sign]'")
-    return Path(value)
+    _needs("WALSH_SIGN_REQUESTS", "http_message_signatures", "sign")
+    return path
 
 
 def _download_delay(settings: SettingsLike) -> float:

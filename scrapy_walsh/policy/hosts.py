@@ -19,7 +19,7 @@ import re
 from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote_to_bytes, urlsplit
 
 import idna
 
@@ -51,6 +51,7 @@ _REMOVED: Final = {ord(c): None for c in "\t\r\n"}
 _FORBIDDEN: Final = re.compile(
     r"[\x00-\x20\x7f#/:<>?@\[\\\]^|%]"
 )  # WHATWG forbidden domain code points
+_UNSENDABLE: Final = re.compile(r"[\x00-\x20\x7f\ud800-\udfff]")
 _NUMBER: Final = re.compile(r"0[xX][0-9A-Fa-f]*|[0-9]+")
 # RFC 6052 2.2: where an address in IPv6 keeps one of IPv4, by the length of its prefix; the octet
 # at 8 is skipped.
@@ -187,6 +188,16 @@ def without_userinfo(url: str) -> str:
     """
     found = _USERINFO.match(url)
     return f"{found[1]}{url[found.end() :]}" if found else url
+
+
+def is_http_url(url: str) -> bool:
+    """Tell whether *url* is an absolute http or https URL that can be sent as it is."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    return usable and not _UNSENDABLE.search(url)
 
 
 def excluded_suffix(host: str, suffixes: Sequence[str]) -> str | None:

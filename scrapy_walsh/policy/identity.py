@@ -14,6 +14,7 @@ from typing import Final, NoReturn
 from urllib.parse import urlsplit
 
 from scrapy_walsh.exceptions import ConfigError
+from scrapy_walsh.policy.hosts import is_http_url, without_userinfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,6 @@ _KEYS: Final = (*_REQUIRED, "schema_url")
 _PRODUCT: Final = re.compile(r"[A-Za-z_-]+/[0-9]+\.[0-9]+")
 #: A user name and a password in a URL: they are left out of messages.
 _SECRET: Final = re.compile(r"//[^/\s]*@")
-_VISIBLE_ASCII: Final = re.compile(r"[!-~]+")
 #: What would end the User-Agent's comment, or split it.
 _COMMENT_BREAKERS: Final = frozenset('();\\"<>')
 
@@ -141,53 +141,21 @@ def _fields(value: Mapping[object, object]) -> dict[str, str]:
     missing = [key for key in _REQUIRED if key not in given]
     if missing:
         _refuse(dict(value), f"has no {' and no '.join(missing)}", _CHOICES)
-    return {key: _CHECKS[key](key, given[key]) for key in _KEYS if key in given}
+    return {key: _checked(key, given[key]) for key in _KEYS if key in given}
 
 
-def _product(key: str, value: object) -> str:
-    if not isinstance(value, str) or not _PRODUCT.fullmatch(value):
-        _refuse(
-            value,
-            f"is not a valid {key}",
-            "it is Token/MAJOR.MINOR, the token of letters, _ and - only",
-        )
-    return value
-
-
-def _url(key: str, value: object) -> str:
-    if not isinstance(value, str) or not _is_http_url(value):
-        _refuse(value, f"is not a valid {key}", "it is an absolute http or https URL in ASCII")
-    return value
-
-
-def _policy_url(key: str, value: object) -> str:
-    url = _url(key, value)
-    if not _COMMENT_BREAKERS.isdisjoint(url):
-        _refuse(
-            value,
-            f"is not a valid {key}",
-            'it goes into the User-Agent: percent-encode ( ) ; \\ " < >',
-        )
-    return url
-
-
-_CHECKS: Final = {
-    "product": _product,
-    "policy_url": _policy_url,
-    "blocklist_url": _url,
-    "schema_url": _url,
-}
-
-
-def _is_http_url(text: str) -> bool:
-    if not _VISIBLE_ASCII.fullmatch(text):
-        return False
-    try:
-        parts = urlsplit(text)
-        _ = parts.port
-    except ValueError:
-        return False
-    return parts.scheme in {"http", "https"} and bool(parts.hostname) and "@" not in parts.netloc
+def _checked(key: str, value: object) -> str:
+    text, wrong = value if isinstance(value, str) else "", ""
+    if key == "product":
+        if not _PRODUCT.fullmatch(text):
+            wrong = "it is Token/MAJOR.MINOR, the token of letters, _ and - only"
+    elif not text.isascii() or not is_http_url(text) or without_userinfo(text) != text:
+        wrong = "it is an absolute http or https URL in ASCII"
+    elif key == "policy_url" and not _COMMENT_BREAKERS.isdisjoint(text):
+        wrong = 'it goes into the User-Agent: percent-encode ( ) ; \\ " < >'
+    if wrong:
+        _refuse(value, f"is not a valid {key}", wrong)
+    return text
 
 
 def _check_owner(identity: Identity) -> None:

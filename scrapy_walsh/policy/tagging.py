@@ -8,9 +8,9 @@ URL without tags (N3).
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
-from scrapy_walsh.policy.hosts import DEFAULT_PORT
+from scrapy_walsh.policy import hosts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,24 +39,14 @@ def is_operator_url(url: str, operator_urls: Iterable[str]) -> bool:
 
     False for a URL that cannot be read or that has a user name. Never raises.
     """
-    origin = _origin(url)
-    return origin is not None and any(origin == _origin(known) for known in operator_urls)
+    if not url.isprintable() or hosts.without_userinfo(url) != url or hosts.is_doubtful(url):
+        return False  # readers differ over it
+    try:
+        return hosts.origin(url) in map(hosts.origin_or_url, operator_urls)
+    except ValueError:
+        return False
 
 
 def _query(impl: str, sha: str | None, spec: str) -> str:
     pairs = {"impl": impl, "sha": sha, "spec": spec}
     return "&".join(f"{name}={quote(value)}" for name, value in pairs.items() if value)
-
-
-def _origin(url: str) -> tuple[str, str, int | None] | None:
-    if not url.isprintable():
-        return None  # urlsplit would drop a tab or a line end
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        return None
-    if not parts.hostname or "@" in parts.netloc:
-        return None
-    default = DEFAULT_PORT.get(parts.scheme)
-    return parts.scheme, parts.hostname, default if port is None else port

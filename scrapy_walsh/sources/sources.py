@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from xml.etree import ElementTree as ET
 
 from scrapy_walsh.exceptions import SourcesInvalid
-from scrapy_walsh.policy.hosts import without_userinfo
+from scrapy_walsh.policy.hosts import is_http_url, without_userinfo
 from scrapy_walsh.policy.recrawl import REVISIT, cadence, canonical_url
 from scrapy_walsh.policy.words import one_line
 
@@ -232,7 +232,7 @@ def _source(entry: Mapping[str, Any]) -> tuple[Source, str]:
 def _offered(key: str, entry: Mapping[str, Any]) -> str | None:
     """The URL of the feed or the sitemap of *entry*, None without one."""
     url = without_userinfo(entry.get(key, "").strip()) or None
-    if url and not _is_http(url):
+    if url and not is_http_url(url):
         raise SourcesInvalid(_unusable(key, url))
     return url
 
@@ -244,7 +244,7 @@ def _url(written: str) -> tuple[str, bool]:
         raise SourcesInvalid('no url; add url = "https://..."')
     bare = "://" not in written and _BARE.fullmatch(written) is not None
     url = f"https://{written}" if bare else written
-    if not _is_http(url):
+    if not is_http_url(url):
         raise SourcesInvalid(_unusable("url", written))
     return (url if urlsplit(url).path or urlsplit(url).query else f"{url}/") if bare else url, bare
 
@@ -253,16 +253,6 @@ def _unusable(key: str, written: str) -> str:
     _, at, host = written.rpartition("@")
     shown = one_line(f"***@{host}" if at else written)  # what stood there may be a password
     return f"{key} {shown!r} cannot be used; write an absolute http or https URL"
-
-
-def _is_http(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        port_is_readable = parts.port is None or parts.port > 0
-    except ValueError:
-        return False
-    clean = not re.search(r"[\s\x00-\x1f\x7f]", url)
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and port_is_readable and clean
 
 
 def _host(url: str) -> str:

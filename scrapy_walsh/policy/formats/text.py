@@ -8,9 +8,9 @@ import unicodedata
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
-from scrapy_walsh.policy.hosts import without_userinfo
+from scrapy_walsh.policy.hosts import is_http_url, without_userinfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -132,12 +132,7 @@ def absolute_http_url(url: str) -> str | None:
     None if it is not an absolute http or https URL.
     """
     url = without_userinfo(re.sub(r"[\t\r\n]", "", url.strip()).replace(" ", "%20"))
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
-        return url if usable and not _UNUSABLE.search(url) else None
-    except ValueError:
-        return None
+    return url if is_http_url(url) else None
 
 
 def resolved(base: str, target: str) -> str | None:
@@ -146,9 +141,6 @@ def resolved(base: str, target: str) -> str | None:
         return absolute_http_url(urljoin(base, target.strip())) if target.strip() else None
     except ValueError:
         return None
-
-
-_UNUSABLE: Final = re.compile(r"[\x00-\x20\x7f\ud800-\udfff]")
 
 
 def utc_iso(moment: datetime) -> str | None:
