@@ -103,7 +103,7 @@ def request(host: str, path: str, at: float, **fields: Any) -> LoggedRequest:
 
 def evidence(*logs: list[LoggedRequest], **fields: Any) -> Evidence:
     """Runs of a bot with these logs."""
-    return Evidence(USER_AGENT, TOKEN, [Run(log, **fields) for log in logs])
+    return Evidence(USER_AGENT, [Run(log, **fields) for log in logs])
 
 
 # -- a record in which all was seen to hold -------------------------------------------------------

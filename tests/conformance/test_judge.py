@@ -16,7 +16,7 @@ from scrapy_walsh.proof.conformance.evidence import Evidence, Run, intervals, sp
 from scrapy_walsh.proof.conformance.run import SCENES
 from scrapy_walsh.proof.findings import Outcome
 from tests import golden
-from tests.conformance.kit import TOKEN, USER_AGENT, evidence, request
+from tests.conformance.kit import USER_AGENT, evidence, request
 
 if TYPE_CHECKING:
     from typing import Any
@@ -61,7 +61,7 @@ ROWS = [
     *(pytest.param(row, id=f"{scene.name}-{row.title}") for scene in SCENES for row in scene.rows),
 ]
 #: As many empty runs as the longest scene has.
-NOTHING = Evidence(USER_AGENT, TOKEN, [Run([])] * 9)
+NOTHING = Evidence(USER_AGENT, [Run([])] * 9)
 
 
 @pytest.mark.parametrize("row", ROWS)
@@ -251,7 +251,7 @@ def test_own_a_second_run_is_judged_by_both_logs(
 
 def of_scene(title: str, *runs: Run) -> str:
     (row,) = (row for scene in SCENES for row in scene.rows if row.title == title)
-    (check,) = judged([row], Evidence(USER_AGENT, TOKEN, runs))
+    (check,) = judged([row], Evidence(USER_AGENT, runs))
     return WORDS[check.outcome]
 
 

@@ -1,6 +1,10 @@
 """What is judged, and what is said of it: scenes, parts of the lab, their rows, checks; the record.
 
 What was not seen is NOT SEEN, never PASS: a check whose precondition did not occur shows nothing.
+A row is a line of a scene's or a part's table: its requirement, its level unless that is MUST, its
+title, and a judge, which :mod:`.evidence` makes where others ask the same::
+
+    "R2a a prefix of the token is a match": never("prefix.test/no", "prefix.test/page"),
 """
 
 from __future__ import annotations

@@ -168,9 +168,8 @@ class Stage:
 
     def evidence(self) -> Evidence:
         """What the runs so far showed."""
-        identity = self.bot.identity
-        known = identity.user_agent, identity.token
-        return Evidence(*known, self.runs, self.bot.robots_pace, self.keys)
+        user_agent = self.bot.identity.user_agent
+        return Evidence(user_agent, self.runs, self.bot.robots_pace, self.keys)
 
 
 def _taken(path: Path) -> list[dict[str, Any]]:

@@ -87,14 +87,13 @@ class Run:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one scene showed: its runs, and the User-Agent and token that the bot must use.
+    """What one scene showed: its runs, and the User-Agent that the bot must use.
 
     ``robots_pace``: seconds that a target may wait for after the first robots.txt (T1). ``keys``:
     of the bot's key directory, where its requests are to be signed.
     """
 
     user_agent: str
-    token: str
     runs: Sequence[Run]
     robots_pace: float = 0.0
     keys: Sequence[dict[str, Any]] = ()
@@ -162,14 +161,12 @@ def is_form_of(sent: str, url: str) -> bool:
 Judge: TypeAlias = Callable[[Evidence], Finding]
 _T = TypeVar("_T")
 
-NOT_ASKED: Final = "it was not asked"
-
 
 class NotSeen(Exception):
     """The occasion of a row did not occur; the message says what was missing."""
 
 
-def seen(found: _T | None, why: str = NOT_ASKED) -> _T:
+def seen(found: _T | None, why: str = "it was not asked") -> _T:
     """*found*, where there is any; else the row is NOT SEEN, and says *why*."""
     if not found:
         raise NotSeen(why)

@@ -163,7 +163,7 @@ def play(
     if not any(run.log for run in runs):
         last = (runs[0].output.strip().splitlines() or ["no output"])[-1]
         raise CommandFailed(f"the command asked nothing through the proxy; it said: {last[:300]}")
-    return Evidence(user_agent, token, runs)
+    return Evidence(user_agent, runs)
 
 
 def _words(command: str) -> list[str]:

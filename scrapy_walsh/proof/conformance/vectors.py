@@ -86,4 +86,4 @@ _TABLE: Final = {
 
 def checks() -> list[Check]:
     """A check for each table."""
-    return judged(rows_of(_TABLE), Evidence("", "", ()))
+    return judged(rows_of(_TABLE), Evidence("", ()))

@@ -15,24 +15,17 @@ from .connection import Connection, WatchedReader
 from .log import LoggedRequest, RequestLog
 from .scenario import default_sites
 from .site import Answerer, Route, Site, Sites
+from .tls import Authority
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
     from pathlib import Path
-
-    from .tls import Authority
 
 _LOOPBACK = "127.0.0.1"
 _PATIENCE_SECONDS = 10.0
 #: For crawls that are started meanwhile: what this proxy does not answer, the site does not.
 _LAB_PROXY = "WALSH_LAB_PROXY"
 _T = TypeVar("_T")
-
-
-def _authority() -> Authority:
-    from .tls import Authority  # noqa: PLC0415  slow, and no business of `walsh init`
-
-    return Authority()
 
 
 class Sandbox:
@@ -56,7 +49,7 @@ class Sandbox:
         self._sites = Sites(default_sites() if sites is None else sites)
         self._log_path = log_path
         self._log = RequestLog()
-        self._authority = _authority()
+        self._authority = Authority()
         self._numbers = itertools.count(1)
         self._serving: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None

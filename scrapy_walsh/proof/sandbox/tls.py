@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ssl
 
-from trustme import CA
-
 
 class Authority:
     """Makes server contexts, one a host. ``pem`` is its own certificate, for a client to trust."""
 
     def __init__(self) -> None:
+        from trustme import CA  # noqa: PLC0415  slow, and no business of `walsh init`
+
         self._ca = CA(organization_name="scrapy-walsh sandbox")
         self._contexts: dict[str, ssl.SSLContext] = {}
         self.pem = self._ca.cert_pem.bytes().decode()
