@@ -278,7 +278,7 @@ class WalshConfig:
     ``with_userinfo``: settings whose URL held a user name or a password, which is left out.
     """
 
-    identity: Identity = _row(Check("", _identity), "", "R1", attested=ELSEWHERE)
+    identity: Identity = _row(Check("", _identity), None, "R1", attested=ELSEWHERE)
     blocklist_url: str = _row(_URL, None, "R3", attested=ELSEWHERE)
     schema_url: str | None = _row(
         _URL, None, "R3", attested=ELSEWHERE, named="WALSH_BLOCKLIST_SCHEMA_URL"
@@ -431,9 +431,11 @@ def unknown_settings(settings: SettingsLike) -> list[str]:
 
 
 def _read(settings: SettingsLike, each: Setting) -> Any:
-    """The value that is used; None for a setting without one."""
+    """The value that is used; None for a setting that may be without one."""
     value = _get(settings, each.name)
-    return None if value is None else each.row.check.read(each.name, value)
+    if value is None and each.field != "identity":
+        return None
+    return each.row.check.read(each.name, value)
 
 
 def _get(settings: SettingsLike, name: str) -> Any:
