@@ -4,27 +4,46 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from scrapy import signals
 from scrapy.extensions.throttle import AutoThrottle as ScrapyAutoThrottle
 
 from scrapy_walsh.adapters.crawl import Crawl
 
 if TYPE_CHECKING:
     from scrapy import Request
+    from scrapy.crawler import Crawler
     from scrapy.http import Response
+
+    from scrapy_walsh.policy.host import Traffic
 
 #: The name under which the throttle has AutoThrottle's delays, beside a host's Crawl-delay.
 _SOURCE: Final = "autothrottle"
 
 
 class AutoThrottle(ScrapyAutoThrottle):
-    """Scrapy's AutoThrottle; what it learns is one of the host's intervals, of which the largest
-    counts.
-    """
+    """Scrapy's AutoThrottle with a floor; what it learns becomes the host's interval."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
+        crawler.signals.connect(self._reached, signal=signals.request_reached_downloader)
+
+    def _traffic(self, request: Request) -> Traffic:
+        # The crawl is made at first use: DotScrapy, an extension too, has restored the state then.
+        return Crawl.of(self.crawler).pacing.host_of(request.url).traffic
 
     def _response_downloaded(self, response: Response, request: Request, spider: Any) -> None:
         super()._response_downloaded(response, request, spider)
+        if request.meta.get("autothrottle_dont_adjust_delay") is True:
+            return
         _, slot = self._get_slot(request, spider)
-        if slot is not None and not request.meta.get("autothrottle_dont_adjust_delay"):
-            # Not before: DotScrapy, an extension too, must have restored the state.
-            traffic = Crawl.of(self.crawler).pacing.host_of(request.url).traffic
+        if slot is not None:
+            traffic = self._traffic(request)
+            traffic.set_interval(0.0, source=_SOURCE)
+            slot.delay = max(slot.delay, traffic.interval)
             traffic.set_interval(slot.delay, source=_SOURCE)
+
+    def _reached(self, request: Request, spider: Any) -> None:
+        """Set the floor of a slot that may be new: Scrapy drops idle slots with their delay."""
+        _, slot = self._get_slot(request, spider)
+        if slot is not None:
+            slot.delay = max(slot.delay, self._traffic(request).interval)
