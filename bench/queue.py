@@ -254,9 +254,9 @@ def disk(bot: str, size: int) -> Row:
 
 
 def declared_again(queue: Any) -> None:
-    """What ``Intake.taken_in`` does with a JOBDIR's URLs."""
-    for url, source in queue.earlier():
-        Crawl.of(queue._crawl.crawler).intake.restore(url, source)
+    """What ``Intake`` does at the start with a JOBDIR's URLs."""
+    for each in queue.earlier():
+        Crawl.of(queue._crawl.crawler).intake.restore(*each)
 
 
 def until_failure(step: Callable[[], float], most: int) -> tuple[array[float], int]:

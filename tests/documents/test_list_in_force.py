@@ -22,7 +22,6 @@ from tests.crawl.harness import (
     listing,
     make_project,
     operator,
-    run_scrapy,
     site,
     state_dir,
     verify,
@@ -282,14 +281,3 @@ def test_own_a_retry_after_beyond_patience_is_not_waited_for(tmp_path: Path) -> 
     assert run.asked("operator.test") == [LIST]
     assert set(hosts(run.log)) == {"operator.test"}
     assert "R3 deferred" in run.why(FREE)
-
-
-def test_own_the_setting_is_in_the_doctors_words(tmp_path: Path) -> None:
-    project = make_project(
-        tmp_path / "project", settings={**SOON, "WALSH_BLOCKLIST_UNREACHABLE": "defer"}
-    )
-    with Sandbox() as box:
-        box.put(operator(Route(404)))
-        crawl(project, box, FREE)
-        found = run_scrapy(project, box, "walsh", "doctor")
-    assert "WALSH_BLOCKLIST_UNREACHABLE is defer: nothing is requested" in found.stdout
