@@ -7,6 +7,7 @@ fetch does not pass by the rate limit, and a suffix is compared without regard t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -159,6 +160,7 @@ def test_own_spyder_a_bare_host_is_asked_by_https_and_then_by_http(tmp_path: Pat
     spiders = {"SPIDER_MODULES": ["scrapy_walsh.spiders"], "WALSH_MAX_RETRIES": 0}
     project = make_project(tmp_path / "bare", settings={**spiders, "WALSH_BACKOFF_BASE": 0.01})
     with Sandbox() as box:
+        box.put(replace(site("plain.test"), tls=False))
         run = crawl(project, box, "plain.test", "secure.test", spider_name="walsh_metadata")
     tried = [each.scheme for each in run.log if each.host.partition(":")[0] == "plain.test"]
     assert tried[0] == "https"

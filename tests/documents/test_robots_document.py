@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from scrapy.settings import default_settings
 
-from scrapy_walsh.proof.sandbox import Route, Sandbox, hosts, max_in_flight, user_agents
+from scrapy_walsh.proof.sandbox import Route, Sandbox, Site, hosts, max_in_flight, user_agents
 from tests.crawl.harness import (
     DIRECT_SPIDER,
     OPEN,
@@ -141,8 +141,9 @@ def habits(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
         site("rules.test", {}, RULES),
         site("to-port.test:8080", {}, RULES),
         site("https://to-https.test", {}, RULES),
+        Site("plain.test", tls=False),
     ]
-    paths = [f"http://{each.host}/{path}" for each in sites[:-2] for path in ("open", "private/x")]
+    paths = [f"http://{each.host}/{path}" for each in sites[:-3] for path in ("open", "private/x")]
     with closed_port() as port:
         return solo(
             tmp_path_factory.mktemp("habits"),
