@@ -111,7 +111,7 @@ _SCRAPYS_ACCEPT: Final = default_settings.DEFAULT_REQUEST_HEADERS["Accept"].enco
 
 
 class RevalidateMiddleware(Seat):
-    """R7: sends stored validators, and stores new ones by exact URL and representation (T20).
+    """R7: sends stored validators, and has new ones stored by URL and representation (T20).
 
     R9.2 is done here too, since the Accept field names the representation: it prefers markdown.
     """
@@ -148,7 +148,7 @@ class RevalidateMiddleware(Seat):
         return response
 
     def _keep(self, request: Request, response: Response) -> None:
-        store, key = self.crawl.store, _representation(request)
+        key = _representation(request)
         kept = recrawl.validators_from(
             request.url,
             key,
@@ -158,9 +158,9 @@ class RevalidateMiddleware(Seat):
             content_type=compat.header(response, "Content-Type"),
         )
         if kept is not None:
-            self.crawl.remember(lambda: store.put(kept))
+            self.crawl.sources.untaken.add(request, kept)
         elif _is_conditional(request):  # else none were there when it was sent
-            self.crawl.remember(lambda: store.delete(Validators, request.url, key))
+            self.crawl.remember(lambda: self.crawl.store.delete(Validators, request.url, key))
 
 
 def _is_conditional(request: Request) -> bool:

@@ -42,7 +42,7 @@ from scrapy_walsh.policy.scope import Digests
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.verdict import NOT_DUE, REMEDIES
 from scrapy_walsh.state.machine import UnderWay
-from scrapy_walsh.state.records import Deferral, Reading, SourceRun
+from scrapy_walsh.state.records import Deferral, Reading, SourceRun, Validators
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -140,6 +140,45 @@ class _Deferrals:
             self._context.remember(partial(store.delete, Deferral, key))
 
 
+class _Untaken:
+    """Answers that their spider may not have taken yet, and the records to store then.
+
+    Not before: after a kill the next run would not send the source, or send it with validators, and
+    a 304 would say "no new data" of what the spider has never seen.
+    """
+
+    def __init__(self) -> None:
+        self._records: list[tuple[Request, SourceRun | Validators]] = []
+
+    def add(self, request: Request, record: SourceRun | Validators) -> None:
+        """Keep *record* until the spider has taken the answer to *request*."""
+        self._records.append((request, record))
+
+    def requests(self) -> list[Request]:
+        """The requests whose answers these are."""
+        return [request for request, _ in self._records]
+
+    def run(self, key: str) -> SourceRun | None:
+        """The record of the source *key* that waits here."""
+        runs = (each for _, each in self._records if isinstance(each, SourceRun))
+        return next((run for run in runs if run.url == key), None)
+
+    def withhold(self, request: Request) -> Validators | None:
+        """Drop the validators of the answer to *request*, and return them."""
+        for each in self._records:
+            if each[0] is request and isinstance(each[1], Validators):
+                self._records.remove(each)
+                return each[1]
+        return None
+
+    def take(self, requests: Container[Request]) -> list[tuple[Request, SourceRun | Validators]]:
+        """Drop and return those of *requests*."""
+        taken = [each for each in self._records if each[0] in requests]
+        if taken:
+            self._records = [each for each in self._records if each[0] not in requests]
+        return taken
+
+
 class Sources:
     """The sources of one crawl. Hops, to which redirects lead, have keys and octets, too."""
 
@@ -157,8 +196,7 @@ class Sources:
         self._joined: dict[str, str] = {}
         #: What came of hops: outcome, reason, and where permanent redirects have led.
         self._reached: dict[str, tuple[str, str, str | None]] = {}
-        #: Answers that their spider may not have taken yet, and the records to store then.
-        self._untaken: list[tuple[Request, SourceRun]] = []
+        self.untaken = _Untaken()
         self._locks = UnderWay(context.config.state_dir)
         context.on_written.append(self._locks.written)
         #: The source that was looked up last, and its record. From the wire on it does not change:
@@ -242,7 +280,7 @@ class Sources:
             run = self._run(source, sent_at, outcome)
             if run.visit.gone:
                 self.account.gone[source] = None
-            self._untaken.append((request, run))
+            self.untaken.add(request, run)
             self._note(source, _ANSWERED)
 
     def redirected(self, request: Request) -> None:
@@ -321,18 +359,17 @@ class Sources:
 
     def taken(self, requests: Container[Request]) -> None:
         """Store the sources of *requests*: the spider has taken their answers, with all items."""
-        untaken, self._untaken = self._untaken, []
-        for request, run in untaken:
-            if request in requests:
-                self._remember(request, run)
+        for request, record in self.untaken.take(requests):
+            if isinstance(record, SourceRun):
+                self._remember(request, record)
             else:
-                self._untaken.append((request, run))
+                self._context.remember(partial(self._context.store.put, record))
 
     def settle(self) -> None:
         """Store the sources whose requests have ended, whatever came of their answers."""
-        if self._untaken:
+        if untaken := self.untaken.requests():
             under_way = compat.under_way(self._context.crawler)
-            self.taken([each for each, _ in self._untaken if each not in under_way])
+            self.taken([each for each in untaken if each not in under_way])
 
     def _remember(self, request: Request, run: SourceRun) -> None:
         """Store *run*: it is on record before anything else is sent, and within 10 ms (D20)."""
@@ -348,8 +385,7 @@ class Sources:
         """As ``recrawl.next_due``, of the target *url*, with what this run was answered."""
         context, url = self._context, recrawl.key_of(Request(url).url)
         held = self._pacing.host_of(url).traffic.not_before - context.monotonic()
-        run = next((run for _, run in self._untaken if run.url == url), None)
-        run = run or context.store.get(SourceRun, url)
+        run = self.untaken.run(url) or context.store.get(SourceRun, url)
         last, now = None if run is None else self._visit(run), context.wall()
         return recrawl.next_due(last, now + held, now, context.config.revisit)
 
@@ -424,7 +460,7 @@ class Sources:
 
     def close(self) -> None:
         """Store all sources that were answered: the crawl ends, and no answer is taken later."""
-        self.taken([each for each, _ in self._untaken])
+        self.taken(self.untaken.requests())
         self._context.write()
         self._locks.close()
         for source, key in self._joined.items():

@@ -1,7 +1,7 @@
 """R7 across runs: an item that an earlier run handed over is known, and no item is lost.
 
 An item counts as handed over when its run has ended and its feeds are stored. Until then its
-source's validators are taken out of the store. So after a crash, a failing pipeline or a failing
+source's validators are not in the store. So after a crash, a failing pipeline or a failing
 upload the source is fetched in full, and its items are emitted again: twice is better than never.
 """
 
@@ -88,6 +88,7 @@ class Handover:
     def forget(self, request: Request) -> None:
         """Delete the validators: a later 304 would say "no new data" of what was never read."""
         crawl = self._crawl
+        crawl.sources.untaken.withhold(request)
         crawl.remember(lambda: crawl.store.delete(Validators, *_key(request)))
 
     def expect(
@@ -97,16 +98,12 @@ class Handover:
         crawl = self._crawl
         if crawl.config.state_dir is None:
             return
-        key = _key(response.request or Request(response.url))
+        request = response.request or Request(response.url)
+        key = _key(request)
         if key not in self._batches:
             if not items:
                 return
-            try:
-                validators = crawl.store.get(Validators, *key)
-            except StateError as error:
-                logger.error("%s", error)
-                return
-            self._batches[key] = _Batch(validators)
+            self._batches[key] = _Batch(crawl.sources.untaken.withhold(request))
             crawl.remember(lambda: crawl.store.delete(Validators, *key))
         batch = self._batches[key]
         batch.left |= {id(item): item.canonical_url for item in items}

@@ -135,7 +135,7 @@ class Probe(scrapy.Spider):
 """
 DOES = {
     "removed": "[each.unlink() for each in path.parent.glob('state.sqlite3*')]",
-    "cut": "os.truncate(path, 8192)",
+    "cut": "os.truncate(path, path.stat().st_size // 2)",
     "replaced": "pathlib.Path('other').write_text('notes' * 99); os.replace('other', path)",
 }
 
@@ -156,7 +156,7 @@ def test_own_a_state_that_goes_in_the_middle(box: Sandbox, tmp_path: Path, what:
 
 def test_own_a_disk_that_is_full_in_the_middle(box: Sandbox, tmp_path: Path) -> None:
     """No file may grow any more: the run goes on with what it knows, and is not green."""
-    limits = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({8 << 10}, -1))"
+    limits = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({4 << 10}, -1))"
     ignore = "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)"
     assert resource.RLIMIT_FSIZE is not None
     project = make_project(tmp_path / "project", MEANWHILE.replace("WHAT", f"{ignore}; {limits}"))
