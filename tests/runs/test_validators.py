@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.proof.sandbox import Route
-from tests.crawl.harness import Crawl, site
+from scrapy_walsh.proof.sandbox import Route, Sandbox
+from tests.crawl.harness import Crawl, crawl, make_project, site
 from tests.runs.kit import AGAIN, Runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 DATE = "Sat, 23 May 2026 00:00:00 GMT"
 
@@ -112,3 +114,35 @@ def test_r7_1_markdown_has_validators_of_its_own(runs: list[Crawl]) -> None:
 def test_r7_1_each_url_has_its_own(runs: list[Crawl]) -> None:
     assert sent(runs[1], "slash.test") == []  # cf-8
     assert sent(runs[2], "slash.test") == ['"a"']
+
+
+#: Much longer than the 10 ms after which what waits is written.
+KILLED = """
+import asyncio, os, pathlib, signal
+import scrapy
+
+class Probe(scrapy.Spider):
+    name = "probe"
+    urls = ""
+
+    async def start(self):
+        yield scrapy.Request(self.urls)
+
+    async def parse(self, response):
+        await asyncio.sleep(0.3)
+        if not pathlib.Path("killed").exists():
+            pathlib.Path("killed").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield {"url": response.url, "status": response.status}
+"""
+
+
+def test_own_a_kill_in_the_callback_stores_no_validators(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "project", KILLED)
+    with Sandbox([site("tag.test", {"/p": Route(body="page", etag='"1"')})]) as box:
+        killed = crawl(project, box, "http://tag.test/p")
+        assert killed.returncode == -signal.SIGKILL
+        run = crawl(project, box, "http://tag.test/p")
+        (again,) = [each for each in run.requests("tag.test") if each.path == "/p"]
+    assert "If-None-Match" not in dict(again.headers)
+    assert run.fetched("http://tag.test/p"), run.output
