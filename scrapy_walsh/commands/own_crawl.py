@@ -226,6 +226,8 @@ class PagesSpider(Spider):
         """Callback. No validators stay: a crawl that has the page as a source needs its body."""
         self._keep(url, response)
         core = Crawl.of(self.crawler)
+        if response.request is not None:
+            core.sources.untaken.withhold(response.request)
         core.remember(lambda: core.store.delete(Validators, url, _ACCEPT))
 
     def not_answered(self, failure: Failure) -> None:

@@ -123,7 +123,12 @@ class NoCrawl:
     documents = SimpleNamespace(sitemaps=lambda _: [])
     tickets = SimpleNamespace(of=lambda _: SimpleNamespace(said=()))
     intake = SimpleNamespace(declare_child=lambda url, _: url)
-    sources = SimpleNamespace(hop=lambda *_: [], report=lambda *_: None, next_due=lambda _: None)
+    sources = SimpleNamespace(
+        hop=lambda *_: [],
+        report=lambda *_: None,
+        next_due=lambda _: None,
+        untaken=SimpleNamespace(withhold=lambda _: None),
+    )
 
     def __init__(self) -> None:
         self.on_wire: list[Callable[[Request], object]] = []
