@@ -4,10 +4,8 @@ A transaction writes whole pages, and locks the file. So a crawl lets writes wai
 and they go into the transaction that books its next request, or into one of their own when
 ``flush`` is called. What waits is read back by this process. Another process, or the next run after
 a kill, sees the exchange as if its answer had come so much later; that is spaced from the booking
-of its start (D20). Nothing is sent before what waits is written. So whenever a process is killed,
-what is lost is of the last exchange alone: before the booking that follows it, all of it may be;
-after that booking, nothing is. The next run then spaces the host by the booking of its start, and
-sends the source again, as it does where the kill comes before the spider has taken the answer.
+of its start (D20). Nothing is sent before what waits is written. A source that its spider has taken
+is written at once, with what waits.
 
 The row of a blocklist is without the text, which is in two files (``state.files`` says why). A row
 without such files means that a list was adopted and cannot be read any more. It is kept, since no
