@@ -16,9 +16,8 @@ import pytest
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.proof.sandbox import Route, gaps
 from scrapy_walsh.state.records import HostRecord
-from tests.crawl.harness import TOLERANCE, Crawl, Limit, kept, site, state_dir
+from tests.crawl.harness import AGAIN, TOLERANCE, Crawl, Limit, Runs, kept, site, state_dir
 from tests.ledger.test_crawl import ledger_of
-from tests.runs.kit import AGAIN, Runs
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.proof.sandbox import Route
-from tests.crawl.harness import Crawl, site, state_dir
+from tests.crawl.harness import AGAIN, Crawl, Runs, site, state_dir
 from tests.ledger.test_crawl import ledger_of
 from tests.ledger.verify_kit import report_of, wrong_in
 from tests.pacing.test_learned import walsh
-from tests.runs.kit import AGAIN, Runs
 
 if TYPE_CHECKING:
     from pathlib import Path
