@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import unquote
 
 from msgspec.structs import replace
@@ -37,7 +37,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from scrapy_walsh.proof.ledger import Files, Line
+    from scrapy_walsh.proof.ledgered import Gap
     from scrapy_walsh.proof.verify.adoptions import Parse
+
+    #: Is told of each line of a run, and of the gap before it on its host, if it is a request.
+    Watch: TypeAlias = Callable[[Line, Gap | None], None]
 
 #: Seconds that a deferral's wait may seem short by: it was computed before its line was written.
 _RECKONED: Final = 0.1
@@ -52,8 +56,11 @@ _TAGS: Final = re.compile(r"[?&]impl=([^&#]+)(?:&sha=([^&#]+))?&spec=[^&#]+(?:#|
 class Judge:
     """Takes the members of each line, in order."""
 
-    def __init__(self, report: Report, documents: Documents, parse: Parse) -> None:
+    def __init__(
+        self, report: Report, documents: Documents, parse: Parse, watch: Watch | None = None
+    ) -> None:
         self._report = report
+        self._watch = watch
         self._runs: dict[str, Run] = {}
         self._replay = Replay(report)
         self._adoptions = Adoptions(report, documents, parse)
@@ -104,7 +111,10 @@ class Judge:
             self._report.find(line.n, "chain", f"lines are missing here: {line.reason[:200]}")
             self.hole()
         elif line.kind != ledger.LEDGER:
+            self._replay.gap = None
             self._of_run(line)
+            if self._watch is not None:
+                self._watch(line, self._replay.gap)
 
     def end(self) -> None:
         """Count what the end of the ledger leaves open."""
@@ -306,8 +316,10 @@ def sent_fault(line: Line, terms: Terms) -> str | None:
 # -- the files of a ledger ---------------------------------------------------------------------
 
 
-def verify(files: Files, heads: Sequence[Head], parse: Parse) -> Report:
-    """Check a ledger. *heads*: known from elsewhere. *parse*: reads a list. Raises OSError."""
+def verify(files: Files, heads: Sequence[Head], parse: Parse, watch: Watch | None = None) -> Report:
+    """Check a ledger. *heads*: known from elsewhere. *parse*: reads a list. *watch*: is called with
+    each line of a run that has begun, and the gap before it, if it is a request. Raises OSError.
+    """
     report = Report()
     known = read_head(files.head) if files.head is not None else None  # before lines are added
     said = [Head(*known, said_by=HEAD)] if known is not None else []
@@ -315,7 +327,7 @@ def verify(files: Files, heads: Sequence[Head], parse: Parse) -> Report:
         lambda line, text: report.find(line, "chain", text), report.note, [*said, *heads]
     )
     documents = Documents(files.documents)
-    judge = Judge(report, documents, parse)
+    judge = Judge(report, documents, parse, watch)
     for name, raw in lines_in(files.parts):
         members = chained.take(name, raw)
         if chained.hole:
@@ -331,7 +343,8 @@ def verify(files: Files, heads: Sequence[Head], parse: Parse) -> Report:
         report.note(f"{files.documents.name} is not here: no document can be read again")
     if documents.fault is not None:
         report.note(f"{files.documents.name} cannot be read: {documents.fault}")
-    chained.end(headed=bool(said or heads), running=judge.running, later=files.later)
+    report.headed = bool(said or heads)
+    chained.end(headed=report.headed, running=judge.running, later=files.later)
     report.lines, report.head = chained.count, chained.head
     report.findings.sort(key=attrgetter("line", "rule", "text"))
     return report
