@@ -75,7 +75,7 @@ class Replay:
             *_tried(run, line),
         ):
             self._report.find(line.n, rule, fault)
-        if run.begun and not run.holes:
+        if not run.holes:
             self._learn(run, line, known, least.learned)
         return least
 
@@ -211,7 +211,7 @@ class Replay:
         """What the host had taught before, which the interval must keep to."""
         host = run.host(line.host)
         if run.holes:
-            if run.begun and (line.learned is not None or line.taught):
+            if line.learned is not None or line.taught:
                 self._report.missed(_ELSEWHERE)
             host.known = False
             return NOTHING
