@@ -11,7 +11,7 @@ import pytest
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.ledger.files import DOCUMENTS, HEAD, Documents
 from scrapy_walsh.proof.findings import Finding, Outcome
-from scrapy_walsh.proof.report.html import LARGEST, owners_page
+from scrapy_walsh.proof.report.html import owners_page
 from scrapy_walsh.proof.report.owner import Extract
 from scrapy_walsh.proof.report.runs import runs_of
 from scrapy_walsh.proof.sandbox import hosts, requests
@@ -114,7 +114,7 @@ def test_r2_what_robots_txt_said_is_there_with_what_came_of_each_line(
     text = " ".join(page_of(capsysbinary, str(ledger), "--host", HOST).text.split())
     assert "Disallow: /private/ stopped 1 request" in text
     assert "Allow: / allowed 4 requests" in text
-    assert "Crawl-delay: 2 our shortest pause was 2.1 s" in text
+    assert "Crawl-delay: 2 our pauses between two requests go by it" in text
     assert "your robots.txt forbids it ( Disallow: /private/ ) 1 http://h.test/private/x" in text
 
 
@@ -357,7 +357,7 @@ def test_own_the_owners_page_is_bounded_and_says_what_is_left_out():
     found = found_in(began(), *many, *rules, ended())
     assert (found.total, len(found.requests), len(found.left)) == (1500, 1000, 101)
     html = html_of(found)
-    assert len(html.encode()) <= LARGEST
+    assert len(html.encode()) < 5_000_000
     text = Read(html).text
     assert "of 1,500 requests. Ask us for the earlier ones." in text
     assert found.left.total() == 300

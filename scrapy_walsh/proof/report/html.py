@@ -6,7 +6,6 @@ that a template writes has its control characters made visible and is then escap
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,15 +21,13 @@ from scrapy_walsh.proof.report import history, owner, words
 from scrapy_walsh.spec import REQUIREMENTS, __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from scrapy_walsh.proof.report.owner import Extract
     from scrapy_walsh.proof.report.sources import Sources
     from scrapy_walsh.proof.report.tally import Tally
     from scrapy_walsh.proof.verify import Report as Verified
 
-#: Octets that a page may have. One that would have more is rendered again with shorter tables.
-LARGEST: Final = 4_500_000
 #: How an outcome is shown to the owner of a site: its CSS class, and its words.
 _SIGNS: Final = {
     Outcome.HELD: ("yes", "✓ kept"),
@@ -38,8 +35,6 @@ _SIGNS: Final = {
     Outcome.UNSEEN: ("unseen", "? not shown"),
 }
 _PURPOSES: Final = (("target", "targets"), ("robots", "robots.txt"), ("operator", "operator's"))
-#: By what the lengths of all tables are divided, in turn, until the page is small enough.
-_DIVISORS: Final = (1, 4, 16, 64)
 _FILTERS: Final = {
     "codes": words.codes, "cut": words.cut, "instant": words.instant, "octets": words.octets,
     "duration": duration, "strip": history.strip, "word": words.word,
@@ -49,19 +44,11 @@ _GLOBALS: Final[dict[str, Any]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    """How much a page may show: rows of a table, and characters of a URL shown on hovering."""
-
-    rows: int
-    title: int
-
-
 def page(report: Tally, verified: Verified, sources: Sources | None = None) -> str:
     """The HTML of *report*, with the *sources* of the state, if there is one.
 
-    *verified*: the ledger. The page's size is bounded whatever the ledger has, normally by LARGEST
-    octets: tables are cut, and say so.
+    *verified*: the ledger. The page's size is bounded whatever the ledger has: tables are cut, and
+    say so.
     """
     run = report.runs[-1] if report.runs else None
     values = {
@@ -75,7 +62,7 @@ def page(report: Tally, verified: Verified, sources: Sources | None = None) -> s
         "requirements": REQUIREMENTS,
         "numbers": list(_numbers(report)),
     }
-    return _bounded("page.html", values)
+    return environment().get_template("page.html").render(values)
 
 
 def owners_page(
@@ -92,17 +79,7 @@ def owners_page(
         "refresh": refresh, "kept": owner.kept(found, verified),
         "robots_ttl": found.run.terms.robots_ttl if found.run else ROBOTS_TTL,
     }  # fmt: skip
-    return _bounded("owner.html", values)
-
-
-def _bounded(name: str, values: Mapping[str, object]) -> str:
-    template = environment().get_template(name)
-    for divisor in _DIVISORS:
-        limits = _Limits(rows=1200 // divisor, title=600 // divisor)
-        found = template.render(values, limits=limits)
-        if len(found.encode()) <= LARGEST:
-            break
-    return found
+    return environment().get_template("owner.html").render(values)
 
 
 @cache

@@ -74,7 +74,6 @@ class Version:
     ``elsewhere``: its address redirected to another host, whose text is not shown. ``rules``: its
     lines for us and what came of each. ``unread``: it has a
     text, which is not at hand. ``uses``: what came of a line, by its number and the kind of event.
-    ``closest``: the shortest pause while it was in force, seconds.
     """
 
     of: Line
@@ -83,7 +82,6 @@ class Version:
     rules: list[tuple[str, str]] = field(default_factory=list)
     unread: bool = False
     uses: Counter[tuple[int | None, str]] = field(default_factory=Counter)
-    closest: float = math.inf
 
     @property
     def elsewhere(self) -> bool:
@@ -222,11 +220,8 @@ class Extract:
         self.requests.append(Asked(at, line.url, what, answer, gap, line.wait))
         if line.run in self.runs:
             self.names[self.runs[line.run].terms.user_agent] = None
-        if gap is None or gap.required <= 0:
-            return
-        self.shortest = min(gap.seconds, self.shortest)
-        if (version := self._latest.get(line.digest)) is not None:
-            version.closest = min(gap.seconds, version.closest)
+        if gap is not None and gap.required > 0:
+            self.shortest = min(gap.seconds, self.shortest)
 
     def _left(self, line: Line) -> None:
         requirement = line.requirement or "R5"
@@ -274,9 +269,7 @@ class Extract:
         written = decode(body)
         selections = select(written, Records(written), self.token)
         for delay in dict.fromkeys(delay for each in selections for delay in each.delays):
-            kept = f"our shortest pause was {version.closest:.1f} s"
-            none = "no two requests were sent under it"
-            yield f"Crawl-delay: {delay}", none if version.closest == math.inf else kept
+            yield f"Crawl-delay: {delay}", "our pauses between two requests go by it"
         lines = {line[2]: line for each in selections for line in each.lines}
         found = [
             (f"{kind}: {value}", _came_of(version, number, value))
