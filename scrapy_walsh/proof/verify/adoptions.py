@@ -100,7 +100,7 @@ class Adoptions:
 
     def _operator_list(self, run: Run, line: Line) -> None:
         answer, run.operator_answer = run.operator_answer, None
-        if run.begun and line.url != run.terms.blocklist_url:
+        if line.url != run.terms.blocklist_url:
             self._report.find(line.n, "R3", f"{line.url} is not the blocklist of this run")
         elif line.kind == events.REJECTED:
             self._keep_list(run, line)
@@ -121,7 +121,7 @@ class Adoptions:
             verdict = NotKnown("R3", line.reason, line.url).verdict()
         elif verdict is None:
             self._check_last_list(run, line, None)
-        if run.begun and line.verdict != (verdict.name if verdict else ""):
+        if line.verdict != (verdict.name if verdict else ""):
             told = line.verdict or "an empty list"
             text = f"goes by {told}, and this run's blocklist_unreachable is {position!r}"
             self._report.find(line.n, "R3", text)
@@ -132,7 +132,7 @@ class Adoptions:
         brought = answer is not None and answer.status == status and answer.whole is not False
         if line.kind == events.TAKEN_UP and not brought:
             self._check_last_list(run, line, digest)
-        elif line.kind == events.ADOPTED and not brought and run.begun and not run.holes:
+        elif line.kind == events.ADOPTED and not brought and not run.holes:
             self._report.find(line.n, "R3", f"no exchange of this run brought {line.url}")
         self._last[line.url] = line.n, digest
         if answer is not None and brought:
@@ -147,7 +147,7 @@ class Adoptions:
     def _check_last_list(self, run: Run, line: Line, digest: str | None) -> None:
         """R3b, T7: a run begins with the list that was in force before it, if there was one."""
         number, held = self._last.get(line.url, (0, digest))
-        if digest == held or number > run.line or not run.begun or run.holes:
+        if digest == held or number > run.line or run.holes:
             return
         if digest is None or (line.url, digest) in self._fetched:
             told = "none" if digest is None else "an older list"
@@ -195,7 +195,7 @@ class Adoptions:
         One that no line adopted at all may come from a run that kept no ledger, or an import.
         """
         owners, last = self._adopted_for.get(line.digest or "", set()), self._last.get(origin)
-        if owners and origin not in owners and last and run.begun and not run.terms.shared:
+        if owners and origin not in owners and last and not run.terms.shared:
             text = f"that robots.txt is of {min(owners)}; line {last[0]} adopted another"
             self._unless_holes(run, line, text)
 
@@ -242,10 +242,10 @@ class Adoptions:
             rules = self._robots(line.digest, token, document)
         if rules is None:
             self._unread(line, "a robots.txt", line.digest)
-        elif run.begun and rules.group != line.group:
+        elif rules.group != line.group:
             group = " ".join(rules.group) or "none"
             self._report.find(line.n, "R2", f"the group of {token!r} is {group}")
-        elif run.begun:
+        else:
             self._report.derived += 1
         delay = 0.0 if rules is None else rules.crawl_delay or 0.0
         ttl = robots_fetch.robots_ttl(run.terms.robots_ttl, max(delay, run.terms.min_interval))
@@ -279,7 +279,7 @@ class Adoptions:
         elif isinstance(found, Keep) and origin in self._last:
             text = f"goes by none, though rules were held (line {self._last[origin][0]}, T6)"
             self._report.find(line.n, "R2", text)
-        elif run.begun:
+        else:
             self._report.derived += 1
         allowed = right and stands.verdict.allowed
         name = cast("VerdictName", line.verdict)  # as written, right or not

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 #: Seconds between the moment that a gate looks at a document's age, and the request.
 _CLEARED: Final = 2.0
-NO_START: Final = "decisions of a run whose start is not here"
 _HOLES: Final = "decisions that rest on lines which are not here"
 _REDACTED: Final = "decisions about URLs whose query is redacted"
 _ANSWER: Final = "answers to exchanges whose decision was not derived"
@@ -106,7 +105,7 @@ class Decisions:
         answered = recrawl.key_of(line.by, "") in run.answered
         if answered and run.scope.declare_child(line.url, line.by):
             return
-        if run.holes or self._report.partial or not run.begun:
+        if run.holes or self._report.partial:
             run.scope.declare(line.url)
             self._report.missed(_HOLES)
             return
@@ -135,15 +134,12 @@ class Decisions:
         run.redirects_told.pop(line.url, None)
         if line.status in REDIRECTS:
             self._redirected[line.url] = line.form
-        if run.begun and REDACTED not in line.url:
+        if REDACTED not in line.url:
             self._not_refused_before(run, line)
             self._visit(run, line, answered=concluded.answered)
 
     def _derive(self, run: Run, line: Line) -> Verdict | None:
         """The verdict that let the request pass, derived again; None where that is not possible."""
-        if not run.begun:
-            self._report.missed(NO_START)
-            return None
         snapshot = Snapshot(run, line.moment)
         found = self._judge(run, line.url, snapshot)
         if not self.may_go(run, line, found) or isinstance(found, NeedDocument):
@@ -323,9 +319,6 @@ class Decisions:
 
     def refused(self, run: Run, line: Line) -> None:
         """Judge a line ``refused``, or ``deferred`` for want of a robots.txt."""
-        if not run.begun:
-            self._report.missed(NO_START)
-            return
         by_time = line.requirement == "R8"
         last = self._answered.get(recrawl.key_of(line.url, line.form))
         visit = _visit_of(run, last, line.url) if by_time and last else None

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from scrapy_walsh.proof.ledger import Line
+    from scrapy_walsh.proof.ledgered import Gap
     from scrapy_walsh.proof.verify.run import Report, Run
 
 _EXACT: Final = 0.001
@@ -49,11 +50,13 @@ _VISITS: Final = "visits of slow hosts that rest on lines which are not here"
 
 class Replay:
     """The exchanges of all runs. ``_left``: by host and run, what its last exchange has left of
-    what the host had taught, and when that ended.
+    what the host had taught, and when that ended. ``gap``: before the exchange that was judged
+    last, with the hold that R5 had put on its host; None before a host's first.
     """
 
     def __init__(self, report: Report) -> None:
         self.exchanges = Exchanges()
+        self.gap: Gap | None = None
         self._report = report
         self._left: dict[str, dict[str, tuple[Learned, float]]] = {}
 
@@ -72,7 +75,7 @@ class Replay:
             *_tried(run, line),
         ):
             self._report.find(line.n, rule, fault)
-        if run.begun and not run.holes:
+        if not run.holes:
             self._learn(run, line, known, least.learned)
         return least
 
@@ -135,12 +138,17 @@ class Replay:
             yield "R4", "it ended before it started"
         elif busy is not None and line.started < busy.ended - ONE_CLOCK:
             yield "R4", f"two requests at once: that of line {busy.n} had not ended"
-        if gap is not None and is_short(gap.seconds, gap.required, gap.slack):
+        if gap is not None and gap.short:
             text = f"{line.host} was asked {gap.seconds:.3f} s after {gap.since} of line"
             yield "R4", f"{text} {gap.before.n}, {gap.required:g} s were due"
-        if hold is not None and line.started < hold.until - hold.slack(one.process):
-            early = hold.until - line.started
+        self.gap = gap
+        if hold is None:
+            return
+        early = hold.until - line.started
+        if early > hold.slack(one.process):
             yield "R5", f"{line.host} was asked {early:.3f} s early: {hold.why}"
+        if gap is not None:
+            self.gap = gap._replace(required=max(gap.required, gap.seconds + early))
 
     def _ahead(self, run: Run, line: Line, need: float) -> float | None:
         """What must pass before a target that says that it went ahead (D11); None: it may not."""
@@ -203,7 +211,7 @@ class Replay:
         """What the host had taught before, which the interval must keep to."""
         host = run.host(line.host)
         if run.holes:
-            if run.begun and (line.learned is not None or line.taught):
+            if line.learned is not None or line.taught:
                 self._report.missed(_ELSEWHERE)
             host.known = False
             return NOTHING

@@ -31,8 +31,9 @@ _NOTES_KEPT: Final = 100
 class Report:
     """The result. ``findings``: what is broken, each with its rule: ``chain``, ``run``, R1 to R13.
 
-    ``underived``: what could not be derived again, by its reason, counted. ``partial``: the ledger
-    begins after its first line.
+    ``underived``: what could not be derived again, by its reason, counted. ``head``: number
+    and hash of the last line. ``headed``: it is known from elsewhere which line is the last.
+    ``partial``: the ledger begins after its first line.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -44,6 +45,7 @@ class Report:
     derived: int = 0
     underived: Counter[str] = field(default_factory=Counter)
     head: tuple[int, str] | None = None
+    headed: bool = False
     partial: bool = False
 
     @property
