@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import gzip
 import json
 import math
 import signal
@@ -136,7 +135,8 @@ def test_own_header_lines_are_logged_raw_in_order_with_duplicates(box: Sandbox) 
         ("User-Agent", "one"),
         ("X-Empty", ""),
         ("USER-AGENT", "two"),
-        ("X-Folded", "a b"),
+        ("X-Folded", "a"),
+        (" b", ""),
         ("X-Octet", "\xe9"),
         ("Connection", "close"),
     )
@@ -513,14 +513,6 @@ def test_own_a_drip_comes_octet_by_octet(box: Sandbox) -> None:
     dripped = box.log[-1]
     assert dripped.completed is not None
     assert dripped.completed - dripped.arrived >= 6 * 0.02
-
-
-def test_own_the_bomb_is_small_on_the_wire_and_large_in_the_hand(box: Sandbox) -> None:
-    answer = get(box, "http://broken.test/bomb")
-    packed = body(answer).encode("latin-1")
-    assert header(answer, "Content-Encoding") == "gzip"
-    assert len(packed) < 1 << 20
-    assert len(gzip.decompress(packed)) == 64 << 20
 
 
 # Ways in
