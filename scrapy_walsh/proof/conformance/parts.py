@@ -577,9 +577,11 @@ def sites(parts: Sequence[Part], token: str) -> list[Site]:
     return [each for part in parts for each in part.sites(token)]
 
 
-def targets(parts: Sequence[Part], number: int) -> list[str]:
-    """What run *number* (from 0) is given."""
-    return [url for part in parts for url in urls_of(part.later if number else part.urls)]
+def targets(parts: Sequence[Part]) -> list[list[str]]:
+    """What each run is given: the first, and the second where that shows something."""
+    first = [url for part in parts for url in urls_of(part.urls)]
+    later = [url for part in parts for url in urls_of(part.later)]
+    return [first, later] if later else [first]
 
 
 def judge(parts: Sequence[Part], evidence: Evidence) -> list[Check]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -107,18 +106,14 @@ def _lab_scene(lab: Sequence[Part]) -> Scene:
     """The lab's own hosts and judge, with this package as the crawler."""
 
     def play(here: Stage) -> None:
-        for number in range(2):
-            if urls := parts.targets(lab, number):
-                here.metadata("sources.txt", "\n".join(urls) + "\n", urls)
+        for urls in parts.targets(lab):
+            here.metadata("sources.txt", "\n".join(urls) + "\n", urls)
 
     table = {heading: judge for part in lab for heading, judge in part.table.items()}
     return Scene(name="lab", sites=partial(parts.sites, lab), play=play, table=table)
 
 
 # The lab: any crawler's command, run twice against the sandbox, judged by the log alone.
-
-#: Seconds that each run of a command may take without ``--time-limit``.
-TIME_LIMIT: Final = 180.0
 
 
 class CommandFailed(WalshError):
@@ -131,59 +126,29 @@ def play(
     *,
     user_agent: str,
     token: str,
-    time_limit: float | None,
+    seconds: float,
     progress: Callable[[str], None],
 ) -> Evidence:
-    """Run *command* twice with the targets of *lab*; *time_limit*: seconds, for each run.
+    """Have a shell run *command* twice with the targets of *lab*; *seconds*: for each run.
 
-    Its environment has the targets (``WALSH_LAB_URLS``, by spaces; ``WALSH_LAB_FILE``, a line
-    each), the operator's list (``WALSH_LAB_BLOCKLIST``) and the proxy (``http_proxy``); both runs
-    share the directory ``WALSH_LAB_DIR``, empty at first, for what a bot stores.
+    Its environment has the targets (``WALSH_LAB_URLS``, by spaces), the operator's list
+    (``WALSH_LAB_BLOCKLIST``) and the proxy (``http_proxy``); both runs share the directory
+    ``WALSH_LAB_DIR``, empty at first, for what a bot stores.
     Raises CommandFailed.
     """
-    words = _words(command)
-    seconds = time_limit or TIME_LIMIT
     runs: list[Run] = []
     sites = [operator_site(), *parts.sites(lab, token)]
     with Sandbox(sites) as box, tempfile.TemporaryDirectory() as folder:
-        for number in range(2):
+        env = crawl.environment(box.proxy_url)
+        env |= {"WALSH_LAB_DIR": folder, "WALSH_LAB_BLOCKLIST": LIST_URL}
+        for number, urls in enumerate(parts.targets(lab), 1):
             box.clear()
-            urls = parts.targets(lab, number)
-            if not urls:
-                continue
-            added = _lab_environment(Path(folder), urls)
-            env = {**crawl.environment(box.proxy_url), **added}
-            try:
-                code, output = crawl.run_command(words, env, seconds, foreign=True)
-            except OSError as error:
-                raise CommandFailed(f"the command cannot be run: {error}") from None
+            lab_urls = {"WALSH_LAB_URLS": " ".join(urls)}
+            code, output = crawl.run_command(command, env | lab_urls, seconds)
             runs.append(Run(box.log, urls, output=output, code=code))
             ended = f"was cut off after {seconds:g} s" if code is None else f"ended with {code}"
-            progress(f"run {number + 1} {ended}; requests: {len(runs[-1].log)}")
+            progress(f"run {number} {ended}; requests: {len(runs[-1].log)}")
     if not any(run.log for run in runs):
         last = (runs[0].output.strip().splitlines() or ["no output"])[-1]
         raise CommandFailed(f"the command asked nothing through the proxy; it said: {last[:300]}")
     return Evidence(user_agent, runs)
-
-
-def _words(command: str) -> list[str]:
-    try:
-        words = shlex.split(command)
-    except ValueError as error:
-        raise CommandFailed(f"--command {command!r} cannot be read: {error}") from None
-    if not words:
-        raise CommandFailed("--command is empty")
-    return words
-
-
-def _lab_environment(folder: Path, urls: Sequence[str]) -> dict[str, str]:
-    listed = folder / "urls.txt"
-    listed.write_text("\n".join(urls) + "\n", encoding="utf-8")
-    own = folder / "bot"
-    own.mkdir(exist_ok=True)
-    return {
-        "WALSH_LAB_URLS": " ".join(urls),
-        "WALSH_LAB_FILE": str(listed),
-        "WALSH_LAB_DIR": str(own),
-        "WALSH_LAB_BLOCKLIST": LIST_URL,
-    }

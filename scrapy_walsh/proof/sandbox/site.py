@@ -13,9 +13,7 @@ from .log import LoggedRequest, host_key, without_port
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-Behaviour = Literal[
-    "answer", "close", "reset", "hang", "truncate", "endless", "drip", "bomb", "headers"
-]
+Behaviour = Literal["answer", "close", "reset", "hang", "truncate", "endless", "drip", "headers"]
 Headers: TypeAlias = Mapping[str, str] | Sequence[tuple[str, str]]
 
 
@@ -47,8 +45,8 @@ class Route:
 
     ``behaviour``: ``answer``; ``close`` and ``reset`` (TCP RST) end the connection before a
     single octet; ``hang`` never answers; ``truncate`` announces more than it sends; ``endless``
-    sends blocks and ``drip`` single octets, ``pause`` seconds apart; ``bomb`` is 64 MiB of zeros
-    under gzip; ``headers`` sends 32 MiB of header lines, and no end of them.
+    sends blocks and ``drip`` single octets, ``pause`` seconds apart; ``headers`` sends 32 MiB of
+    header lines, and no end of them.
     """
 
     status: int = 200
