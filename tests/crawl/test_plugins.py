@@ -306,17 +306,15 @@ def test_r4_a_host_behind_rotating_proxies_is_spaced_as_one(box: Sandbox, tmp_pa
 
 # -- spidermon ----------------------------------------------------------------------------
 
-ENGINE_STOP = "SPIDERMON_ENGINE_STOP_MONITORS"
 SPIDERMON: dict[str, Any] = {
     "SPIDERMON_ENABLED": True,
     "EXTENSIONS": {"spidermon.contrib.scrapy.extensions.Spidermon": 500},
     "SPIDERMON_MAX_DOWNLOADER_EXCEPTIONS": 0,
     "SPIDERMON_MAX_ERRORS": 0,
     "SPIDERMON_MIN_ITEMS": 1,
-    ENGINE_STOP: ("suites.All",),
+    "SPIDERMON_ENGINE_STOP_MONITORS": ("suites.All",),
 }
 SUITES = """
-from scrapy_walsh.monitors import WalshMonitorSuite
 from spidermon import MonitorSuite
 from spidermon.contrib.scrapy.monitors import (
     DownloaderExceptionMonitor, ErrorCountMonitor, FinishReasonMonitor, ItemCountMonitor,
@@ -325,17 +323,8 @@ from spidermon.contrib.scrapy.monitors import (
 class All(MonitorSuite):
     monitors = [
         DownloaderExceptionMonitor, ErrorCountMonitor, FinishReasonMonitor, ItemCountMonitor,
-        WalshMonitorSuite,
     ]
 """
-
-
-def monitored(run: Callable[..., Crawl], tmp_path: Path, *urls: str, **settings: Any) -> Crawl:
-    needs("spidermon")
-    (tmp_path / "project").mkdir()
-    (tmp_path / "project" / "suites.py").write_text(SUITES)
-    away = site("away.test", {"/x": Route(status=503)})
-    return run(*urls, sites=(*SITES, away), settings={**SPIDERMON, **settings})
 
 
 def monitors_failed(result: Crawl) -> list[str]:
@@ -346,40 +335,13 @@ def monitors_failed(result: Crawl) -> list[str]:
 def test_own_no_monitor_fails_for_what_a_gate_refused(
     run: Callable[..., Crawl], tmp_path: Path
 ) -> None:
-    result = monitored(run, tmp_path, *URLS)
+    needs("spidermon")
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "suites.py").write_text(SUITES)
+    result = run(*URLS, sites=SITES, settings=SPIDERMON)
     assert result.stats["walsh/refused"] == 2
-    assert result.lines("[Spidermon]", "10 monitors in"), result.output
-    assert result.lines("[Spidermon]", "OK (skipped=2)")  # there are no stats for two of them
+    assert result.lines("[Spidermon]", "4 monitors in"), result.output
     assert monitors_failed(result) == []
-
-
-def test_own_the_suite_fails_for_requests_that_were_given_up(
-    run: Callable[..., Crawl], tmp_path: Path
-) -> None:
-    result = monitored(run, tmp_path, URLS[0], "http://away.test/x", WALSH_MAX_RETRIES=0)
-    assert result.stats["walsh/given_up"] == 1
-    assert monitors_failed(result) == ["No request was given up"]
-
-
-def test_own_the_suite_of_the_docs_is_run_by_their_settings(
-    run: Callable[..., Crawl], tmp_path: Path
-) -> None:
-    settings: dict[str, Any] = {}
-    (snippet,) = re.findall(r"```python\n(.*?)```", DOC, re.DOTALL)
-    exec(snippet, settings)  # noqa: S102  our own documentation
-    shown = {name: value for name, value in settings.items() if name.isupper()}
-    assert shown.keys() <= SPIDERMON.keys()
-    urls = (URLS[0], "http://away.test/x")
-    result = monitored(run, tmp_path, *urls, WALSH_MAX_RETRIES=0, **shown)
-    assert monitors_failed(result) == ["No request was given up"]
-
-
-def test_own_the_suite_says_where_it_must_be_named(
-    run: Callable[..., Crawl], tmp_path: Path
-) -> None:
-    settings = {ENGINE_STOP: None, "SPIDERMON_SPIDER_CLOSE_MONITORS": ("suites.All",)}
-    result = monitored(run, tmp_path, URLS[0], **settings)
-    assert monitors_failed(result) == ["The stats are complete"]
 
 
 # -- scrapy-poet --------------------------------------------------------------------------
