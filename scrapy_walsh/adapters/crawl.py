@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy import Request, signals
 from scrapy.exceptions import CloseSpider
 
-from scrapy_walsh.adapters import compat, disk_lines, plugins, seats
+from scrapy_walsh.adapters import compat, disk_lines, seats
 from scrapy_walsh.adapters.context import FINISHED, NOT_WELL, REFUSED, Context
-from scrapy_walsh.adapters.events import logger, process_name, tell_plugins
+from scrapy_walsh.adapters.events import logger, process_name
 from scrapy_walsh.adapters.fetcher import Fetcher
 from scrapy_walsh.adapters.gate import Documents, Gate
 from scrapy_walsh.adapters.intake import Intake
@@ -109,8 +109,6 @@ class Crawl(Context):
         self.remember(lambda: self.store.prune(min(self.wall(), self.steady())))
         self._tell_notices()
         self.let_writes_wait()
-        if not any(isinstance(each, seats.Addon) for each in self.crawler.addons.addons):
-            tell_plugins(plugins.named_in(self.crawler.settings))  # else the add-on has told them
         shell = compat.is_shell(self.crawler)
         if shell:
             # What a person types is declared, and a reason to send it again (spec section 1.1).

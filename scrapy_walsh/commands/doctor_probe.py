@@ -29,7 +29,7 @@ from scrapy.spiders import CrawlSpider, CSVFeedSpider, SitemapSpider, XMLFeedSpi
 from scrapy.utils.misc import load_object
 from scrapy.utils.spider import iter_spider_classes
 
-from scrapy_walsh.adapters import compat, plugins, seats
+from scrapy_walsh.adapters import compat, seats
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.seats import Addon
 from scrapy_walsh.commands import own_process
@@ -125,7 +125,6 @@ def entry(cls: type[Spider], project: Settings) -> dict[str, Any]:
 def _of_settings(settings: Settings) -> Iterator[Said]:
     """What the start of a crawl would say of *settings*, and what is worth a warning besides."""
     unknown = unknown_settings(settings)
-    named = plugins.named_in(settings)
     with own_process.heard() as records:
         try:
             Addon().update_settings(settings.copy())
@@ -136,7 +135,7 @@ def _of_settings(settings: Settings) -> Iterator[Said]:
         yield _said(Outcome.WARNING, "settings", f"{line}: remove it")
     overridden = [record.getMessage() for record in records] if has_addon(settings) else []
     for line in overridden:
-        if line not in unknown and line not in plugins.BY_LINE:
+        if line not in unknown:
             yield _said(Outcome.WARNING, "pins", f"{line}; it is pinned: remove yours")
     seconds = settings.getfloat("DOWNLOAD_TIMEOUT")
     if 0 < seconds < _LEAST_TIMEOUT:
@@ -145,9 +144,6 @@ def _of_settings(settings: Settings) -> Iterator[Said]:
             "robots.txt that takes longer counts as the site's silence"
         )
         yield Outcome.WARNING.name, "R2", "settings", text
-    for each in named:
-        outcome = Outcome.WARNING if each.warns else Outcome.NOTE
-        yield outcome.name, each.requirement, "plugins", each.line
 
 
 def _said(outcome: Outcome, about: str, text: str) -> Said:

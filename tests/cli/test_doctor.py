@@ -415,7 +415,6 @@ def test_own_custom_settings_count(visits: dict[str, Visit]) -> None:
     assert found.line("FAIL", "crawls without scrapy_walsh", "(spider bare)")
     assert found.line("FAIL", "R4", "WALSH_MIN_INTERVAL is 0.5", "(spider hasty)")
     assert found.line("warn", "WALSH_MAX_RETRYS is not a setting", "(spider hasty)")
-    assert found.line("warn", "R0.6", "ROBOTSTXT_OBEY is False", "obeyed all", "(spider wilful)")
     assert found.line("warn", "R0.6", "USER_AGENT is 'Mozilla/5.0 (Windows NT", "(spider wilful)")
     assert found.line("FAIL", "cannot be looked at", "No module named 'nowhere'", "(spider needy)")
     assert found.line("ok", "seats").endswith("in place for fine, walsh_metadata, wilful")

@@ -34,7 +34,6 @@ MADE_ELSEWHERE = {
     ("adapters/context.py", "why"): "adapters/crawl.py, adapters/lease.py",
     ("adapters/crawl.py", "self.clock_notices.pop(0)"): "notices",
     ("adapters/events.py", "line"): "policy/event.py, policy/verdict.py, and its own",
-    ("adapters/events.py", "plugin.line"): "adapters/plugins.py",
     ("adapters/events.py", "self.ledger.notices.pop(0)"): "notices",
     (
         "adapters/lease.py",
@@ -52,7 +51,6 @@ OTHERS = (
     ("config.py", "is not a setting of scrapy_walsh and is not read"),
     ("config.py", "; did you mean"),
     ("adapters/seats.py", "scrapy_walsh overrides it with"),
-    ("adapters/seats.py", "robots.txt is obeyed all the same, by the gate of scrapy_walsh"),
     ("adapters/crawl.py", "scrapy_walsh is not completely installed:"),
     ("adapters/lease.py", "run one at a time, or set WALSH_SHARED_STATE"),
     ("fleet/link.py", "forgets its latest records in a crash (appendonly no)"),
