@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from protego import Protego
 
-from scrapy_walsh.policy.robots.groups import Records, crawl_delay, decode, select
+from scrapy_walsh.policy.robots.groups import MAX_OCTETS, Records, crawl_delay, decode, select
 from scrapy_walsh.policy.robots.rules import RuleSet, Ruling, TooCostly, forms, named, ruling
 from scrapy_walsh.policy.robots.usage import UsageRules
 from scrapy_walsh.policy.verdict import (
@@ -205,7 +205,7 @@ def parse_robots(body: bytes, token: str, document: str | None = None) -> Robots
     without a version. ``document``: URL of the file, for the verdicts.
     """
     text = decode(body)
-    records = Records(text)
+    records = Records(text, cut=len(body) > MAX_OCTETS)
     selections = select(text, records, token)
     names = (name for selection in reversed(selections) for name in selection.names)
     return Robots(
