@@ -69,7 +69,6 @@ class Documents:
         self, context: Context, fetcher: Fetcher, pacing: Pacing, sources: Sources
     ) -> None:
         self._context = context
-        self._token = context.config.identity.token
         self.operator = OperatorList(context, fetcher, pacing)
         #: The list, or the verdict in its place; None where it must be fetched first (R12).
         self.blocklist = self.operator.current
@@ -111,7 +110,7 @@ class Documents:
             name.decode("latin-1").lower(): [value.decode("latin-1") for value in values]
             for name, values in response.headers.items()
         }
-        return (*in_robots, *usage.of_response(fields, url, self._token))
+        return (*in_robots, *usage.of_response(fields, url))
 
 
 #: Seconds for which a request that the gate let through is not judged again.

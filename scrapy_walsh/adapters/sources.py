@@ -41,6 +41,7 @@ from scrapy_walsh.policy.recrawl import FAILED, NOT_REQUESTED, OUTCOMES, READ, H
 from scrapy_walsh.policy.scope import Digests
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.verdict import NOT_DUE, REMEDIES
+from scrapy_walsh.policy.words import one_line, visible
 from scrapy_walsh.state.machine import UnderWay
 from scrapy_walsh.state.records import Deferral, Reading, SourceRun, Validators
 
@@ -457,7 +458,8 @@ class Sources:
         known = self._outcome(key)
         if recrawl.replaces(known, outcome):
             self._note(key, 1 + OUTCOMES.index(outcome), instead_of=_OUTCOME)
-            why = sys.intern(recrawl.one_line(reason))  # of many sources alike, it is kept once
+            # Of many sources alike, the reason is kept once.
+            why = sys.intern(visible(one_line(reason, 500)))
             self.account.add(key, Heard(outcome, why, self._context.wall(), moved_to), known)
 
     def close(self) -> None:
@@ -481,9 +483,8 @@ class Account:
         self.due = True
         #: The sources that have not ended; where permanent redirects have led, if known by now.
         self.left: dict[str, str | None] = {}
-        #: Those that have, by outcome; those that were refused, by requirement.
+        #: Those that have, by outcome.
         self.counts: Counter[str] = Counter()
-        self._rules: Counter[str] = Counter()
         #: By requirement, refused requests that the spider made besides.
         self.links: Counter[str] = Counter()
         #: Those of them whose records are not stored yet, with what was heard.
@@ -492,7 +493,7 @@ class Account:
         self.gone: dict[str, None] = {}
         #: How many sources need a person, once it is closed.
         self.needy = 0
-        #: By key, the records of sources that are not as they should be.
+        #: By key, the records of those.
         self._ailing: dict[str, Reading] = {}
         #: Of the first target that was refused or failed: why, and what to do.
         self._first = ""
@@ -503,7 +504,7 @@ class Account:
     def first(self, line: str) -> None:
         """Keep *line*, which says why a target was refused or failed, if it is the first."""
         if not self._first:
-            self._first = recrawl.one_line(line)
+            self._first = visible(one_line(line, 500))
 
     def add(self, key: str, heard: Heard, known: str | None) -> None:
         """Note what was *heard* of the source *key*; *known*: its outcome before, if any."""
@@ -511,8 +512,6 @@ class Account:
         self.counts[heard.outcome] += 1
         if known is not None:
             self.counts[known] -= 1
-        if heard.outcome == recrawl.REFUSED != known:
-            self._rules[recrawl.rule_of(heard.reason)] += 1
         if heard.reason:
             self.first(f"{key}: {heard.reason}")
         self._unstored.append((key, heard))
@@ -538,8 +537,7 @@ class Account:
         if kept:
             context.remember(lambda: context.store.put(*found))
         for each in found:
-            unread = recrawl.is_unread(each, now, revisit)
-            if unread or each.moved_to or recrawl.needs_a_person(each, now, revisit):
+            if recrawl.attention(each, now, revisit):
                 self._ailing[each.url] = each
             else:
                 self._ailing.pop(each.url, None)
@@ -560,7 +558,7 @@ class Account:
         if needy and context.config.exit_attention:
             compat.fail_command()
         in_vain = not counts[READ] and not context.fleet
-        line = recrawl.last_line(counts, needy, reason, self._rules, self.links)
+        line = recrawl.last_line(counts, needy, reason, self.links)
         if in_vain and self._first:
             line = f"{line}; the first: {self._first}"
         if lost := compat.skips_start_requests(context.crawler.spidercls):
@@ -574,15 +572,14 @@ class Account:
         *kept*: there are records, and it goes into them who was told of.
         """
         context, now, revisit = self._context, self._context.wall(), self._context.config.revisit
-        ailing = self._ailing.values()
-        needy = [each for each in ailing if recrawl.needs_a_person(each, now, revisit)]
-        told = [each for each in needy if recrawl.is_to_be_told(each, now, revisit)]
+        needy = self._ailing.values()
+        told = [each for each in needy if recrawl.is_to_be_told(each, now)]
         for line in recrawl.attention_lines(told, now, revisit):
             logger.warning("%s", line)
         if kept:
-            unread = sum(recrawl.is_unread(each, now, revisit) for each in ailing)
+            unread = sum(recrawl.is_unread(each, now, revisit) for each in needy)
             context.recorder.set("unread", unread)
-            context.recorder.set("moved", sum(each.moved_to is not None for each in ailing))
+            context.recorder.set("moved", sum(each.moved_to is not None for each in needy))
             context.remember(
                 lambda: context.store.put(*[replace(each, told_at=now) for each in told])
             )

@@ -17,7 +17,7 @@ from scrapy_walsh.ledger.files import REDACTED
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.event import ASKED
-from scrapy_walsh.policy.robots.groups import Records, decode, select
+from scrapy_walsh.policy.robots.groups import MAX_OCTETS, Records, decode, select
 from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR, DISALLOWED_EXPLICIT
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.findings import Outcome
@@ -267,7 +267,7 @@ class Extract:
         First those that made a difference. Lines that only some readers find are among them.
         """
         written = decode(body)
-        selections = select(written, Records(written), self.token)
+        selections = select(written, Records(written, cut=len(body) > MAX_OCTETS), self.token)
         for delay in dict.fromkeys(delay for each in selections for delay in each.delays):
             yield f"Crawl-delay: {delay}", "our pauses between two requests go by it"
         lines = {line[2]: line for each in selections for line in each.lines}

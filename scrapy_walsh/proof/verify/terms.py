@@ -124,7 +124,7 @@ def broken_terms(terms: Terms) -> Iterator[tuple[str, str]]:
         yield "R9", f"scraping is on for {WALSH_RESEARCH.token}"
     yield from _out_of_bounds(terms)
     for each in SETTINGS:
-        value, choices = getattr(terms, each.field, None), each.row.check.choices
+        value, choices = getattr(terms, each.field, None), each.row.choices
         if each.row.terms and choices and value not in choices:
             yield each.row.requirement, f"{each.field} is {str(value)[:40]!r}"
 
