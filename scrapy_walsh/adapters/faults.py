@@ -152,8 +152,8 @@ def before_wire(error: BaseException | None) -> OwnFault:
     if error is None:
         cause = "a downloader middleware of this project answered in the place of the site"
         return _fault(f"{cause}: {let}", cause)
-    component = _component(error)
-    return _fault(f"{component} raised {_text(error)}: {let}", f"{component} {type(error)}")
+    cause = f"a component of this project raised {_text(error)}"
+    return _fault(f"{cause}: {let}", f"before the wire {type(error)}")
 
 
 @contextmanager
@@ -167,12 +167,8 @@ def ours(what: str) -> Iterator[None]:
     except (IgnoreRequest, WalshError):
         raise
     except Exception as error:
-        raise unexpected(what, error) from error
-
-
-def unexpected(what: str, error: Exception) -> OwnFault:
-    """The OwnFault, beginning with *what*, for an error that our own code should not raise."""
-    return _fault(f"{what}: {_text(error)}: please report it", f"{what} {type(error).__name__}")
+        cause = f"{what} {type(error).__name__}"
+        raise _fault(f"{what}: {_text(error)}: please report it", cause) from error
 
 
 def _fails_for_us(proxy: str | None) -> bool:
@@ -235,17 +231,3 @@ def _is_tunnels_5xx(error: BaseException) -> bool:
     if status is None and (found := _TUNNEL_STATUS.search(str(error))):
         status = int(found[1])
     return isinstance(status, int) and status >= 500
-
-
-def _component(error: BaseException) -> str:
-    """The class or module of the project whose code raised *error*, for a person to look for."""
-    named = "a component of this project"
-    traceback = error.__traceback__
-    while traceback is not None:
-        frame = traceback.tb_frame
-        module = str(frame.f_globals.get("__name__", ""))
-        if module.partition(".")[0] not in ("scrapy", "twisted", "scrapy_walsh", "asyncio"):
-            owner = frame.f_locals.get("self")
-            named = module if owner is None else f"{module}.{type(owner).__name__}"
-        traceback = traceback.tb_next
-    return named

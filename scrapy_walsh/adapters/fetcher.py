@@ -19,7 +19,7 @@ import contextlib
 import hashlib
 import zlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import urljoin
 from weakref import ref
 
@@ -78,8 +78,7 @@ class Document(Ticket):
 
     made: Request
     limit: int
-    attempt: int
-    hops: int
+    ours: ClassVar[bool] = True
     origin: str = ""
     received: int = 0
     outcome: Fetched | OwnFault | IgnoreRequest | None = None
@@ -250,7 +249,6 @@ class Fetcher:
             self._tickets.host_of(url),
             key=url,
             purpose=purpose,
-            ours=True,
             trial=trial and url.startswith("https://"),
             made=made,
             limit=limit,
