@@ -94,7 +94,7 @@ SUBCOMMANDS: Final = {
         "make what a bot of your own must publish, and its settings",
         "written",
         "",
-        ("--product ExampleBot/1.0 --site https://bot.example --write",),
+        ("--product ExampleBot/1.0 --site https://bot.example --write settings.py",),
     ),
     "plan": Subcommand(
         "tell what a spider's next run would request, sending nothing",
