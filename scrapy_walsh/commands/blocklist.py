@@ -176,7 +176,7 @@ def _fetched(args: argparse.Namespace) -> bytes:
     from scrapy_walsh.commands.own_crawl import request_pages  # noqa: PLC0415  files need no crawl
 
     settings, url = common.settings_to_send(args, "or a file"), args.list
-    page = request_pages(settings, _REASON, name="walsh_blocklist", url=url)[url]
+    page = request_pages(settings, _REASON, url)[url]
     if not page.is_up or page.answer == 304:
         why = f"HTTP {page.answer}" if isinstance(page.answer, int) else page.answer
         raise Misuse(f"{url} gave no list: {why}")

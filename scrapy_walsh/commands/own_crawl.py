@@ -34,7 +34,9 @@ from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, Blocklist
 from scrapy_walsh.policy.robots.file import Robots
+from scrapy_walsh.policy.signing import DIRECTORY_PATH
 from scrapy_walsh.policy.words import one_line
+from scrapy_walsh.signals import walsh_rejected
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import ROBOTS, StoredDocument, Validators
 
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings, Settings
     from twisted.python.failure import Failure
 
+    from scrapy_walsh.policy.event import Event
     from scrapy_walsh.policy.verdict import Verdict
 
     #: The verdict on a URL, its Crawl-delay, and its robots.txt as it is kept, empty for none.
@@ -187,37 +190,48 @@ class Page:
 
 
 class Pages(dict[str, Page]):
-    """Each page that was requested, by URL. A URL without an answer has the reason."""
+    """Each page that was requested, by URL. A URL without an answer has the reason.
+
+    ``rejected``: by URL, why a document of the operator's that came meanwhile was not adopted.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.problems: list[str] = []
+        self.rejected: dict[str, str] = {}
 
     def __missing__(self, url: str) -> Page:
         return Page("; ".join(self.problems) or "the crawl ended before it was requested")
 
 
 class PagesSpider(Spider):
-    """Requests ``url``, and puts what came into ``pages``."""
+    """Requests ``urls``, and puts what came into ``pages``."""
 
     name = "walsh_pages"
-    url: str
+    urls: list[str]
     pages: Pages
     problems: list[str]
 
     async def start(self) -> AsyncIterator[Any]:
-        """The page, and nothing else."""
+        """The pages, and nothing else."""
         Crawl.of(self.crawler).sources.account.due = False
-        yield self.page(self.url)
+        self.crawler.signals.connect(self.rejected, walsh_rejected)
+        for url in self.urls:
+            yield self.page(url)
 
-    def page(self, url: str, *, redirects: bool = True) -> Request:
-        """The request for *url*; with *redirects*, those that it answers are followed."""
+    def rejected(self, event: Event) -> None:
+        """Signal handler."""
+        self.pages.rejected[event.url] = event.reason
+
+    def page(self, url: str) -> Request:
+        """The request for *url*. Whoever verifies by a key directory follows no redirect there."""
+        alone = url.endswith(DIRECTORY_PATH)
         return Request(
             url,
             callback=self.answered,
             errback=self.not_answered,
             headers={"Accept": _ACCEPT},
-            meta={"download_maxsize": MAX_OCTETS, "dont_redirect": not redirects},
+            meta={"download_maxsize": MAX_OCTETS, "dont_redirect": alone},
             cb_kwargs={"url": url},
             dont_filter=True,
         )
@@ -246,14 +260,12 @@ class PagesSpider(Spider):
         self.pages[url] = Page(response.status, response.body, kind, ahead)
 
 
-def request_pages(
-    settings: Settings, why: str, spider: type[PagesSpider] = PagesSpider, **given: str
-) -> Pages:
-    """What the requests of *spider* brought. *why*: lifts R8; *given*: its ``name`` and ``url``.
+def request_pages(settings: Settings, why: str, *urls: str) -> Pages:
+    """What the requests of *urls* brought. *why*: lifts R8.
 
     ConfigError or StateError when no crawl can start.
     """
     pages, ours = Pages(), settings.copy()
     ours.setdict({"WALSH_REVISIT_REASON": why, "REDIRECT_ENABLED": True}, priority="cmdline")
-    crawl_apart(ours, spider, pages.problems, pages=pages, **given)
+    crawl_apart(ours, PagesSpider, pages.problems, pages=pages, urls=list(urls))
     return pages
