@@ -58,14 +58,14 @@ def look(given: dict[str, Any]) -> dict[str, Any]:
     name what is said of each; ``broken``, why they cannot be loaded, empty where they can.
     """
     own_process.shut_network()
-    spiders: dict[str, list[Said]] = {}
     try:
         process = CrawlerProcess(project_settings(given), install_root_handler=False)
         classes = [process.spider_loader.load(name) for name in process.spider_loader.list()]
     except (Exception, SystemExit) as error:  # whatever a project's code may raise
-        return {"spiders": spiders, "broken": _of_error(error)}
-    none_yet = type("AnySpider", (Spider,), {"name": "(no spider yet)"})
-    _start_each(process, classes or [none_yet], spiders)
+        return {"spiders": {}, "broken": _of_error(error)}
+    classes = classes or [type("AnySpider", (Spider,), {"name": "(no spider yet)"})]
+    spiders = {str(cls.name): [_broken("its crawl did not open")] for cls in classes}
+    _start_each(process, classes, spiders)
     process.start(install_signal_handlers=False)
     return {"spiders": spiders, "broken": ""}
 
@@ -74,22 +74,22 @@ def look(given: dict[str, Any]) -> dict[str, Any]:
 def _start_each(
     process: CrawlerProcess, classes: list[type[Spider]], spiders: dict[str, list[Said]]
 ) -> Generator[Deferred[Any], Any, None]:
-    """Start and end an empty crawl for each of *classes*, one at a time."""
+    """Start and end an empty crawl for each of *classes*, one at a time; fill *spiders*."""
     for cls in classes:
-        said = spiders[str(cls.name)] = []
+        said: list[Said] = []
         stand_in = _stand_in(cls, said)
         with own_process.heard() as records:
             try:
                 yield process.crawl(stand_in)
-                if not stand_in.opened:
-                    said.append(_broken("its crawl did not open"))
             except (Exception, SystemExit) as error:
                 said.append(_broken(_of_error(error)))
         for record in records:
             if record.levelno >= logging.WARNING:
-                broken = record.levelno >= logging.ERROR
-                outcome = Outcome.BROKEN if broken else Outcome.WARNING
+                failed = record.levelno >= logging.ERROR
+                outcome = Outcome.BROKEN if failed else Outcome.WARNING
                 said.append((outcome.name, one_line(record.getMessage())))
+        if said or stand_in.opened:
+            spiders[str(cls.name)] = said
 
 
 def _of_error(error: BaseException) -> str:
