@@ -53,10 +53,9 @@ SUBCOMMANDS: Final = {
     ),
     "check": Subcommand(
         "tell whether a URL may be fetched, and why",
-        "allowed; of a batch: every line was judged",
+        "allowed",
         "denied",
-        ("https://site.example/page", "https://site.example/page --robots robots.txt --json",
-         "--batch < urls.jsonl"),
+        ("https://site.example/page", "https://site.example/page --robots robots.txt --json"),
     ),
     "completion": Subcommand(
         "print a script that completes these commands in a shell",

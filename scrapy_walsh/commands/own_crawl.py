@@ -38,7 +38,7 @@ from scrapy_walsh.policy.signing import DIRECTORY_PATH
 from scrapy_walsh.policy.words import one_line
 from scrapy_walsh.signals import walsh_rejected
 from scrapy_walsh.state import open_store
-from scrapy_walsh.state.records import ROBOTS, StoredDocument, Validators
+from scrapy_walsh.state.records import Validators
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.event import Event
     from scrapy_walsh.policy.verdict import Verdict
 
-    #: The verdict on a URL, its Crawl-delay, and its robots.txt as it is kept, empty for none.
-    Answer = tuple[Verdict, float | None, bytes]
+    #: The verdict on a URL, and its Crawl-delay in seconds.
+    Answer = tuple[Verdict, float | None]
 
 #: Settings of a project that such a crawl does without: its spiders, outputs and logs.
 _APART: Final[dict[str, Any]] = {
@@ -126,11 +126,9 @@ class CheckSpider(Spider):
             if isinstance(listed, Blocklist) and listed.document is None:
                 said = f"{verdict.reason}; R3 is not judged: no blocklist is known"
                 verdict = replace(verdict, reason=said)
-            origin = hosts.origin(self.url)
-            rules = crawl.documents.robots(origin)
+            rules = crawl.documents.robots(hosts.origin(self.url))
             delay = rules.crawl_delay if isinstance(rules, Robots) else None
-            kept = crawl.recall(lambda: crawl.store.get(StoredDocument, ROBOTS, origin))
-            self.answers.append((verdict, delay, kept.body if kept else b""))
+            self.answers.append((verdict, delay))
         async for none in super().start():
             yield none
 
