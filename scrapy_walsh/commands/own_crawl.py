@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy import Request, Spider
 from scrapy.crawler import CrawlerProcess
 from scrapy.exceptions import IgnoreRequest
-from scrapy.spidermiddlewares.httperror import HttpError
 from scrapy.utils.misc import load_object
 
 from scrapy_walsh.adapters import compat
@@ -236,8 +235,12 @@ class PagesSpider(Spider):
 
     def answered(self, response: Response, url: str) -> None:
         """Callback. No validators stay: a crawl that has the page as a source needs its body."""
-        self._keep(url, response)
         core = Crawl.of(self.crawler)
+        kind, date = (compat.header(response, name) or "" for name in ("Content-Type", "Date"))
+        ahead = None
+        with suppress(ValueError, OverflowError):
+            ahead = core.wall() - parsedate_to_datetime(date).timestamp()
+        self.pages[url] = Page(response.status, response.body, kind, ahead)
         if response.request is not None:
             core.sources.untaken.withhold(response.request)
         core.remember(lambda: core.store.delete(Validators, url, _ACCEPT))
@@ -245,17 +248,7 @@ class PagesSpider(Spider):
     def not_answered(self, failure: Failure) -> None:
         """Errback."""
         url, error = failure.request.cb_kwargs["url"], failure.value  # type: ignore[attr-defined]
-        if isinstance(error, HttpError):
-            self._keep(url, error.response)
-        else:
-            self.pages[url] = Page(304 if isinstance(error, NotModified) else one_line(error))
-
-    def _keep(self, url: str, response: Response) -> None:
-        kind, date = (compat.header(response, name) or "" for name in ("Content-Type", "Date"))
-        ahead = None
-        with suppress(ValueError, OverflowError):
-            ahead = Crawl.of(self.crawler).wall() - parsedate_to_datetime(date).timestamp()
-        self.pages[url] = Page(response.status, response.body, kind, ahead)
+        self.pages[url] = Page(304 if isinstance(error, NotModified) else one_line(error))
 
 
 def request_pages(settings: Settings, why: str, *urls: str) -> Pages:
@@ -264,6 +257,7 @@ def request_pages(settings: Settings, why: str, *urls: str) -> Pages:
     ConfigError or StateError when no crawl can start.
     """
     pages, ours = Pages(), settings.copy()
-    ours.setdict({"WALSH_REVISIT_REASON": why, "REDIRECT_ENABLED": True}, priority="cmdline")
+    needed = {"WALSH_REVISIT_REASON": why, "REDIRECT_ENABLED": True, "HTTPERROR_ALLOW_ALL": True}
+    ours.setdict(needed, priority="cmdline")
     crawl_apart(ours, PagesSpider, pages.problems, pages=pages, urls=list(urls))
     return pages
