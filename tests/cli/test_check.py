@@ -143,7 +143,6 @@ def test_own_token(told: Any) -> None:
     [
         ("example.com/x", "https://example.com/x"),
         ("example.com:8080/x", "https://example.com:8080/x"),
-        ("//example.com/x", "https://example.com/x"),
         ("localhost", "https://localhost"),
         ("http://example.com/a b", "http://example.com/a b"),
     ],
