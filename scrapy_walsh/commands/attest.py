@@ -137,7 +137,7 @@ def look(url: str, settings: Settings, now: str) -> PolicyPage:
     """The policy page at *url*, as its server has it *now* (ISO). ConfigError, StateError."""
     from scrapy_walsh.commands.own_crawl import request_pages  # noqa: PLC0415  slow
 
-    page = request_pages(settings, _REASON, name="walsh_attest", url=url)[url]
+    page = request_pages(settings, _REASON, url)[url]
     if isinstance(page.answer, str):
         return PolicyPage(url, now, None, page.answer)
     return PolicyPage(url, now, page.answer, None if page.is_up else f"HTTP {page.answer}")

@@ -36,7 +36,7 @@ from scrapy_walsh.commands.common import NO_IDENTITY, Misuse, project_settings
 from scrapy_walsh.commands.own_crawl import add_addon
 from scrapy_walsh.commands.own_process import APART, heard, shut_network
 from scrapy_walsh.commands.plan_clock import Loop
-from scrapy_walsh.config import LEDGER_OFF, WalshConfig, has_identity, is_shared
+from scrapy_walsh.config import WalshConfig, has_identity, is_shared
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.event import TARGET
@@ -65,7 +65,7 @@ _APART: Final[dict[str, Any]] = {
     **{name: {} for name in ("EXTENSIONS", "EXTENSIONS_BASE")},
     **dict.fromkeys(("WALSH_SIGN_REQUESTS", "WALSH_SIGNING_KEY")),
     "WALSH_SHARED_STATE": None,
-    "WALSH_LEDGER": LEDGER_OFF,
+    "WALSH_LEDGER": False,
     "LOG_ENABLED": False,
     "ASYNCIO_EVENT_LOOP": Loop,
     "TWISTED_REACTOR": "twisted.internet.asyncioreactor.AsyncioSelectorReactor",

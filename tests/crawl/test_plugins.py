@@ -166,7 +166,7 @@ def test_own_doctor_names_the_handler_that_is_overridden(
     spider, settings = CASES[name]
     project = make_project(tmp_path, spider, settings)
     lines = run_scrapy(project, box, "walsh", "doctor").stdout.splitlines()
-    assert [line[:4] for line in lines if " pins: DOWNLOAD_HANDLERS is " in line] == ["warn"]
+    assert [line[:4] for line in lines if "DOWNLOAD_HANDLERS is " in line] == ["warn"]
     assert box.log == []
 
 

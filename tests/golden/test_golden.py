@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -179,26 +177,11 @@ def test_own_doctor_on_settings() -> None:
         WALSH_SCRAPING=True,
         WALSH_BACKOFF_BASE=0.5,
         WALSH_REVISIT_REASON="x",
-        WALSH_BLOCKLIST_URL="http://mirror.test/b.json",
     )
     told(doctor.of_identity(given))
 
 
-def test_own_doctor_on_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    state = Path("state")
-    told(doctor_state.of_place(state))
-    state.mkdir()
-    state.chmod(0o777)
-    (state / "state.sqlite3").write_text("not a database")
-    (state / "state.sqlite3.damaged-1").touch()
-    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=5 << 20))
-    monkeypatch.setattr("os.geteuid", lambda: 2)
-    owner = f"user {state.stat().st_uid},"
-    found = list(doctor_state.of_place(state))
-    told(replace(each, text=each.text.replace(owner, "user 1,")) for each in found)
-    (found,) = doctor_state.of_place(state / "state.sqlite3")
-    told([replace(found, text=found.text.replace(str(state), "state"))])
+def test_own_doctor_on_state() -> None:
     memory = config(WALSH_STATE_DIR="memory")
     told(doctor_state.of_state(memory))
     url = "http://l.test/"
@@ -210,17 +193,11 @@ def test_own_doctor_on_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_own_doctor_on_spiders() -> None:
-    pin = ["WARNING", "R5", "pins", "RETRY_ENABLED is True; it is pinned: remove yours"]
-    unknown = ["WARNING", "R0.6", "settings", "WALSH_X is new: remove it"]
-    seat = ["BROKEN", "R0.6", "seats", "cannot be looked at: Boom: correct the setting"]
-    spiders = [
-        {"name": "a", "said": [pin], "whole": True},
-        {"name": "b", "said": [unknown, seat], "whole": False},
-    ]
-    broken = [{"module": "s.bad", "error": "no"}]
-    project = {"said": [pin]}
-    report = {"broken": broken, "reached": ["h"], "spiders": spiders, "project": project}
-    told(doctor.of_spiders(report))
+    pin = ["WARNING", "RETRY_ENABLED is True: scrapy_walsh overrides it with False"]
+    value = ["BROKEN", "WALSH_MIN_INTERVAL is 0.5; accepted: a number of seconds, at least 1"]
+    spiders = {"a": [pin], "b": [pin, value]}
+    told(doctor.of_spiders({"broken": "", "spiders": spiders}))
+    told(doctor.of_spiders({"broken": "no", "spiders": {}}))
 
 
 def test_own_attest_says_what_stands_against_each_requirement() -> None:
