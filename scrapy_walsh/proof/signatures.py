@@ -134,8 +134,6 @@ def _dictionary(seen: Seen, name: str) -> dict[str, Any]:
     import http_sf  # noqa: PLC0415  comes with the extra
 
     text = ", ".join(seen.fields.get(name.lower(), ()))
-    if not text:
-        raise _Unreadable(f"it carries no {name}")
     if len(text) > _LONGEST:
         raise _Unreadable(f"{name} is longer than {_LONGEST} octets")
     try:
@@ -157,9 +155,10 @@ def _judged(seen: Seen, keys: Sequence[dict[str, Any]], slack: float, claim: _Cl
         key = public_key(_in_use(keys, seen.at), keyid)
     except DocumentInvalid as error:
         return Judgement(Fault.KEY, str(error))
-    late = _out_of_time(claim.parameters, seen.at, slack)
-    if late:
-        return Judgement(Fault.TIME, late)
+    created, expires = claim.parameters["created"], claim.parameters["expires"]
+    if not created - slack <= seen.at <= expires + slack:
+        why = f"its signature is for {created} to {expires}, not {seen.at:.0f} (Unix seconds)"
+        return Judgement(Fault.TIME, why)
     if _holds(seen, claim.label, keyid, key):
         return Judgement(None, "", keyid, claim.value)
     why = f"its signature is not by key {keyid} over this host, method and path"
@@ -173,15 +172,6 @@ def _in_use(keys: Sequence[dict[str, Any]], at: float) -> list[dict[str, Any]]:
 
 def _time(value: object, otherwise: float) -> float:
     return value if isinstance(value, (int, float)) else otherwise
-
-
-def _out_of_time(parameters: Mapping[str, Any], at: float, slack: float) -> str:
-    created, expires = parameters["created"], parameters["expires"]
-    if at > expires + slack:
-        return f"its signature had expired {at - expires:.0f} s before"
-    if at < created - slack:
-        return f"its signature is of {created - at:.0f} s later"
-    return ""
 
 
 class _Request(NamedTuple):
