@@ -47,11 +47,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--record", type=Path, metavar="FILE", help="default: conformance.json of the state")
     add("--online", action="store_true", help="request the policy page, through the gates (R1.4)")
-    add("--sign", type=Path, metavar="KEY.pem", help="sign the document with this Ed25519 key")
     add("-o", "--output", type=Path, metavar="FILE", help="where to write (default: stdout)")
     common.add_settings(parser)
+    add = parser.add_mutually_exclusive_group().add_argument
+    add("--sign", type=Path, metavar="KEY.pem", help="sign the document with this Ed25519 key")
     add("--keygen", type=Path, metavar="DIR", help="make a key and its JWKS there, or rotate them")
     add("--verify", metavar="FILE", help="does the signature of this document hold?")
+    add = parser.add_argument
     add("--jwks", metavar="FILE", help="with --verify: the signer's public keys")
 
 
@@ -63,17 +65,7 @@ def run(args: argparse.Namespace) -> int:
     return _attest(args) if args.verify is None else _verify(args.verify, args.jwks)
 
 
-_OF_A_DOCUMENT = ("record", "online", "sign", "output", "identity", "set")
-
-
 def _check_options(args: argparse.Namespace) -> None:
-    """Misuse for options that are not of one action."""
-    alone = [name for name in ("keygen", "verify") if getattr(args, name) is not None]
-    if len(alone) > 1 or (args.keygen is not None and args.jwks is not None):
-        raise Misuse("--keygen goes alone")
-    for name in _OF_A_DOCUMENT:
-        if alone and getattr(args, name):
-            raise Misuse(f"--{name} does not go with --{alone[0]}")
     if (args.verify is None) != (args.jwks is None):
         raise Misuse("--verify FILE and --jwks FILE go together")
     signed = args.sign is not None or args.verify is not None
@@ -90,7 +82,9 @@ def _attest(args: argparse.Namespace) -> int:
     path: Path | None = args.record
     if path is None and config.state_dir is not None:  # where `walsh conformance` leaves it
         path = config.state_dir / check.FILE
-    _check_output(args.output, (args.sign, path))
+    read = {each.resolve() for each in (args.sign, path) if each is not None}
+    if args.output is not None and args.output.resolve() in read:
+        raise Misuse(f"--output {args.output} would replace what is read")
     key = None
     if args.sign is not None:  # read before anything is requested or written
         from scrapy_walsh.keys import load_private_key  # noqa: PLC0415  slow
@@ -108,15 +102,6 @@ def _attest(args: argparse.Namespace) -> int:
     _write(args.output, made, key)
     common.tell("attest", *(" ".join(line.split()) for line in _lines(evidence, found)))
     return 0 if not any(found.values()) else 1
-
-
-def _check_output(output: Path | None, inputs: Sequence[Path | None]) -> None:
-    if output is None or not output.exists():
-        return
-    if not output.is_file():
-        raise Misuse(f"--output {output} is not a file")
-    if any(path is not None and path.exists() and output.samefile(path) for path in inputs):
-        raise Misuse(f"--output {output} would replace what is read")
 
 
 def _write(output: Path | None, made: Mapping[str, Any], key: Ed25519PrivateKey | None) -> None:
@@ -144,13 +129,11 @@ def look(url: str, settings: Settings, now: str) -> PolicyPage:
 
 
 def _lines(evidence: Evidence, found: Mapping[str, Sequence[Finding]]) -> Iterator[str]:
-    """Why not all is true, a line for each reason; and where the run was less strict."""
+    """Why not all is true, a line for each reason."""
     if evidence.problem:
         yield f"no requirement is attested: {evidence.problem}"
     for id_, against in found.items():
         yield from (f"{id_} is not attested: {why.text}" for why in against if why.text)
-    if evidence.note:
-        yield evidence.note
 
 
 # -- keys ---------------------------------------------------------------------------------

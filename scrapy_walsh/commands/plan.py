@@ -6,7 +6,6 @@ The run is a real one, by a virtual clock, with a copy of the state and without 
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.commands import common, own_process
@@ -15,7 +14,6 @@ from scrapy_walsh.commands.terminal import due_at
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import plural, visible
-from scrapy_walsh.state.records import BLOCKLIST, ROBOTS
 from scrapy_walsh.terminal import columns, local
 
 if TYPE_CHECKING:
@@ -82,19 +80,16 @@ def as_lines(plan: Mapping[str, Any]) -> Iterator[str]:
             for each in sent
         ]
         yield from columns(rows, right={0}, indent=2)
-    unknown = Counter(each["purpose"] for each in sent if not each.get("known", True))
-    if count := unknown[ROBOTS]:
-        what = "it is assumed to refuse nothing, and to ask for no Crawl-delay"
-        yield f"  robots.txt of {plural(count, 'host')} is not known yet: {what}"
-    if unknown[BLOCKLIST]:
-        yield "  no blocklist is known yet: it is assumed to name nobody"
+    if not all(each.get("known", True) for each in sent):
+        yield "  what is not known yet is assumed to refuse nothing, and to ask for no Crawl-delay"
     for decision in ("skip", "defer"):
         if found := [each for each in targets.values() if each["decision"] == decision]:
             yield ""
             yield f"{decision} {plural(len(found), 'target')}"
             yield from (f"  {_target(each)}" for each in found)
     yield ""
-    yield _estimate(plan)
+    took = f"it takes {_in(plan['seconds'])}, {plan['latency']:g} s assumed for each answer"
+    yield took if sent else "nothing would be requested"
 
 
 def _document(request: Mapping[str, Any]) -> str:
@@ -102,24 +97,15 @@ def _document(request: Mapping[str, Any]) -> str:
 
 
 def _target(target: Mapping[str, Any]) -> str:
-    url, verdict = target["url"], target["verdict"]
+    url: str = target["url"]
+    verdict = target["verdict"]
     if target["revisit"]:
         url += f", every {duration(target['revisit'])}"
     if verdict is None:
-        return f"{url}: unknown, robots.txt must be fetched first"
+        return url
     due = f"; next due {local(due_at(target['next_due']))}" if target["next_due"] else ""
     return f"{url}: {verdict['name']} ({verdict['requirement']}): {verdict['reason']}{due}"
 
 
 def _in(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 120 else duration(round(seconds))
-
-
-def _estimate(plan: Mapping[str, Any]) -> str:
-    if not plan["requests"]:
-        return "nothing would be requested"
-    said = f"it takes {_in(plan['seconds'])}, {plan['latency']:g} s assumed for each answer"
-    if count := plan["more"]:
-        said += f"; up to {plural(count, 'request')} more where first answers are of no use, or "
-        said += "list sitemaps"
-    return said

@@ -3,8 +3,8 @@
 Scrapy's engine, our queue, gates, pacing and throttle go their way by a virtual clock and with a
 copy of the state. Where the download handler would send a request, :class:`Wire` notes it, and
 lets the time pass that an answer is assumed to take. What it then answers is what is assumed: a
-document that is known has not changed, one that is not known has nothing in it, and a target
-answers 200, of which the spider hears nothing.
+document that is known has not changed, a robots.txt that is not known is not there, a list names
+nobody, and a target answers 200, of which the spider hears nothing.
 """
 
 from __future__ import annotations
@@ -41,12 +41,11 @@ from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.robots.fetch import NO_RULES
-from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.proof.sandbox import blocklist
 from scrapy_walsh.state.database import copy_to, has_records
 from scrapy_walsh.state.machine import steady_clock
-from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, SCHEMA, TABLES, HostRecord, StoredDocument
+from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, SCHEMA, TABLES, StoredDocument
 from scrapy_walsh.state.store import SqliteStore
 
 if TYPE_CHECKING:
@@ -76,8 +75,6 @@ _APART: Final[dict[str, Any]] = {
 }
 #: Notices of the plan's own go the way of the crawl's.
 _warn: Final = logging.getLogger(__name__).warning
-#: A robots.txt that asks for an interval.
-_DELAY: Final = b"User-agent: *\nCrawl-delay: %r\n"
 
 
 def look(given: dict[str, Any]) -> dict[str, Any]:
@@ -109,8 +106,6 @@ class _Plan:
         self._now = self._ended = time.time()
         self._requests: list[dict[str, Any]] = []
         self._targets: dict[str, dict[str, Any]] = {}
-        self._unknown: set[str] = set()
-        self._more = 0
         self._token = self._place = ""
         self._idle = False
 
@@ -132,7 +127,6 @@ class _Plan:
             "latency": self.latency,
             "requests": self._requests,
             "targets": list(self._targets.values()),
-            "more": self._more,
             "seconds": self._ended - self._now,
             "notices": notices,
         }
@@ -172,7 +166,6 @@ class _Plan:
             "WALSH_STATE_DIR": str(self._copy),
             "DOWNLOAD_HANDLERS_BASE": dict.fromkeys(("http", "https"), self._wire()),
         }
-        process.settings.setdict(apart, priority="cmdline")
         return self._planned(cls, apart)
 
     def _copy_state(self, config: WalshConfig) -> None:
@@ -197,7 +190,7 @@ class _Plan:
         class Planned(cls):  # type: ignore[misc]
             @classmethod
             def update_settings(cls_, settings: BaseSettings) -> None:  # noqa: N804
-                cls.update_settings(settings)
+                super().update_settings(settings)
                 settings.setdict(apart, priority="cmdline")
 
             async def start(self) -> AsyncIterator[Any]:
@@ -247,8 +240,7 @@ class _Plan:
             self._targets[url]["next_due"] = iso(math.ceil(due))
 
     def _decide(self, url: str, decision: str, verdict: Verdict | None) -> None:
-        if decision == "ask" and hosts.origin(url) in self._unknown:
-            verdict = None
+        """Note what becomes of *url*; *verdict*: why not, None where it is requested."""
         self.target(url).update(
             decision=decision,
             verdict=None if verdict is None else asdict(verdict),
@@ -288,31 +280,21 @@ class _Plan:
         self._requests.append(asked)
         self._ended = now + self.latency
         if purpose == TARGET:
-            self._decide(url, "ask", ticket.verdict)
-            also = {Request(each).url for each in request.meta.get("walsh_also", ())} - {url}
-            children = MAX_CHILDREN * len(request.meta.get("walsh_children", ()))
-            self._more += len(also) + children
+            self._decide(url, "ask", None)
             return Response(url)
         kind, key = ROBOTS, hosts.origin(url)
         if purpose != ROBOTS:
             kind, key = BLOCKLIST if url == crawl.config.blocklist_url else SCHEMA, url
         stored = crawl.store.get(StoredDocument, kind, key)
-        if stored is None or not (stored.body or stored.outcome == NO_RULES):
-            asked["purpose"], asked["known"] = kind, False
-            self._unknown.add(key)
-            return Response(url, body=self._empty(url, kind))
-        asked["purpose"], asked["known"] = kind, True
-        status = 404 if (kind, stored.outcome) == (ROBOTS, NO_RULES) else 200
-        return Response(url, status=status, body=stored.body)
-
-    def _empty(self, url: str, kind: str) -> bytes:
-        """A robots.txt with the interval of an earlier run; a list that names nobody; a schema."""
+        asked["purpose"] = kind
+        asked["known"] = stored is not None and bool(stored.body or stored.outcome == NO_RULES)
+        if stored is not None and stored.body:
+            return Response(url, body=stored.body)
         if kind == ROBOTS:
-            record = self.crawl.store.get(HostRecord, hosts.host_key(url))
-            return b"" if record is None else _DELAY % record.interval
+            return Response(url, status=404)
         document: dict[str, Any] = {"type": "object"}
         if kind == BLOCKLIST:
             document = {**blocklist(inline=False), "blocked": []}
-            if self.crawl.config.schema_url is None:
+            if crawl.config.schema_url is None:
                 document["schema"] = {"type": "object"}
-        return json.dumps(document).encode()
+        return Response(url, body=json.dumps(document).encode())

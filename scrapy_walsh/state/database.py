@@ -229,7 +229,7 @@ def _opened(path: Path, options: str) -> sqlite3.Connection:
     connection = _raw(path, options)
     try:
         connection.execute("PRAGMA cell_size_check=ON")
-        begun = _is_begun(connection, path)
+        begun = is_begun(connection, path)
         # Before the first write: a damaged file is to be set aside as it was found.
         if path.stat().st_size < CHECK_BELOW:
             found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
@@ -243,7 +243,7 @@ def _opened(path: Path, options: str) -> sqlite3.Connection:
     return connection
 
 
-def _is_begun(connection: sqlite3.Connection, path: Path) -> bool:
+def is_begun(connection: sqlite3.Connection, path: Path) -> bool:
     """Whether our tables are in the file; False for an empty one. StateError for any other."""
     (number,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()

@@ -163,9 +163,6 @@ def test_own_state_in_memory_has_no_record(attest: Any) -> None:
         {"tool": "another"},
         {"spec": "walsh-research-compliance/v1.2"},
         {"user_agent": "Mozilla/5.0 (compatible; ExampleBot/1.0; +http://operator.test/bot/)"},
-        {"date": "2999-01-01T00:00:00+00:00"},
-        {"date": "2026-05-24T10:00:00"},
-        {"date": "yesterday"},
     ],
     ids=str,
 )
@@ -232,22 +229,22 @@ def test_own_record_of_stricter_settings_attests_nothing(
 
 
 @pytest.mark.parametrize(
-    ("run", "here", "said"),
+    ("run", "here"),
     [
-        ({}, "WALSH_MIN_INTERVAL=2", ["WALSH_MIN_INTERVAL 1.0, here 2.0"]),
-        ({"WALSH_MIN_INTERVAL": "2"}, "WALSH_MIN_INTERVAL=2", []),
-        ({"WALSH_MIN_INTERVAL": "2"}, "DOWNLOAD_DELAY=2", []),
-        ({}, "WALSH_ROBOTS_UNREACHABLE=defer", ["WALSH_ROBOTS_UNREACHABLE allow, here defer"]),
-        ({"WALSH_LEDGER": False, "LOG_LEVEL": "DEBUG"}, "WALSH_EXCLUDED_TLDS=gov", []),
+        ({}, "WALSH_MIN_INTERVAL=2"),
+        ({"WALSH_MIN_INTERVAL": "2"}, "WALSH_MIN_INTERVAL=2"),
+        ({"WALSH_MIN_INTERVAL": "2"}, "DOWNLOAD_DELAY=2"),
+        ({}, "WALSH_ROBOTS_UNREACHABLE=defer"),
+        ({"WALSH_LEDGER": False, "LOG_LEVEL": "DEBUG"}, "WALSH_EXCLUDED_TLDS=gov"),
     ],
 )
 def test_own_stricter_project_keeps_what_the_run_showed(
-    attest: Any, folder: Path, run: dict[str, Any], here: str, said: list[str]
+    attest: Any, folder: Path, run: dict[str, Any], here: str
 ) -> None:
     put_record(folder / "r.json", settings={"mirrored": True, "overrides": run})
     code, found, told = attest("--record", "r.json", "-s", here)
     assert (code, found["requirements"]) == (0, dict.fromkeys(IDS, True))
-    assert told == [f"walsh attest: the conformance run had {each}" for each in said]
+    assert told == []
 
 
 def test_own_edited_record_attests_nothing(attest: Any, folder: Path) -> None:

@@ -202,7 +202,7 @@ def test_own_doctor_on_spiders() -> None:
 
 def test_own_attest_says_what_stands_against_each_requirement() -> None:
     checks = [check(id_, "FAIL" if id_ in ("R2", "R4") else "PASS") for id_ in IDS if id_ != "R2b"]
-    evidence = Evidence(record(checks=checks), note="the run had less")
+    evidence = Evidence(record(checks=checks))
     strict = config(WALSH_FOLLOW_LINKS=True, WALSH_REVISIT=4000, WALSH_STATE_DIR="memory")
     for looked_at in (PolicyPage("http://p.test/"), PolicyPage("http://p.test/", "now", 404, "x")):
         found = document.judge(evidence, strict, looked_at)

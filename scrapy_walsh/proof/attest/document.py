@@ -8,14 +8,12 @@ but :func:`evidence_in`, which reads the record.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from msgspec import to_builtins
+from msgspec import Meta, Struct, ValidationError, convert, to_builtins
 
 from scrapy_walsh.config import DEFAULTS, OVERRIDE, SETTINGS, SLOW_VISIT, WalshConfig, out_of_bounds
 from scrapy_walsh.exceptions import ConfigError, DocumentInvalid
@@ -44,14 +42,10 @@ _OF_WORD: Final = {word: outcome for outcome, word in WORDS.items()}
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The conformance record of this very build, or ``problem``: why there is none, in one line.
-
-    ``note``: in which settings the run differed from the project, in one line. They do not matter.
-    """
+    """The conformance record of this very build, or ``problem``: why there is none, in one line."""
 
     record: Mapping[str, Any] | None
     problem: str | None = None
-    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +82,7 @@ class PolicyPage:
 #
 # It is used only if it was made by this build, on this Scrapy, as this identity, with settings no
 # stricter than the project's, and was not edited since. A run with stricter settings says nothing
-# about the project. A project that is stricter than the run keeps what the run showed: that
-# difference is only mentioned.
+# about the project. A project that is stricter than the run keeps what the run showed.
 
 #: What to do about it: the end of a message.
 _RUN: Final = "run walsh conformance"
@@ -104,17 +97,16 @@ def evidence_in(path: Path, config: WalshConfig) -> Evidence:
     """
     try:
         record = read_record(path)
-    except FileNotFoundError:
-        return Evidence(None, f"there is no conformance record {path}: {_RUN}")
     except OSError as error:
-        return Evidence(None, f"cannot read the conformance record {path}: {error.strerror}")
+        why = f"there is no conformance record {path} to read ({error.strerror}): {_RUN}"
+        return Evidence(None, why)
     except DocumentInvalid as error:
         return Evidence(None, str(error))
-    stricter, note = _compare(record["settings"], config)
-    problem = _difference(record, config.identity.user_agent) or stricter
+    problem = _difference(record, config.identity.user_agent)
+    problem = problem or _stricter(record["settings"], config)
     if problem:
         return Evidence(None, f"the conformance record {path} {problem}: {_RUN} again")
-    return Evidence(record, note=note)
+    return Evidence(record)
 
 
 def _difference(record: Mapping[str, Any], user_agent: str) -> str | None:
@@ -131,40 +123,34 @@ def _difference(record: Mapping[str, Any], user_agent: str) -> str | None:
         found = record["versions"].get(name) if name in beneath else record[name]
         if found != value:
             return f"is of another build or identity ({name}: {found}, here {value})"
-    if record["live"]:
-        return "is of a --live run, which shows a few rows only"
-    with suppress(ValueError, TypeError):  # no date, or one without a time zone
-        if datetime.fromisoformat(record["date"]) <= datetime.now(UTC):
-            return None
-    return f"has no date with a time zone, or one in the future ({record['date']})"
+    return "is of a --live run, which shows a few rows only" if record["live"] else None
 
 
-def _compare(settings: Mapping[str, Any], config: WalshConfig) -> tuple[str | None, str | None]:
-    """Compare *settings*, that member of a conformance record, with *config*, the project's.
+def _stricter(settings: Mapping[str, Any], config: WalshConfig) -> str | None:
+    """Why a run with *settings*, that member of its record, says nothing about *config*.
 
-    Returns why the run says nothing about the project, and which differences are fine: each in one
-    line, None where there is nothing to say. Settings that cannot be read are a problem. A project
-    below a default is judged for that by ``judge``, whatever the run had.
+    None where it does. Settings that cannot be read are a problem. A project below a default is
+    judged for that by ``judge``, whatever the run had.
     """
     overrides = settings.get("overrides")
     if not isinstance(overrides, dict):
-        return "does not say with which settings it was made", None
+        return "does not say with which settings it was made"
     names = {"DOWNLOAD_DELAY", *(each.name for each in SETTINGS if each.row.stricter)}
     given = {name: value for name, value in overrides.items() if name in names}
     try:
         run = WalshConfig.from_settings({**given, "WALSH_IDENTITY": "walsh-research"}, Path)
     except ConfigError as error:
-        return f"has settings with which nothing can run ({error})", None
-    stricter: list[str] = []
-    fine: list[str] = []
+        return f"has settings with which nothing can run ({error})"
+    found: list[str] = []
     for each in SETTINGS:
-        theirs, ours = getattr(run, each.field), getattr(config, each.field)
-        if (rank := each.row.stricter) is not None and theirs != ours:
-            above = rank(theirs) > max(rank(ours), rank(each.row.default))
-            (stricter if above else fine).append(f"{each.name} {theirs}, here {ours}")
-    if stricter:
-        return f"is of a run with stricter settings ({'; '.join(stricter)})", None
-    return None, f"the conformance run had {'; '.join(fine)}" if fine else None
+        theirs, ours, rank = (
+            getattr(run, each.field),
+            getattr(config, each.field),
+            each.row.stricter,
+        )
+        if rank is not None and rank(theirs) > max(rank(ours), rank(each.row.default)):
+            found.append(f"{each.name} {theirs}, here {ours}")
+    return f"is of a run with stricter settings ({'; '.join(found)})" if found else None
 
 
 # -- requirements -------------------------------------------------------------------------
@@ -312,21 +298,24 @@ def _overrides(config: WalshConfig) -> dict[str, Any]:
 # -- an attestation that somebody else made -------------------------------------------------
 
 
+class _Shape(Struct):
+    """What section 14 requires of an attestation."""
+
+    contract: Literal["walsh-research-attestation/v1"]
+    tool: str
+    tool_version: str
+    spec: str
+    user_agent: str
+    issued: str
+    requirements: Annotated[dict[str, bool | str], Meta(min_length=1)]
+
+
 def check_shape(found: Mapping[str, Any]) -> None:
-    """Check that *found* has what section 14 requires of an attestation; else DocumentInvalid."""
-    if found.get("contract") != CONTRACT:
-        raise DocumentInvalid(
-            f"its contract is {ascii(found.get('contract'))[:100]}, not {CONTRACT!r}"
-        )
-    for name in ("tool", "tool_version", "spec", "user_agent", "issued"):
-        if not isinstance(found.get(name), str):
-            raise DocumentInvalid(f"its {name} is missing, or is not a string")
-    stated = found.get("requirements")
-    if not isinstance(stated, dict) or not stated:
-        raise DocumentInvalid("its requirements are missing")
-    for name, value in stated.items():
-        if not isinstance(value, (bool, str)):
-            raise DocumentInvalid(f"requirement {ascii(name)[:100]} is neither true nor false")
+    """Raise DocumentInvalid if *found* lacks what section 14 requires of an attestation."""
+    try:
+        convert(found, _Shape)
+    except ValidationError as error:
+        raise DocumentInvalid(f"it is no attestation: {error}") from None
 
 
 def in_words(found: Mapping[str, Any]) -> Iterator[str]:
