@@ -117,16 +117,14 @@ def _of_start(config: WalshConfig, directory: Path) -> Iterator[Finding]:
     Raises StateError, OSError and sqlite3.Error.
     """
     machine.claim(directory, keeps=False)
-    url, told = config.blocklist_url, list[str]()
+    url = config.blocklist_url
     with tempfile.TemporaryDirectory() as name:
         copy_to(directory, copy := Path(name))
         with closing(open_store(copy)) as store:
             held = store.get(StoredDocument, BLOCKLIST, url)
             lost = [each.replace(str(copy), str(directory)) for each in store.notices]
-        machine.steady_clock(copy, told)
     yield from (_state(Outcome.WARNING, each) for each in lost)
     yield of_blocklist(held, time.time(), url)
-    yield from (Finding(Outcome.WARNING, "R12", "clock", each) for each in told)
 
 
 def of_blocklist(held: StoredDocument | None, now: float, url: str) -> Finding:
