@@ -152,7 +152,9 @@ def claim(directory: Path, *, keeps: bool = True) -> None:
         noted = path.read_bytes() if path.is_file() else b""  # a FIFO would be waited for
     except OSError:
         noted = b""
-    if noted not in (b"", ours):
+    if len(noted) != len(ours):  # damaged, as other files of ours may be
+        noted = b""
+    if noted and noted != ours:
         raise StateError(
             f"{directory} is the state of another machine, and its crawls and this one's "
             "would not see each other: set another WALSH_STATE_DIR, or share one Redis by "

@@ -339,7 +339,7 @@ def test_d3_verify_finds_a_copy_left_behind_and_a_list_of_no_use(
 ) -> None:
     newer = replace(operator_list(at=NOW + 5), body=b"{}")
     with closing(sqlite3.connect(folder / "state" / DATABASE)) as connection, connection:
-        connection.execute(DOCUMENTS.replace(1), DOCUMENTS.encode(newer))
+        connection.execute(DOCUMENTS.replace, DOCUMENTS.encode(newer))
     _, out, _ = told("verify")
     assert "blocklist.json: older than the row in state.sqlite3" in out
     assert f"the cached blocklist of {LIST} cannot be adopted" in out

@@ -68,10 +68,10 @@ def test_own_who_only_looks_notes_nothing(tmp_path: Path, become: Become) -> Non
     assert not (tmp_path / machine.OWNER).exists()
 
 
-def test_own_a_note_that_cannot_be_read_is_nobodys(tmp_path: Path, become: Become) -> None:
+def test_own_a_damaged_note_is_written_anew(tmp_path: Path, become: Become) -> None:
     become(HERE)
     (tmp_path / machine.OWNER).write_bytes(b"\x00damaged")
+    machine.claim(tmp_path)
+    become(THERE)
     with pytest.raises(StateError):
         machine.claim(tmp_path)
-    (tmp_path / machine.OWNER).write_bytes(b"")
-    machine.claim(tmp_path)
