@@ -146,9 +146,7 @@ class Context:
         with self.recorder.told_once():
             self.recorder.ledger = self._open_ledger()
         self.recorder.tell_ledger()
-        #: What is worth a warning, and lost nothing: the clock was set.
-        self.clock_notices: list[str] = []
-        self.steady = steady_clock(self.config.state_dir, self.clock_notices)
+        self.steady = steady_clock(self.config.state_dir)
         self.scope = Scope(self.config.follow_links, growing=True)
         self.gates = gates_of(self.config)
         self.queues: list[Queue] = []

@@ -15,7 +15,7 @@ from scrapy.exceptions import CloseSpider
 
 from scrapy_walsh.adapters import compat, disk_lines, seats
 from scrapy_walsh.adapters.context import FINISHED, NOT_WELL, REFUSED, Context
-from scrapy_walsh.adapters.events import logger, process_name
+from scrapy_walsh.adapters.events import process_name
 from scrapy_walsh.adapters.fetcher import Fetcher
 from scrapy_walsh.adapters.gate import Documents, Gate
 from scrapy_walsh.adapters.intake import Intake
@@ -107,7 +107,7 @@ class Crawl(Context):
         self._pulse.start()
         self._progress.start()
         self.remember(lambda: self.store.prune(min(self.wall(), self.steady())))
-        self._tell_notices()
+        self.say_lost(self.store)
         self.let_writes_wait()
         shell = compat.is_shell(self.crawler)
         if shell:
@@ -125,12 +125,6 @@ class Crawl(Context):
         elif self._lease is not None and (overlap := self._lease.take()) is not None:
             self.halt(overlap)
 
-    def _tell_notices(self) -> None:
-        """Log what the store found damaged or unwritable, and that the clock was set."""
-        self.say_lost(self.store)
-        while self.clock_notices:
-            logger.warning("%s", self.clock_notices.pop(0))
-
     def _closed(self, reason: str) -> None:
         steps = (
             *(queue.stop for queue in self.queues),
@@ -146,7 +140,7 @@ class Crawl(Context):
             self.intake.close,
             self.sources.close,
             lambda: self.sources.account.close(reason),
-            self._tell_notices,
+            lambda: self.say_lost(self.store),
             lambda: self._note_end(reason),
             self.recorder.close,
             self.close_store,

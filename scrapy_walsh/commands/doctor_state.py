@@ -68,13 +68,12 @@ def _of_start(config: WalshConfig, directory: Path) -> Iterator[Finding]:
     if others := files.not_files(directory) if exists else []:
         raise StateError(f"{directory}: {others[0]} is not a file: move it out of the way")
     machine.claim(directory, keeps=False)
-    url, told = config.blocklist_url, list[str]()
+    url = config.blocklist_url
     with tempfile.TemporaryDirectory() as name:
         copy_to(directory, copy := Path(name))
         with closing(open_store(copy)) as store:
             held = store.get(StoredDocument, BLOCKLIST, url)
             lost = [each.replace(str(copy), str(directory)) for each in store.notices]
-        machine.steady_clock(copy, told)
     if lost:
         text = "unless you bring back a copy, the next crawl will say: "
         yield from (_state(Outcome.BROKEN, f"{text}{each}") for each in lost)
@@ -82,7 +81,6 @@ def _of_start(config: WalshConfig, directory: Path) -> Iterator[Finding]:
         text = "is in order" if exists else "can be made by the first crawl"
         yield _state(Outcome.HELD, f"{directory} {text}")
     yield of_blocklist(held, time.time(), url)
-    yield from (Finding(Outcome.WARNING, "R12", "clock", each) for each in told)
 
 
 def of_blocklist(held: StoredDocument | None, now: float, url: str) -> Finding:

@@ -44,7 +44,7 @@ _LONGEST_COPY: Final = 2 * _LONGEST_LINE + 256 * 1024 * 1024
 #: The names of our own files in a state directory. Damaged files have a suffix after them.
 _OURS: Final = re.compile(
     r"(?:state\.(?:sqlite3(?:\.new)?(?:-wal|-shm|-journal)?|lock|ok|lost)"
-    r"|blocklist(?:-2)?\.json(?:\.new)?|clock\.(?:json(?:\.new)?|new)|(?:sources|run)\.lock"
+    r"|blocklist(?:-2)?\.json(?:\.new)?|clock\.(?:json(?:\.new)?|new)|sources\.lock"
     r"|ledger\.(?:jsonl|head|lock)|ledger-[0-9]{6}\.jsonl"
     r"|ledger-documents\.sqlite(?:-wal|-shm|-journal)?)(?:\.damaged-.*)?"
 )
@@ -261,17 +261,10 @@ def write_copy(directory: Path, document: StoredDocument, name: str = COPY) -> N
 
 def unusable(path: Path, what: str, error: Exception | None) -> str:
     """One line on a file that cannot be used."""
-    why, do = one_line(error), "free or repair the disk"
-    there = [each for each in (path, path.parent) if may(each, os.F_OK)]
-    allowed = all(may(each, os.R_OK | os.W_OK) for each in there)
-    if isinstance(error, PermissionError) or not allowed:
-        do = "let the user of this crawl read and write it"
-    return f"{path} {what} ({why}): {do}, or set another WALSH_STATE_DIR"
-
-
-def may(path: Path, what: int) -> bool:
-    """As ``os.access``, for the user that this process is for the system at present."""
-    return os.access(path, what, effective_ids=os.access in os.supports_effective_ids)
+    return (
+        f"{path} {what} ({one_line(error)}): free or repair the disk, let the user of this crawl "
+        "read and write it, or set another WALSH_STATE_DIR"
+    )
 
 
 def one_line(error: Exception | None) -> str:

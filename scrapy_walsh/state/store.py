@@ -252,8 +252,7 @@ class SqliteStore(Store):
     def close(self) -> None:
         """Close the database, after one more try to write what could not be written before.
 
-        What fails again is lost, and later runs are told so (``machine.mark_lost``). The
-        write-ahead log is copied into the database first, so that the next process need not do it.
+        What fails again is lost, and later runs are told so (``machine.mark_lost``).
         """
         with suppress(StateError):
             self.flush()
@@ -265,8 +264,6 @@ class SqliteStore(Store):
                 f"{self._directory} and were not written at the end either: "
                 "the next run does not know of them"
             )
-        with suppress(StateError):
-            self._database.run(lambda connection: connection.execute("PRAGMA wal_checkpoint"))
         self._database.end()
 
     def let_wait(self, told: Callable[[], None]) -> None:

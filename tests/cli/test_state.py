@@ -318,7 +318,7 @@ def test_d3_verify_looks_at_the_second_copy(told: Any, folder: Path) -> None:
 def test_d3_verify_finds_a_list_of_no_use(told: Any, folder: Path, store: SqliteStore) -> None:
     newer = replace(operator_list(at=NOW + 5), body=b"{}")
     with closing(sqlite3.connect(folder / "state" / DATABASE)) as connection, connection:
-        connection.execute(DOCUMENTS.replace(1), DOCUMENTS.encode(newer))
+        connection.execute(DOCUMENTS.replace, DOCUMENTS.encode(newer))
     _, out, _ = told("verify")
     assert f"the cached blocklist of {LIST} cannot be adopted" in out
 

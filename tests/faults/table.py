@@ -762,8 +762,8 @@ def _spoilt(name: str, what: str, spoil: str, **more: Any) -> Row:
 _FOREIGN: Final = ("is not a file of this package",)
 _LOST: Final = "The run's last line says that holds and R8's times are lost to the next run."
 _DISKS = (
-    _disk("full disk", "The disk of the state is full.", "full", needs=can_mount, does=_LOST,
-          variants=((SHORT, UNKNOWN), (SHORT, STALE), (LONG, UNKNOWN))),
+    _disk("full disk", "The disk of the state is full.", "full", needs=can_mount, then=REFUSED,
+          variants=((SHORT, UNKNOWN), (SHORT, STALE))),
     _disk("full disk, in the run", "The disk of the state is full from the start of a crawl on.",
           fault={"do": "small_disk"}, does=_LOST,
           variants=((SHORT, UNKNOWN), (SHORT, STALE), (LONG_WILD, UNKNOWN))),
@@ -773,8 +773,7 @@ _DISKS = (
           fault={"do": "small_disk", "octets": 4096}, sites="short feed", does=_LOST,
           **_metadata("feed")),
     _disk("read-only", "The state directory is mounted for reading only.", "read-only",
-          needs=can_mount, variants=_KEPT, does=_LOST,
-          says=("cannot be written", "Read-only", "WALSH_STATE_DIR")),
+          needs=can_mount, variants=_KEPT, then=REFUSED, says=("WALSH_STATE_DIR",)),
     _disk("state directory is a file", "The state directory is a file.", "state is a file",
           then=REFUSED, variants=_UNKNOWN, says=("WALSH_STATE_DIR", "walsh")),
     _disk("database is a directory", "The state's file is a directory.", "database is a directory",
@@ -869,12 +868,6 @@ _COMMANDS = (
     Row("walsh discover", "command",
         "A middleware raises for documents, and `walsh discover` is run.", HELD_BACK,
         command=("-m", "scrapy_walsh", "discover", "http://healthy.test:<port>"), **_COLOUR),
-    Row("walsh discover, read-only", "command",
-        "The state directory is mounted for reading only, and `walsh discover` is run.", NOT_WELL,
-        {"do": "nothing"}, before="read-only", needs=can_mount, sites="links",
-        variants=((SHORT, FRESH),),
-        says=("cannot be written",), does="It shows what it has found.",
-        command=("-m", "scrapy_walsh", "discover", "http://healthy.test:<port>")),
     Row("walsh check", "command", "A middleware raises for documents, and `walsh check` is run.",
         HELD_BACK, command=("-m", "scrapy_walsh", "check", "http://healthy.test:<port>/a"),
         **_COLOUR),

@@ -32,7 +32,6 @@ ERRORS = {name for name, value in vars(exceptions).items() if isinstance(value, 
 MADE_ELSEWHERE = {
     ("adapters/seats.py", "line"): "config.py",  # unknown_settings
     ("adapters/context.py", "why"): "adapters/crawl.py, adapters/lease.py",
-    ("adapters/crawl.py", "self.clock_notices.pop(0)"): "notices",
     ("adapters/events.py", "line"): "policy/event.py, policy/verdict.py, and its own",
     ("adapters/events.py", "self.ledger.notices.pop(0)"): "notices",
     (
@@ -81,7 +80,6 @@ OTHERS = (
     ("sources/report.py", ": cannot be written:"),
     ("sources/sources.py", "cannot be used; write an absolute http or https URL"),
     ("spiders/walsh_metadata.py", "scrapy_walsh is not installed here: set ADDONS"),
-    ("state/machine.py", "hosts keep their spacing and holds; documents and sources"),
     ("state/files.py", "free or repair the disk"),
     ("state/files.py", "let the user of this crawl read and write it"),
     ("state/files.py", "or set another WALSH_STATE_DIR"),

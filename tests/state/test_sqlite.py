@@ -87,7 +87,7 @@ def test_d3_newer_of_the_two_counts_and_replaces_the_other(
 ) -> None:
     store = SqliteStore(tmp_path)
     old, new = blocklist(NOW), blocklist(NOW + 1, b"{}")
-    change(tmp_path, DOCUMENTS.replace(1), *DOCUMENTS.encode(new if row_is_newer else old))
+    change(tmp_path, DOCUMENTS.replace, *DOCUMENTS.encode(new if row_is_newer else old))
     files.write_copy(tmp_path, old if row_is_newer else new)
     assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == new
     assert list(store.rows(StoredDocument, "blocklist")) == [new]
@@ -240,7 +240,7 @@ def test_own_items_of_one_page_are_one_transaction(
     connections[-1].set_trace_callback(statements.append)
     store.put(*[SeenItem(f"https://a.test/{number}", NOW) for number in range(9)])
     connections[-1].set_trace_callback(None)
-    assert [found.split()[0] for found in statements] == ["BEGIN", "INSERT", "COMMIT"]
+    assert [found.split()[0] for found in statements] == ["BEGIN", *["INSERT"] * 9, "COMMIT"]
     store.close()
 
 
