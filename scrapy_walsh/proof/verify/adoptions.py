@@ -211,21 +211,18 @@ class Adoptions:
         if answer is None or first is None:
             self._unless_holes(run, line, f"no exchange of this run brought {line.url}")
             return None
-        redirected = line.document is None or first.status in REDIRECTS
         means = _meaning(answer)
-        parsed = means == robots_fetch.PARSE
-        if answer.status != line.status or not redirected:
-            text = f"line {answer.n} answered {answer.status}, not {line.status}"
-        elif not (parsed or means == robots_fetch.NO_RULES):
-            text = f"status {line.status} brings no rules"
-        elif parsed != (line.digest is not None):
-            text = f"status {line.status} means {means!r}, which it was not taken for"
-        elif answer.whole is False and (answer.octets or 0) < robots_fetch.MAX_OCTETS:
-            text = f"line {answer.n} brought {answer.octets} octets, and more would have come"
-        elif answer.body is not None and answer.body != line.digest:
-            text = f"line {answer.n} brought {answer.body}, not {line.digest}"
-        else:
+        cut = answer.whole is False and (answer.octets or 0) < robots_fetch.MAX_OCTETS
+        if (
+            answer.status == line.status
+            and (line.document is None or first.status in REDIRECTS)
+            and means == (robots_fetch.NO_RULES if line.digest is None else robots_fetch.PARSE)
+            and answer.body in (None, line.digest)
+            and not cut
+        ):
             return answer
+        got = f"{answer.status}, {answer.octets} octets{' of more' if cut else ''} of {answer.body}"
+        text = f"line {answer.n} answered {got}: {line.status} with {line.digest} was adopted"
         self._unless_holes(run, line, text)
         return None
 

@@ -37,10 +37,6 @@ _REDACTED: Final = "decisions about URLs whose query is redacted"
 _ANSWER: Final = "answers to exchanges whose decision was not derived"
 _NO_RUNS: Final = "refusals by R8 that rest on what is not in this ledger"
 _KILLED: Final = "R8 after a run that has no end, which may have lost its answers"
-_TOLD_AGAIN: Final = {
-    True: "this run had no answer to that request before",
-    False: "this run had had an answer to that request",
-}
 _NAMES: Final = {chain.BLOCKLIST: ("R3", "the blocklist"), chain.ROBOTS: ("R2", "robots.txt")}
 #: What a line says of a verdict, and what that is of the verdict.
 _FACTS: Final = ("requirement", "name", "document", "digest", "group", "rule", "line")
@@ -182,18 +178,15 @@ class Decisions:
     def _fresh(self, run: Run, line: Line) -> None:
         """R12: no request is let through by a document that is older than it may be."""
         began, origin = line.moment.began, hosts.origin(line.url)
-        for of, key, what, allowed in (
-            (LIST, run.terms.blocklist_url, "blocklist", "its refresh is {:g} s"),
-            (origin, origin, "robots.txt", "{:g} s are allowed"),
-        ):
+        for of, key in ((LIST, run.terms.blocklist_url), (origin, origin)):
             held = run.held.at(of, line.moment)
             if held is None or held.ttl == math.inf:
                 continue
             at = self._adoptions.fetched_at(key, held)
             at = held.since if at is None and of else at
             if at is not None and _stale(run, at, began, held.ttl):
-                text = f"the {what} of line {held.serial} was {began - at:.0f} s old"
-                self._report.find(line.n, "R12", f"{text}, {allowed.format(held.ttl)}")
+                text = f"the document of line {held.serial} was {began - at:.0f} s old"
+                self._report.find(line.n, "R12", f"{text}, {held.ttl:g} s are allowed")
 
     def _tagged(self, run: Run, line: Line) -> None:
         """N3: where robots.txt denies the tagged form, the request is sent without tags."""
@@ -219,7 +212,7 @@ class Decisions:
         last = self._answered.get(key) if run.scope.is_source(line.url) else None
         again = bool(line.again)
         if not run.holes and again != (key in run.answered):
-            self._report.find(line.n, "R8", f"again is {again}: {_TOLD_AGAIN[again]}")
+            self._report.find(line.n, "R8", f"again is {again}; by the lines before, {not again}")
         if last is not None and last.run != run.name and key not in run.hops:
             self._not_too_soon(run, line, last)
         for source in _counts_for(run, line.url, key) if answered else ():
