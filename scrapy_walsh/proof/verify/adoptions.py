@@ -132,8 +132,9 @@ class Adoptions:
         brought = answer is not None and answer.status == status and answer.whole is not False
         if line.kind == events.TAKEN_UP and not brought:
             self._check_last_list(run, line, digest)
-        elif line.kind == events.ADOPTED and not brought and not run.holes:
-            self._report.find(line.n, "R3", f"no exchange of this run brought {line.url}")
+        elif line.kind == events.ADOPTED and not brought:
+            text = f"no exchange of this run brought {line.url}"
+            self._report.find(line.n, "R3", text, holes=run.holes)
         self._last[line.url] = line.n, digest
         if answer is not None and brought:
             self._fetched[line.url, digest] = answer.at, line.n
@@ -197,19 +198,15 @@ class Adoptions:
         owners, last = self._adopted_for.get(line.digest or "", set()), self._last.get(origin)
         if owners and origin not in owners and last and not run.terms.shared:
             text = f"that robots.txt is of {min(owners)}; line {last[0]} adopted another"
-            self._unless_holes(run, line, text)
-
-    def _unless_holes(self, run: Run, line: Line, text: str | None) -> None:
-        """A finding about a robots.txt, unless lines are missing that may explain it."""
-        if text is not None and not run.holes:
-            self._report.find(line.n, "R2", text)
+            self._report.find(line.n, "R2", text, holes=run.holes)
 
     def _brought(self, run: Run, line: Line) -> Line | None:
         """The exchange that brought an adopted robots.txt; None, and a finding, without one."""
         answer = run.robots_asked.get(line.document or line.url)
         first = run.robots_asked.get(line.url)
         if answer is None or first is None:
-            self._unless_holes(run, line, f"no exchange of this run brought {line.url}")
+            text = f"no exchange of this run brought {line.url}"
+            self._report.find(line.n, "R2", text, holes=run.holes)
             return None
         means = _meaning(answer)
         cut = answer.whole is False and (answer.octets or 0) < robots_fetch.MAX_OCTETS
@@ -223,7 +220,7 @@ class Adoptions:
             return answer
         got = f"{answer.status}, {answer.octets} octets{' of more' if cut else ''} of {answer.body}"
         text = f"line {answer.n} answered {got}: {line.status} with {line.digest} was adopted"
-        self._unless_holes(run, line, text)
+        self._report.find(line.n, "R2", text, holes=run.holes)
         return None
 
     def _put(
@@ -251,7 +248,8 @@ class Adoptions:
 
     def _reject(self, run: Run, line: Line, origin: str) -> None:
         cause, position = _cause(line), run.terms.robots_unreachable
-        self._unless_holes(run, line, _no_cause(run, line, cause))
+        if (text := _no_cause(run, line, cause)) is not None:
+            self._report.find(line.n, "R2", text, holes=run.holes)
         found = robots_fetch.without(cause, "", line.url, position, fleet=run.terms.shared)
         number, digest = self._last.get(origin, (0, line.digest))
         if isinstance(found, Leave):

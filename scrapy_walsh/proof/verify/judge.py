@@ -63,21 +63,21 @@ class Judge:
         self._runs: dict[str, Run] = {}
         self._replay = Replay(report)
         self._adoptions = Adoptions(report, documents, parse)
-        self.decisions = Decisions(report, self._adoptions)
+        self._decisions = Decisions(report, self._adoptions)
         self._holed = False
         #: Whether the wall clock was set at some time, so that times of lines say less.
         self._clock_set = False
         self._take: Mapping[str, Callable[[Run, Line], None]] = {
             ledger.ENDED: self._ended,
-            ledger.DECLARED: self.decisions.declared,
+            ledger.DECLARED: self._decisions.declared,
             events.ADOPTED: self._adoptions.take,
             events.TAKEN_UP: self._adoptions.take,
             events.REJECTED: self._rejected,
             ASKED: self._asked,
-            events.FETCHED: self.decisions.told,
-            events.NOT_MODIFIED: self.decisions.told,
-            events.TOO_MANY_REDIRECTS: self.decisions.redirected_out,
-            events.REFUSED: self.decisions.refused,
+            events.FETCHED: self._decisions.told,
+            events.NOT_MODIFIED: self._decisions.told,
+            events.TOO_MANY_REDIRECTS: self._decisions.redirected_out,
+            events.REFUSED: self._decisions.refused,
             events.DEFERRED: self._deferred,
             events.RETRIED: self._retried,
             events.GIVEN_UP: self._retried,
@@ -113,6 +113,10 @@ class Judge:
             self._of_run(line)
             if self._watch is not None:
                 self._watch(line, self._replay.gap)
+
+    def end(self) -> None:
+        """Judge what could not be judged before."""
+        self._decisions.end({name for name, run in self._runs.items() if run.ended})
 
     # -- runs -----------------------------------------------------------------------------
 
@@ -151,7 +155,6 @@ class Judge:
             self._owned(line)
 
     def _ended(self, run: Run, line: Line) -> None:
-        self.decisions.over(line.run)
         self._runs[line.run] = Run(run.name, run.terms, run.process, begun=run.begun, ended=True)
 
     def _owned(self, line: Line) -> Line:
@@ -178,7 +181,7 @@ class Judge:
         if (tagged := sent_fault(line, run.terms)) is not None:
             self._report.find(line.n, "R13", tagged)
         if line.purpose == events.TARGET:
-            self.decisions.asked(run, line, concluded)
+            self._decisions.asked(run, line, concluded)
         elif line.purpose == chain.ROBOTS:
             self._asked_robots(run, line)
         elif line.purpose == "operator":
@@ -197,7 +200,7 @@ class Judge:
         run.robots_asked[line.url] = line
         snapshot = Snapshot(run, line.moment)
         found = chain.judge_host(line.url, snapshot, run.terms.gates)
-        if not self.decisions.may_go(run, line, found):
+        if not self._decisions.may_go(run, line, found):
             return
         if snapshot.unread:
             self._report.missed(snapshot.unread[0])
@@ -239,7 +242,7 @@ class Judge:
             if setting and run.terms.robots_unreachable != "defer":
                 text = f"{line.verdict} is deferred, and this run's setting is not 'defer'"
                 self._report.find(line.n, "R2", text)
-            self.decisions.refused(run, line)
+            self._decisions.refused(run, line)
             return
         names = {line.host, line.reason.partition(" ")[0]}  # its robots.txt may be of another host
         refused = (self._refused(run, name, line) for name in names)
@@ -307,7 +310,7 @@ def verify(files: Files, heads: Sequence[Head], parse: Parse, watch: Watch | Non
         report.partial = chained.partial
         if members is not None:
             judge.take(members)
-    judge.decisions.end()
+    judge.end()
     if report.partial:
         report.note("earlier lines are not here: what rests on them is not derived")
     if not files.documents.exists():
