@@ -58,7 +58,6 @@ def page(report: Tally, verified: Verified, sources: Sources | None = None) -> s
         "run": run,
         "title": _title(report),
         "verdict": _verdict(report, verified, sources),
-        "titles": _titles(report),
         "requirements": REQUIREMENTS,
         "numbers": list(_numbers(report)),
     }
@@ -129,20 +128,6 @@ def _verdict(report: Tally, verified: Verified, sources: Sources | None) -> str:
         "nothing wrong was found" if verified.holds else f"{wrong} against the ledger",
     ]
     return "; ".join(filter(None, [str(sources or ""), ", ".join(parts)]))
-
-
-def _titles(report: Tally) -> dict[str, str]:
-    """The sections of the page, in order: the id of each, and its title."""
-    return {
-        "sources": "Sources",
-        **({"history": "Day by day"} if report.history else {}),
-        "findings": "What the ledger shows",
-        "numbers": "In numbers",
-        "refused": "Refused, deferred, given up",
-        "hosts": "Host by host",
-        **({"runs": "Runs"} if len(report.runs) > 1 else {}),
-        "codes": "What the codes mean",
-    }
 
 
 def _numbers(report: Tally) -> Iterator[tuple[str, object, str]]:

@@ -72,15 +72,14 @@ class Version:
     """One state of a robots.txt, in force from ``since`` on; ``until``: of the next one.
 
     ``elsewhere``: its address redirected to another host, whose text is not shown. ``rules``: its
-    lines for us and what came of each. ``unread``: it has a
-    text, which is not at hand. ``uses``: what came of a line, by its number and the kind of event.
+    lines for us and what came of each; None where its text is not at hand. ``uses``: what came of a
+    line, by its number and the kind of event.
     """
 
     of: Line
     since: float
     until: float = math.inf
-    rules: list[tuple[str, str]] = field(default_factory=list)
-    unread: bool = False
+    rules: list[tuple[str, str]] | None = None
     uses: Counter[tuple[int | None, str]] = field(default_factory=Counter)
 
     @property
@@ -183,8 +182,7 @@ class Extract:
 
     def take(self, line: Line, gap: Gap | None) -> None:
         """Keep what *line* says about the host; *gap*: before it, if it is a request."""
-        if line.at:
-            self.covers = min(self.covers[0], line.at), max(self.covers[1], line.at)
+        self.covers = min(self.covers[0], line.at), max(self.covers[1], line.at)
         about = hosts.host_or_url(line.url) if line.url else ""
         recent = line.moment.began >= self.since
         if line.kind in (events.ADOPTED, events.TAKEN_UP, events.REJECTED):
@@ -254,12 +252,8 @@ class Extract:
         """Say of each robots.txt what it said to the bot. *body_of*: a document by its digest."""
         self.unsure |= any(body_of(digest) is None for digest in self._went_by)
         for each in self.versions:
-            digest = each.of.digest
-            if digest is None or each.elsewhere or each.of.kind == events.REJECTED:
-                continue
-            body = body_of(digest)
-            each.unread = body is None
-            each.rules = [] if body is None else list(self._rules(body, each))
+            body = None if each.said else body_of(each.of.digest or "")
+            each.rules = None if body is None else list(self._rules(body, each))
 
     def _rules(self, body: bytes, version: Version) -> Iterator[tuple[str, str]]:
         """The lines of a robots.txt that are for the bot, and what came of each.
