@@ -83,7 +83,7 @@ DAY = 86_400.0
 
 
 def known(*readings: Reading) -> Sources:
-    found = sources_of(lambda: readings, NOW, DAY)
+    found = sources_of(readings, NOW, DAY)
     assert found is not None
     return found
 
@@ -106,7 +106,7 @@ def test_own_the_sources_that_need_a_person_come_first():
     ]  # fmt: skip
     assert str(found) == "2 of 7 sources read, 4 need a person"
     assert "not read for 9 d: no answer" in found.rows[0].why
-    assert sources_of(list, NOW, DAY) is None
+    assert sources_of([], NOW, DAY) is None
 
 
 def test_own_the_head_speaks_of_sources_before_it_speaks_of_promises():
