@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy import event as events
@@ -22,7 +22,6 @@ from scrapy_walsh.proof.verify.run import LIST, Held, is_robots
 
 if TYPE_CHECKING:
     from scrapy_walsh.ledger.files import Documents
-    from scrapy_walsh.policy.verdict import VerdictName
     from scrapy_walsh.proof.ledger import Line
     from scrapy_walsh.proof.verify.run import Report, Run
 
@@ -151,9 +150,7 @@ class Adoptions:
         if digest == held or number > run.line or run.holes:
             return
         if digest is None or (line.url, digest) in self._fetched:
-            told = "none" if digest is None else "an older list"
-            text = f"goes by {told}, though the list of line {number} was held (R3b)"
-            self._report.find(line.n, "R3", text)
+            self._report.find(line.n, "R3", f"the list of line {number} was held (R3b)")
 
     def _parsed(self, line: Line, digest: str) -> Blocklist | None:
         try:
@@ -254,32 +251,23 @@ class Adoptions:
         number, digest = self._last.get(origin, (0, line.digest))
         if isinstance(found, Leave):
             run.held.put(origin, None)
-        elif isinstance(found, NotKnown):
+            return
+        if isinstance(found, NotKnown):
             stands = StandIn(found.verdict())
-            run.held.put(origin, Held(line.n, line.at, stands, line.at, stands.ttl))
-        elif line.verdict:
-            self._stand_in(run, line, origin, found)
         else:
-            self._put(run, line, origin, line.at, found.ttl)
-            if digest != line.digest:
-                text = f"the rules that were held are those of line {number}"
+            if digest != line.digest and (isinstance(found, Keep) or not line.verdict):
+                text = f"the rules that were held are those of line {number} (T6)"
                 self._report.find(line.n, "R2", text)
-
-    def _stand_in(self, run: Run, line: Line, origin: str, found: Keep | StandIn) -> None:
-        """T3, T6: a run goes by one verdict, since it never had the rules of *origin*."""
-        stands = found.otherwise if isinstance(found, Keep) else found
-        right = line.verdict == stands.verdict.name
-        if not right:
-            self._report.find(line.n, "R2", f"{line.verdict!r} stands for no robots.txt")
-        elif isinstance(found, Keep) and origin in self._last:
-            text = f"goes by none, though rules were held (line {self._last[origin][0]}, T6)"
-            self._report.find(line.n, "R2", text)
-        else:
-            self._report.derived += 1
-        allowed = right and stands.verdict.allowed
-        name = cast("VerdictName", line.verdict)  # as written, right or not
-        verdict = replace(stands.verdict, allowed=allowed, name=name, reason=line.reason)
-        run.held.put(origin, Held(line.n, line.at, StandIn(verdict), line.at, stands.ttl))
+            if not line.verdict:
+                self._put(run, line, origin, line.at, found.ttl)
+                return
+            stands = found.otherwise if isinstance(found, Keep) else found
+            if line.verdict != stands.verdict.name:
+                self._report.find(line.n, "R2", f"{line.verdict!r} stands for no robots.txt")
+            else:
+                self._report.derived += 1
+            stands = replace(stands, verdict=replace(stands.verdict, reason=line.reason))
+        run.held.put(origin, Held(line.n, line.at, stands, line.at, stands.ttl))
 
 
 def _meaning(answer: Line) -> str:
