@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 _CLEARED: Final = 2.0
 _REDACTED: Final = "decisions about URLs whose query is redacted"
 _ANSWER: Final = "answers to exchanges whose decision was not derived"
-_NO_RUNS: Final = "refusals by R8 that rest on what is not in this ledger"
 _KILLED: Final = "R8 after a run that has no end, which may have lost its answers"
 _NAMES: Final = {chain.BLOCKLIST: ("R3", "the blocklist"), chain.ROBOTS: ("R2", "robots.txt")}
 #: What a line says of a verdict, and what that is of the verdict.
@@ -329,7 +328,7 @@ class Decisions:
         elif r8 and verdict is not None and verdict.requirement == "R8":
             self._report.derived += 1
         elif r8:
-            self._report.missed(_NO_RUNS)
+            self._report.missed()
         else:
             told = "undecided" if verdict is None else _told(verdict)
             self._report.find(line.n, line.requirement, _differing(line, told), holes=run.holes)

@@ -48,7 +48,6 @@ _RECKONED: Final = 0.1
 _NO_START: Final = "lines of a run whose start is not here: only its pace is judged"
 #: What is deferred whatever the setting is.
 _WITHOUT_SETTING: Final = (DEFERRED, UNKNOWN_PARSE_ERROR)
-_DEFERRALS: Final = "deferrals that rest on what is not in this ledger"
 _TAGS: Final = re.compile(r"[?&]impl=([^&#]+)(?:&sha=([^&#]+))?&spec=[^&#]+(?:#|\Z)")
 
 
@@ -250,12 +249,11 @@ class Judge:
         rests = line.requirement != "R5" and (run.terms.shared or unknown_clock)
         if any(line.requirement in found for found in refused):
             self._report.derived += 1
-        elif self._report.partial or run.holes or rests:
-            self._report.missed(_DEFERRALS)
         else:
             rule = "R5" if line.requirement == "R5" else "R4"
             text = f"deferred by {line.requirement}, though {line.host} may be asked"
-            self._report.find(line.n, rule, text)
+            holes = self._report.partial or run.holes or rests
+            self._report.find(line.n, rule, text, holes=holes)
 
     def _refused(self, run: Run, host: str, line: Line) -> set[str]:
         """The requirements by which a request to *host*, or its robots.txt, was to be refused."""

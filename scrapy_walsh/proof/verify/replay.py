@@ -41,11 +41,7 @@ _LATER: Final = 2.0
 _MOST: Final = math.nextafter(1.0, 0.0)
 _ROBOTS: Final = "robots"
 _numbers: Final = attrgetter("interval", "accepted", "at")
-#: Why what a run says is not derived: lines of others are missing.
-_ELSEWHERE: Final = "learned intervals that rest on what is not in this ledger"
 _DROPPED: Final = "runs that go on without a learned interval: state forget drops it"
-_FIRST: Final = "whether a host had been asked before: earlier lines are not here"
-_VISITS: Final = "visits of slow hosts that rest on lines which are not here"
 
 
 class Replay:
@@ -116,7 +112,7 @@ class Replay:
         if concluded.exempt:
             credit = terms.min_interval if terms.pace_robots else 0.0
             if partial:
-                self._report.missed(_FIRST)
+                self._report.missed()
         elif line.exempt:
             text = f"it is exempt, and is not the first robots.txt of {line.host}, answered"
             yield "R4", f"{text} without a redirect or a retry (T1)"
@@ -156,12 +152,9 @@ class Replay:
         ahead = self.exchanges.ahead(line, need, terms.patience, terms.min_interval)
         if ahead is not None and terms.slow_hosts == SLOW_VISIT:
             return ahead
-        if run.holes:
-            self._report.missed(_VISITS)
-            return terms.min_interval
         text = f"it went ahead of the {need:g} s of {line.host}, which D11 does not allow"
-        self._report.find(line.n, "R4", text)
-        return None
+        self._report.find(line.n, "R4", text, holes=run.holes)
+        return terms.min_interval if run.holes else None
 
     # -- R5, D13, D31: a host that gives no answer --------------------------------------------
 
@@ -208,7 +201,7 @@ class Replay:
         host = run.host(line.host)
         if run.holes:
             if line.learned is not None or line.taught:
-                self._report.missed(_ELSEWHERE)
+                self._report.missed()
             host.known = False
             return NOTHING
         known = host.learned
@@ -235,11 +228,11 @@ class Replay:
         meanwhile = any(ended > line.started for name, ended in ends.items() if name != run.name)
         if any(_same(eased(one, max(one.at, at + _EXACT)), given) for one in left):
             self._report.derived += 1
-        elif rests or meanwhile or all(interval > one.interval for one in left):
-            self._report.missed(_ELSEWHERE)
         else:
             text = f"it goes by {interval:g} s that {line.host} is to have taught"
-            self._report.find(line.n, "R4", f"{text}; no line before says so")
+            longer = all(interval > one.interval for one in left)
+            holes = rests or meanwhile or longer
+            self._report.find(line.n, "R4", f"{text}; no line before says so", holes=holes)
         return given
 
     def _learn(self, run: Run, line: Line, known: Learned, taught: Learned) -> None:

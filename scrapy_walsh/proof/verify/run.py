@@ -56,7 +56,7 @@ class Report:
     def find(self, line: int, rule: str, text: str, *, holes: bool = False) -> None:
         """Add a finding; with *holes*, lines are missing that may explain it: then count it."""
         if holes:
-            self.missed("what rests on lines which are not here")
+            self.missed()
         elif len(self.findings) < _KEPT:
             self.findings.append(Finding(Outcome.BROKEN, rule, text=text, line=line))
         else:
@@ -67,7 +67,7 @@ class Report:
         if len(self.notes) < _NOTES_KEPT:
             self.notes.append(text)
 
-    def missed(self, why: str) -> None:
+    def missed(self, why: str = "what rests on lines that are not here") -> None:
         """Count what could not be derived again."""
         self.underived[why] += 1
 
