@@ -24,9 +24,9 @@ EVIL = (
     '"><img src=x onerror=alert(1)></script></style></title><!--\u202e\u2066\x00\x1b[2J\ud800&amp;'
 )
 ALLOWED_TAGS = {
-    "a", "bdi", "body", "code", "dd", "div", "dl", "dt", "footer", "h1", "h2", "h3", "head",
-    "header", "html", "li", "main", "meta", "nav", "p", "section", "small", "span", "strong",
-    "style", "table", "tbody", "td", "th", "thead", "title", "tr", "ul",
+    "a", "b", "bdi", "body", "code", "dd", "div", "dl", "dt", "footer", "h1", "h2", "h3",
+    "head", "header", "html", "i", "li", "line", "main", "meta", "nav", "p", "rect", "section", "small", "span",
+    "strong", "style", "svg", "table", "tbody", "td", "text", "th", "thead", "title", "tr", "ul",
 }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import plural, visible
 from scrapy_walsh.proof.findings import Outcome
 from scrapy_walsh.proof.ledger import DECLARED
-from scrapy_walsh.proof.report import history, owner, words
+from scrapy_walsh.proof.report import history, owner, timeline, words
 from scrapy_walsh.spec import REQUIREMENTS, __version__
 
 if TYPE_CHECKING:
@@ -48,7 +48,9 @@ _FILTERS: Final = {
     "codes": words.codes, "cut": words.cut, "duration": duration, "instant": words.instant,
     "strip": history.strip,
 }  # fmt: skip
-_GLOBALS: Final[dict[str, Any]] = {"plural": plural, "signs": _SIGNS, "version": __version__}
+_GLOBALS: Final[dict[str, Any]] = {
+    "plural": plural, "signs": _SIGNS, "timeline": timeline, "version": __version__,
+}  # fmt: skip
 
 
 def page(report: Tally, verified: Verified, sources: Sources | None = None) -> str:

@@ -36,6 +36,13 @@ REQUESTS: Final = 1000
 _VERSIONS: Final = 20
 #: Rows of what was not requested, beyond which rules are not told apart.
 _LEFT: Final = 100
+#: The groups of pauses in the picture: their names, by the seconds that all in it are below.
+_PAUSES: Final = {
+    1: "less than a second", 2: "1 to 2 seconds", 10: "2 to 10 seconds",
+    60: "10 seconds to a minute", 3600: "a minute to an hour", 86400: "an hour to a day",
+    math.inf: "a day or more",
+}  # fmt: skip
+PAUSES: Final = tuple(_PAUSES.values())
 _POLICY: Final = re.compile(r"\+(https?://[^\s;)]+)")
 
 #: Why a page was not requested, by requirement, and of some by the name of the verdict.
@@ -105,7 +112,7 @@ class Extract:
     ``runs``: all of the ledger. ``requests``: the last of ``total``. ``left``: pages that were not
     requested, by why and by which rule of robots.txt, if by one; ``examples``: the last of each.
     ``first``, ``last``: of requests. ``covers``: of all lines. ``shortest``: pause, seconds.
-    ``slowed``: requests after which R5 left the host alone.
+    ``pauses``: their numbers, by groups. ``slowed``: requests after which R5 left the host alone.
     ``list_digest``: of the operator's list that crawls go by. ``unsure``: the robots.txt by which
     a page was requested is not to be seen, so that ``verify`` did not derive it. ``lines``: the
     numbers of those about the host.
@@ -121,6 +128,9 @@ class Extract:
     covers: tuple[float, float] = (math.inf, 0.0)
     answers: Counter[str] = field(default_factory=Counter)
     shortest: float = math.inf
+    pauses: Counter[str] = field(
+        default_factory=lambda: Counter(dict.fromkeys(_PAUSES.values(), 0))
+    )
     left: Counter[tuple[str, str]] = field(default_factory=Counter)
     examples: dict[tuple[str, str], str] = field(default_factory=dict)
     versions: list[Version] = field(default_factory=list)
@@ -220,6 +230,7 @@ class Extract:
             self.names[self.runs[line.run].terms.user_agent] = None
         if gap is not None and gap.required > 0:
             self.shortest = min(gap.seconds, self.shortest)
+            self.pauses[next(name for end, name in _PAUSES.items() if gap.seconds < end)] += 1
 
     def _left(self, line: Line) -> None:
         requirement = line.requirement or "R5"
