@@ -95,7 +95,7 @@ def shapes(marks: Sequence[Mark], began: float, span: float) -> Iterator[Shape]:
         yield Shape(mark.purpose, start, max(over - start, _NARROW), *_REQUEST)
         label = "too early" if mark.short else mark.label
         if label and start >= free:
-            yield Shape("label", min(start, 100.0 - _ROOM), 0.0, _LABEL, 0, label)
+            yield Shape("label", start, 0.0, _LABEL, 0, label)
             free = start + _ROOM
 
 
