@@ -26,7 +26,8 @@ EVIL = (
 ALLOWED_TAGS = {
     "a", "b", "bdi", "body", "code", "dd", "div", "dl", "dt", "footer", "h1", "h2", "h3",
     "head", "header", "html", "i", "li", "line", "main", "meta", "nav", "p", "rect",
-    "section", "small", "span", "strong", "style", "svg", "table", "tbody", "td", "text", "th", "thead", "title", "tr", "ul",
+    "section", "small", "span", "strong", "style", "svg", "table", "tbody", "td", "text",
+    "th", "thead", "title", "tr", "ul",
 }  # fmt: skip
 
 
