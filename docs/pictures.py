@@ -17,12 +17,16 @@ import re
 import subprocess
 import sys
 import tempfile
+from itertools import product
 from pathlib import Path
 
 DOCS = Path(__file__).parent
 PICTURES = DOCS / "pictures"
-#: The size of the picture of the report, in pixels.
-SIZE = "1120,765"
+#: Name, what of the report's page is left out (as CSS selects it), and the size in pixels.
+SHOTS = (
+    ("report", "none", "1120,765"),
+    ("report-hosts", "header, section:not(#hosts), #hosts .scroll, #hosts .caption", "1120,790"),
+)
 #: How the name of a picture ends, and what tells Chromium which colours are preferred.
 SCHEMES = (
     ("", "--blink-settings=preferredColorScheme=1"),
@@ -52,15 +56,18 @@ def chromium(program: str, *words: str) -> str:
 
 
 def report(program: str) -> None:
-    """The top of the report of a crawl of the sandbox, in both schemes."""
+    """Two pictures of the report of a crawl of the sandbox, in both schemes."""
     with tempfile.TemporaryDirectory() as folder:
         demo = Path(folder) / "demo"
         command = [sys.executable, "-m", "scrapy_walsh", "demo", "--dir", str(demo)]
         subprocess.run(command, check=True, capture_output=True, timeout=300)
-        for ending, scheme in SCHEMES:
-            target = PICTURES / f"report{ending}.png"
-            words = (scheme, f"--window-size={SIZE}", f"--screenshot={target}")
-            chromium(program, *words, (demo / "report.html").as_uri())
+        text = (demo / "report.html").read_text()
+        part = demo / "part.html"
+        for (name, left_out, size), (ending, scheme) in product(SHOTS, SCHEMES):
+            target = PICTURES / f"{name}{ending}.png"
+            part.write_text(f"{text}<style>{left_out} {{ display: none }}</style>")
+            words = (scheme, f"--window-size={size}", f"--screenshot={target}")
+            chromium(program, *words, part.as_uri())
             octets = target.stat().st_size
             if octets > MOST_OCTETS:
                 sys.exit(f"{target} has {octets} octets; make it smaller")

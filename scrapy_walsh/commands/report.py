@@ -134,7 +134,7 @@ def _sources(directory: Path, config: WalshConfig | None) -> Sources | None:
         store = fleet.view(store, config.shared_state, config.identity.token)
     revisit = REVISIT if config is None else config.revisit
     try:
-        return sources_of(lambda: store.rows(Reading), time.time(), revisit)
+        return sources_of(list(store.rows(Reading)), time.time(), revisit)
     finally:
         common.tell("report", *store.notices)
         store.close()

@@ -115,15 +115,11 @@ def terms_of(process: str, settings: dict[str, Any]) -> dict[str, Any]:
     grant = granted(given["max_retries"], given["robots_unreachable"])
     longest = min(given["patience"], LONGEST)
     return {
-        "process": process,
-        "version": "0",
-        "spec": "walsh-research-compliance/v1.3",
-        "user_agent": USER_AGENT,
-        "token": "Walsh-Research",
-        "blocklist_url": LIST_URL,
+        "process": process, "version": "0", "spec": "walsh-research-compliance/v1.3",
+        "user_agent": USER_AGENT, "token": "Walsh-Research", "blocklist_url": LIST_URL,
         "schema_url": None,
         "settings": {"silent_attempts": grant, "longest_learned": longest, **given},
-    }
+    }  # fmt: skip
 
 
 def began(run: str = "r1", at: float = 0.0, **more: Any) -> dict[str, Any]:

@@ -17,12 +17,10 @@ from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import plural, visible
 from scrapy_walsh.proof.findings import Outcome
 from scrapy_walsh.proof.ledger import DECLARED
-from scrapy_walsh.proof.report import history, owner, words
+from scrapy_walsh.proof.report import history, owner, timeline, words
 from scrapy_walsh.spec import REQUIREMENTS, __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from scrapy_walsh.proof.report.owner import Extract
     from scrapy_walsh.proof.report.sources import Sources
     from scrapy_walsh.proof.report.tally import Tally
@@ -34,13 +32,24 @@ _SIGNS: Final = {
     Outcome.BROKEN: ("no", "✗ not kept"),
     Outcome.UNSEEN: ("unseen", "? not shown"),
 }
-_PURPOSES: Final = (("target", "targets"), ("robots", "robots.txt"), ("operator", "operator's"))
+#: Tiles of the section "In numbers": a name, the kind of lines that are counted, what they are.
+_TILES: Final = (
+    ("Declared", DECLARED, "targets (R6)"),
+    ("Fetched", events.FETCHED, "answers for the spider"),
+    ("Not modified", events.NOT_MODIFIED, "304, no new data (R7)"),
+    ("Refused", events.REFUSED, "never requested (R2, R3, R6, R8, settings)"),
+    ("Held", events.HELD, "times that a target waited for its host (R4)"),
+    ("Backed off", events.RETRIED, "retries scheduled (R5)"),
+    ("Given up", events.GIVEN_UP, "retries used up (R5)"),
+    ("Deferred", events.DEFERRED, "left for a later run"),
+    ("Redirected too often", events.TOO_MANY_REDIRECTS, "not followed further"),
+)
 _FILTERS: Final = {
-    "codes": words.codes, "cut": words.cut, "instant": words.instant, "octets": words.octets,
-    "duration": duration, "strip": history.strip, "word": words.word,
+    "codes": words.codes, "cut": words.cut, "duration": duration, "instant": words.instant,
+    "strip": history.strip,
 }  # fmt: skip
 _GLOBALS: Final[dict[str, Any]] = {
-    "plural": plural, "signs": _SIGNS, "version": __version__,
+    "plural": plural, "signs": _SIGNS, "timeline": timeline, "version": __version__,
 }  # fmt: skip
 
 
@@ -58,9 +67,8 @@ def page(report: Tally, verified: Verified, sources: Sources | None = None) -> s
         "run": run,
         "title": _title(report),
         "verdict": _verdict(report, verified, sources),
-        "titles": _titles(report),
         "requirements": REQUIREMENTS,
-        "numbers": list(_numbers(report)),
+        "tiles": _TILES,
     }
     return environment().get_template("page.html").render(values)
 
@@ -129,43 +137,3 @@ def _verdict(report: Tally, verified: Verified, sources: Sources | None) -> str:
         "nothing wrong was found" if verified.holds else f"{wrong} against the ledger",
     ]
     return "; ".join(filter(None, [str(sources or ""), ", ".join(parts)]))
-
-
-def _titles(report: Tally) -> dict[str, str]:
-    """The sections of the page, in order: the id of each, and its title."""
-    return {
-        "sources": "Sources",
-        **({"history": "Day by day"} if report.history else {}),
-        "findings": "What the ledger shows",
-        "numbers": "In numbers",
-        "refused": "Refused, deferred, given up",
-        "hosts": "Host by host",
-        **({"runs": "Runs"} if len(report.runs) > 1 else {}),
-        "codes": "What the codes mean",
-    }
-
-
-def _numbers(report: Tally) -> Iterator[tuple[str, object, str]]:
-    """The tiles of the section "In numbers": (name, number or text, explanation)."""
-    kinds, purposes, hosts = report.kinds, report.purposes, report.hosts
-    asked = sum(host.requests > 0 for host in hosts)
-    split = ", ".join(f"{called} {purposes[name]:,}" for name, called in _PURPOSES)
-    yield "Requests", purposes.total(), split
-    yield (
-        "Received",
-        words.octets(sum(host.octets for host in hosts)),
-        "bodies, as they were packed",
-    )
-    yield "Hosts requested", asked, f"of {len(hosts):,} in the run"
-    for name, kind, more in (
-        ("Declared", DECLARED, "targets (R6)"),
-        ("Fetched", events.FETCHED, "answers for the spider"),
-        ("Not modified", events.NOT_MODIFIED, "304, no new data (R7)"),
-        ("Refused", events.REFUSED, "never requested (R2, R3, R6, R8, settings)"),
-        ("Held", events.HELD, "times that a target waited for its host (R4)"),
-        ("Backed off", events.RETRIED, "retries scheduled (R5)"),
-        ("Given up", events.GIVEN_UP, "retries used up (R5)"),
-        ("Deferred", events.DEFERRED, "left for a later run"),
-        ("Redirected too often", events.TOO_MANY_REDIRECTS, "not followed further"),
-    ):
-        yield name, kinds[kind], more

@@ -36,6 +36,13 @@ REQUESTS: Final = 1000
 _VERSIONS: Final = 20
 #: Rows of what was not requested, beyond which rules are not told apart.
 _LEFT: Final = 100
+#: The groups of pauses in the picture: their names, by the seconds that all in it are below.
+_PAUSES: Final = {
+    1: "less than a second", 2: "1 to 2 seconds", 10: "2 to 10 seconds",
+    60: "10 seconds to a minute", 3600: "a minute to an hour", 86400: "an hour to a day",
+    math.inf: "a day or more",
+}  # fmt: skip
+PAUSES: Final = tuple(_PAUSES.values())
 _POLICY: Final = re.compile(r"\+(https?://[^\s;)]+)")
 
 #: Why a page was not requested, by requirement, and of some by the name of the verdict.
@@ -72,15 +79,14 @@ class Version:
     """One state of a robots.txt, in force from ``since`` on; ``until``: of the next one.
 
     ``elsewhere``: its address redirected to another host, whose text is not shown. ``rules``: its
-    lines for us and what came of each. ``unread``: it has a
-    text, which is not at hand. ``uses``: what came of a line, by its number and the kind of event.
+    lines for us and what came of each; None where its text is not at hand. ``uses``: what came of a
+    line, by its number and the kind of event.
     """
 
     of: Line
     since: float
     until: float = math.inf
-    rules: list[tuple[str, str]] = field(default_factory=list)
-    unread: bool = False
+    rules: list[tuple[str, str]] | None = None
     uses: Counter[tuple[int | None, str]] = field(default_factory=Counter)
 
     @property
@@ -106,7 +112,7 @@ class Extract:
     ``runs``: all of the ledger. ``requests``: the last of ``total``. ``left``: pages that were not
     requested, by why and by which rule of robots.txt, if by one; ``examples``: the last of each.
     ``first``, ``last``: of requests. ``covers``: of all lines. ``shortest``: pause, seconds.
-    ``slowed``: requests after which R5 left the host alone.
+    ``pauses``: their numbers, by groups. ``slowed``: requests after which R5 left the host alone.
     ``list_digest``: of the operator's list that crawls go by. ``unsure``: the robots.txt by which
     a page was requested is not to be seen, so that ``verify`` did not derive it. ``lines``: the
     numbers of those about the host.
@@ -122,6 +128,9 @@ class Extract:
     covers: tuple[float, float] = (math.inf, 0.0)
     answers: Counter[str] = field(default_factory=Counter)
     shortest: float = math.inf
+    pauses: Counter[str] = field(
+        default_factory=lambda: Counter(dict.fromkeys(_PAUSES.values(), 0))
+    )
     left: Counter[tuple[str, str]] = field(default_factory=Counter)
     examples: dict[tuple[str, str], str] = field(default_factory=dict)
     versions: list[Version] = field(default_factory=list)
@@ -183,8 +192,7 @@ class Extract:
 
     def take(self, line: Line, gap: Gap | None) -> None:
         """Keep what *line* says about the host; *gap*: before it, if it is a request."""
-        if line.at:
-            self.covers = min(self.covers[0], line.at), max(self.covers[1], line.at)
+        self.covers = min(self.covers[0], line.at), max(self.covers[1], line.at)
         about = hosts.host_or_url(line.url) if line.url else ""
         recent = line.moment.began >= self.since
         if line.kind in (events.ADOPTED, events.TAKEN_UP, events.REJECTED):
@@ -222,6 +230,7 @@ class Extract:
             self.names[self.runs[line.run].terms.user_agent] = None
         if gap is not None and gap.required > 0:
             self.shortest = min(gap.seconds, self.shortest)
+            self.pauses[next(name for end, name in _PAUSES.items() if gap.seconds < end)] += 1
 
     def _left(self, line: Line) -> None:
         requirement = line.requirement or "R5"
@@ -254,12 +263,8 @@ class Extract:
         """Say of each robots.txt what it said to the bot. *body_of*: a document by its digest."""
         self.unsure |= any(body_of(digest) is None for digest in self._went_by)
         for each in self.versions:
-            digest = each.of.digest
-            if digest is None or each.elsewhere or each.of.kind == events.REJECTED:
-                continue
-            body = body_of(digest)
-            each.unread = body is None
-            each.rules = [] if body is None else list(self._rules(body, each))
+            body = None if each.said else body_of(each.of.digest or "")
+            each.rules = None if body is None else list(self._rules(body, each))
 
     def _rules(self, body: bytes, version: Version) -> Iterator[tuple[str, str]]:
         """The lines of a robots.txt that are for the bot, and what came of each.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.event import ASKED
 from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR
+from scrapy_walsh.proof.report.timeline import DRAWN, MOST, Mark, mark_of
 from scrapy_walsh.proof.report.words import answer_of
 from scrapy_walsh.spec import REQUIREMENTS
 
@@ -28,6 +29,10 @@ _IDS: Final = [requirement.id for requirement in REQUIREMENTS]
 _OF_R8: Final = ("given up", "410 (Gone)")
 #: How many URLs a rule has as examples.
 _EXAMPLES: Final = 3
+#: How many hosts are candidates for a picture: the first that were requested.
+_CANDIDATES: Final = 1000
+#: URLs of which is known how many octets their last answer had.
+_URLS: Final = 10_000
 #: Characters kept of a URL.
 _LONGEST: Final = 600
 
@@ -39,7 +44,8 @@ class Host:
     ``interval``: the longest that it had to be left alone between two requests, ``shortest``: the
     shortest that it was, but for what T1 exempts; None before there was one. Both in seconds.
     ``octets``: of its answers' bodies, as they came. ``opted_out``: when it was first refused as it
-    is on the operator's list, Unix seconds.
+    is on the operator's list, Unix seconds. ``marks``: its requests as they are drawn; None where
+    it is not.
     """
 
     name: str
@@ -48,6 +54,7 @@ class Host:
     shortest: float | None = None
     octets: int = 0
     opted_out: float | None = None
+    marks: list[Mark] | None = None
 
     @property
     def requests(self) -> int:
@@ -61,6 +68,10 @@ class Host:
         self.interval = max(self.interval, line.interval)
         if gap is not None and gap.required > 0:
             self.shortest = min(gap.seconds, math.inf if self.shortest is None else self.shortest)
+        if self.marks is not None:
+            self.marks.append(mark_of(line, gap))
+            if len(self.marks) > MOST:
+                self.marks = None
 
 
 @dataclass(slots=True)
@@ -80,7 +91,8 @@ class Tally:
     """What a ledger has about ``runs``. ``others``: how many other runs are in it.
 
     ``history``: of those runs, by days. ``kinds``: number of lines by kind. ``purposes``: number of
-    exchanges by purpose. ``last``: when the last line was written, Unix seconds.
+    exchanges by purpose. ``last``: when the last line was written, Unix seconds. ``saved``: octets
+    that answers 304 did not send again, by the last answer with a body before them.
     """
 
     runs: tuple[Run, ...]
@@ -89,6 +101,8 @@ class Tally:
     kinds: Counter[str] = field(default_factory=Counter)
     purposes: Counter[str] = field(default_factory=Counter)
     last: float = 0.0
+    saved: int = 0
+    _bodies: dict[str, int] = field(default_factory=dict)
     _hosts: dict[str, Host] = field(default_factory=dict)
     _rules: dict[Any, Rule] = field(default_factory=dict)
     _names: frozenset[str] = frozenset()
@@ -106,6 +120,23 @@ class Tally:
         """Those that have opted out first, then those with most requests."""
         found = self._hosts.values()
         return sorted(found, key=lambda host: (not host.opted_out, -host.requests, host.name))
+
+    @property
+    def drawn(self) -> list[Host]:
+        """Those that are drawn, by their first request.
+
+        Of many, those that were requested too early, then those that R5 held, then those with most
+        requests.
+        """
+        marks = {host.name: host.marks for host in self.hosts if host.marks}
+
+        def telling(host: Host) -> tuple[bool, bool, int]:
+            found = marks[host.name]
+            early, held = any(each.short for each in found), any(each.held for each in found)
+            return not early, not held, -len(found)
+
+        found = sorted((host for host in self.hosts if host.name in marks), key=telling)
+        return sorted(found[:DRAWN], key=lambda host: marks[host.name][0].sent)
 
     @property
     def rules(self) -> list[Rule]:
@@ -126,9 +157,15 @@ class Tally:
         if not line.host:
             return
         host = self._hosts.setdefault(line.host, Host(line.host))
+        if not host.requests and self.history is None and len(self._hosts) <= _CANDIDATES:
+            host.marks = []
         if line.kind == ASKED:
             self.purposes[line.purpose] += 1
             host.asked(line, gap)
+            if line.status == 304:
+                self.saved += self._bodies.get(line.url, 0)
+            elif line.url in self._bodies or len(self._bodies) < _URLS:
+                self._bodies[line.url] = line.octets or 0
         elif line.verdict == BLOCKED_OPERATOR and host.opted_out is None:
             host.opted_out = line.at
 

@@ -1,4 +1,4 @@
-"""How a page says things: names of kinds, texts cut to a width, times, sizes, answers. Pure."""
+"""How a page says things: texts cut to a width, codes, times, answers. Pure."""
 
 from __future__ import annotations
 
@@ -7,25 +7,14 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.words import visible
 from scrapy_walsh.spec import REQUIREMENTS
 
 if TYPE_CHECKING:
     from scrapy_walsh.proof.ledger import Line
 
-#: The name of each kind of line that has a rule.
-_WORDS: Final = {
-    events.REFUSED: "refused", events.GIVEN_UP: "given up",
-    events.TOO_MANY_REDIRECTS: "redirected too often", events.DEFERRED: "deferred",
-}  # fmt: skip
 _IDS: Final = tuple(requirement.id for requirement in REQUIREMENTS)
 _CODE: Final = re.compile(r"\b(R[0-9]+)\b")
-
-
-def word(kind: str) -> str:
-    """The name of *kind*."""
-    return _WORDS[kind]
 
 
 def cut(text: str, width: int) -> str:
@@ -55,12 +44,3 @@ def answer_of(line: Line) -> str:
 def codes(text: str) -> list[tuple[str, str]]:
     """*text* in parts, each with the requirement that it is the code of, or with none."""
     return [(part, part if part in _IDS else "") for part in _CODE.split(text) if part]
-
-
-def octets(count: int) -> str:
-    """A number of octets as people read it: ``512 B``, ``1.2 MB``."""
-    size, units = float(count), ["B", "kB", "MB", "GB"]
-    while size >= 1000 and len(units) > 1:
-        size /= 1000
-        units.pop(0)
-    return f"{size:.3g} {units[0]}" if units[0] != "B" else f"{count} B"

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 #: Seconds that a deferral's wait may seem short by: it was computed before its line was written.
 _RECKONED: Final = 0.1
 _NO_START: Final = "lines of a run whose start is not here: only its pace is judged"
-_DEFERRALS: Final = "deferrals that rest on what is not in this ledger"
+#: What is deferred whatever the setting is.
+_WITHOUT_SETTING: Final = (DEFERRED, UNKNOWN_PARSE_ERROR)
 _TAGS: Final = re.compile(r"[?&]impl=([^&#]+)(?:&sha=([^&#]+))?&spec=[^&#]+(?:#|\Z)")
 
 
@@ -113,8 +114,8 @@ class Judge:
                 self._watch(line, self._replay.gap)
 
     def end(self) -> None:
-        """Count what the end of the ledger leaves open."""
-        self._decisions.end()
+        """Judge what could not be judged before."""
+        self._decisions.end({name for name, run in self._runs.items() if run.ended})
 
     # -- runs -----------------------------------------------------------------------------
 
@@ -153,7 +154,6 @@ class Judge:
             self._owned(line)
 
     def _ended(self, run: Run, line: Line) -> None:
-        self._decisions.over(line.run)
         self._runs[line.run] = Run(run.name, run.terms, run.process, begun=run.begun, ended=True)
 
     def _owned(self, line: Line) -> Line:
@@ -230,24 +230,18 @@ class Judge:
         self._adoptions.take(run, line)
         if line.requirement == "R2" and not (line.verdict or line.digest or line.status):
             exchanges, host = self._replay.exchanges, hosts.host_or_url(line.url)
-            since, why = (
-                exchanges.last_end(host),
-                f"line {line.n} leaves it to a later run (429, D7)",
-            )
+            since = exchanges.last_end(host)
+            why = f"line {line.n} leaves it to a later run (429, D7)"
             exchanges.hold(host, Hold(since + robots_fetch.REASK, since, run.process, why))
-
-    def _wait(self, run: Run, host: str, line: Line) -> float:
-        """Seconds until *host* was due when *line* was written, as far as exchanges show it."""
-        due = self._replay.exchanges.due(host, run.held.crawl_delay(host, line.moment))
-        return due - (line.at - (run.ahead or 0.0))
 
     def _deferred(self, run: Run, line: Line) -> None:
         """Judge a deferral: ``chain.admit`` refuses it, or what stands for a document."""
-        if line.requirement == "R3" or (line.requirement, line.verdict) == ("R2", DEFERRED):
+        if line.requirement in ("R2", "R3") or line.verdict != DEFERRED:
+            setting = line.requirement != "R3" and line.verdict not in _WITHOUT_SETTING
+            if setting and run.terms.robots_unreachable != "defer":
+                text = f"{line.verdict} is deferred, and this run's setting is not 'defer'"
+                self._report.find(line.n, "R2", text)
             self._decisions.refused(run, line)
-            return
-        if line.verdict != DEFERRED:
-            self._unreachable(run, line)
             return
         names = {line.host, line.reason.partition(" ")[0]}  # its robots.txt may be of another host
         refused = (self._refused(run, name, line) for name in names)
@@ -255,31 +249,24 @@ class Judge:
         rests = line.requirement != "R5" and (run.terms.shared or unknown_clock)
         if any(line.requirement in found for found in refused):
             self._report.derived += 1
-        elif self._report.partial or run.holes or rests:
-            self._report.missed(_DEFERRALS)
         else:
-            rule, why = "R4", f"nothing here holds it for more than {run.terms.patience:g} s"
-            if line.requirement == "R5":
-                rule, why = "R5", "it gave no answer to fewer requests than a run grants a host"
-            self._report.find(line.n, rule, f"deferred, though {line.host} may be asked: {why}")
+            rule = "R5" if line.requirement == "R5" else "R4"
+            text = f"deferred by {line.requirement}, though {line.host} may be asked"
+            holes = self._report.partial or run.holes or rests
+            self._report.find(line.n, rule, text, holes=holes)
 
     def _refused(self, run: Run, host: str, line: Line) -> set[str]:
         """The requirements by which a request to *host*, or its robots.txt, was to be refused."""
-        wait, gates = self._wait(run, host, line) + _RECKONED, run.terms.gates
-        interval, found = run.held.crawl_delay(host, line.moment), set()
+        gates, found = run.terms.gates, set()
+        interval = run.held.crawl_delay(host, line.moment)
+        wait = self._replay.exchanges.due(host, interval) - (line.at - (run.ahead or 0.0))
+        wait += _RECKONED
         for document in (False, True):
             spent = run.host(host).spent(line.at, document=document)
             step = chain.admit(Pace(host, wait, interval, spent), gates, line.at, document=document)
             if isinstance(step, Refuse):
                 found.add(step.verdict.requirement)
         return found
-
-    def _unreachable(self, run: Run, line: Line) -> None:
-        by_setting = line.verdict != UNKNOWN_PARSE_ERROR
-        if by_setting and run.terms.robots_unreachable != "defer":
-            text = f"{line.verdict} is deferred, and this run's setting is not 'defer'"
-            self._report.find(line.n, "R2", text)
-        self._decisions.refused(run, line)
 
 
 def sent_fault(line: Line, terms: Terms) -> str | None:
@@ -292,13 +279,10 @@ def sent_fault(line: Line, terms: Terms) -> str | None:
     found = _TAGS.search(line.sent)
     impl, sha = (None, None) if found is None else found.groups()
     tagged = tag_url(line.url, unquote(impl or ""), sha and unquote(sha), terms.spec)
-    if not impl or tagged != line.sent:
-        return f"{line.sent} was sent, which is not {line.url} with its tags"
-    if not (terms.tag_requests or terms.in_shell):
-        return f"{line.sent} carries tags, and this run sends none"
-    if not is_operator_url(line.url, terms.operator_urls):
-        return f"{line.sent} carries tags, and is not of the operator"
-    return None
+    tags = terms.tag_requests or terms.in_shell
+    if impl and tagged == line.sent and tags and is_operator_url(line.url, terms.operator_urls):
+        return None
+    return f"{line.sent} was sent, which is not {line.url} with the tags that it may carry"
 
 
 # -- the files of a ledger ---------------------------------------------------------------------

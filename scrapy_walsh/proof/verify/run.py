@@ -53,9 +53,11 @@ class Report:
         """Whether nothing was found; ``underived`` was not seen to hold."""
         return not self.findings
 
-    def find(self, line: int, rule: str, text: str) -> None:
-        """Add a finding."""
-        if len(self.findings) < _KEPT:
+    def find(self, line: int, rule: str, text: str, *, holes: bool = False) -> None:
+        """Add a finding; with *holes*, lines are missing that may explain it: then count it."""
+        if holes:
+            self.missed()
+        elif len(self.findings) < _KEPT:
             self.findings.append(Finding(Outcome.BROKEN, rule, text=text, line=line))
         else:
             self.more += 1
@@ -65,7 +67,7 @@ class Report:
         if len(self.notes) < _NOTES_KEPT:
             self.notes.append(text)
 
-    def missed(self, why: str) -> None:
+    def missed(self, why: str = "what rests on lines that are not here") -> None:
         """Count what could not be derived again."""
         self.underived[why] += 1
 
