@@ -146,11 +146,6 @@ def target_of(request: LoggedRequest) -> str:
     return "/" + rest.partition("/")[2].partition("#")[0]
 
 
-def prefix_of(token: str) -> str:
-    """The first half of a bot's *token*, by which a group of robots.txt names the bot as well."""
-    return token.lower()[: max(1, len(token) // 2)]
-
-
 def is_form_of(sent: str, url: str) -> bool:
     """Whether *sent* is *url*, with R13's tags or without."""
     return sent == url or sent.startswith((f"{url}?impl=", f"{url}&impl="))
@@ -321,10 +316,9 @@ def _other_agent(request: LoggedRequest) -> str:
     return f"{', '.join(request.values('User-Agent')) or 'none'!r} to {request.host}{request.path}"
 
 
-def intervals(asked: Sequence[LoggedRequest], *, exempt: bool = False) -> list[float]:
-    """Seconds from each request of a host to its next one, by arrival; *exempt*: but T1's pair."""
-    found = gaps(exchanged(asked))
-    return [gap.apart for gap in found if not (exempt and gap.first_pair)]
+def intervals(asked: Sequence[LoggedRequest]) -> list[float]:
+    """Seconds from each request of a host to its next one, by arrival."""
+    return [gap.apart for gap in gaps(exchanged(asked))]
 
 
 def spaced(found: Sequence[float], seconds: float) -> Finding:
