@@ -21,7 +21,7 @@ from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.words import visible
 from scrapy_walsh.proof.conformance import check, live, parts
 from scrapy_walsh.proof.conformance import run as runs
-from scrapy_walsh.proof.conformance.check import BINDING, WORDS, holds, in_order, judged
+from scrapy_walsh.proof.conformance.check import SHOULD, WORDS, holds, in_order, judged
 from scrapy_walsh.proof.conformance.crawl import Bot
 from scrapy_walsh.proof.conformance.evidence import Evidence
 from scrapy_walsh.proof.conformance.scene_signing import SIGNING
@@ -197,19 +197,14 @@ def lines(title: str, checks: Sequence[Check], seconds: float) -> Iterator[str]:
     yield _RULE
     yield from table(map(_cells, checks), least=_LEAST, indent=2, gap=1)
     yield _RULE
-    yield "  " + totals(checks, seconds)
-
-
-def _cells(check: Check) -> tuple[str, str, str, str]:
-    level = "" if check.level in BINDING else f" [{check.level}]"
-    detail = f"({check.detail})" if check.detail else ""
-    return f"[{WORDS[check.outcome]}]", check.id, check.title + level, detail
-
-
-def totals(checks: Sequence[Check], seconds: float) -> str:
-    """One line: how many passed, and whether every MUST holds."""
     found = Counter(check.outcome for check in checks)
     failed, unseen = found[Outcome.BROKEN], found[Outcome.UNSEEN]
     passed = f"{found[Outcome.HELD]}/{len(checks)} checks passed"
     must = "every MUST holds" if holds(checks) else "not every MUST was shown to hold"
-    return f"{passed}, {failed} failed, {unseen} not seen; {must} ({seconds:.1f} s)"
+    yield f"  {passed}, {failed} failed, {unseen} not seen; {must} ({seconds:.1f} s)"
+
+
+def _cells(check: Check) -> tuple[str, str, str, str]:
+    level = f" [{SHOULD}]" if check.level == SHOULD else ""
+    detail = f"({check.detail})" if check.detail else ""
+    return f"[{WORDS[check.outcome]}]", check.id, check.title + level, detail

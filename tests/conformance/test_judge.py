@@ -42,7 +42,7 @@ ENDLESS = "header lines without end are cut off"
 LIST_FIRST = "blocklist asked before anything else"
 SERIAL = "requests are serial"
 NO_COST = "a refused URL costs its host no wait"
-NO_PARTS = "no image, script, style sheet or font asked"
+NO_LINKS = "no link followed, no image, script, style sheet or font asked"
 NO_REFRESH = "neither meta refresh nor a Refresh header followed"
 THEN_LLMS = "llms.txt asked where a page has no markdown"
 CANONICAL = "one request for one canonical URL"
@@ -189,9 +189,9 @@ def down(*counts: int, every: tuple[float, ...] = (1.0, 1.0, 1.0)) -> list[Logge
         ("Retry-After in seconds waited for (>=2s)", visit("limited.test", *["/page"] * 3), FAIL),
         (RETRY_DATE, visit("date.test", "/page", "/page", every=1.0), FAIL),
         (RETRY_DATE, visit("date.test", "/page", "/page", every=3.1), PASS),
-        ("no link followed", visit("links.test", "/page", "/next"), FAIL),
-        ("no link followed", visit("links.test", "/page"), PASS),
-        (NO_PARTS, visit("links.test", "/page", "/style.css"), FAIL),
+        (NO_LINKS, visit("links.test", "/page", "/next"), FAIL),
+        (NO_LINKS, visit("links.test", "/page"), PASS),
+        (NO_LINKS, visit("links.test", "/page", "/style.css"), FAIL),
         (NO_REFRESH, visit("links.test", "/page", "/refreshing"), PASS),
         (NO_REFRESH, visit("links.test", "/refreshing", "/by-meta"), FAIL),
         (NO_REFRESH, visit("links.test", "/refreshing", "/by-header"), FAIL),

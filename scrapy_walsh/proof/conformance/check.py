@@ -36,11 +36,10 @@ WORDS: Final[Mapping[Outcome, str]] = {
     Outcome.UNSEEN: "NOT SEEN",
 }
 
+#: The first two decide (spec section 3).
 MUST: Final = "MUST"
 MUST_NOT: Final = "MUST NOT"
 SHOULD: Final = "SHOULD"
-#: The levels that decide (spec section 3).
-BINDING: Final = frozenset({MUST, MUST_NOT})
 
 _ORDER: Final = {row.id: place for place, row in enumerate(REQUIREMENTS)}
 
@@ -141,7 +140,7 @@ def in_order(checks: Iterable[Check]) -> list[Check]:
 
 def holds(checks: Sequence[Check]) -> bool:
     """Whether every MUST and MUST NOT among *checks* passed; where there is none, every check."""
-    deciding = [check for check in checks if check.level in BINDING] or checks
+    deciding = [check for check in checks if check.level != SHOULD] or checks
     return bool(deciding) and all(check.outcome is Outcome.HELD for check in deciding)
 
 

@@ -72,10 +72,6 @@ class Run:
         logged = any(is_form_of(target_of(each), path) for each in self.asked(host))
         return logged or any(is_form_of(each, full(url)) for each in had)
 
-    def elsewhere(self) -> list[LoggedRequest]:
-        """The requests to other hosts than the operator's."""
-        return [each for each in requests(self.log) if each.host != OPERATOR_HOST]
-
     def results(self, url: str) -> list[Mapping[str, Any]]:
         """What the bot says became of its target *url*, each time; empty where it says nothing."""
         return [each for each in self.told.get("results", ()) if each["url"] == full(url)]
@@ -262,7 +258,8 @@ def list_first(*runs: int) -> Judge:
 
     def judge(evidence: Evidence) -> Finding:
         for run in map(evidence.run, runs):
-            first = seen(run.elsewhere(), "no other host was asked")[0]
+            others = [each for each in requests(run.log) if each.host != OPERATOR_HOST]
+            first = seen(others, "no other host was asked")[0]
             listed = run.get(THE_LIST)
             if not listed or (listed[0].completed or first.arrived) > first.arrived:
                 return broken(f"{first.host}{first.path} was asked first")

@@ -40,8 +40,6 @@ _DOCUMENT: Final = "test-fixtures.json"
 #: An http or https URL with a host, and no blank: the targets of a run are given by spaces.
 _Url: TypeAlias = Annotated[str, Meta(pattern=r"^https?://[^\s/?#\[\]]+\S*$")]
 
-_Name: TypeAlias = Annotated[str, Meta(pattern=r"^[^\s/?#\[\]]+$")]
-
 
 class Fixtures(Struct):
     """What an operator's document of fixtures names (spec section 13)."""
@@ -50,7 +48,7 @@ class Fixtures(Struct):
     robots_disallowed: _Url
     walsh_only_allowed: _Url
     external_positive: _Url
-    operator_blocked_host: _Name
+    operator_blocked_host: Annotated[str, Meta(pattern=r"^[^\s/?#\[\]]+$")]
     flaky_429_endpoint: _Url | None = None
 
 

@@ -115,8 +115,7 @@ class ProbeSpider(Spider):
             "received": self.received,
             "intervals": {url: host_of(url).traffic.interval for url in urls},
         }
-        if account := self.task.get("account"):
-            Path(account).write_text(json.dumps(told), encoding="utf-8")
+        Path(self.task["account"]).write_text(json.dumps(told), encoding="utf-8")
 
 
 def _told(error: BaseException | None) -> dict[str, Any]:

@@ -12,11 +12,10 @@ from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.conformance import crawl, parts
 from scrapy_walsh.proof.conformance.check import Check, Part, Scene, in_order, judged
-from scrapy_walsh.proof.conformance.evidence import LIST_URL, Run
-from scrapy_walsh.proof.conformance.scene_edges import DAYS, EDGES
+from scrapy_walsh.proof.conformance.evidence import LIST_URL, Evidence, Run
 from scrapy_walsh.proof.conformance.scene_operator import DOCUMENTS, OPERATOR
 from scrapy_walsh.proof.conformance.scene_signing import SIGNING
-from scrapy_walsh.proof.conformance.scene_spider import ITEMS, SPIDER
+from scrapy_walsh.proof.conformance.scenes import DAYS, EDGES, ITEMS, SPIDER
 from scrapy_walsh.proof.conformance.vectors import VECTORS
 from scrapy_walsh.proof.sandbox import Sandbox
 from scrapy_walsh.proof.sandbox.routes import operator_site
@@ -67,7 +66,7 @@ def run(
         try:
             played = list(pool.map(lambda scene: _play(scene, bot, progress), scenes))
         except KeyboardInterrupt:
-            crawl.stop()  # else every scene would go on to its end
+            crawl.STOPPED.set()  # else every scene would go on to its end
             raise
     found = [check for checks, _ in played for check in checks]
     if only and all(name.startswith("R") for name in only):
@@ -80,7 +79,7 @@ def _play(scene: Scene, bot: Bot, progress: Callable[[str], None]) -> tuple[list
     with tempfile.TemporaryDirectory(prefix="walsh-conformance-") as folder, Sandbox(sites) as box:
         here = crawl.Stage(bot, Path(folder, "project"), box, **scene.settings)
         scene.play(here)
-        evidence = here.evidence()
+    evidence = Evidence(bot.identity.user_agent, here.runs, bot.robots_pace, here.keys)
     checks = judged(scene.rows, evidence)
     progress(f"{scene.name}: {plural(len(evidence.runs), 'crawl')}, {plural(len(checks), 'check')}")
     return checks, [f"{scene.name}: {problem}" for problem in problems(evidence.runs)]

@@ -114,10 +114,9 @@ class Answer:
         headers = route.headers
         own = [*headers.items()] if isinstance(headers, Mapping) else [*headers]
         without = {name.lower() for name, _ in own}
-        given = [(name, value) for name, value in standard.items() if value is not None]
-        fields = [*(each for each in given if each[0].lower() not in without), *own]
+        fields = [(n, v) for n, v in standard.items() if v is not None and n.lower() not in without]
         lines = [f"HTTP/1.1 {route.status} {responses.get(route.status, 'Unknown')}"]
-        lines += [f"{name}: {value}" for name, value in fields]
+        lines += [f"{name}: {value}" for name, value in [*fields, *own]]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")
 
 

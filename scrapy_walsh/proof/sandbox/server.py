@@ -90,11 +90,7 @@ class Sandbox:
         serve = partial(asyncio.run, self._serve(opened))
         self._thread = threading.Thread(target=serve, name="sandbox", daemon=True)
         self._thread.start()
-        try:
-            self.port = opened.result(_PATIENCE_SECONDS)
-        except BaseException:
-            self._log.close()
-            raise
+        self.port = opened.result(_PATIENCE_SECONDS)
         os.environ[_LAB_PROXY] = ",".join([*self._other_labs(), self.proxy_url])
         return self
 
