@@ -211,6 +211,20 @@ def test_own_a_request_cut_off_before_its_end_is_not_logged(box: Sandbox) -> Non
     assert len(box.log) == before
 
 
+def test_own_a_client_that_half_closes_has_left(
+    box: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = len(box.log)
+    with connect(box) as client:
+        client.sendall(b"GET http://broken.test/hang HTTP/1.1\r\n\r\n")
+        client.shutdown(socket.SHUT_WR)
+        assert receive(client) == b""
+    until(lambda: [each.completed for each in box.log[before:]] not in ([], [None]))
+    assert box.log[-1].status is None
+    gc.collect()
+    assert [each for each in caplog.records if each.levelname == "ERROR"] == []
+
+
 def test_own_requests_in_flight_are_counted_until_answered_or_left(box: Sandbox) -> None:
     before = len(box.log)
     hang = b"GET http://broken.test/hang HTTP/1.1\r\nHost: broken.test\r\n\r\n"

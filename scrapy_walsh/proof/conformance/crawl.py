@@ -38,10 +38,6 @@ _OUTPUT: Final = 16 * 4096
 STOPPED: Final = Event()
 
 
-class Stopped(WalshError):
-    """The run was interrupted: no further crawl is begun."""
-
-
 @dataclass(frozen=True)
 class Bot:
     """Who crawls, and how.
@@ -121,7 +117,7 @@ class Stage:
         self, spider: str, declared: Sequence[str], settings: Mapping[str, Any], **arguments: str
     ) -> Run:
         if STOPPED.is_set():
-            raise Stopped("stopped")
+            raise WalshError("stopped")
         command = [sys.executable, "-m", "scrapy", "crawl", spider]
         for option, pairs in (("-a", arguments), ("-s", settings)):
             for name, value in pairs.items():

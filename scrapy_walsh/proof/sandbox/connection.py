@@ -16,6 +16,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING
 
 from .log import LoggedRequest, host_key, without_port
+from .routes import TEXT
 from .site import Request, Route
 
 if TYPE_CHECKING:
@@ -125,9 +126,8 @@ class Answer:
 #: Scheme and host of a request target in absolute form, path, and query (RFC 9112, 3.2).
 _TARGET = re.compile(r"(?:([a-zA-Z0-9]+)://([^/?#]*))?([^?#]*)(?:\?([^#]*))?")
 _HANDSHAKE_SECONDS = 10.0
-_TEXT = "text/plain; charset=utf-8"
-_NOT_HTTP = Route(400, "not an HTTP/1.1 request\n", _TEXT)
-_REFUSED = Route(502, "the host does not speak TLS\n", _TEXT)
+_NOT_HTTP = Route(400, "not an HTTP/1.1 request\n", TEXT)
+_REFUSED = Route(502, "the host does not speak TLS\n", TEXT)
 
 
 class WatchedReader(asyncio.StreamReader):
@@ -140,11 +140,11 @@ class WatchedReader(asyncio.StreamReader):
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Cancel this task if the peer leaves, or has left."""
+        """Cancel this task if the peer leaves. Raises: EOFError where it has left."""
+        if self.at_eof():
+            raise EOFError
         self._answering = asyncio.current_task()
         try:
-            if self.at_eof():
-                self._left()
             yield
         finally:
             self._answering = None
@@ -214,7 +214,7 @@ class Connection:
             with self.reader.watched():
                 # A chunked body is left where it is.
                 length = request.header("Content-Length") or ""
-                body = await self.reader.readexactly(int(length)) if length.isdigit() else b""
+                body = await self.reader.readexactly(int(length)) if length.isdecimal() else b""
                 http = version.startswith("HTTP/")
                 route = self.sites.resolve(replace(request, body=body)) if http else _NOT_HTTP
                 await answer.send(route)
