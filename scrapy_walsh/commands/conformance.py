@@ -6,10 +6,11 @@ import platform
 import sys
 import time
 from collections import Counter
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from msgspec import to_builtins
 
 from scrapy_walsh.commands import common
 from scrapy_walsh.commands.common import Misuse
@@ -20,8 +21,9 @@ from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.words import visible
 from scrapy_walsh.proof.conformance import check, live, parts
 from scrapy_walsh.proof.conformance import run as runs
-from scrapy_walsh.proof.conformance.check import BINDING, WORDS, holds, in_order, judged
+from scrapy_walsh.proof.conformance.check import SHOULD, WORDS, holds, in_order, judged
 from scrapy_walsh.proof.conformance.crawl import Bot
+from scrapy_walsh.proof.conformance.evidence import Evidence
 from scrapy_walsh.proof.conformance.scene_signing import SIGNING
 from scrapy_walsh.proof.findings import Outcome
 from scrapy_walsh.spec import REQUIREMENTS, SPEC_VERSION, __version__
@@ -45,11 +47,8 @@ _TAKEN: Final = {
 def _overrides(settings: SettingsLike) -> dict[str, Any]:
     """The ``WALSH_`` settings of the project that differ from their defaults, as JSON data."""
     found = {name: settings.get(name) for name in DEFAULTS if name not in _TAKEN}
-    return {
-        name: list(value) if isinstance(value, (tuple, set, frozenset)) else value
-        for name, value in found.items()
-        if value is not None and value != DEFAULTS[name]
-    }
+    own = {n: v for n, v in found.items() if v is not None and v != DEFAULTS[n]}
+    return cast("dict[str, Any]", to_builtins(own))
 
 
 #: Options that go with ``--command`` alone, and those that do not go with it.
@@ -167,17 +166,12 @@ def _lab(args: argparse.Namespace) -> int:
         raise Misuse(f"--only {','.join(args.only)}: nothing of that shows in a server's log")
     keys = common.read_directory("--directory", args.directory) if args.directory else []
     started = time.monotonic()
-    evidence = runs.play(
-        args.command,
-        chosen,
-        user_agent=user_agent,
-        token=token,
-        seconds=args.time_limit or _TIME_LIMIT,
-        progress=_progress,
-    )
-    signed = judged(SIGNING.rows, replace(evidence, keys=keys)) if keys else []
-    checks = in_order([*parts.judge(chosen, evidence), *signed])
-    common.tell("conformance", *runs.problems(evidence))
+    limit = args.time_limit or _TIME_LIMIT
+    played = runs.play(args.command, chosen, token, limit, _progress)
+    evidence = Evidence(user_agent, played, keys=keys)
+    rows = [row for each in [*chosen, *([SIGNING] if keys else [])] for row in each.rows]
+    checks = in_order(judged(rows, evidence))
+    common.tell("conformance", *runs.problems(evidence.runs))
     seconds = time.monotonic() - started
     found = {
         "command": args.command,
@@ -203,19 +197,14 @@ def lines(title: str, checks: Sequence[Check], seconds: float) -> Iterator[str]:
     yield _RULE
     yield from table(map(_cells, checks), least=_LEAST, indent=2, gap=1)
     yield _RULE
-    yield "  " + totals(checks, seconds)
-
-
-def _cells(check: Check) -> tuple[str, str, str, str]:
-    level = "" if check.level in BINDING else f" [{check.level}]"
-    detail = f"({check.detail})" if check.detail else ""
-    return f"[{WORDS[check.outcome]}]", check.id, check.title + level, detail
-
-
-def totals(checks: Sequence[Check], seconds: float) -> str:
-    """One line: how many passed, and whether every MUST holds."""
     found = Counter(check.outcome for check in checks)
     failed, unseen = found[Outcome.BROKEN], found[Outcome.UNSEEN]
     passed = f"{found[Outcome.HELD]}/{len(checks)} checks passed"
     must = "every MUST holds" if holds(checks) else "not every MUST was shown to hold"
-    return f"{passed}, {failed} failed, {unseen} not seen; {must} ({seconds:.1f} s)"
+    yield f"  {passed}, {failed} failed, {unseen} not seen; {must} ({seconds:.1f} s)"
+
+
+def _cells(check: Check) -> tuple[str, str, str, str]:
+    level = f" [{SHOULD}]" if check.level == SHOULD else ""
+    detail = f"({check.detail})" if check.detail else ""
+    return f"[{WORDS[check.outcome]}]", check.id, check.title + level, detail

@@ -25,7 +25,7 @@ from scrapy_walsh.spec import REQUIREMENTS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from scrapy_walsh.proof.conformance.crawl import Bot, Stage
+    from scrapy_walsh.proof.conformance.crawl import Stage
     from scrapy_walsh.proof.conformance.evidence import Evidence, Judge
     from scrapy_walsh.proof.sandbox import Site
 
@@ -36,11 +36,10 @@ WORDS: Final[Mapping[Outcome, str]] = {
     Outcome.UNSEEN: "NOT SEEN",
 }
 
+#: The first two decide (spec section 3).
 MUST: Final = "MUST"
 MUST_NOT: Final = "MUST NOT"
 SHOULD: Final = "SHOULD"
-#: The levels that decide (spec section 3).
-BINDING: Final = frozenset({MUST, MUST_NOT})
 
 _ORDER: Final = {row.id: place for place, row in enumerate(REQUIREMENTS)}
 
@@ -89,29 +88,21 @@ class Part(_Judged):
     """A part of the lab: hosts, and targets that any bot is given, by spaces.
 
     ``urls``: those of the first run. ``later``: those of the second, where it shows more.
-    ``foreign``: rows of other crawlers alone, since for ours a scene has such rows.
     """
 
     urls: str
     later: str = ""
-    foreign: Mapping[str, Judge] = field(default_factory=dict)
-
-    @property
-    def rows(self) -> tuple[Row, ...]:
-        """All of them."""
-        return rows_of({**self.foreign, **self.table})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scene(_Judged):
     """Hosts and a project of our own, and the runs that ``play`` makes of it.
 
-    ``settings``: the project's. ``bot``: who crawls, made of who would.
+    ``settings``: the project's.
     """
 
     play: Callable[[Stage], None]
     settings: Mapping[str, Any] = field(default_factory=dict)
-    bot: Callable[[Bot], Bot] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +140,7 @@ def in_order(checks: Iterable[Check]) -> list[Check]:
 
 def holds(checks: Sequence[Check]) -> bool:
     """Whether every MUST and MUST NOT among *checks* passed; where there is none, every check."""
-    deciding = [check for check in checks if check.level in BINDING] or checks
+    deciding = [check for check in checks if check.level != SHOULD] or checks
     return bool(deciding) and all(check.outcome is Outcome.HELD for check in deciding)
 
 

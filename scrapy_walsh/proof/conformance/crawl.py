@@ -13,13 +13,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import WalshError
-from scrapy_walsh.proof.conformance.evidence import (
-    LIST_URL,
-    SCHEMA_URL,
-    Evidence,
-    Run,
-    urls_of,
-)
+from scrapy_walsh.proof.conformance.evidence import LIST_URL, SCHEMA_URL, Run, urls_of
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import HostRecord, StoredDocument
 
@@ -40,19 +34,8 @@ _PROXIES: Final = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
 _DROPPED: Final = ("SCRAPY_SETTINGS_MODULE", "SCRAPY_PROJECT", "all_proxy", "ALL_PROXY")
 #: Octets of a command's output that are kept: its end.
 _OUTPUT: Final = 16 * 4096
-#: The operator's documents, played by the sandbox.
-MIRROR: Final = {"WALSH_BLOCKLIST_URL": LIST_URL, "WALSH_BLOCKLIST_SCHEMA_URL": SCHEMA_URL}
-
-_STOPPED: Final = Event()
-
-
-class Stopped(WalshError):
-    """The run was interrupted: no further crawl is begun."""
-
-
-def stop() -> None:
-    """Begin no further crawl in this process."""
-    _STOPPED.set()
+#: Set: no further crawl is begun in this process.
+STOPPED: Final = Event()
 
 
 @dataclass(frozen=True)
@@ -95,7 +78,12 @@ class Stage:
         self._state = project / "state"
         self.project = project
         self.runs: list[Run] = []
-        mirrored = {"WALSH_STATE_DIR": str(self._state), "WALSH_IMPL": IMPLEMENTATION, **MIRROR}
+        mirrored = {
+            "WALSH_BLOCKLIST_URL": LIST_URL,
+            "WALSH_BLOCKLIST_SCHEMA_URL": SCHEMA_URL,
+            "WALSH_STATE_DIR": str(self._state),
+            "WALSH_IMPL": IMPLEMENTATION,
+        }
         values = {
             "BOT_NAME": "conformance",
             "SPIDER_MODULES": ["scrapy_walsh.spiders", "scrapy_walsh.proof.conformance.probe"],
@@ -128,8 +116,8 @@ class Stage:
     def _crawl(
         self, spider: str, declared: Sequence[str], settings: Mapping[str, Any], **arguments: str
     ) -> Run:
-        if _STOPPED.is_set():
-            raise Stopped("stopped")
+        if STOPPED.is_set():
+            raise WalshError("stopped")
         command = [sys.executable, "-m", "scrapy", "crawl", spider]
         for option, pairs in (("-a", arguments), ("-s", settings)):
             for name, value in pairs.items():
@@ -164,11 +152,6 @@ class Stage:
                 times = {name: getattr(record, name, None) for name in names}
                 known = {name: at - seconds for name, at in times.items() if at is not None}
                 store.put(replace(record, **known))
-
-    def evidence(self) -> Evidence:
-        """What the runs so far showed."""
-        user_agent = self.bot.identity.user_agent
-        return Evidence(user_agent, self.runs, self.bot.robots_pace, self.keys)
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.words import plural
-from scrapy_walsh.proof.conformance import crawl, parts, vectors
+from scrapy_walsh.proof.conformance import crawl, parts
 from scrapy_walsh.proof.conformance.check import Check, Part, Scene, in_order, judged
 from scrapy_walsh.proof.conformance.evidence import LIST_URL, Evidence, Run
-from scrapy_walsh.proof.conformance.scene_edges import DAYS, EDGES
 from scrapy_walsh.proof.conformance.scene_operator import DOCUMENTS, OPERATOR
 from scrapy_walsh.proof.conformance.scene_signing import SIGNING
-from scrapy_walsh.proof.conformance.scene_spider import ITEMS, SPIDER
+from scrapy_walsh.proof.conformance.scenes import DAYS, EDGES, ITEMS, SPIDER
+from scrapy_walsh.proof.conformance.vectors import VECTORS
 from scrapy_walsh.proof.sandbox import Sandbox
 from scrapy_walsh.proof.sandbox.routes import operator_site
 from scrapy_walsh.proof.signatures import have_library
@@ -30,17 +30,16 @@ _Chosen = TypeVar("_Chosen", bound=Part | Scene)
 
 #: Nothing can be signed, and no signature verified, without the extra ``sign``.
 SCENES: Final = (
-    *(DOCUMENTS, EDGES, DAYS, OPERATOR, SPIDER, ITEMS),
+    *(DOCUMENTS, EDGES, DAYS, OPERATOR, SPIDER, ITEMS, VECTORS),
     *((SIGNING,) if have_library() else ()),
 )
-VECTORS: Final = "vectors"
 #: Scenes at a time. Most of a scene is waiting for a host's time.
 _SIDE_BY_SIDE: Final = 3
 
 
 def names() -> list[str]:
     """What ``--only`` takes beside R1 to R13."""
-    return [*(part.name for part in parts.PARTS), *(scene.name for scene in SCENES), VECTORS]
+    return [each.name for each in (*parts.PARTS, *SCENES)]
 
 
 def chosen(candidates: Iterable[_Chosen], only: Sequence[str]) -> list[_Chosen]:
@@ -67,35 +66,28 @@ def run(
         try:
             played = list(pool.map(lambda scene: _play(scene, bot, progress), scenes))
         except KeyboardInterrupt:
-            crawl.stop()  # else every scene would go on to its end
+            crawl.STOPPED.set()  # else every scene would go on to its end
             raise
     found = [check for checks, _ in played for check in checks]
-    if not only or any(name == VECTORS or _is_requirement(name) for name in only):
-        found += vectors.checks()
-    if only and all(map(_is_requirement, only)):
+    if only and all(name.startswith("R") for name in only):
         found = [check for check in found if check.requirement in only]
     return in_order(found), [line for _, lines in played for line in lines]
 
 
-def _is_requirement(name: str) -> bool:
-    return name[:1] == "R"
-
-
 def _play(scene: Scene, bot: Bot, progress: Callable[[str], None]) -> tuple[list[Check], list[str]]:
-    bot = scene.bot(bot) if scene.bot else bot
     sites = [operator_site(), *scene.sites(bot.identity.token)]
     with tempfile.TemporaryDirectory(prefix="walsh-conformance-") as folder, Sandbox(sites) as box:
         here = crawl.Stage(bot, Path(folder, "project"), box, **scene.settings)
         scene.play(here)
-        evidence = here.evidence()
+    evidence = Evidence(bot.identity.user_agent, here.runs, bot.robots_pace, here.keys)
     checks = judged(scene.rows, evidence)
     progress(f"{scene.name}: {plural(len(evidence.runs), 'crawl')}, {plural(len(checks), 'check')}")
-    return checks, [f"{scene.name}: {problem}" for problem in problems(evidence)]
+    return checks, [f"{scene.name}: {problem}" for problem in problems(evidence.runs)]
 
 
-def problems(evidence: Evidence) -> Iterator[str]:
+def problems(runs: Sequence[Run]) -> Iterator[str]:
     """A line for each run that did not end well, with the last line of its output."""
-    for number, run in enumerate(evidence.runs, 1):
+    for number, run in enumerate(runs, 1):
         if run.code != 0:
             ended = "was cut off" if run.code is None else f"ended with code {run.code}"
             last = (run.output.strip().splitlines() or ["nothing was said"])[-1]
@@ -121,14 +113,8 @@ class CommandFailed(WalshError):
 
 
 def play(
-    command: str,
-    lab: Sequence[Part],
-    *,
-    user_agent: str,
-    token: str,
-    seconds: float,
-    progress: Callable[[str], None],
-) -> Evidence:
+    command: str, lab: Sequence[Part], token: str, seconds: float, progress: Callable[[str], None]
+) -> list[Run]:
     """Have a shell run *command* twice with the targets of *lab*; *seconds*: for each run.
 
     Its environment has the targets (``WALSH_LAB_URLS``, by spaces), the operator's list
@@ -151,4 +137,4 @@ def play(
     if not any(run.log for run in runs):
         last = (runs[0].output.strip().splitlines() or ["no output"])[-1]
         raise CommandFailed(f"the command asked nothing through the proxy; it said: {last[:300]}")
-    return Evidence(user_agent, runs)
+    return runs

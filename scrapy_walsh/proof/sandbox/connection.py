@@ -8,7 +8,7 @@ import socket
 import struct
 import time
 from collections.abc import Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from email.utils import formatdate
 from http.client import responses
@@ -16,6 +16,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING
 
 from .log import LoggedRequest, host_key, without_port
+from .routes import TEXT
 from .site import Request, Route
 
 if TYPE_CHECKING:
@@ -114,23 +115,19 @@ class Answer:
         headers = route.headers
         own = [*headers.items()] if isinstance(headers, Mapping) else [*headers]
         without = {name.lower() for name, _ in own}
-        given = [(name, value) for name, value in standard.items() if value is not None]
-        fields = [*(each for each in given if each[0].lower() not in without), *own]
+        fields = [(n, v) for n, v in standard.items() if v is not None and n.lower() not in without]
         lines = [f"HTTP/1.1 {route.status} {responses.get(route.status, 'Unknown')}"]
-        lines += [f"{name}: {value}" for name, value in fields]
+        lines += [f"{name}: {value}" for name, value in [*fields, *own]]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")
 
 
 # Just enough HTTP/1.1 (RFC 9112) to see a request as it arrived: lenient, nothing rewritten.
 
-_MAX_BODY = 1 << 20
 #: Scheme and host of a request target in absolute form, path, and query (RFC 9112, 3.2).
 _TARGET = re.compile(r"(?:([a-zA-Z0-9]+)://([^/?#]*))?([^?#]*)(?:\?([^#]*))?")
 _HANDSHAKE_SECONDS = 10.0
-_TEXT = "text/plain; charset=utf-8"
-_NOT_HTTP = Route(400, "not an HTTP/1.1 request\n", _TEXT)
-_NO_NAME = Route(400, "no certificate can carry this name\n", _TEXT)
-_REFUSED = Route(502, "the host does not speak TLS\n", _TEXT)
+_NOT_HTTP = Route(400, "not an HTTP/1.1 request\n", TEXT)
+_REFUSED = Route(502, "the host does not speak TLS\n", TEXT)
 
 
 class WatchedReader(asyncio.StreamReader):
@@ -143,11 +140,11 @@ class WatchedReader(asyncio.StreamReader):
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Cancel this task if the peer leaves, or has left."""
+        """Cancel this task if the peer leaves. Raises: EOFError where it has left."""
+        if self.at_eof():
+            raise EOFError
         self._answering = asyncio.current_task()
         try:
-            if self.at_eof():
-                self._left()
             yield
         finally:
             self._answering = None
@@ -187,17 +184,14 @@ class Connection:
                 pass
         except asyncio.CancelledError:  # the client left, or the sandbox ends
             self.writer.transport.abort()
-        except OSError:
-            pass  # the client left, or broke off the handshake
+        except (OSError, EOFError, asyncio.LimitOverrunError):
+            pass  # the client left, broke off the handshake, or sends too long a head
         finally:
             self.writer.close()
 
     async def _next(self) -> bool:
         """Read a request and answer it. False: the connection takes no other."""
-        try:
-            head = await self.reader.readuntil(b"\r\n\r\n")
-        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            return False  # the client ended, or the head is cut off or too long
+        head = await self.reader.readuntil(b"\r\n\r\n")
         # ISO 8859-1, so no octet is lost.
         first, *lines = [line.decode("latin-1") for line in head.splitlines() if line] or [""]
         method, _, rest = first.partition(" ")
@@ -218,7 +212,9 @@ class Connection:
         completed: float | None = None
         try:
             with self.reader.watched():
-                body = await self._body(request)
+                # A chunked body is left where it is.
+                length = request.header("Content-Length") or ""
+                body = await self.reader.readexactly(int(length)) if length.isdecimal() else b""
                 http = version.startswith("HTTP/")
                 route = self.sites.resolve(replace(request, body=body)) if http else _NOT_HTTP
                 await answer.send(route)
@@ -239,46 +235,28 @@ class Connection:
             return scheme.lower(), absolute, path or "/", query
         return self.scheme, host, path or "/", query
 
-    async def _body(self, request: Request) -> bytes:
-        """The body that Content-Length announces; a chunked one is left where it is."""
-        length = request.header("Content-Length") or ""
-        if not length.isdigit():
-            return b""
-        try:
-            return await self.reader.readexactly(min(int(length), _MAX_BODY))
-        except asyncio.IncompleteReadError:
-            return b""
-
     async def _connect(self, target: str, number: int) -> bool:
-        answer = Answer(self.writer, keep=False)
-        try:
-            context = self._tunnel_context(target)
-            if isinstance(context, Route):
-                await answer.send(context)
-                return False
-            self.writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            answer.status = 200
-        finally:
-            self.log.end(number, answer.status)
+        context = self._tunnel_context(target)
+        self.log.end(number, 200 if context else _REFUSED.status)
+        if context is None:
+            await Answer(self.writer, keep=False).send(_REFUSED)
+            return False
+        self.writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         # No await may come between the write and this, or the client's first TLS record could be
         # read as HTTP.
         await self.writer.start_tls(context, ssl_handshake_timeout=_HANDSHAKE_SECONDS)
         self.scheme, self.tunnel = "https", target
         return True
 
-    def _tunnel_context(self, target: str) -> ssl.SSLContext | Route:
+    def _tunnel_context(self, target: str) -> ssl.SSLContext | None:
         site = self.sites.find("https", target)
-        if site is not None and not site.tls:
-            return _REFUSED
-        try:
-            return self.authority.context(without_port(host_key("https", target)))
-        except ValueError:
-            return _NO_NAME
+        with suppress(ValueError):  # a name that no certificate can carry
+            if site is None or site.tls:
+                return self.authority.context(without_port(host_key("https", target)))
+        return None
 
 
 def _keeps(request: LoggedRequest, version: str) -> bool:
     """Whether the client wants the connection kept (RFC 9112, 9.3)."""
     options = ",".join(request.values("Connection") + request.values("Proxy-Connection")).lower()
-    if request.values("Transfer-Encoding") or "close" in options:
-        return False
-    return version == "HTTP/1.1" or "keep-alive" in options
+    return not (request.values("Transfer-Encoding") or "close" in options or version != "HTTP/1.1")

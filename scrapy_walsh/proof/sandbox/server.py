@@ -90,11 +90,7 @@ class Sandbox:
         serve = partial(asyncio.run, self._serve(opened))
         self._thread = threading.Thread(target=serve, name="sandbox", daemon=True)
         self._thread.start()
-        try:
-            self.port = opened.result(_PATIENCE_SECONDS)
-        except BaseException:
-            self._log.close()
-            raise
+        self.port = opened.result(_PATIENCE_SECONDS)
         os.environ[_LAB_PROXY] = ",".join([*self._other_labs(), self.proxy_url])
         return self
 
@@ -131,12 +127,13 @@ class Sandbox:
         server.close()
 
     def _accept(self) -> asyncio.StreamReaderProtocol:
-        return asyncio.StreamReaderProtocol(WatchedReader(1 << 20), self._connected)
+        reader = WatchedReader(1 << 20)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        assert isinstance(reader, WatchedReader)  # noqa: S101 (made by _accept)
-        place = next(self._numbers), reader, writer
-        await Connection(*place, self._sites, self._log, self._authority).serve()
+        async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            place = next(self._numbers), reader, writer
+            await Connection(*place, self._sites, self._log, self._authority).serve()
+
+        return asyncio.StreamReaderProtocol(reader, serve)
 
 
 async def _settled(action: Callable[[], _T]) -> _T:
