@@ -40,9 +40,9 @@ _ONE_QUOTED: Final = re.compile(rb"(?<= )" + _QUOTED + rb"(?= |\Z)")
 #: All further fields: half a combined line, cut off, must not pass for a common one.
 _MORE: Final = rb'((?: (?:"' + _INSIDE + rb'"|[^" ][^ ]*+)?)*+)'
 _LINE: Final = re.compile(
-    rb'([^\["]++)\[([0-3][0-9]/[A-Za-z]{3}/[0-9]{4}):([0-9]{2}):([0-9]{2}):([0-9]{2}) '
-    rb'([+-][0-9]{4})\] ' + _QUOTED + rb" ([0-9]{3}|-) ([0-9]+|-)"
-    rb"(?: " + _QUOTED + rb" " + _QUOTED + rb")?" + _MORE,
+    rb'([^\["]++)\[([0-9]{2}/[A-Za-z]{3}/[0-9]{4}(?::[0-9]{2}){3} [+-][0-9]{4})\] '
+    + _QUOTED + rb" ([0-9]{3}|-) (?:[0-9]+|-)"
+    rb'(?: "' + _INSIDE + rb'" ' + _QUOTED + rb")?" + _MORE,
     re.DOTALL,
 )  # fmt: skip
 _ESCAPE: Final = re.compile(rb"\\(x[0-9A-Fa-f]{2}|.)", re.DOTALL)
@@ -81,11 +81,12 @@ def _octet(found: re.Match[bytes]) -> bytes:
     return bytes((int(code[1:], 16),)) if len(code) == 3 else _LETTERS.get(code, code)
 
 
-@lru_cache(maxsize=64)
-def _midnight(day: bytes, zone: bytes) -> int | None:
-    """Unix seconds of the start of a day in a zone; None where there is no such day."""
+@lru_cache(maxsize=1024)
+def _second(stamp: bytes) -> int | None:
+    """Unix seconds of a time; None where there is none, or before 1970: no web server was there."""
     with suppress(ValueError):
-        return int(datetime.strptime((day + zone).decode(), "%d/%b/%Y%z").timestamp())
+        time = int(datetime.strptime(stamp.decode(), "%d/%b/%Y:%H:%M:%S %z").timestamp())
+        return time if 0 <= time <= LAST_SECOND else None
     return None
 
 
@@ -102,7 +103,7 @@ def _form(names: list[bytes], rest: bytes) -> str:
 def _form_of(lines: Sequence[bytes]) -> str:
     """Where the first *lines* of a file name the host: as the first of them that does."""
     found = filter(None, (_LINE.fullmatch(each.rstrip(b"\r\n")) for each in lines))
-    forms = (_form(each[1].split(), each[12]) for each in found)
+    forms = (_form(each[1].split(), each[6]) for each in found)
     return next((form for form in forms if form != "none"), "none")
 
 
@@ -184,16 +185,6 @@ class Bot:
     host: str = ""
     only: str = ""
     signed: bool = False
-
-    def asked(self, address: bytes, agent: bytes | None) -> bool:
-        """Whether a line is a request of the bot."""
-        if self.networks:
-            return _within(address, self.networks)
-        return self.named(agent)
-
-    def named(self, agent: bytes | None) -> bool:
-        """Whether the User-Agent of a line has the token."""
-        return agent is not None and self.token in agent.lower()
 
 
 @dataclass(slots=True)
@@ -284,17 +275,15 @@ def _take(log: Log, bot: Bot, line: bytes, form: str, place: tuple[str, int]) ->
     found = _LINE.fullmatch(line)
     if found is None:
         return None
-    names, day, hour, minute, second, zone, *_, agent, _ = found.groups()
-    midnight, client = _midnight(day, zone), _client(names.split(), form, found[12])
-    if midnight is None or client is None or hour > b"23" or minute > b"59" or second > b"60":
-        return None
-    time = midnight + int(hour) * 3600 + int(minute) * 60 + int(second)
-    if not 0 <= time <= LAST_SECOND:  # before 1970 no web server wrote a log
+    names, stamp, *_, agent, more = found.groups()
+    time, client = _second(stamp), _client(names.split(), form, more)
+    if time is None or client is None:
         return None
     log.first = time if log.first is None else min(log.first, time)
     log.last = time if log.last is None else max(log.last, time)
-    if not bot.asked(client[1], agent):
-        log.elsewhere += bot.named(agent)
+    named = agent is not None and bot.token in agent.lower()
+    if not (_within(client[1], bot.networks) if bot.networks else named):
+        log.elsewhere += named
         return time
     entry = _entry(time, client, found, bot, place)
     if entry is not None and bot.only in ("", entry.host):
@@ -309,7 +298,7 @@ def _entry(
 ) -> Entry | None:
     """The request in a line; None for a connection without a request, and for a CONNECT."""
     vhost, address = client
-    *_, request, status, _, _, agent, more = found.groups()
+    *_, request, status, agent, more = found.groups()
     asked = _REQUEST.fullmatch(request)
     if asked is None or asked[1] == b"CONNECT":
         return None
