@@ -22,7 +22,6 @@ from scrapy_walsh.proof.attest.document import (
     check_shape,
     document,
     evidence_in,
-    in_words,
     judge,
 )
 from scrapy_walsh.proof.conformance import check
@@ -169,8 +168,7 @@ def _verify(path: str, jwks: str) -> int:
         common.tell("attest", " ".join(f"{path}: {error}".split()))
         return 1
     print(f"the signature holds: key {printable(kid)}")
-    for line in in_words(found):
-        print(printable(line))
+    print(json.dumps(found, indent=2))
     return 0
 
 
