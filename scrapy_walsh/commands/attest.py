@@ -19,7 +19,7 @@ from scrapy_walsh.policy.times import iso
 from scrapy_walsh.proof.attest.document import (
     Evidence,
     PolicyPage,
-    check_shape,
+    check_contract,
     document,
     evidence_in,
     judge,
@@ -163,7 +163,7 @@ def _verify(path: str, jwks: str) -> int:
     try:
         found = parse(body)
         kid = verify(found, keys)
-        check_shape(found)
+        check_contract(found)
     except DocumentInvalid as error:
         common.tell("attest", " ".join(f"{path}: {error}".split()))
         return 1

@@ -205,15 +205,10 @@ class _Plan:
     def begin(self, spider: Spider) -> None:
         """The crawl begins; it ends where the *spider* is idle."""
         self.crawl = Crawl.of(spider.crawler)
-        for problem in getattr(spider, "problems", ()):
-            _warn("%s", problem)
         spider.crawler.signals.connect(self._is_idle, signals.spider_idle)
 
     def _is_idle(self, spider: Spider) -> None:
-        if refusal := getattr(spider, "refusal", None):
-            _warn("%s", refusal)
-        else:
-            self._idle = True
+        self._idle = not getattr(spider, "refusal", None)  # which it has told of by now
         sys.modules["twisted.internet.reactor"].crash()
         raise DontCloseSpider  # what a spider does at its end is not done
 

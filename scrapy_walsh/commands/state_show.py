@@ -161,27 +161,11 @@ def as_lines(found: dict[str, Any]) -> Iterator[str]:
         yield ""
         yield f"{title}: {counts[kind]}"
         if rows:
-            cells = [tuple([cell(row, now) for cell in columns.values()]) for row in rows]
-            yield from table(cells, headings=tuple(columns), indent=2)
+            cells = [[_cell(name, row[name], now) for name in columns] for row in rows]
+            headings = [name.replace("_", " ") for name in columns]
+            yield from table(cells, headings=headings, indent=2)
         if counts[kind] > len(rows):
             yield f"  ... and {counts[kind] - len(rows)} more (--limit, --all)"
-
-
-def _ago(at: float, now: float) -> str:
-    return duration(round(now - at))
-
-
-def _due(row: dict[str, Any], now: float) -> str:
-    due = row["next_due"]
-    return "now" if due is None else when(due_at(due), now)
-
-
-def _spacing(host: dict[str, Any]) -> str:
-    """The interval of a host, with what of it was learned (D28), and its silence (D31)."""
-    learned, silent = host["learned"], host["silent_since"]
-    why = f", learned {round(learned, 2):g} s" if learned else ""
-    why += f", no answer since {local(silent)}" if silent else ""
-    return f"{round(host['interval'], 2):g} s{why}"
 
 
 def _is_worth_a_line(row: dict[str, Any]) -> bool:
@@ -195,39 +179,27 @@ _TITLES: Final[Mapping[str, str]] = {
     "sources": "sources",
     "readings": "sources not read at their last visit, or moved for good",
 }
-#: By kind, the columns: a heading, and what makes the cell of a row at a time by the wall clock.
-_COLUMNS: Final[Mapping[str, Mapping[str, Callable[[dict[str, Any], float], str]]]] = {
-    "hosts": {
-        "host": lambda row, _: row["host"],
-        "next request": lambda row, now: when(row["next_request"], now),
-        "interval": lambda row, _: _spacing(row),
-    },
-    "deferrals": {
-        "target": lambda row, _: row["url"],
-        "next due": _due,
-        "why": lambda row, _: row["reason"],
-    },
-    "documents": {
-        "document": lambda row, _: row["kind"],
-        "of": lambda row, _: row["key"],
-        "age": lambda row, now: _ago(row["fetched_at"], now) if row["fetched_at"] else "unknown",
-        "outcome": lambda row, _: f"{row['outcome']} ({row['status']})",
-    },
-    "sources": {
-        "source": lambda row, _: row["url"],
-        "last run": lambda row, _: local(row["last_run_at"]) if row["last_run_at"] else "never",
-        "outcome": lambda row, _: row["outcome"],
-        "every": lambda row, _: duration(row["every"]),
-        "next due": _due,
-        "reason given": lambda row, _: row["reason"] or "",
-    },
-    "readings": {
-        "source": lambda row, _: row["url"],
-        "last read": lambda row, now: (
-            f"{local(row['since'])} ({_ago(row['since'], now)} ago)" if row["read"] else "never"
-        ),
-        "last declared": lambda row, now: f"{_ago(min(row['declared_at'], now), now)} ago",
-        "why": lambda row, _: row["reason"] or "",
-        "moved to": lambda row, _: row["moved_to"] or "",
-    },
+#: By kind, the members that the table shows.
+_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "hosts": ("host", "next_request", "interval", "learned", "silent_since"),
+    "deferrals": ("url", "next_due", "reason"),
+    "documents": ("kind", "key", "fetched_at", "outcome", "status"),
+    "sources": ("url", "last_run_at", "outcome", "every", "next_due", "reason"),
+    "readings": ("url", "read", "since", "declared_at", "reason", "moved_to"),
 }
+_DURATIONS: Final = frozenset({"interval", "learned", "every"})
+
+
+def _cell(name: str, value: Any, now: float) -> str:
+    """What a table has for a member; times are by this machine's clock and zone."""
+    if name == "next_due":
+        return "now" if value is None else when(due_at(value), now)
+    if value is None:
+        return ""
+    if name in _DURATIONS:
+        return duration(value)
+    if name == "next_request":
+        return when(value, now)
+    if isinstance(value, float):
+        return local(value) if value else "never"
+    return str(value)

@@ -266,9 +266,6 @@ BAD = {
     "a list": (b"[]", "object"),
     "empty": (b"", "not JSON"),
     "another contract": (resigned(contract="walsh-research-blocklist/v1"), "contract"),
-    "no requirements": (resigned(requirements={}), "requirements"),
-    "requirement is a number": (resigned(requirements={"R1": 1}), "requirements"),
-    "date is a number": (resigned(issued=1), "issued"),
 }
 
 

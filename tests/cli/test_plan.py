@@ -305,9 +305,9 @@ def test_r4_hosts_with_the_most_work_come_first(planned: Any, put: Any) -> None:
     ("arguments", "said"),
     [
         (("nobody", "-a", "urls=ftp://x"), "no spider 'nobody' here; there are: walsh_metadata"),
-        (("-a", "urls=ftp://x"), "no usable source (1 unusable)"),
-        ((), "give either -a sources=FILE or -a urls="),
-        (("-a", "sources=none.toml"), "none.toml: cannot be read"),
+        (("-a", "urls=ftp://x"), "walsh_metadata: no usable source (1 unusable)"),
+        ((), "walsh_metadata: give either -a sources=FILE or -a urls="),
+        (("-a", "sources=none.toml"), "walsh_metadata: none.toml: cannot be read"),
         (("-a", "urls"), "-a 'urls' is not NAME=VALUE"),
         (("-s", "WALSH_PATIENCE=x"), "WALSH_PATIENCE is 'x'"),
         (("--latency", "-1"), "--latency -1 is not a number of seconds"),

@@ -90,21 +90,18 @@ def _second(stamp: bytes) -> int | None:
     return None
 
 
-def _form(names: list[bytes], rest: bytes) -> str:
-    """Where a line names the host."""
-    ident = names[1] if len(names) > 2 else b"-"
-    if ident != b"-" and len(names) > 3:
-        return "first"
-    if ident != b"-" and _NAME.fullmatch(ident):
-        return "second"
-    return "last" if _NAME.fullmatch(_last(rest)) else "none"
-
-
 def _form_of(lines: Sequence[bytes]) -> str:
     """Where the first *lines* of a file name the host: as the first of them that does."""
-    found = filter(None, (_LINE.fullmatch(each.rstrip(b"\r\n")) for each in lines))
-    forms = (_form(each[1].split(), each[6]) for each in found)
-    return next((form for form in forms if form != "none"), "none")
+    for found in filter(None, (_LINE.fullmatch(each.rstrip(b"\r\n")) for each in lines)):
+        names = found[1].split()
+        ident = names[1] if len(names) > 2 else b"-"
+        if ident != b"-" and len(names) > 3:
+            return "first"
+        if ident != b"-" and _NAME.fullmatch(ident):
+            return "second"
+        if _NAME.fullmatch(_last(found[6])):
+            return "last"
+    return "none"
 
 
 def _client(names: list[bytes], form: str, rest: bytes) -> tuple[bytes, bytes] | None:
