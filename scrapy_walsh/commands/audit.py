@@ -119,8 +119,7 @@ def run(args: argparse.Namespace) -> int:
     terms = _terms(args, agent, token, identity)
     keys = common.read_directory("--directory", args.directory) if args.directory else []
     only = common.host_named(args.host) if args.host else ""
-    bot = Bot(token.lower().encode(), tuple(args.ip), args.host, only, signed=bool(keys))
-    log = read_logs(args.logs, bot)
+    log = read_logs(args.logs, Bot(token.lower().encode(), tuple(args.ip), args.host, only))
     if not log.entries:
         who = f"{token} (by its User-Agent)"
         if args.ip:
@@ -148,8 +147,7 @@ def _names(args: argparse.Namespace, identity: Identity) -> tuple[str, str]:
     token = common.token_of(args.token or identity.token)
     agent: str = args.user_agent or identity.user_agent
     if token.lower() not in agent.lower():
-        missing = "--token" if args.user_agent else "--user-agent"
-        raise Misuse(f"{token} is not in the User-Agent {agent!r}: give {missing} as well")
+        raise Misuse(f"{token} is not in the User-Agent {agent!r}: give --token and --user-agent")
     return agent, token
 
 

@@ -46,8 +46,8 @@ def everything(store: Store, config: WalshConfig, now: Now) -> Iterator[dict[str
     """Each record that is shown, one after the other; ``record`` says of which kind it is."""
     look = _Look(store, config, now)
     for kind in _SHOWN:
-        for row in look.rows(kind):
-            yield {"record": kind.name, **look.completed(kind, row)}
+        for record in store.rows(kind.record):
+            yield {"record": kind.name, **look.completed(kind, look.row(record))}
 
 
 def summary(
@@ -63,7 +63,7 @@ def summary(
     look, counts = _Look(store, config, now), Counter[str]()
 
     def counted(kind: Table[Any]) -> Iterator[dict[str, Any]]:
-        for row in look.rows(kind):
+        for row in map(look.row, store.rows(kind.record)):
             if kind is not READINGS or _is_worth_a_line(row):
                 counts[kind.name] += 1
                 yield row
@@ -106,11 +106,8 @@ class _Look:
         ahead = round(now.wall - now.steady)
         self._to_wall = dict.fromkeys(("Steady", "Until"), lambda at: at + ahead)
 
-    def rows(self, table: Table[Any]) -> Iterator[dict[str, Any]]:
-        """The rows of *table*; :meth:`completed` adds what other records say of one."""
-        return map(self._row, self._store.rows(table.record))
-
-    def _row(self, record: Any) -> dict[str, Any]:
+    def row(self, record: Any) -> dict[str, Any]:
+        """The members of *record*; :meth:`completed` adds what other records say of it."""
         record = moved(record, self._to_wall)
         if isinstance(record, HostRecord):
             record = record.at(self._now)
@@ -142,7 +139,7 @@ class _Look:
             record = self._store.get(HostRecord, hosts.host_key(url))
         except ValueError:
             record = None
-        return 0.0 if record is None else self._row(record)["not_before"] or 0.0
+        return 0.0 if record is None else self.row(record)["not_before"] or 0.0
 
 
 def _iso(due: float | None) -> str | None:

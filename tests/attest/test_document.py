@@ -14,7 +14,7 @@ from scrapy_walsh.commands import attest as command
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.proof.attest import document
-from scrapy_walsh.proof.attest.document import IDS, Evidence, PolicyPage
+from scrapy_walsh.proof.attest.document import IDS, PolicyPage
 from tests.conformance.kit import DATE, check, put_record, record
 from tests.crawl.harness import OWN_IDENTITY, USER_AGENT
 
@@ -55,7 +55,7 @@ def config(**settings: Any) -> WalshConfig:
 
 def values(checks: list[dict[str, str]], page: PolicyPage = PAGE, **settings: Any) -> Any:
     """What is attested by these checks under these settings."""
-    found = document.judge(Evidence(record(checks=checks)), config(**settings), page)
+    found = document.judge(record(checks=checks), config(**settings), page)
     return {id_: document.value_of(against) for id_, against in found.items()}
 
 
@@ -148,7 +148,9 @@ def test_own_without_a_record_nothing_is_attested(attest: Any) -> None:
 
 
 def test_own_state_in_memory_has_no_record(attest: Any) -> None:
-    assert nothing_is_attested(attest("-s", "WALSH_STATE_DIR=memory"), "WALSH_STATE_DIR")
+    code, found, (told,) = attest("-s", "WALSH_STATE_DIR=memory")
+    assert (code, found) == (2, {})
+    assert "WALSH_STATE_DIR is memory" in told
 
 
 @pytest.mark.parametrize(
@@ -356,7 +358,7 @@ def test_own_operators_responsibility_is_no_yes(attest: Any, folder: Path) -> No
 
 
 def stated(**settings: Any) -> dict[str, Any]:
-    made = document.document(Evidence(None), config(**settings), PAGE, {}, "now")
+    made = document.document(None, config(**settings), PAGE, {}, "now")
     return dict(json.loads(json.dumps(made)))
 
 

@@ -84,7 +84,7 @@ def test_own_honest_is_zero_broken_is_one(told: Any, tmp_path: Path) -> None:
         ([], [], "nothing to read"),
         ([HONEST[0].rpartition(' "-"')[0]], [], "Lines without a User-Agent need --ip"),
         (HONEST, ["--token", "Other"], "Other is not in the User-Agent"),
-        (HONEST, ["--user-agent", "Other/1.0"], "give --token as well"),
+        (HONEST, ["--user-agent", "Other/1.0"], "give --token and --user-agent"),
         (HONEST, ["--token", "Walsh-Research/1.2"], "give the name alone"),
         (HONEST, ["--robots", "none.txt"], "none.txt: No such file"),
         (VHOSTS, ["--robots", "robots.txt"], "--robots: of which of the 2 hosts (a.test, b.test)?"),

@@ -8,7 +8,6 @@ but :func:`evidence_in`, which reads the record.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -51,14 +50,6 @@ _OF_THE_RECORD: Final = ("date", "digest", "code", "live", "versions", "settings
 _OF_WORD: Final = {word: outcome for outcome, word in WORDS.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """The conformance record of this very build, or ``problem``: why there is none, in one line."""
-
-    record: Mapping[str, Any] | None
-    problem: str | None = None
-
-
 class PolicyPage(NamedTuple):
     """R1.4: the policy page at ``url``, and what a request for it showed.
 
@@ -98,23 +89,21 @@ _RUN: Final = "run walsh conformance"
 _BENEATH: Final = ("scrapy", "protego")
 
 
-def evidence_in(path: Path, config: WalshConfig) -> Evidence:
+def evidence_in(path: Path, config: WalshConfig) -> Mapping[str, Any]:
     """The record in the file *path*, if it shows something about this build with *config*.
 
-    Otherwise the evidence has no record, but the problem. Never raises for what is in the file.
+    Raises DocumentInvalid, whose text says why it does not, in one line.
     """
     try:
         record = read_record(path)
     except OSError as error:
         why = f"there is no conformance record {path} to read ({error.strerror}): {_RUN}"
-        return Evidence(None, why)
-    except DocumentInvalid as error:
-        return Evidence(None, str(error))
+        raise DocumentInvalid(why) from None
     problem = _difference(record, config.identity.user_agent)
     problem = problem or _stricter(record["settings"], config)
     if problem:
-        return Evidence(None, f"the conformance record {path} {problem}: {_RUN} again")
-    return Evidence(record)
+        raise DocumentInvalid(f"the conformance record {path} {problem}: {_RUN} again")
+    return record
 
 
 def _difference(record: Mapping[str, Any], user_agent: str) -> str | None:
@@ -164,17 +153,20 @@ def _stricter(settings: Mapping[str, Any], config: WalshConfig) -> str | None:
 # -- requirements -------------------------------------------------------------------------
 
 
-def judge(evidence: Evidence, config: WalshConfig, page: PolicyPage) -> dict[str, list[Finding]]:
+def judge(
+    record: Mapping[str, Any] | None, config: WalshConfig, page: PolicyPage
+) -> dict[str, list[Finding]]:
     """What speaks against each requirement, by id, in the order of the checklist.
 
-    *config*: that of the project that attests. *page*: the policy page of its identity. A finding
-    without a text is one whose reason is printed elsewhere.
+    *record*: of :func:`evidence_in`; None where there is none. *config*: that of the project that
+    attests. *page*: the policy page of its identity. A finding without a text is one whose reason
+    is printed elsewhere.
     """
-    if evidence.record is None:
+    if record is None:
         return {id_: [unseen("")] for id_ in IDS}
     found: dict[str, list[Finding]] = {id_: [] for id_ in IDS}
     looked_at = set()
-    for check in evidence.record["checks"]:
+    for check in record["checks"]:
         # The checks of a part, which is an id of the checklist, are reported with it alone.
         id_ = check["id"] if check["id"] in found else check["requirement"]
         looked_at |= {id_, check["requirement"]}
@@ -223,14 +215,13 @@ def _undone(config: WalshConfig, page: PolicyPage) -> Iterator[tuple[str, Findin
 
 
 def document(
-    evidence: Evidence,
+    record: Mapping[str, Any] | None,
     config: WalshConfig,
     page: PolicyPage,
     found: Mapping[str, Sequence[Finding]],
     issued: str,
 ) -> dict[str, Any]:
     """The attestation, unsigned. *found*: what :func:`judge` returned. *issued*: ISO 8601, UTC."""
-    record = evidence.record
     return {
         "contract": CONTRACT,
         "tool": TOOL,

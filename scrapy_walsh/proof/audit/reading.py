@@ -141,8 +141,7 @@ class Entry(NamedTuple):
     names it, which has one robots.txt; ``host``: the key of R4 (``hosts.host_key``). Either
     is empty where the log does not say. ``target``: raw, in origin form. ``status``: 0 when none
     was logged. ``agent``: None where the log has no such field, empty where none was sent.
-    ``signature``: Signature-Agent, Signature-Input and Signature, where they were asked for and the
-    log has them.
+    ``signature``: Signature-Agent, Signature-Input and Signature, if the log may have them.
     """
 
     time: int
@@ -173,15 +172,13 @@ class Bot:
     """Whose requests are kept: by ``token`` (lower case, in the User-Agent), or by address.
 
     With ``networks`` it is everything from there, and nothing else. ``host``: of lines that name
-    none. ``only``: the one host to keep (its key of R4), or empty. ``signed``: whether the fields
-    of a signature are read.
+    none. ``only``: the one host to keep (its key of R4), or empty.
     """
 
     token: bytes
     networks: tuple[_Network, ...] = ()
     host: str = ""
     only: str = ""
-    signed: bool = False
 
 
 @dataclass(slots=True)
@@ -309,15 +306,13 @@ def _entry(
         sys.intern(text(asked[1])),
         0 if status == b"-" else int(status),
         None if agent is None else sys.intern("" if agent == b"-" else text(agent)),
-        signature_fields(more) if bot.signed else None,
+        signature_fields(more),
     )
 
 
 @lru_cache(maxsize=1024)
 def _site_and_host(named: str) -> tuple[str, str]:
     """What the log names, which has one robots.txt, and the key of R4."""
-    if not named:
-        return "", ""
     try:
         return named.lower(), hosts.host_key(f"http://{named}")
     except ValueError:
