@@ -55,14 +55,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--robots", metavar="FILE[@TIME]", type=robots_file, action="append", default=[],
         help="the site's robots.txt, from an ISO 8601 time on; once for each version",
     )  # fmt: skip
-    add(
-        "--optout", metavar="TIME", type=instant,
-        help="when the site was put on the operator's blocklist",
-    )  # fmt: skip
-    add(
-        "--refresh", metavar="DURATION", type=parse_duration, default="PT6H",
-        help="of that list (default: PT6H)",
-    )  # fmt: skip
+    add("--optout", metavar="TIME", type=instant, help="when the site was put on the blocklist")
+    add("--refresh", metavar="DURATION", type=parse_duration, default="PT6H", help="of that list")
     add("--retry-after", metavar="SECONDS", type=seconds, help="in the site's 429 and 503 answers")
     add(
         "--answer-time", metavar="SECONDS", type=seconds, default=0.0,
