@@ -29,7 +29,7 @@ from scrapy_walsh.proof.findings import Outcome
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Mapping
 
     from scrapy_walsh.policy.identity import Identity
     from scrapy_walsh.proof.audit.rows import Row
@@ -55,14 +55,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--robots", metavar="FILE[@TIME]", type=robots_file, action="append", default=[],
         help="the site's robots.txt, from an ISO 8601 time on; once for each version",
     )  # fmt: skip
-    add(
-        "--optout", metavar="TIME", type=instant,
-        help="when the site was put on the operator's blocklist",
-    )  # fmt: skip
-    add(
-        "--refresh", metavar="DURATION", type=parse_duration, default="PT6H",
-        help="of that list (default: PT6H)",
-    )  # fmt: skip
+    add("--optout", metavar="TIME", type=instant, help="when the site was put on the blocklist")
+    add("--refresh", metavar="DURATION", type=parse_duration, default="PT6H", help="of that list")
     add("--retry-after", metavar="SECONDS", type=seconds, help="in the site's 429 and 503 answers")
     add(
         "--answer-time", metavar="SECONDS", type=seconds, default=0.0,
@@ -119,8 +113,7 @@ def run(args: argparse.Namespace) -> int:
     terms = _terms(args, agent, token, identity)
     keys = common.read_directory("--directory", args.directory) if args.directory else []
     only = common.host_named(args.host) if args.host else ""
-    bot = Bot(token.lower().encode(), tuple(args.ip), args.host, only, signed=bool(keys))
-    log = read_logs(args.logs, bot)
+    log = read_logs(args.logs, Bot(token.lower().encode(), tuple(args.ip), args.host, only))
     if not log.entries:
         who = f"{token} (by its User-Agent)"
         if args.ip:
@@ -134,9 +127,9 @@ def run(args: argparse.Namespace) -> int:
         asked = {entry.host for entry in log.entries}
         rows += match_rows(log, read_ledgers(args.ledger, asked), args.skew)
     verdict = outcome(rows)
-    head = (f"verdict: {verdict.value}", *map(visible, _lines(log, own)), "")
-    members = {**_members(log, rows, own), "verdict": verdict.value}
-    common.answer(args, members, chain(head, *map(_row, rows)))
+    members = {"verdict": verdict.value, **_members(log, own)}
+    lines = chain(_lines(members), *map(_row, rows))
+    common.answer(args, {**members, "requirements": [row.members() for row in rows]}, lines)
     return {Outcome.HELD: 0, Outcome.UNSEEN: 2}.get(verdict, 1)
 
 
@@ -148,8 +141,7 @@ def _names(args: argparse.Namespace, identity: Identity) -> tuple[str, str]:
     token = common.token_of(args.token or identity.token)
     agent: str = args.user_agent or identity.user_agent
     if token.lower() not in agent.lower():
-        missing = "--token" if args.user_agent else "--user-agent"
-        raise Misuse(f"{token} is not in the User-Agent {agent!r}: give {missing} as well")
+        raise Misuse(f"{token} is not in the User-Agent {agent!r}: give --token and --user-agent")
     return agent, token
 
 
@@ -201,66 +193,41 @@ def _one_host(log: Log, args: argparse.Namespace) -> None:
 # -- what is said ---------------------------------------------------------------------------
 
 
-def _members(log: Log, rows: Sequence[Row], own: Own | None) -> dict[str, Any]:
-    signed = own and {
-        "by_key": own.keys,
-        "not_own": {
-            "count": len(own.forged),
-            "reasons": Counter(why for _, why in own.forged),
-            "first": [{"place": place, "why": why} for place, why in own.forged[:KEPT]],
-        },
-    }
+def _members(log: Log, own: Own | None) -> dict[str, Any]:
+    forged = own.forged if own else []
+    others = {"under its name from other addresses": log.elsewhere, "to other hosts": log.others}
     return {
-        **({"signatures": signed} if signed else {}),
         "requests": len(log.entries),
         "lines": log.lines,
         "from": iso(log.first or 0),
         "to": iso(log.last or 0),
         "hosts": Counter(entry.host for entry in log.entries),
         "addresses": Counter(entry.address for entry in log.entries),
-        "not_judged": {"other_addresses": log.elsewhere, "other_hosts": log.others},
-        "unreadable": {"count": log.damaged, "first": log.named},
-        "requirements": [row.members() for row in rows],
+        "not_judged": Counter(others) + Counter(why for _, why in forged),
+        "signed_by": own.keys if own else Counter(),
+        "not_signed": [f"{place}: {why}" for place, why in forged[:KEPT]],
+        "unreadable_lines": log.damaged,
+        "unreadable_first": log.named,
     }
 
 
-def _lines(log: Log, own: Own | None) -> Iterator[str]:
-    yield (
-        f"requests: {len(log.entries)} of the bot in {plural(log.lines, 'line')}, "
-        f"{iso(log.first or 0)} to {iso(log.last or 0)}"
-    )
-    yield f"hosts: {_counted(entry.host for entry in log.entries)}"
-    yield f"addresses: {_counted(entry.address for entry in log.entries)}"
-    forged = [f"{place}: {why}" for place, why in own.forged] if own else []
-    for count, which in (
-        (log.elsewhere, "under the token from other addresses"),
-        (log.others, "to other hosts"),
-        (len(forged), "under the bot's name that its keys did not sign"),
-    ):
-        if count:
-            yield f"not judged: {plural(count, 'request')} {which}"
-    yield from _first(forged, len(forged))
-    if own:
-        yield f"signed by: {_counted(own.keys.elements())}"
-    if log.damaged:
-        yield f"unreadable lines: {log.damaged}, the first: {', '.join(log.named)}"
-
-
-def _first(found: Sequence[str], count: int) -> Iterator[str]:
-    """The first of *found*, below what they are about; how many of *count* are not shown."""
-    yield from table([[each] for each in found[:_SHOWN]], indent=10)
-    if count > _SHOWN:
-        yield f"          ... and {count - _SHOWN} more"
+def _lines(members: Mapping[str, Any]) -> Iterator[str]:
+    """What is not empty of *members*, a line each: the most frequent, or the first, of several."""
+    for name, value in members.items():
+        told = value
+        if isinstance(value, Counter):
+            told = [f"{each} ({count})" for each, count in value.most_common()]
+        if isinstance(told, list):
+            more = [f"... and {len(told) - _LISTED} more"] if len(told) > _LISTED else []
+            told = ", ".join([*told[:_LISTED], *more])
+        if told:
+            yield visible(f"{name.replace('_', ' ')}: {told}")
+    yield ""
 
 
 def _row(row: Row) -> Iterator[str]:
     cells = (row.outcome.value, f"{row.id} {row.level}", row.title, row.detail)
     yield from table([cells], least=_LEAST)
-    yield from _first([f"{each.place}: {each.text}" for each in row.findings], row.broken)
-
-
-def _counted(names: Iterable[str]) -> str:
-    found = Counter(names)
-    listed = [f"{name} ({count})" for name, count in found.most_common(_LISTED)]
-    more = len(found) - _LISTED
-    return ", ".join([*listed, f"... and {more} more"] if more > 0 else listed)
+    yield from table([[f"{each.place}: {each.text}"] for each in row.findings[:_SHOWN]], indent=10)
+    if row.broken > _SHOWN:
+        yield f"          ... and {row.broken - _SHOWN} more"

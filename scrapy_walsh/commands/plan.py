@@ -24,7 +24,7 @@ _CRAWL: Final = "scrapy_walsh.commands.plan_clock"
 #: The spider whose run is told where none is named.
 _SPIDER: Final = "walsh_metadata"
 #: Seconds that an answer is assumed to take.
-_LATENCY: Final = 0.2
+LATENCY: Final = 0.2
 #: Seconds that making the plan may take.
 _TIMEOUT: Final = 3600.0
 
@@ -34,20 +34,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("spider", metavar="SPIDER", nargs="?", default=_SPIDER, help=f"by default {_SPIDER}")
     add("-a", metavar="NAME=VALUE", action="append", default=[], help="the spider's arguments")
-    add("--latency", type=float, default=_LATENCY, metavar="S", help="assumed seconds an answer")
     common.add_settings(parser)
     common.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Have the run planned in a process of its own, and print what it would do."""
-    if not 0 <= args.latency < 3600:
-        raise Misuse(f"--latency {args.latency:g} is not a number of seconds")
     given = {
         "spider": args.spider,
         "arguments": common.pairs("-a", args.a),
         "settings": common.given_settings(args),
-        "latency": args.latency,
     }
     try:
         found = own_process.ask(_CRAWL, given, _TIMEOUT)
@@ -88,7 +84,7 @@ def as_lines(plan: Mapping[str, Any]) -> Iterator[str]:
             yield f"{decision} {plural(len(found), 'target')}"
             yield from (f"  {_target(each)}" for each in found)
     yield ""
-    took = f"it takes {_in(plan['seconds'])}, {plan['latency']:g} s assumed for each answer"
+    took = f"it takes {_in(plan['seconds'])}, {LATENCY} s assumed for each answer"
     yield took if sent else "nothing would be requested"
 
 

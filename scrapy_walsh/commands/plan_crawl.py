@@ -35,6 +35,7 @@ from scrapy_walsh.adapters.outcomes import Refused
 from scrapy_walsh.commands.common import NO_IDENTITY, Misuse, project_settings
 from scrapy_walsh.commands.own_crawl import add_addon
 from scrapy_walsh.commands.own_process import APART, heard, shut_network
+from scrapy_walsh.commands.plan import LATENCY
 from scrapy_walsh.commands.plan_clock import Loop
 from scrapy_walsh.config import WalshConfig, has_identity, is_shared
 from scrapy_walsh.exceptions import WalshError
@@ -80,8 +81,7 @@ _warn: Final = logging.getLogger(__name__).warning
 def look(given: dict[str, Any]) -> dict[str, Any]:
     """The plan as JSON data, or ``misuse``: why there is none.
 
-    *given*: ``spider``, its ``arguments``, ``settings`` of the command line, ``latency`` in
-    seconds.
+    *given*: ``spider``, its ``arguments``, ``settings`` of the command line.
     """
     with tempfile.TemporaryDirectory() as copy, heard("") as records:
         settings = project_settings(given["settings"])
@@ -93,16 +93,11 @@ def look(given: dict[str, Any]) -> dict[str, Any]:
             return {"misuse": str(error)}
 
 
-def _failed(failure: Failure) -> None:
-    _warn("%s", failure.value)
-
-
 class _Plan:
     """What is found while the crawl goes on. All times are Unix seconds."""
 
     def __init__(self, given: dict[str, Any], records: list[LogRecord], copy: Path) -> None:
         self._given, self._records, self._copy = given, records, copy
-        self.latency: float = given["latency"]
         self._now = self._ended = time.time()
         self._requests: list[dict[str, Any]] = []
         self._targets: dict[str, dict[str, Any]] = {}
@@ -115,7 +110,8 @@ class _Plan:
         process = CrawlerProcess(settings, install_root_handler=False)
         spider = self._spider(process)
         shut_network()
-        process.crawl(spider, **self._given["arguments"]).addErrback(_failed)
+        crawled = process.crawl(spider, **self._given["arguments"])
+        crawled.addErrback(lambda failure: _warn("%s", failure.value))
         process.start(install_signal_handlers=False)
         notices = self._notices()
         if not self._idle:
@@ -124,7 +120,6 @@ class _Plan:
             "token": self._token,
             "spider": self._given["spider"],
             "now": self._now,
-            "latency": self.latency,
             "requests": self._requests,
             "targets": list(self._targets.values()),
             "seconds": self._ended - self._now,
@@ -205,15 +200,10 @@ class _Plan:
     def begin(self, spider: Spider) -> None:
         """The crawl begins; it ends where the *spider* is idle."""
         self.crawl = Crawl.of(spider.crawler)
-        for problem in getattr(spider, "problems", ()):
-            _warn("%s", problem)
         spider.crawler.signals.connect(self._is_idle, signals.spider_idle)
 
     def _is_idle(self, spider: Spider) -> None:
-        if refusal := getattr(spider, "refusal", None):
-            _warn("%s", refusal)
-        else:
-            self._idle = True
+        self._idle = not getattr(spider, "refusal", None)  # which it has told of by now
         sys.modules["twisted.internet.reactor"].crash()
         raise DontCloseSpider  # what a spider does at its end is not done
 
@@ -263,8 +253,8 @@ class _Plan:
 
             async def download_request(self, request: Request, *_: Any) -> Response:
                 answer = plan.answer(request)
-                await compat.sleep(plan.latency)
-                request.meta["download_latency"] = plan.latency
+                await compat.sleep(LATENCY)
+                request.meta["download_latency"] = LATENCY
                 return answer
 
             async def close(self) -> None: ...
@@ -278,7 +268,7 @@ class _Plan:
         url, purpose = ticket.url, ticket.purpose
         asked = {"at": now, "url": url, "host": ticket.host.key, "purpose": purpose}
         self._requests.append(asked)
-        self._ended = now + self.latency
+        self._ended = now + LATENCY
         if purpose == TARGET:
             self._decide(url, "ask", None)
             return Response(url)

@@ -46,8 +46,8 @@ def everything(store: Store, config: WalshConfig, now: Now) -> Iterator[dict[str
     """Each record that is shown, one after the other; ``record`` says of which kind it is."""
     look = _Look(store, config, now)
     for kind in _SHOWN:
-        for row in look.rows(kind):
-            yield {"record": kind.name, **look.completed(kind, row)}
+        for record in store.rows(kind.record):
+            yield {"record": kind.name, **look.completed(kind, look.row(record))}
 
 
 def summary(
@@ -63,7 +63,7 @@ def summary(
     look, counts = _Look(store, config, now), Counter[str]()
 
     def counted(kind: Table[Any]) -> Iterator[dict[str, Any]]:
-        for row in look.rows(kind):
+        for row in map(look.row, store.rows(kind.record)):
             if kind is not READINGS or _is_worth_a_line(row):
                 counts[kind.name] += 1
                 yield row
@@ -106,11 +106,8 @@ class _Look:
         ahead = round(now.wall - now.steady)
         self._to_wall = dict.fromkeys(("Steady", "Until"), lambda at: at + ahead)
 
-    def rows(self, table: Table[Any]) -> Iterator[dict[str, Any]]:
-        """The rows of *table*; :meth:`completed` adds what other records say of one."""
-        return map(self._row, self._store.rows(table.record))
-
-    def _row(self, record: Any) -> dict[str, Any]:
+    def row(self, record: Any) -> dict[str, Any]:
+        """The members of *record*; :meth:`completed` adds what other records say of it."""
         record = moved(record, self._to_wall)
         if isinstance(record, HostRecord):
             record = record.at(self._now)
@@ -142,7 +139,7 @@ class _Look:
             record = self._store.get(HostRecord, hosts.host_key(url))
         except ValueError:
             record = None
-        return 0.0 if record is None else self._row(record)["not_before"] or 0.0
+        return 0.0 if record is None else self.row(record)["not_before"] or 0.0
 
 
 def _iso(due: float | None) -> str | None:
@@ -161,27 +158,11 @@ def as_lines(found: dict[str, Any]) -> Iterator[str]:
         yield ""
         yield f"{title}: {counts[kind]}"
         if rows:
-            cells = [tuple([cell(row, now) for cell in columns.values()]) for row in rows]
-            yield from table(cells, headings=tuple(columns), indent=2)
+            cells = [[_cell(name, row[name], now) for name in columns] for row in rows]
+            headings = [name.replace("_", " ") for name in columns]
+            yield from table(cells, headings=headings, indent=2)
         if counts[kind] > len(rows):
             yield f"  ... and {counts[kind] - len(rows)} more (--limit, --all)"
-
-
-def _ago(at: float, now: float) -> str:
-    return duration(round(now - at))
-
-
-def _due(row: dict[str, Any], now: float) -> str:
-    due = row["next_due"]
-    return "now" if due is None else when(due_at(due), now)
-
-
-def _spacing(host: dict[str, Any]) -> str:
-    """The interval of a host, with what of it was learned (D28), and its silence (D31)."""
-    learned, silent = host["learned"], host["silent_since"]
-    why = f", learned {round(learned, 2):g} s" if learned else ""
-    why += f", no answer since {local(silent)}" if silent else ""
-    return f"{round(host['interval'], 2):g} s{why}"
 
 
 def _is_worth_a_line(row: dict[str, Any]) -> bool:
@@ -195,39 +176,27 @@ _TITLES: Final[Mapping[str, str]] = {
     "sources": "sources",
     "readings": "sources not read at their last visit, or moved for good",
 }
-#: By kind, the columns: a heading, and what makes the cell of a row at a time by the wall clock.
-_COLUMNS: Final[Mapping[str, Mapping[str, Callable[[dict[str, Any], float], str]]]] = {
-    "hosts": {
-        "host": lambda row, _: row["host"],
-        "next request": lambda row, now: when(row["next_request"], now),
-        "interval": lambda row, _: _spacing(row),
-    },
-    "deferrals": {
-        "target": lambda row, _: row["url"],
-        "next due": _due,
-        "why": lambda row, _: row["reason"],
-    },
-    "documents": {
-        "document": lambda row, _: row["kind"],
-        "of": lambda row, _: row["key"],
-        "age": lambda row, now: _ago(row["fetched_at"], now) if row["fetched_at"] else "unknown",
-        "outcome": lambda row, _: f"{row['outcome']} ({row['status']})",
-    },
-    "sources": {
-        "source": lambda row, _: row["url"],
-        "last run": lambda row, _: local(row["last_run_at"]) if row["last_run_at"] else "never",
-        "outcome": lambda row, _: row["outcome"],
-        "every": lambda row, _: duration(row["every"]),
-        "next due": _due,
-        "reason given": lambda row, _: row["reason"] or "",
-    },
-    "readings": {
-        "source": lambda row, _: row["url"],
-        "last read": lambda row, now: (
-            f"{local(row['since'])} ({_ago(row['since'], now)} ago)" if row["read"] else "never"
-        ),
-        "last declared": lambda row, now: f"{_ago(min(row['declared_at'], now), now)} ago",
-        "why": lambda row, _: row["reason"] or "",
-        "moved to": lambda row, _: row["moved_to"] or "",
-    },
+#: By kind, the members that the table shows.
+_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "hosts": ("host", "next_request", "interval", "learned", "silent_since"),
+    "deferrals": ("url", "next_due", "reason"),
+    "documents": ("kind", "key", "fetched_at", "outcome", "status"),
+    "sources": ("url", "last_run_at", "outcome", "every", "next_due", "reason"),
+    "readings": ("url", "read", "since", "declared_at", "reason", "moved_to"),
 }
+_DURATIONS: Final = frozenset({"interval", "learned", "every"})
+
+
+def _cell(name: str, value: Any, now: float) -> str:
+    """What a table has for a member; times are by this machine's clock and zone."""
+    if name == "next_due":
+        return "now" if value is None else when(due_at(value), now)
+    if value is None:
+        return ""
+    if name in _DURATIONS:
+        return duration(value)
+    if name == "next_request":
+        return when(value, now)
+    if isinstance(value, float):
+        return local(value) if value else "never"
+    return str(value)

@@ -42,13 +42,12 @@ DIRECTORY: Final = DIRECTORY_PATH.rpartition("/")[2]
 
 
 class KeyFiles(NamedTuple):
-    """What :func:`make_keys` made: the new key's id and file, the key sets, the old key's file."""
+    """What :func:`make_keys` made: the new key's id and file, and the key sets."""
 
     kid: str
     key: Path
     jwks: Path
     directory: Path
-    former: Path | None
 
 
 def make_keys(directory: Path) -> KeyFiles:
@@ -63,14 +62,14 @@ def make_keys(directory: Path) -> KeyFiles:
         former = load_private_key(directory / KEY) if (directory / KEY).exists() else None
         listed = _listed(directory / JWKS)
         new = Ed25519PrivateKey.generate()
-        kid, kept = jwk_of(new.public_key())["kid"], None
         _publish(directory, listed, [new, former] if former else [new])
         if former is not None:
             kept = directory / f"{jwk_of(former.public_key())['kid']}.pem"
             replace_file(kept, (directory / KEY).read_bytes(), 0o600)
         pem = new.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         replace_file(directory / KEY, pem, 0o600)
-    return KeyFiles(kid, directory / KEY, directory / JWKS, directory / DIRECTORY, kept)
+    kid = jwk_of(new.public_key())["kid"]
+    return KeyFiles(kid, directory / KEY, directory / JWKS, directory / DIRECTORY)
 
 
 def _listed(path: Path) -> list[dict[str, Any]]:
@@ -182,10 +181,9 @@ def public_key(keys: Sequence[dict[str, Any]], kid: object) -> Ed25519PublicKey:
     if len(named) > 1:
         raise DocumentInvalid(f"the JWKS has more than one {shown}")
     key = named[0]
-    if (key.get("kty"), key.get("crv")) != ("OKP", "Ed25519"):
-        raise DocumentInvalid(f"{shown} is not an Ed25519 key")
-    if key.get("use", "sig") != "sig" or key.get("alg") not in _KEY_ALGORITHMS:
-        raise DocumentInvalid(f"{shown} is not for {ALGORITHM} signatures")
+    kind = key.get("kty"), key.get("crv"), key.get("use", "sig")
+    if kind != ("OKP", "Ed25519", "sig") or key.get("alg") not in _KEY_ALGORITHMS:
+        raise DocumentInvalid(f"{shown} is not an Ed25519 key for {ALGORITHM} signatures")
     try:
         octets = decode(key.get("x"), 32)
         if int.from_bytes(octets, "little") % 2**255 % _P in _LOW_ORDER:

@@ -243,14 +243,14 @@ BAD = {
     "another alg": (dumped(with_signature(alg="HS256")), "'HS256'"),
     "unknown kid": (dumped(with_signature(kid="other")), "'other'"),
     "kid is a number": (dumped(with_signature(kid=1)), "not in the JWKS"),
-    "no value": (dumped(with_signature(value="")), "64 octets"),
-    "half a value": (dumped(with_signature(value=VALUE[:43])), "64 octets"),
-    "padded value": (dumped(with_signature(value=VALUE + "==")), "base64url"),
+    "no value": (dumped(with_signature(value="")), "not by key"),
+    "half a value": (dumped(with_signature(value=VALUE[:43])), "not by key"),
+    "padded value": (dumped(with_signature(value=VALUE + "==")), "not by key"),
     "value spelled otherwise": (
         dumped(with_signature(value=VALUE[:-1] + chr(ord(VALUE[-1]) + 1))),
-        "64 octets",
+        "not by key",
     ),
-    "value is a list": (dumped(with_signature(value=[])), "base64url"),
+    "value is a list": (dumped(with_signature(value=[])), "not by key"),
     "member twice": (OCTETS.replace(b'{"R1":true', b'{"R1":false,"R1":true'), "two members named"),
     "NaN": (OCTETS.replace(b"2.5", b"NaN"), "NaN"),
     "Infinity": (OCTETS.replace(b"2.5", b"-Infinity"), "Infinity"),
@@ -266,9 +266,6 @@ BAD = {
     "a list": (b"[]", "object"),
     "empty": (b"", "not JSON"),
     "another contract": (resigned(contract="walsh-research-blocklist/v1"), "contract"),
-    "no requirements": (resigned(requirements={}), "requirements"),
-    "requirement is a number": (resigned(requirements={"R1": 1}), "requirements"),
-    "date is a number": (resigned(issued=1), "issued"),
 }
 
 

@@ -280,4 +280,4 @@ def test_own_an_audit_skips_and_counts_them(
     bad = [good.replace(b"23/May/2026:10:00:00 +0000", when.encode()) for when in IMPOSSIBLE]
     (tmp_path / "log").write_bytes(b"\n".join([good, *bad, b""]))
     assert main(["audit", str(tmp_path / "log"), "--host", "site.example"]) in (0, 1)
-    assert f"unreadable lines: {len(bad)}," in capsys.readouterr().out
+    assert f"unreadable lines: {len(bad)}\n" in capsys.readouterr().out

@@ -219,7 +219,7 @@ def test_r3_8_requests_after_the_refresh_are_broken(rows: Any) -> None:
     found = rows(lines, optout=float(T0))["optout"]
     assert told(found) == ("broken", 0, 2, 1)
     assert places(found) == [4]
-    assert "last request 6 h after the opt-out" in found.detail
+    assert "requests after 2026-05-23T10:00:00Z: 3" in found.detail
 
 
 def test_r3_8_silence_is_held_only_where_the_log_goes_on(rows: Any) -> None:
@@ -387,7 +387,6 @@ def test_r5_6_a_sixth_retry_is_broken(rows: Any) -> None:
     lines = [line(T0 + 20 * n, status=503) for n in range(7)]
     found = rows(lines)["backoff"]
     assert (found.broken, places(found)) == (1, [7])
-    assert "at most 6 retries" in found.detail
     assert rows(lines[:6])["backoff"].outcome.value == "held"
 
 
@@ -405,10 +404,6 @@ def test_own_r5_without_a_refusal_is_not_seen(rows: Any) -> None:
 
 
 # -- R6, R7, R8 ---------------------------------------------------------------------------
-
-
-def test_own_r6_is_never_decided(rows: Any) -> None:
-    assert told(rows([line(T0), line(T0 + 9)])["scope"]) == ("not seen", 0, 2, 0)
 
 
 def test_r7_3_a_304_shows_a_conditional_request(rows: Any) -> None:

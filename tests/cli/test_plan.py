@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.commands.main import main
-from scrapy_walsh.proof.sandbox import Sandbox, blocklist, requests
+from scrapy_walsh.commands.plan import LATENCY
+from scrapy_walsh.proof.sandbox import Route, Sandbox, blocklist, requests
 from scrapy_walsh.state.records import Deferral, HostRecord, SourceRun, StoredDocument
 from tests.crawl.harness import (
     OPERATOR,
@@ -287,7 +288,7 @@ def test_r4_hosts_with_the_most_work_come_first(planned: Any, put: Any) -> None:
     many = " ".join(f"https://many.test/{n}" for n in range(5))
     slow = " ".join(f"https://slow.test/{n}" for n in range(2))
     urls = f"https://one.test/ https://late.test/ {many} {slow}"
-    _, plan, _ = planned(urls, "--latency", "0.05")
+    _, plan, _ = planned(urls)
     # start() names the first one before any other host is there to be compared with it.
     order = ["one.test", "slow.test", "many.test", "late.test"]
     assert list(dict.fromkeys(each["host"] for each in plan["requests"])) == order
@@ -305,12 +306,11 @@ def test_r4_hosts_with_the_most_work_come_first(planned: Any, put: Any) -> None:
     ("arguments", "said"),
     [
         (("nobody", "-a", "urls=ftp://x"), "no spider 'nobody' here; there are: walsh_metadata"),
-        (("-a", "urls=ftp://x"), "no usable source (1 unusable)"),
-        ((), "give either -a sources=FILE or -a urls="),
-        (("-a", "sources=none.toml"), "none.toml: cannot be read"),
+        (("-a", "urls=ftp://x"), "walsh_metadata: no usable source (1 unusable)"),
+        ((), "walsh_metadata: give either -a sources=FILE or -a urls="),
+        (("-a", "sources=none.toml"), "walsh_metadata: none.toml: cannot be read"),
         (("-a", "urls"), "-a 'urls' is not NAME=VALUE"),
         (("-s", "WALSH_PATIENCE=x"), "WALSH_PATIENCE is 'x'"),
-        (("--latency", "-1"), "--latency -1 is not a number of seconds"),
     ],
 )
 def test_own_misuse_is_one_line(
@@ -363,6 +363,7 @@ class Probe(scrapy.Spider):
     def closed(self, reason):
         open("heard", "w").close()
 """
+SLOW = "Crawl-delay: 3"
 REPEAT = ("-s", "WALSH_REVISIT_REASON=a test asks twice")
 
 
@@ -377,12 +378,12 @@ def test_r11_the_plan_asks_nobody_and_the_run_keeps_to_it(tmp_path: Path) -> Non
     slow = [f"http://slow.test/{page}" for page in range(3)]
     many = [f"http://many.test/{page}" for page in range(5)]
     urls = [*slow, *many, "http://shut.test/", "http://blocked.test/", "http://new.test/"]
-    given = ("walsh", "plan", "probe", "-a", f"urls={' '.join(urls)}", "--latency", "0.01", *REPEAT)
+    given = ("walsh", "plan", "probe", "-a", f"urls={' '.join(urls)}", *REPEAT)
     with Sandbox() as box:
-        for name in ("many.test", "new.test"):
-            box.put(site(name))
-        box.put(site("shut.test", robots="User-agent: *\nDisallow: /\n"))
-        box.put(site("slow.test", robots="User-agent: *\nCrawl-delay: 3\n"))
+        page = Route(body="<p>page</p>", delay=LATENCY)
+        for name, rules in (("many", ""), ("new", ""), ("shut", "Disallow: /"), ("slow", SLOW)):
+            text = Route(body=f"User-agent: *\n{rules}\n", delay=LATENCY)
+            box.put(site(f"{name}.test", {"*": page}, robots=text))
         first = run_scrapy(project, box, *given)
         assert first.returncode == 0, first.stdout
         assert "what is not known yet is assumed to refuse nothing" in first.stdout

@@ -100,7 +100,6 @@ def judge(log: Log, terms: Terms) -> list[Row]:
         optout_row(log.entries, last, terms),
         pace_rows.spacing_row(walk, terms.answer_time, rules=bool(terms.timeline)),
         pace_rows.backoff_row(walk, terms.retry_after, terms.answer_time),
-        scope_row(log.entries),
         pace_rows.conditional_row(walk),
         pace_rows.revisit_row(targets, last),
     ]
@@ -142,23 +141,10 @@ def optout_row(entries: Sequence[Entry], last: int, terms: Terms) -> Row:
             row.breach(entry, f"{lag} after the opt-out")
         else:
             row.undecided += 1
-    reaches = last > end
-    row.seen = int(reaches and not row.broken)
-    lag = duration(after[-1].time - terms.optout) if after else ""
-    allowed = f"the {duration(terms.refresh)} that the list may be held"
+    row.seen = int(last > end and not row.broken)
     row.tell(
-        f"last request {lag} after the opt-out of {iso(terms.optout)}"
-        if lag
-        else f"no request after {iso(terms.optout)}",
-        row.undecided and f"{row.undecided} within {allowed}",
-        not reaches and f"the log ends before {iso(end)}",
+        f"requests after {iso(terms.optout)}: {len(after)}",
+        row.undecided and f"{row.undecided} while the list may be held ({duration(terms.refresh)})",
+        last <= end and f"the log ends before {iso(end)}",
     )
-    return row
-
-
-def scope_row(entries: Sequence[Entry]) -> Row:
-    """R6: a server cannot know which URLs were declared to the bot, so this is never decided."""
-    row = Row("R6", "MUST", "declared targets only")
-    row.undecided = len(entries)
-    row.detail = "which targets are declared is not in a log"
     return row

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 from scrapy_walsh.policy.backoff import BACKOFF_CAP, BACKOFF_STATUSES, MAX_RETRIES
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 from scrapy_walsh.policy.times import duration
-from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.audit.rows import Row
 from scrapy_walsh.proof.exchanges import Exchange, Gap, gaps
 from scrapy_walsh.proof.findings import Outcome
@@ -82,10 +81,9 @@ def spacing_row(walk: Sequence[Step], answer_time: float, *, rules: bool) -> Row
             behind[host] = 0.0
         else:
             row.undecided += 1
-    least, most = max(0.0, (shortest or 0) - slack), (shortest or 0) + slack
     row.tell(
         f"gaps: {row.seen} certainly kept, {row.undecided} within the log's clock",
-        shortest is not None and f"shortest {shortest} s in the log, so {least:g} to {most:g} s",
+        shortest is not None and f"shortest {shortest} s in the log (give or take {slack:g} s)",
         exempt and f"{exempt} first robots.txt with its target, exempt (T1)",
         not rules and "Crawl-delay not judged: give --robots FILE",
     )
@@ -100,59 +98,37 @@ def backoff_row(walk: Sequence[Step], retry_after: float | None, answer_time: fl
     """
     row = Row("R5", "MUST", "back-off after 429 and 503", within_clock=True)
     refusals = sum(step.entry.status in BACKOFF_STATUSES for step in walk)
-    if not refusals:
-        row.detail = "no 429 and no 503 in the log"
-        return row
+    slack = CLOCK + answer_time
     for gap in _gaps(walk):
-        if gap.before.status in BACKOFF_STATUSES:
-            _backed_off(row, gap, retry_after, CLOCK + answer_time)
-    longest = _retries(row, [step.entry for step in walk], retry_after or 0.0)
+        if gap.before.status not in BACKOFF_STATUSES:
+            continue
+        # From the end of that answer on. Without a Retry-After full jitter may be 0 seconds, so
+        # only R4's interval is required.
+        required, before = max(_required(gap), retry_after or 0.0), gap.before.of.entry
+        outcome = spaced(gap.apart - slack, gap.apart + CLOCK, required)
+        if outcome is Outcome.HELD:
+            row.seen += 1
+        elif outcome is Outcome.BROKEN:
+            after = f"under {gap.apart + CLOCK} s after the {before.status} at {before.place}"
+            row.breach(gap.after.of.entry, f"{after}, {required:g} s required")
+        else:
+            row.undecided += 1
+    # Retries of a URL beyond the fifth. A pause longer than any back-off may be another run, whose
+    # retries count anew.
+    pause = max(BACKOFF_CAP, retry_after or 0.0) + CLOCK
+    for attempts in _by_target([step.entry for step in walk]):
+        retries = 0
+        for sent, again in pairwise(attempts):
+            refused = sent.status in BACKOFF_STATUSES and again.time - sent.time <= pause
+            retries = retries + 1 if refused else 0
+            if retries > MAX_RETRIES:
+                row.breach(again, f"retry {retries} of at most {MAX_RETRIES}")
     row.tell(
         f"429 or 503 answered: {refusals}",
-        f"at most {plural(longest, 'retry', 'retries')} of a URL in a row",
-        "Retry-After not judged: give --retry-after SECONDS"
-        if retry_after is None
-        else f"next requests: {row.seen} certainly not before {retry_after:g} s, "
-        f"{row.undecided} within the log's clock",
+        f"next requests: {row.seen} certainly late enough, {row.undecided} within the log's clock",
+        retry_after is None and "Retry-After not judged: give --retry-after SECONDS",
     )
     return row
-
-
-def _backed_off(row: Row, gap: Gap[Step], retry_after: float | None, slack: float) -> None:
-    """Judge the request after a 429 or 503, from the end of that answer on. Without a Retry-After
-    full jitter may be 0 seconds, so only R4's interval is required.
-    """
-    required = max(_required(gap), retry_after or 0.0)
-    outcome = spaced(gap.apart - slack, gap.apart + CLOCK, required)
-    if outcome is Outcome.HELD:
-        row.seen += 1
-    elif outcome is Outcome.BROKEN:
-        before = gap.before.of.entry
-        row.breach(
-            gap.after.of.entry,
-            f"under {gap.apart + CLOCK} s after the {before.status} at "
-            f"{before.place}, {required:g} s required",
-        )
-    else:
-        row.undecided += 1
-
-
-def _retries(row: Row, entries: Sequence[Entry], retry_after: float) -> int:
-    """Retries of a URL beyond the fifth, and the most in a row.
-
-    A pause longer than any back-off may be another run, whose retries count anew.
-    """
-    pause = max(BACKOFF_CAP, retry_after) + CLOCK
-    most = 0
-    for attempts in _by_target(entries):
-        retries = 0
-        for before, after in pairwise(attempts):
-            again = before.status in BACKOFF_STATUSES and after.time - before.time <= pause
-            retries = retries + 1 if again else 0
-            most = max(most, retries)
-            if retries > MAX_RETRIES:
-                row.breach(after, f"retry {retries} of at most {MAX_RETRIES}")
-    return most
 
 
 def _by_target(entries: Sequence[Entry]) -> Iterable[list[Entry]]:

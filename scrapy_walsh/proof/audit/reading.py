@@ -40,9 +40,9 @@ _ONE_QUOTED: Final = re.compile(rb"(?<= )" + _QUOTED + rb"(?= |\Z)")
 #: All further fields: half a combined line, cut off, must not pass for a common one.
 _MORE: Final = rb'((?: (?:"' + _INSIDE + rb'"|[^" ][^ ]*+)?)*+)'
 _LINE: Final = re.compile(
-    rb'([^\["]++)\[([0-3][0-9]/[A-Za-z]{3}/[0-9]{4}):([0-9]{2}):([0-9]{2}):([0-9]{2}) '
-    rb'([+-][0-9]{4})\] ' + _QUOTED + rb" ([0-9]{3}|-) ([0-9]+|-)"
-    rb"(?: " + _QUOTED + rb" " + _QUOTED + rb")?" + _MORE,
+    rb'([^\["]++)\[([0-9]{2}/[A-Za-z]{3}/[0-9]{4}(?::[0-9]{2}){3} [+-][0-9]{4})\] '
+    + _QUOTED + rb" ([0-9]{3}|-) (?:[0-9]+|-)"
+    rb'(?: "' + _INSIDE + rb'" ' + _QUOTED + rb")?" + _MORE,
     re.DOTALL,
 )  # fmt: skip
 _ESCAPE: Final = re.compile(rb"\\(x[0-9A-Fa-f]{2}|.)", re.DOTALL)
@@ -81,29 +81,27 @@ def _octet(found: re.Match[bytes]) -> bytes:
     return bytes((int(code[1:], 16),)) if len(code) == 3 else _LETTERS.get(code, code)
 
 
-@lru_cache(maxsize=64)
-def _midnight(day: bytes, zone: bytes) -> int | None:
-    """Unix seconds of the start of a day in a zone; None where there is no such day."""
+@lru_cache(maxsize=1024)
+def _second(stamp: bytes) -> int | None:
+    """Unix seconds of a time; None where there is none, or before 1970: no web server was there."""
     with suppress(ValueError):
-        return int(datetime.strptime((day + zone).decode(), "%d/%b/%Y%z").timestamp())
+        time = int(datetime.strptime(stamp.decode(), "%d/%b/%Y:%H:%M:%S %z").timestamp())
+        return time if 0 <= time <= LAST_SECOND else None
     return None
-
-
-def _form(names: list[bytes], rest: bytes) -> str:
-    """Where a line names the host."""
-    ident = names[1] if len(names) > 2 else b"-"
-    if ident != b"-" and len(names) > 3:
-        return "first"
-    if ident != b"-" and _NAME.fullmatch(ident):
-        return "second"
-    return "last" if _NAME.fullmatch(_last(rest)) else "none"
 
 
 def _form_of(lines: Sequence[bytes]) -> str:
     """Where the first *lines* of a file name the host: as the first of them that does."""
-    found = filter(None, (_LINE.fullmatch(each.rstrip(b"\r\n")) for each in lines))
-    forms = (_form(each[1].split(), each[12]) for each in found)
-    return next((form for form in forms if form != "none"), "none")
+    for found in filter(None, (_LINE.fullmatch(each.rstrip(b"\r\n")) for each in lines)):
+        names = found[1].split()
+        ident = names[1] if len(names) > 2 else b"-"
+        if ident != b"-" and len(names) > 3:
+            return "first"
+        if ident != b"-" and _NAME.fullmatch(ident):
+            return "second"
+        if _NAME.fullmatch(_last(found[6])):
+            return "last"
+    return "none"
 
 
 def _client(names: list[bytes], form: str, rest: bytes) -> tuple[bytes, bytes] | None:
@@ -143,8 +141,7 @@ class Entry(NamedTuple):
     names it, which has one robots.txt; ``host``: the key of R4 (``hosts.host_key``). Either
     is empty where the log does not say. ``target``: raw, in origin form. ``status``: 0 when none
     was logged. ``agent``: None where the log has no such field, empty where none was sent.
-    ``signature``: Signature-Agent, Signature-Input and Signature, where they were asked for and the
-    log has them.
+    ``signature``: Signature-Agent, Signature-Input and Signature, if the log may have them.
     """
 
     time: int
@@ -175,25 +172,13 @@ class Bot:
     """Whose requests are kept: by ``token`` (lower case, in the User-Agent), or by address.
 
     With ``networks`` it is everything from there, and nothing else. ``host``: of lines that name
-    none. ``only``: the one host to keep (its key of R4), or empty. ``signed``: whether the fields
-    of a signature are read.
+    none. ``only``: the one host to keep (its key of R4), or empty.
     """
 
     token: bytes
     networks: tuple[_Network, ...] = ()
     host: str = ""
     only: str = ""
-    signed: bool = False
-
-    def asked(self, address: bytes, agent: bytes | None) -> bool:
-        """Whether a line is a request of the bot."""
-        if self.networks:
-            return _within(address, self.networks)
-        return self.named(agent)
-
-    def named(self, agent: bytes | None) -> bool:
-        """Whether the User-Agent of a line has the token."""
-        return agent is not None and self.token in agent.lower()
 
 
 @dataclass(slots=True)
@@ -284,17 +269,15 @@ def _take(log: Log, bot: Bot, line: bytes, form: str, place: tuple[str, int]) ->
     found = _LINE.fullmatch(line)
     if found is None:
         return None
-    names, day, hour, minute, second, zone, *_, agent, _ = found.groups()
-    midnight, client = _midnight(day, zone), _client(names.split(), form, found[12])
-    if midnight is None or client is None or hour > b"23" or minute > b"59" or second > b"60":
-        return None
-    time = midnight + int(hour) * 3600 + int(minute) * 60 + int(second)
-    if not 0 <= time <= LAST_SECOND:  # before 1970 no web server wrote a log
+    names, stamp, *_, agent, more = found.groups()
+    time, client = _second(stamp), _client(names.split(), form, more)
+    if time is None or client is None:
         return None
     log.first = time if log.first is None else min(log.first, time)
     log.last = time if log.last is None else max(log.last, time)
-    if not bot.asked(client[1], agent):
-        log.elsewhere += bot.named(agent)
+    named = agent is not None and bot.token in agent.lower()
+    if not (_within(client[1], bot.networks) if bot.networks else named):
+        log.elsewhere += named
         return time
     entry = _entry(time, client, found, bot, place)
     if entry is not None and bot.only in ("", entry.host):
@@ -309,7 +292,7 @@ def _entry(
 ) -> Entry | None:
     """The request in a line; None for a connection without a request, and for a CONNECT."""
     vhost, address = client
-    *_, request, status, _, _, agent, more = found.groups()
+    *_, request, status, agent, more = found.groups()
     asked = _REQUEST.fullmatch(request)
     if asked is None or asked[1] == b"CONNECT":
         return None
@@ -323,15 +306,13 @@ def _entry(
         sys.intern(text(asked[1])),
         0 if status == b"-" else int(status),
         None if agent is None else sys.intern("" if agent == b"-" else text(agent)),
-        signature_fields(more) if bot.signed else None,
+        signature_fields(more),
     )
 
 
 @lru_cache(maxsize=1024)
 def _site_and_host(named: str) -> tuple[str, str]:
     """What the log names, which has one robots.txt, and the key of R4."""
-    if not named:
-        return "", ""
     try:
         return named.lower(), hosts.host_key(f"http://{named}")
     except ValueError:

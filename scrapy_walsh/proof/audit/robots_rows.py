@@ -140,7 +140,8 @@ def obeyed_row(targets: Sequence[Step], timeline: Sequence[Version]) -> Row:
         return row
     for step in targets:
         denials = [rules and denial(rules, step.entry) for rules in step.rules]
-        certain = [verdict for verdict in denials if verdict and not _doubtful(verdict)]
+        # Not where another reading of the text allows it, or no rule is known that refuses it.
+        certain = [each for each in denials if each and each.line is not None and not each.readings]
         if len(certain) == len(denials):
             row.breach(step.entry, certain[-1].reason)
         elif any(denials) or None in step.rules:
@@ -160,8 +161,3 @@ def denial(rules: Robots, entry: Entry) -> Verdict | None:
     slash = "" if target.startswith("/") else "/"
     verdict = rules.decide(f"http://{entry.host or 'host'}{slash}{target}")
     return None if verdict.allowed else verdict
-
-
-def _doubtful(verdict: Verdict) -> bool:
-    """Whether another reading of the text allows it, or no rule is known that refuses it."""
-    return bool(verdict.readings) or verdict.line is None
