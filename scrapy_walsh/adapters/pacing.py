@@ -237,8 +237,6 @@ class Pulse:
         try:
             self._begin(store)
             delay = store.beat()
-            if store.link.refused is not None:
-                raise store.link.refused
         except ConfigError as error:
             context.halt(str(error))
             return

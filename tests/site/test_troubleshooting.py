@@ -56,8 +56,6 @@ OTHERS = (
     ("adapters/lease.py", "run one at a time, or set WALSH_SHARED_STATE"),
     ("fleet/link.py", "forgets its latest records in a crash (appendonly no)"),
     ("fleet/link.py", "does not say how it keeps its data: INFO is forbidden to this user"),
-    ("fleet/link.py", "give its user all rights to keys that begin with walsh:"),
-    ("fleet/link.py", "write redis:// without TLS, and rediss:// with it"),
     ("fleet/store.py", "in Redis cannot be read ("),
     ("adapters/lease.py", "the lease of this job cannot be kept in"),
     ("adapters/events.py", "to the next run ("),
