@@ -58,9 +58,9 @@ class Entries:
         self._loads: Callable[[bytes], Any] = serializer.loads if serializer else msgpack.decode
 
     def encode(self, request: Request, host: str) -> bytes:
-        """An entry: a line with the URL, the declared target that it belongs to (R6), and the
-        records that its worker will read (``scripts.POP``); then the request. *host*: its throttle
-        key. ValueError where it cannot be serialised.
+        """An entry: a line with the declared target that it belongs to (R6), and the records that
+        its worker will read (``scripts.POP``); then the request. *host*: its throttle key.
+        ValueError where it cannot be serialised.
         """
         url = request.url
         reads = [
@@ -68,7 +68,7 @@ class Entries:
             self._key(SOURCES, recrawl.key_of(url, form_of(request))),
             self._key(DOCUMENTS, ROBOTS, hosts.origin_or_url(url)),
         ]
-        head = {"url": url, "source": self._crawl.scope.source_of(url), "reads": reads}
+        head = {"source": self._crawl.scope.source_of(url), "reads": reads}
         fields = self._crawl.intake.kept(request)
         fields.pop("_class", None)
         try:
@@ -158,8 +158,8 @@ class DueQueue(DueRequests):
         self._done: list[str] = []
         self._renewal = compat.Timer(self._keep_renewing)
         self._unsent: deque[_Entry] = deque()  # which Redis has not taken yet
-        #: Hosts to be put off, or made due again, and by which script.
-        self._moved: dict[str, str] = {}
+        #: Hosts to be made due again.
+        self._released: set[str] = set()
         self._store.others.append(self._waiting)
         crawl.scope.growing = False  # no worker knows when all of them have declared their targets
 
@@ -212,11 +212,11 @@ class DueQueue(DueRequests):
                 return None
             request = self._taken(number.decode(), data)
             if request is None:
-                self._move(host.decode("utf-8", "replace"), scripts.RELEASE)
+                self._release(host)
                 continue
             ticket = self._crawl.tickets.of(request)
             if refuses(self._crawl.gate.at_queue(ticket)):
-                self._move(host.decode(), scripts.RELEASE)
+                self._release(host)
                 if ticket.hour_left is not None:
                     self._wait_for(request, ticket, ticket.hour_left)
                     continue
@@ -252,11 +252,6 @@ class DueQueue(DueRequests):
             if self._unsent:
                 logger.error("%d requests could not be given back: %s", len(self._unsent), error)
 
-    def nudge(self, host: str) -> None:
-        """A request to *host* was sent: let its queue wait until it is due again."""
-        if not self._closed and self._pace(host)[0] > 0:
-            self._move(host, scripts.PUT_OFF)
-
     # -- Redis ----------------------------------------------------------------------------
 
     def _run(self, script: str, arguments: Callable[[], Sequence[Any]] = tuple) -> Any:
@@ -281,23 +276,21 @@ class DueQueue(DueRequests):
             arguments = [*entry, *self._pace(entry[0])]
             pushed = partial(self._pushed, entry)
             found.append(Waiting(self._command(scripts.PUSH, arguments), pushed))
-        for host, script in self._moved.items():
-            given = self._pace(host)[script != scripts.PUT_OFF]
-            moved = partial(self._was_moved, host)
-            found.append(Waiting(self._command(script, [host, given]), moved))
+        for host in self._released:
+            release = self._command(scripts.RELEASE, [host, self._pace(host)[1]])
+            found.append(Waiting(release, partial(self._was_released, host)))
         return found
 
     def _pushed(self, entry: _Entry, _: object) -> None:
         self._unsent.remove(entry)
 
-    def _move(self, host: str, script: str) -> None:
-        self._moved[host] = script
-        self._store.send_soon()
+    def _was_released(self, host: str, _: object) -> None:
+        self._released.discard(host)
 
-    def _was_moved(self, host: str, head: Any) -> None:
-        if self._moved.pop(host) == scripts.PUT_OFF and not self._closed:
-            pacing = self._crawl.pacing
-            pacing.tell_wait(pacing.met(host), lambda: _url_in(head))
+    def _release(self, host: bytes) -> None:
+        """A request of *host* was claimed and is not sent: others need not wait for it."""
+        self._released.add(host.decode("utf-8", "replace"))
+        self._store.send_soon()
 
     def _claim(self) -> tuple[bytes, bytes, bytes]:
         store, patience = self._store, self._crawl.config.patience
@@ -372,14 +365,6 @@ class DueQueue(DueRequests):
         if host is None:  # what waits takes up no memory here
             return 0.0, self._crawl.config.min_interval
         return host.wait(self._crawl.monotonic()), host.traffic.interval
-
-
-def _url_in(head: bytes) -> str | None:
-    """The URL in the first line of an entry; None where there is none."""
-    try:
-        return str(json.loads(head)["url"]) if head else None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
 
 
 class DueSpiderMixin:

@@ -317,16 +317,6 @@ local first = redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')
 return {'', '', first[1] and text(math.max(0, number(first[2]) - now)) or '-1', {}}
 """
 
-#: Lets a host wait. ARGV host, seconds until it may be requested again. Returns the first line of
-#: the entry that goes next on it (JSON with its URL), '' where none waits.
-PUT_OFF: Final = """
-local host, now = ARGV[1], clock()
-local request = redis.call('ZRANGE', line(host), 0, 0)[1]
-if not request then return '' end
-put_off(host, math.max(number(redis.call('ZSCORE', waiting, host)), now + number(ARGV[2])))
-return string.match(string.sub(request, 17), '^[^\\n]*')
-"""
-
 #: Makes a host due at once, since its request was refused and not sent. ARGV host, interval.
 RELEASE: Final = """
 if redis.call('ZSCORE', waiting, ARGV[1]) then stand(ARGV[1], number(ARGV[2])) end
@@ -334,4 +324,4 @@ return 1
 """
 
 #: What a worker tells a Redis that knows no scripts; ``GREET`` last, since it asks for that one.
-ALL: Final = (RESERVE, BOOK, PUT, PUSH, RENEW, POP, PUT_OFF, RELEASE, GREET)
+ALL: Final = (RESERVE, BOOK, PUT, PUSH, RENEW, POP, RELEASE, GREET)

@@ -193,8 +193,6 @@ class SharedStore(Store):
         #: What is left to write back where records were lost, and to which Redis, by its word.
         self._left: tuple[str, Iterator[Command]] = ("", iter(()))
         self._told: Callable[[], None] | None = None
-        #: Monotonic seconds at which a booking last showed that Redis has our records.
-        self._shown = -math.inf
         #: Records that were just read, or came with a claim, and when; by key in Redis.
         self._ahead: dict[str, tuple[float, Any]] = {}
 
@@ -328,11 +326,6 @@ class SharedStore(Store):
             self._local.put(FleetEpoch(self._place, link.word, self._wall()))
         return True
 
-    def beat(self) -> float:
-        """As :meth:`tend`, unless a booking has just shown the same."""
-        shown = self._monotonic() - self._shown
-        return BEAT - shown if self.link.away is None and shown < BEAT else self.tend()
-
     def ask(self, question: Callable[[], Any]) -> Any:
         """Call *question*, which calls Redis; connect first. Raises StoreAway without an answer."""
         if not self.link.asked:
@@ -358,7 +351,6 @@ class SharedStore(Store):
 
         wait, at, last, record = self.ask(book)
         self._ahead.pop(key, None)
-        self._shown = self._monotonic()
         taught = NOTHING if record is None else record.taught
         if wait == 0:
             now = self._steady()

@@ -24,16 +24,23 @@ import math
 import os
 import sqlite3
 import zlib
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy.strict_json import json_object
 from scrapy_walsh.state.database import Connection, is_damage
-from scrapy_walsh.state.files import claim, make_private, open_private, private, set_aside
+from scrapy_walsh.state.files import (
+    claim,
+    locked,
+    make_private,
+    open_private,
+    private,
+    set_aside,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 DOCUMENTS: Final = "ledger-documents.sqlite"
@@ -229,9 +236,6 @@ class Ledger:
         self.directory = directory
         self._kept = kept
         self._rotate_at = min(ROTATE_AT, kept // _FILES)
-        #: The number of the file that has our first line; 0 before there is one.
-        self._first = 0
-        self._told_full = False
         self._name = str(directory / FILE)
         self.documents = Documents(directory / DOCUMENTS)
         self.file = 1
@@ -249,7 +253,7 @@ class Ledger:
             claim(directory)
             self._lock = private(directory / LOCK, "ab")
             self._head_file = _open(directory / HEAD)
-            with self._locked():
+            with locked(self._lock):
                 self._take_up()
         except OSError as error:
             raise StateError(_cannot(directory, error)) from error
@@ -257,12 +261,11 @@ class Ledger:
     def write(self, run: str, *entries: Mapping[str, Any]) -> None:
         """Append *entries*; StateError where they cannot be written: the next line will say so."""
         try:
-            with self._locked():
+            with locked(self._lock):
                 if self._changed():
                     self._take_up()
                 if self._end >= self._rotate_at:
                     self._rotate()
-                self._first = self._first or self.file
                 self._note_missing(run)
                 self._append(run, *(map(redacted, entries) if self._redact else entries))
         except (OSError, ValueError) as error:
@@ -282,20 +285,6 @@ class Ledger:
         self._lock.close()
 
     # -- under the lock -------------------------------------------------------------------
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """As ``state.files.lock``, for a moment; in place of it, since each request comes here."""
-        import portalocker  # noqa: PLC0415  it imports redis, where that is installed
-
-        try:
-            portalocker.lock(self._lock, portalocker.LockFlags.EXCLUSIVE)
-        except portalocker.LockException as error:
-            raise OSError(str(error)) from error
-        try:
-            yield
-        finally:
-            portalocker.unlock(self._lock)
 
     def _changed(self) -> bool:
         """Whether another process has written, or begun a new file, since we looked."""
@@ -375,12 +364,6 @@ class Ledger:
             old.unlink()
             self.documents.forget(_number_of(old))
         self._take_up()
-        if len(full) >= most and 0 < self._first <= _number_of(full[-most]) and not self._told_full:
-            self._told_full = True
-            self.notices.append(
-                f"{self.directory / FILE}: the first lines of this run go when the next file is "
-                "full, and verify cannot judge the run then: raise WALSH_LEDGER_KEPT"
-            )
 
     def _note_missing(self, run: str) -> None:
         if self._missing:

@@ -235,7 +235,6 @@ class SqliteStore(Store):
         super().__init__()
         self._directory = directory
         self._database = Database(directory, self.notices)
-        self._copies = files.Copies(directory, self.notices)
         #: What is not in the file yet, because it waits or because the disk refuses it.
         #: By table and key, the record and its row; None for one that is deleted.
         self._unwritten: dict[tuple[Table[Any], Key], tuple[Any, Row | None]] = {}
@@ -277,7 +276,7 @@ class SqliteStore(Store):
 
     def get(self, record: type[R], *key: str) -> R | None:
         if record is StoredDocument and key[0] == BLOCKLIST:
-            return self._get_blocklist(key)  # type: ignore[return-value]
+            return self._get_blocklist(key[1])  # type: ignore[return-value]
         return self._read(TABLE_OF[record], key)
 
     def _read(self, table: Table[R], key: Key) -> R | None:
@@ -300,12 +299,8 @@ class SqliteStore(Store):
         if waiting:
             found = {table.key_of(record): record for record in rows} | waiting
             rows = iter([record for _, record in sorted(found.items()) if record is not None])
-        each: Any
-        for each in rows:
-            if _is_list(each) and not each.body:
-                yield self.get(table.record, *table.key_of(each)) or each  # its text is in a file
-            else:
-                yield each
+        for each in rows:  # the text of a list is in a file
+            yield (self.get(table.record, *table.key_of(each)) or each) if _is_list(each) else each
 
     def _pages(self, table: Table[R], last: Key) -> Iterator[R]:
         """Records after the key *last*, read page by page: no transaction stays open in between."""
@@ -398,37 +393,23 @@ class SqliteStore(Store):
 
     # -- the blocklist --------------------------------------------------------------------
 
-    def _get_blocklist(self, key: Key) -> StoredDocument | None:
-        """The newest of the row and the copies; where one of them is missing, it is put back."""
-        copies = self._copies.read(key[1])
-        try:
-            row = self._read(DOCUMENTS, key)
-        except StateError:
-            best = files.newer(*copies)
-            if best is None:
-                raise
-            return best
-        best = files.newer(*copies, row)  # a copy has a checksum, and the row has none
-        whole = best is not None and copies == [best, best] and row == replace(best, body=b"")
-        if best is None and (self._copies.damaged or self.rows_lost):
-            best = files.without_text(key[1])  # stored: later runs will meet no damage any more
-            with suppress(StateError):
-                self._put_blocklist(best)
-        elif best is not None and best.body and not whole:
+    def _get_blocklist(self, url: str) -> StoredDocument | None:
+        """The later of the two copies, which replaces the other; without one, the row."""
+        copies = files.read_copies(self._directory, url, self.notices)
+        best = files.newer(*copies)
+        if best is None and not self.rows_lost:
+            return self._read(DOCUMENTS, (BLOCKLIST, url))
+        best = best or files.without_text(url)
+        if self.rows_lost or not best.body or copies != [best, best]:
             with suppress(StateError):
                 self._put_blocklist(best)
         return best
 
     def _put_blocklist(self, document: StoredDocument) -> None:
-        """Keep the text in two files, and then the row without it: it says that there is a list.
-
-        The list of another URL, whose place it takes in the files, keeps its text in its row.
-        """
+        """Keep the text in two files, and the row without it: it says that there is a list."""
         try:
             if document.body:
-                other = self._copies.other(document.key)
-                self._put(*filter(None, [other]))
-                self._copies.write(document)
+                files.write_copies(self._directory, document)
             self._put(replace(document, body=b""))
         finally:
             self.flush()

@@ -533,13 +533,12 @@ def test_d20_a_request_takes_three_round_trips(
     crawl_of(one).pacing.named("a.test").traffic.started()
     crawl_of(one).pacing.named("a.test").traffic.finished(time.monotonic())
     store.book_host("a.test", 1.0, time.time(), 0.0)
-    one.nudge("a.test")
     store.put(SourceRun("http://a.test/0", time.time(), "200"))
     store.delete(Deferral, "http://a.test/0")
     assert len(trips) == 2
     store.flush()  # as when the spider has taken the answer
     assert len(trips) == 3
-    assert len(trips[2]) == 4
+    assert len(trips[2]) == 3
     assert claimed(one, 1) == [None]
     assert len(trips) == 4
     assert len(one) == 2
@@ -699,10 +698,9 @@ def test_own_a_hold_is_told_once_by_who_asked_the_host(server: Server) -> None:
     crawl_of(one).pacing.named("a.test").traffic.started()
     crawl_of(one).pacing.named("a.test").traffic.finished(time.monotonic())
     for _ in range(2):
-        one.nudge("a.test")
         one.push(Request("http://a.test/3"))
     ((url, wait),) = told
-    assert url == "http://a.test/1"
+    assert url == "http://a.test/3"
     assert 15 < wait <= 30
     assert urls_of(other, 1) == [None]
     assert told_by_other == []
@@ -713,17 +711,9 @@ def test_own_a_host_is_held_in_redis_until_its_own_interval_is_over(server: Serv
     one.push(Request("http://a.test/0"))
     one.push(Request("http://a.test/1"))
     assert urls_of(one, 1) == ["http://a.test/0"]
-    crawl_of(one).pacing.named("a.test").traffic.set_interval(2.0)
-    crawl_of(one).pacing.named("a.test").traffic.finished(time.monotonic())
-    one.nudge("a.test")
+    crawl_of(one).store.reserve_host("a.test", 1.0, time.time())
+    crawl_of(one).store.book_host("a.test", 2.0, time.time(), 0.0)
     time.sleep(1.1)
     assert urls_of(other, 1) == [None]
-
-
-def test_own_a_hold_with_nobody_waiting_is_none(server: Server) -> None:
-    one = queue(server)
-    told = holds_of(one)
-    crawl_of(one).pacing.named("a.test").traffic.finished(time.monotonic())
-    one.nudge("a.test")
-    assert told == []
-    assert server.client.zcard(f"{LINE.removesuffix('line:')}waiting") == 0
+    time.sleep(1.0)
+    assert urls_of(other, 1) == ["http://a.test/1"]

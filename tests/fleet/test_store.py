@@ -433,16 +433,6 @@ def test_own_a_redis_that_knows_no_scripts_any_more_is_told_them(server: Server)
     assert (one._unbooked, one._unsent) == ({}, {})
 
 
-def test_own_a_booking_is_as_good_as_a_look_at_redis(server: Server) -> None:
-    one, _ = patient(server)
-    assert reserve(one) == 0
-    assert 0 < one.beat() < 1
-    server.client.flushall()
-    with pytest.raises(StoreAway):
-        reserve(one, host="other.test")
-    assert one.beat() > 3  # it looks at once, and has found that its records are lost
-
-
 # -- an outage --------------------------------------------------------------------------------
 
 
