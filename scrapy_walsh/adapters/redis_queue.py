@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import inspect
 import json
-import math
 import re
-import time
 from collections import deque
 from contextlib import suppress
 from functools import partial
@@ -42,61 +40,6 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
     from scrapy_walsh.fleet.link import Command
-
-# The entries of a fleet's queue: requests as octets in Redis, and what cannot be used of them.
-#
-# An entry is data, whoever wrote it. It names no class: the result is a plain ``scrapy.Request``,
-# and its callbacks are methods of the spider.
-
-
-class Entries:
-    """Writes requests as entries, and reads them. *serializer*: SCHEDULER_SERIALIZER, or None."""
-
-    def __init__(self, crawl: Crawl, store: SharedStore, serializer: Any = None) -> None:
-        self._crawl, self._key = crawl, store.key
-        self._dumps: Callable[[Any], Any] = serializer.dumps if serializer else msgpack.encode
-        self._loads: Callable[[bytes], Any] = serializer.loads if serializer else msgpack.decode
-
-    def encode(self, request: Request, host: str) -> bytes:
-        """An entry: a line with the declared target that it belongs to (R6), and the records that
-        its worker will read (``scripts.POP``); then the request. *host*: its throttle key.
-        ValueError where it cannot be serialised.
-        """
-        url = request.url
-        reads = [
-            self._key(HOSTS, host),
-            self._key(SOURCES, recrawl.key_of(url, form_of(request))),
-            self._key(DOCUMENTS, ROBOTS, hosts.origin_or_url(url)),
-        ]
-        head = {"source": self._crawl.scope.source_of(url), "reads": reads}
-        fields = self._crawl.intake.kept(request)
-        fields.pop("_class", None)
-        try:
-            data = self._dumps(fields)
-        except TypeError as error:
-            raise ValueError(
-                f"{url} cannot be queued as MessagePack: {error}; see SCHEDULER_SERIALIZER"
-            ) from error
-        return (
-            json.dumps(head).encode() + b"\n" + (data.encode() if isinstance(data, str) else data)
-        )
-
-    def decode(self, data: bytes) -> Request:
-        """The request in the entry *data*. Raises any Exception where there is none in it."""
-        head, _, body = data.partition(b"\n")
-        source, intake = json.loads(head)["source"], self._crawl.intake
-        if source is not None and not isinstance(source, str):
-            raise ValueError("its source is not text")
-        fields = self._loads(body)
-        if "_class" in fields:
-            raise ValueError("it names a class")
-        request = request_from_dict(fields, spider=self._crawl.crawler.spider)
-        for method in filter(None, (request.callback, request.errback)):
-            if not inspect.ismethod(method) or method.__name__.startswith("__"):
-                raise ValueError(f"{method!r} is not a method of the spider")
-        request = intake.request(request)
-        intake.resume(request, source, intake.cadence_of(request))
-        return request
 
 
 def set_aside(crawl: Crawl, key: str, data: bytes, error: Exception) -> None:
@@ -146,7 +89,8 @@ class DueQueue(DueRequests):
             raise ConfigError("DueQueue needs WALSH_SHARED_STATE: set it to the fleet's Redis")
         super().__init__(crawl)
         self._store, self._spider = crawl.store, spider
-        self._entries = Entries(crawl, crawl.store, serializer)
+        self._dumps: Callable[[Any], Any] = serializer.dumps if serializer else msgpack.encode
+        self._loads: Callable[[bytes], Any] = serializer.loads if serializer else msgpack.decode
         start = f"{crawl.store.prefix}queue:{key % {'spider': spider.name}}"
         self._keys = [f"{start}{end}" for end in _KEYS]
         #: Seconds without a look at the queue after which the lease is renewed by itself. The time
@@ -185,7 +129,7 @@ class DueQueue(DueRequests):
         first = ticket is not None and ticket.first
         late = 0 if first else 10 * _LARGEST_PRIORITY
         rank = late - max(-_LARGEST_PRIORITY, min(request.priority, _LARGEST_PRIORITY))
-        self._unsent.append((host, rank, self._entries.encode(request, host), int(first)))
+        self._unsent.append((host, rank, self._encode(request, host), int(first)))
         crawl.pacing.tell_wait(crawl.pacing.met(host), lambda: request.url)
         if len(self._unsent) < _TOGETHER:
             self._store.send_soon()
@@ -251,6 +195,52 @@ class DueQueue(DueRequests):
         except StoreAway as error:
             if self._unsent:
                 logger.error("%d requests could not be given back: %s", len(self._unsent), error)
+
+    # -- entries --------------------------------------------------------------------------
+    #
+    # An entry is data, whoever wrote it. It names no class: the result is a plain
+    # ``scrapy.Request``, and its callbacks are methods of the spider.
+
+    def _encode(self, request: Request, host: str) -> bytes:
+        """An entry: a line with the declared target that it belongs to (R6), and the records that
+        its worker will read (``scripts.POP``); then the request. *host*: its throttle key.
+        ValueError where it cannot be serialised.
+        """
+        url = request.url
+        reads = [
+            self._store.key(HOSTS, host),
+            self._store.key(SOURCES, recrawl.key_of(url, form_of(request))),
+            self._store.key(DOCUMENTS, ROBOTS, hosts.origin_or_url(url)),
+        ]
+        head = {"source": self._crawl.scope.source_of(url), "reads": reads}
+        fields = self._crawl.intake.kept(request)
+        fields.pop("_class", None)
+        try:
+            data = self._dumps(fields)
+        except TypeError as error:
+            raise ValueError(
+                f"{url} cannot be queued as MessagePack: {error}; see SCHEDULER_SERIALIZER"
+            ) from error
+        return (
+            json.dumps(head).encode() + b"\n" + (data.encode() if isinstance(data, str) else data)
+        )
+
+    def _decode(self, data: bytes) -> Request:
+        """The request in the entry *data*. Raises any Exception where there is none in it."""
+        head, _, body = data.partition(b"\n")
+        source, intake = json.loads(head)["source"], self._crawl.intake
+        if source is not None and not isinstance(source, str):
+            raise ValueError("its source is not text")
+        fields = self._loads(body)
+        if "_class" in fields:
+            raise ValueError("it names a class")
+        request = request_from_dict(fields, spider=self._crawl.crawler.spider)
+        for method in filter(None, (request.callback, request.errback)):
+            if not inspect.ismethod(method) or method.__name__.startswith("__"):
+                raise ValueError(f"{method!r} is not a method of the spider")
+        request = intake.request(request)
+        intake.resume(request, source, intake.cadence_of(request))
+        return request
 
     # -- Redis ----------------------------------------------------------------------------
 
@@ -348,7 +338,7 @@ class DueQueue(DueRequests):
         try:
             if not number:
                 raise ValueError("no worker has written it")
-            request = self._entries.decode(data)
+            request = self._decode(data)
         except Exception as error:
             set_aside(self._crawl, self._keys[0], data, error)
             if number:
@@ -380,8 +370,6 @@ class DueSpiderMixin:
     redis_key: str
     server: Any
     fetch_data: Callable[[str, int | None], list[bytes]]
-    #: Monotonic seconds at which the list was last found empty.
-    _walsh_empty_at = -math.inf
 
     async def start(self) -> AsyncIterator[Request]:
         """The first batch of the operator's list."""
@@ -395,8 +383,6 @@ class DueSpiderMixin:
         except redis.RedisError as error:
             logger.error("the list of URLs cannot be read: %s", error)
             return
-        if not entries:
-            self._walsh_empty_at = time.monotonic()
         crawl = Crawl.of(self.crawler)
         for entry in entries:
             try:
@@ -428,8 +414,8 @@ class DueSpiderMixin:
                 Crawl.of(self.crawler).recorder.own_fault(line)
 
     def feed(self) -> None:
-        """Take the next batch into the queue, unless the list was empty a moment ago."""
-        if time.monotonic() - self._walsh_empty_at >= _POLL and not compat.closing(self.crawler):
+        """Take the next batch into the queue."""
+        if not compat.closing(self.crawler):
             self.schedule_next_requests()
 
     def spider_idle(self) -> None:

@@ -117,14 +117,7 @@ class Link:
 
     def _how_kept(self) -> list[tuple[int, str]]:
         """What is to be said of how Redis keeps its data."""
-        try:
-            memory, kept = self.client.info("memory"), self.client.info("persistence")
-        except redis.ResponseError:
-            line = (
-                f"{self.name} does not say how it keeps its data: INFO is forbidden to this user; "
-                "see to appendonly yes and maxmemory-policy noeviction"
-            )
-            return [(logging.INFO, line)]
+        memory, kept = self.client.info("memory"), self.client.info("persistence")
         policy = memory.get("maxmemory_policy")
         if memory.get("maxmemory") and policy != "noeviction":
             raise ConfigError(
@@ -185,14 +178,13 @@ class Link:
 
         Returns the seconds for which no host may be booked. Raises ``redis.RedisError``.
         """
-        word = uuid.uuid4().hex
-        command = self.script(scripts.GREET, [self.epoch_key], [word, self.epoch, 1, CALM, _MARGIN])
+        arguments = [uuid.uuid4().hex, self.epoch, CALM, _MARGIN]
+        command = self.script(scripts.GREET, [self.epoch_key], arguments)
         try:
             found = self.client.execute_command(*command)
         except NoScriptError:
             for script in scripts.ALL:
                 self.client.script_load(scripts.LIBRARY + script)
-            command = (*command[:6], 0, *command[7:])
             found = self.client.execute_command(*command)
         self.set_time(found[1])
         self.word = found[0].decode()

@@ -42,20 +42,15 @@ local function keep(key, now)
   local record = record_of(key)
   redis.call('EXPIRE', key, math.ceil({HOSTS.lua_ends} - now))
 end
--- The history of the data: another one whenever a primary starts. Empty where INFO is forbidden.
+-- The history of the data: another one whenever a primary starts.
 local function identity()
-  local said = redis.pcall('INFO', 'replication')
-  return type(said) == 'string' and string.match(said, 'master_replid:(%x+)') or ''
-end
-local function is_same(epoch)
-  local here = identity()
-  return epoch.word and (here == '' or epoch.here == here)
+  return string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
 end
 -- When records were last lost; nil where this is not the Redis that the worker knew, and while all
 -- hosts are left alone.
 local function known(key, word, now)
   local epoch = record_of(key)
-  if epoch.word ~= word or not is_same(epoch) or number(epoch.calm) > now then return nil end
+  if epoch.word ~= word or epoch.here ~= identity() or number(epoch.calm) > now then return nil end
   return number(epoch.lost)
 end
 -- The record of a host, which counts as requested by somebody when records were lost. Where Redis's
@@ -141,15 +136,14 @@ end
 """
 
 #: Begins everything that is run in Redis. KEYS epoch; ARGV a new word, the word that the worker
-#: knows or '', 1 where Redis knew this script already, seconds for which hosts are left alone where
-#: records were lost, and the least that are left when a worker comes to write back. Returns the
-#: word, Redis's time, and the seconds for which hosts are still left alone.
+#: knows or '', seconds for which hosts are left alone where records were lost, and the least that
+#: are left when a worker comes to write back. Returns the word, Redis's time, and the seconds for
+#: which hosts are still left alone.
 GREET: Final = """
-local key, new, knew, calm = KEYS[1], ARGV[1], ARGV[2], number(ARGV[4])
+local key, new, knew, calm = KEYS[1], ARGV[1], ARGV[2], number(ARGV[3])
 if redis.call('TYPE', key).ok ~= 'hash' then redis.call('DEL', key) end
 local now, epoch, here = clock(), record_of(key), identity()
--- Where INFO is forbidden: a Redis that was started anew knows no scripts.
-local same = is_same(epoch) and (here ~= '' or ARGV[3] == '1')
+local same = epoch.word and epoch.here == here
 local till, word = number(epoch.calm), same and epoch.word or new
 local missed = knew ~= '' and knew ~= word
 if not same then redis.call('HSET', key, 'word', word, 'here', here) end
@@ -157,7 +151,7 @@ if (not same and epoch.word) or (missed and not (same and epoch.lost)) then
   till = now + calm
   redis.call('HSET', key, 'lost', text(now), 'calm', text(till))
 elseif missed and till > now then
-  till = math.max(till, now + number(ARGV[5]))
+  till = math.max(till, now + number(ARGV[4]))
   redis.call('HSET', key, 'calm', text(till))
 end
 return {word, text(now), text(math.max(0, till - now))}

@@ -380,7 +380,7 @@ class SharedStore(Store):
         self.send_soon()  # ``tend`` writes it where Redis is away
         self._local.book_host(host, interval, now, hold, visit=visit, taught=taught)
 
-    def update_host(self, host: str, change: Rewrite) -> None:
+    def update_host(self, host: str, change: Rewrite, *, waits: bool = False) -> None:  # noqa: ARG002
         key = self.key(HOSTS, host)
 
         def exchange(pipe: Any) -> None:
@@ -454,12 +454,12 @@ class SharedStore(Store):
         self._share(TABLE_OF[record], key, None)
         self._local.delete(record, *key)
 
-    def _rows(self, table: Table[R], after: Key | None = None) -> Iterator[R]:
+    def _rows(self, table: Table[R], after: Key) -> Iterator[R]:
         """The local records, and those that only Redis has, in key order."""
         rows = {table.key_of(record): record for record in self._local._rows(table, after)}
         with suppress(StoreAway):
             keys = self._shared_keys(table) if table.shared else []
-            found = {key: self.get(table.record, *key) for key in keys if not after or key > after}
+            found = {key: self.get(table.record, *key) for key in keys if key > after}
             if table is DEFERRALS:  # another worker may have dropped it
                 rows = {}
             rows |= {key: record for key, record in found.items() if record is not None}

@@ -324,24 +324,20 @@ class Database:
         def exchange(connection: sqlite3.Connection) -> None:
             connection.execute("BEGIN IMMEDIATE")
             with connection:
-                rows: dict[Table[Any], list[Row]] = {}
                 for (table, key), row in changes.items():
                     if row is None:
                         connection.execute(table.delete, key)
                     else:
-                        rows.setdefault(table, []).append(row)
-                for table, some in rows.items():
-                    connection.executemany(table.replace, some)
+                        connection.execute(table.replace, row)
                 # Of a host that comes twice (one request ended, the next begins) one row goes.
                 records: dict[str, HostRecord | None] = {}
-                changed: dict[str, Row] = {}
                 for host, rewrite in bookings:
                     if host not in records:
                         row = connection.execute(HOSTS.select, (host,)).fetchone()
                         records[host] = None if row is None else HOSTS.decode(row)
-                    if (record := rewrite(records[host])) is not None:
-                        records[host], changed[host] = record, HOSTS.encode(record)
-                connection.executemany(HOSTS.replace, changed.values())
+                    records[host] = rewrite(records[host]) or records[host]
+                for record in filter(None, records.values()):
+                    connection.execute(HOSTS.replace, HOSTS.encode(record))
 
         self.run(exchange)
 

@@ -55,7 +55,6 @@ OTHERS = (
     ("adapters/crawl.py", "scrapy_walsh is not completely installed:"),
     ("adapters/lease.py", "run one at a time, or set WALSH_SHARED_STATE"),
     ("fleet/link.py", "forgets its latest records in a crash (appendonly no)"),
-    ("fleet/link.py", "does not say how it keeps its data: INFO is forbidden to this user"),
     ("fleet/store.py", "in Redis cannot be read ("),
     ("adapters/lease.py", "the lease of this job cannot be kept in"),
     ("adapters/events.py", "to the next run ("),
