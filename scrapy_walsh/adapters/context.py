@@ -152,8 +152,6 @@ class Context:
         self.queues: list[Queue] = []
         #: Why nothing more is requested, where the crawl was refused.
         self.halted: str | None = None
-        #: Called after what waited was written.
-        self.on_written: list[Callable[[], None]] = []
         self._write_timer = compat.Timer(self.write)
 
     def _open_ledger(self) -> Ledger | None:
@@ -228,8 +226,6 @@ class Context:
         """Write what waits, to the ledger and the store."""
         self.recorder.flush()
         self.remember(self.store.flush)
-        for tell in self.on_written:
-            tell()
 
     def _write_soon(self) -> None:
         if not self._write_timer.pending:

@@ -215,7 +215,7 @@ class Pulse:
                     )
 
     def start(self) -> None:
-        """Look now, and again whenever the store says (``SharedStore.beat``)."""
+        """Look now, and again whenever the store says (``SharedStore.tend``)."""
         if self._store is not None:
             self._beat()
 
@@ -236,9 +236,7 @@ class Pulse:
             return
         try:
             self._begin(store)
-            delay = store.beat()
-            if store.link.refused is not None:
-                raise store.link.refused
+            delay = store.tend()
         except ConfigError as error:
             context.halt(str(error))
             return

@@ -14,7 +14,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from scrapy_walsh.exceptions import StateError
-from scrapy_walsh.policy.words import plural
+from scrapy_walsh.policy.words import one_line, plural, visible
 from scrapy_walsh.state import files, machine
 from scrapy_walsh.state.records import HOSTS, TABLES, DamageError, HostRecord
 
@@ -324,24 +324,20 @@ class Database:
         def exchange(connection: sqlite3.Connection) -> None:
             connection.execute("BEGIN IMMEDIATE")
             with connection:
-                rows: dict[Table[Any], list[Row]] = {}
                 for (table, key), row in changes.items():
                     if row is None:
                         connection.execute(table.delete, key)
                     else:
-                        rows.setdefault(table, []).append(row)
-                for table, some in rows.items():
-                    connection.executemany(table.replace, some)
+                        connection.execute(table.replace, row)
                 # Of a host that comes twice (one request ended, the next begins) one row goes.
                 records: dict[str, HostRecord | None] = {}
-                changed: dict[str, Row] = {}
                 for host, rewrite in bookings:
                     if host not in records:
                         row = connection.execute(HOSTS.select, (host,)).fetchone()
                         records[host] = None if row is None else HOSTS.decode(row)
-                    if (record := rewrite(records[host])) is not None:
-                        records[host], changed[host] = record, HOSTS.encode(record)
-                connection.executemany(HOSTS.replace, changed.values())
+                    records[host] = rewrite(records[host]) or records[host]
+                for record in filter(None, records.values()):
+                    connection.execute(HOSTS.replace, HOSTS.encode(record))
 
         self.run(exchange)
 
@@ -425,7 +421,7 @@ class Database:
         aside = files.set_aside(self._path, COMPANIONS)
         self._draft.rename(self._path)
         self._lose(
-            f"was damaged ({files.one_line(damage)}): set aside as {aside.name}, "
+            f"was damaged ({visible(one_line(damage, 200))}): set aside as {aside.name}, "
             f"a new one begun with the {plural(kept, 'row')} that could be read"
         )
 

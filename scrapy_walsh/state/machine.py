@@ -79,10 +79,9 @@ def steady_clock(directory: Path | None, *, keeps: bool = True) -> Callable[[], 
 
 
 def _boot() -> str | None:
-    try:
+    with suppress(OSError, ValueError):
         return _BOOT_ID.read_text(encoding="ascii").strip() or None
-    except (OSError, ValueError):
-        return None
+    return None
 
 
 def _since_start() -> float:
@@ -191,12 +190,9 @@ class UnderWay:
         self._path = None if directory is None else directory / SOURCES
         self._file: int | None = None
         self._held: set[str] = set()
-        #: Those of them whose records may wait to be written.
-        self._done: set[str] = set()
 
     def take(self, key: str) -> bool:
         """Whether no other process is requesting the source *key*; from now on this one is."""
-        self._done.discard(key)
         if key in self._held or self._path is None:
             return True
         try:
@@ -216,16 +212,6 @@ class UnderWay:
             self._held.remove(key)
             with suppress(OSError):
                 fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _place(key))
-
-    def done(self, key: str) -> None:
-        """This process requests *key* no longer, and others may once :meth:`written` is called."""
-        if key in self._held:
-            self._done.add(key)
-
-    def written(self) -> None:
-        """What was done is on record."""
-        while self._done:
-            self.drop(self._done.pop())
 
     def close(self) -> None:
         """Drop all locks."""
