@@ -131,14 +131,16 @@ _IMPL: Final = re.compile(r"[\w.-]+/[\w.-]+(@[\w.-]+)?", re.ASCII)
 _flag: Final = _of_type(bool, "True or False")
 
 
+_kept: Final = _of_type(
+    bool | Literal[LEDGER_ON, LEDGER_OFF, LEDGER_REDACTED],
+    'True, False, or "redact" to keep it without queries',
+)
+
+
 def _ledger(name: str, value: Any) -> str:
     """``on``, ``off`` or ``redact``."""
-    if str(value).strip().lower() == LEDGER_REDACTED:
-        return LEDGER_REDACTED
-    try:
-        return LEDGER_ON if _flag(name, value) else LEDGER_OFF
-    except ConfigError:
-        raise _refuse(name, value, 'True, False, or "redact" to keep it without queries') from None
+    kept = _kept(name, value)
+    return kept if isinstance(kept, str) else LEDGER_ON if kept else LEDGER_OFF
 
 
 def _impl(name: str, value: Any) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -30,7 +29,6 @@ from scrapy_walsh.policy.recrawl import canonical_url, key_of
 from scrapy_walsh.policy.robots.usage import as_member
 from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.times import iso
-from scrapy_walsh.policy.verdict import DEFERRED, NOT_DUE
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.sources import report
 from scrapy_walsh.sources.answers import MAX_BODY, Answer, from_failure, from_response, max_body
@@ -63,23 +61,13 @@ _ARGUMENTS: Final = "there are sources, urls, report and all_items"
 class _Visit:
     """A source under way, and its row of the report.
 
-    ``due``: Unix seconds, where it was deferred. Of a sitemap index: ``children``, the number of
-    its sitemaps that are requested; ``left``, those without an answer.
+    ``due``: Unix seconds, where it was deferred.
     """
 
     source: Source
     row: Row
     walk: _Walk = field(init=False)
     due: float | None = None
-    children: int = 0
-    left: int = 0
-
-
-#: What an index is called by the outcomes of its sitemaps: the first of these that one of them has.
-_BEST: Final = (
-    report.SITEMAP, report.FED, report.NEGOTIATED, report.NOT_MODIFIED, DEFERRED,
-    recrawl.REFUSED, recrawl.FAILED, recrawl.LEFT_OUT, NOT_DUE,
-)  # fmt: skip
 
 
 class WalshMetadataSpider(Spider):
@@ -137,7 +125,6 @@ class WalshMetadataSpider(Spider):
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> WalshMetadataSpider:
         spider = super().from_crawler(crawler, *args, **kwargs)
         crawler.signals.connect(spider._opened, signals.spider_opened)
-        crawler.signals.connect(spider._count_bytes, signals.bytes_received)
         crawler.signals.connect(spider._idle, signals.spider_idle)
         spider.handover = Handover(crawler)
         return spider
@@ -293,7 +280,6 @@ class WalshMetadataSpider(Spider):
         """Take the steps of the source, as far as they are needed, and end its *visit*."""
         source, row = visit.source, visit.row
         steps = [*plan(source.url, source.feed, source.sitemap)]
-        requested = [source.sitemap]
         failed: bool | None = None  # of its feed, sitemap or page; None before one was answered
         while True:
             step, answer = yield (steps.pop(0),)
@@ -309,14 +295,11 @@ class WalshMetadataSpider(Spider):
             if step.kind != "llms" or failed is None:
                 failed = answer.failed
             if urls := self._children(visit, answer):
-                requested += urls
                 answer = yield from self._of_index(visit, urls)
             if answer.outcome is not None or not steps:
                 break
         row.outcome = replace(answer, failed=bool(failed)).ending
         row.requirement = answer.requirement or ("R9" if row.outcome == recrawl.LEFT_OUT else "")
-        named = self._crawl.documents.sitemaps(step.url)
-        row.suggested_sitemaps += [each for each in named if each not in requested]
         visit.due = answer.due
         self._tell(visit, row.outcome, answer.refusal)
 
@@ -341,17 +324,17 @@ class WalshMetadataSpider(Spider):
         self, visit: _Visit, urls: list[str]
     ) -> Generator[Sequence[Step], tuple[Step, Answer], Answer]:
         """Take the sitemaps *urls* of an index; the best of their answers is its own."""
-        visit.children = visit.left = len(urls)
         steps: list[Step] = [*map(sitemap_step, urls)]
         ended: list[Answer] = []
-        while visit.left:
+        while len(ended) < len(urls):
             step, answer = yield steps
-            visit.left -= 1
             steps = []
             reason = f"{step.url}: {answer.reason}"
             ended.append(replace(answer, outcome=answer.ending, links=Links(()), reason=reason))
-        visit.row.reason = f"{visit.row.reason}; {_account(ended)}"
-        return min(ended, key=lambda each: _BEST.index(each.outcome or ""))
+        lost = [each for each in ended if each.outcome not in report.READ]
+        visit.row.reason += f"; {len(ended) - len(lost)} of {plural(len(ended), 'sitemap')} read"
+        visit.row.reason += f" ({lost[0].reason})" if lost else ""
+        return min(ended, key=lambda each: (each in lost, each.outcome == report.NOT_MODIFIED))
 
     def _items(self, row: Row, answer: Answer) -> Iterator[MetadataItem]:
         fetched_at = iso(time.time())
@@ -396,10 +379,6 @@ class WalshMetadataSpider(Spider):
         else:
             self.documents += 1
 
-    def _count_bytes(self, data: bytes, request: Request) -> None:
-        if row := self._row_of(request):
-            row.bytes += len(data)
-
     def closed(self, reason: str) -> None:
         """Writes the source report to the log, and to ``-a report=FILE``."""
         rows = [visit.row for visit in self.visits.values()]
@@ -408,11 +387,7 @@ class WalshMetadataSpider(Spider):
             if row.outcome is None:
                 self._tell(visit, recrawl.NOT_REQUESTED)
                 row.outcome = recrawl.NOT_REQUESTED
-                which = "its next request" if row.requests else "its request"
-                row.reason = f"the crawl ended before {which} ({reason})"
-                if visit.children:
-                    of = plural(visit.children, "sitemap")
-                    row.reason = f"{visit.left} of {of}: {row.reason}"
+                row.reason = f"the crawl ended before its next request ({reason})"
             row.next_due = self._next_due(visit)
         if rows:
             for line in report.as_lines(rows):
@@ -447,14 +422,6 @@ def _writable(path: str | None) -> str | None:
     if path:
         report.check_writable(path)
     return path
-
-
-def _account(ended: list[Answer]) -> str:
-    """What became of the sitemaps of an index, and why of the first that was not read."""
-    counts = Counter(answer.outcome for answer in ended)
-    said = ", ".join(f"{counts[outcome]} {outcome}" for outcome in _BEST if counts[outcome])
-    lost = next((answer for answer in ended if answer.outcome not in report.READ), None)
-    return f"{said} ({lost.reason})" if lost else said
 
 
 def _http(url: str) -> str:

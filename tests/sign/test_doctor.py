@@ -97,7 +97,9 @@ def test_own_a_clock_that_is_far_off_is_said(tmp_path: Path, ahead: int, said: s
 @pytest.mark.crawl
 def test_own_a_key_that_nothing_is_signed_with_is_said(tmp_path: Path) -> None:
     settings, _ = keygen(tmp_path / "keys")
-    project = make_project(tmp_path / "project", settings={**settings, "WALSH_SIGN_REQUESTS": "no"})
+    project = make_project(
+        tmp_path / "project", settings={**settings, "WALSH_SIGN_REQUESTS": "False"}
+    )
     with Sandbox() as box:
         found = visit(project, box=box)
     assert found.line("warn", "R1", "signing", "WALSH_SIGNING_KEY is set, and nothing is signed")
