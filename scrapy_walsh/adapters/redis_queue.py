@@ -434,7 +434,7 @@ class DueQueue(DueRequests):
         host, now = self._crawl.pacing.met(key), self._crawl.monotonic()
         if host is None:  # what waits takes up no memory here
             return 0.0, self._crawl.config.min_interval, 0
-        return host.wait(now), host.traffic.interval, host.goes_last(now)
+        return host.wait(now), host.traffic.interval, int(host.goes_last(now))
 
 
 def _url_in(head: bytes) -> str | None:
