@@ -12,7 +12,6 @@ import json
 import math
 import operator
 import os
-import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -127,7 +126,6 @@ def _revisit(name: str, value: Any) -> float:
         raise ConfigError(f"{name} is {error}") from None
 
 
-_IMPL: Final = re.compile(r"[\w.-]+/[\w.-]+(@[\w.-]+)?", re.ASCII)
 _flag: Final = _of_type(bool, "True or False")
 
 
@@ -143,11 +141,11 @@ def _ledger(name: str, value: Any) -> str:
     return kept if isinstance(kept, str) else LEDGER_ON if kept else LEDGER_OFF
 
 
-def _impl(name: str, value: Any) -> str:
-    """``organisation/repository``, with ``@commit`` where it is known (R13)."""
-    if not isinstance(value, str) or not _IMPL.fullmatch(value.strip()):
-        raise _refuse(name, value, "ORGANISATION/REPOSITORY, or that and @COMMIT")
-    return value.strip()
+#: ``organisation/repository``, with ``@commit`` where it is known (R13).
+_impl: Final = _of_type(
+    Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+(@[A-Za-z0-9_.-]+)?$")],
+    "ORGANISATION/REPOSITORY, or that and @COMMIT",
+)
 
 
 def _text(name: str, value: Any) -> str:

@@ -22,8 +22,6 @@ from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import SeenItem, Validators
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from scrapy.crawler import Crawler
     from scrapy.http import Response
 
@@ -36,13 +34,13 @@ _FAILED_FEEDS: Final = "feedexport/failed_count/"
 
 @dataclass(slots=True)
 class _Batch:
-    """The items of one response. ``left``: canonical URLs by item, less those that failed.
+    """The items of one response. ``left``: by identity, less those that failed.
 
     ``whole``: the spider has announced the last of them.
     """
 
     validators: Validators | None
-    left: dict[int, str] = field(default_factory=dict)
+    left: dict[int, MetadataItem] = field(default_factory=dict)
     scraped: int = 0
     failed: bool = False
     whole: bool = False
@@ -84,23 +82,22 @@ class Handover:
         crawl.sources.untaken.withhold(request)
         crawl.remember(lambda: crawl.store.delete(Validators, *_key(request)))
 
-    def expect(
-        self, response: Response, items: Sequence[MetadataItem], *, last: bool = True
-    ) -> None:
-        """Note that *items* of *response* are about to be yielded; after the *last*, no more."""
+    def expect(self, response: Response, item: MetadataItem) -> None:
+        """Note that *item* of *response* is about to be yielded."""
         crawl = self._crawl
         if crawl.config.state_dir is None:
             return
         request = response.request or Request(response.url)
         key = _key(request)
         if key not in self._batches:
-            if not items:
-                return
             self._batches[key] = _Batch(crawl.sources.untaken.withhold(request))
             crawl.remember(lambda: crawl.store.delete(Validators, *key))
-        batch = self._batches[key]
-        batch.left |= {id(item): item.canonical_url for item in items}
-        batch.whole = last
+        self._batches[key].left[id(item)] = item
+
+    def whole(self, response: Response) -> None:
+        """Note that all items of *response* have been yielded."""
+        if batch := self._batch(response):
+            batch.whole = True
 
     def _scraped(self, response: Response | None) -> None:
         if batch := self._batch(response):
@@ -131,7 +128,7 @@ class Handover:
             return
         batches, self._batches = self._batches.values(), {}
         whole = [batch for batch in batches if batch.whole and batch.scraped == len(batch.left)]
-        handed_over = [url for batch in whole for url in batch.left.values()]
+        handed_over = [item.canonical_url for batch in whole for item in batch.left.values()]
         now = self._crawl.wall()
         try:
             # The crawl may have closed its store by now: feeds are stored beside that.

@@ -13,7 +13,6 @@ import math
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy import Request, Spider, signals
@@ -34,7 +33,7 @@ from scrapy_walsh.sources import report
 from scrapy_walsh.sources.answers import MAX_BODY, Answer, from_failure, from_response, max_body
 from scrapy_walsh.sources.handover import Handover
 from scrapy_walsh.sources.items import MetadataItem
-from scrapy_walsh.sources.report import Row
+from scrapy_walsh.sources.report import Row, check_writable
 from scrapy_walsh.sources.sources import Source, parse_urls, read_sources
 
 if TYPE_CHECKING:
@@ -47,8 +46,6 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.adapters.crawl import Crawl
 
-#: Items made in one step of the event loop.
-_AT_ONCE: Final = 100
 #: Octets of answers that may wait to be read while requests go on. Scrapy's own limit is less than
 #: one large answer, which would then stop all requests until it is read.
 _WAITING_OCTETS: Final = 8 * MAX_BODY
@@ -91,8 +88,8 @@ class WalshMetadataSpider(Spider):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.report_path: str | None = None
-        self.all_items = False
+        self.report_path = report
+        self.all_items = all_items == "1"
         self.refusal: str | None = None
         #: What a runner adds (scrapyd: ``_job``) begins with an underscore.
         self.unknown = sorted(name for name in kwargs if not name.startswith("_"))
@@ -105,12 +102,12 @@ class WalshMetadataSpider(Spider):
         self._answers: dict[str, Answer] = {}
         self._seen: set[str] = set()
         try:
-            self.report_path = _writable(report)
+            if report:
+                check_writable(report)
             if all_items not in ("0", "1"):
                 wrong = f"-a all_items={all_items}: write all_items=1, or leave it out"
                 raise SourcesInvalid(wrong)
-            self.all_items = all_items == "1"
-            self._declare(*_declared(sources, urls))
+            self._declare(sources, urls)
         except SourcesInvalid as error:
             self.refusal = str(error)
 
@@ -147,13 +144,16 @@ class WalshMetadataSpider(Spider):
         self.refusal = self.refusal or why
         self.visits.clear()
 
-    def _declare(self, sources: list[Source], problems: list[str]) -> None:
-        self.problems = problems
-        for source in sources:
+    def _declare(self, sources: str | None, urls: str | None) -> None:
+        if bool(sources) == bool(urls):
+            raise SourcesInvalid('give either -a sources=FILE or -a urls="URL URL"')
+        found, self.problems = read_sources(sources) if sources else parse_urls(urls or "")
+        if not found:
+            many = len(self.problems)
+            raise SourcesInvalid(f"no usable source ({many} unusable); correct the list")
+        for source in found:
             visit = self.visits[key_of(source.first)] = _Visit(source, Row(source.name, source.url))
             visit.walk = self._walk(visit)
-        if not sources:
-            raise SourcesInvalid(f"no usable source ({len(problems)} unusable); correct the list")
 
     async def start(self) -> AsyncIterator[Any]:
         """One request for each first step; ``walsh_also`` declares what may follow it."""
@@ -218,17 +218,14 @@ class WalshMetadataSpider(Spider):
     def _results(
         self, response: Response, key: str, answer: Answer
     ) -> Iterator[Request | MetadataItem]:
-        """Items and requests from *answer*, some at a time: it may have a hundred thousand."""
-        results, handover = self._deliver(key, answer), self.handover
+        """Items and requests from *answer*."""
         if answer.forget and response.request is not None:
-            handover.forget(response.request)
-        kept = []  # the handover knows items by their identity, so all of them live till the end
-        while some := list(islice(results, _AT_ONCE)):
-            items = [result for result in some if isinstance(result, MetadataItem)]
-            handover.expect(response, items, last=False)
-            kept += items
-            yield from some
-        handover.expect(response, (), last=True)
+            self.handover.forget(response.request)
+        for result in self._deliver(key, answer):
+            if isinstance(result, MetadataItem):
+                self.handover.expect(response, result)
+            yield result
+        self.handover.whole(response)
 
     def not_answered(self, failure: Failure) -> Iterator[Request | MetadataItem]:
         """Errback of every request of this spider: refusals, 304, other statuses, failures."""
@@ -407,21 +404,6 @@ class WalshMetadataSpider(Spider):
         found = [visit.due, *map(self._crawl.sources.next_due, urls)]
         due = max((moment for moment in found if moment and moment > now), default=None)
         return None if due is None else iso(math.ceil(due))
-
-
-def _declared(sources: str | None, urls: str | None) -> tuple[list[Source], list[str]]:
-    if bool(sources) == bool(urls):
-        raise SourcesInvalid('give either -a sources=FILE or -a urls="URL URL"')
-    found, problems = read_sources(sources) if sources else parse_urls(urls or "")
-    if not found and not problems:
-        raise SourcesInvalid(f"{sources or '-a urls'}: no source in it; write at least one")
-    return found, problems
-
-
-def _writable(path: str | None) -> str | None:
-    if path:
-        report.check_writable(path)
-    return path
 
 
 def _http(url: str) -> str:

@@ -591,7 +591,7 @@ def test_own_a_source_without_an_answer_is_reported() -> None:
         ({}, "give either -a sources=FILE or -a urls="),
         ({"urls": "https://a.test/", "sources": "x.toml"}, "give either"),
         ({"sources": "no-such-file.toml"}, "no-such-file.toml: cannot be read"),
-        ({"urls": " "}, "-a urls: no source in it"),
+        ({"urls": " "}, "no usable source (0 unusable)"),
         ({"urls": "ftp://a.test/ nonsense"}, "no usable source (2 unusable)"),
     ],
 )
