@@ -12,7 +12,6 @@ import json
 import math
 import operator
 import os
-import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -126,25 +125,26 @@ def _revisit(name: str, value: Any) -> float:
         raise ConfigError(f"{name} is {error}") from None
 
 
-_IMPL: Final = re.compile(r"[\w.-]+/[\w.-]+(@[\w.-]+)?", re.ASCII)
 _flag: Final = _of_type(bool, "True or False")
+
+
+_kept: Final = _of_type(
+    bool | Literal[LEDGER_ON, LEDGER_OFF, LEDGER_REDACTED],
+    'True, False, or "redact" to keep it without queries',
+)
 
 
 def _ledger(name: str, value: Any) -> str:
     """``on``, ``off`` or ``redact``."""
-    if str(value).strip().lower() == LEDGER_REDACTED:
-        return LEDGER_REDACTED
-    try:
-        return LEDGER_ON if _flag(name, value) else LEDGER_OFF
-    except ConfigError:
-        raise _refuse(name, value, 'True, False, or "redact" to keep it without queries') from None
+    kept = _kept(name, value)
+    return kept if isinstance(kept, str) else LEDGER_ON if kept else LEDGER_OFF
 
 
-def _impl(name: str, value: Any) -> str:
-    """``organisation/repository``, with ``@commit`` where it is known (R13)."""
-    if not isinstance(value, str) or not _IMPL.fullmatch(value.strip()):
-        raise _refuse(name, value, "ORGANISATION/REPOSITORY, or that and @COMMIT")
-    return value.strip()
+#: ``organisation/repository``, with ``@commit`` where it is known (R13).
+_impl: Final = _of_type(
+    Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+(@[A-Za-z0-9_.-]+)?$")],
+    "ORGANISATION/REPOSITORY, or that and @COMMIT",
+)
 
 
 def _text(name: str, value: Any) -> str:

@@ -234,7 +234,7 @@ class Sources:
 
     def _visit(self, run: SourceRun) -> Visit:
         context = self._context
-        return run.visit._replace(revisit=context.scope.cadence(run.url, context.config.revisit))
+        return run.visit._replace(revisit=context.scope.cadence(run.url))
 
     def _lifts(self, key: str) -> bool:
         """Whether R8 allows *key* in this run, whatever is on record.
@@ -335,7 +335,7 @@ class Sources:
         last = None if known is None else self._visit(known)
         visit = recrawl.met(sent_at, last, context.config.revisit)
         counted_from = None if visit.counted_from == sent_at else visit.counted_from
-        revisit = context.scope.cadence(key, context.config.revisit)
+        revisit = context.scope.cadence(key)
         reason = context.config.revisit_reason
         return SourceRun(key, sent_at, outcome, reason, counted_from, revisit=revisit)
 
@@ -534,7 +534,7 @@ class Account:
 
         def update(key: str, each: Heard) -> Reading:
             old = context.recall(lambda: context.store.get(Reading, key)) if kept else None
-            own = context.scope.cadence(key, revisit)
+            own = context.scope.cadence(key)
             return recrawl.updated(old, key, replace(each, gone=key in self.gone, revisit=own), now)
 
         found = [update(*each) for each in heard if kept or each[0] in self.gone]

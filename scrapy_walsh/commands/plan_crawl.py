@@ -234,7 +234,7 @@ class _Plan:
         self.target(url).update(
             decision=decision,
             verdict=None if verdict is None else asdict(verdict),
-            revisit=self.crawl.scope.cadence(url, self.crawl.config.revisit),
+            revisit=self.crawl.scope.cadence(url),
         )
 
     # -- the wire -------------------------------------------------------------------------

@@ -237,34 +237,19 @@ def admit(pace: Pace, gates: Gates, now: float, *, document: bool = False) -> St
         return Refuse(pace.spent)
     if pace.wait == math.inf:  # only the end of what is under way will say how long the wait is
         return Wait(math.inf)
+    patience = f"beyond WALSH_PATIENCE ({gates.patience:g} s)"
     if gates.skip_slow and not document and pace.interval > gates.patience:
-        return Refuse(_skipped(pace, gates))
+        asked = f"{pace.host} asks for {pace.interval:g} s between requests"
+        return _deferred(f'{asked}, {patience}, and WALSH_SLOW_HOSTS is "skip"')
     if pace.wait > gates.patience:
-        return Refuse(_deferred(pace, gates, now))
+        when = f"{pace.host} may not be requested before {iso(now + pace.wait)}"
+        return _deferred(f"{when}, {patience}")
     return Go() if pace.wait <= 0 else Wait(pace.wait)
 
 
-def _deferred(pace: Pace, gates: Gates, now: float) -> Verdict:
-    """The verdict where the wait is longer than WALSH_PATIENCE: the target is deferred (D8)."""
-    host, wait, patience = pace.host, pace.wait, gates.patience
-    return Verdict(
-        False,
-        DEFERRED,
-        "R4",
-        f"{host} may not be requested before {iso(now + wait)}, beyond WALSH_PATIENCE "
-        f"({patience:g} s)",
-    )
-
-
-def _skipped(pace: Pace, gates: Gates) -> Verdict:
-    """The verdict where WALSH_SLOW_HOSTS is "skip": a slow host's targets are deferred (D8)."""
-    return Verdict(
-        False,
-        DEFERRED,
-        "R4",
-        f"{pace.host} asks for {pace.interval:g} s between requests, beyond WALSH_PATIENCE "
-        f'({gates.patience:g} s), and WALSH_SLOW_HOSTS is "skip"',
-    )
+def _deferred(why: str) -> Refuse:
+    """The target is deferred (D8)."""
+    return Refuse(Verdict(False, DEFERRED, "R4", why))
 
 
 # -- 3: what does its answer mean? ------------------------------------------------------------

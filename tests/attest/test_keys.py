@@ -187,17 +187,17 @@ def pem(key: object, password: bytes | None = None) -> bytes:
 
 ED25519 = Ed25519PrivateKey.generate()
 UNUSABLE = {
-    "empty": (b"", "no private key"),
-    "text": (b"key", "no private key"),
+    "empty": (b"", "no Ed25519 key"),
+    "text": (b"key", "no Ed25519 key"),
     "public": (
         ED25519.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo),
-        "no private key",
+        "no Ed25519 key",
     ),
-    "torn": (pem(ED25519)[:60], "no private key"),
-    "encrypted": (pem(ED25519, b"x"), "encrypted"),
-    "RSA": (pem(rsa.generate_private_key(65537, 2048)), "not an Ed25519"),
-    "EC": (pem(ec.generate_private_key(ec.SECP256R1())), "not an Ed25519"),
-    "Ed448": (pem(ed448.Ed448PrivateKey.generate()), "not an Ed25519"),
+    "torn": (pem(ED25519)[:60], "no Ed25519 key"),
+    "encrypted": (pem(ED25519, b"x"), "no Ed25519 key"),
+    "RSA": (pem(rsa.generate_private_key(65537, 2048)), "no Ed25519 key"),
+    "EC": (pem(ec.generate_private_key(ec.SECP256R1())), "no Ed25519 key"),
+    "Ed448": (pem(ed448.Ed448PrivateKey.generate()), "no Ed25519 key"),
 }
 
 

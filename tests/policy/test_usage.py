@@ -131,9 +131,10 @@ def test_r2_2_a_usage_line_changes_no_group():
 
 
 def test_own_a_file_that_takes_too_long_to_match_is_malformed():
-    text = GROUP + "".join(f"Content-Usage: /*a*{n}*b train-ai=n\n" for n in range(20_000))
+    text = f"{GROUP}Disallow: /x\n"
+    text += "".join(f"Content-Usage: /*a*{n}*b train-ai=n\n" for n in range(20_000))
     (said,) = robots(text).said("http://site.test/" + "ab" * 2000)
-    assert (said.malformed, said.line) == ("the rules would take too long to match", 2)
+    assert (said.malformed, said.line) == ("the rules would take too long to match", 3)
     assert combined([said]) == {}
 
 

@@ -53,9 +53,9 @@ def spoiled(path: Path, how: str) -> None:
             "chmod 600",
             marks=pytest.mark.skipif(os.name != "posix", reason=""),
         ),
-        ("text", "holds no private key in PEM"),
+        ("text", "holds no Ed25519 key in PEM"),
         ("a directory", "cannot be read (Is a directory)"),
-        ("RSA", "is not an Ed25519 key"),
+        ("RSA", "holds no Ed25519 key in PEM"),
     ],
 )
 def test_own_a_key_that_cannot_be_used_is_one_line_and_nothing_is_sent(

@@ -336,7 +336,7 @@ class Decisions:
 
 def _visit_of(run: Run, answered: _Answered, source: str) -> Visit:
     """The visit of *source*, with the cadence that *run* has declared for it."""
-    return answered.visit._replace(revisit=run.scope.cadence(source, run.terms.revisit))
+    return answered.visit._replace(revisit=run.scope.cadence(source))
 
 
 def _counts_for(run: Run, url: str, key: str) -> dict[str, None]:
