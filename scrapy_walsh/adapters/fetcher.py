@@ -35,14 +35,11 @@ from scrapy_walsh.adapters.events import NO_ANSWER
 from scrapy_walsh.adapters.outcomes import UNSENT, Closing
 from scrapy_walsh.adapters.ticket import TICKET, Ticket, Tickets
 from scrapy_walsh.exceptions import OwnFault
-from scrapy_walsh.policy import packing
-from scrapy_walsh.policy.words import visible
+from scrapy_walsh.policy import hosts, packing
 from scrapy_walsh.state.records import ROBOTS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
-
-    from scrapy.http import Headers
 
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.policy.backoff import GiveUp, Retry
@@ -70,13 +67,15 @@ _HEADERS_KEPT: Final = ("Authorization", "Proxy-Authorization")
 class Document(Ticket):
     """The ticket of a document, whose fetch is under way until it has ``ended``.
 
-    ``trial``: the fetch is for a target that tries whether its host answers https. ``made``: its
-    request, as it was made. ``limit``: octets of the body that are read; the rest is not.
-    ``received``: octets so far. ``outcome``: what the wire brought, or why it brought nothing; None
-    before that. ``origin``: of a robots.txt, whose rules it is to bring.
+    ``trial``: the fetch is for a target that tries whether its host answers https. ``fields``,
+    ``more``: header fields and meta of its request, as it was made. ``limit``: octets of the body
+    that are read; the rest is not. ``received``: octets so far. ``outcome``: what the wire brought,
+    or why it brought nothing; None before that. ``origin``: of a robots.txt, whose rules it is to
+    bring.
     """
 
-    made: Request
+    fields: Mapping[str, str]
+    more: Mapping[str, Any]
     limit: int
     ours: ClassVar[bool] = True
     origin: str = ""
@@ -88,16 +87,17 @@ class Document(Ticket):
 
         Raises IgnoreRequest where the answer has come: a middleware sends it again.
         """
-        made = self.made
         if isinstance(self.outcome, Fetched) and self.outcome.status is not None:
             raise IgnoreRequest(f"{request.url} is not requested again: its answer has come")
-        kept = {name: request.meta[name] for name in _META_KEPT if name in request.meta}
-        headers: Headers = made.headers.copy()
+        fields, meta = dict[str, Any](self.fields), dict(self.more)
         for name in _HEADERS_KEPT:
             if name in request.headers:
-                headers[name] = request.headers[name]
+                fields[name] = request.headers[name]
+        for name in _META_KEPT:
+            if name in request.meta:
+                meta[name] = request.meta[name]
         self.received, self.failure = 0, None
-        return made.replace(headers=headers, meta=made.meta | kept)
+        return _made(self.url, fields, {**meta, TICKET: self})
 
     def seen(self, response: Response) -> dict[str, Any]:
         """What the ledger says of the body that came."""
@@ -163,17 +163,18 @@ class Fetched:
 
     @property
     def location(self) -> str:
-        """The URL that a redirect leads to, without a fragment; "" without a Location.
+        """The URL that a redirect leads to, without a fragment; "" where it leads to none.
 
-        A Location that is not a URL is returned as it came. A URL is escaped as Scrapy escapes a
-        target's, so that what is judged, sent and recorded is the same URL.
+        It is escaped as Scrapy escapes a target's, so that what is judged, sent and recorded is the
+        same URL. What is no http or https URL with a readable host is none.
         """
         location = self.headers.get("location", "").encode("latin-1")
         try:
-            leads_to = urljoin(self.url, safe_url_string(location)) if location else ""
-            return Request(leads_to).url.partition("#")[0] if leads_to else ""
+            url = Request(urljoin(self.url, safe_url_string(location))).url.partition("#")[0]
+            hosts.host_key(url)
         except ValueError:
-            return visible(location.decode("latin-1"))
+            return ""
+        return url if location and url.startswith(("http://", "https://")) else ""
 
 
 class SingleFlight:
@@ -240,29 +241,30 @@ class Fetcher:
         The rest is as in :class:`Document`. Raises Refused beyond WALSH_PATIENCE, NotYet and
         Closing where it is not sent, and OwnFault where the document is not known because of us.
         """
+        host = self._tickets.host_of(url)
         fields = {"Accept-Encoding": "identity", **headers}
-        made = Request(url, headers=fields, callback=NO_CALLBACK, dont_filter=True)
+        slot = f"walsh {purpose} {host.key}"
+        more = {**_META, "download_slot": slot, "download_timeout": timeout}
+        request = _made(url, fields, more)
         document = Document(
             self._tickets,
-            ref(made),
+            ref(request),
             url,
-            self._tickets.host_of(url),
+            host,
             key=url,
             purpose=purpose,
             trial=trial and url.startswith("https://"),
-            made=made,
+            fields=fields,
+            more=more,
             limit=limit,
             attempt=attempt,
             hops=hops,
             origin=origin,
         )
-        slot = f"walsh {purpose} {document.host.key}"
-        made.meta.update(_META, download_slot=slot, download_timeout=timeout)
-        made.meta[TICKET] = document
+        request.meta[TICKET] = document
         raised: Exception | None = None
         try:
-            # The copy is what middlewares may change; nobody else has the request as it was made.
-            await compat.download(self._context.crawler, made.copy())
+            await compat.download(self._context.crawler, request)
         except Exception as error:
             raised = error
         finally:
@@ -276,6 +278,11 @@ class Fetcher:
         if isinstance(raised, OwnFault):
             raise raised
         raise faults.before_wire(raised) from raised
+
+
+def _made(url: str, fields: Mapping[str, Any], meta: Mapping[str, Any]) -> Request:
+    """A document's request. Raises ValueError for what is no URL."""
+    return Request(url, headers=fields, meta=dict(meta), callback=NO_CALLBACK, dont_filter=True)
 
 
 def _plain(response: Response, body: bytes) -> Response:

@@ -25,6 +25,7 @@ from scrapy_walsh.adapters.outcomes import Closing, Refused
 from scrapy_walsh.exceptions import ConfigError, StateError, StoreAway
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy.backoff import GiveUp, Retry, hold_of
 from scrapy_walsh.policy.event import TARGET, Event
 from scrapy_walsh.policy.host import Host, Terms, Traffic
 from scrapy_walsh.policy.robots.fetch import REASK
@@ -378,6 +379,29 @@ class Pacing:
                 due=context.wall() + wait,
             )
         )
+
+    def tell_failure(
+        self, url: str, failure: Retry | GiveUp, status: int | None, error: str
+    ) -> str:
+        """Record what R5 has decided on a request to *url*; the reason.
+
+        *error*: why there was no answer, with ``NO_ANSWER``; "" where there was one.
+        """
+        why = failure.why.replace("no answer", error, 1) if error else failure.why
+        context, wait = self._context, hold_of(failure)
+        context.recorder.record(
+            Event(
+                events.RETRIED if isinstance(failure, Retry) else events.GIVEN_UP,
+                url,
+                "R5",
+                reason=why,
+                host=self.look_up(url),
+                status=status,
+                wait=wait,
+                due=context.wall() + wait,
+            )
+        )
+        return why
 
     def give_back(self, host: Host, wait: float) -> bool:
         """Hold *host* for what goes back to the queue; whether that goes first there.
