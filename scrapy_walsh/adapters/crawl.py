@@ -104,7 +104,7 @@ class Crawl(Context):
             self.fail(error)
 
     def _open(self) -> None:
-        self._pulse.start()
+        self._pulse.beat()
         self._progress.start()
         self.remember(lambda: self.store.prune(min(self.wall(), self.steady())))
         self._tell_notices()

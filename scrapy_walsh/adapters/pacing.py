@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from twisted.internet.defer import Deferred
 
@@ -48,8 +48,7 @@ class _Waiter:
     crawl: Context
     host: Host
     document: bool
-    turn: Deferred[None] = field(default_factory=Deferred)
-    unseen: bool = False
+    turn: Deferred[bool] = field(default_factory=Deferred)
     granted: bool = False
 
     @property
@@ -114,7 +113,7 @@ class Turnstile:
         self._waiters.append(waiter)
         try:
             self._advance()
-            await compat.future(waiter.turn)
+            return await compat.future(waiter.turn)
         except BaseException:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
@@ -122,7 +121,6 @@ class Turnstile:
                 host.traffic.finished(self.clock())
                 self.leave(host)
             raise
-        return waiter.unseen
 
     def give_back(self, host: Host, wait: float) -> None:
         """End a turn without a request; none may be sent to *host* for *wait* seconds."""
@@ -166,11 +164,11 @@ class Turnstile:
             self._fail(waiter, Closing())
 
     def _grant(self, waiter: _Waiter, now: float) -> None:
-        waiter.unseen = not waiter.host.traffic.seen
+        unseen = not waiter.host.traffic.seen
         waiter.host.traffic.started(now, document=waiter.document)
         self._waiters.remove(waiter)
         self._busy = waiter.granted = True
-        waiter.turn.callback(None)
+        waiter.turn.callback(unseen)
 
     def _turned_away(self, waiter: _Waiter, now: float) -> bool:
         """End *waiter* with Refused if the chain refuses it by now. Returns whether it does."""
@@ -198,27 +196,18 @@ class Pulse:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._store: SharedStore | None = None
-        self._shut_at: float | None = None
-        self._begun = False
-        self._timer = compat.Timer(self._beat)
-        if context.config.shared_state is not None:
-            from scrapy_walsh.fleet.store import SharedStore  # noqa: PLC0415  an extra
-
-            if isinstance(context.store, SharedStore):
-                self._store = context.store
-                self._begin(context.store)
-                scheduler = str(context.crawler.settings["SCHEDULER"])
-                if not self._begun and "scrapy_redis" in scheduler:
-                    raise StoreAway(
-                        f"{context.store.link.name} does not answer, and scrapy-redis's scheduler "
-                        "does not wait for it: start it, or correct WALSH_SHARED_STATE"
-                    )
-
-    def start(self) -> None:
-        """Look now, and again whenever the store says (``SharedStore.beat``)."""
+        self._shut = self._begun = False
+        self._timer = compat.Timer(self.beat)
+        shared = context.store.shared is not None
+        self._store = cast("SharedStore", context.store) if shared else None
         if self._store is not None:
-            self._beat()
+            self._begin(self._store)
+            scheduler = str(context.crawler.settings["SCHEDULER"])
+            if not self._begun and "scrapy_redis" in scheduler:
+                raise StoreAway(
+                    f"{self._store.link.name} does not answer, and scrapy-redis's scheduler "
+                    "does not wait for it: start it, or correct WALSH_SHARED_STATE"
+                )
 
     def _begin(self, store: SharedStore) -> None:
         """Say once, when Redis is there, how it keeps its data. Raises ConfigError."""
@@ -231,7 +220,8 @@ class Pulse:
         """Look no more."""
         self._timer.cancel()
 
-    def _beat(self) -> None:
+    def beat(self) -> None:
+        """Look now, and again whenever the store says (``SharedStore.beat``)."""
         store, context = self._store, self._context
         if store is None:
             return
@@ -254,17 +244,15 @@ class Pulse:
         """Shut the turnstile if the store is away, open it if it is back; log either once."""
         if self._store is None:
             return
-        away = self._store.link.away is not None
-        if away and self._shut_at is None:
-            self._shut_at = self._context.monotonic()
-            logger.error("%s; nothing is sent until it is back", self._store.link.outage())
+        link = self._store.link
+        away = link.away is not None
+        if away and not self._shut:
+            logger.error("%s; nothing is sent until it is back", link.outage())
             TURNSTILE.shut(self._context)
-        elif not away and self._shut_at is not None:
-            seconds = self._context.monotonic() - self._shut_at
-            self._shut_at = None
-            name = self._store.link.name
-            logger.warning("the shared store %s is back after %.0f s", name, seconds)
+        elif not away and self._shut:
+            logger.warning("the shared store %s is back", link.name)
             TURNSTILE.open(self._context)
+        self._shut = away
 
 
 #: What a host's interval is called until its robots.txt has been read in this run.

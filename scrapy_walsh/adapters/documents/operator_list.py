@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.fetcher import Fetched, Fetcher
     from scrapy_walsh.adapters.pacing import Pacing
     from scrapy_walsh.policy.list.blocklist import Blocklist
-    from scrapy_walsh.policy.verdict import NotKnown, Verdict
+    from scrapy_walsh.policy.verdict import Verdict
     from scrapy_walsh.state.store import Store
 
 #: Seconds that the validator may take (D3), and more for each MiB: a million entries need some.
@@ -70,7 +70,7 @@ class OperatorList:
         config = context.config
         self._change(operator.State(config.blocklist_url, config.blocklist_unreachable))
 
-    def current(self) -> Blocklist | Verdict | NotKnown | None:
+    def current(self) -> Blocklist | Verdict | None:
         """The list to go by now, or what stands for it; None: await :meth:`bring` first."""
         now = self._in_force
         return now.answer if now.since <= self._context.wall() < now.until else None

@@ -23,9 +23,9 @@ from scrapy_walsh.policy.chain import NeedDocument, judge_host
 from scrapy_walsh.policy.event import Event, EventKind
 from scrapy_walsh.policy.freshness import is_fresh
 from scrapy_walsh.policy.robots import fetch as robots_fetch
-from scrapy_walsh.policy.robots.fetch import MAX_OCTETS, Keep, Leave, StandIn
+from scrapy_walsh.policy.robots.fetch import MAX_OCTETS, Keep, Leave
 from scrapy_walsh.policy.robots.file import Robots, no_rules, parse_robots
-from scrapy_walsh.policy.verdict import NotKnown, Verdict, VerdictName
+from scrapy_walsh.policy.verdict import Verdict, VerdictName
 from scrapy_walsh.state.records import ROBOTS, StoredDocument
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ _SERIALS: Final = itertools.count(1)
 class _Entry:
     """Rules that targets go by from ``since`` on, before ``until``; Unix seconds."""
 
-    rules: Rules | NotKnown
+    rules: Rules
     since: float
     until: float
     serial: int = field(default_factory=_SERIALS.__next__)
@@ -85,7 +85,7 @@ class RobotsTxt:
         #: Requests for files; how many of them told the rules.
         self._asked = self._answered = 0
 
-    def current(self, origin: str) -> Rules | NotKnown | None:
+    def current(self, origin: str) -> Rules | None:
         """The rules to go by now, or None when a request must be made first."""
         entry = self._fresh(origin) or self._stored(origin)
         return None if entry is None else entry.rules
@@ -101,7 +101,7 @@ class RobotsTxt:
     def last(self, origin: str) -> Rules | None:
         """The rules in memory for *origin*, fresh or not; those of the store are not taken up."""
         entry = self._in_memory(origin)
-        return None if entry is None or isinstance(entry.rules, NotKnown) else entry.rules
+        return None if entry is None else entry.rules
 
     def serial(self, url: str) -> int | None:
         """The number of the fresh rules for *url*; None where they are not in memory."""
@@ -157,7 +157,10 @@ class RobotsTxt:
         except NotYet:  # another process asks this host now, and may bring its robots.txt
             return
         except OwnFault as fault:
-            self._not_known(origin, fault)
+            host = hosts.host_key(origin)
+            line = f"nothing is requested of {host}: its robots.txt is not known because of us: "
+            self._context.recorder.own_fault(f"{line}{fault}", fault.cause or str(fault), host)
+            self._do_without(origin, robots_fetch.OURS, str(fault))
 
     def _take(self, origin: str, progress: _Progress, fetched: Fetched) -> None:
         meaning = robots_fetch.meaning(
@@ -212,40 +215,19 @@ class RobotsTxt:
         if isinstance(found, Leave):
             self._pacing.hold(self._pacing.host_of(origin), found.seconds)
             self._fail(origin, found.reason)
-        elif isinstance(found, NotKnown):
-            self._stand_in(origin, found, found.verdict(), robots_fetch.REASK)
         else:
-            self._stand_in(origin, found, found.verdict, found.ttl)
+            self._fail(origin, found.verdict.reason, found.verdict.name)
+            self._put_in_place(origin, found, found.ttl)
 
-    def _stand_in(
-        self, origin: str, found: StandIn | NotKnown, verdict: Verdict, ttl: float
-    ) -> None:
-        self._fail(origin, verdict.reason, verdict.name)
-        self._put_in_place(origin, found, ttl)
-
-    def _not_known(self, origin: str, fault: OwnFault) -> None:
-        """Request nothing of *origin*: its robots.txt is not known because of us."""
-        host = hosts.host_key(origin)
-        line = f"nothing is requested of {host}: its robots.txt is not known because of us: {fault}"
-        self._context.recorder.own_fault(line, fault.cause or str(fault), host)
-        self._do_without(origin, robots_fetch.OURS, str(fault))
-
-    def _put_in_place(self, origin: str, found: Rules | NotKnown, ttl: float) -> None:
+    def _put_in_place(self, origin: str, found: Rules, ttl: float) -> None:
         now = self._context.wall()
         self._standing[origin] = _Entry(found, now, now + ttl)
         _judge_again(self._context, origin)
 
     def _fail(self, origin: str, reason: str, verdict: VerdictName | Literal[""] = "") -> None:
-        self._context.recorder.record(
-            Event(
-                events.REJECTED,
-                f"{origin}/robots.txt",
-                "R2",
-                verdict,
-                reason,
-                host=hosts.host_key(origin),
-            )
-        )
+        url, host = f"{origin}/robots.txt", hosts.host_key(origin)
+        event = Event(events.REJECTED, url, "R2", verdict, reason, host=host)
+        self._context.recorder.record(event)
 
     def _record(
         self, kind: EventKind, origin: str, document: StoredDocument, rules: Robots, reason: str

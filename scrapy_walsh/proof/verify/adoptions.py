@@ -17,7 +17,7 @@ from scrapy_walsh.policy.list.schema import read_schema, reread_blocklist
 from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.robots.fetch import Keep, Leave, StandIn
 from scrapy_walsh.policy.robots.file import Robots, no_rules, parse_robots
-from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR, NotKnown
+from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR, not_known
 from scrapy_walsh.proof.verify.run import LIST, Held, is_robots
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Adoptions:
         position = run.terms.blocklist_unreachable
         verdict = operator.without_list(position, line.url)
         if line.verdict == DEFERRED:  # always right: what failed on the run's own side is not told
-            verdict = NotKnown("R3", line.reason, line.url).verdict()
+            verdict = not_known("R3", line.reason, line.url)
         elif verdict is None:
             self._check_last_list(run, line, None)
         if run.begun and line.verdict != (verdict.name if verdict else ""):
@@ -259,9 +259,6 @@ class Adoptions:
         number, digest = self._last.get(origin, (0, line.digest))
         if isinstance(found, Leave):
             run.held.put(origin, None)
-        elif isinstance(found, NotKnown):
-            stands = StandIn(found.verdict())
-            run.held.put(origin, Held(line.n, line.at, stands, line.at, stands.ttl))
         elif line.verdict:
             self._stand_in(run, line, origin, found)
         else:
