@@ -125,13 +125,11 @@ def says_something(error: BaseException) -> bool:
     return of_transfer(error, proxy=None) is None
 
 
-def of_answer(status: int, proxy: str | None, *, stopped: bool) -> OwnFault | None:
+def of_answer(status: int, proxy: str | None) -> OwnFault | None:
     """What failed on our side though an answer with *status* came; None where all is well.
 
-    407 is the proxy's, not the site's. *stopped*: somebody else has cut the answer off.
+    407 is the proxy's, not the site's.
     """
-    if stopped:
-        return _fault("a component of this project stopped its download", "download stopped")
     if status != 407 or not _fails_for_us(proxy):
         return None
     return _fault(f"its proxy asks for a password (407): see {_shown(proxy)}", f"proxy {proxy}")

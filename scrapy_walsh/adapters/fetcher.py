@@ -25,9 +25,9 @@ from weakref import ref
 
 from scrapy import Request
 from scrapy.exceptions import IgnoreRequest, StopDownload
-from scrapy.http import Response
+from scrapy.http import Headers, Response
 from scrapy.http.request import NO_CALLBACK
-from twisted.internet.defer import DeferredLock
+from twisted.internet.defer import Deferred
 from w3lib.url import safe_url_string
 
 from scrapy_walsh.adapters import compat, faults
@@ -36,7 +36,7 @@ from scrapy_walsh.adapters.outcomes import UNSENT, Closing
 from scrapy_walsh.adapters.ticket import TICKET, Ticket, Tickets
 from scrapy_walsh.exceptions import OwnFault
 from scrapy_walsh.policy import hosts, packing
-from scrapy_walsh.state.records import ROBOTS
+from scrapy_walsh.state.records import ROBOTS, StoredDocument
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -116,13 +116,12 @@ class Document(Ticket):
         body = bounded(response, self.limit, or_text=self.purpose == ROBOTS)
         encoding = b", ".join(response.headers.getlist("Content-Encoding")).decode("latin-1")
         response.headers.pop("Content-Encoding", None)
-        stopped = self.received <= self.limit and "download_stopped" in response.flags
-        fault = faults.of_answer(response.status, request.meta.get("proxy"), stopped=stopped)
+        fault = faults.of_answer(response.status, request.meta.get("proxy"))
         self.outcome = fault or Fetched(
             request.url,
             response.status,
             body or b"",
-            _headers(response),
+            response.headers,
             failure=self.failure,
             readable=body is not None,
             encoding=encoding,
@@ -150,7 +149,7 @@ class Fetched:
     url: str
     status: int | None
     body: bytes = b""
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: Headers = field(default_factory=Headers)
     error: str = ""
     failure: Retry | GiveUp | None = None
     readable: bool = True
@@ -168,7 +167,7 @@ class Fetched:
         It is escaped as Scrapy escapes a target's, so that what is judged, sent and recorded is the
         same URL. What is no http or https URL with a readable host is none.
         """
-        location = self.headers.get("location", "").encode("latin-1")
+        location = self.headers.get("Location") or b""
         try:
             url = Request(urljoin(self.url, safe_url_string(location))).url.partition("#")[0]
             hosts.host_key(url)
@@ -176,25 +175,37 @@ class Fetched:
             return ""
         return url if location and url.startswith(("http://", "https://")) else ""
 
+    def header(self, name: str) -> str | None:
+        """The value of the header field *name*; None without it."""
+        value = self.headers.get(name)
+        return None if value is None else value.decode("latin-1")
+
+    def record(self, kind: str, key: str, body: bytes, outcome: str, now: float) -> StoredDocument:
+        """What is kept of it: *body*, which was had at *now* (Unix seconds)."""
+        tag, modified = self.header("ETag"), self.header("Last-Modified")
+        return StoredDocument(kind, key, self.url, body, now, self.status, outcome, tag, modified)
+
 
 class SingleFlight:
     """Runs one fetch per key at a time; other callers wait for its end, and then look again."""
 
     def __init__(self) -> None:
-        self._locks: dict[str, DeferredLock] = {}
+        #: By key, those who wait for the fetch that is running.
+        self._waiters: dict[str, list[Deferred[None]]] = {}
 
     async def run(self, key: str, fetch: Callable[[], Awaitable[object]]) -> None:
         """Run *fetch*, or wait for the one that is running for *key*."""
-        lock = self._locks.setdefault(key, DeferredLock())
-        waits = lock.locked
-        await compat.future(lock.acquire())
+        if key in self._waiters:
+            waiter: Deferred[None] = Deferred()
+            self._waiters[key].append(waiter)
+            await compat.future(waiter)
+            return
+        self._waiters[key] = []
         try:
-            if not waits:
-                await fetch()
+            await fetch()
         finally:
-            if not lock.waiting:
-                del self._locks[key]
-            lock.release()
+            for each in self._waiters.pop(key):
+                each.callback(None)
 
 
 class Fetcher:
@@ -288,14 +299,6 @@ def _made(url: str, fields: Mapping[str, Any], meta: Mapping[str, Any]) -> Reque
 def _plain(response: Response, body: bytes) -> Response:
     kept = {name: getattr(response, name) for name in Response.attributes}
     return Response(**{**kept, "body": body})
-
-
-def _headers(response: Response) -> dict[str, str]:
-    return {
-        name.decode("latin-1").lower(): values[-1].decode("latin-1")
-        for name, values in response.headers.items()
-        if values
-    }
 
 
 def bounded(response: Response, limit: int, *, or_text: bool) -> bytes | None:

@@ -93,12 +93,12 @@ class Documents:
         """The robots.txt of *url*'s origin, if it is in memory, fresh or not."""
         return self.robots_txt.last(hosts.origin(url))
 
-    async def bring(self, needed: chain.NeedDocument) -> None:
-        """Make one step towards the document that a gate needs."""
+    async def bring(self, needed: NeedDocument, *, trial: bool = False) -> None:
+        """Make one step towards the document that a gate needs; *trial*: for a trial of https."""
         if needed.kind == chain.BLOCKLIST:
             await self.operator.bring()
         else:
-            await self.robots_txt.step(needed.origin)
+            await self.robots_txt.step(needed.origin, trial=trial)
 
     def read_usage(self, response: Response, rules: Rules | None) -> tuple[Statement, ...]:
         """What a site says about the use of *response*, whose request *rules* let through."""
@@ -211,14 +211,12 @@ class Gate:
             await self.intake.ended()
             ticket.late = True
             return None
-        if needed.kind == chain.BLOCKLIST:
-            await self.documents.operator.bring()
-            return None
-        robots_txt = self.documents.robots_txt
-        host = robots_txt.next_host(needed.origin)
-        if (back := self._admitted(request, ticket, host, document=True)) is None:
-            await robots_txt.step(needed.origin, trial=ticket.trial)
-        return back
+        if needed.kind == chain.ROBOTS:
+            host = self.documents.robots_txt.next_host(needed.origin)
+            if (back := self._admitted(request, ticket, host, document=True)) is not None:
+                return back
+        await self.documents.bring(needed, trial=ticket.trial)
+        return None
 
     def _admitted(
         self, request: Request, ticket: Ticket, host: Host, *, document: bool

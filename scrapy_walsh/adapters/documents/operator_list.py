@@ -47,6 +47,8 @@ _VALIDATION_TIMEOUT: Final = 5.0
 _VALIDATION_PER_MIB: Final = 1.0
 #: Seconds between two looks at whether the shared store is back.
 _AWAY: Final = 0.5
+#: What the store says of a list or a schema.
+_HELD: Final = "held"
 _T = TypeVar("_T")
 
 
@@ -122,10 +124,12 @@ class OperatorList:
         """Try once to get the list; the seconds for which targets wait for the next attempt."""
         try:
             with faults.ours("the blocklist could not be put in force"):
-                if (held := self._held_off()) is not None:
-                    return self._failed(
-                        f"its host may not be asked for {held:.0f} s", Retry(held, "")
-                    )
+                # R5 may leave the list's host alone.
+                traffic = self._pacing.host_of(self._url).traffic
+                wait = traffic.wait(self._context.monotonic())
+                if (held := operator.held_off(wait, traffic.interval)) is not None:
+                    why = f"its host may not be asked for {held:.0f} s"
+                    return self._failed(why, Retry(held, ""))
                 await self._renew()
         except (Closing, Halted):
             raise
@@ -141,11 +145,6 @@ class OperatorList:
             return None
         finally:
             self._change(self.state.over())
-
-    def _held_off(self) -> float | None:
-        """Seconds for which R5 leaves the list's host alone; None where it may be requested."""
-        traffic = self._pacing.host_of(self._url).traffic
-        return operator.held_off(traffic.wait(self._context.monotonic()), traffic.interval)
 
     async def _renew(self) -> None:
         """Ask for the list, unless another process has brought it meanwhile (R4.6)."""
@@ -181,7 +180,7 @@ class OperatorList:
             return
         if len(fetched.body) >= MAX_OCTETS:
             raise DocumentInvalid(f"blocklist is longer than {MAX_OCTETS} octets")
-        document = _record(BLOCKLIST, self._url, fetched, fetched.body, self._context.wall())
+        document = fetched.record(BLOCKLIST, self._url, fetched.body, _HELD, self._context.wall())
         blocklist = await self._validated(document.body)
         document = replace(document, refresh=blocklist.refresh)
         await self._adopt(blocklist, document, events.ADOPTED)
@@ -361,7 +360,7 @@ class OperatorList:
                 raise DocumentInvalid(f"no schema inline, and none to be had: {error}") from error
             logger.warning("schema not refreshed: %s; the cached one is used (R10)", error)
             return schema.read_schema(stored.body)
-        document = _record(SCHEMA, url, fetched, body, self._context.wall())
+        document = fetched.record(SCHEMA, url, body, _HELD, self._context.wall())
         self._context.remember(lambda: self._context.store.put(document))
         return found
 
@@ -381,18 +380,3 @@ async def _pause(context: Context, seconds: float) -> None:
         if compat.closing(context.crawler):
             raise Closing
         await compat.sleep(min(left, _CLOSING_CHECK))
-
-
-def _record(kind: str, url: str, fetched: Fetched, body: bytes, now: float) -> StoredDocument:
-    """The record of what *url* answered at *now* (Unix seconds)."""
-    return StoredDocument(
-        kind=kind,
-        key=url,
-        url=fetched.url,
-        body=body,
-        fetched_at=now,
-        status=fetched.status,
-        outcome="held",
-        etag=fetched.headers.get("etag"),
-        last_modified=fetched.headers.get("last-modified"),
-    )

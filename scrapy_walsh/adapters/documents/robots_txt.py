@@ -251,15 +251,8 @@ class RobotsTxt:
         )
 
     def _adopt(self, origin: str, meaning: str, fetched: Fetched) -> None:
-        document = StoredDocument(
-            kind=ROBOTS,
-            key=origin,
-            url=fetched.url,
-            body=fetched.body if meaning == robots_fetch.PARSE else b"",
-            fetched_at=self._context.wall(),
-            status=fetched.status,
-            outcome=meaning,
-        )
+        body = fetched.body if meaning == robots_fetch.PARSE else b""
+        document = fetched.record(ROBOTS, origin, body, meaning, self._context.wall())
         rules = self._parsed(origin, document)
         self._progress.pop(origin, None)
         # Before another process can take it up: its line must not come first.
