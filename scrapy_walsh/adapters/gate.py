@@ -14,7 +14,8 @@ request's ticket.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scrapy import Request
@@ -44,8 +45,6 @@ from scrapy_walsh.policy.verdict import (
 from scrapy_walsh.state.records import ROBOTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from scrapy.http import Response
 
     from scrapy_walsh.adapters.context import Context
@@ -113,10 +112,7 @@ class Documents:
 
 @dataclass(slots=True)
 class Gate:
-    """The gate of one crawl, and the parts of the crawl that it needs.
-
-    ``watch``: called with each answer of which a selector is made (R9), if that is to be noticed.
-    """
+    """The gate of one crawl, and the parts of the crawl that it needs."""
 
     context: Context
     tickets: Tickets
@@ -125,9 +121,6 @@ class Gate:
     documents: Documents
     sources: Sources
     retries: Retries
-    watch: Callable[[object], None] | None
-    #: Hosts that a middleware would have had fetch pages; each is named once in a warning.
-    _elsewhere: set[str] = field(default_factory=set)
 
     # -- 1: at the queue ------------------------------------------------------------------
 
@@ -195,7 +188,7 @@ class Gate:
         queues = self.context.queues if fetched and ticket.popped else ()
         if any(queue.gives_way(ticket.host.key) for queue in queues):
             return self.tickets.again(request)
-        ticket.cleared, ticket.before, ticket.watch = True, "", self.watch
+        ticket.cleared, ticket.before = True, ""
         return None
 
     async def _bring_for(
@@ -230,9 +223,10 @@ class Gate:
             raise self.refuse(ticket, step.verdict)
         if isinstance(step, chain.Go) or not ticket.popped:
             return None
-        # On a slow host, what was deferred first goes first.
-        first = self.pacing.give_back(ticket.host, step.seconds)
-        return self.tickets.again(request, first=first)
+        slow = ticket.host.slow  # there, what was deferred first goes first
+        if not slow and step.seconds < math.inf:  # else the queue looks again after that request
+            ticket.host.traffic.hold(self.context.monotonic() + step.seconds)
+        return self.tickets.again(request, first=not slow)
 
     # -- 3: at the wire -------------------------------------------------------------------
 
@@ -280,17 +274,9 @@ class Gate:
         It is not recorded as a decision: by the ledger's terms, *other* may be within scope.
         """
         against = None if url == other else self.context.scope.refuses_in_place(url, other)
-        if against is None:
-            return
-        if (host := self.pacing.look_up(other)) not in self._elsewhere:
-            self._elsewhere.add(host)
-            logger.warning(
-                "%s is not requested, nor is anything else by way of %s: %s",
-                url,
-                host,
-                against.reason,
-            )
-        raise Refused(url, against)
+        if against is not None:
+            logger.warning("%s is not requested: %s", url, against.reason)
+            raise Refused(url, against)
 
     def _stop_if_spent(self, ticket: Ticket) -> None:
         if ticket.purpose == OPERATOR:

@@ -391,18 +391,6 @@ class Pacing:
         )
         return why
 
-    def give_back(self, host: Host, wait: float) -> bool:
-        """Hold *host* for what goes back to the queue; whether that goes first there.
-
-        On a slow host, what was deferred first does. ``wait``: seconds; ``inf`` while a request is
-        under way, after which the queue looks again.
-        """
-        if host.slow:
-            return False
-        if wait < math.inf:
-            host.traffic.hold(self._context.monotonic() + wait)
-        return True
-
     # -- the wire -------------------------------------------------------------------------
 
     def reserve(self, host: Host) -> Booking | None:
