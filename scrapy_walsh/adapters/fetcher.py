@@ -123,8 +123,7 @@ class Document(Ticket):
             body or b"",
             response.headers,
             failure=self.failure,
-            readable=body is not None,
-            encoding=encoding,
+            encoding=encoding if body is None else "",
         )
         return _plain(response, body or b"")
 
@@ -143,7 +142,7 @@ class Document(Ticket):
 class Fetched:
     """What a fetch brought. Without an answer, ``status`` is None and ``error`` says why.
 
-    ``readable``: False where the body cannot be decoded by its ``encoding``, and so is empty here.
+    ``encoding``: of a body that cannot be decoded, and so is empty here; else "".
     """
 
     url: str
@@ -152,7 +151,6 @@ class Fetched:
     headers: Headers = field(default_factory=Headers)
     error: str = ""
     failure: Retry | GiveUp | None = None
-    readable: bool = True
     encoding: str = ""
 
     @property

@@ -124,17 +124,17 @@ class Gate:
 
     # -- 1: at the queue ------------------------------------------------------------------
 
-    def at_queue(self, ticket: Ticket) -> Verdict | NeedDocument:
+    def at_queue(self, ticket: Ticket, *, runs: bool = True) -> Verdict | NeedDocument:
         """The verdict on a request with the cached documents: the last one, if none has changed.
 
-        ``NeedDocument`` where a document must be fetched before there can be one. R8's record is
-        read once here and once more at the wire, where no other process can send the source any
-        more.
+        ``NeedDocument`` where a document must be fetched before there can be one. *runs*: as for
+        :meth:`judge`. R8's record is read once more at the wire, where no other process can send
+        the source any more.
         """
         url, verdict, basis = ticket.url, ticket.verdict, self.documents.basis
         if verdict is not None and ticket.basis is not None and ticket.basis == basis(url):
             return verdict
-        answer = self.judge(url, ticket.form)
+        answer = self.judge(url, ticket.form, runs=runs)
         if ticket.late and isinstance(answer, NeedDocument) and answer.kind == chain.START:
             answer = self.context.scope.refuses(url) or answer
         if isinstance(answer, Verdict):
@@ -169,7 +169,7 @@ class Gate:
     async def _through(self, request: Request, ticket: Ticket) -> Request | None:
         self._stop_if_halted()
         fetched = False
-        while isinstance(answer := self.at_queue(ticket), NeedDocument):
+        while isinstance(answer := self.at_queue(ticket, runs=not fetched), NeedDocument):
             self._end_trial(ticket)
             if (back := await self._bring_for(request, ticket, answer)) is not None:
                 return back

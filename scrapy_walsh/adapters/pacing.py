@@ -63,11 +63,10 @@ class Turnstile:
 
     #: By throttle key, what the process sends to each host.
     traffic: dict[str, Traffic] = field(default_factory=dict)
-    clock: Callable[[], float] = time.monotonic
     _busy: bool = False
     _waiters: list[_Waiter] = field(default_factory=list)
-    _crawls: list[Context] = field(default_factory=list)
-    _shut_by: set[object] = field(default_factory=set)
+    _crawls: set[Context] = field(default_factory=set)
+    _shut_by: set[Context] = field(default_factory=set)
     _timer: compat.Timer = field(init=False)
 
     def __post_init__(self) -> None:
@@ -75,21 +74,20 @@ class Turnstile:
 
     def join(self, crawl: Context) -> None:
         """From now on, tell the queues of *crawl* whenever a turn has ended."""
-        self._crawls.append(crawl)
+        self._crawls.add(crawl)
 
     def leave_for_good(self, crawl: Context) -> None:
         """Drop *crawl*. Its requests that still wait here end with Closing."""
-        if crawl in self._crawls:
-            self._crawls.remove(crawl)
+        self._crawls.discard(crawl)
         self._shut_by.discard(crawl)
         self._turn_out([crawl])
         self._advance()
 
-    def shut(self, crawl: object) -> None:
+    def shut(self, crawl: Context) -> None:
         """Give no turns until *crawl* calls :meth:`open`."""
         self._shut_by.add(crawl)
 
-    def open(self, crawl: object) -> None:
+    def open(self, crawl: Context) -> None:
         """Give turns again, as far as *crawl* is concerned."""
         self._shut_by.discard(crawl)
         self._advance()
@@ -100,7 +98,7 @@ class Turnstile:
         """Whether a request from the queue would have to wait here, whatever its host."""
         if self._shut_by or self._busy:
             return True
-        now = self.clock()
+        now = time.monotonic()
         return any(waiter.due <= now for waiter in self._waiters)
 
     async def enter(self, crawl: Context, host: Host, *, document: bool) -> bool:
@@ -118,13 +116,13 @@ class Turnstile:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
             if waiter.granted:
-                host.traffic.finished(self.clock())
+                host.traffic.finished(time.monotonic())
                 self.leave(host)
             raise
 
     def give_back(self, host: Host, wait: float) -> None:
         """End a turn without a request; none may be sent to *host* for *wait* seconds."""
-        host.traffic.gave_back(self.clock() + wait)
+        host.traffic.gave_back(time.monotonic() + wait)
         self.leave(host)
 
     def leave(self, host: Host) -> None:
@@ -145,7 +143,7 @@ class Turnstile:
                 return
             first = self._waiters[0]
             try:
-                now, first = self.clock(), min(self._waiters, key=lambda each: each.due)
+                now, first = time.monotonic(), min(self._waiters, key=lambda each: each.due)
                 if first.due <= now:
                     self._grant(first, now)
                 elif not any(self._turned_away(each, now) for each in list(self._waiters)):
@@ -190,8 +188,7 @@ TURNSTILE: Final = Turnstile()
 class Pulse:
     """The heartbeat of one crawl; it does nothing where the store is not shared.
 
-    ConfigError where Redis answers, and will not do what is needed. StoreAway where it does not,
-    and the scheduler is scrapy-redis's, which would end in a traceback.
+    ConfigError where Redis answers, and will not do what is needed.
     """
 
     def __init__(self, context: Context) -> None:
@@ -202,12 +199,6 @@ class Pulse:
         self._store = cast("SharedStore", context.store) if shared else None
         if self._store is not None:
             self._begin(self._store)
-            scheduler = str(context.crawler.settings["SCHEDULER"])
-            if not self._begun and "scrapy_redis" in scheduler:
-                raise StoreAway(
-                    f"{self._store.link.name} does not answer, and scrapy-redis's scheduler "
-                    "does not wait for it: start it, or correct WALSH_SHARED_STATE"
-                )
 
     def _begin(self, store: SharedStore) -> None:
         """Say once, when Redis is there, how it keeps its data. Raises ConfigError."""

@@ -29,7 +29,6 @@ from scrapy_walsh.policy.freshness import SCHEMA_TTL, is_fresh
 from scrapy_walsh.policy.list import operator, schema
 from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, is_inline, lifted
 from scrapy_walsh.policy.words import plural
-from scrapy_walsh.state.files import COPY
 from scrapy_walsh.state.records import BLOCKLIST, SCHEMA, StoredDocument
 
 if TYPE_CHECKING:
@@ -108,12 +107,10 @@ class OperatorList:
             with faults.ours("the blocklist that was held cannot be read"):
                 found = await self._stored(0.0)
         except (DocumentInvalid, OwnFault) as error:
-            place = self._context.config.state_dir
             cause = f"the blocklist that was held cannot be read ({error})"
             self._change(self.state.lose(cause))
             remedy = f"no request is sent before {self._url} can be had: see that it answers"
-            backup = "" if place is None else f", or put {COPY} of a backup into {place}"
-            self._context.recorder.own_fault(f"{cause}: {remedy}{backup}")
+            self._context.recorder.own_fault(f"{cause}: {remedy}, or bring a backup back")
             return
         if found is not None:
             await self._put_in_force(*found, events.TAKEN_UP, "held from an earlier run")

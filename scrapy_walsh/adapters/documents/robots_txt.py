@@ -168,7 +168,7 @@ class RobotsTxt:
             location=bool(fetched.location),
             hops=progress.hops,
             failure=fetched.failure,
-            readable=fetched.readable,
+            readable=not fetched.encoding,
         )
         self._asked += 1
         self._answered += meaning in _ANSWERS
