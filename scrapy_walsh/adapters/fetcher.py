@@ -71,7 +71,7 @@ class Document(Ticket):
     ``more``: header fields and meta of its request, as it was made. ``limit``: octets of the body
     that are read; the rest is not. ``received``: octets so far. ``outcome``: what the wire brought,
     or why it brought nothing; None before that. ``origin``: of a robots.txt, whose rules it is to
-    bring.
+    bring. ``body``: of its answer; None where it cannot be decoded.
     """
 
     fields: Mapping[str, str]
@@ -80,6 +80,7 @@ class Document(Ticket):
     ours: ClassVar[bool] = True
     origin: str = ""
     received: int = 0
+    body: bytes | None = None
     outcome: Fetched | OwnFault | IgnoreRequest | None = None
 
     def restored(self, request: Request) -> Request:
@@ -100,32 +101,32 @@ class Document(Ticket):
         return _made(self.url, fields, {**meta, TICKET: self})
 
     def seen(self, response: Response) -> dict[str, Any]:
-        """What the ledger says of the body that came."""
+        """Take the body that came, unpacked and within bounds; what the ledger says of it."""
+        self.body = bounded(response, self.limit, or_text=self.purpose == ROBOTS)
         found: dict[str, Any] = {"octets": len(response.body), "whole": self.received <= self.limit}
         if self.purpose == ROBOTS and response.status // 100 == 2:
-            body = bounded(response, self.limit, or_text=True)
-            found["body"] = None if body is None else hashlib.sha256(body).hexdigest()
+            found["body"] = None if self.body is None else hashlib.sha256(self.body).hexdigest()
         return found
 
     def brought(self, request: Request, response: Response) -> Response:
-        """Take the answer to *request*, as it was sent; the response for the middlewares.
+        """Take the answer to *request*, as it was sent, after :meth:`seen`.
 
-        That is a plain ``Response`` with its body unpacked, within bounds: a TextResponse would
-        decode the whole body when it is copied.
+        What the middlewares get is a plain ``Response`` with that body: a TextResponse would decode
+        it when it is copied.
         """
-        body = bounded(response, self.limit, or_text=self.purpose == ROBOTS)
-        encoding = b", ".join(response.headers.getlist("Content-Encoding")).decode("latin-1")
-        response.headers.pop("Content-Encoding", None)
+        body, headers = self.body or b"", response.headers
+        encoding = b", ".join(headers.getlist("Content-Encoding")).decode("latin-1")
+        headers.pop("Content-Encoding", None)
         fault = faults.of_answer(response.status, request.meta.get("proxy"))
         self.outcome = fault or Fetched(
             request.url,
             response.status,
-            body or b"",
-            response.headers,
+            body,
+            headers,
             failure=self.failure,
-            encoding=encoding if body is None else "",
+            encoding="" if self.body is not None else encoding,
         )
-        return _plain(response, body or b"")
+        return Response(request.url, response.status, headers, body)
 
     def broke_off(self, request: Request, error: Exception) -> None:
         """Note that the wire has ended *request*, as it was sent, with *error*."""
@@ -292,11 +293,6 @@ class Fetcher:
 def _made(url: str, fields: Mapping[str, Any], meta: Mapping[str, Any]) -> Request:
     """A document's request. Raises ValueError for what is no URL."""
     return Request(url, headers=fields, meta=dict(meta), callback=NO_CALLBACK, dont_filter=True)
-
-
-def _plain(response: Response, body: bytes) -> Response:
-    kept = {name: getattr(response, name) for name in Response.attributes}
-    return Response(**{**kept, "body": body})
 
 
 def bounded(response: Response, limit: int, *, or_text: bool) -> bytes | None:
