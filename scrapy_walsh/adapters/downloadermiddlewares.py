@@ -192,7 +192,9 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
 
     def _too_many(self, request: Request, status: int) -> TooManyRedirects:
         """Record that *request* was redirected once more than the limit; the error to raise."""
-        why = f"HTTP {status} after {len(request.meta.get('redirect_urls') or ())} redirects"
+        followed = request.meta.get("redirect_urls") or []
+        first = str(followed[0] if followed else request.url).partition("?")[0]
+        why = f"HTTP {status} after {len(followed)} redirects from {first}, no more are followed"
         ticket = self.crawl.tickets.of(request)
         self.crawl.gate.tell(events.TOO_MANY_REDIRECTS, ticket, status, why, "D5")
         return TooManyRedirects(request.url, why, status)
