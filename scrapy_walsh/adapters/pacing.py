@@ -26,7 +26,7 @@ from scrapy_walsh.exceptions import ConfigError, StateError, StoreAway
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import GiveUp, Retry, hold_of
-from scrapy_walsh.policy.event import TARGET, Event
+from scrapy_walsh.policy.event import TARGET, Event, EventKind
 from scrapy_walsh.policy.host import Host, Terms, Traffic
 from scrapy_walsh.policy.robots.fetch import REASK
 from scrapy_walsh.policy.throttle import NOTHING, eased
@@ -347,17 +347,9 @@ class Pacing:
         if wait == 0 or due - host.told < _ROUNDING or (url := first()) is None:
             return
         host.told = due
-        context.recorder.record(
-            Event(
-                events.HELD,
-                url,
-                "R4",
-                reason=f"{host.key} is not due for {wait:.3f} s",
-                host=host.key,
-                wait=wait,
-                due=context.wall() + wait,
-            )
-        )
+        why, until = f"{host.key} is not due for {wait:.3f} s", context.wall() + wait
+        event = Event(events.HELD, url, "R4", reason=why, host=host.key, wait=wait, due=until)
+        context.recorder.record(event)
 
     def tell_failure(
         self, url: str, failure: Retry | GiveUp, status: int | None, error: str
@@ -367,19 +359,11 @@ class Pacing:
         *error*: why there was no answer, with ``NO_ANSWER``; "" where there was one.
         """
         why = failure.why.replace("no answer", error, 1) if error else failure.why
-        context, wait = self._context, hold_of(failure)
-        context.recorder.record(
-            Event(
-                events.RETRIED if isinstance(failure, Retry) else events.GIVEN_UP,
-                url,
-                "R5",
-                reason=why,
-                host=self.look_up(url),
-                status=status,
-                wait=wait,
-                due=context.wall() + wait,
-            )
-        )
+        context, host, wait = self._context, self.look_up(url), hold_of(failure)
+        kind: EventKind = events.RETRIED if isinstance(failure, Retry) else events.GIVEN_UP
+        due = context.wall() + wait
+        event = Event(kind, url, "R5", reason=why, host=host, status=status, wait=wait, due=due)
+        context.recorder.record(event)
         return why
 
     # -- the wire -------------------------------------------------------------------------

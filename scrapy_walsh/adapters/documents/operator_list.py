@@ -113,7 +113,7 @@ class OperatorList:
             self._context.recorder.own_fault(f"{cause}: {remedy}, or bring a backup back")
             return
         if found is not None:
-            await self._put_in_force(*found, events.TAKEN_UP, "held from an earlier run")
+            await self._adopt(*found, events.TAKEN_UP)
 
     # -- one attempt ----------------------------------------------------------------------
 
@@ -211,36 +211,31 @@ class OperatorList:
             self._tell(events.TAKEN_UP, self.state.blocklist, "304, not modified")
 
     async def _adopt(self, adopted: Blocklist, document: StoredDocument, kind: EventKind) -> None:
-        """Go by *adopted* from now on, and say which opt-outs the operator lifted."""
-        before = self.state.blocklist
-        told = f"blocklist of {plural(len(adopted), 'domain')}, refresh {adopted.refresh:g} s"
-        await self._put_in_force(adopted, document, kind, told)
-        for warning in adopted.warnings:
-            logger.warning("blocklist: %s", warning)
-        if before is None:
-            return
-        gone = await compat.run_in_thread(lambda: lifted(before, adopted))
-        if gone:
-            shown = ", ".join(sorted(gone[:_MAX_LIFTED_LOGGED]))
-            logger.warning("the operator lifted the opt-out of: %s", shown)
+        """Go by *adopted*, record that, and keep what it was read from and validated with.
 
-    async def _put_in_force(
-        self, adopted: Blocklist, document: StoredDocument, kind: EventKind, reason: str
-    ) -> None:
-        """Go by *adopted*, record that, and keep what it was read from and validated with."""
-        context = self._context
+        Then say what a person should see: odd entries, and which opt-outs the operator lifted.
+        """
+        context, before = self._context, self.state.blocklist
         self._document = replace(document, body=b"")  # which would take memory from now on
         self._change(self.state.adopt(adopted, document.fetched_at))
         body, digest = document.body, adopted.digest or ""
         await compat.run_in_thread(lambda: context.recorder.keep(BLOCKLIST, body, digest))
-        url, by = context.config.schema_url, None
-        stored = None
-        if url is not None and not adopted.inline:
-            stored = context.store.get(StoredDocument, SCHEMA, url)
+        schema_url = None if adopted.inline else context.config.schema_url
+        by = stored = None
+        if schema_url is not None:
+            stored = context.store.get(StoredDocument, SCHEMA, schema_url)
         if stored is not None:
             by = hashlib.sha256(stored.body).hexdigest()
             context.recorder.keep(SCHEMA, stored.body, by)
-        self._tell(kind, adopted, reason, by)
+        told = f"blocklist of {plural(len(adopted), 'domain')}, refresh {adopted.refresh:g} s"
+        self._tell(kind, adopted, told, by)
+        for warning in adopted.warnings if kind == events.ADOPTED else ():
+            logger.warning("blocklist: %s", warning)
+        if before is None:
+            return
+        if gone := await compat.run_in_thread(lambda: lifted(before, adopted)):
+            shown = ", ".join(sorted(gone[:_MAX_LIFTED_LOGGED]))
+            logger.warning("the operator lifted the opt-out of: %s", shown)
 
     def _tell(
         self, kind: EventKind, adopted: Blocklist, reason: str, by: str | None = None
