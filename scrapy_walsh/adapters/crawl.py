@@ -66,6 +66,7 @@ class Crawl(Context):
         self._pulse = Pulse(self)
         self.pacing = Pacing(self, TURNSTILE, self._pulse)
         self.tickets = Tickets(self.pacing.host_of)
+        self.tickets.watch = None if self.config.scraping else Scraping(self).look
         self.fetcher = Fetcher(self, self.tickets)
         self.sources = Sources(self, self.pacing)
         self.recorder.known = self.sources.knows
@@ -83,7 +84,6 @@ class Crawl(Context):
             self.documents,
             self.sources,
             self.retries,
-            None if self.config.scraping else Scraping(self).look,
         )
         self._begun = self.monotonic()
         self._connect()
@@ -104,7 +104,7 @@ class Crawl(Context):
             self.fail(error)
 
     def _open(self) -> None:
-        self._pulse.start()
+        self._pulse.beat()
         self._progress.start()
         self.remember(lambda: self.store.prune(min(self.wall(), self.steady())))
         self.say_lost(self.store)
@@ -115,7 +115,7 @@ class Crawl(Context):
             # That a person looks at a page is not scraping (R9).
             self.scope.follow_links, self.scope.growing = True, False
             self.gates = replace(self.gates, revisit_reason="asked from a shell")
-            self.gate.watch = None
+            self.tickets.watch = None
             self.sources.account.due = False  # what a person types is no source
         if shell or self.config.tag_requests:
             self.tags = Tags(self, self.documents.robots, shell=shell)

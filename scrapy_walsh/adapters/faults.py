@@ -54,11 +54,7 @@ _NUMBERED_OTHERWISE: Final = (ssl.SSLError, gaierror)
 #: How Scrapy's handlers tell the status with which a proxy refused a tunnel.
 _TUNNEL_STATUS: Final = re.compile(r"(?:'status': |^)([1-5]\d\d)\b")
 _TUNNEL_ERRORS: Final = frozenset({"TunnelError", "ProxyError", "ClientHttpProxyError"})
-_REMEDIES: Final = {
-    errno.EMFILE: "raise the limit of open files (ulimit -n)",
-    errno.ENFILE: "the machine has too many open files",
-    errno.EADDRNOTAVAIL: "see DOWNLOAD_BIND_ADDRESS and bindaddress in meta",
-}
+_SEE_MACHINE: Final = "see this machine's network and its limits (ulimit -n)"
 _LONGEST: Final = 200
 #: What it means, in a few words, where a connection ended with an error whose name, or that of what
 #: led to it, has that in it. The first counts. Scrapy and Twisted have several classes for each.
@@ -99,11 +95,9 @@ def of_machine(error: BaseException) -> OwnFault | None:
     for each in _causes(error):
         if isinstance(each, OwnFault):
             return each
-        if (number := _number(each)) in _OF_THIS_MACHINE:
-            remedy = _REMEDIES.get(number, "see this machine's network and its limits")
-            return _fault(f"{_text(each)}: {remedy}", f"errno {number}")
-        if isinstance(each, (ConnectBindError, NoRouteError)):
-            return _fault(f"{_text(each)}: see this machine's network", type(each).__name__)
+        if _number(each) in _OF_THIS_MACHINE or isinstance(each, (ConnectBindError, NoRouteError)):
+            cause = f"{type(each).__name__} {_number(each)}"
+            return _fault(f"{_text(each)}: {_SEE_MACHINE}", cause)
     return None
 
 
@@ -131,13 +125,11 @@ def says_something(error: BaseException) -> bool:
     return of_transfer(error, proxy=None) is None
 
 
-def of_answer(status: int, proxy: str | None, *, stopped: bool) -> OwnFault | None:
+def of_answer(status: int, proxy: str | None) -> OwnFault | None:
     """What failed on our side though an answer with *status* came; None where all is well.
 
-    407 is the proxy's, not the site's. *stopped*: somebody else has cut the answer off.
+    407 is the proxy's, not the site's.
     """
-    if stopped:
-        return _fault("a component of this project stopped its download", "download stopped")
     if status != 407 or not _fails_for_us(proxy):
         return None
     return _fault(f"its proxy asks for a password (407): see {_shown(proxy)}", f"proxy {proxy}")

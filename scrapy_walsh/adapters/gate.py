@@ -14,7 +14,8 @@ request's ticket.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scrapy import Request
@@ -44,8 +45,6 @@ from scrapy_walsh.policy.verdict import (
 from scrapy_walsh.state.records import ROBOTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from scrapy.http import Response
 
     from scrapy_walsh.adapters.context import Context
@@ -92,12 +91,12 @@ class Documents:
         """The robots.txt of *url*'s origin, if it is in memory, fresh or not."""
         return self.robots_txt.last(hosts.origin(url))
 
-    async def bring(self, needed: chain.NeedDocument) -> None:
-        """Make one step towards the document that a gate needs."""
+    async def bring(self, needed: NeedDocument, *, trial: bool = False) -> None:
+        """Make one step towards the document that a gate needs; *trial*: for a trial of https."""
         if needed.kind == chain.BLOCKLIST:
             await self.operator.bring()
         else:
-            await self.robots_txt.step(needed.origin)
+            await self.robots_txt.step(needed.origin, trial=trial)
 
     def read_usage(self, response: Response, rules: Rules | None) -> tuple[Statement, ...]:
         """What a site says about the use of *response*, whose request *rules* let through."""
@@ -112,10 +111,7 @@ class Documents:
 
 @dataclass(slots=True)
 class Gate:
-    """The gate of one crawl, and the parts of the crawl that it needs.
-
-    ``watch``: called with each answer of which a selector is made (R9), if that is to be noticed.
-    """
+    """The gate of one crawl, and the parts of the crawl that it needs."""
 
     context: Context
     tickets: Tickets
@@ -124,23 +120,20 @@ class Gate:
     documents: Documents
     sources: Sources
     retries: Retries
-    watch: Callable[[object], None] | None
-    #: Hosts that a middleware would have had fetch pages; each is named once in a warning.
-    _elsewhere: set[str] = field(default_factory=set)
 
     # -- 1: at the queue ------------------------------------------------------------------
 
-    def at_queue(self, ticket: Ticket) -> Verdict | NeedDocument:
+    def at_queue(self, ticket: Ticket, *, runs: bool = True) -> Verdict | NeedDocument:
         """The verdict on a request with the cached documents: the last one, if none has changed.
 
-        ``NeedDocument`` where a document must be fetched before there can be one. R8's record is
-        read once here and once more at the wire, where no other process can send the source any
-        more.
+        ``NeedDocument`` where a document must be fetched before there can be one. *runs*: as for
+        :meth:`judge`. R8's record is read once more at the wire, where no other process can send
+        the source any more.
         """
         url, verdict, basis = ticket.url, ticket.verdict, self.documents.basis
         if verdict is not None and ticket.basis is not None and ticket.basis == basis(url):
             return verdict
-        answer = self.judge(url, ticket.form)
+        answer = self.judge(url, ticket.form, runs=runs)
         if ticket.late and isinstance(answer, NeedDocument) and answer.kind == chain.START:
             answer = self.context.scope.refuses(url) or answer
         if isinstance(answer, Verdict):
@@ -175,13 +168,11 @@ class Gate:
     async def _through(self, request: Request, ticket: Ticket) -> Request | None:
         self._stop_if_halted()
         fetched = False
-        while isinstance(answer := self.at_queue(ticket), NeedDocument):
+        while isinstance(answer := self.at_queue(ticket, runs=not fetched), NeedDocument):
             self._end_trial(ticket)
             if (back := await self._bring_for(request, ticket, answer)) is not None:
                 return back
             fetched = fetched or answer.kind == chain.ROBOTS
-        if answer.requirement == "R2" and (fetched or not ticket.first):
-            self.documents.robots_txt.counts["misses" if fetched else "hits"] += 1
         if answer.allowed or answer.name == UNKNOWN_UNREACHABLE:
             self._end_trial(ticket)
         if not answer.allowed:
@@ -196,7 +187,7 @@ class Gate:
         queues = self.context.queues if fetched and ticket.popped else ()
         if any(queue.gives_way(ticket.host.key) for queue in queues):
             return self.tickets.again(request)
-        ticket.cleared, ticket.before, ticket.watch = True, "", self.watch
+        ticket.cleared, ticket.before = True, ""
         return None
 
     async def _bring_for(
@@ -212,14 +203,12 @@ class Gate:
             await self.intake.ended()
             ticket.late = True
             return None
-        if needed.kind == chain.BLOCKLIST:
-            await self.documents.operator.bring()
-            return None
-        robots_txt = self.documents.robots_txt
-        host = robots_txt.next_host(needed.origin)
-        if (back := self._admitted(request, ticket, host, document=True)) is None:
-            await robots_txt.step(needed.origin, trial=ticket.trial)
-        return back
+        if needed.kind == chain.ROBOTS:
+            host = self.documents.robots_txt.next_host(needed.origin)
+            if (back := self._admitted(request, ticket, host, document=True)) is not None:
+                return back
+        await self.documents.bring(needed, trial=ticket.trial)
+        return None
 
     def _admitted(
         self, request: Request, ticket: Ticket, host: Host, *, document: bool
@@ -233,9 +222,10 @@ class Gate:
             raise self.refuse(ticket, step.verdict)
         if isinstance(step, chain.Go) or not ticket.popped:
             return None
-        # On a slow host, what was deferred first goes first.
-        first = self.pacing.give_back(ticket.host, step.seconds)
-        return self.tickets.again(request, first=first)
+        slow = ticket.host.slow  # there, what was deferred first goes first
+        if not slow and step.seconds < math.inf:  # else the queue looks again after that request
+            ticket.host.traffic.hold(self.context.monotonic() + step.seconds)
+        return self.tickets.again(request, first=not slow)
 
     # -- 3: at the wire -------------------------------------------------------------------
 
@@ -283,17 +273,9 @@ class Gate:
         It is not recorded as a decision: by the ledger's terms, *other* may be within scope.
         """
         against = None if url == other else self.context.scope.refuses_in_place(url, other)
-        if against is None:
-            return
-        if (host := self.pacing.look_up(other)) not in self._elsewhere:
-            self._elsewhere.add(host)
-            logger.warning(
-                "%s is not requested, nor is anything else by way of %s: %s",
-                url,
-                host,
-                against.reason,
-            )
-        raise Refused(url, against)
+        if against is not None:
+            logger.warning("%s is not requested: %s", url, against.reason)
+            raise Refused(url, against)
 
     def _stop_if_spent(self, ticket: Ticket) -> None:
         if ticket.purpose == OPERATOR:

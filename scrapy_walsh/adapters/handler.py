@@ -115,7 +115,10 @@ class Handler(Seat):
                     )
                     crawl.recorder.exchange(exchange)
             finally:
-                self._leave(ticket.host, broken=response is None)
+                if response is not None:
+                    TURNSTILE.leave(ticket.host)
+                else:  # once the server has seen the connection closed
+                    compat.call_later(_GRACE, lambda: TURNSTILE.leave(ticket.host))
         if b"@" in (response.headers.get("Location") or b""):
             crawl.intake.answer(response)
         return response
@@ -183,13 +186,6 @@ class Handler(Seat):
         """End the turn without a request; none may be sent to *host* for *wait* seconds."""
         TURNSTILE.give_back(host, wait)
         self.crawl.sources.let_go(request)
-
-    def _leave(self, host: Host, *, broken: bool) -> None:
-        """End the turn; after an exchange that broke off, once the server has seen it closed."""
-        if broken:
-            compat.call_later(_GRACE, lambda: TURNSTILE.leave(host))
-        else:
-            TURNSTILE.leave(host)
 
     def _dress(self, request: Request) -> None:
         """R1: set the one User-Agent, and take off fields that a spider may not set."""

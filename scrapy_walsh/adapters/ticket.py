@@ -61,8 +61,7 @@ class Ticket:
     its Request had when it was judged, where a middleware has changed that.
 
     ``failure``: what R5 decided on its last exchange. ``sent``: its URL with R13's tags. ``said``:
-    what the site says about the use of its answer. ``watch``: called with an answer of which a
-    selector is made (R9).
+    what the site says about the use of its answer.
     """
 
     tickets: Tickets
@@ -92,7 +91,6 @@ class Ticket:
     failure: Retry | GiveUp | None = None
     sent: str | None = None
     said: tuple[Statement, ...] = ()
-    watch: Callable[[object], None] | None = None
     #: Of a document: its fetch is over, and whoever still carries this ticket gains nothing.
     ended: bool = False
 
@@ -114,6 +112,8 @@ class Tickets:
 
     def __init__(self, host_of: Callable[[str], Host]) -> None:
         self.host_of = host_of
+        #: Called with each answer of which a selector is made (R9), if that is to be noticed.
+        self.watch: Callable[[object], None] | None = None
 
     def of(self, request: Request) -> Ticket:
         """The ticket of *request*, which is made if there is none."""

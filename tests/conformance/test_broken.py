@@ -313,9 +313,9 @@ BUILDS: dict[str, dict[str, Break]] = {
             from scrapy_walsh.adapters.gate import Gate
             from scrapy_walsh.policy.verdict import Verdict
             whole = Gate.at_queue
-            def popped_alone(self, ticket):
+            def popped_alone(self, ticket, **more):
                 if ticket.popped:
-                    return whole(self, ticket)
+                    return whole(self, ticket, **more)
                 return Verdict(True, "allowed_implicit", "R2", "broken")
             Gate.at_queue = popped_alone
             """,

@@ -15,9 +15,9 @@ from scrapy_walsh.policy.list import operator
 from scrapy_walsh.policy.list.blocklist import Blocklist
 from scrapy_walsh.policy.list.schema import read_schema, reread_blocklist
 from scrapy_walsh.policy.robots import fetch as robots_fetch
-from scrapy_walsh.policy.robots.fetch import Keep, Leave, StandIn
+from scrapy_walsh.policy.robots.fetch import Keep, Leave
 from scrapy_walsh.policy.robots.file import Robots, no_rules, parse_robots
-from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR, NotKnown
+from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR, not_known
 from scrapy_walsh.proof.verify.run import LIST, Held, is_robots
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Adoptions:
         position = run.terms.blocklist_unreachable
         verdict = operator.without_list(position, line.url)
         if line.verdict == DEFERRED:  # always right: what failed on the run's own side is not told
-            verdict = NotKnown("R3", line.reason, line.url).verdict()
+            verdict = not_known("R3", line.reason, line.url)
         elif verdict is None:
             self._check_last_list(run, line, None)
         if line.verdict != (verdict.name if verdict else ""):
@@ -252,21 +252,18 @@ class Adoptions:
         if isinstance(found, Leave):
             run.held.put(origin, None)
             return
-        if isinstance(found, NotKnown):
-            stands = StandIn(found.verdict())
+        if digest != line.digest and (isinstance(found, Keep) or not line.verdict):
+            text = f"the rules that were held are those of line {number} (T6)"
+            self._report.find(line.n, "R2", text)
+        if not line.verdict:
+            self._put(run, line, origin, line.at, found.ttl)
+            return
+        stands = found.otherwise if isinstance(found, Keep) else found
+        if line.verdict != stands.verdict.name:
+            self._report.find(line.n, "R2", f"{line.verdict!r} stands for no robots.txt")
         else:
-            if digest != line.digest and (isinstance(found, Keep) or not line.verdict):
-                text = f"the rules that were held are those of line {number} (T6)"
-                self._report.find(line.n, "R2", text)
-            if not line.verdict:
-                self._put(run, line, origin, line.at, found.ttl)
-                return
-            stands = found.otherwise if isinstance(found, Keep) else found
-            if line.verdict != stands.verdict.name:
-                self._report.find(line.n, "R2", f"{line.verdict!r} stands for no robots.txt")
-            else:
-                self._report.derived += 1
-            stands = replace(stands, verdict=replace(stands.verdict, reason=line.reason))
+            self._report.derived += 1
+        stands = replace(stands, verdict=replace(stands.verdict, reason=line.reason))
         run.held.put(origin, Held(line.n, line.at, stands, line.at, stands.ttl))
 
 
