@@ -188,7 +188,8 @@ TURNSTILE: Final = Turnstile()
 class Pulse:
     """The heartbeat of one crawl; it does nothing where the store is not shared.
 
-    ConfigError where Redis answers, and will not do what is needed.
+    ConfigError where Redis answers, and will not do what is needed. StoreAway where it does not,
+    and the scheduler is scrapy-redis's, which would end in a traceback.
     """
 
     def __init__(self, context: Context) -> None:
@@ -199,6 +200,12 @@ class Pulse:
         self._store = cast("SharedStore", context.store) if shared else None
         if self._store is not None:
             self._begin(self._store)
+            scheduler = str(context.crawler.settings["SCHEDULER"])
+            if not self._begun and "scrapy_redis" in scheduler:
+                raise StoreAway(
+                    f"{self._store.link.name} does not answer, and scrapy-redis's scheduler "
+                    "does not wait for it: start it, or correct WALSH_SHARED_STATE"
+                )
 
     def _begin(self, store: SharedStore) -> None:
         """Say once, when Redis is there, how it keeps its data. Raises ConfigError."""
