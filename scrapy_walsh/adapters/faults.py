@@ -29,7 +29,7 @@ import re
 import ssl
 from contextlib import contextmanager
 from socket import gaierror
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from scrapy.exceptions import IgnoreRequest
 from twisted.internet.error import ConnectBindError, NoRouteError
@@ -148,19 +148,24 @@ def before_wire(error: BaseException | None) -> OwnFault:
     return _fault(f"{cause}: {let}", f"before the wire {type(error)}")
 
 
+def pass_on(what: str, error: Exception) -> NoReturn:
+    """Raise *error*, or an OwnFault that begins with *what* where our own code should not raise it.
+
+    What this package raises on purpose (IgnoreRequest, WalshError) goes on as it is.
+    """
+    if isinstance(error, (IgnoreRequest, WalshError)):
+        raise error
+    cause = f"{what} {type(error).__name__}"
+    raise _fault(f"{what}: {_text(error)}: please report it", cause) from error
+
+
 @contextmanager
 def ours(what: str) -> Iterator[None]:
-    """Turn an unexpected error of our own code into an OwnFault that begins with *what*.
-
-    What this package raises on purpose (IgnoreRequest, WalshError) goes through as it is.
-    """
+    """:func:`pass_on` what is raised within."""
     try:
         yield
-    except (IgnoreRequest, WalshError):
-        raise
     except Exception as error:
-        cause = f"{what} {type(error).__name__}"
-        raise _fault(f"{what}: {_text(error)}: please report it", cause) from error
+        pass_on(what, error)
 
 
 def _fails_for_us(proxy: str | None) -> bool:

@@ -103,7 +103,7 @@ class Document(Ticket):
     def seen(self, response: Response) -> dict[str, Any]:
         """Take the body that came, unpacked and within bounds; what the ledger says of it."""
         self.body = bounded(response, self.limit, or_text=self.purpose == ROBOTS)
-        found: dict[str, Any] = {"octets": len(response.body), "whole": self.received <= self.limit}
+        found: dict[str, Any] = {"whole": self.received <= self.limit}
         if self.purpose == ROBOTS and response.status // 100 == 2:
             found["body"] = None if self.body is None else hashlib.sha256(self.body).hexdigest()
         return found

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scrapy import Request
 from scrapy.exceptions import IgnoreRequest
@@ -137,9 +137,9 @@ class Gate:
         if ticket.late and isinstance(answer, NeedDocument) and answer.kind == chain.START:
             answer = self.context.scope.refuses(url) or answer
         if isinstance(answer, Verdict):
-            ticket.verdict, ticket.basis = answer, basis(url)
             if answer.allowed:
                 ticket.rules = self.documents.rules_of(url)
+            ticket.verdict, ticket.basis = answer, basis(url)
             if answer.name == NOT_DUE:
                 last, now = self.sources.last_visit(ticket.key), self.context.wall()
                 ticket.hour_left = recrawl.hour_left(last, now, self.context.config.revisit)
@@ -162,8 +162,10 @@ class Gate:
 
         Raises Refused, or GaveUp, where it ends here, and Closing while the spider closes.
         """
-        with faults.ours("a request could not be judged"):
+        try:
             return await self._through(request, ticket)
+        except Exception as error:
+            faults.pass_on("a request could not be judged", error)
 
     async def _through(self, request: Request, ticket: Ticket) -> Request | None:
         self._stop_if_halted()
@@ -342,6 +344,11 @@ class Gate:
             host.learned,
         )
         concluded = chain.conclude(answer, context.gates, context.wall(), context.rand())
+        seen: dict[str, Any] = {}
+        if response is not None:
+            seen["octets"] = len(response.body)
+            if isinstance(ticket, Document):
+                seen |= ticket.seen(response)
         failure, target, passed = concluded.failure, not ticket.ours, ticket.verdict
         silent, learned = answer.whole and answer.status is None, concluded.learned.interval
         exchange = Exchange(
@@ -370,7 +377,7 @@ class Gate:
             learned=None if learned == answer.known.interval else learned,
             taught=host.newly_taken(),
             silent=host.silence.before or None,
-            **({} if response is None else ticket.seen(response)),
+            **seen,
         )
         if response is not None and ticket.purpose == OPERATOR:
             self.documents.operator.answered()

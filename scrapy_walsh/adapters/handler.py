@@ -87,9 +87,11 @@ class Handler(Seat):
     async def _exchange(self, request: Request, ticket: Ticket) -> Response:
         """Send *request* in its turn, and do what follows from its answer; the response."""
         crawl = self.crawl
-        with faults.ours("a request could not be made"):
+        try:
             handler = self._handler(request, ticket)
             unseen = await self._enter(request, ticket)
+        except Exception as error:
+            faults.pass_on("a request could not be made", error)
         response: Response | None = None
         answered = True
         started = crawl.steady()
@@ -109,11 +111,12 @@ class Handler(Seat):
             raise
         finally:
             try:
-                with faults.ours("an answer could not be recorded"):
-                    exchange = crawl.gate.after(
-                        request, ticket, response, started=started, unseen=unseen, whole=answered
-                    )
-                    crawl.recorder.exchange(exchange)
+                exchange = crawl.gate.after(
+                    request, ticket, response, started=started, unseen=unseen, whole=answered
+                )
+                crawl.recorder.exchange(exchange)
+            except Exception as error:
+                faults.pass_on("an answer could not be recorded", error)
             finally:
                 if response is not None:
                     TURNSTILE.leave(ticket.host)

@@ -188,7 +188,8 @@ TURNSTILE: Final = Turnstile()
 class Pulse:
     """The heartbeat of one crawl; it does nothing where the store is not shared.
 
-    ConfigError where Redis answers, and will not do what is needed.
+    ConfigError where Redis answers, and will not do what is needed. StoreAway where it does not,
+    and the scheduler is scrapy-redis's, which would end in a traceback.
     """
 
     def __init__(self, context: Context) -> None:

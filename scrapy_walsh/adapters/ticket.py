@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scrapy import Request
-    from scrapy.http import Response
 
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.policy.backoff import GiveUp, Retry
@@ -97,10 +96,6 @@ class Ticket:
     def lasting(self) -> dict[str, Any]:
         """What another Request takes over, in this process or in another."""
         return {name: found for name in ("via", "filtered") if (found := getattr(self, name))}
-
-    def seen(self, response: Response) -> dict[str, Any]:
-        """What the ledger says of the body that came."""
-        return {"octets": len(response.body)}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy of meta, however deep, and a pickle of it have what lasts."""

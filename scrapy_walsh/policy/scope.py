@@ -69,7 +69,7 @@ def _place(row: bytes | bytearray, rest: bytes) -> int:
     return place
 
 
-@lru_cache(maxsize=1024)  # each look at a request begins with its URL's
+@lru_cache(maxsize=16)  # each look at a request begins with its URL's
 def _digest(text: str) -> tuple[bytes, bytes]:
     octets = text.encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(octets, digest_size=_DIGEST).digest()
