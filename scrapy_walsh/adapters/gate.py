@@ -175,6 +175,8 @@ class Gate:
             if (back := await self._bring_for(request, ticket, answer)) is not None:
                 return back
             fetched = fetched or answer.kind == chain.ROBOTS
+        if answer.requirement == "R2" and (fetched or not ticket.first):
+            self.documents.robots_txt.counts["misses" if fetched else "hits"] += 1
         if answer.allowed or answer.name == UNKNOWN_UNREACHABLE:
             self._end_trial(ticket)
         if not answer.allowed:

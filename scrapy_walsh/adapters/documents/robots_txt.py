@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -82,8 +82,9 @@ class RobotsTxt:
         self._progress: dict[str, _Progress] = {}
         of_targets = context.crawler.settings.getfloat("DOWNLOAD_TIMEOUT")
         self._timeout = min(of_targets or _TIMEOUT, _TIMEOUT)
-        #: Requests for files; how many of them told the rules.
-        self._asked = self._answered = 0
+        #: Decisions by a file that was cached (``hits``) or fetched for it (``misses``); requests
+        #: for files (``asked``), those that told the rules (``answered``); files ``evicted``.
+        self.counts: Counter[str] = Counter()
 
     def current(self, origin: str) -> Rules | None:
         """The rules to go by now, or None when a request must be made first."""
@@ -136,10 +137,16 @@ class RobotsTxt:
         return robots_fetch.no_retry(status, document.attempt, known=known)
 
     def count(self) -> None:
-        """Put the counts into the stats, at the end of a crawl."""
-        self._context.recorder.set("robots/cached", len(self._held))
-        if self._asked:
-            self._context.recorder.set("robots/fetch_success_rate", self._answered / self._asked)
+        """Put the counts into the stats, at the end of a crawl: SPYDER's list, and the cache."""
+        tell, counts = self._context.recorder.set, self.counts
+        tell("robots/cached", len(self._held))
+        tell("robots/evicted", counts["evicted"])
+        tell("robots/cache_hits", counts["hits"])
+        tell("robots/cache_misses", counts["misses"])
+        if used := counts["hits"] + counts["misses"]:
+            tell("robots/cache_hit_rate", counts["hits"] / used)
+        if counts["asked"]:
+            tell("robots/fetch_success_rate", counts["answered"] / counts["asked"])
 
     async def _ask(self, origin: str, *, trial: bool) -> None:
         progress = self._begun(origin)
@@ -173,8 +180,8 @@ class RobotsTxt:
             failure=fetched.failure,
             readable=not fetched.encoding,
         )
-        self._asked += 1
-        self._answered += meaning in _ANSWERS
+        self.counts["asked"] += 1
+        self.counts["answered"] += meaning in _ANSWERS
         if isinstance(fetched.failure, Retry):
             progress.attempt += 1
             if robots_fetch.is_broken(fetched.status):
@@ -299,6 +306,7 @@ class RobotsTxt:
         self._held.move_to_end(origin)
         while len(self._held) > self._context.config.robots_cache_size:
             self._held.popitem(last=False)
+            self.counts["evicted"] += 1
         _judge_again(self._context, origin)
         return entry
 
