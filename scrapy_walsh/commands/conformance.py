@@ -200,7 +200,7 @@ def lines(title: str, checks: Sequence[Check], seconds: float) -> Iterator[str]:
     found = Counter(check.outcome for check in checks)
     failed, unseen = found[Outcome.BROKEN], found[Outcome.UNSEEN]
     passed = f"{found[Outcome.HELD]}/{len(checks)} checks passed"
-    must = "every MUST holds" if holds(checks) else "not every MUST was shown to hold"
+    must = "every MUST holds" if holds(checks) else "a MUST was not shown"
     yield f"  {passed}, {failed} failed, {unseen} not seen; {must} ({seconds:.1f} s)"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from scrapy import version_info
@@ -41,7 +40,7 @@ def too_soon(log: Sequence[LoggedRequest], cuts: Sequence[float] = ()) -> list[s
 
     *cuts*: when one process had ended and another went on (monotonic).
     """
-    asked = [each._replace(by=bisect_right(cuts, each.start)) for each in exchanged(log)]
+    asked = [each._replace(by=sum(cut <= each.start for cut in cuts)) for each in exchanged(log)]
     return [
         f"{gap} {'within a run' if gap.before.by == gap.after.by else 'across a restart'}"
         for gap in exchanges.too_soon(asked, _interval, TOLERANCE)

@@ -7,7 +7,6 @@ state between two, and to ask the whole log: nothing else starts a crawl but ``t
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import os
@@ -214,12 +213,6 @@ def site(
     """A host with a robots.txt; a page at every path that *routes* does not name."""
     rules = Route(body=robots, content_type="text/plain") if isinstance(robots, str) else robots
     return Site(host, {"/robots.txt": rules, "*": Route(body="<p>page</p>"), **(routes or {})})
-
-
-def bomb(**fields: Any) -> Route:
-    """64 MiB of zeros under gzip; *fields*: of the answer."""
-    packed = gzip.compress(bytes(64 << 20), 1, mtime=0)
-    return Route(body=packed, headers={"Content-Encoding": "gzip"}, **fields)
 
 
 def rules(text: str) -> Route:

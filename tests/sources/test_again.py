@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from scrapy_walsh.proof.sandbox import Route, Sandbox
-from tests.crawl.harness import Crawl, bomb, crawl, make_project, site
+from tests.crawl.harness import Crawl, crawl, make_project, site
 from tests.sources.world import HTML_PAGE, LAUGHS, QUICK, RSS, entry, rss
 
 if TYPE_CHECKING:
@@ -16,12 +17,18 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.crawl
 
+BOMB = Route(
+    body=gzip.compress(bytes(64 << 20), 1),
+    content_type=RSS,
+    headers={"Content-Encoding": "gzip"},
+    etag='"b"',
+)
 LLMS = Route(body="[l](http://news.test/l)", content_type="text/plain")
 ROUTES: dict[str, dict[str, Route]] = {
     "good": {"/": Route(body=rss(entry("g")), content_type=RSS, etag='"g"')},
     "mislabelled": {"/": Route(body=rss(entry("m")), content_type="text/html", etag='"m"')},
     "laughs": {"/": Route(body=rss(head=LAUGHS), content_type=RSS, etag='"l"')},
-    "bomb": {"/": bomb(content_type=RSS, etag='"b"')},
+    "bomb": {"/": BOMB},
     "page": {"/": Route(body=HTML_PAGE, etag='"p"'), "/llms.txt": LLMS},
     "pdf": {"/": Route(body="%PDF", content_type="application/pdf", etag='"f"')},
 }

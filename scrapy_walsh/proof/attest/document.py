@@ -99,8 +99,11 @@ def evidence_in(path: Path, config: WalshConfig) -> Mapping[str, Any]:
     except OSError as error:
         why = f"there is no conformance record {path} to read ({error.strerror}): {_RUN}"
         raise DocumentInvalid(why) from None
-    problem = _difference(record, config.identity.user_agent)
-    problem = problem or _stricter(record["settings"], config)
+    try:
+        problem = _difference(record, config.identity.user_agent)
+        problem = problem or _stricter(record["settings"], config)
+    except (KeyError, TypeError, AttributeError) as error:
+        problem = f"is not whole ({error!r})"
     if problem:
         raise DocumentInvalid(f"the conformance record {path} {problem}: {_RUN} again")
     return record
