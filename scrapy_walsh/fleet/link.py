@@ -12,7 +12,6 @@ import hashlib
 import logging
 import math
 import re
-import ssl
 import time
 import uuid
 from functools import partial
@@ -110,9 +109,11 @@ class Link:
         try:
             self.greet()
             return self._how_kept()
-        except (redis.RedisError, TypeError) as error:
-            if self._is_mistake(error):
-                raise self._mistake(error) from None
+        except (redis.ResponseError, redis.AuthenticationError, TypeError) as error:
+            if re.search(_PASSING, str(error)):
+                return None
+            raise self._mistake(error) from None
+        except redis.RedisError:
             return None
 
     def _how_kept(self) -> list[tuple[int, str]]:
@@ -129,15 +130,6 @@ class Link:
             "that has ended knew of holds and last requests is lost then: set appendonly yes"
         )
         return [] if kept.get("aof_enabled") else [(logging.WARNING, line)]
-
-    def _is_mistake(self, error: Exception) -> bool:
-        """Whether time does not mend *error*. What Redis answers is meant, but for a few states."""
-        if isinstance(error, (TypeError, redis.ResponseError, redis.AuthenticationError)):
-            return not re.search(_PASSING, str(error))
-        cause = error.__cause__ or error.__context__
-        # Who speaks TLS alone ends a connection without it; who does not, waits.
-        other = re.search("closed by server|reset by peer|handshake", f"{error} {cause}")
-        return isinstance(cause, (ssl.SSLError, FileNotFoundError)) or other is not None
 
     def _mistake(self, error: object) -> ConfigError:
         return ConfigError(
@@ -180,15 +172,20 @@ class Link:
         """
         arguments = [uuid.uuid4().hex, self.epoch, CALM, _MARGIN]
         command = self.script(scripts.GREET, [self.epoch_key], arguments)
+        if not self.word:  # at first, since it may know those of another version
+            self._tell_scripts()
         try:
             found = self.client.execute_command(*command)
-        except NoScriptError:
-            for script in scripts.ALL:
-                self.client.script_load(scripts.LIBRARY + script)
+        except NoScriptError:  # it was started anew
+            self._tell_scripts()
             found = self.client.execute_command(*command)
         self.set_time(found[1])
         self.word = found[0].decode()
         return float(found[2])
+
+    def _tell_scripts(self) -> None:
+        for script in scripts.ALL:
+            self.client.script_load(scripts.LIBRARY + script)
 
     def forget(self) -> None:
         """Have Redis count as one that has just lost records. Raises ``redis.RedisError``."""

@@ -253,7 +253,8 @@ settle(ARGV[1], number(ARGV[2]), ARGV[3], ARGV[4], number(ARGV[5]), clock())
 return 1
 """
 
-#: Claims a request. ARGV as RENEW, then patience, prefix of all records, the epoch's word and key.
+#: Claims a request. ARGV as RENEW, then patience, prefix of all records, the epoch's word and key,
+#: and a host that is due at once, since nothing came of the claim that had it wait ('' for none).
 #: Returns, for the due host with the most work left, which then waits an interval: the host, the
 #: number of the claim, the request, and the records that its worker reads next (name, value, name,
 #: value). Where none is due: '', '', the seconds until one may be, -1 where none waits, an empty
@@ -265,6 +266,7 @@ local interval, patience, now = number(ARGV[5]), number(ARGV[6]), clock()
 settle(ARGV[1], number(ARGV[2]), ARGV[3], ARGV[4], interval, now)
 local lost = known(ARGV[9], ARGV[8], now)
 if not lost then return false end
+if redis.call('ZSCORE', waiting, ARGV[10]) then stand(ARGV[10], interval) end
 -- The records that an entry names. Large ones are left out, since the worker may have them already;
 -- so is what is not as a worker writes it.
 local function ahead(data)
@@ -311,11 +313,5 @@ local first = redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')
 return {'', '', first[1] and text(math.max(0, number(first[2]) - now)) or '-1', {}}
 """
 
-#: Makes a host due at once, since its request was refused and not sent. ARGV host, interval.
-RELEASE: Final = """
-if redis.call('ZSCORE', waiting, ARGV[1]) then stand(ARGV[1], number(ARGV[2])) end
-return 1
-"""
-
-#: What a worker tells a Redis that knows no scripts; ``GREET`` last, since it asks for that one.
-ALL: Final = (RESERVE, BOOK, PUT, PUSH, RENEW, POP, RELEASE, GREET)
+#: What a worker tells a Redis; ``GREET`` last, since it asks whether that one is known.
+ALL: Final = (RESERVE, BOOK, PUT, PUSH, RENEW, POP, GREET)
