@@ -140,8 +140,6 @@ class DueQueue(DueRequests):
         """A request of a host that is due; None where none is: the engine is woken later."""
         if self._free:
             return self._popped(self._free.popleft())
-        if (over := self._hour_over()) is not None:
-            return self._popped(over)
         for _ in range(_UNREADABLE_AT_ONCE):
             try:
                 host, number, data = self._claim()
@@ -158,12 +156,8 @@ class DueQueue(DueRequests):
             if request is None:
                 self._unused = host
                 continue
-            ticket = self._crawl.tickets.of(request)
-            if refuses(self._crawl.gate.at_queue(ticket)):
+            if refuses(self._crawl.gate.at_queue(self._crawl.tickets.of(request))):
                 self._unused = host
-                if ticket.hour_left is not None:
-                    self._wait_for(request, ticket, ticket.hour_left)
-                    continue
             return self._popped(request)
         self._timer.set(0)
         return None
@@ -185,9 +179,6 @@ class DueQueue(DueRequests):
         """Cancel all timers, and give back to Redis what is left."""
         super().stop()
         self._renewal.cancel()
-        for _, _, request in self._soon:  # Redis puts back what is held no more, and not done
-            del self._held[request]
-        self._soon.clear()
         try:
             while self._unsent:
                 self._store.ask(self._store.exchange)
@@ -295,7 +286,7 @@ class DueQueue(DueRequests):
 
         Not before Redis has taken what is to be queued: that may come from one of them.
         """
-        under_way = {*compat.under_way(self._crawl.crawler), *(each for _, _, each in self._soon)}
+        under_way = compat.under_way(self._crawl.crawler)
         for request in [each for each in self._held if each not in under_way]:
             self._done.append(self._held.pop(request))
         return [] if self._unsent else list(self._done)

@@ -19,7 +19,7 @@ import json
 import os
 import re
 import stat
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -127,13 +127,8 @@ def locked(file: IO[Any]) -> Iterator[None]:
 
 @contextmanager
 def exclusive(directory: Path) -> Iterator[None]:
-    """Lock *directory*, so that no other process replaces its files meanwhile.
-
-    Nothing is locked where the lock file cannot be made.
-    """
-    with ExitStack() as held:
-        with suppress(OSError):
-            held.enter_context(locked(held.enter_context(private(directory / LOCK, "ab"))))
+    """Lock *directory*, so that no other process replaces its files meanwhile. Raises OSError."""
+    with private(directory / LOCK, "ab") as file, locked(file):
         yield
 
 
