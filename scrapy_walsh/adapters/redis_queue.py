@@ -140,6 +140,8 @@ class DueQueue(DueRequests):
         """A request of a host that is due; None where none is: the engine is woken later."""
         if self._free:
             return self._popped(self._free.popleft())
+        if (over := self._hour_over()) is not None:
+            return self._popped(over)
         for _ in range(_UNREADABLE_AT_ONCE):
             try:
                 host, number, data = self._claim()
@@ -150,14 +152,18 @@ class DueQueue(DueRequests):
                 seconds = float(data)
                 self._timer.set(_POLL if seconds < 0 else min(seconds, _POLL))
                 if isinstance(self._spider, DueSpiderMixin):
-                    compat.call_later(0, self._spider.feed)
+                    compat.call_later(0, self._spider.schedule_next_requests)
                 return None
             request = self._taken(number.decode(), data)
             if request is None:
                 self._unused = host
                 continue
-            if refuses(self._crawl.gate.at_queue(self._crawl.tickets.of(request))):
+            ticket = self._crawl.tickets.of(request)
+            if refuses(self._crawl.gate.at_queue(ticket)):
                 self._unused = host
+                if ticket.hour_left is not None:
+                    self._wait_for(request, ticket, ticket.hour_left)
+                    continue
             return self._popped(request)
         self._timer.set(0)
         return None
@@ -179,6 +185,9 @@ class DueQueue(DueRequests):
         """Cancel all timers, and give back to Redis what is left."""
         super().stop()
         self._renewal.cancel()
+        for _, _, request in self._soon:  # Redis puts back what is held no more, and not done
+            del self._held[request]
+        self._soon.clear()
         try:
             while self._unsent:
                 self._store.ask(self._store.exchange)
@@ -286,7 +295,7 @@ class DueQueue(DueRequests):
 
         Not before Redis has taken what is to be queued: that may come from one of them.
         """
-        under_way = compat.under_way(self._crawl.crawler)
+        under_way = {*compat.under_way(self._crawl.crawler), *(each for _, _, each in self._soon)}
         for request in [each for each in self._held if each not in under_way]:
             self._done.append(self._held.pop(request))
         return [] if self._unsent else list(self._done)
@@ -388,18 +397,13 @@ class DueSpiderMixin:
 
     def schedule_next_requests(self) -> None:
         """Take the next batch into the queue; what cannot be queued makes the run not well."""
-        for request in self.next_requests():
+        for request in () if compat.closing(self.crawler) else self.next_requests():
             try:
                 compat.crawl(self.crawler, request)
             # Of ``DueQueue.push``, and of scrapy-redis's own filter.
             except (ValueError, redis.RedisError) as error:
                 line = f"{request.url} could not be queued, and will not be sent: {error}"
                 Crawl.of(self.crawler).recorder.own_fault(line)
-
-    def feed(self) -> None:
-        """Take the next batch into the queue."""
-        if not compat.closing(self.crawler):
-            self.schedule_next_requests()
 
     def spider_idle(self) -> None:
         """As ``RedisSpider.spider_idle``; raises DontCloseSpider during an outage too."""

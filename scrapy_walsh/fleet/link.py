@@ -38,7 +38,7 @@ Command = tuple[Any, ...]
 #: Seconds that one answer of Redis may take; the event loop waits for it. A booking usually takes
 #: a tenth of a millisecond. Without an answer no request may be sent anyway.
 TIMEOUT: Final = 1.0
-#: Seconds between two looks at Redis while it answers, and the most while it does not.
+#: Seconds between two looks at Redis while it answers, and while it does not.
 BEAT: Final = 1.0
 LONGEST_PAUSE: Final = 5.0
 #: Seconds: two workers may notice a loss at times that differ by this much more than their pauses.
@@ -89,7 +89,6 @@ class Link:
         self._ahead = 0.0  # Redis's clock minus the monotonic one
         #: Monotonic seconds: when what fails now began to, and when it last failed.
         self._failing_since, self._failed_at = 0.0, -math.inf
-        self._pause = BEAT
         limits: dict[str, Any] = {"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT}
         # A connection that was idle for long may be gone: one more try, on a new one.
         retry = Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,))
@@ -205,15 +204,9 @@ class Link:
         """Whether Redis has failed for so long, again and again, that the worker is to end."""
         return self._failed_at - self._failing_since > LONGEST_OUTAGE
 
-    def next_try(self) -> float:
-        """Seconds until Redis is to be tried again; each time twice as long, up to a limit."""
-        pause = self._pause
-        self._pause = min(2 * pause, LONGEST_PAUSE)
-        return pause
-
     def back(self) -> None:
         """Note that Redis is back."""
-        self.away, self._pause = None, BEAT
+        self.away = None
 
     def outage(self) -> str:
         """One line for the log: which Redis is away, and why."""

@@ -210,16 +210,15 @@ return text(now)
 #: the field by which it may be later ('' for none) and that time, names of fields and their values.
 PUT: Final = """
 local held = ARGV[2] ~= '' and tonumber(redis.call('HGET', KEYS[1], ARGV[2]) or '')
-if held and held > tonumber(ARGV[3]) then return 0 end
+if held and held > tonumber(ARGV[3]) then return end
 if KEYS[2] then
   local latest = tonumber(redis.call('HGET', KEYS[2], KEYS[1]) or '')
-  if latest and latest > tonumber(ARGV[3]) + 1 then return 0 end
+  if latest and latest > tonumber(ARGV[3]) + 1 then return end
   redis.call('HSET', KEYS[2], KEYS[1], ARGV[3])
 end
 redis.call('DEL', KEYS[1])
 redis.call('HSET', KEYS[1], unpack(ARGV, 4))
 if ARGV[1] ~= '' then redis.call('EXPIRE', KEYS[1], ARGV[1]) end
-return 1
 """
 
 # -- the queue of a fleet (adapters/redis_queue.py) -------------------------------------------
@@ -250,7 +249,6 @@ end
 #: done with, the numbers of those that it still has, interval.
 RENEW: Final = """
 settle(ARGV[1], number(ARGV[2]), ARGV[3], ARGV[4], number(ARGV[5]), clock())
-return 1
 """
 
 #: Claims a request. ARGV as RENEW, then patience, prefix of all records, the epoch's word and key,

@@ -301,7 +301,7 @@ class SharedStore(Store):
         except redis.RedisError as error:
             self._left = "", iter(())  # a part of it may have been lost on its way
             link.lose(error)
-            return link.next_try()
+            return LONGEST_PAUSE
         if calm > 0:
             link.lose("it may have lost records, so that all hosts are left alone for a while")
             return min(calm + 0.01, LONGEST_PAUSE)

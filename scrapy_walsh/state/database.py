@@ -273,15 +273,12 @@ class Database:
         if machine.is_marked(directory) and not self.rows_lost:
             self._lose("could not be written by an earlier run")
 
-    def close(self) -> None:
-        self._connection.close()
-
     def end(self) -> None:
         """Close it, once it is known whether the file still has what this run wrote."""
         with suppress(StateError):
             self._current()
             self._reopen()
-        self.close()
+        self._connection.close()
 
     def get(self, table: Table[R], key: Key) -> R | None:
         """The record with the *key*."""
@@ -362,7 +359,7 @@ class Database:
         return self._connection
 
     def _reopen(self, damage: Exception | None = None) -> None:
-        self.close()
+        self._connection.close()
         self._inode = None
         self._open(damage)
 

@@ -124,22 +124,24 @@ def test_r4_6_two_workers_of_scrapy_redis_share_the_work_and_keep_the_spacing(
     assert not any("not requested" in output or "'walsh/unread'" in output for output in outputs)
 
 
-def test_r8_1_workers_go_by_the_cadence_of_the_source(
+def test_r8_1_workers_wait_for_the_end_of_the_hour_by_the_cadence_of_the_source(
     box: Sandbox, server: Server, tmp_path: Path
 ) -> None:
-    """Of two hourly sources one was sent almost an hour ago; one is daily, as WALSH_REVISIT is."""
-    begun = time.time()
-    for name, ago in (("early.test", 3580), ("hourly.test", 3700), ("daily.test", 3700)):
+    """One source is hourly, and was sent almost an hour ago; one is daily, as WALSH_REVISIT is."""
+    begun, left = time.time(), 20.0
+    for name in ("hourly.test", "daily.test"):
         box.put(site(name))
-        meta = {} if name == "daily.test" else {"walsh_revisit": "PT1H"}
+        meta = {"walsh_revisit": "PT1H"} if name == "hourly.test" else {}
         url = f"http://{name}/page/0"
         server.client.rpush("probe:start_urls", json.dumps({"url": url, "meta": meta}))
-        fields = {"last_run_at": repr(begun - ago), "outcome": "200"}
+        fields = {"last_run_at": repr(begun - 3600 + left), "outcome": "200"}
         server.client.hset(f"walsh:{{walsh-research}}:source:{url}", mapping=fields)
     workers = fleet(box, server, tmp_path)
     outputs = [each.finish() for each in workers]
     (sent,) = targets(box.log)
     assert sent.host == "hourly.test", outputs
+    assert sent.wall >= begun + left, outputs
+    assert sum("the run waits for that (R8)" in output for output in outputs) <= 1
     record = server.client.hgetall("walsh:{walsh-research}:source:http://hourly.test/page/0")
     assert record[b"revisit"] == b"3600.0"
     assert float(record[b"last_run_at"]) > begun
@@ -445,6 +447,20 @@ def test_own_a_claim_is_put_back_once_its_worker_is_silent(server: Server) -> No
     finish(other)
     finish(one)  # it comes back, and its claim is no more
     assert len(other) == 1
+
+
+def test_r8_1_what_waits_for_its_hour_is_put_back_when_its_worker_ends(server: Server) -> None:
+    one, other = queue(server), queue(server)
+    one.push(Request("http://a.test/"))
+    (request,) = (one.pop(),)
+    assert request is not None
+    one._soon.append((time.monotonic() + 300, 1, request))
+    one._renew()  # it is neither under way nor done
+    assert len(other) == 1
+    time.sleep(1.01)
+    assert urls_of(other, 1) == [None]
+    one.stop()
+    assert urls_of(other, 1) == ["http://a.test/"]
 
 
 def test_own_an_answer_of_redis_that_was_lost_loses_no_request(server: Server) -> None:
