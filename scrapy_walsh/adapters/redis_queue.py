@@ -102,8 +102,8 @@ class DueQueue(DueRequests):
         self._done: list[str] = []
         self._renewal = compat.Timer(self._keep_renewing)
         self._unsent: deque[_Entry] = deque()  # which Redis has not taken yet
-        #: Hosts to be made due again.
-        self._released: set[str] = set()
+        #: The host of the last claim, where nothing was sent to it: others need not wait for that.
+        self._unused = b""
         self._store.others.append(self._waiting)
         crawl.scope.growing = False  # no worker knows when all of them have declared their targets
 
@@ -152,15 +152,15 @@ class DueQueue(DueRequests):
                 seconds = float(data)
                 self._timer.set(_POLL if seconds < 0 else min(seconds, _POLL))
                 if isinstance(self._spider, DueSpiderMixin):
-                    compat.call_later(0, self._spider.feed)
+                    compat.call_later(0, self._spider.schedule_next_requests)
                 return None
             request = self._taken(number.decode(), data)
             if request is None:
-                self._release(host)
+                self._unused = host
                 continue
             ticket = self._crawl.tickets.of(request)
             if refuses(self._crawl.gate.at_queue(ticket)):
-                self._release(host)
+                self._unused = host
                 if ticket.hour_left is not None:
                     self._wait_for(request, ticket, ticket.hour_left)
                     continue
@@ -244,7 +244,7 @@ class DueQueue(DueRequests):
 
     # -- Redis ----------------------------------------------------------------------------
 
-    def _run(self, script: str, arguments: Callable[[], Sequence[Any]] = tuple) -> Any:
+    def _run(self, script: str, arguments: Callable[[], Sequence[Any]]) -> Any:
         store = self._store
         # Called after ``ask`` has connected, which makes the epoch known.
         return store.ask(lambda: store.exchange(self._command(script, arguments())))
@@ -253,7 +253,7 @@ class DueQueue(DueRequests):
         return self._store.link.script(script, self._keys, arguments)
 
     def _waiting(self) -> list[Waiting]:
-        """What Redis is to be told, with the next question: new entries, and hosts' due times."""
+        """What Redis is to be told, with the next question: new entries."""
         found, link = [], self._store.link
         if link.epoch and link.word != link.epoch:
             self._crawl.recorder.own_fault(
@@ -266,29 +266,22 @@ class DueQueue(DueRequests):
             arguments = [*entry, *self._pace(entry[0])]
             pushed = partial(self._pushed, entry)
             found.append(Waiting(self._command(scripts.PUSH, arguments), pushed))
-        for host in self._released:
-            release = self._command(scripts.RELEASE, [host, self._pace(host)[1]])
-            found.append(Waiting(release, partial(self._was_released, host)))
         return found
 
     def _pushed(self, entry: _Entry, _: object) -> None:
         self._unsent.remove(entry)
-
-    def _was_released(self, host: str, _: object) -> None:
-        self._released.discard(host)
-
-    def _release(self, host: bytes) -> None:
-        """A request of *host* was claimed and is not sent: others need not wait for it."""
-        self._released.add(host.decode("utf-8", "replace"))
-        self._store.send_soon()
 
     def _claim(self) -> tuple[bytes, bytes, bytes]:
         store, patience = self._store, self._crawl.config.patience
         link, ended = store.link, self._ended()
         found = self._run(
             scripts.POP,
-            lambda: [*self._standing(ended), patience, store.prefix, link.epoch, link.epoch_key],
+            lambda: [
+                *(*self._standing(ended), patience, store.prefix),
+                *(link.epoch, link.epoch_key, self._unused),
+            ],
         )
+        self._unused = b""
         self._told(ended)
         if found is None:
             link.lose("it may have lost records")
@@ -403,20 +396,14 @@ class DueSpiderMixin:
         return requests
 
     def schedule_next_requests(self) -> None:
-        """Take the next batch into the queue; a request that cannot be queued is logged."""
-        for request in self.next_requests():
+        """Take the next batch into the queue; what cannot be queued makes the run not well."""
+        for request in () if compat.closing(self.crawler) else self.next_requests():
             try:
                 compat.crawl(self.crawler, request)
-            except ValueError as error:  # of ``DueQueue.push``
-                logger.error("%s", error)
-            except redis.RedisError as error:  # of scrapy-redis's own filter
+            # Of ``DueQueue.push``, and of scrapy-redis's own filter.
+            except (ValueError, redis.RedisError) as error:
                 line = f"{request.url} could not be queued, and will not be sent: {error}"
                 Crawl.of(self.crawler).recorder.own_fault(line)
-
-    def feed(self) -> None:
-        """Take the next batch into the queue."""
-        if not compat.closing(self.crawler):
-            self.schedule_next_requests()
 
     def spider_idle(self) -> None:
         """As ``RedisSpider.spider_idle``; raises DontCloseSpider during an outage too."""

@@ -31,9 +31,9 @@ def join(
     """
     if shared is None:
         return local
-    from scrapy_walsh.fleet.store import SharedStore, SharedView  # noqa: PLC0415  an extra
+    from scrapy_walsh.fleet.store import SharedStore  # noqa: PLC0415  an extra
 
-    return (SharedStore if writes else SharedView)(local, shared, token, steady=steady)
+    return SharedStore(local, shared, token, steady=steady, writes=writes)
 
 
 #: As :func:`join`, to read only.

@@ -12,7 +12,6 @@ import hashlib
 import logging
 import math
 import re
-import ssl
 import time
 import uuid
 from functools import partial
@@ -39,7 +38,7 @@ Command = tuple[Any, ...]
 #: Seconds that one answer of Redis may take; the event loop waits for it. A booking usually takes
 #: a tenth of a millisecond. Without an answer no request may be sent anyway.
 TIMEOUT: Final = 1.0
-#: Seconds between two looks at Redis while it answers, and the most while it does not.
+#: Seconds between two looks at Redis while it answers, and while it does not.
 BEAT: Final = 1.0
 LONGEST_PAUSE: Final = 5.0
 #: Seconds: two workers may notice a loss at times that differ by this much more than their pauses.
@@ -90,7 +89,6 @@ class Link:
         self._ahead = 0.0  # Redis's clock minus the monotonic one
         #: Monotonic seconds: when what fails now began to, and when it last failed.
         self._failing_since, self._failed_at = 0.0, -math.inf
-        self._pause = BEAT
         limits: dict[str, Any] = {"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT}
         # A connection that was idle for long may be gone: one more try, on a new one.
         retry = Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,))
@@ -110,9 +108,11 @@ class Link:
         try:
             self.greet()
             return self._how_kept()
-        except (redis.RedisError, TypeError) as error:
-            if self._is_mistake(error):
-                raise self._mistake(error) from None
+        except (redis.ResponseError, redis.AuthenticationError, TypeError) as error:
+            if re.search(_PASSING, str(error)):
+                return None
+            raise self._mistake(error) from None
+        except redis.RedisError:
             return None
 
     def _how_kept(self) -> list[tuple[int, str]]:
@@ -129,15 +129,6 @@ class Link:
             "that has ended knew of holds and last requests is lost then: set appendonly yes"
         )
         return [] if kept.get("aof_enabled") else [(logging.WARNING, line)]
-
-    def _is_mistake(self, error: Exception) -> bool:
-        """Whether time does not mend *error*. What Redis answers is meant, but for a few states."""
-        if isinstance(error, (TypeError, redis.ResponseError, redis.AuthenticationError)):
-            return not re.search(_PASSING, str(error))
-        cause = error.__cause__ or error.__context__
-        # Who speaks TLS alone ends a connection without it; who does not, waits.
-        other = re.search("closed by server|reset by peer|handshake", f"{error} {cause}")
-        return isinstance(cause, (ssl.SSLError, FileNotFoundError)) or other is not None
 
     def _mistake(self, error: object) -> ConfigError:
         return ConfigError(
@@ -180,15 +171,20 @@ class Link:
         """
         arguments = [uuid.uuid4().hex, self.epoch, CALM, _MARGIN]
         command = self.script(scripts.GREET, [self.epoch_key], arguments)
+        if not self.word:  # at first, since it may know those of another version
+            self._tell_scripts()
         try:
             found = self.client.execute_command(*command)
-        except NoScriptError:
-            for script in scripts.ALL:
-                self.client.script_load(scripts.LIBRARY + script)
+        except NoScriptError:  # it was started anew
+            self._tell_scripts()
             found = self.client.execute_command(*command)
         self.set_time(found[1])
         self.word = found[0].decode()
         return float(found[2])
+
+    def _tell_scripts(self) -> None:
+        for script in scripts.ALL:
+            self.client.script_load(scripts.LIBRARY + script)
 
     def forget(self) -> None:
         """Have Redis count as one that has just lost records. Raises ``redis.RedisError``."""
@@ -208,15 +204,9 @@ class Link:
         """Whether Redis has failed for so long, again and again, that the worker is to end."""
         return self._failed_at - self._failing_since > LONGEST_OUTAGE
 
-    def next_try(self) -> float:
-        """Seconds until Redis is to be tried again; each time twice as long, up to a limit."""
-        pause = self._pause
-        self._pause = min(2 * pause, LONGEST_PAUSE)
-        return pause
-
     def back(self) -> None:
         """Note that Redis is back."""
-        self.away, self._pause = None, BEAT
+        self.away = None
 
     def outage(self) -> str:
         """One line for the log: which Redis is away, and why."""

@@ -210,16 +210,15 @@ return text(now)
 #: the field by which it may be later ('' for none) and that time, names of fields and their values.
 PUT: Final = """
 local held = ARGV[2] ~= '' and tonumber(redis.call('HGET', KEYS[1], ARGV[2]) or '')
-if held and held > tonumber(ARGV[3]) then return 0 end
+if held and held > tonumber(ARGV[3]) then return end
 if KEYS[2] then
   local latest = tonumber(redis.call('HGET', KEYS[2], KEYS[1]) or '')
-  if latest and latest > tonumber(ARGV[3]) + 1 then return 0 end
+  if latest and latest > tonumber(ARGV[3]) + 1 then return end
   redis.call('HSET', KEYS[2], KEYS[1], ARGV[3])
 end
 redis.call('DEL', KEYS[1])
 redis.call('HSET', KEYS[1], unpack(ARGV, 4))
 if ARGV[1] ~= '' then redis.call('EXPIRE', KEYS[1], ARGV[1]) end
-return 1
 """
 
 # -- the queue of a fleet (adapters/redis_queue.py) -------------------------------------------
@@ -250,10 +249,10 @@ end
 #: done with, the numbers of those that it still has, interval.
 RENEW: Final = """
 settle(ARGV[1], number(ARGV[2]), ARGV[3], ARGV[4], number(ARGV[5]), clock())
-return 1
 """
 
-#: Claims a request. ARGV as RENEW, then patience, prefix of all records, the epoch's word and key.
+#: Claims a request. ARGV as RENEW, then patience, prefix of all records, the epoch's word and key,
+#: and a host that is due at once, since nothing came of the claim that had it wait ('' for none).
 #: Returns, for the due host with the most work left, which then waits an interval: the host, the
 #: number of the claim, the request, and the records that its worker reads next (name, value, name,
 #: value). Where none is due: '', '', the seconds until one may be, -1 where none waits, an empty
@@ -265,6 +264,7 @@ local interval, patience, now = number(ARGV[5]), number(ARGV[6]), clock()
 settle(ARGV[1], number(ARGV[2]), ARGV[3], ARGV[4], interval, now)
 local lost = known(ARGV[9], ARGV[8], now)
 if not lost then return false end
+if redis.call('ZSCORE', waiting, ARGV[10]) then stand(ARGV[10], interval) end
 -- The records that an entry names. Large ones are left out, since the worker may have them already;
 -- so is what is not as a worker writes it.
 local function ahead(data)
@@ -311,11 +311,5 @@ local first = redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')
 return {'', '', first[1] and text(math.max(0, number(first[2]) - now)) or '-1', {}}
 """
 
-#: Makes a host due at once, since its request was refused and not sent. ARGV host, interval.
-RELEASE: Final = """
-if redis.call('ZSCORE', waiting, ARGV[1]) then stand(ARGV[1], number(ARGV[2])) end
-return 1
-"""
-
-#: What a worker tells a Redis that knows no scripts; ``GREET`` last, since it asks for that one.
-ALL: Final = (RESERVE, BOOK, PUT, PUSH, RENEW, POP, RELEASE, GREET)
+#: What a worker tells a Redis; ``GREET`` last, since it asks whether that one is known.
+ALL: Final = (RESERVE, BOOK, PUT, PUSH, RENEW, POP, GREET)

@@ -151,11 +151,10 @@ class Hashes:
 class SharedStore(Store):
     """A ``Store`` that shares some of its records through the Redis at *url*; see the module.
 
-    :meth:`tend` must be called as often as it asks for. Its first call connects.
+    :meth:`tend` must be called as often as it asks for. Its first call connects. *writes*: whether
+    any record is written, in Redis or here. Where not, the local copy is read while Redis is away,
+    with a notice.
     """
-
-    #: Whether anything is written, in Redis or here.
-    writes = True
 
     def __init__(
         self,
@@ -166,8 +165,10 @@ class SharedStore(Store):
         wall: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
+        writes: bool = True,
     ) -> None:
         super().__init__()
+        self.writes = writes
         self.notices = local.notices
         self.worker = uuid.uuid4().hex
         self.link = Link(url, token, wall, monotonic, steady)
@@ -291,7 +292,7 @@ class SharedStore(Store):
         link.asked = True
         try:
             calm = link.greet()
-            if link.word != link.epoch:
+            if self.writes and link.word != link.epoch:
                 if not self._wrote_back():
                     link.lose("it may have lost records, and what is known here is written back")
                     return 0.0
@@ -300,7 +301,7 @@ class SharedStore(Store):
         except redis.RedisError as error:
             self._left = "", iter(())  # a part of it may have been lost on its way
             link.lose(error)
-            return link.next_try()
+            return LONGEST_PAUSE
         if calm > 0:
             link.lose("it may have lost records, so that all hosts are left alone for a while")
             return min(calm + 0.01, LONGEST_PAUSE)
@@ -330,7 +331,13 @@ class SharedStore(Store):
         """Call *question*, which calls Redis; connect first. Raises StoreAway without an answer."""
         if not self.link.asked:
             self.tend()
-        return self.link.ask(question)
+        try:
+            return self.link.ask(question)
+        except StoreAway as error:
+            notice = f"{error}; this machine's copy is read instead"
+            if not self.writes and notice not in self.notices:
+                self.notices.append(notice)
+            raise
 
     # -- hosts ----------------------------------------------------------------------------
 
@@ -520,33 +527,3 @@ def _is_later(record: R, other: R | None) -> bool:
     """Whether *record* is later than *other*, by more than two looks at two clocks may differ."""
     latest = TABLE_OF[type(record)].latest
     return other is None or getattr(record, latest) - getattr(other, latest) > TIMEOUT
-
-
-# R11: a fleet's shared records for a command that only reads: nothing is written anywhere.
-
-
-class SharedView(SharedStore):
-    """A ``SharedStore`` that only reads: the local copy while Redis is away, with a notice."""
-
-    writes = False
-
-    def tend(self) -> float:
-        """Ask Redis for its time, and write nothing there."""
-        self.link.asked = True
-        try:
-            seconds, micros = self.link.client.time()
-        except redis.RedisError as error:
-            self.link.lose(error)
-        else:
-            self.link.set_time(f"{seconds}.{micros:06}".encode())
-        return BEAT
-
-    def ask(self, question: Callable[[], Any]) -> Any:
-        """As ``SharedStore.ask``, with a notice where Redis does not answer."""
-        try:
-            return super().ask(question)
-        except StoreAway as error:
-            notice = f"{error}; this machine's copy is read instead"
-            if notice not in self.notices:
-                self.notices.append(notice)
-            raise

@@ -39,7 +39,7 @@ from scrapy_walsh.state.files import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 DOCUMENTS: Final = "ledger-documents.sqlite"
@@ -291,12 +291,13 @@ class Ledger:
             os.close(self._descriptor)
         self._descriptor = _open(self.directory / FILE)
         self._end = os.fstat(self._descriptor).st_size
+        full = rotated(self.directory)
+        self.file = _number_of(full[-1]) + 1 if full else 1
         if self._end == 0:
-            self._begin_file()
+            self._begin_file(full)
             return
         line, torn = self._last_line()
         last = parsed(line)
-        self.file = self._file_number()
         self.number, self.head = last["n"], line[-66:-2].decode("ascii")
         if torn:
             self._end -= torn
@@ -312,21 +313,15 @@ class Ledger:
             raise ValueError("holds no whole line")
         return whole.rpartition(b"\n")[2], len(rest)
 
-    def _file_number(self) -> int:
-        first = os.pread(self._descriptor, 4096, 0).partition(b"\n")[0]
-        return int(parsed(first).get("file", 1))
-
-    def _begin_file(self) -> None:
+    def _begin_file(self, full: Sequence[Path]) -> None:
         """Write the first line of a file, chained to the last line of the one before.
 
         Where the head knows of a later line than that, a line ``gap`` says so.
         """
         known = read_head(self.directory / HEAD)
-        full = rotated(self.directory)
         if full and self.number == 0:
             last = full[-1].read_bytes().rstrip(b"\n").rpartition(b"\n")[2]
             self.number, self.head = parsed(last)["n"], last[-66:-2].decode("ascii")
-        self.file = _number_of(full[-1]) + 1 if full else 1
         before = self.number
         self._append("", {"kind": "ledger", "contract": CONTRACT, "file": self.file})
         if known is not None and known[0] > before:

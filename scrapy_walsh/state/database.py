@@ -6,7 +6,6 @@ SQLite could read.
 
 from __future__ import annotations
 
-import os
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -70,9 +69,6 @@ _DAMAGED: Final = frozenset(
     }
 )
 
-#: Where the -shm can be neither read nor made, a WAL file can be opened only in this way.
-_AS_IT_IS: Final = "mode=ro&immutable=1"
-
 
 def is_damage(error: Exception) -> bool:
     """Whether *error* says that the file is damaged, not that it cannot be used now."""
@@ -124,15 +120,7 @@ def read_only(path: Path) -> sqlite3.Connection:
     """Open the file at *path*, damaged or not, to read only; no file is made. sqlite3.Error."""
     # Where nobody has it open a reader would leave a -wal behind.
     wal = path.with_name(f"{path.name}-wal").exists()
-    connection = _lenient(path, "mode=ro" if wal else _AS_IT_IS)
-    try:
-        connection.execute("PRAGMA schema_version").fetchone()
-    except sqlite3.Error as error:
-        connection.close()
-        if wal and isinstance(error, sqlite3.OperationalError):
-            return _lenient(path, _AS_IT_IS)
-        raise
-    return connection
+    return _lenient(path, "mode=ro" if wal else "mode=ro&immutable=1")
 
 
 def salvage(path: Path, target: sqlite3.Connection) -> int:
@@ -280,21 +268,17 @@ class Database:
         self.rows_lost = False
         self._directory = directory
         self._path = directory / DATABASE
-        self._name = str(self._path)
         self._inode: int | None = None
         self._open()
         if machine.is_marked(directory) and not self.rows_lost:
             self._lose("could not be written by an earlier run")
-
-    def close(self) -> None:
-        self._connection.close()
 
     def end(self) -> None:
         """Close it, once it is known whether the file still has what this run wrote."""
         with suppress(StateError):
             self._current()
             self._reopen()
-        self.close()
+        self._connection.close()
 
     def get(self, table: Table[R], key: Key) -> R | None:
         """The record with the *key*."""
@@ -365,7 +349,7 @@ class Database:
     def _current(self) -> sqlite3.Connection:
         """The connection, to a new file where another process has replaced the old one."""
         try:
-            inode = os.stat(self._name).st_ino  # noqa: PTH116 - asked before every statement
+            inode = self._path.stat().st_ino
         except OSError:
             inode = -1
         if inode != self._inode:
@@ -375,7 +359,7 @@ class Database:
         return self._connection
 
     def _reopen(self, damage: Exception | None = None) -> None:
-        self.close()
+        self._connection.close()
         self._inode = None
         self._open(damage)
 

@@ -19,7 +19,7 @@ import json
 import os
 import re
 import stat
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -91,17 +91,13 @@ def open_private(path: str | Path, flags: int) -> int:
     return os.open(path, flags | _SAFELY, 0o600)
 
 
-def replace_private(path: Path, *pieces: bytes, lasting: bool = False) -> None:
-    """Put *pieces* into *path*, all or nothing, for its owner only. Raises OSError.
-
-    ``lasting``: it outlives a power cut as well.
-    """
+def replace_private(path: Path, *pieces: bytes) -> None:
+    """Put *pieces* into *path*, all or nothing, for its owner only. Raises OSError."""
     draft = path.with_name(f"{path.name}.new")
     with private(draft, "wb") as file:
         file.writelines(pieces)
-        if lasting:
-            file.flush()
-            os.fsync(file.fileno())
+        file.flush()
+        os.fsync(file.fileno())
     draft.replace(path)
 
 
@@ -131,13 +127,8 @@ def locked(file: IO[Any]) -> Iterator[None]:
 
 @contextmanager
 def exclusive(directory: Path) -> Iterator[None]:
-    """Lock *directory*, so that no other process replaces its files meanwhile.
-
-    Nothing is locked where the lock file cannot be made.
-    """
-    with ExitStack() as held:
-        with suppress(OSError):
-            held.enter_context(locked(held.enter_context(private(directory / LOCK, "ab"))))
+    """Lock *directory*, so that no other process replaces its files meanwhile. Raises OSError."""
+    with private(directory / LOCK, "ab") as file, locked(file):
         yield
 
 
@@ -217,7 +208,7 @@ def write_copy(directory: Path, document: StoredDocument, name: str = COPY) -> N
     with exclusive(directory):
         # In pieces: to join them would copy a large body while the interpreter is locked.
         pieces = (_digest(record, document.body), b"\n", record, document.body)
-        replace_private(directory / name, *pieces, lasting=True)
+        replace_private(directory / name, *pieces)
 
 
 def unusable(path: Path, what: str, error: Exception | None) -> str:

@@ -104,11 +104,10 @@ _KEPT: Final = 3600.0
 
 def mark_lost(directory: Path) -> None:
     """Mark *directory*: records were lost. Nothing happens where even that cannot be written."""
-    with files.exclusive(directory):
+    with suppress(OSError), files.exclusive(directory):
         with suppress(OSError):
             (directory / READY).rename(directory / LOST)
-        with suppress(OSError):
-            (directory / LOST).touch(mode=0o600)
+        (directory / LOST).touch(mode=0o600)
 
 
 def is_marked(directory: Path) -> bool:

@@ -236,12 +236,10 @@ def test_own_what_this_user_may_not_read_sends_nothing(server: Server, kind: str
 
 
 def test_own_a_view_sets_nothing_aside(server: Server) -> None:
-    from scrapy_walsh.fleet.store import SharedView  # noqa: PLC0415
-
     record = records()["source"]
     _, name = shared(server, record)
     other_type(server, name)
-    seen = SharedView(MemoryStore(), server.url, "ExampleBot")
+    seen = SharedStore(MemoryStore(), server.url, "ExampleBot", writes=False)
     assert found_by(seen, record) is None
     assert server.client.exists(name)
     assert len(seen.notices) == 1
