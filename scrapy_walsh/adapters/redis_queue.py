@@ -2,7 +2,7 @@
 
 ``SCHEDULER_QUEUE_CLASS = "scrapy_walsh.adapters.redis_queue.DueQueue"``. A worker claims a
 request only of a host that is due, the one with most work left. Claiming is one atomic script, so
-no two workers claim the same host within its interval. An entry that cannot be read is left out.
+no two workers claim the same host within its interval. An entry that cannot be read is set aside.
 """
 
 from __future__ import annotations
@@ -42,12 +42,25 @@ if TYPE_CHECKING:
     from scrapy_walsh.fleet.link import Command
 
 
-def set_aside(crawl: Crawl, key: str, data: bytes, error: Exception) -> None:
-    """Count *data*, an entry of the list *key* that cannot be used, and log why."""
+#: Entries that are kept for a person, and the octets of each.
+_ASIDE, _ASIDE_OCTETS = 1000, 64 * 1024
+
+
+def set_aside(crawl: Crawl, client: Any, key: str, data: bytes, error: Exception) -> None:
+    """Keep *data*, an entry that cannot be used, in the list *key*:aside, and log why.
+
+    It is for a person, the latest comes first, and the queue goes on without it.
+    """
+    key = f"{key}:aside"
+    try:
+        client.lpush(key, data[:_ASIDE_OCTETS])
+        client.ltrim(key, 0, _ASIDE - 1)
+    except redis.RedisError as away:
+        logger.error("an entry could not be kept in %s: %s", key, away)
     start = re.sub(r"//[^/\s]*@", "//", data[:200].decode("utf-8", "backslashreplace"))
     crawl.recorder.set_aside(
         "fleet/set_aside",
-        f"an entry of {key} cannot be used and is left out: "
+        f"an entry of the queue cannot be used and is set aside in {key}: "
         f"{type(error).__name__}: {error}: {start}",
     )
 
@@ -62,7 +75,7 @@ _BATCH: Final = 1000
 _TOGETHER: Final = 100
 _LARGEST_PRIORITY: Final = 10**8
 _KEYS: Final = ("", ":waiting", ":size", ":serial", ":workers", ":looked")
-#: Entries that one look at the queue leaves out, before others have their turn.
+#: Entries that one look at the queue sets aside, before others have their turn.
 _UNREADABLE_AT_ONCE: Final = 100
 
 
@@ -236,7 +249,8 @@ class DueQueue(DueRequests):
             raise ValueError("it names a class")
         request = request_from_dict(fields, spider=self._crawl.crawler.spider)
         for method in filter(None, (request.callback, request.errback)):
-            if not inspect.ismethod(method) or method.__name__.startswith("__"):
+            ours = inspect.ismethod(method) and method.__self__ is self._spider
+            if not ours or method.__name__.startswith("__"):
                 raise ValueError(f"{method!r} is not a method of the spider")
         request = intake.request(request)
         intake.resume(request, source, intake.cadence_of(request))
@@ -333,7 +347,7 @@ class DueQueue(DueRequests):
                 raise ValueError("no worker has written it")
             request = self._decode(data)
         except Exception as error:
-            set_aside(self._crawl, self._keys[0], data, error)
+            set_aside(self._crawl, self._store.link.client, self._keys[0], data, error)
             if number:
                 self._done.append(number)
             return None
@@ -370,7 +384,7 @@ class DueSpiderMixin:
             yield request
 
     def next_requests(self) -> Iterator[Request]:
-        """The next batch, declared as targets. Entries that give no request are left out."""
+        """The next batch, declared as targets. Entries that give no request are set aside."""
         try:
             entries = self.fetch_data(self.redis_key, self.redis_batch_size)
         except redis.RedisError as error:
@@ -381,7 +395,7 @@ class DueSpiderMixin:
             try:
                 requests = [crawl.intake.request(each) for each in self._requests_of(entry)]
             except Exception as error:
-                set_aside(crawl, self.redis_key, entry, error)
+                set_aside(crawl, self.server, self.redis_key, entry, error)
                 continue
             for request in requests:
                 crawl.intake.declare(request)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tests.fleet.fleet import Server
 
 SIZE = "walsh:{examplebot}:queue:probe:requests:size"
+ASIDE = "walsh:{examplebot}:queue:probe:requests:aside"
 HEAD = json.dumps({"url": "http://a.test/", "source": "http://a.test/"})
 SETTINGS = {
     "WALSH_IDENTITY": OWN_IDENTITY,
@@ -93,7 +94,7 @@ def put(server: Server, name: str, data: str | bytes, arrival: str = "") -> None
 
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("what", UNREADABLE)
-def test_own_an_entry_that_cannot_be_read_is_left_out_and_the_next_is_sent(
+def test_own_an_entry_that_cannot_be_read_is_set_aside_and_the_next_is_sent(
     server: Server, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     one = queue(server)
@@ -104,14 +105,17 @@ def test_own_an_entry_that_cannot_be_read_is_left_out_and_the_next_is_sent(
     assert came.url == "http://a.test/page/good"
     assert one.pop() is None
     assert len(one) == 0
+    (kept,) = server.client.lrange(ASIDE, 0, -1)
+    data = UNREADABLE[what]
+    assert kept == (data.encode() if isinstance(data, str) else data)[: 64 * 1024]
     assert crawl_of(one).crawler.stats is not None
     assert crawl_of(one).crawler.stats.get_value("walsh/fleet/set_aside") == 1
-    (line,) = [record.getMessage() for record in caplog.records if "left out" in record.message]
+    (line,) = [record.getMessage() for record in caplog.records if "set aside" in record.message]
     assert line.isprintable()
 
 
 @pytest.mark.usefixtures("quiet")
-def test_own_the_lines_about_what_is_left_out_are_bounded(
+def test_own_the_lines_about_what_is_set_aside_are_bounded(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     one = queue(server)
@@ -120,12 +124,13 @@ def test_own_the_lines_about_what_is_left_out_are_bounded(
     one.push(Request("http://a.test/page/good"))
     came = [one.pop() for _ in range(20)]
     assert [each.url for each in came if each is not None] == ["http://a.test/page/good"]
-    assert 0 < len([r for r in caplog.records if "left out" in r.getMessage()]) < 30
+    assert server.client.llen(ASIDE) == 1000
+    assert 0 < len([r for r in caplog.records if "set aside" in r.getMessage()]) < 30
     assert len(one) == 0
 
 
 @pytest.mark.usefixtures("quiet")
-def test_own_what_no_worker_has_written_is_left_out(server: Server) -> None:
+def test_own_what_no_worker_has_written_is_set_aside(server: Server) -> None:
     one = queue(server)
     one.push(Request("http://b.test/page/good"))
     server.client.zadd(f"{LINE}a.test", {b"raw": 1})
@@ -226,7 +231,8 @@ def test_own_bad_lines_of_the_list_lose_nothing_but_themselves(
     assert too_close(box.log) == []
     assert "a.test" in hosts(box.log)
     assert not (tmp_path / "one" / "imported").exists()
-    assert said.count("an entry of probe:start_urls cannot be used and is left out") == 7
+    assert server.client.llen("probe:start_urls:aside") == 7
+    assert said.count("is set aside in probe:start_urls:aside") == 7
     assert "Traceback" not in said
     assert "\x1b[31m" not in said  # scrapy-redis's own colour is another
     assert "hidden" not in said
