@@ -119,11 +119,13 @@ def _findings(given: Mapping[str, Any], *, online: bool) -> Iterator[Finding]:
         why = f"{type(error).__name__}: {one_line(error)}"
         yield _FAIL(_EVERY, "settings", f"the project's settings cannot be read: {why}")
         return
-    yield _of_versions()
+    versions = f"scrapy-walsh {__version__}, Scrapy {scrapy.__version__}"
+    yield _OK(_EVERY, "versions", f"{versions}, Python {platform.python_version()}")
     try:
         config = WalshConfig.from_settings(settings, default_state_dir)
-    except ConfigError as error:  # no crawl starts, and that is all that its start would say
-        yield _FAIL(_rule_of(str(error)), "settings", str(error))
+    except ConfigError as error:  # no crawl starts, but of a spider whose own settings mend it
+        yield _UNSEEN(_EVERY, "settings", f"identity, state and fleet are not looked at: {error}")
+        yield from _spiders(given)
         return
     sound = True
     for finding in _of_project(config, given):
@@ -148,13 +150,7 @@ def _rule_of(text: str) -> str:
     return _RULES.get(named[0], _EVERY) if named else _EVERY
 
 
-# -- versions, identity and settings ------------------------------------------------------
-
-
-def _of_versions() -> Finding:
-    """What runs here, for whoever is asked for help; ``pip check`` tells whether it fits."""
-    text = f"scrapy-walsh {__version__}, Scrapy {scrapy.__version__}"
-    return _OK(_EVERY, "versions", f"{text}, Python {platform.python_version()}")
+# -- identity and settings ----------------------------------------------------------------
 
 
 def of_identity(config: WalshConfig) -> Iterator[Finding]:

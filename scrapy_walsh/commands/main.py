@@ -178,31 +178,17 @@ def parser_of(*names: str) -> argparse.ArgumentParser:
             allow_abbrev=False,
         )
         if name in names:
-            _fill(parser, name)
+            module = import_module(f"scrapy_walsh.commands.{name}")
+            module.add_options(parser)
+            parser.set_defaults(runs=module.run)
     return root
 
 
-def _fill(parser: argparse.ArgumentParser, name: str) -> None:
-    """Put the options of the subcommand *name* into *parser*."""
-    module = import_module(f"scrapy_walsh.commands.{name}")
-    module.add_options(parser)
-    parser.set_defaults(runs=module.run)
-    for each in parser._actions:
-        if isinstance(each, argparse._SubParsersAction):
-            for action, below in each.choices.items():
-                below.epilog = _epilog(name, action)
-                below.formatter_class = parser.formatter_class
-
-
-def _epilog(name: str, action: str = "") -> str:
-    """Examples and exit codes of a subcommand, or of one *action* of it."""
+def _epilog(name: str) -> str:
+    """Examples and exit codes of a subcommand."""
     entry = SUBCOMMANDS[name]
     codes = [entry.zero, entry.one, f"{MISUSE}; {entry.two}" if entry.two else MISUSE]
-    examples = [
-        f"  walsh {name} {example}".rstrip()
-        for example in entry.examples
-        if example.startswith(action)
-    ]
+    examples = [f"  walsh {name} {example}".rstrip() for example in entry.examples]
     ends = [f"  {code}  {says}" for code, says in enumerate(codes) if says]
     return "\n".join(["examples:", *examples, "", "exit codes:", *ends])
 

@@ -65,16 +65,11 @@ _APART: Final[dict[str, Any]] = {
 _ACCEPT: Final = "*/*"
 
 
-def has_addon(settings: BaseSettings) -> bool:
-    """Whether a crawl with *settings* has our add-on."""
-    addons = settings.getdict("ADDONS").items()
-    return any(place is not None and load_object(each) is Addon for each, place in addons)
-
-
 def add_addon(settings: BaseSettings) -> None:
     """Have a crawl with *settings* use our add-on, whatever the project says."""
-    if not has_addon(settings):
-        settings.set("ADDONS", {**settings.getdict("ADDONS"), Addon: 500}, priority="cmdline")
+    addons = settings.getdict("ADDONS")
+    if not any(place is not None and load_object(each) is Addon for each, place in addons.items()):
+        settings.set("ADDONS", {**addons, Addon: 500}, priority="cmdline")
 
 
 def crawl_apart(

@@ -326,6 +326,7 @@ def test_own_a_project_without_spiders(visits: dict[str, Visit]) -> None:
 def test_r1_no_identity(visits: dict[str, Visit]) -> None:
     assert visits["nobody"].line("FAIL", "R1 ", "WALSH_IDENTITY is not set", "set it to")
     assert len(visits["nobody"].marked("FAIL")) == 1
+    assert visits["nobody"].line("unseen", "state and fleet", "WALSH_IDENTITY is not set")
     assert "unnamed" not in visits["nobody"].output
 
 
