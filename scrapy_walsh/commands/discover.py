@@ -12,14 +12,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urldefrag, urlsplit
+from urllib.parse import urlsplit
 
 from scrapy import Request, Spider
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Crawl
-from scrapy_walsh.adapters.outcomes import GaveUp
-from scrapy_walsh.adapters.ticket import TRY_HTTPS
 from scrapy_walsh.commands import common
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.own_crawl import crawl_apart
@@ -51,7 +49,7 @@ _NOT_WELL: Final = "not added: something of ours failed, see ERROR above"
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What ``walsh discover`` takes."""
     add = parser.add_argument
-    add("host", metavar="HOST", help="HOST[:PORT], tried by https, then http; or with its scheme")
+    add("host", metavar="HOST", help="HOST[:PORT]; without a scheme, https is taken")
     whole = "HOST may be a URL: add the source that is found there to FILE (sources.toml)"
     add("--add", metavar="FILE", nargs="?", const=_FILE, type=Path, help=whole)
     common.add_settings(parser)
@@ -63,31 +61,28 @@ def run(args: argparse.Namespace) -> int:
     file: Path | None = args.add
     if file is not None and file.suffix.lower() != ".toml":
         raise Misuse(f"--add {file}: give a .toml file")
-    pages, settings = _pages(args.host, whole=file is not None), common.settings_to_send(args)
-    if file is not None and (there := _there(file, *pages)):
+    page, settings = _page(args.host, whole=file is not None), common.settings_to_send(args)
+    if file is not None and (there := _there(file, page)):
         common.answer(args, {"added": None, "said": there}, [visible(there)])
         return 0
-    found, well = discover(pages, settings, adds=file is not None)
+    found, well = discover(page, settings, adds=file is not None)
     if file is not None:
         found["added"], found["said"] = _add(file, found) if well else (None, _NOT_WELL)
     common.answer(args, found, map(visible, _lines(found)))
     return 0 if found["links" if file is None else "source"] and well else 1
 
 
-def _pages(host: str, *, whole: bool) -> list[str]:
-    """The pages to try in turn; Misuse where *host* is more, or less, than a host.
+def _page(host: str, *, whole: bool) -> str:
+    """The front page of *host*; Misuse where it is more, or less, than a host.
 
     *whole*: it may be the URL of a page.
     """
-    url = urldefrag(common.absolute(host)).url if whole else common.absolute(host)
-    parts = urlsplit(url)
+    parts = urlsplit(common.absolute(host))
     if parts.scheme not in ("http", "https") or "@" in parts.netloc:
         raise Misuse(f"{host!r} is not a host: give HOST, HOST:PORT, or http://HOST")
     if not whole and (parts.path not in ("", "/") or parts.query or parts.fragment):
         raise Misuse(f"{host!r} is not a host: leave out what follows it, or give --add as well")
-    schemes = [parts.scheme] if "://" in host else ["https", "http"]
-    path = parts.path or "/"
-    return [parts._replace(scheme=scheme, path=path).geturl() for scheme in schemes]
+    return parts._replace(path=parts.path or "/", fragment="").geturl()
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:
@@ -112,43 +107,35 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
 
 
 class DiscoverSpider(Spider):
-    """Fills ``found`` with what is offered by the first of ``pages`` that gives an answer.
+    """Fills ``found`` with what ``page`` and its host's llms.txt offer.
 
     ``adds``: a source for that page is looked for, and ended with.
     """
 
     name = "walsh_discover"
-    pages: list[str]
+    page: str
     adds: bool
     found: dict[str, Any]
     problems: list[str]
 
     async def start(self) -> AsyncIterator[Any]:
-        """The first step of the first page; all that may follow is declared with it (R6)."""
+        """The first step; the other, which may follow, is declared with it (R6)."""
         Crawl.of(self.crawler).sources.account.due = False
-        also = [step.url for page in range(len(self.pages)) for step in self._steps(page)]
-        yield self._request(0, 0, also)
+        steps = formats.plan(self.page, None)
+        #: What is requested in turn: llms.txt first, but where a source is looked for (R9).
+        self.steps = steps if self.adds else steps[::-1]
+        yield self._request(0, [step.url for step in self.steps])
 
-    def _steps(self, page: int) -> Sequence[Step]:
-        """The page, and its host's llms.txt: first, but where a source is looked for (R9)."""
-        steps = formats.plan(self.pages[page], None)
-        return steps if self.adds else steps[::-1]
-
-    def _request(self, page: int, number: int, also: list[str] | None = None) -> Request:
-        step = self._steps(page)[number]
+    def _request(self, number: int, also: Sequence[str] = ()) -> Request:
+        step = self.steps[number]
         self._forget(step)
-        first_of_several = number == 0 and page + 1 < len(self.pages)
         return Request(
             step.url,
             callback=self.answered,
             errback=self.not_answered,
             headers={"Accept": step.accept},
-            meta={
-                "download_maxsize": MAX_BODY,
-                "walsh_also": also or [],
-                TRY_HTTPS: first_of_several,  # without an answer http is tried
-            },
-            cb_kwargs={"page": page, "number": number},
+            meta={"download_maxsize": MAX_BODY, "walsh_also": also},
+            cb_kwargs={"number": number},
             dont_filter=True,
         )
 
@@ -157,9 +144,9 @@ class DiscoverSpider(Spider):
         core, key = Crawl.of(self.crawler), representation_key(step.accept)
         core.remember(lambda: core.store.delete(Validators, step.url, key))
 
-    async def answered(self, response: Response, page: int, number: int) -> Iterable[Request]:
+    async def answered(self, response: Response, number: int) -> Iterable[Request]:
         """Callback of every request."""
-        step = self._steps(page)[number]
+        step = self.steps[number]
         self._forget(step._replace(url=response.url))
         kind = formats.representation(compat.header(response, "Content-Type"), response.body)
         if self.adds and kind in (formats.SITEMAP, formats.GZIP):
@@ -169,22 +156,17 @@ class DiscoverSpider(Spider):
             Crawl.of(self.crawler).recorder.own_fault(brought.fault)
         self._note(step, brought)
         if self.adds:
-            self._look_for_source(self.pages[page], step, brought)
-        return self._next(page, number)
+            self._look_for_source(step, brought)
+        return self._next(number)
 
     def not_answered(self, failure: Failure) -> Iterator[Request]:
         """Errback of every request."""
-        page, number = failure.request.cb_kwargs.values()  # type: ignore[attr-defined]
-        error = failure.value
+        number, error = failure.request.cb_kwargs["number"], failure.value  # type: ignore[attr-defined]
         assert error is not None  # noqa: S101  a failure has one
-        silent = isinstance(error, GaveUp) and error.status is None
-        if silent and number == 0 and page + 1 < len(self.pages):
-            yield self._request(page + 1, 0)
-            return
-        step = self._steps(page)[number]
+        step = self.steps[number]
         self._note(step, from_failure(step, error))
         if not self.adds:  # a page that was refused, or is not there, is no source
-            yield from self._next(page, number)
+            yield from self._next(number)
 
     def closed(self, reason: str) -> None:
         """A stopped crawl has not seen what the host offers."""
@@ -211,20 +193,20 @@ class DiscoverSpider(Spider):
         found["suggested_feeds"] += brought.suggested_feeds
         found["suggested_sitemaps"] = Crawl.of(self.crawler).documents.sitemaps(step.url)
 
-    def _next(self, page: int, number: int) -> Iterator[Request]:
-        if number + 1 < len(self._steps(page)) and not self.found.get("source"):
-            yield self._request(page, number + 1)
+    def _next(self, number: int) -> Iterator[Request]:
+        if number + 1 < len(self.steps) and not self.found.get("source"):
+            yield self._request(number + 1)
 
     # -- the source that is added ---------------------------------------------------------
 
-    def _look_for_source(self, page: str, step: Step, brought: Answer) -> None:
-        """Note the source of *page* that *brought*, the answer to *step*, shows, if there is one.
+    def _look_for_source(self, step: Step, brought: Answer) -> None:
+        """Note the source that *brought*, the answer to *step*, shows, if there is one.
 
         What the page is itself goes first; then the first feed that it names; then its own links;
         then the first sitemap that robots.txt names (R9, D26).
         """
         found = self.found
-        url = page if step.kind == "llms" else brought.moved_to or page
+        url = self.page if step.kind == "llms" else brought.moved_to or self.page
         if brought.via == "feed" or (brought.via and brought.links.entries):
             found["source"] = {"sitemap" if step.kind == "sitemap" else "url": url}
         if step.kind != "page" or brought.via == "feed":
@@ -235,22 +217,19 @@ class DiscoverSpider(Spider):
             found["source"] = {"url": url, "sitemap": found["suggested_sitemaps"][0]}
 
 
-def discover(
-    pages: list[str], settings: Settings, *, adds: bool = False
-) -> tuple[dict[str, Any], bool]:
+def discover(page: str, settings: Settings, *, adds: bool = False) -> tuple[dict[str, Any], bool]:
     """The link map of a host as JSON data, and whether nothing of ours failed meanwhile.
 
-    *pages* are tried in turn. Each link is there once, in order, with where it was found first;
-    ``outcome``, ``requirement`` and ``reason`` are as in the source report. *adds*: a ``source`` is
-    looked for.
+    Each link is there once, in order, with where it was found first; ``outcome``, ``requirement``
+    and ``reason`` are as in the source report. *adds*: a ``source`` is looked for.
 
     Raises ConfigError, StateError and Misuse.
     """
-    found: dict[str, Any] = {"host": urlsplit(pages[0]).netloc, "probes": [], "links": []}
+    found: dict[str, Any] = {"host": urlsplit(page).netloc, "probes": [], "links": []}
     found |= {"suggested_feeds": [], "suggested_sitemaps": []}
     found |= {"source": None} if adds else {}
     problems: list[str] = []
-    well = crawl_apart(settings, DiscoverSpider, problems, pages=pages, adds=adds, found=found)
+    well = crawl_apart(settings, DiscoverSpider, problems, page=page, adds=adds, found=found)
     if problems or not found["probes"]:
         raise Misuse("; ".join(problems) or "the crawl ended before anything was requested")
     return found, well

@@ -20,7 +20,7 @@ from scrapy_walsh.commands.main import main
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.formats.links import markdown_links
 from scrapy_walsh.policy.formats.representation import ACCEPT_PAGE
-from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, Site, gaps, requests
+from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, gaps, requests
 from scrapy_walsh.sources.sources import read_sources
 from tests import zygote
 from tests.crawl.harness import OPEN, OWN_IDENTITY, crawl, make_project, run_scrapy, site
@@ -160,18 +160,6 @@ def test_own_the_map_for_a_person(box: Sandbox, discover: Callable[..., Discover
     assert lines[-1].startswith("6 links found")
 
 
-def test_own_https_and_then_http(box: Sandbox, discover: Callable[..., Discovered]) -> None:
-    box.put(Site("clear.test", {**RICH.routes}, tls=False))
-    found = discover("clear.test", "--json", "-s", "WALSH_MAX_RETRIES=0")
-    assert found.code == 0
-    assert [probe["url"] for probe in found.map["probes"]] == [
-        "http://clear.test/llms.txt",
-        "http://clear.test/",
-    ]
-    assert found.log[1].method == "CONNECT"
-    assert found.asked("clear.test") == ["/robots.txt", "/llms.txt", "/"]
-
-
 @pytest.mark.parametrize(
     ("host", "requirement", "asked"),
     [
@@ -208,7 +196,7 @@ def test_own_a_stopped_look_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(command, "crawl_apart", stopped)
     with pytest.raises(WalshError, match="stopped before"):
-        command.discover(["http://a.test/"], Settings())
+        command.discover("http://a.test/", Settings())
 
 
 @pytest.mark.parametrize(
