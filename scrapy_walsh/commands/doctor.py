@@ -137,7 +137,6 @@ def _findings(given: Mapping[str, Any], *, online: bool) -> Iterator[Finding]:
 def _of_project(config: WalshConfig, given: Mapping[str, Any]) -> Iterator[Finding]:
     """What is found without a request to anybody but one's own Redis."""
     yield from of_identity(config)
-    yield from _of_signing(config)
     yield from _spiders(given)
     yield from of_state(config)
     yield _of_child()
@@ -169,22 +168,6 @@ def of_identity(config: WalshConfig) -> Iterator[Finding]:
     for each, how in out_of_bounds(config):
         why = f"{each.name} {how}, which the specification asks for: remove it, or correct it"
         yield _FAIL(each.row.requirement, "settings", why)
-
-
-def _of_signing(config: WalshConfig) -> Iterator[Finding]:
-    """Whether the key of signed requests can be used."""
-    if config.signing_key is None:
-        return
-    from scrapy_walsh.adapters.signing import signer_of  # noqa: PLC0415  an extra
-
-    try:
-        signer = signer_of(config)
-    except ConfigError as error:
-        yield _FAIL("R1", "signing", str(error))
-        return
-    assert signer is not None  # noqa: S101  there is a key
-    text = f"requests are signed by key {signer.keyid}, which {signer.directory} must list"
-    yield _OK("R1", "signing", text)
 
 
 # -- spiders ------------------------------------------------------------------------------
