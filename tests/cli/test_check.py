@@ -9,17 +9,13 @@ import re
 import shlex
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from scrapy_walsh.commands.main import main
-from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.proof.sandbox import Route, Sandbox, blocklist, default_sites, hosts
-from scrapy_walsh.state import open_store
-from scrapy_walsh.state.records import StoredDocument
 from tests import zygote
 from tests.crawl.harness import OPERATOR, OWN_IDENTITY, USER_AGENT, make_project, run_scrapy, site
 
@@ -298,58 +294,6 @@ COMMAND = [sys.executable, "-m", "scrapy_walsh", "check"]
 def child_environment(**more: str) -> dict[str, str]:
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     return {**os.environ, "PYTHONPATH": path, **more}
-
-
-# -- by a name, and what is cached --------------------------------------------------------
-
-
-@pytest.fixture
-def cached(folder: Path) -> Path:
-    """What crawls have left here: two robots.txt, and the list of walsh-research."""
-    state = folder / ".scrapy" / "walsh"
-    with closing(open_store(state)) as store:
-        body = ROBOTS.encode()
-        for key, outcome, held in (
-            ("https://h.test", "parse", body),
-            ("https://n.test", "no rules", b""),
-        ):
-            store.put(StoredDocument("robots", key, f"{key}/robots.txt", held, 1e9, 200, outcome))
-        url, listed = WALSH_RESEARCH.blocklist_url, json.dumps(blocklist()).encode()
-        store.put(StoredDocument("blocklist", url, url, listed, 1e9, 200, "adopted", refresh=60.0))
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("url", "token", "code", "requirement"),
-    [
-        ("https://h.test/private", "Bot", 1, "R2"),
-        ("https://h.test/open", "Bot", 0, "R2"),
-        ("https://h.test/open", "OtherBot", 1, "R2"),
-        ("https://n.test/private", "Bot", 0, "R2"),
-        ("https://blocked.test/", "Bot", 1, "R3"),
-    ],
-)
-@pytest.mark.usefixtures("cached")
-def test_own_a_name_is_judged_by_what_is_cached_and_nothing_is_sent(
-    told: Any, url: str, token: str, code: int, requirement: str
-) -> None:
-    found, answer = told(url, "--token", token)
-    assert (found, answer["requirement"]) == (code, requirement)
-    if requirement == "R2":
-        assert answer["document"].endswith(".test/robots.txt")
-
-
-@pytest.mark.usefixtures("cached")
-def test_own_what_is_not_cached_needs_an_identity_and_is_not_called_allowed(
-    capsys: pytest.CaptureFixture[str], told: Any
-) -> None:
-    assert main(["check", "https://other.test/", "--token", "Bot"]) == 2
-    output, said = capsys.readouterr()
-    assert output == ""
-    assert "no robots.txt is given or cached" in said
-    assert "(R1.4)" in said
-    code, answer = told("https://blocked.test/open", "--token", "Bot", "--robots", "robots.txt")
-    assert (code, answer["requirement"]) == (1, "R3")  # the list that is cached still counts
 
 
 # -- online -------------------------------------------------------------------------------
