@@ -17,6 +17,7 @@ import pytest
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.proof.sandbox import Route, Sandbox, blocklist, default_sites, hosts
 from tests import zygote
+from tests.cli.test_doctor import METRICS
 from tests.crawl.harness import OPERATOR, OWN_IDENTITY, USER_AGENT, make_project, run_scrapy, site
 
 if TYPE_CHECKING:
@@ -393,7 +394,10 @@ def test_own_online_host_that_may_not_be_asked_is_deferred(box: Sandbox) -> None
 def test_own_online_in_a_project_its_settings_hold_and_its_outputs_rest(
     box: Sandbox, folder: Path
 ) -> None:
-    settings = {"FEEDS": {"out.jsonl": {"format": "jsonlines"}}, "JOBDIR": "job"}
+    settings = {
+        "FEEDS": {"out.jsonl": {"format": "jsonlines"}}, "JOBDIR": "job",
+        **METRICS,
+    }  # fmt: skip
     project = make_project(folder / "project", settings=settings)
     box.clear()
     done = run_scrapy(project, box, "walsh", "check", "http://named-deny.test/x", "--json")
@@ -402,7 +406,7 @@ def test_own_online_in_a_project_its_settings_hold_and_its_outputs_rest(
     assert asked(box) == [("operator.test", LIST), ("named-deny.test", "/robots.txt")]
     assert {dict(each.headers).get("User-Agent") for each in box.log} == {USER_AGENT}
     assert (project / ".scrapy" / "walsh").is_dir()
-    for name in ("out.jsonl", "job", "stats.json"):
+    for name in ("out.jsonl", "job", "stats.json", "walsh.prom"):
         assert not (project / name).exists(), name
 
 

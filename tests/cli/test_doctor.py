@@ -11,6 +11,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -166,9 +167,11 @@ def broken_module(project: Path) -> None:
     (project / "spiders" / "bad.py").write_text("import scrapy\nimport no_such_module\n")
 
 
+#: A file that only a crawl writes; an extra.
+METRICS = {"WALSH_METRICS": "walsh.prom"} if find_spec("prometheus_client") else {}
 #: What is made of each project, before the doctor looks.
 PROJECTS: Mapping[str, tuple[dict[str, Any], str, Callable[[Path], None] | None]] = {
-    "healthy": ({}, LIST_SPIDER, lambda project: put(project, a_list(time.time() - 60))),
+    "healthy": (METRICS, LIST_SPIDER, lambda project: put(project, a_list(time.time() - 60))),
     "nobody": ({"WALSH_IDENTITY": None}, LIST_SPIDER, None),
     "bad values": (
         {"WALSH_MAX_RETRIES": 9, "WALSH_REVISIT": "daily", "WALSH_FOLLOW_LINKS": True},
