@@ -21,7 +21,7 @@ from scrapy_walsh.adapters.documents.validate import test_child
 from scrapy_walsh.commands import common, own_process
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.doctor_state import of_state
-from scrapy_walsh.commands.own_crawl import Page, Pages, request_pages
+from scrapy_walsh.commands.own_crawl import Page, request_pages
 from scrapy_walsh.commands.terminal import show, table
 from scrapy_walsh.config import SETTINGS, WalshConfig, out_of_bounds
 from scrapy_walsh.exceptions import ConfigError, DocumentInvalid, OwnFault, WalshError
@@ -259,17 +259,16 @@ def _of_operator(
         yield _FAIL("R1.4", "policy", f"{url} could not be requested: {one_line(error)}")
         return
     yield _of_page("R1.4", "policy", url, pages[url])
-    rejected = pages.rejected.get(listed)
-    yield _of_page("R3", "blocklist", listed, Page(rejected) if rejected else pages[listed])
+    yield _of_page("R3", "blocklist", listed, pages[listed])
     if signed:
         yield _of_directory(config, pages[config.key_directory])
     yield from _of_clock(pages, signed=signed)
 
 
 def _of_page(requirement: str, about: str, url: str, page: Page) -> Finding:
-    if page.is_up:
+    if page.is_up and not page.rejected:
         return _OK(requirement, about, f"{url} answers {page.answer}")
-    text = f"{url}: {page.answer}: put it up, or correct its URL"
+    text = f"{url}: {page.rejected or page.answer}: put it up, or correct its URL"
     return _FAIL(requirement, about, text)
 
 
@@ -298,7 +297,7 @@ def _of_directory(config: WalshConfig, page: Page) -> Finding:
     return _OK("R1", "signing", text)
 
 
-def _of_clock(pages: Pages, *, signed: bool) -> Iterator[Finding]:
+def _of_clock(pages: Mapping[str, Page], *, signed: bool) -> Iterator[Finding]:
     """Whether the clock agrees with the Date of the answers: a signature holds for minutes."""
     dated = (page.ahead for page in pages.values() if page.ahead is not None)
     ahead = min(dated, key=abs, default=None)

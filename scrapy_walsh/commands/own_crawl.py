@@ -168,12 +168,14 @@ class Page:
     """What a URL brought. ``answer``: the status, or why there is none; ``kind``: Content-Type.
 
     ``ahead``: the seconds by which our clock was ahead of the answer's Date; None without one.
+    ``rejected``: why the crawl did not adopt it, where it is a document that it needs itself.
     """
 
     answer: int | str
     body: bytes = b""
     kind: str = ""
     ahead: float | None = None
+    rejected: str = ""
 
     @property
     def is_up(self) -> bool:
@@ -181,39 +183,28 @@ class Page:
         return isinstance(self.answer, int) and (200 <= self.answer < 300 or self.answer == 304)
 
 
-class Pages(dict[str, Page]):
-    """Each page that was requested, by URL. A URL without an answer has the reason.
+class PagesSpider(Spider):
+    """Requests ``urls``, and puts what came into ``pages``, by URL.
 
-    ``rejected``: by URL, why a document of the operator's that came meanwhile was not adopted.
+    ``rejected``: by URL, why a document that the crawl needs itself was not adopted.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.problems: list[str] = []
-        self.rejected: dict[str, str] = {}
-
-    def __missing__(self, url: str) -> Page:
-        return Page("; ".join(self.problems) or "the crawl ended before it was requested")
-
-
-class PagesSpider(Spider):
-    """Requests ``urls``, and puts what came into ``pages``."""
-
     name = "walsh_pages"
-    urls: list[str]
-    pages: Pages
+    urls: tuple[str, ...]
+    pages: dict[str, Page]
+    rejected: dict[str, str]
     problems: list[str]
 
     async def start(self) -> AsyncIterator[Any]:
         """The pages, and nothing else."""
         Crawl.of(self.crawler).sources.account.due = False
-        self.crawler.signals.connect(self.rejected, walsh_rejected)
+        self.crawler.signals.connect(self.not_adopted, walsh_rejected)
         for url in self.urls:
             yield self.page(url)
 
-    def rejected(self, event: Event) -> None:
+    def not_adopted(self, event: Event) -> None:
         """Signal handler."""
-        self.pages.rejected[event.url] = event.reason
+        self.rejected[event.url] = event.reason
 
     def page(self, url: str) -> Request:
         """The request for *url*. Whoever verifies by a key directory follows no redirect there."""
@@ -246,13 +237,15 @@ class PagesSpider(Spider):
         self.pages[url] = Page(304 if isinstance(error, NotModified) else one_line(error))
 
 
-def request_pages(settings: Settings, why: str, *urls: str) -> Pages:
-    """What the requests of *urls* brought. *why*: lifts R8.
+def request_pages(settings: Settings, why: str, *urls: str) -> dict[str, Page]:
+    """What the requests of *urls* brought, each of them. *why*: lifts R8.
 
     ConfigError or StateError when no crawl can start.
     """
-    pages, ours = Pages(), settings.copy()
+    pages, rejected, problems = dict[str, Page](), dict[str, str](), list[str]()
+    ours = settings.copy()
     needed = {"WALSH_REVISIT_REASON": why, "REDIRECT_ENABLED": True, "HTTPERROR_ALLOW_ALL": True}
     ours.setdict(needed, priority="cmdline")
-    crawl_apart(ours, PagesSpider, pages.problems, pages=pages, urls=list(urls))
-    return pages
+    crawl_apart(ours, PagesSpider, problems, pages=pages, rejected=rejected, urls=urls)
+    none = Page("; ".join(problems) or "the crawl ended before it was requested")
+    return {url: replace(pages.get(url, none), rejected=rejected.get(url, "")) for url in urls}
