@@ -57,10 +57,7 @@ def heard(name: str = "scrapy_walsh") -> Iterator[list[logging.LogRecord]]:
 
 
 def ask(module: str, given: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-    """What ``python -m MODULE`` answers to *given*, in *timeout* seconds.
-
-    Raises NoAnswerError; OSError where no process can be started.
-    """
+    """What ``python -m MODULE`` answers to *given*, in *timeout* seconds; NoAnswerError."""
     path = os.pathsep.join(os.path.abspath(each) for each in sys.path)  # noqa: PTH100  "" is here
     try:
         done = subprocess.run(  # noqa: S603  our own module, by our own interpreter
@@ -76,6 +73,8 @@ def ask(module: str, given: Mapping[str, Any], timeout: float) -> dict[str, Any]
         answer: dict[str, Any] = json.loads(done.stdout)
     except subprocess.TimeoutExpired:
         raise NoAnswerError(f"took longer than {timeout:g} s") from None
+    except OSError as error:
+        raise NoAnswerError(f"cannot be done: {one_line(error)}") from error
     except ValueError:
         last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
         ended = f"ended with exit code {done.returncode}: {one_line(last[0])}"
