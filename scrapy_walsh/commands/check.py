@@ -1,69 +1,93 @@
 """``walsh check URL``: may the bot fetch it, by which rule, and how would it be paced?
 
-With ``--robots`` or ``--blocklist`` nothing is requested: the URL is judged by these files, in the
-order of ``policy/chain.py``, and the answer says which of the two was missing. Without them the
-documents are fetched through the gates (``own_crawl``); the URL itself never is.
+With ``--robots``, ``--blocklist``, ``--token`` or ``--batch`` nothing is requested: URLs are judged
+by these files, with the last two also by what crawls have left in the state, in the order of
+``policy/chain.py``, and an answer says which of the two was missing. Without them the documents are
+fetched through the gates (``own_crawl``); the URL itself never is.
 """
 
 from __future__ import annotations
 
+import json
 import sys
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from scrapy_walsh.commands import common
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.config import gates_of
-from scrapy_walsh.policy.given import Given
+from scrapy_walsh.exceptions import WalshError
+from scrapy_walsh.policy import hosts
+from scrapy_walsh.policy.formats.representation import is_html
+from scrapy_walsh.policy.given import Given, octets
 from scrapy_walsh.policy.list.blocklist import MAX_OCTETS
-from scrapy_walsh.policy.robots.file import parse_robots
+from scrapy_walsh.policy.packing import is_text
+from scrapy_walsh.policy.robots.fetch import NO_RULES, PARSE
+from scrapy_walsh.policy.robots.file import no_rules, parse_robots
+from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.words import visible
+from scrapy_walsh.state.database import has_records
+from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, StoredDocument
+from scrapy_walsh.state.store import SqliteStore
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+    from scrapy_walsh.policy.gates import Gates
+    from scrapy_walsh.policy.list.blocklist import Blocklist
     from scrapy_walsh.policy.verdict import Verdict
 
 #: What an answer has of a verdict, beside its name.
 _OF_A_VERDICT: Final = ("requirement", "reason", "document", "line", "group")
+_NO_ROBOTS: Final = (
+    "no robots.txt is given or cached for it: give --robots FILE (in a batch also 'robots'); to "
+    "fetch one, name who asks (R1.4): WALSH_IDENTITY or --identity, without --token"
+)
 _INSTEAD: Final = (
     "since nobody fetches a robots.txt without saying who asks (R1.4); or give what needs no "
-    "request: --robots FILE or --blocklist FILE"
+    "request: --robots FILE, --blocklist FILE, or --token NAME for what is cached"
 )
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What ``walsh check`` takes."""
     add = parser.add_argument
-    add("url", metavar="URL", help="without a scheme, https is taken")
+    add("url", metavar="URL", nargs="?", help="without a scheme, https is taken")
     add("--robots", metavar="FILE", help="judge by this robots.txt, send nothing; - for stdin")
     add("--blocklist", metavar="FILE", help="judge by this blocklist, send nothing; - for stdin")
-    add("--token", metavar="NAME", help="with these: the name that robots.txt is read for")
+    add("--token", metavar="NAME", help="judge by this name and what is here, send nothing")
     common.add_settings(parser)
     common.add_json(parser)
+    add("--batch", action="store_true", help='stdin: URL or {"robots": TEXT, "url": URL}, a line')
 
 
 def run(args: argparse.Namespace) -> int:
-    """Answer about one URL."""
-    url = common.absolute(args.url)
-    offline = args.robots is not None or args.blocklist is not None
-    members = _judged(url, args) if offline else _online(url, args)
+    """Answer about one URL, or about each line of a batch."""
+    if args.batch == (args.url is not None):
+        raise Misuse("give a URL, or --batch and the URLs on standard input")
+    if args.batch:
+        return _batch(_documents(args))
+    if args.robots is None and args.blocklist is None and args.token is None:
+        members = _online(args)
+    else:
+        members = _documents(args).judge(args.url, {})
     common.answer(args, members, _lines(members))
     return 0 if members["allowed"] else 1
 
 
-def _online(url: str, args: argparse.Namespace) -> dict[str, Any]:
-    if args.token is not None:
-        raise Misuse("--token is for --robots and --blocklist: requests have the identity's name")
-    settings = common.settings_to_send(args, _INSTEAD)
+def _online(args: argparse.Namespace) -> dict[str, Any]:
+    url, settings = common.absolute(args.url), common.settings_to_send(args, _INSTEAD)
     from scrapy_walsh.commands.own_crawl import ask  # noqa: PLC0415  files need no crawl
 
-    return _members(url, *ask(url, settings))
+    verdict, delay, robots = ask(url, settings)
+    return _members(url, verdict, delay, _note(robots))
 
 
-def _members(url: str, verdict: Verdict, delay: float | None) -> dict[str, Any]:
-    """The answer as a JSON object; ``readings`` only where they differ."""
+def _members(url: str, verdict: Verdict, delay: float | None, note: str) -> dict[str, Any]:
+    """The answer as a JSON object; ``readings`` where they differ, *note* where there is one."""
     members: dict[str, Any] = {
         "url": url,
         "allowed": verdict.allowed,
@@ -71,7 +95,17 @@ def _members(url: str, verdict: Verdict, delay: float | None) -> dict[str, Any]:
         **{name: getattr(verdict, name) for name in _OF_A_VERDICT},
         "crawl_delay": delay,
     }
-    return {**members, "readings": dict(verdict.readings)} if verdict.readings else members
+    if verdict.readings:
+        members["readings"] = dict(verdict.readings)
+    return {**members, "note": note} if note else members
+
+
+def _note(robots: bytes) -> str:
+    """What is to be said of a robots.txt that cannot be one; else empty."""
+    if robots[:2] in {b"\xff\xfe", b"\xfe\xff"}:  # UTF-16, which is read
+        return ""
+    kind = "an HTML page" if is_html(None, robots) else "" if is_text(robots) else "no text"
+    return f"this robots.txt is {kind}: see what its host serves" if kind else ""
 
 
 def _lines(members: dict[str, Any]) -> Iterator[str]:
@@ -85,30 +119,145 @@ def _lines(members: dict[str, Any]) -> Iterator[str]:
         "group": ", ".join(members["group"]),
         "Crawl-delay": None if delay is None else f"{delay:g} s",
         "readings": "; ".join(f"{name}: {permission[says]}" for name, says in readings.items()),
+        "note": members.get("note"),
     }
     for name, value in rows.items():
         if value not in (None, ""):
             yield f"  {name:<12} {visible(str(value))}"
 
 
-def _judged(url: str, args: argparse.Namespace) -> dict[str, Any]:
-    """The answer by the files that are given."""
-    if args.robots == args.blocklist == "-":
-        raise Misuse("only one of --robots and --blocklist can be standard input")
-    config = common.read_config(args, Path())
-    token = common.token_of(config.identity.token if args.token is None else args.token)
-    rules = listed = None
+# -- what is judged by where nothing is requested ---------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Documents:
+    """What is given, and what crawls have left.
+
+    ``document``: the name of the file *robots*. ``only_cached``: no blocklist was given, and
+    *listed* is the one that crawls have left, None where there is none. ``state``: where they keep
+    what they have fetched; None where that is not asked for.
+    """
+
+    token: str
+    gates: Gates
+    robots: bytes | None
+    document: str | None
+    listed: Blocklist | None
+    only_cached: bool
+    state: Path | None
+
+    def judge(self, written: str, entry: dict[str, Any]) -> dict[str, Any]:
+        """The answer about the URL *written*, by *entry*, else by what is given, else cached.
+
+        *entry*: a line of a batch, of which ``robots``, ``token`` and ``blocklist`` are used.
+        Raises Misuse and DocumentInvalid.
+        """
+        url, listed, rules = common.absolute(written), self.listed, None
+        token = common.token_of(entry["token"]) if "token" in entry else self.token
+        body, document, note = self.robots, self.document, ""
+        if "robots" in entry:
+            body, document = octets(_text(entry, "robots")), None
+        elif body is None and (kept := _kept(self.state, ROBOTS, hosts.origin(url))) is not None:
+            if kept.outcome == PARSE:
+                body, document = kept.body, kept.url
+            elif kept.outcome == NO_RULES:
+                rules = no_rules(kept.url)
+            note = f"as it was fetched at {iso(kept.fetched_at)}"
+        if body is not None:
+            rules = parse_robots(body, token, document)
+            note = _note(body) or note
+        if "blocklist" in entry:  # the JSON document, or its text
+            given = entry["blocklist"]
+            text = given if isinstance(given, str) else json.dumps(given)
+            listed = common.blocklist_of(octets(text), None)
+        verdict = Given(rules, listed).judge(url, self.gates)
+        if rules is None and verdict.allowed and self.only_cached and listed is self.listed:
+            raise Misuse(_NO_ROBOTS)
+        return _members(url, verdict, None if rules is None else rules.crawl_delay, note)
+
+
+def _documents(args: argparse.Namespace) -> _Documents:
+    if "-" in (args.robots, args.blocklist) and (args.batch or args.robots == args.blocklist):
+        raise Misuse("only one of --robots, --blocklist and --batch can read standard input")
+    cached = args.batch or args.token is not None
+    config = common.read_config(args, None if cached else Path())
+    state = config.state_dir if cached else None
+    robots = listed = None
     if args.robots is not None:
-        rules = parse_robots(_read(args.robots, common.ROBOTS_LIMIT), token, args.robots)
+        robots = _read(args.robots, common.ROBOTS_LIMIT)
     if args.blocklist is not None:
         listed = common.blocklist_of(_read(args.blocklist, MAX_OCTETS), args.blocklist)
-    verdict = Given(rules, listed).judge(url, gates_of(config))
-    return _members(url, verdict, None if rules is None else rules.crawl_delay)
+    return _Documents(
+        common.token_of(config.identity.token if args.token is None else args.token),
+        gates_of(config),
+        robots,
+        args.robots,
+        _kept_list(state, config.blocklist_url) if listed is None else listed,
+        listed is None,
+        state,
+    )
+
+
+def _kept(state: Path | None, kind: str, key: str) -> StoredDocument | None:
+    """The document that crawls have left in *state*; None where there is none."""
+    if state is None or not has_records(state):
+        return None
+    with closing(SqliteStore(state)) as store:
+        return store.get(StoredDocument, kind, key)
+
+
+def _kept_list(state: Path | None, url: str) -> Blocklist | None:
+    from scrapy_walsh.adapters.documents.validate import text_of  # noqa: PLC0415  slow, as below
+    from scrapy_walsh.policy.list.schema import reread_blocklist  # noqa: PLC0415
+
+    kept = _kept(state, BLOCKLIST, url)
+    return None if kept is None else reread_blocklist(text_of(kept), url)
 
 
 def _read(path: str, limit: int) -> bytes:
-    if path != "-":
-        return common.read_file(path, limit)
+    return _standard_input().read(limit) if path == "-" else common.read_file(path, limit)
+
+
+def _standard_input() -> BinaryIO:
     if sys.stdin is None:
         raise Misuse("standard input is closed")
-    return sys.stdin.buffer.read(limit)
+    return sys.stdin.buffer
+
+
+# -- batch ------------------------------------------------------------------------------------
+
+
+def _batch(documents: _Documents) -> int:
+    """Answer about each line of standard input; 2 where one cannot be judged, else 0."""
+    code = 0
+    for number, line in enumerate(_standard_input(), 1):
+        if not line.strip():
+            continue
+        url = None
+        try:
+            entry = _entry(line)
+            url = _text(entry, "url")
+            members = documents.judge(url, entry)
+        except WalshError as error:
+            members, code = {"url": url, "error": f"line {number}: {error}"}, 2
+        print(json.dumps(members), flush=True)
+    return code
+
+
+def _entry(line: bytes) -> dict[str, Any]:
+    """A line as an object: JSON, or a plain URL. Misuse."""
+    try:
+        text = line.decode("utf-8-sig").strip()
+        entry = json.loads(text) if text.startswith(("{", "[", '"')) else {"url": text}
+    except (ValueError, RecursionError) as error:
+        raise Misuse(f"not JSON: {str(error)[:200]}") from None
+    if not isinstance(entry, dict):
+        raise Misuse("not a JSON object")
+    return entry
+
+
+def _text(entry: dict[str, Any], name: str) -> str:
+    value = entry.get(name)
+    if not isinstance(value, str):
+        raise Misuse(f"{name!r} is not a string" if name in entry else f"no {name!r}")
+    return value

@@ -53,9 +53,10 @@ SUBCOMMANDS: Final = {
     ),
     "check": Subcommand(
         "tell whether a URL may be fetched, and why",
-        "allowed",
+        "allowed; of a batch: every line was judged",
         "denied",
-        ("https://site.example/page", "https://site.example/page --robots robots.txt --json"),
+        ("https://site.example/page", "https://site.example/page --robots robots.txt --json",
+         "--batch < urls.jsonl"),
     ),
     "completion": Subcommand(
         "print a script that completes these commands in a shell",

@@ -37,7 +37,7 @@ from scrapy_walsh.policy.signing import DIRECTORY_PATH
 from scrapy_walsh.policy.words import one_line
 from scrapy_walsh.signals import walsh_rejected
 from scrapy_walsh.state import open_store
-from scrapy_walsh.state.records import Validators
+from scrapy_walsh.state.records import ROBOTS, StoredDocument, Validators
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.event import Event
     from scrapy_walsh.policy.verdict import Verdict
 
-    #: The verdict on a URL, and its Crawl-delay in seconds.
-    Answer = tuple[Verdict, float | None]
+    #: The verdict on a URL, its Crawl-delay in seconds, its robots.txt as kept, empty for none.
+    Answer = tuple[Verdict, float | None, bytes]
 
 #: Settings of a project that such a crawl does without: its spiders, outputs and logs.
 _APART: Final[dict[str, Any]] = {
@@ -120,9 +120,11 @@ class CheckSpider(Spider):
             if isinstance(listed, Blocklist) and listed.document is None:
                 said = f"{verdict.reason}; R3 is not judged: no blocklist is known"
                 verdict = replace(verdict, reason=said)
-            rules = crawl.documents.robots(hosts.origin(self.url))
+            origin = hosts.origin(self.url)
+            rules = crawl.documents.robots(origin)
             delay = rules.crawl_delay if isinstance(rules, Robots) else None
-            self.answers.append((verdict, delay))
+            kept = crawl.recall(lambda: crawl.store.get(StoredDocument, ROBOTS, origin))
+            self.answers.append((verdict, delay, kept.body if kept else b""))
         async for none in super().start():
             yield none
 
