@@ -5,7 +5,7 @@ their validators are not kept; nothing that they link to is requested.
 
 ``walsh discover URL --add FILE`` looks at that page, and at ``/llms.txt`` only where the page is of
 no use, and adds a source to FILE. Nobody has declared the feed that a page names (R6), so it is
-not requested: the first run does that, where it may.
+judged by the gates, and requested by the first run.
 """
 
 from __future__ import annotations
@@ -15,15 +15,19 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from scrapy import Request, Spider
+from scrapy.exceptions import IgnoreRequest
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Crawl
+from scrapy_walsh.adapters.outcomes import GaveUp
+from scrapy_walsh.adapters.ticket import TRY_HTTPS
 from scrapy_walsh.commands import common
 from scrapy_walsh.commands.common import Misuse
-from scrapy_walsh.commands.own_crawl import crawl_apart
+from scrapy_walsh.commands.own_crawl import crawl_apart, verdict_on
 from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy.formats import representation as formats
 from scrapy_walsh.policy.recrawl import canonical_url, representation_key
+from scrapy_walsh.policy.verdict import NOT_DUE
 from scrapy_walsh.policy.words import one_line, plural, visible
 from scrapy_walsh.proof.files import replace_file
 from scrapy_walsh.sources.answers import MAX_BODY, from_failure, from_response
@@ -49,7 +53,7 @@ _NOT_WELL: Final = "not added: something of ours failed, see ERROR above"
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What ``walsh discover`` takes."""
     add = parser.add_argument
-    add("host", metavar="HOST", help="HOST[:PORT]; without a scheme, https is taken")
+    add("host", metavar="HOST", help="HOST[:PORT], tried by https, then http; or with its scheme")
     whole = "HOST may be a URL: add the source that is found there to FILE (sources.toml)"
     add("--add", metavar="FILE", nargs="?", const=_FILE, type=Path, help=whole)
     common.add_settings(parser)
@@ -61,28 +65,30 @@ def run(args: argparse.Namespace) -> int:
     file: Path | None = args.add
     if file is not None and file.suffix.lower() != ".toml":
         raise Misuse(f"--add {file}: give a .toml file")
-    page, settings = _page(args.host, whole=file is not None), common.settings_to_send(args)
-    if file is not None and (there := _there(file, page)):
+    pages, settings = _pages(args.host, whole=file is not None), common.settings_to_send(args)
+    if file is not None and (there := _there(file, *pages)):
         common.answer(args, {"added": None, "said": there}, [visible(there)])
         return 0
-    found, well = discover(page, settings, adds=file is not None)
+    found, well = discover(pages, settings, adds=file is not None)
     if file is not None:
         found["added"], found["said"] = _add(file, found) if well else (None, _NOT_WELL)
     common.answer(args, found, map(visible, _lines(found)))
     return 0 if found["links" if file is None else "source"] and well else 1
 
 
-def _page(host: str, *, whole: bool) -> str:
-    """The front page of *host*; Misuse where it is more, or less, than a host.
+def _pages(host: str, *, whole: bool) -> list[str]:
+    """The pages to try in turn: https and http of a *host* that is written without a scheme.
 
-    *whole*: it may be the URL of a page.
+    *whole*: it may be the URL of a page. Misuse where it is more, or less, than a host.
     """
     parts = urlsplit(common.absolute(host))
     if parts.scheme not in ("http", "https") or "@" in parts.netloc:
         raise Misuse(f"{host!r} is not a host: give HOST, HOST:PORT, or http://HOST")
     if not whole and (parts.path not in ("", "/") or parts.query or parts.fragment):
         raise Misuse(f"{host!r} is not a host: leave out what follows it, or give --add as well")
-    return parts._replace(path=parts.path or "/", fragment="").geturl()
+    schemes = [parts.scheme] if "://" in host else ["https", "http"]
+    page = parts._replace(path=parts.path or "/", fragment="")
+    return [page._replace(scheme=scheme).geturl() for scheme in schemes]
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:
@@ -107,34 +113,41 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
 
 
 class DiscoverSpider(Spider):
-    """Fills ``found`` with what ``page`` and its host's llms.txt offer.
+    """Fills ``found`` with what a page and its host's llms.txt offer.
 
+    The page is the first of ``pages`` that gives an answer: of them only the schemes differ.
     ``adds``: a source for that page is looked for, and ended with.
     """
 
     name = "walsh_discover"
-    page: str
+    pages: list[str]
     adds: bool
     found: dict[str, Any]
     problems: list[str]
 
     async def start(self) -> AsyncIterator[Any]:
-        """The first step; the other, which may follow, is declared with it (R6)."""
+        """The first step; all that may follow is declared with it (R6)."""
         Crawl.of(self.crawler).sources.account.due = False
+        yield self._first([step.url for page in self.pages for step in formats.plan(page, None)])
+
+    def _first(self, also: Sequence[str] = ()) -> Request:
+        """The first request for the next of the pages; *also*: what it declares."""
+        self.page, *self.pages = self.pages
         steps = formats.plan(self.page, None)
         #: What is requested in turn: llms.txt first, but where a source is looked for (R9).
         self.steps = steps if self.adds else steps[::-1]
-        yield self._request(0, [step.url for step in self.steps])
+        return self._request(0, also)
 
     def _request(self, number: int, also: Sequence[str] = ()) -> Request:
         step = self.steps[number]
+        trial = number == 0 and bool(self.pages)  # without an answer the next is tried
         self._forget(step)
         return Request(
             step.url,
             callback=self.answered,
             errback=self.not_answered,
             headers={"Accept": step.accept},
-            meta={"download_maxsize": MAX_BODY, "walsh_also": also},
+            meta={"download_maxsize": MAX_BODY, "walsh_also": also, TRY_HTTPS: trial},
             cb_kwargs={"number": number},
             dont_filter=True,
         )
@@ -156,13 +169,16 @@ class DiscoverSpider(Spider):
             Crawl.of(self.crawler).recorder.own_fault(brought.fault)
         self._note(step, brought)
         if self.adds:
-            self._look_for_source(step, brought)
+            await self._look_for_source(step, brought)
         return self._next(number)
 
     def not_answered(self, failure: Failure) -> Iterator[Request]:
         """Errback of every request."""
         number, error = failure.request.cb_kwargs["number"], failure.value  # type: ignore[attr-defined]
         assert error is not None  # noqa: S101  a failure has one
+        if number == 0 and self.pages and isinstance(error, GaveUp) and error.status is None:
+            yield self._first()
+            return
         step = self.steps[number]
         self._note(step, from_failure(step, error))
         if not self.adds:  # a page that was refused, or is not there, is no source
@@ -173,19 +189,14 @@ class DiscoverSpider(Spider):
         if reason == "shutdown":
             self.problems.append("stopped before everything was requested")
 
+    def _probe(self, *values: object) -> None:
+        members = ("url", "via", "outcome", "requirement", "reason", "sections")
+        self.found["probes"].append(dict(zip(members, values, strict=True)))
+
     def _note(self, step: Step, brought: Answer) -> None:
-        found = self.found
+        found, by = self.found, brought.requirement
         sections = brought.links.sections() if brought.links.entries else []
-        found["probes"].append(
-            {
-                "url": step.url,
-                "via": brought.via,
-                "outcome": brought.ending,
-                "requirement": brought.requirement,
-                "reason": brought.reason,
-                "sections": sections,
-            }
-        )
+        self._probe(step.url, brought.via, brought.ending, by, brought.reason, sections)
         first = {link["url"]: link for link in found["links"]}
         for link in (link for each in sections for link in each["links"]):
             first.setdefault(link["url"], {"via": brought.via, **link})
@@ -199,37 +210,53 @@ class DiscoverSpider(Spider):
 
     # -- the source that is added ---------------------------------------------------------
 
-    def _look_for_source(self, step: Step, brought: Answer) -> None:
+    async def _look_for_source(self, step: Step, brought: Answer) -> None:
         """Note the source that *brought*, the answer to *step*, shows, if there is one.
 
-        What the page is itself goes first; then the first feed that it names; then its own links;
-        then the first sitemap that robots.txt names (R9, D26).
+        What the page is itself goes first; then the feeds that it names; then its own links; then
+        the sitemaps that robots.txt names (R9, D26). Of those that are only named, the first that
+        may be requested.
         """
-        found = self.found
+        found, offers = self.found, list[tuple[str, str]]()
         url = self.page if step.kind == "llms" else brought.moved_to or self.page
         if brought.via == "feed" or (brought.via and brought.links.entries):
             found["source"] = {"sitemap" if step.kind == "sitemap" else "url": url}
-        if step.kind != "page" or brought.via == "feed":
-            return
-        if brought.suggested_feeds:
-            found["source"] = {"url": url, "feed": brought.suggested_feeds[0]}
-        elif found["source"] is None and found["suggested_sitemaps"]:
-            found["source"] = {"url": url, "sitemap": found["suggested_sitemaps"][0]}
+        if step.kind == "page" and brought.via != "feed":
+            offers = [("feed", each) for each in brought.suggested_feeds]
+            if found["source"] is None:
+                offers += [("sitemap", each) for each in found["suggested_sitemaps"]]
+        for key, offer in offers:
+            if await self._may_be_requested(offer):
+                found["source"] = {"url": url, key: offer}
+                break
+
+    async def _may_be_requested(self, url: str) -> bool:
+        """Whether the list and robots.txt allow *url*, which becomes no request; note their say."""
+        try:
+            verdict = await verdict_on(Crawl.of(self.crawler), url)
+        except IgnoreRequest as error:
+            self.problems.append(str(error))
+            return False
+        self._probe(url, "", verdict.name, verdict.requirement, verdict.reason, [])
+        return verdict.allowed or verdict.name == NOT_DUE
 
 
-def discover(page: str, settings: Settings, *, adds: bool = False) -> tuple[dict[str, Any], bool]:
+def discover(
+    pages: list[str], settings: Settings, *, adds: bool = False
+) -> tuple[dict[str, Any], bool]:
     """The link map of a host as JSON data, and whether nothing of ours failed meanwhile.
 
-    Each link is there once, in order, with where it was found first; ``outcome``, ``requirement``
-    and ``reason`` are as in the source report. *adds*: a ``source`` is looked for.
+    *pages* are tried in turn. Each link is there once, in order, with where it was found first;
+    ``outcome``, ``requirement`` and ``reason`` are as in the source report. *adds*: a ``source`` is
+    looked for.
 
     Raises ConfigError, StateError and Misuse.
     """
-    found: dict[str, Any] = {"host": urlsplit(page).netloc, "probes": [], "links": []}
+    found: dict[str, Any] = {"host": urlsplit(pages[0]).netloc, "probes": [], "links": []}
     found |= {"suggested_feeds": [], "suggested_sitemaps": []}
     found |= {"source": None} if adds else {}
     problems: list[str] = []
-    well = crawl_apart(settings, DiscoverSpider, problems, page=page, adds=adds, found=found)
+    well = crawl_apart(settings, DiscoverSpider, problems, pages=pages, adds=adds, found=found)
     if problems or not found["probes"]:
         raise Misuse("; ".join(problems) or "the crawl ended before anything was requested")
     return found, well

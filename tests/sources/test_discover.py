@@ -20,7 +20,7 @@ from scrapy_walsh.commands.main import main
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.formats.links import markdown_links
 from scrapy_walsh.policy.formats.representation import ACCEPT_PAGE
-from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, gaps, requests
+from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, Site, gaps, requests
 from scrapy_walsh.sources.sources import read_sources
 from tests import zygote
 from tests.crawl.harness import OPEN, OWN_IDENTITY, crawl, make_project, run_scrapy, site
@@ -160,6 +160,18 @@ def test_own_the_map_for_a_person(box: Sandbox, discover: Callable[..., Discover
     assert lines[-1].startswith("6 links found")
 
 
+def test_own_https_and_then_http(box: Sandbox, discover: Callable[..., Discovered]) -> None:
+    box.put(Site("clear.test", {**RICH.routes}, tls=False))
+    found = discover("clear.test", "--json", "-s", "WALSH_MAX_RETRIES=0")
+    assert found.code == 0
+    assert [probe["url"] for probe in found.map["probes"]] == [
+        "http://clear.test/llms.txt",
+        "http://clear.test/",
+    ]
+    assert found.log[1].method == "CONNECT"
+    assert found.asked("clear.test") == ["/robots.txt", "/llms.txt", "/"]
+
+
 @pytest.mark.parametrize(
     ("host", "requirement", "asked"),
     [
@@ -196,7 +208,7 @@ def test_own_a_stopped_look_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(command, "crawl_apart", stopped)
     with pytest.raises(WalshError, match="stopped before"):
-        command.discover("http://a.test/", Settings())
+        command.discover(["http://a.test/"], Settings())
 
 
 @pytest.mark.parametrize(
@@ -259,6 +271,7 @@ name = "mine"
 """
 OFFERS = (
     site("page.test", {"/blog": WITH_FEED}),
+    site("opted.test", {"/blog": WITH_FEED}, robots="User-agent: *\nDisallow: /f\n"),
     site(
         "o.test",
         {
@@ -321,6 +334,8 @@ def test_own_what_is_found_is_added_and_the_file_stays_as_it_is(
     [
         ("http://www.blocked.test/x", "blocklist", []),
         ("http://shut.test/x", "Disallow: /", ["/robots.txt"]),
+        ("http://opted.test/blog", "http://opted.test/f: Disallow: /f",
+         ["/robots.txt", "/blog", "/llms.txt"]),
         ("http://o.test/i.xml", "an index of 1 sitemap", ["/robots.txt", "/i.xml", "/llms.txt"]),
         ("http://guide.test/gone", "HTTP 404", ["/robots.txt", "/gone"]),
     ],
