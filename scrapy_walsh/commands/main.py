@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Final, NamedTuple
 
@@ -137,6 +138,9 @@ def run() -> int:
 def main(argv: list[str]) -> int:
     """Run the subcommand that *argv* starts with; its exit code. SystemExit by argparse."""
     name = argv[0] if argv else ""
+    if name not in SUBCOMMANDS and (close := get_close_matches(name.lower(), SUBCOMMANDS, n=1)):
+        print(f"walsh: no subcommand {name!r}; did you mean {close[0]}?", file=sys.stderr)
+        return 2
     try:
         args = parser_of(name).parse_args(argv)
         code: int = args.runs(args)
