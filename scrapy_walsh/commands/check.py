@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
@@ -20,12 +19,11 @@ from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.config import gates_of
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import hosts
-from scrapy_walsh.policy.formats.representation import is_html
 from scrapy_walsh.policy.given import Given, octets
 from scrapy_walsh.policy.list.blocklist import MAX_OCTETS
 from scrapy_walsh.policy.packing import is_text
 from scrapy_walsh.policy.robots.fetch import NO_RULES, PARSE
-from scrapy_walsh.policy.robots.file import no_rules, parse_robots
+from scrapy_walsh.policy.robots.file import parse_robots
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.words import visible
 from scrapy_walsh.state.database import has_records
@@ -34,18 +32,13 @@ from scrapy_walsh.state.store import SqliteStore
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from scrapy_walsh.policy.gates import Gates
     from scrapy_walsh.policy.list.blocklist import Blocklist
     from scrapy_walsh.policy.verdict import Verdict
 
 #: What an answer has of a verdict, beside its name.
 _OF_A_VERDICT: Final = ("requirement", "reason", "document", "line", "group")
-_NO_ROBOTS: Final = (
-    "no robots.txt is given or cached for it: give --robots FILE (in a batch also 'robots'); to "
-    "fetch one, name who asks (R1.4): WALSH_IDENTITY or --identity, without --token"
-)
 _INSTEAD: Final = (
     "since nobody fetches a robots.txt without saying who asks (R1.4); or give what needs no "
     "request: --robots FILE, --blocklist FILE, or --token NAME for what is cached"
@@ -69,11 +62,11 @@ def run(args: argparse.Namespace) -> int:
     if args.batch == (args.url is not None):
         raise Misuse("give a URL, or --batch and the URLs on standard input")
     if args.batch:
-        return _batch(_documents(args))
+        return _batch(_judge_of(args))
     if args.robots is None and args.blocklist is None and args.token is None:
         members = _online(args)
     else:
-        members = _documents(args).judge(args.url, {})
+        members = _judge_of(args)(args.url)
     common.answer(args, members, _lines(members))
     return 0 if members["allowed"] else 1
 
@@ -102,10 +95,9 @@ def _members(url: str, verdict: Verdict, delay: float | None, note: str) -> dict
 
 def _note(robots: bytes) -> str:
     """What is to be said of a robots.txt that cannot be one; else empty."""
-    if robots[:2] in {b"\xff\xfe", b"\xfe\xff"}:  # UTF-16, which is read
+    if is_text(robots) or robots[:2] in {b"\xff\xfe", b"\xfe\xff"}:  # UTF-16, which is read
         return ""
-    kind = "an HTML page" if is_html(None, robots) else "" if is_text(robots) else "no text"
-    return f"this robots.txt is {kind}: see what its host serves" if kind else ""
+    return "this robots.txt is no text: see what its host serves"
 
 
 def _lines(members: dict[str, Any]) -> Iterator[str]:
@@ -129,73 +121,40 @@ def _lines(members: dict[str, Any]) -> Iterator[str]:
 # -- what is judged by where nothing is requested ---------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Documents:
-    """What is given, and what crawls have left.
-
-    ``document``: the name of the file *robots*. ``only_cached``: no blocklist was given, and
-    *listed* is the one that crawls have left, None where there is none. ``state``: where they keep
-    what they have fetched; None where that is not asked for.
+def _judge_of(args: argparse.Namespace) -> Callable[..., dict[str, Any]]:
+    """What answers about a URL by the robots.txt that it is called with, else by the files given;
+    with ``--token`` and ``--batch`` also by what crawls have left. It may raise Misuse.
     """
-
-    token: str
-    gates: Gates
-    robots: bytes | None
-    document: str | None
-    listed: Blocklist | None
-    only_cached: bool
-    state: Path | None
-
-    def judge(self, written: str, entry: dict[str, Any]) -> dict[str, Any]:
-        """The answer about the URL *written*, by *entry*, else by what is given, else cached.
-
-        *entry*: a line of a batch, of which ``robots``, ``token`` and ``blocklist`` are used.
-        Raises Misuse and DocumentInvalid.
-        """
-        url, listed, rules = common.absolute(written), self.listed, None
-        token = common.token_of(entry["token"]) if "token" in entry else self.token
-        body, document, note = self.robots, self.document, ""
-        if "robots" in entry:
-            body, document = octets(_text(entry, "robots")), None
-        elif body is None and (kept := _kept(self.state, ROBOTS, hosts.origin(url))) is not None:
-            if kept.outcome == PARSE:
-                body, document = kept.body, kept.url
-            elif kept.outcome == NO_RULES:
-                rules = no_rules(kept.url)
-            note = f"as it was fetched at {iso(kept.fetched_at)}"
-        if body is not None:
-            rules = parse_robots(body, token, document)
-            note = _note(body) or note
-        if "blocklist" in entry:  # the JSON document, or its text
-            given = entry["blocklist"]
-            text = given if isinstance(given, str) else json.dumps(given)
-            listed = common.blocklist_of(octets(text), None)
-        verdict = Given(rules, listed).judge(url, self.gates)
-        if rules is None and verdict.allowed and self.only_cached and listed is self.listed:
-            raise Misuse(_NO_ROBOTS)
-        return _members(url, verdict, None if rules is None else rules.crawl_delay, note)
-
-
-def _documents(args: argparse.Namespace) -> _Documents:
     if "-" in (args.robots, args.blocklist) and (args.batch or args.robots == args.blocklist):
         raise Misuse("only one of --robots, --blocklist and --batch can read standard input")
     cached = args.batch or args.token is not None
     config = common.read_config(args, None if cached else Path())
+    token = common.token_of(config.identity.token if args.token is None else args.token)
     state = config.state_dir if cached else None
-    robots = listed = None
-    if args.robots is not None:
-        robots = _read(args.robots, common.ROBOTS_LIMIT)
-    if args.blocklist is not None:
+    given = None if args.robots is None else _read(args.robots, common.ROBOTS_LIMIT)
+    if args.blocklist is None:
+        listed = _kept_list(state, config.blocklist_url)
+    else:
         listed = common.blocklist_of(_read(args.blocklist, MAX_OCTETS), args.blocklist)
-    return _Documents(
-        common.token_of(config.identity.token if args.token is None else args.token),
-        gates_of(config),
-        robots,
-        args.robots,
-        _kept_list(state, config.blocklist_url) if listed is None else listed,
-        listed is None,
-        state,
-    )
+
+    def judge(written: str, robots: str | None = None) -> dict[str, Any]:
+        url, note = common.absolute(written), ""
+        body, document = given, args.robots
+        if robots is not None:
+            body, document = octets(robots), None
+        elif body is None:
+            kept = _kept(state, ROBOTS, hosts.origin(url))
+            if kept is not None and kept.outcome in (NO_RULES, PARSE):
+                body, document = kept.body, kept.url
+                note = f"as it was fetched at {iso(kept.fetched_at)}"
+        rules = None if body is None else parse_robots(body, token, document)
+        verdict = Given(rules, listed).judge(url, gates_of(config))
+        if rules is None and verdict.allowed and args.blocklist is None:
+            raise Misuse(f"no robots.txt is given or cached for it: name who asks, {_INSTEAD}")
+        delay = None if rules is None else rules.crawl_delay
+        return _members(url, verdict, delay, _note(body or b"") or note)
+
+    return judge
 
 
 def _kept(state: Path | None, kind: str, key: str) -> StoredDocument | None:
@@ -227,20 +186,21 @@ def _standard_input() -> BinaryIO:
 # -- batch ------------------------------------------------------------------------------------
 
 
-def _batch(documents: _Documents) -> int:
+def _batch(judge: Callable[..., dict[str, Any]]) -> int:
     """Answer about each line of standard input; 2 where one cannot be judged, else 0."""
     code = 0
     for number, line in enumerate(_standard_input(), 1):
-        if not line.strip():
-            continue
-        url = None
-        try:
-            entry = _entry(line)
-            url = _text(entry, "url")
-            members = documents.judge(url, entry)
-        except WalshError as error:
-            members, code = {"url": url, "error": f"line {number}: {error}"}, 2
-        print(json.dumps(members), flush=True)
+        if line.strip():
+            entry: dict[str, Any] = {}
+            try:
+                entry = _entry(line)
+                for name, value in entry.items():
+                    if not isinstance(value, str):
+                        raise Misuse(f"{name!r} is not a string")
+                members = judge(entry["url"], entry.get("robots"))
+            except WalshError as error:
+                members, code = {"url": entry.get("url"), "error": f"line {number}: {error}"}, 2
+            print(json.dumps(members), flush=True)
     return code
 
 
@@ -251,13 +211,6 @@ def _entry(line: bytes) -> dict[str, Any]:
         entry = json.loads(text) if text.startswith(("{", "[", '"')) else {"url": text}
     except (ValueError, RecursionError) as error:
         raise Misuse(f"not JSON: {str(error)[:200]}") from None
-    if not isinstance(entry, dict):
-        raise Misuse("not a JSON object")
+    if not isinstance(entry, dict) or entry.keys() - {"url", "robots"} or "url" not in entry:
+        raise Misuse("not an object of 'url' and perhaps 'robots'")
     return entry
-
-
-def _text(entry: dict[str, Any], name: str) -> str:
-    value = entry.get(name)
-    if not isinstance(value, str):
-        raise Misuse(f"{name!r} is not a string" if name in entry else f"no {name!r}")
-    return value
