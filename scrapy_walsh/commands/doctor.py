@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import scrapy
 
@@ -55,6 +56,8 @@ LEAST: Final = (6, 5)
 _PROBE: Final = "scrapy_walsh.commands.doctor_probe"
 #: Seconds that the look at the spiders may take.
 _PROBE_TIMEOUT: Final = 120.0
+#: Hosts that nobody can own: names for tests and documentation (RFC 2606).
+_RESERVED: Final = re.compile(r"(?:^|\.)(?:example(?:\.(?:com|net|org))?|test|invalid|localhost)$")
 _OURS: Final = re.compile(r"WALSH_\w+")
 _RULES: Final = {each.name: each.row.requirement for each in SETTINGS}
 #: Why ``--online`` sends, with nothing retried and no long wait.
@@ -157,6 +160,15 @@ def of_identity(config: WalshConfig) -> Iterator[Finding]:
     identity = config.identity
     sends = f"sends {identity.user_agent!r}; robots.txt is read for {identity.token}"
     yield _OK("R1", "identity", sends)
+    if config.is_walsh_research:
+        text = "walsh-research is the operator of wal.sh/bot and nobody else: if that is not you, "
+        yield _NOTE("R1", "identity", f"{text}make your own with `walsh init`")
+    urls = (identity.policy_url, identity.blocklist_url)
+    placeholders = [identity.product] if "example" in identity.token.lower() else []
+    placeholders += (url for url in urls if _RESERVED.search(urlsplit(url).hostname or ""))
+    if placeholders:
+        text = f"only an example: {', '.join(placeholders)}: nobody can opt out there; "
+        yield _WARN("R1", "identity", f"{text}put your own")
     for name, is_set, rule in (
         ("WALSH_FOLLOW_LINKS", config.follow_links, "R6"),
         ("WALSH_SCRAPING", config.scraping, "R9"),
@@ -188,9 +200,8 @@ def of_spiders(report: Mapping[str, Any]) -> Iterator[Finding]:
 
     *report*: that of ``doctor_probe``.
     """
-    if report["broken"]:
-        yield _FAIL(_EVERY, "spiders", f"they cannot be loaded: {report['broken']}")
-        return
+    for each in report["broken"]:
+        yield _FAIL(_EVERY, "spiders", each)
     spiders, found = report["spiders"], dict[tuple[str, ...], list[str]]()
     for name, said in spiders.items():
         for each in said:

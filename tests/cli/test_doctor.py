@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
+from scrapy import Spider
 from scrapy.settings import Settings
 
-from scrapy_walsh.commands import doctor, doctor_probe, doctor_state
+from scrapy_walsh.commands import doctor, doctor_probe, doctor_state, spiders
 from scrapy_walsh.commands.doctor import MARKS
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.proof.findings import Outcome
@@ -79,6 +80,9 @@ class Wilful(scrapy.Spider):
         "USER_AGENT": "Mozilla/5.0 (Windows NT 10.0)",
         "WALSH_MAX_RETRYS": 1,
     }
+
+    def parse(self, response):
+        return response.follow("/")
 
 class Needy(scrapy.Spider):
     name = "needy"
@@ -346,6 +350,40 @@ def config_of(settings: dict[str, Any]) -> WalshConfig:
     return WalshConfig.from_settings(settings, lambda: "x")
 
 
+OWNED = {
+    "product": "OurBot/1.0",
+    "policy_url": "https://bots.myexample.org/policy.html",
+    "blocklist_url": "https://bots.myexample.org/blocklist.json",
+}
+
+
+@pytest.mark.parametrize(
+    ("identity", "mark", "words"),
+    [
+        ("walsh-research", "note", ["operator of wal.sh/bot", "walsh init"]),
+        (OWN_IDENTITY, "warn", ["ExampleBot/1.0", "http://operator.test/bot/"]),
+        ({**OWNED, "policy_url": "https://example.org/bot"}, "warn", ["https://example.org/bot"]),
+        ({**OWNED, "blocklist_url": "https://a.EXAMPLE/b"}, "warn", ["https://a."]),
+        (OWNED, None, []),
+    ],
+)
+def test_r1_an_identity_that_is_not_ones_own_is_said(
+    identity: Any, mark: str | None, words: list[str]
+) -> None:
+    found = list(doctor.of_identity(config_of({"WALSH_IDENTITY": identity})))[1:]
+    assert [MARKS[finding.outcome] for finding in found] == ([] if mark is None else [mark])
+    assert all(word in finding.text for finding in found for word in words)
+
+
+@pytest.mark.parametrize(("seconds", "lines"), [(3, 1), (5, 0), (30, 0)])
+def test_r2_a_timeout_that_takes_a_slow_site_for_a_silent_one_is_said(
+    seconds: float, lines: int
+) -> None:
+    cls = type("Any", (Spider,), {"name": "any"})
+    said = list(spiders.ways_of(cls, Settings({"DOWNLOAD_TIMEOUT": seconds})))
+    assert ["counts as the site's silence" in each for each in said] == [True] * lines
+
+
 def test_own_following_links_scraping_and_a_standing_reason_are_said() -> None:
     settings = {
         "WALSH_IDENTITY": OWN_IDENTITY, "WALSH_FOLLOW_LINKS": True, "WALSH_SCRAPING": True,
@@ -355,6 +393,7 @@ def test_own_following_links_scraping_and_a_standing_reason_are_said() -> None:
     found = list(doctor.of_identity(config))
     assert [(MARKS[f.outcome], f.rule) for f in found] == [
         ("ok", "R1"),
+        ("warn", "R1"),
         ("warn", "R6"),
         ("warn", "R9"),
         ("warn", "R8"),
@@ -388,15 +427,16 @@ def test_own_custom_settings_count(visits: dict[str, Visit]) -> None:
     assert found.line("warn", "R0.6", "ROBOTSTXT_OBEY is False", "obeyed all", "(spider wilful)")
     assert found.line("warn", "R0.6", "USER_AGENT is 'Mozilla/5.0 (Windows NT", "(spider wilful)")
     assert found.line("FAIL", "No module named 'nowhere'", "(spider needy)")
+    assert found.line("warn", "R6", "follows links", "WALSH_FOLLOW_LINKS = T", "(spider wilful)")
     assert found.line("ok", "seats").endswith("in place for fine, walsh_metadata, wilful")
     assert len(found.marked("FAIL")) == 3
 
 
-def test_own_a_broken_spider_is_one_line(visits: dict[str, Visit]) -> None:
+def test_own_a_broken_spider_is_one_line_and_hides_no_other(visits: dict[str, Visit]) -> None:
     found = visits["broken spider"]
-    assert found.line("FAIL", "R0.6", "cannot be loaded", "no_such_module")
+    assert found.line("FAIL", "spiders.bad cannot be imported", "no_such_module")
+    assert found.line("ok", "seats", "in place for probe")
     assert "Traceback" not in found.output
-    assert "in place" not in found.output
 
 
 def test_own_code_that_asks_when_loaded_gets_no_connection(visits: dict[str, Visit]) -> None:

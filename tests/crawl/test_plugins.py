@@ -171,14 +171,15 @@ def test_own_each_plugin_of_the_table_is_tried_and_documented() -> None:
         assert plugin.text in " ".join(DOC.split()), plugin.name
 
 
-@pytest.mark.parametrize("name", ["scrapy-impersonate", "scrapy-playwright"])
+@pytest.mark.parametrize("name", ["scrapy-impersonate", "scrapy-playwright", "scrapy-poet"])
 def test_own_doctor_says_the_same_sentence(box: Sandbox, tmp_path: Path, name: str) -> None:
     needs(name)
     spider, settings = CASES[name]
     project = make_project(tmp_path, spider, settings)
     lines = run_scrapy(project, box, "walsh", "doctor").stdout.splitlines()
-    _, _, text = sentence(name).partition(": ")
-    assert [line[:4] for line in lines if f": {text}" in line] == ["warn"]
+    level, _, text = sentence(name).partition(": ")
+    mark = {"WARNING": "warn", "INFO": "note"}[level]
+    assert [line[:4] for line in lines if f": {text}" in line] == [mark]
     assert not [line for line in lines if "DOWNLOAD_HANDLERS" in line]
     assert box.log == []
 
