@@ -95,7 +95,7 @@ SUBCOMMANDS: Final = {
         "make what a bot of your own must publish, and its settings",
         "written",
         "",
-        ("--product ExampleBot/1.0 --site https://bot.example --write settings.py",),
+        ("--product ExampleBot/1.0 --site https://bot.example --write",),
     ),
     "plan": Subcommand(
         "tell what a spider's next run would request, sending nothing",
@@ -146,7 +146,7 @@ def main(argv: list[str]) -> int:
         code: int = args.runs(args)
         if sys.stdout is not None:
             sys.stdout.flush()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, EOFError):  # Ctrl-C, or Ctrl-D for an answer
         print(f"walsh {name}: stopped", file=sys.stderr)
     except BrokenPipeError:  # the reader has gone
         pass
