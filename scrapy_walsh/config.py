@@ -330,15 +330,6 @@ class WalshConfig:
         """The URL where the key of signed requests is listed. ConfigError where it is not https."""
         return directory_url(self.identity.policy_url)
 
-    @property
-    def mirrored(self) -> bool:
-        """Whether the operator's documents come from elsewhere than the identity says."""
-        identity = self.identity
-        return (self.blocklist_url, self.schema_url) != (
-            identity.blocklist_url,
-            identity.schema_url,
-        )
-
 
 def _settings() -> Iterator[Setting]:
     for each in fields(WalshConfig):

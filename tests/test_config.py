@@ -47,13 +47,11 @@ def test_r5c_1_walsh_identity_holds_the_canonical_urls():
     assert config.identity.user_agent == (
         "Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)"
     )
-    assert not config.mirrored
 
 
 def test_own_mirror_is_known_as_one():
     config = read(WALSH_BLOCKLIST_URL="http://127.0.0.1:1/list.json")
     assert config.blocklist_url == "http://127.0.0.1:1/list.json"
-    assert config.mirrored
 
 
 @pytest.mark.parametrize(

@@ -155,14 +155,10 @@ def _check(args: argparse.Namespace) -> int:
         common.answer(args, {"adopted": False, "reason": str(error)}, [told])
         return 1
     members = {"adopted": True, **_members(held), "warnings": list(held.warnings)}
-    schema = "none: a crawl needs the identity's schema_url, and validates with that"
-    facts = [
-        f"a crawl would adopt {args.list}",
-        f"  domains   {len(held)}",
-        f"  refresh   {duration(held.refresh)}",
-        f"  updated   {held.updated or 'not said'}",
-        f"  schema    {'its own' if 'schema' in json.loads(body) else schema}",
-    ]
+    what = f"{plural(len(held), 'domain')}, fetched again after {duration(held.refresh)}"
+    facts = [f"a crawl would adopt {args.list}: {what}"]
+    if "schema" not in json.loads(body):
+        facts.append("it has no schema: a crawl validates with that of the identity's schema_url")
     common.answer(args, members, map(visible, facts))
     if not args.json:
         common.tell("blocklist", *held.warnings)

@@ -1,26 +1,30 @@
 """``walsh check URL``: may the bot fetch it, by which rule, and how would it be paced?
 
-With ``--robots``, ``--blocklist`` or ``--token`` nothing is requested: the URL is judged by these
-files, with ``--token`` also by what crawls have left in the state, in the order of
-``policy/chain.py``, and the answer says which of the two was missing. Without them the documents
-are fetched through the gates (``own_crawl``); the URL itself never is.
+With ``--robots``, ``--blocklist``, ``--token`` or ``--batch`` nothing is requested: URLs are judged
+by these files, with the last two also by what crawls have left in the state, in the order of
+``policy/chain.py``, and an answer says which of the two was missing. Without them the documents are
+fetched through the gates (``own_crawl``); the URL itself never is.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from scrapy_walsh.commands import common
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.config import gates_of
+from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import hosts
-from scrapy_walsh.policy.given import Given
+from scrapy_walsh.policy.given import Given, octets
 from scrapy_walsh.policy.list.blocklist import MAX_OCTETS
+from scrapy_walsh.policy.packing import is_text
 from scrapy_walsh.policy.robots.fetch import NO_RULES, PARSE
-from scrapy_walsh.policy.robots.file import Robots, no_rules, parse_robots
+from scrapy_walsh.policy.robots.file import parse_robots
+from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.words import visible
 from scrapy_walsh.state.database import has_records
 from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, StoredDocument
@@ -28,17 +32,13 @@ from scrapy_walsh.state.store import SqliteStore
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from scrapy_walsh.policy.list.blocklist import Blocklist
     from scrapy_walsh.policy.verdict import Verdict
 
 #: What an answer has of a verdict, beside its name.
 _OF_A_VERDICT: Final = ("requirement", "reason", "document", "line", "group")
-_NO_ROBOTS: Final = (
-    "no robots.txt is given or cached for it: give --robots FILE; to fetch one, "
-    "name who asks (R1.4): WALSH_IDENTITY or --identity, without --token"
-)
 _INSTEAD: Final = (
     "since nobody fetches a robots.txt without saying who asks (R1.4); or give what needs no "
     "request: --robots FILE, --blocklist FILE, or --token NAME for what is cached"
@@ -48,34 +48,39 @@ _INSTEAD: Final = (
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What ``walsh check`` takes."""
     add = parser.add_argument
-    add("url", metavar="URL", help="without a scheme, https is taken")
+    add("url", metavar="URL", nargs="?", help="without a scheme, https is taken")
     add("--robots", metavar="FILE", help="judge by this robots.txt, send nothing; - for stdin")
     add("--blocklist", metavar="FILE", help="judge by this blocklist, send nothing; - for stdin")
     add("--token", metavar="NAME", help="judge by this name and what is here, send nothing")
     common.add_settings(parser)
     common.add_json(parser)
+    add("--batch", action="store_true", help='stdin: URL or {"robots": TEXT, "url": URL}, a line')
 
 
 def run(args: argparse.Namespace) -> int:
-    """Answer about one URL."""
-    url = common.absolute(args.url)
+    """Answer about one URL, or about each line of a batch."""
+    if args.batch == (args.url is not None):
+        raise Misuse("give a URL, or --batch and the URLs on standard input")
+    if args.batch:
+        return _batch(_judge_of(args))
     if args.robots is None and args.blocklist is None and args.token is None:
-        members = _online(url, args)
+        members = _online(args)
     else:
-        members = _judged(url, args)
+        members = _judge_of(args)(args.url)
     common.answer(args, members, _lines(members))
     return 0 if members["allowed"] else 1
 
 
-def _online(url: str, args: argparse.Namespace) -> dict[str, Any]:
-    settings = common.settings_to_send(args, _INSTEAD)
+def _online(args: argparse.Namespace) -> dict[str, Any]:
+    url, settings = common.absolute(args.url), common.settings_to_send(args, _INSTEAD)
     from scrapy_walsh.commands.own_crawl import ask  # noqa: PLC0415  files need no crawl
 
-    return _members(url, *ask(url, settings))
+    verdict, delay, robots = ask(url, settings)
+    return _members(url, verdict, delay, _note(robots))
 
 
-def _members(url: str, verdict: Verdict, delay: float | None) -> dict[str, Any]:
-    """The answer as a JSON object; ``readings`` only where they differ."""
+def _members(url: str, verdict: Verdict, delay: float | None, note: str) -> dict[str, Any]:
+    """The answer as a JSON object; ``readings`` where they differ, *note* where there is one."""
     members: dict[str, Any] = {
         "url": url,
         "allowed": verdict.allowed,
@@ -83,7 +88,16 @@ def _members(url: str, verdict: Verdict, delay: float | None) -> dict[str, Any]:
         **{name: getattr(verdict, name) for name in _OF_A_VERDICT},
         "crawl_delay": delay,
     }
-    return {**members, "readings": dict(verdict.readings)} if verdict.readings else members
+    if verdict.readings:
+        members["readings"] = dict(verdict.readings)
+    return {**members, "note": note} if note else members
+
+
+def _note(robots: bytes) -> str:
+    """What is to be said of a robots.txt that cannot be one; else empty."""
+    if is_text(robots) or robots[:2] in {b"\xff\xfe", b"\xfe\xff"}:  # UTF-16, which is read
+        return ""
+    return "this robots.txt is no text: see what its host serves"
 
 
 def _lines(members: dict[str, Any]) -> Iterator[str]:
@@ -97,31 +111,50 @@ def _lines(members: dict[str, Any]) -> Iterator[str]:
         "group": ", ".join(members["group"]),
         "Crawl-delay": None if delay is None else f"{delay:g} s",
         "readings": "; ".join(f"{name}: {permission[says]}" for name, says in readings.items()),
+        "note": members.get("note"),
     }
     for name, value in rows.items():
         if value not in (None, ""):
             yield f"  {name:<12} {visible(str(value))}"
 
 
-def _judged(url: str, args: argparse.Namespace) -> dict[str, Any]:
-    """The answer by the files that are given, with ``--token`` also by what crawls have left."""
-    if args.robots == args.blocklist == "-":
-        raise Misuse("only one of --robots and --blocklist can be standard input")
-    config = common.read_config(args, Path() if args.token is None else None)
+# -- what is judged by where nothing is requested ---------------------------------------------
+
+
+def _judge_of(args: argparse.Namespace) -> Callable[..., dict[str, Any]]:
+    """What answers about a URL by the robots.txt that it is called with, else by the files given;
+    with ``--token`` and ``--batch`` also by what crawls have left. It may raise Misuse.
+    """
+    if "-" in (args.robots, args.blocklist) and (args.batch or args.robots == args.blocklist):
+        raise Misuse("only one of --robots, --blocklist and --batch can read standard input")
+    cached = args.batch or args.token is not None
+    config = common.read_config(args, None if cached else Path())
     token = common.token_of(config.identity.token if args.token is None else args.token)
-    state = None if args.token is None else config.state_dir
-    if args.robots is None:
-        rules = _kept_rules(state, url, token)
-    else:
-        rules = parse_robots(_read(args.robots, common.ROBOTS_LIMIT), token, args.robots)
+    state = config.state_dir if cached else None
+    given = None if args.robots is None else _read(args.robots, common.ROBOTS_LIMIT)
     if args.blocklist is None:
         listed = _kept_list(state, config.blocklist_url)
     else:
         listed = common.blocklist_of(_read(args.blocklist, MAX_OCTETS), args.blocklist)
-    verdict = Given(rules, listed).judge(url, gates_of(config))
-    if rules is None and verdict.allowed and args.blocklist is None:
-        raise Misuse(_NO_ROBOTS)
-    return _members(url, verdict, None if rules is None else rules.crawl_delay)
+
+    def judge(written: str, robots: str | None = None) -> dict[str, Any]:
+        url, note = common.absolute(written), ""
+        body, document = given, args.robots
+        if robots is not None:
+            body, document = octets(robots), None
+        elif body is None:
+            kept = _kept(state, ROBOTS, hosts.origin(url))
+            if kept is not None and kept.outcome in (NO_RULES, PARSE):
+                body, document = kept.body, kept.url
+                note = f"as it was fetched at {iso(kept.fetched_at)}"
+        rules = None if body is None else parse_robots(body, token, document)
+        verdict = Given(rules, listed).judge(url, gates_of(config))
+        if rules is None and verdict.allowed and args.blocklist is None:
+            raise Misuse(f"no robots.txt is given or cached for it: name who asks, {_INSTEAD}")
+        delay = None if rules is None else rules.crawl_delay
+        return _members(url, verdict, delay, _note(body or b"") or note)
+
+    return judge
 
 
 def _kept(state: Path | None, kind: str, key: str) -> StoredDocument | None:
@@ -130,15 +163,6 @@ def _kept(state: Path | None, kind: str, key: str) -> StoredDocument | None:
         return None
     with closing(SqliteStore(state)) as store:
         return store.get(StoredDocument, kind, key)
-
-
-def _kept_rules(state: Path | None, url: str, token: str) -> Robots | None:
-    kept = _kept(state, ROBOTS, hosts.origin(url))
-    if kept is not None and kept.outcome == NO_RULES:
-        return no_rules(kept.url)
-    if kept is not None and kept.outcome == PARSE:
-        return parse_robots(kept.body, token, kept.url)
-    return None
 
 
 def _kept_list(state: Path | None, url: str) -> Blocklist | None:
@@ -150,8 +174,43 @@ def _kept_list(state: Path | None, url: str) -> Blocklist | None:
 
 
 def _read(path: str, limit: int) -> bytes:
-    if path != "-":
-        return common.read_file(path, limit)
+    return _standard_input().read(limit) if path == "-" else common.read_file(path, limit)
+
+
+def _standard_input() -> BinaryIO:
     if sys.stdin is None:
         raise Misuse("standard input is closed")
-    return sys.stdin.buffer.read(limit)
+    return sys.stdin.buffer
+
+
+# -- batch ------------------------------------------------------------------------------------
+
+
+def _batch(judge: Callable[..., dict[str, Any]]) -> int:
+    """Answer about each line of standard input; 2 where one cannot be judged, else 0."""
+    code = 0
+    for number, line in enumerate(_standard_input(), 1):
+        if line.strip():
+            entry: dict[str, Any] = {}
+            try:
+                entry = _entry(line)
+                for name, value in entry.items():
+                    if not isinstance(value, str):
+                        raise Misuse(f"{name!r} is not a string")
+                members = judge(entry["url"], entry.get("robots"))
+            except WalshError as error:
+                members, code = {"url": entry.get("url"), "error": f"line {number}: {error}"}, 2
+            print(json.dumps(members), flush=True)
+    return code
+
+
+def _entry(line: bytes) -> dict[str, Any]:
+    """A line as an object: JSON, or a plain URL. Misuse."""
+    try:
+        text = line.decode("utf-8-sig").strip()
+        entry = json.loads(text) if text.startswith(("{", "[", '"')) else {"url": text}
+    except (ValueError, RecursionError) as error:
+        raise Misuse(f"not JSON: {str(error)[:200]}") from None
+    if not isinstance(entry, dict) or entry.keys() - {"url", "robots"} or "url" not in entry:
+        raise Misuse("not an object of 'url' and perhaps 'robots'")
+    return entry

@@ -5,16 +5,17 @@ their validators are not kept; nothing that they link to is requested.
 
 ``walsh discover URL --add FILE`` looks at that page, and at ``/llms.txt`` only where the page is of
 no use, and adds a source to FILE. Nobody has declared the feed that a page names (R6), so it is
-not requested: the first run does that, where it may.
+judged by the gates, and requested by the first run.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urldefrag, urlsplit
+from urllib.parse import urlsplit
 
 from scrapy import Request, Spider
+from scrapy.exceptions import IgnoreRequest
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Crawl
@@ -22,10 +23,11 @@ from scrapy_walsh.adapters.outcomes import GaveUp
 from scrapy_walsh.adapters.ticket import TRY_HTTPS
 from scrapy_walsh.commands import common
 from scrapy_walsh.commands.common import Misuse
-from scrapy_walsh.commands.own_crawl import crawl_apart
+from scrapy_walsh.commands.own_crawl import crawl_apart, verdict_on
 from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy.formats import representation as formats
 from scrapy_walsh.policy.recrawl import canonical_url, representation_key
+from scrapy_walsh.policy.verdict import NOT_DUE
 from scrapy_walsh.policy.words import one_line, plural, visible
 from scrapy_walsh.proof.files import replace_file
 from scrapy_walsh.sources.answers import MAX_BODY, from_failure, from_response
@@ -75,19 +77,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _pages(host: str, *, whole: bool) -> list[str]:
-    """The pages to try in turn; Misuse where *host* is more, or less, than a host.
+    """The pages to try in turn: https and http of a *host* that is written without a scheme.
 
-    *whole*: it may be the URL of a page.
+    *whole*: it may be the URL of a page. Misuse where it is more, or less, than a host.
     """
-    url = urldefrag(common.absolute(host)).url if whole else common.absolute(host)
-    parts = urlsplit(url)
+    parts = urlsplit(common.absolute(host))
     if parts.scheme not in ("http", "https") or "@" in parts.netloc:
         raise Misuse(f"{host!r} is not a host: give HOST, HOST:PORT, or http://HOST")
     if not whole and (parts.path not in ("", "/") or parts.query or parts.fragment):
         raise Misuse(f"{host!r} is not a host: leave out what follows it, or give --add as well")
     schemes = [parts.scheme] if "://" in host else ["https", "http"]
-    path = parts.path or "/"
-    return [parts._replace(scheme=scheme, path=path).geturl() for scheme in schemes]
+    page = parts._replace(path=parts.path or "/", fragment="")
+    return [page._replace(scheme=scheme).geturl() for scheme in schemes]
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:
@@ -112,8 +113,9 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
 
 
 class DiscoverSpider(Spider):
-    """Fills ``found`` with what is offered by the first of ``pages`` that gives an answer.
+    """Fills ``found`` with what a page and its host's llms.txt offer.
 
+    The page is the first of ``pages`` that gives an answer: of them only the schemes differ.
     ``adds``: a source for that page is looked for, and ended with.
     """
 
@@ -124,31 +126,29 @@ class DiscoverSpider(Spider):
     problems: list[str]
 
     async def start(self) -> AsyncIterator[Any]:
-        """The first step of the first page; all that may follow is declared with it (R6)."""
+        """The first step; all that may follow is declared with it (R6)."""
         Crawl.of(self.crawler).sources.account.due = False
-        also = [step.url for page in range(len(self.pages)) for step in self._steps(page)]
-        yield self._request(0, 0, also)
+        yield self._first([step.url for page in self.pages for step in formats.plan(page, None)])
 
-    def _steps(self, page: int) -> Sequence[Step]:
-        """The page, and its host's llms.txt: first, but where a source is looked for (R9)."""
-        steps = formats.plan(self.pages[page], None)
-        return steps if self.adds else steps[::-1]
+    def _first(self, also: Sequence[str] = ()) -> Request:
+        """The first request for the next of the pages; *also*: what it declares."""
+        self.page, *self.pages = self.pages
+        steps = formats.plan(self.page, None)
+        #: What is requested in turn: llms.txt first, but where a source is looked for (R9).
+        self.steps = steps if self.adds else steps[::-1]
+        return self._request(0, also)
 
-    def _request(self, page: int, number: int, also: list[str] | None = None) -> Request:
-        step = self._steps(page)[number]
+    def _request(self, number: int, also: Sequence[str] = ()) -> Request:
+        step = self.steps[number]
+        trial = number == 0 and bool(self.pages)  # without an answer the next is tried
         self._forget(step)
-        first_of_several = number == 0 and page + 1 < len(self.pages)
         return Request(
             step.url,
             callback=self.answered,
             errback=self.not_answered,
             headers={"Accept": step.accept},
-            meta={
-                "download_maxsize": MAX_BODY,
-                "walsh_also": also or [],
-                TRY_HTTPS: first_of_several,  # without an answer http is tried
-            },
-            cb_kwargs={"page": page, "number": number},
+            meta={"download_maxsize": MAX_BODY, "walsh_also": also, TRY_HTTPS: trial},
+            cb_kwargs={"number": number},
             dont_filter=True,
         )
 
@@ -157,9 +157,9 @@ class DiscoverSpider(Spider):
         core, key = Crawl.of(self.crawler), representation_key(step.accept)
         core.remember(lambda: core.store.delete(Validators, step.url, key))
 
-    async def answered(self, response: Response, page: int, number: int) -> Iterable[Request]:
+    async def answered(self, response: Response, number: int) -> Iterable[Request]:
         """Callback of every request."""
-        step = self._steps(page)[number]
+        step = self.steps[number]
         self._forget(step._replace(url=response.url))
         kind = formats.representation(compat.header(response, "Content-Type"), response.body)
         if self.adds and kind in (formats.SITEMAP, formats.GZIP):
@@ -169,41 +169,34 @@ class DiscoverSpider(Spider):
             Crawl.of(self.crawler).recorder.own_fault(brought.fault)
         self._note(step, brought)
         if self.adds:
-            self._look_for_source(self.pages[page], step, brought)
-        return self._next(page, number)
+            await self._look_for_source(step, brought)
+        return self._next(number)
 
     def not_answered(self, failure: Failure) -> Iterator[Request]:
         """Errback of every request."""
-        page, number = failure.request.cb_kwargs.values()  # type: ignore[attr-defined]
-        error = failure.value
+        number, error = failure.request.cb_kwargs["number"], failure.value  # type: ignore[attr-defined]
         assert error is not None  # noqa: S101  a failure has one
-        silent = isinstance(error, GaveUp) and error.status is None
-        if silent and number == 0 and page + 1 < len(self.pages):
-            yield self._request(page + 1, 0)
+        if number == 0 and self.pages and isinstance(error, GaveUp) and error.status is None:
+            yield self._first()
             return
-        step = self._steps(page)[number]
+        step = self.steps[number]
         self._note(step, from_failure(step, error))
         if not self.adds:  # a page that was refused, or is not there, is no source
-            yield from self._next(page, number)
+            yield from self._next(number)
 
     def closed(self, reason: str) -> None:
         """A stopped crawl has not seen what the host offers."""
         if reason == "shutdown":
             self.problems.append("stopped before everything was requested")
 
+    def _probe(self, *values: object) -> None:
+        members = ("url", "via", "outcome", "requirement", "reason", "sections")
+        self.found["probes"].append(dict(zip(members, values, strict=True)))
+
     def _note(self, step: Step, brought: Answer) -> None:
-        found = self.found
+        found, by = self.found, brought.requirement
         sections = brought.links.sections() if brought.links.entries else []
-        found["probes"].append(
-            {
-                "url": step.url,
-                "via": brought.via,
-                "outcome": brought.ending,
-                "requirement": brought.requirement,
-                "reason": brought.reason,
-                "sections": sections,
-            }
-        )
+        self._probe(step.url, brought.via, brought.ending, by, brought.reason, sections)
         first = {link["url"]: link for link in found["links"]}
         for link in (link for each in sections for link in each["links"]):
             first.setdefault(link["url"], {"via": brought.via, **link})
@@ -211,28 +204,41 @@ class DiscoverSpider(Spider):
         found["suggested_feeds"] += brought.suggested_feeds
         found["suggested_sitemaps"] = Crawl.of(self.crawler).documents.sitemaps(step.url)
 
-    def _next(self, page: int, number: int) -> Iterator[Request]:
-        if number + 1 < len(self._steps(page)) and not self.found.get("source"):
-            yield self._request(page, number + 1)
+    def _next(self, number: int) -> Iterator[Request]:
+        if number + 1 < len(self.steps) and not self.found.get("source"):
+            yield self._request(number + 1)
 
     # -- the source that is added ---------------------------------------------------------
 
-    def _look_for_source(self, page: str, step: Step, brought: Answer) -> None:
-        """Note the source of *page* that *brought*, the answer to *step*, shows, if there is one.
+    async def _look_for_source(self, step: Step, brought: Answer) -> None:
+        """Note the source that *brought*, the answer to *step*, shows, if there is one.
 
-        What the page is itself goes first; then the first feed that it names; then its own links;
-        then the first sitemap that robots.txt names (R9, D26).
+        What the page is itself goes first; then the feeds that it names; then its own links; then
+        the sitemaps that robots.txt names (R9, D26). Of those that are only named, the first that
+        may be requested.
         """
-        found = self.found
-        url = page if step.kind == "llms" else brought.moved_to or page
+        found, offers = self.found, list[tuple[str, str]]()
+        url = self.page if step.kind == "llms" else brought.moved_to or self.page
         if brought.via == "feed" or (brought.via and brought.links.entries):
             found["source"] = {"sitemap" if step.kind == "sitemap" else "url": url}
-        if step.kind != "page" or brought.via == "feed":
-            return
-        if brought.suggested_feeds:
-            found["source"] = {"url": url, "feed": brought.suggested_feeds[0]}
-        elif found["source"] is None and found["suggested_sitemaps"]:
-            found["source"] = {"url": url, "sitemap": found["suggested_sitemaps"][0]}
+        if step.kind == "page" and brought.via != "feed":
+            offers = [("feed", each) for each in brought.suggested_feeds]
+            if found["source"] is None:
+                offers += [("sitemap", each) for each in found["suggested_sitemaps"]]
+        for key, offer in offers:
+            if await self._may_be_requested(offer):
+                found["source"] = {"url": url, key: offer}
+                break
+
+    async def _may_be_requested(self, url: str) -> bool:
+        """Whether the list and robots.txt allow *url*, which becomes no request; note their say."""
+        try:
+            verdict = await verdict_on(Crawl.of(self.crawler), url)
+        except IgnoreRequest as error:
+            self.problems.append(str(error))
+            return False
+        self._probe(url, "", verdict.name, verdict.requirement, verdict.reason, [])
+        return verdict.allowed or verdict.name == NOT_DUE
 
 
 def discover(

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import scrapy
 
@@ -21,7 +22,7 @@ from scrapy_walsh.adapters.documents.validate import test_child
 from scrapy_walsh.commands import common, own_process
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.doctor_state import of_state
-from scrapy_walsh.commands.own_crawl import Page, Pages, request_pages
+from scrapy_walsh.commands.own_crawl import Page, request_pages
 from scrapy_walsh.commands.terminal import show, table
 from scrapy_walsh.config import SETTINGS, WalshConfig, out_of_bounds
 from scrapy_walsh.exceptions import ConfigError, DocumentInvalid, OwnFault, WalshError
@@ -55,6 +56,8 @@ LEAST: Final = (6, 5)
 _PROBE: Final = "scrapy_walsh.commands.doctor_probe"
 #: Seconds that the look at the spiders may take.
 _PROBE_TIMEOUT: Final = 120.0
+#: Hosts that nobody can own: names for tests and documentation (RFC 2606).
+_RESERVED: Final = re.compile(r"(?:^|\.)(?:example(?:\.(?:com|net|org))?|test|invalid|localhost)$")
 _OURS: Final = re.compile(r"WALSH_\w+")
 _RULES: Final = {each.name: each.row.requirement for each in SETTINGS}
 #: Why ``--online`` sends, with nothing retried and no long wait.
@@ -119,11 +122,13 @@ def _findings(given: Mapping[str, Any], *, online: bool) -> Iterator[Finding]:
         why = f"{type(error).__name__}: {one_line(error)}"
         yield _FAIL(_EVERY, "settings", f"the project's settings cannot be read: {why}")
         return
-    yield _of_versions()
+    versions = f"scrapy-walsh {__version__}, Scrapy {scrapy.__version__}"
+    yield _OK(_EVERY, "versions", f"{versions}, Python {platform.python_version()}")
     try:
         config = WalshConfig.from_settings(settings, default_state_dir)
-    except ConfigError as error:  # no crawl starts, and that is all that its start would say
-        yield _FAIL(_rule_of(str(error)), "settings", str(error))
+    except ConfigError as error:  # no crawl starts, but of a spider whose own settings mend it
+        yield _UNSEEN(_EVERY, "settings", f"identity, state and fleet are not looked at: {error}")
+        yield from _spiders(given)
         return
     sound = True
     for finding in _of_project(config, given):
@@ -135,7 +140,6 @@ def _findings(given: Mapping[str, Any], *, online: bool) -> Iterator[Finding]:
 def _of_project(config: WalshConfig, given: Mapping[str, Any]) -> Iterator[Finding]:
     """What is found without a request to anybody but one's own Redis."""
     yield from of_identity(config)
-    yield from _of_signing(config)
     yield from _spiders(given)
     yield from of_state(config)
     yield _of_child()
@@ -148,13 +152,7 @@ def _rule_of(text: str) -> str:
     return _RULES.get(named[0], _EVERY) if named else _EVERY
 
 
-# -- versions, identity and settings ------------------------------------------------------
-
-
-def _of_versions() -> Finding:
-    """What runs here, for whoever is asked for help; ``pip check`` tells whether it fits."""
-    text = f"scrapy-walsh {__version__}, Scrapy {scrapy.__version__}"
-    return _OK(_EVERY, "versions", f"{text}, Python {platform.python_version()}")
+# -- identity and settings ----------------------------------------------------------------
 
 
 def of_identity(config: WalshConfig) -> Iterator[Finding]:
@@ -162,6 +160,15 @@ def of_identity(config: WalshConfig) -> Iterator[Finding]:
     identity = config.identity
     sends = f"sends {identity.user_agent!r}; robots.txt is read for {identity.token}"
     yield _OK("R1", "identity", sends)
+    if config.is_walsh_research:
+        text = "walsh-research is the operator of wal.sh/bot and nobody else: if that is not you, "
+        yield _NOTE("R1", "identity", f"{text}make your own with `walsh init`")
+    urls = (identity.policy_url, identity.blocklist_url)
+    placeholders = [identity.product] if "example" in identity.token.lower() else []
+    placeholders += (url for url in urls if _RESERVED.search(urlsplit(url).hostname or ""))
+    if placeholders:
+        text = f"only an example: {', '.join(placeholders)}: nobody can opt out there; "
+        yield _WARN("R1", "identity", f"{text}put your own")
     for name, is_set, rule in (
         ("WALSH_FOLLOW_LINKS", config.follow_links, "R6"),
         ("WALSH_SCRAPING", config.scraping, "R9"),
@@ -173,22 +180,6 @@ def of_identity(config: WalshConfig) -> Iterator[Finding]:
     for each, how in out_of_bounds(config):
         why = f"{each.name} {how}, which the specification asks for: remove it, or correct it"
         yield _FAIL(each.row.requirement, "settings", why)
-
-
-def _of_signing(config: WalshConfig) -> Iterator[Finding]:
-    """Whether the key of signed requests can be used."""
-    if config.signing_key is None:
-        return
-    from scrapy_walsh.adapters.signing import signer_of  # noqa: PLC0415  an extra
-
-    try:
-        signer = signer_of(config)
-    except ConfigError as error:
-        yield _FAIL("R1", "signing", str(error))
-        return
-    assert signer is not None  # noqa: S101  there is a key
-    text = f"requests are signed by key {signer.keyid}, which {signer.directory} must list"
-    yield _OK("R1", "signing", text)
 
 
 # -- spiders ------------------------------------------------------------------------------
@@ -209,9 +200,8 @@ def of_spiders(report: Mapping[str, Any]) -> Iterator[Finding]:
 
     *report*: that of ``doctor_probe``.
     """
-    if report["broken"]:
-        yield _FAIL(_EVERY, "spiders", f"they cannot be loaded: {report['broken']}")
-        return
+    for each in report["broken"]:
+        yield _FAIL(_EVERY, "spiders", each)
     spiders, found = report["spiders"], dict[tuple[str, ...], list[str]]()
     for name, said in spiders.items():
         for each in said:
@@ -280,17 +270,16 @@ def _of_operator(
         yield _FAIL("R1.4", "policy", f"{url} could not be requested: {one_line(error)}")
         return
     yield _of_page("R1.4", "policy", url, pages[url])
-    rejected = pages.rejected.get(listed)
-    yield _of_page("R3", "blocklist", listed, Page(rejected) if rejected else pages[listed])
+    yield _of_page("R3", "blocklist", listed, pages[listed])
     if signed:
         yield _of_directory(config, pages[config.key_directory])
     yield from _of_clock(pages, signed=signed)
 
 
 def _of_page(requirement: str, about: str, url: str, page: Page) -> Finding:
-    if page.is_up:
+    if page.is_up and not page.rejected:
         return _OK(requirement, about, f"{url} answers {page.answer}")
-    text = f"{url}: {page.answer}: put it up, or correct its URL"
+    text = f"{url}: {page.rejected or page.answer}: put it up, or correct its URL"
     return _FAIL(requirement, about, text)
 
 
@@ -319,7 +308,7 @@ def _of_directory(config: WalshConfig, page: Page) -> Finding:
     return _OK("R1", "signing", text)
 
 
-def _of_clock(pages: Pages, *, signed: bool) -> Iterator[Finding]:
+def _of_clock(pages: Mapping[str, Page], *, signed: bool) -> Iterator[Finding]:
     """Whether the clock agrees with the Date of the answers: a signature holds for minutes."""
     dated = (page.ahead for page in pages.values() if page.ahead is not None)
     ahead = min(dated, key=abs, default=None)

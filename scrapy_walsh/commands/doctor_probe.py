@@ -1,10 +1,11 @@
-"""How ``walsh doctor`` looks at every spider of a project, in a process of its own.
+"""How ``walsh doctor`` and ``init`` look at every spider of a project, in a process of its own.
 
 ``python -m scrapy_walsh.commands.doctor_probe SETTINGS`` prints one JSON object; SETTINGS, one as
 well, are those of the command line. For each spider an empty crawl is started with the settings
-that it would have: what its start says, by the crawl's own code, is what is found. The spider
-itself is not made, nor are pipelines, feeds and extensions. State is kept in memory, and this
-process can open no connection, whatever the project's code tries.
+that it would have: what its start says, by the crawl's own code, is what is found, and what will
+be different for it (:mod:`scrapy_walsh.commands.spiders`). The spider itself is not made, nor are
+pipelines, feeds and extensions. State is kept in memory, and this process can open no connection,
+whatever the project's code tries.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from twisted.internet.defer import inlineCallbacks
 from scrapy_walsh.adapters import disk_lines, seats
 from scrapy_walsh.commands import own_process
 from scrapy_walsh.commands.common import project_settings
+from scrapy_walsh.commands.spiders import classes_of, ways_of
 from scrapy_walsh.config import is_shared
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.words import one_line
@@ -55,19 +57,22 @@ _BARE: Final = (
 
 def look(given: dict[str, Any]) -> dict[str, Any]:
     """What is found with the settings *given* on the command line, as JSON data: ``spiders``, by
-    name what is said of each; ``broken``, why they cannot be loaded, empty where they can.
+    name what is said of each; ``broken``, a line for each module that cannot be imported.
     """
     own_process.shut_network()
+    broken: list[str] = []
     try:
-        process = CrawlerProcess(project_settings(given), install_root_handler=False)
-        classes = [process.spider_loader.load(name) for name in process.spider_loader.list()]
+        settings = project_settings(given)
+        classes = classes_of(settings, broken)
+        settings.set("SPIDER_MODULES", [], priority="cmdline")  # no crawl of these loads them all
+        process = CrawlerProcess(settings, install_root_handler=False)
     except (Exception, SystemExit) as error:  # whatever a project's code may raise
-        return {"spiders": {}, "broken": _of_error(error)}
+        return {"spiders": {}, "broken": [f"they cannot be loaded: {_of_error(error)}"]}
     classes = classes or [type("AnySpider", (Spider,), {"name": "(no spider yet)"})]
     spiders = {str(cls.name): [_broken("its crawl did not open")] for cls in classes}
     _start_each(process, classes, spiders)
     process.start(install_signal_handlers=False)
-    return {"spiders": spiders, "broken": ""}
+    return {"spiders": spiders, "broken": broken}
 
 
 @inlineCallbacks
@@ -84,10 +89,11 @@ def _start_each(
             except (Exception, SystemExit) as error:
                 said.append(_broken(_of_error(error)))
         for record in records:
+            text = one_line(record.getMessage())
             if record.levelno >= logging.WARNING:
                 failed = record.levelno >= logging.ERROR
                 outcome = Outcome.BROKEN if failed else Outcome.WARNING
-                said.append((outcome.name, one_line(record.getMessage())))
+                said.append((outcome.name, text))
         if said or stand_in.opened:
             spiders[str(cls.name)] = said
 
@@ -117,6 +123,7 @@ def _stand_in(cls: type[Spider], said: list[Said]) -> Any:
             if (why := disk_lines.why_unusable(settings)) is not None:
                 said.append(_broken(f"{why}: set another, or remove it"))
             said.extend(map(_broken, _of_other_scheduler(settings)))
+            said.extend((Outcome.WARNING.name, each) for each in ways_of(cls, settings))
             _set_apart(settings)
 
         @classmethod

@@ -1,7 +1,8 @@
 """``walsh init``: what a bot of one's own needs to say who it is, and to be told to stay away.
 
-It writes a blocklist, a policy page and a file of sources. What is there already stays as it is. It
-prints the settings, or appends them to a file; a line for cron; and what to upload where.
+It writes a blocklist, a policy page and a file of sources, with ``--sign`` also a key and its
+directory. What is there already stays as it is. It prints the settings, or appends those that are
+missing; a line for cron; what to upload where; and what will be different for a project's spiders.
 """
 
 from __future__ import annotations
@@ -13,21 +14,27 @@ import shlex
 import sys
 import time
 import zlib
+from configparser import ConfigParser
+from contextlib import chdir
+from functools import partial
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from scrapy_walsh.commands import own_process
 from scrapy_walsh.commands.common import Misuse, blocklist_of
 from scrapy_walsh.commands.terminal import show
 from scrapy_walsh.policy.identity import identity_from
+from scrapy_walsh.policy.signing import DIRECTORY_PATH, DIRECTORY_TYPE, directory_url
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.words import visible
 from scrapy_walsh.proof.files import replace_file
+from scrapy_walsh.proof.findings import Outcome
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from scrapy_walsh.policy.identity import Identity
 
@@ -71,16 +78,25 @@ _SOURCES: Final = """\
 """
 
 
+#: What a person at the terminal is asked where a spider needs the setting.
+_SWITCHES: Final = {"WALSH_FOLLOW_LINKS": "follow links?", "WALSH_SCRAPING": "scrape HTML?"}
+#: What a settings.py has that needs no more; else the name of the setting.
+_ENTRIES: Final = {
+    "SPIDER_MODULES": r"[^#\n]*scrapy_walsh\.spiders",
+    "ADDONS": r"[^#\n]*scrapy_walsh\.Addon",
+}
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What ``walsh init`` takes."""
     add = parser.add_argument
-    product = "the bot's name, such as ExampleBot/1.0"
-    add("--product", metavar="NAME/VERSION", required=True, help=product)
-    site = "where its pages will be, such as https://bot.example"
-    add("--site", metavar="URL", required=True, help=site)
+    add("--product", metavar="NAME/VERSION", help="the bot's name, such as ExampleBot/1.0")
+    add("--site", metavar="URL", help="where its pages will be, such as https://bot.example")
     add("--contact", metavar="MAIL", help="whom to write to (default: opt-out@ the site's host)")
     add("--dir", type=Path, default=Path(), metavar="DIR", help="where to write (default: here)")
-    add("--write", type=Path, metavar="FILE", help="append the settings to this settings.py")
+    add("--sign", action="store_true", help="make a key too, and sign each request with it")
+    write = "append the settings to FILE (default: the settings of the project that DIR is in)"
+    add("--write", type=Path, metavar="FILE", nargs="?", const=Path(), help=write)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -88,33 +104,103 @@ def run(args: argparse.Namespace) -> int:
 
     Called again it goes on where an earlier call was stopped.
     """
-    site = args.site.strip().rstrip("/")
+    product = args.product or _answer("name and version, such as ExampleBot/1.0: ")
+    site = (args.site or _answer("URL below which its pages will be: ")).rstrip("/")
+    if not (product and site):
+        raise Misuse("give --product and --site; see --help")
     urls = {"policy_url": f"{site}/policy.html", "blocklist_url": f"{site}/blocklist.json"}
-    identity = identity_from({"product": args.product, **urls})
+    identity = identity_from({"product": product, **urls})
     host = (urlsplit(site).hostname or "").removeprefix("www.")
     contact = args.contact or f"opt-out@{host}"
     if contact.count("@") != 1 or not contact.isprintable() or " " in contact:
         raise Misuse(f"--contact {contact!r} is no mail address")
-    before = b"" if args.write is None else args.write.read_bytes()
-    there = before.decode("utf-8", "replace")
-    block = _settings(identity, there)
+    directory = directory_url(identity.policy_url) if args.sign else ""
+    project = _settings_file(args.dir)
+    written = project if args.write == Path() else args.write
+    if written is None and args.write is not None:
+        raise Misuse(f"no Scrapy project's settings at {args.dir}: give --write FILE")
+    settings = written or project
+    before = b"" if settings is None else settings.read_bytes()
+    writes: dict[Path, Callable[[], object]] = {
+        args.dir / name: partial(replace_file, args.dir / name, text.encode())
+        for name, text in _files(identity, contact).items()
+    }
+    report = {"spiders": {}, "broken": []} if project is None else _look(project)
+    more = dict.fromkeys(_wanted(report["spiders"]), "True")
+    if args.sign:
+        from scrapy_walsh.proof.keys import make_keys  # noqa: PLC0415  slow
+
+        key = args.dir / "keys" / "key.pem"
+        writes[key] = partial(make_keys, key.parent)
+        more |= {"WALSH_SIGN_REQUESTS": "True", "WALSH_SIGNING_KEY": repr(str(key.absolute()))}
+    block = _settings(identity, before.decode("utf-8", "replace"), more)
     lines = []
-    files = _files(identity, contact)
     args.dir.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        path = args.dir / name
+    for path, write in writes.items():
         kept = os.path.lexists(path)
         if not kept:
-            replace_file(path, text.encode())
+            write()
         lines.append(f"{'kept, as it was' if kept else 'written'}: {path}")
-    if args.write is not None:
-        kept = _is_set("WALSH_IDENTITY", there)
-        if not kept:
-            replace_file(args.write, before + f"\n{block}".encode())
-        lines.append(f"{'kept, as it was' if kept else 'appended to'}: {args.write}")
-    told = _told(identity, contact, args.dir, block if args.write is None else "")
+    if written is not None:
+        if block:
+            replace_file(written, before + f"\n{block}".encode())
+        lines.append(f"{'appended to' if block else 'kept, as it was'}: {written}")
+    lines += [] if project is None else _different(report, more)
+    told = _told(identity, contact, args.dir, "" if written else block, directory)
     show([*map(visible, lines), *told])
     return 0
+
+
+def _answer(question: str) -> str:
+    """What the person at the terminal answers; empty without one. EOFError: no more answers."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        return ""
+    return input(visible(question)).strip()
+
+
+# -- the spiders that are there ---------------------------------------------------------------
+
+
+def _look(project: Path) -> dict[str, Any]:
+    """What a look at the spiders finds of the project whose settings *project* is."""
+    try:
+        with chdir(project.parent):
+            return own_process.ask("scrapy_walsh.commands.doctor_probe", {}, timeout=120.0)
+    except own_process.NoAnswerError as error:
+        return {"spiders": {}, "broken": [f"the spiders are not seen: looking at them {error}"]}
+
+
+def _wanted(spiders: Mapping[str, Sequence[Sequence[str]]]) -> Iterator[str]:
+    """The settings that *spiders* need, and to which the person at the terminal agrees."""
+    for setting, question in _SWITCHES.items():
+        of = [name for name, said in spiders.items() if any(setting in text for _, text in said)]
+        asked = f"{question} [y/N] ({', '.join(sorted(of))}): "
+        if of and _answer(asked).lower() in ("y", "yes"):
+            yield setting
+
+
+def _different(report: Mapping[str, Any], more: Mapping[str, str]) -> Iterator[str]:
+    """The lines about what will be different for the spiders, with the settings *more*."""
+    from scrapy_walsh.commands.doctor import of_spiders  # noqa: PLC0415  slow
+
+    yield from report["broken"]
+    for each in of_spiders({**report, "broken": []}):
+        if each.outcome is Outcome.WARNING and not any(name in each.text for name in more):
+            yield f"will be different ({each.rule}): {each.text}"
+
+
+def _settings_file(directory: Path) -> Path | None:
+    """The settings of the project that *directory* is in; None where it is in none."""
+    from scrapy.utils.conf import closest_scrapy_cfg  # noqa: PLC0415  slow
+
+    found, config = Path(closest_scrapy_cfg(directory.absolute())), ConfigParser()
+    config.read(found)
+    module = config.get("settings", os.environ.get("SCRAPY_PROJECT", "default"), fallback="")
+    path = found.parent / f"{module.replace('.', '/')}.py"
+    return path if path.is_file() else None
+
+
+# -- what is written --------------------------------------------------------------------------
 
 
 def _files(identity: Identity, contact: str) -> dict[str, str]:
@@ -146,37 +232,49 @@ def _files(identity: Identity, contact: str) -> dict[str, str]:
     }
 
 
-def _settings(identity: Identity, there: str) -> str:
-    """The lines for settings.py, whose text is *there*: its spiders and add-ons stay."""
+def _settings(identity: Identity, there: str, more: Mapping[str, str]) -> str:
+    """The lines for settings.py, whose text is *there*: those that it does not have yet.
+
+    *more*: further settings, as they are written.
+    """
     spiders = "*SPIDER_MODULES, " if _is_set("SPIDER_MODULES", there) else ""
     addons = "**ADDONS, " if _is_set("ADDONS", there) else ""
-    return f"""\
-SPIDER_MODULES = [{spiders}"scrapy_walsh.spiders"]
-ADDONS = {{{addons}"scrapy_walsh.Addon": 500}}
-WALSH_IDENTITY = {{
+    found = {
+        "SPIDER_MODULES": f'[{spiders}"scrapy_walsh.spiders"]',
+        "ADDONS": f'{{{addons}"scrapy_walsh.Addon": 500}}',
+        "WALSH_IDENTITY": f"""{{
     "product": "{identity.product}",
     "policy_url": {json.dumps(identity.policy_url)},
     "blocklist_url": {json.dumps(identity.blocklist_url)},
-}}
-"""
+}}""",
+        **more,
+    }
+    missing = (name for name in found if not _is_set(_ENTRIES.get(name, name), there))
+    return "".join(f"{name} = {found[name]}\n" for name in missing)
 
 
 def _is_set(name: str, text: str) -> bool:
-    """Whether the Python *text* sets *name* at its top level."""
+    """Whether a line of the Python *text* starts with *name*, a regular expression."""
     return re.search(rf"^{name}\b", text, re.MULTILINE) is not None
 
 
-def _told(identity: Identity, contact: str, directory: Path, block: str) -> Iterator[str]:
-    where = shlex.quote(str(directory.absolute()))
+def _told(
+    identity: Identity, contact: str, folder: Path, block: str, directory: str
+) -> Iterator[str]:
+    """What is left to do. *directory*: the URL of the key directory, empty without one."""
+    where = shlex.quote(str(folder.absolute()))
     if block:
-        yield "\nfor the project's settings.py, beside what it has (--write FILE appends them):\n"
+        yield "\nfor the project's settings.py, beside what it has (--write appends them):\n"
         yield block.rstrip()
     yield "\nto upload, before the first run:"
     yield f"  policy.html     to {identity.policy_url}; add to it what you read, and why"
     yield f"  blocklist.json  to {identity.blocklist_url}"
+    if directory:
+        yield f"  keys{DIRECTORY_PATH.removeprefix('/.well-known')} to {directory},"
+        yield f"    served as {DIRECTORY_TYPE}; key.pem stays here"
     yield f"  and see that {contact} reaches you"
     yield "\nwhen a site opts out (and then upload blocklist.json again):"
-    yield f"  walsh blocklist add HOST --file {shlex.quote(str(directory / 'blocklist.json'))}"
+    yield f"  walsh blocklist add HOST --file {shlex.quote(str(folder / 'blocklist.json'))}"
     yield "\nfor cron, once a day, at a minute that is not everybody's; no output on a good day:"
     crawl = "crawl walsh_metadata -a sources=sources.toml -o items.jsonl -L WARNING"
     line = f"cd {where} && {shlex.quote(sys.executable)} -m scrapy {crawl}"

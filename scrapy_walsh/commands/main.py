@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Final, NamedTuple
 
@@ -53,9 +54,10 @@ SUBCOMMANDS: Final = {
     ),
     "check": Subcommand(
         "tell whether a URL may be fetched, and why",
-        "allowed",
+        "allowed; of a batch: every line was judged",
         "denied",
-        ("https://site.example/page", "https://site.example/page --robots robots.txt --json"),
+        ("https://site.example/page", "https://site.example/page --robots robots.txt --json",
+         "--batch < urls.jsonl"),
     ),
     "completion": Subcommand(
         "print a script that completes these commands in a shell",
@@ -93,7 +95,7 @@ SUBCOMMANDS: Final = {
         "make what a bot of your own must publish, and its settings",
         "written",
         "",
-        ("--product ExampleBot/1.0 --site https://bot.example --write settings.py",),
+        ("--product ExampleBot/1.0 --site https://bot.example --write",),
     ),
     "plan": Subcommand(
         "tell what a spider's next run would request, sending nothing",
@@ -136,12 +138,15 @@ def run() -> int:
 def main(argv: list[str]) -> int:
     """Run the subcommand that *argv* starts with; its exit code. SystemExit by argparse."""
     name = argv[0] if argv else ""
+    if name not in SUBCOMMANDS and (close := get_close_matches(name.lower(), SUBCOMMANDS, n=1)):
+        print(f"walsh: no subcommand {name!r}; did you mean {close[0]}?", file=sys.stderr)
+        return 2
     try:
         args = parser_of(name).parse_args(argv)
         code: int = args.runs(args)
         if sys.stdout is not None:
             sys.stdout.flush()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, EOFError):  # Ctrl-C, or Ctrl-D for an answer
         print(f"walsh {name}: stopped", file=sys.stderr)
     except BrokenPipeError:  # the reader has gone
         pass
@@ -178,31 +183,17 @@ def parser_of(*names: str) -> argparse.ArgumentParser:
             allow_abbrev=False,
         )
         if name in names:
-            _fill(parser, name)
+            module = import_module(f"scrapy_walsh.commands.{name}")
+            module.add_options(parser)
+            parser.set_defaults(runs=module.run)
     return root
 
 
-def _fill(parser: argparse.ArgumentParser, name: str) -> None:
-    """Put the options of the subcommand *name* into *parser*."""
-    module = import_module(f"scrapy_walsh.commands.{name}")
-    module.add_options(parser)
-    parser.set_defaults(runs=module.run)
-    for each in parser._actions:
-        if isinstance(each, argparse._SubParsersAction):
-            for action, below in each.choices.items():
-                below.epilog = _epilog(name, action)
-                below.formatter_class = parser.formatter_class
-
-
-def _epilog(name: str, action: str = "") -> str:
-    """Examples and exit codes of a subcommand, or of one *action* of it."""
+def _epilog(name: str) -> str:
+    """Examples and exit codes of a subcommand."""
     entry = SUBCOMMANDS[name]
     codes = [entry.zero, entry.one, f"{MISUSE}; {entry.two}" if entry.two else MISUSE]
-    examples = [
-        f"  walsh {name} {example}".rstrip()
-        for example in entry.examples
-        if example.startswith(action)
-    ]
+    examples = [f"  walsh {name} {example}".rstrip() for example in entry.examples]
     ends = [f"  {code}  {says}" for code, says in enumerate(codes) if says]
     return "\n".join(["examples:", *examples, "", "exit codes:", *ends])
 

@@ -37,7 +37,7 @@ from scrapy_walsh.policy.signing import DIRECTORY_PATH
 from scrapy_walsh.policy.words import one_line
 from scrapy_walsh.signals import walsh_rejected
 from scrapy_walsh.state import open_store
-from scrapy_walsh.state.records import Validators
+from scrapy_walsh.state.records import ROBOTS, StoredDocument, Validators
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.event import Event
     from scrapy_walsh.policy.verdict import Verdict
 
-    #: The verdict on a URL, and its Crawl-delay in seconds.
-    Answer = tuple[Verdict, float | None]
+    #: The verdict on a URL, its Crawl-delay in seconds, its robots.txt as kept, empty for none.
+    Answer = tuple[Verdict, float | None, bytes]
 
 #: Settings of a project that such a crawl does without: its spiders, outputs and logs.
 _APART: Final[dict[str, Any]] = {
@@ -65,16 +65,11 @@ _APART: Final[dict[str, Any]] = {
 _ACCEPT: Final = "*/*"
 
 
-def has_addon(settings: BaseSettings) -> bool:
-    """Whether a crawl with *settings* has our add-on."""
-    addons = settings.getdict("ADDONS").items()
-    return any(place is not None and load_object(each) is Addon for each, place in addons)
-
-
 def add_addon(settings: BaseSettings) -> None:
     """Have a crawl with *settings* use our add-on, whatever the project says."""
-    if not has_addon(settings):
-        settings.set("ADDONS", {**settings.getdict("ADDONS"), Addon: 500}, priority="cmdline")
+    addons = settings.getdict("ADDONS")
+    if not any(place is not None and load_object(each) is Addon for each, place in addons.items()):
+        settings.set("ADDONS", {**addons, Addon: 500}, priority="cmdline")
 
 
 def crawl_apart(
@@ -125,9 +120,11 @@ class CheckSpider(Spider):
             if isinstance(listed, Blocklist) and listed.document is None:
                 said = f"{verdict.reason}; R3 is not judged: no blocklist is known"
                 verdict = replace(verdict, reason=said)
-            rules = crawl.documents.robots(hosts.origin(self.url))
+            origin = hosts.origin(self.url)
+            rules = crawl.documents.robots(origin)
             delay = rules.crawl_delay if isinstance(rules, Robots) else None
-            self.answers.append((verdict, delay))
+            kept = crawl.recall(lambda: crawl.store.get(StoredDocument, ROBOTS, origin))
+            self.answers.append((verdict, delay, kept.body if kept else b""))
         async for none in super().start():
             yield none
 
@@ -173,12 +170,14 @@ class Page:
     """What a URL brought. ``answer``: the status, or why there is none; ``kind``: Content-Type.
 
     ``ahead``: the seconds by which our clock was ahead of the answer's Date; None without one.
+    ``rejected``: why the crawl did not adopt it, where it is a document that it needs itself.
     """
 
     answer: int | str
     body: bytes = b""
     kind: str = ""
     ahead: float | None = None
+    rejected: str = ""
 
     @property
     def is_up(self) -> bool:
@@ -186,39 +185,28 @@ class Page:
         return isinstance(self.answer, int) and (200 <= self.answer < 300 or self.answer == 304)
 
 
-class Pages(dict[str, Page]):
-    """Each page that was requested, by URL. A URL without an answer has the reason.
+class PagesSpider(Spider):
+    """Requests ``urls``, and puts what came into ``pages``, by URL.
 
-    ``rejected``: by URL, why a document of the operator's that came meanwhile was not adopted.
+    ``rejected``: by URL, why a document that the crawl needs itself was not adopted.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.problems: list[str] = []
-        self.rejected: dict[str, str] = {}
-
-    def __missing__(self, url: str) -> Page:
-        return Page("; ".join(self.problems) or "the crawl ended before it was requested")
-
-
-class PagesSpider(Spider):
-    """Requests ``urls``, and puts what came into ``pages``."""
-
     name = "walsh_pages"
-    urls: list[str]
-    pages: Pages
+    urls: tuple[str, ...]
+    pages: dict[str, Page]
+    rejected: dict[str, str]
     problems: list[str]
 
     async def start(self) -> AsyncIterator[Any]:
         """The pages, and nothing else."""
         Crawl.of(self.crawler).sources.account.due = False
-        self.crawler.signals.connect(self.rejected, walsh_rejected)
+        self.crawler.signals.connect(self.not_adopted, walsh_rejected)
         for url in self.urls:
             yield self.page(url)
 
-    def rejected(self, event: Event) -> None:
+    def not_adopted(self, event: Event) -> None:
         """Signal handler."""
-        self.pages.rejected[event.url] = event.reason
+        self.rejected[event.url] = event.reason
 
     def page(self, url: str) -> Request:
         """The request for *url*. Whoever verifies by a key directory follows no redirect there."""
@@ -251,13 +239,15 @@ class PagesSpider(Spider):
         self.pages[url] = Page(304 if isinstance(error, NotModified) else one_line(error))
 
 
-def request_pages(settings: Settings, why: str, *urls: str) -> Pages:
-    """What the requests of *urls* brought. *why*: lifts R8.
+def request_pages(settings: Settings, why: str, *urls: str) -> dict[str, Page]:
+    """What the requests of *urls* brought, each of them. *why*: lifts R8.
 
     ConfigError or StateError when no crawl can start.
     """
-    pages, ours = Pages(), settings.copy()
+    pages, rejected, problems = dict[str, Page](), dict[str, str](), list[str]()
+    ours = settings.copy()
     needed = {"WALSH_REVISIT_REASON": why, "REDIRECT_ENABLED": True, "HTTPERROR_ALLOW_ALL": True}
     ours.setdict(needed, priority="cmdline")
-    crawl_apart(ours, PagesSpider, pages.problems, pages=pages, urls=list(urls))
-    return pages
+    crawl_apart(ours, PagesSpider, problems, pages=pages, rejected=rejected, urls=urls)
+    none = Page("; ".join(problems) or "the crawl ended before it was requested")
+    return {url: replace(pages.get(url, none), rejected=rejected.get(url, "")) for url in urls}

@@ -36,6 +36,7 @@ APART: Final[Mapping[str, Any]] = {
     "FEEDS": {},
     "JOBDIR": None,
     "LOG_FILE": None,
+    "WALSH_METRICS": None,
     "TWISTED_REACTOR_ENABLED": True,
 }
 

@@ -59,20 +59,19 @@ def options(parser: argparse.ArgumentParser) -> set[str]:
 # -- help ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", [*SUBCOMMANDS, "blocklist add", "state show", "state forget"])
+@pytest.mark.parametrize("name", SUBCOMMANDS)
 def test_own_each_help_has_examples_that_work_and_every_exit_code(
-    words: str, capsys: pytest.CaptureFixture[str]
+    name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name = words.split(maxsplit=1)[0]
     with pytest.raises(SystemExit) as ended:
-        main([*words.split(), "-h"])
+        main([name, "-h"])
     assert ended.value.code == 0
     out = capsys.readouterr().out
     shown = re.search(r"\nexamples:\n(.*?)\n\nexit codes:\n(.*)\Z", out, re.DOTALL)
     assert shown is not None
     for line in shown[1].splitlines():
         example = shlex.split(re.split("[<>]", line)[0])
-        assert example[: len(words.split()) + 1] == ["walsh", *words.split()]
+        assert example[:2] == ["walsh", name]
         parser_of(name).parse_args(example[1:])
     assert shown[1]
     entry = SUBCOMMANDS[name]

@@ -11,14 +11,16 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
+from scrapy import Spider
 from scrapy.settings import Settings
 
-from scrapy_walsh.commands import doctor, doctor_probe, doctor_state
+from scrapy_walsh.commands import doctor, doctor_probe, doctor_state, spiders
 from scrapy_walsh.commands.doctor import MARKS
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.proof.findings import Outcome
@@ -78,6 +80,9 @@ class Wilful(scrapy.Spider):
         "USER_AGENT": "Mozilla/5.0 (Windows NT 10.0)",
         "WALSH_MAX_RETRYS": 1,
     }
+
+    def parse(self, response):
+        return response.follow("/")
 
 class Needy(scrapy.Spider):
     name = "needy"
@@ -166,9 +171,11 @@ def broken_module(project: Path) -> None:
     (project / "spiders" / "bad.py").write_text("import scrapy\nimport no_such_module\n")
 
 
+#: A file that only a crawl writes; an extra.
+METRICS = {"WALSH_METRICS": "walsh.prom"} if find_spec("prometheus_client") else {}
 #: What is made of each project, before the doctor looks.
 PROJECTS: Mapping[str, tuple[dict[str, Any], str, Callable[[Path], None] | None]] = {
-    "healthy": ({}, LIST_SPIDER, lambda project: put(project, a_list(time.time() - 60))),
+    "healthy": (METRICS, LIST_SPIDER, lambda project: put(project, a_list(time.time() - 60))),
     "nobody": ({"WALSH_IDENTITY": None}, LIST_SPIDER, None),
     "bad values": (
         {"WALSH_MAX_RETRIES": 9, "WALSH_REVISIT": "daily", "WALSH_FOLLOW_LINKS": True},
@@ -326,6 +333,7 @@ def test_own_a_project_without_spiders(visits: dict[str, Visit]) -> None:
 def test_r1_no_identity(visits: dict[str, Visit]) -> None:
     assert visits["nobody"].line("FAIL", "R1 ", "WALSH_IDENTITY is not set", "set it to")
     assert len(visits["nobody"].marked("FAIL")) == 1
+    assert visits["nobody"].line("unseen", "state and fleet", "WALSH_IDENTITY is not set")
     assert "unnamed" not in visits["nobody"].output
 
 
@@ -342,6 +350,40 @@ def config_of(settings: dict[str, Any]) -> WalshConfig:
     return WalshConfig.from_settings(settings, lambda: "x")
 
 
+OWNED = {
+    "product": "OurBot/1.0",
+    "policy_url": "https://bots.myexample.org/policy.html",
+    "blocklist_url": "https://bots.myexample.org/blocklist.json",
+}
+
+
+@pytest.mark.parametrize(
+    ("identity", "mark", "words"),
+    [
+        ("walsh-research", "note", ["operator of wal.sh/bot", "walsh init"]),
+        (OWN_IDENTITY, "warn", ["ExampleBot/1.0", "http://operator.test/bot/"]),
+        ({**OWNED, "policy_url": "https://example.org/bot"}, "warn", ["https://example.org/bot"]),
+        ({**OWNED, "blocklist_url": "https://a.EXAMPLE/b"}, "warn", ["https://a."]),
+        (OWNED, None, []),
+    ],
+)
+def test_r1_an_identity_that_is_not_ones_own_is_said(
+    identity: Any, mark: str | None, words: list[str]
+) -> None:
+    found = list(doctor.of_identity(config_of({"WALSH_IDENTITY": identity})))[1:]
+    assert [MARKS[finding.outcome] for finding in found] == ([] if mark is None else [mark])
+    assert all(word in finding.text for finding in found for word in words)
+
+
+@pytest.mark.parametrize(("seconds", "lines"), [(3, 1), (5, 0), (30, 0)])
+def test_r2_a_timeout_that_takes_a_slow_site_for_a_silent_one_is_said(
+    seconds: float, lines: int
+) -> None:
+    cls = type("Any", (Spider,), {"name": "any"})
+    said = list(spiders.ways_of(cls, Settings({"DOWNLOAD_TIMEOUT": seconds})))
+    assert ["counts as the site's silence" in each for each in said] == [True] * lines
+
+
 def test_own_following_links_scraping_and_a_standing_reason_are_said() -> None:
     settings = {
         "WALSH_IDENTITY": OWN_IDENTITY, "WALSH_FOLLOW_LINKS": True, "WALSH_SCRAPING": True,
@@ -351,6 +393,7 @@ def test_own_following_links_scraping_and_a_standing_reason_are_said() -> None:
     found = list(doctor.of_identity(config))
     assert [(MARKS[f.outcome], f.rule) for f in found] == [
         ("ok", "R1"),
+        ("warn", "R1"),
         ("warn", "R6"),
         ("warn", "R9"),
         ("warn", "R8"),
@@ -383,15 +426,16 @@ def test_own_custom_settings_count(visits: dict[str, Visit]) -> None:
     assert found.line("warn", "WALSH_MAX_RETRYS is not a setting", "(spider wilful)")
     assert found.line("warn", "R0.6", "USER_AGENT is 'Mozilla/5.0 (Windows NT", "(spider wilful)")
     assert found.line("FAIL", "No module named 'nowhere'", "(spider needy)")
+    assert found.line("warn", "R6", "follows links", "WALSH_FOLLOW_LINKS = T", "(spider wilful)")
     assert found.line("ok", "seats").endswith("in place for fine, walsh_metadata, wilful")
     assert len(found.marked("FAIL")) == 3
 
 
-def test_own_a_broken_spider_is_one_line(visits: dict[str, Visit]) -> None:
+def test_own_a_broken_spider_is_one_line_and_hides_no_other(visits: dict[str, Visit]) -> None:
     found = visits["broken spider"]
-    assert found.line("FAIL", "R0.6", "cannot be loaded", "no_such_module")
+    assert found.line("FAIL", "spiders.bad cannot be imported", "no_such_module")
+    assert found.line("ok", "seats", "in place for probe")
     assert "Traceback" not in found.output
-    assert "in place" not in found.output
 
 
 def test_own_code_that_asks_when_loaded_gets_no_connection(visits: dict[str, Visit]) -> None:

@@ -82,13 +82,27 @@ def test_own_help_after_a_subcommand_is_its_own(tmp_path: Path, module: str) -> 
     assert done.stdout.startswith("usage: walsh check ")
 
 
-def test_own_an_unknown_subcommand_is_answered_with_all(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["chek", "-h"], []):
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("chek", "check"), ("Verify", "verify"), ("conform", "conformance")],
+)
+def test_own_an_unknown_subcommand_names_the_nearest(
+    written: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert commands.main([written, "-h"]) == 2
+    assert capsys.readouterr() == (
+        "",
+        f"walsh: no subcommand {written!r}; did you mean {meant}?\n",
+    )
+
+
+def test_own_one_that_is_like_none_is_answered_with_all(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["xyzzy", "-h"], []):
         with pytest.raises(SystemExit, match="2"):
             commands.main(words)
     out, err = capsys.readouterr()
     assert out == ""
-    assert all(name in err for name in ["'chek'", *commands.SUBCOMMANDS])
+    assert all(name in err for name in ["SUBCOMMAND", *commands.SUBCOMMANDS])
 
 
 def test_own_the_console_script_is_the_module(

@@ -347,7 +347,7 @@ _SETTINGS = (
     Row("DOWNLOAD_TIMEOUT, all", "setting", "`DOWNLOAD_TIMEOUT` is a thousandth of a second.",
         HOSTS_DOING, settings={"DOWNLOAD_TIMEOUT": 0.001, **_DEFER}, variants=_UNKNOWN,
         does="Every site counts as unreachable: the two settings `..._UNREACHABLE` decide (here: "
-        "`defer`)."),
+        "`defer`). `doctor` warns of it."),
     Row("DOWNLOAD_BIND_ADDRESS", "setting",
         "`DOWNLOAD_BIND_ADDRESS` is an address that this machine has not.", HELD_BACK,
         settings={"DOWNLOAD_BIND_ADDRESS": "203.0.113.9"},

@@ -196,8 +196,8 @@ def test_own_doctor_on_spiders() -> None:
     pin = ["WARNING", "RETRY_ENABLED is True: scrapy_walsh overrides it with False"]
     value = ["BROKEN", "WALSH_MIN_INTERVAL is 0.5; accepted: a number of seconds, at least 1"]
     spiders = {"a": [pin], "b": [pin, value]}
-    told(doctor.of_spiders({"broken": "", "spiders": spiders}))
-    told(doctor.of_spiders({"broken": "no", "spiders": {}}))
+    told(doctor.of_spiders({"broken": [], "spiders": spiders}))
+    told(doctor.of_spiders({"broken": ["they cannot be loaded: no"], "spiders": {}}))
 
 
 def test_own_attest_says_what_stands_against_each_requirement() -> None:

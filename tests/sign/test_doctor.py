@@ -103,5 +103,5 @@ def test_own_a_key_that_cannot_be_used_is_named_and_nothing_is_sent(tmp_path: Pa
     with Sandbox() as box:
         found = visit(project, "--online", box=box)
     assert found.code == 1
-    assert found.line("FAIL", "R1", "signing", "WALSH_SIGNING_KEY", "chmod 600")
+    assert found.line("FAIL", "R1", "WALSH_SIGNING_KEY", "chmod 600")
     assert found.log == []

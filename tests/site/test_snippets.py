@@ -42,7 +42,7 @@ RUN_BY: dict[str, tuple[int, tuple[str, ...]]] = {
     "attest.md": (4, ("attest/test_command.py",)),
     "audit.md": (8, ("audit/test_command.py", "sign/test_docs.py")),
     "compatibility.md": (2, ("crawl/test_plugins.py",)),
-    "check.md": (2, ("cli/test_check.py",)),
+    "check.md": (4, ("cli/test_check.py",)),
     "commands.md": (1, ("cli/test_commands.py",)),
     "conformance.md": (7, ("conformance/test_docs.py", "conformance/test_run.py")),
     "daily.md": (3, ("deploy/test_cron.py", HERE)),

@@ -1,0 +1,93 @@
+"""What will be different for the spiders of a project, before their first run.
+
+``walsh doctor`` and ``walsh init`` say it. It is seen by a spider's class and settings, and by the
+names that its methods use: its module is imported, and nothing of it called.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from importlib import import_module
+from types import CodeType
+from typing import TYPE_CHECKING, Final
+
+from scrapy.addons import AddonManager
+from scrapy.spiders import CrawlSpider, CSVFeedSpider, SitemapSpider, XMLFeedSpider
+from scrapy.utils.spider import iter_spider_classes
+
+from scrapy_walsh.adapters import compat
+from scrapy_walsh.policy.words import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scrapy import Spider
+    from scrapy.settings import BaseSettings
+
+#: Names that callbacks use to make requests, and to select from pages.
+_REQUESTS: Final = frozenset({"follow", "follow_all", "Request", "FormRequest", "from_response"})
+_SELECTORS: Final = frozenset({"css", "xpath", "Selector", "ItemLoader", "LinkExtractor"})
+#: Methods whose requests are sources.
+_STARTS: Final = frozenset({"start", "start_requests"})
+_LINKS: Final = (
+    "follows links (by rules, a sitemap, or requests of its callbacks), which are refused: "
+    "WALSH_FOLLOW_LINKS = True follows them, if the bot may; or yield each page from start()"
+)
+_SHORT: Final = (
+    "DOWNLOAD_TIMEOUT is below 5 s: a robots.txt that takes longer counts as the "
+    "site's silence, and none of its pages is requested: give it more"
+)
+_HTML: Final = (
+    "uses selectors, which are not for HTML: pages are asked for as markdown first, and a page "
+    "that is HTML is a warning, or an error under walsh-research; WALSH_SCRAPING = True, if it is "
+    "meant"
+)
+
+
+def classes_of(settings: BaseSettings, broken: list[str]) -> list[type[Spider]]:
+    """The spiders of a project. What cannot be imported is added to *broken*, and hides no other.
+
+    May raise whatever a project's add-ons do.
+    """
+    AddonManager.load_pre_crawler_settings(settings)  # which may name modules of spiders
+    found, names = list[type["Spider"]](), list(settings.getlist("SPIDER_MODULES"))
+    for name in names:  # it grows
+        try:
+            module = import_module(name)
+        except (Exception, SystemExit) as error:
+            broken.append(f"{name} cannot be imported: {type(error).__name__}: {one_line(error)}")
+        else:
+            found += iter_spider_classes(module)
+            below = pkgutil.iter_modules(getattr(module, "__path__", ()), f"{name}.")
+            names += [each.name for each in below]
+    return found
+
+
+def ways_of(cls: type[Spider], settings: BaseSettings) -> Iterator[str]:
+    """What will be different for the spider *cls*, whose settings are *settings*: a line each."""
+    if compat.skips_start_requests(cls):
+        yield "has start_requests(), which Scrapy 2.19 does not call: write async def start()"
+    used = _names(cls)
+    rules = issubclass(cls, CrawlSpider) and bool(cls.rules)
+    follows = rules or issubclass(cls, SitemapSpider) or bool(used & _REQUESTS)
+    if follows and not settings.getbool("WALSH_FOLLOW_LINKS"):
+        yield _LINKS
+    selects = used & _SELECTORS and not issubclass(cls, (XMLFeedSpider, CSVFeedSpider))
+    if (rules or selects) and not settings.getbool("WALSH_SCRAPING"):
+        yield _HTML
+    if 0 < settings.getfloat("DOWNLOAD_TIMEOUT") < 5:
+        yield _SHORT
+
+
+def _names(cls: type[Spider]) -> set[str]:
+    """The names that the methods of *cls* use, those of Scrapy's own classes and ours left out."""
+    found, codes = set[str](), list[object]()
+    for each in cls.__mro__:
+        if each.__module__.partition(".")[0] not in ("scrapy", "scrapy_walsh", "builtins"):
+            methods = (method for name, method in vars(each).items() if name not in _STARTS)
+            codes += (getattr(getattr(of, "__func__", of), "__code__", None) for of in methods)
+    for code in codes:  # it grows by the functions within
+        if isinstance(code, CodeType):
+            found.update(code.co_names)
+            codes += code.co_consts
+    return found
