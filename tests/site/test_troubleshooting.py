@@ -42,7 +42,6 @@ MADE_ELSEWHERE = {
     ("adapters/lease.py", '_unusable("the platform\'s storage", error)'): "its own",
     ("adapters/pacing.py", "line"): "fleet/link.py",
     ("adapters/sources.py", "line"): "policy/recrawl.py",
-    ("adapters/redis_queue.py", "error"): "StateError",
     ("sources/handover.py", "error"): "StateError",
     ("spiders/walsh_metadata.py", "problem"): "SourcesInvalid",
 }
