@@ -352,7 +352,9 @@ class Sources:
                     self._note(led, _LED_ON)
                     outcome = str(recrawl.GONE) if key in self.account.gone else "200"
                     self._remember(request, self._run(led, self._context.wall(), outcome))
-            self._write(_carried(request))
+            self._context.write()
+            for led in _carried(request):
+                self._locks.drop(led)
         if source is not None and request.meta.get("redirect_urls"):
             self._joined[source] = key
         elif source in self.account.left:
@@ -367,13 +369,10 @@ class Sources:
             else:
                 self._context.remember(partial(self._context.store.put, record))
         if taken:
-            self._write(each.url for _, each in taken if isinstance(each, SourceRun))
-
-    def _write(self, sources: Iterable[str]) -> None:
-        """Write what waits, and then let others request *sources*."""
-        self._context.write()
-        for key in sources:
-            self._locks.drop(key)
+            self._context.write()
+        for _, record in taken:
+            if isinstance(record, SourceRun):
+                self._locks.drop(record.url)
 
     def settle(self) -> None:
         """Store the sources whose requests have ended, whatever came of their answers."""
