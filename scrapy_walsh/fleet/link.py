@@ -12,6 +12,7 @@ import hashlib
 import logging
 import math
 import re
+import ssl
 import time
 import uuid
 from functools import partial
@@ -108,11 +109,9 @@ class Link:
         try:
             self.greet()
             return self._how_kept()
-        except (redis.ResponseError, redis.AuthenticationError, TypeError) as error:
-            if re.search(_PASSING, str(error)):
-                return None
-            raise self._mistake(error) from None
-        except redis.RedisError:
+        except (redis.RedisError, TypeError) as error:
+            if self._is_mistake(error):
+                raise self._mistake(error) from None
             return None
 
     def _how_kept(self) -> list[tuple[int, str]]:
@@ -129,6 +128,15 @@ class Link:
             "that has ended knew of holds and last requests is lost then: set appendonly yes"
         )
         return [] if kept.get("aof_enabled") else [(logging.WARNING, line)]
+
+    def _is_mistake(self, error: Exception) -> bool:
+        """Whether time does not mend *error*. What Redis answers is meant, but for a few states."""
+        if isinstance(error, (TypeError, redis.ResponseError, redis.AuthenticationError)):
+            return not re.search(_PASSING, str(error))
+        cause = error.__cause__ or error.__context__
+        # Who speaks TLS alone ends a connection without it; who does not, waits.
+        other = re.search("closed by server|reset by peer|handshake", f"{error} {cause}")
+        return isinstance(cause, (ssl.SSLError, FileNotFoundError)) or other is not None
 
     def _mistake(self, error: object) -> ConfigError:
         return ConfigError(

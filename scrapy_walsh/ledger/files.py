@@ -227,6 +227,9 @@ class Ledger:
         self.file = 1
         self.head = GENESIS
         self.number = 0
+        #: The number of the file that has our first line; 0 before there is one.
+        self._first = 0
+        self._told_full = False
         #: Lines for the log on what was found gone.
         self.notices: list[str] = []
         self._wall = wall
@@ -252,6 +255,7 @@ class Ledger:
                     self._take_up()
                 if self._end >= self._rotate_at:
                     self._rotate()
+                self._first = self._first or self.file
                 self._note_missing(run)
                 self._append(run, *(map(redacted, entries) if self._redact else entries))
         except (OSError, ValueError) as error:
@@ -337,6 +341,12 @@ class Ledger:
             old.unlink()
             self.documents.forget(_number_of(old))
         self._take_up()
+        if len(full) >= most and 0 < self._first <= _number_of(full[-most]) and not self._told_full:
+            self._told_full = True
+            self.notices.append(
+                f"{self.directory / FILE}: the first lines of this run go when the next file is "
+                "full, and verify cannot judge the run then: raise WALSH_LEDGER_KEPT"
+            )
 
     def _note_missing(self, run: str) -> None:
         if self._missing:

@@ -122,7 +122,7 @@ def answers(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_own_tls_where_there_is_none_and_the_reverse_are_waited_for(
+def test_own_tls_where_there_is_none_and_the_reverse_are_said(
     run: list[Server], tmp_path: Path
 ) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
@@ -133,11 +133,12 @@ def test_own_tls_where_there_is_none_and_the_reverse_are_waited_for(
     secure.client = link(f"rediss://localhost:{port}/0?ssl_cert_reqs=none").client
     run.append(secure)
     secure.start()
-    assert link(f"redis://:secret@127.0.0.1:{port}/0").begin() is None
-    assert link(f"rediss://:secret@localhost:{port}/0").begin() is None
+    for url in (f"redis://:secret@127.0.0.1:{port}/0", f"rediss://:secret@localhost:{port}/0"):
+        assert "rediss:// for TLS" in began(url)
+    assert "rediss:// for TLS" in began(f"rediss://localhost:{port}/0?ssl_ca_certs=none.pem")
     assert link(f"rediss://localhost:{port}/0?ssl_ca_certs={certificate}").begin() is not None
     plain = start(run, tmp_path)
-    assert link(f"rediss://:secret@127.0.0.1:{plain.port}/0").begin() is None
+    assert "rediss:// for TLS" in began(f"rediss://:secret@127.0.0.1:{plain.port}/0")
 
 
 def self_signed(key: Path, certificate: Path) -> None:

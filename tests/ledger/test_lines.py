@@ -268,3 +268,22 @@ def test_own_a_kill_within_lines_that_are_written_together_leaves_whole_ones(
     assert set(kinds[1:-2]) == {"fetched"}
     assert 490 < len(kinds) < 500
     assert kinds[-2:] == ["gap", "fetched"]
+
+
+def test_own_it_is_said_before_the_first_lines_of_this_run_go(tmp_path: Path) -> None:
+    earlier = opened(tmp_path, kept=16_000)
+    for _ in range(30):
+        earlier.write("a", ENTRY)
+    earlier.close()
+    first = earlier.file
+    ledger = opened(tmp_path, kept=16_000)
+    while not ledger.notices:
+        ledger.write("b", ENTRY)
+        assert ledger.file <= first + 17
+    (notice,) = ledger.notices
+    assert "raise WALSH_LEDGER_KEPT" in notice
+    runs = [json.loads(line).get("run") for line in rotated(tmp_path)[0].read_bytes().splitlines()]
+    assert "b" in runs, "nothing of this run has gone yet"
+    for _ in range(30):
+        ledger.write("b", ENTRY)
+    assert len(ledger.notices) == 1, "once a run"
