@@ -110,7 +110,7 @@ class Handler(Seat):
             self._look_ahead(request)
             response = await self._send(handler, request, ticket)
         except BaseException as error:
-            answered = self._broke_off(ticket, error)
+            answered = faults.says_something(error)
             if isinstance(error, compat.OVER_LIMIT) and not ticket.ours:
                 # R8 counts it, so what is too long is not soon sent again.
                 crawl.sources.answered(request, "200", crawl.wall())
@@ -139,13 +139,6 @@ class Handler(Seat):
         for queue in () if request.meta.get("proxy") else self.crawl.queues:
             if (host := queue.ahead()) is not None:
                 compat.look_up(host)
-
-    def _broke_off(self, ticket: Ticket, error: BaseException) -> bool:
-        """Whether an exchange that ended with *error* says that the host gave no answer."""
-        silent = faults.says_something(error)
-        if silent:
-            self.crawl.recorder.no_answer(ticket.host.key, faults.meaning(error))
-        return silent
 
     async def _send(self, handler: Any, request: Request, ticket: Ticket) -> Response:
         """Send *request*, under its URL with R13's tags if it has some; the response."""

@@ -179,7 +179,6 @@ def test_r2_7_unreachable_is_open_and_said(habits: Crawl, host: str) -> None:
     assert "/open" in habits.targets(host)
     assert "/private/x" in habits.targets(host), "a body that is none was parsed"
     assert habits.lines(f"rejected http://{host}/robots.txt", "unreachable")
-    assert habits.lines("WARNING: rejected", host, "unreachable")
     assert habits.lines("fetched", f"http://{host}/open", "unknown_unreachable")
 
 
@@ -429,7 +428,6 @@ def test_own_t6_the_last_known_rules_outlive_a_failed_refresh(ages: Ages, host: 
     assert "disallowed_explicit" in ages.second.why(f"http://{host}/private/x")
     assert ages.second.fetched(f"http://{host}/open2")
     assert ages.second.lines(f"rejected http://{host}/robots.txt", "stay in force")
-    assert ages.second.lines("WARNING: rejected", host, "stay in force")
     assert "blocked.test" not in hosts(ages.second.log)
 
 

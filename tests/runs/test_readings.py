@@ -122,13 +122,6 @@ def test_own_what_has_moved_for_good_is_named_at_once(days: dict[str, Crawl]) ->
         assert days[day].lines("moved for good") == []
 
 
-def test_own_the_names_stand_after_the_account(days: dict[str, Crawl]) -> None:
-    lines = days["day 3"].output.splitlines()
-    account = next(n for n, line in enumerate(lines) if "account of the crawl" in line)
-    first = next(n for n, line in enumerate(lines) if "been read since" in line)
-    assert account < first < len(lines) - 1
-
-
 def test_own_a_run_that_comes_too_early_names_none_again_and_counts_the_same(
     days: dict[str, Crawl],
 ) -> None:

@@ -251,7 +251,7 @@ class RobotsTxt:
         """Request nothing of *origin*: its robots.txt is not known because of us."""
         host = hosts.host_key(origin)
         line = f"nothing is requested of {host}: its robots.txt is not known because of us: {fault}"
-        self._context.recorder.own_fault(line, fault.cause or str(fault), host)
+        self._context.recorder.own_fault(line, fault.cause or str(fault))
         self._do_without(origin, robots_fetch.OURS, str(fault))
 
     def _put_in_place(self, origin: str, found: Rules | NotKnown, ttl: float) -> None:
