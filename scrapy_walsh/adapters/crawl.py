@@ -141,7 +141,6 @@ class Crawl(Context):
             lambda: compat.ON_FAILURE.remove(self.fail),
             self.documents.robots_txt.count,
             self.recorder.rates,
-            self.intake.close,
             self.sources.close,
             lambda: self.sources.account.close(reason),
             self._tell_notices,

@@ -237,10 +237,8 @@ class Recorder:
         """Write what waits to the ledger, in one piece."""
         if self._waiting and (ledger := self.ledger) is not None:
             waiting, self._waiting = self._waiting, []
-            try:
+            with self.told_once():
                 ledger.write(self.run, *waiting)
-            except StateError as error:  # as ``told_once``, without its steps in each request
-                self.own_fault(str(error), "ledger")
             self.tell_ledger()
 
     def keep(self, kind: str, body: bytes, digest: str) -> None:

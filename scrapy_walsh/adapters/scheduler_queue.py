@@ -29,9 +29,8 @@ from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import Closing
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy.agenda import Agenda, Load
-from scrapy_walsh.policy.chain import ROBOTS, START, NeedDocument
+from scrapy_walsh.policy.chain import START, NeedDocument
 from scrapy_walsh.policy.recrawl import canonical_url
-from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -51,7 +50,7 @@ Key = tuple[int, int, int]
 
 #: Ranks: retries and requests that came back; what earlier runs deferred; all others.
 _FIRST, _PUT_OFF, _OTHERS = 0, 1, 2
-#: The most requests that wait for the end of `Spider.start`.
+#: The most requests that wait for the end of `Spider.start`; further ones are judged at once.
 _PARKED: Final = 10_000
 #: Requests that one pop takes in of those, and hosts of an earlier run that it looks at.
 _AT_ONCE: Final = 64
@@ -200,10 +199,7 @@ class HostQueue(DueRequests):
         self._free_turn = False
         #: Requests that wait for the end of `Spider.start`.
         self._parked: deque[Request] = deque()
-        self._told_parked = self._told_still = False
         self._agenda = Agenda()
-        #: Hosts that :meth:`ahead` has looked at.
-        self._ahead: set[str] = set()
         #: Hosts with requests of an earlier run. From the first pop on they are ranked by what is
         #: stored of them (D30), and that they wait is recorded.
         self._resumed: list[str] = []
@@ -244,14 +240,6 @@ class HostQueue(DueRequests):
             self._lines.check(request)
             self._parked.append(request)
             return
-        if not self._told_parked:
-            logger.warning(
-                "%d requests for URLs that start() has not yielded wait until it has ended; "
-                "further ones are refused at once, the first of them is %s",
-                _PARKED,
-                request.url,
-            )
-        self._told_parked = True
         ticket.late = True
         self._free.append(request)
 
@@ -264,14 +252,6 @@ class HostQueue(DueRequests):
         growing = self._crawl.scope.growing
         if not self._parked or (growing and not self._crawl.intake.stalled()):
             return
-        if growing and not self._told_still:
-            self._told_still = True
-            logger.warning(
-                "start() has yielded nothing for a while: %s for URLs that it has not yielded will "
-                "not wait for its end, the first is %s",
-                plural(len(self._parked), "request"),
-                self._parked[0].url,
-            )
         for _ in range(min(_AT_ONCE, len(self._parked))):
             request = self._parked.popleft()
             if growing:
@@ -296,17 +276,6 @@ class HostQueue(DueRequests):
         due = self._agenda.ready()
         seconds = self._agenda.seconds_left(self._crawl.monotonic())
         return due, len(self._agenda) - due, seconds
-
-    @ends_crawl
-    def ahead(self) -> str | None:
-        host = None if self._closed else self._agenda.next(self._crawl.monotonic(), self._idle)
-        if host is None or host.key in self._ahead or (url := self._lines.first(host.key)) is None:
-            return None
-        self._ahead.add(host.key)  # refused or not: it is judged once
-        answer = self._crawl.gate.judge(url, runs=False)
-        if not (answer.kind == ROBOTS if isinstance(answer, NeedDocument) else answer.allowed):
-            return None  # whom the list refuses is not asked for its name either
-        return host.key
 
     @ends_crawl
     def pop(self) -> Request | None:

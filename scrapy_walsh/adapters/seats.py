@@ -17,6 +17,7 @@ from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.config import WalshConfig, unknown_settings
 from scrapy_walsh.exceptions import StateError, WalshError
+from scrapy_walsh.policy.words import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -149,8 +150,9 @@ def _pin(settings: BaseSettings, name: str, value: Any) -> None:
     if SETTINGS_PRIORITIES["addon"] <= (settings.getpriority(name) or 0) < _PRIORITY:
         granted = name in GRANTED and _agrees(settings, name, GRANTED[name])
         if not (granted or _agrees(settings, name, value)):
-            found = _one_line(settings.get(name))
-            logger.warning("%s is %s: scrapy_walsh overrides it with %s", name, found, value)
+            found = settings.get(name)
+            text = one_line(dict(found) if hasattr(found, "keys") else repr(found))
+            logger.warning("%s is %s: scrapy_walsh overrides it with %s", name, text, value)
     settings.set(name, value, priority=_PRIORITY)
 
 
@@ -164,11 +166,6 @@ def _keep_handlers(settings: BaseSettings) -> None:
         base = {**settings.getdict(BASE)}
         base |= {scheme: default_settings.DOWNLOAD_HANDLERS_BASE[scheme] for scheme in foreign}
         settings.set(BASE, base, priority=_PRIORITY)
-
-
-def _one_line(value: Any) -> str:
-    text = repr(dict(value)) if hasattr(value, "keys") else repr(value)
-    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def _seat(settings: BaseSettings, name: str, components: Any) -> None:

@@ -65,9 +65,6 @@ _LED_ON: Final = 16
 _TURNED_AWAY: Final = 32
 _GIVEN_UP: Final = 64
 _OUTCOME: Final = 7
-_START_REQUESTS: Final = (
-    "Scrapy 2.19 does not call start_requests(), which this spider has: write async def start()"
-)
 #: The records of so many sources are updated at once: that takes some milliseconds.
 _AT_ONCE: Final = 100
 
@@ -563,9 +560,7 @@ class Account:
         line = recrawl.last_line(counts, needy, reason, self._rules, self.links)
         if in_vain and self._first:
             line = f"{line}; the first: {self._first}"
-        if lost := compat.skips_start_requests(context.crawler.spidercls):
-            line = f"{line}; {_START_REQUESTS}"
-        warns = needy or in_vain or lost or self.links["R6"]
+        warns = needy or in_vain or self.links["R6"]
         self._last_line = (logging.WARNING if warns else logging.INFO, line)
 
     def _name(self, *, kept: bool) -> int:
