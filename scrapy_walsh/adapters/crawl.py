@@ -189,6 +189,7 @@ class Crawl(Context):
             recorder.own_fault(f"WALSH_METRICS: {path} cannot be written ({why}): correct it")
 
     def _stopped(self) -> None:
+        self.sources.account.say()
         self.recorder.tell_not_well()
 
     def _idle(self) -> None:

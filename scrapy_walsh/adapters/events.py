@@ -54,7 +54,7 @@ logger.addFilter(_escape)
 
 #: Kinds of events that are at DEBUG in the log, and those that are a WARNING; others are INFO.
 _QUIET: Final = (events.HELD, events.FETCHED, events.TAKEN_UP)
-_WARNED: Final = (events.REJECTED, events.DEFERRED, events.GIVEN_UP, events.TOO_MANY_REDIRECTS)
+_WARNED: Final = (events.DEFERRED, events.GIVEN_UP, events.TOO_MANY_REDIRECTS)
 #: Hosts with a line of their own for events of one kind and verdict.
 _HOSTS_TOLD: Final = 50
 #: Entries of a queue that cannot be used and get a line in the log.
@@ -100,7 +100,7 @@ class Recorder:
     run: str = field(default_factory=lambda: secrets.token_hex(4))
     #: Called where lines begin to wait: :meth:`flush` follows soon. None: no exchange's line waits.
     soon: Callable[[], None] | None = None
-    #: Whether an earlier run has told what an event says of a target or a robots.txt.
+    #: Whether an earlier run has told what an event says of a target.
     known: Callable[[Event], bool] = lambda _: False
     #: Lines of the ledger that were not written yet: :meth:`declare`, :meth:`exchange`.
     _waiting: list[dict[str, Any]] = field(default_factory=list)
@@ -172,11 +172,10 @@ class Recorder:
         if event.kind in _QUIET or about in told or len(told) >= _HOSTS_TOLD:
             return logging.DEBUG
         told.add(about)
-        if event.kind not in _WARNED or self.known(event):
-            return logging.INFO
-        # What the silence of a host costs is told of its targets.
-        silent = event.kind == events.REJECTED and NO_ANSWER in event.reason
-        return logging.INFO if silent and event.requirement == "R2" else logging.WARNING
+        if event.kind == events.REJECTED:  # what a robots.txt costs is told of its host's targets
+            return logging.WARNING if event.requirement == "R3" else logging.INFO
+        new = event.kind in _WARNED and not self.known(event)
+        return logging.WARNING if new else logging.INFO
 
     def exchange(self, exchange: Exchange) -> None:
         """Note *exchange* for the ledger; count and log what is out of the ordinary.
@@ -193,12 +192,6 @@ class Recorder:
             logger.info("requested again in this run: %s", exchange.url)
         if exchange.visit:
             self.count("slow_visits")
-            logger.info(
-                "%s asks for %g s between requests: one target a day follows its robots.txt (%s)",
-                exchange.host,
-                exchange.interval,
-                exchange.url,
-            )
         if exchange.learned is not None:  # D28
             self.count("learned", int(exchange.learned > exchange.interval))
             logger.info(

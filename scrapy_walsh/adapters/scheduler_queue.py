@@ -230,7 +230,7 @@ class HostQueue(DueRequests):
             else:
                 self._wait_for(request, ticket, ticket.hour_left)
             return
-        self._lines.push(ticket.host.key, self._key(request, ticket), request)
+        self._put(request, ticket)
         self._agenda.add(ticket.host, self._crawl.monotonic())
         self._tell_wait(ticket.host)
 
@@ -318,17 +318,17 @@ class HostQueue(DueRequests):
             self._parked.extend(request for _, _, request in self._soon)
             self._soon.clear()
             while self._free or self._parked:
-                self._keep((self._free or self._parked).popleft())
+                request = (self._free or self._parked).popleft()
+                with contextlib.suppress(ValueError):  # not serialisable, and refused anyway
+                    self._put(request, self._crawl.tickets.of(request))
             self._lines.close()
         except StateError as error:
             compat.forget_unwritten(self._crawl.crawler)
             self._crawl.recorder.own_fault(str(error))
         return []
 
-    def _keep(self, request: Request) -> None:
-        ticket = self._crawl.tickets.of(request)
-        with contextlib.suppress(ValueError):  # not serialisable, and refused anyway
-            self._lines.push(ticket.host.key, self._key(request, ticket), request)
+    def _put(self, request: Request, ticket: Ticket) -> None:
+        self._lines.push(ticket.host.key, self._key(request, ticket), request)
 
     @ends_crawl
     def nudge(self, host: str) -> None:
@@ -385,11 +385,8 @@ class Fingerprinter:
 
     def fingerprint(self, request: Request) -> bytes:
         """SHA-1 over method, canonical URL and body."""
-        try:
-            url = canonical_url(request.url)
-        except ValueError:
-            url = request.url
         digest = hashlib.sha1(usedforsecurity=False)
+        url = canonical_url(request.url)
         for part in (request.method.encode(), url.encode(), request.body):
             digest.update(b"%d:" % len(part))
             digest.update(part)

@@ -36,7 +36,6 @@ from scrapy_walsh.adapters.outcomes import GaveUp, Refused, TooManyRedirects
 from scrapy_walsh.adapters.ticket import TICKET, Ticket
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy import recrawl
-from scrapy_walsh.policy.event import REJECTED
 from scrapy_walsh.policy.recrawl import FAILED, NOT_REQUESTED, OUTCOMES, READ, Heard
 from scrapy_walsh.policy.scope import Digests
 from scrapy_walsh.policy.times import duration
@@ -104,10 +103,8 @@ class _Deferrals:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        #: By key, since when earlier runs have deferred it; read from the store at first use. The
-        #: hosts of what they have deferred, each with a reason.
+        #: By key, since when earlier runs have deferred it; read from the store at first use.
         self._before: dict[str, float] | None = None
-        self.by: set[tuple[str, str]] = set()
         #: Those of this run.
         self._now: set[str] = set()
 
@@ -120,7 +117,6 @@ class _Deferrals:
             context = self._context
             found = context.recall(lambda: list(context.store.rows(Deferral))) or []
             self._before = {each.url: each.since or each.due for each in found}
-            self.by = {(each.host, each.reason) for each in found}
         return self._before.get(key)
 
     def add(self, key: str, host: str, due: float, reason: str) -> None:
@@ -315,8 +311,6 @@ class Sources:
             return old is not None and recrawl.is_known(old, event, now, revisit)
 
         key = recrawl.key_of(event.url, event.form)
-        if event.kind == REJECTED and self.deferrals.since(key) is None:  # reads them
-            return (event.host, event.reason) in self.deferrals.by
         return all(map(known, self._hops.get(key) or [key]))
 
     def _counts_for(self, request: Request, key: str) -> Iterable[str]:
@@ -495,7 +489,6 @@ class Account:
         self._first = ""
         #: The line that ends the run, and its level.
         self._last_line = (logging.INFO, "")
-        context.crawler.signals.connect(self._say, signals.engine_stopped)
 
     def first(self, line: str) -> None:
         """Keep *line*, which says why a target was refused or failed, if it is the first."""
@@ -583,8 +576,8 @@ class Account:
             )
         return len(needy)
 
-    def _say(self) -> None:
-        """Log the last line of the run, after everything that Scrapy logs."""
+    def say(self) -> None:
+        """Log the last line of the run; called after everything that Scrapy logs."""
         level, line = self._last_line
         if line:
             logger.log(level, "%s", line)
@@ -632,12 +625,6 @@ class Progress:
         elapsed = self._context.monotonic() - self._begun
         seconds = max([left * elapsed / done if done else 0.0, *(look[2] for look in looks)])
         end = f"in about {duration(round(seconds))}" if done or seconds else "not known yet"
-        logger.info(
-            "%d sources done, %d left; hosts: %d due, %d waiting; end %s",
-            done,
-            left,
-            due,
-            waiting,
-            end,
-        )
+        hosts = f"hosts: {due} due, {waiting} waiting"
+        logger.info("%d sources done, %d left; %s; end %s", done, left, hosts, end)
         self._timer.set(self._every)

@@ -207,7 +207,7 @@ def test_own_a_robots_txt_that_answers_500_has_a_second_attempt_when_all_else_is
     assert run.asked("down.test") == ["/robots.txt", "/robots.txt", *targets]
     hosts = [each.host for each in run.log if each.host in ("down.test", "other.test")]
     assert hosts[-1 - len(targets) :] == ["down.test"] * (1 + len(targets))
-    assert run.lines("WARNING", "rejected http://down.test/robots.txt", position)
+    assert run.lines("INFO: rejected http://down.test/robots.txt", position)
     honest(made)
 
 

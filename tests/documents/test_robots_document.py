@@ -192,7 +192,7 @@ def test_r5_1_unreachable_is_said_after_the_retries_only(habits: Crawl, host: st
 def test_own_what_cannot_be_unpacked_defers_the_host_and_says_so(habits: Crawl, host: str) -> None:
     assert habits.asked(host) == ["/robots.txt"]
     assert "unknown_parse_error" in habits.why(f"http://{host}/open")
-    assert len(habits.lines("WARNING", f"rejected http://{host}/robots.txt")) == 1
+    assert len(habits.lines(f"INFO: rejected http://{host}/robots.txt")) == 1
 
 
 @pytest.mark.parametrize("host", UNASKED)
@@ -217,7 +217,7 @@ def test_own_d7_a_429_to_the_end_leaves_the_host_and_is_never_no_rules(habits: C
     assert habits.asked("429.test") == ["/robots.txt"] * 2
     for path in ("open", "private/x"):
         assert "deferred" in habits.why(f"http://429.test/{path}")
-    assert len(habits.lines("WARNING", "rejected http://429.test/robots.txt", "429")) == 1
+    assert len(habits.lines("INFO: rejected http://429.test/robots.txt", "429")) == 1
 
 
 @pytest.mark.parametrize("host", ["loop.test", "six-hops.test"])
