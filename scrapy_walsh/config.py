@@ -12,12 +12,14 @@ import json
 import math
 import operator
 import os
-import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
+
+import msgspec
 
 from scrapy_walsh.exceptions import ConfigError
 from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES
@@ -31,9 +33,8 @@ from scrapy_walsh.policy.signing import directory_url
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from scrapy.settings import BaseSettings
 
 #: Of ``WALSH_SLOW_HOSTS``: one target a visit, or none.
 SLOW_VISIT, SLOW_SKIP = "visit", "skip"
@@ -48,29 +49,22 @@ OVERRIDE, ELSEWHERE, PRIVATE = "override", "elsewhere", "private"
 _ROW: Final = "row"
 
 
-class Check(NamedTuple):
-    """What a setting accepts. ``read``: its name and the value that was given, to the value used.
-
-    ``kind``: what JSON has for the value, for those who read it in a ledger: ``seconds``,
-    ``count``, ``flag``, ``text``, ``texts`` or ``uses``. ``choices``: of a text, empty for any.
-    """
-
-    kind: str
-    read: Callable[[str, Any], Any]
-    choices: tuple[str, ...] = ()
+#: Reads a setting: its name and the value that was given, to the value used; or ConfigError.
+Reader = Callable[[str, Any], Any]
 
 
 class Row(NamedTuple):
     """What a field of :class:`WalshConfig` says of its setting.
 
-    ``requirement``: what it is about. ``terms``: whether the ledger's line ``started`` has it.
-    ``least``, ``most``: beyond these the requirement is not kept, whatever ``check`` accepts.
+    ``read``: what it accepts. ``requirement``: what it is about. ``terms``: whether the ledger's
+    line ``started`` has it. ``choices``: of a text, empty for any.
+    ``least``, ``most``: beyond these the requirement is not kept, whatever ``read`` accepts.
     ``stricter``: a function of the value, the larger the stricter, where it changes what a
     conformance run shows. ``attested``: ``OVERRIDE``, ``ELSEWHERE`` or ``PRIVATE``. ``named``:
     the setting's name where that is not ``WALSH_`` and the field's.
     """
 
-    check: Check
+    read: Reader
     default: Any = None
     requirement: str = "R0.6"
     terms: bool = False
@@ -79,6 +73,7 @@ class Row(NamedTuple):
     stricter: Callable[[Any], float] | None = None
     attested: str = OVERRIDE
     named: str = ""
+    choices: tuple[str, ...] = ()
 
 
 class Setting(NamedTuple):
@@ -93,6 +88,12 @@ def _row(*values: Any, **more: Any) -> Any:
     return field(metadata={_ROW: Row(*values, **more)})
 
 
+def _one_of(choices: tuple[str, ...], **more: Any) -> Any:
+    """The row of a setting that is one of *choices*, the first unless it is set."""
+    type_: Any = Literal[choices]
+    return _row(_of_type(type_, ", ".join(choices)), choices[0], choices=choices, **more)
+
+
 # -- what is accepted ---------------------------------------------------------------------
 
 
@@ -100,23 +101,21 @@ def _refuse(name: str, value: object, accepted: str) -> ConfigError:
     return ConfigError(f"{name} is {value!r}; accepted: {accepted}")
 
 
-def _number(least: float, most: float | None = None, *, whole: bool = False) -> Check:
+def _of_type(type_: Any, accepted: str) -> Reader:
+    def read(name: str, value: Any) -> Any:
+        try:  # not strict: the command line has text alone
+            return msgspec.convert(_unpacked(value), type_, strict=False)
+        except msgspec.ValidationError:
+            raise _refuse(name, value, accepted) from None
+
+    return read
+
+
+def _number(least: float, most: float | None = None, *, whole: bool = False) -> Reader:
     accepted = "a whole number" if whole else "a number of seconds"
     accepted += f", at least {least:g}" + (f", at most {most:g}" if most is not None else "")
-
-    def read(name: str, value: Any) -> float:
-        try:
-            number = math.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError):
-            number = math.nan
-        in_bounds = math.isfinite(number) and least <= number <= (
-            math.inf if most is None else most
-        )
-        if not in_bounds or (whole and not number.is_integer()):
-            raise _refuse(name, value, accepted)
-        return int(number) if whole else number
-
-    return Check("count" if whole else "seconds", read)
+    bounds = msgspec.Meta(ge=least, le=sys.maxsize if most is None else most)
+    return _of_type(Annotated[int if whole else float, bounds], accepted)
 
 
 def _revisit(name: str, value: Any) -> float:
@@ -126,44 +125,26 @@ def _revisit(name: str, value: Any) -> float:
         raise ConfigError(f"{name} is {error}") from None
 
 
-def _choice(*choices: str) -> Check:
-    def read(name: str, value: Any) -> str:
-        if value not in choices:
-            raise _refuse(name, value, ", ".join(choices))
-        return str(value)
-
-    return Check("text", read, choices)
+_flag: Final = _of_type(bool, "True or False")
 
 
-_IMPL: Final = re.compile(r"[\w.-]+/[\w.-]+(@[\w.-]+)?", re.ASCII)
-_FLAGS: Final[Mapping[str, bool]] = {
-    "1": True, "true": True, "yes": True, "on": True,
-    "0": False, "false": False, "no": False, "off": False,
-}  # fmt: skip
-
-
-def _flag(name: str, value: Any) -> bool:
-    flag = _FLAGS.get(str(value).strip().lower())
-    if flag is None:
-        raise _refuse(name, value, "True or False")
-    return flag
+_kept: Final = _of_type(
+    bool | Literal[LEDGER_ON, LEDGER_OFF, LEDGER_REDACTED],
+    'True, False, or "redact" to keep it without queries',
+)
 
 
 def _ledger(name: str, value: Any) -> str:
     """``on``, ``off`` or ``redact``."""
-    if str(value).strip().lower() == LEDGER_REDACTED:
-        return LEDGER_REDACTED
-    try:
-        return LEDGER_ON if _flag(name, value) else LEDGER_OFF
-    except ConfigError:
-        raise _refuse(name, value, 'True, False, or "redact" to keep it without queries') from None
+    kept = _kept(name, value)
+    return kept if isinstance(kept, str) else LEDGER_ON if kept else LEDGER_OFF
 
 
-def _impl(name: str, value: Any) -> str:
-    """``organisation/repository``, with ``@commit`` where it is known (R13)."""
-    if not isinstance(value, str) or not _IMPL.fullmatch(value.strip()):
-        raise _refuse(name, value, "ORGANISATION/REPOSITORY, or that and @COMMIT")
-    return value.strip()
+#: ``organisation/repository``, with ``@commit`` where it is known (R13).
+_impl: Final = _of_type(
+    Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+(@[A-Za-z0-9_.-]+)?$")],
+    "ORGANISATION/REPOSITORY, or that and @COMMIT",
+)
 
 
 def _text(name: str, value: Any) -> str:
@@ -179,26 +160,23 @@ def _url(name: str, value: Any) -> str:
     return bare
 
 
+_texts: Final = _of_type(tuple[str, ...], 'a list of host suffixes, such as ["gov", ".mil"]')
+
+
 def _names(name: str, value: Any) -> tuple[str, ...]:
-    value = _unpacked(value)
     if isinstance(value, str) and not value.lstrip().startswith("["):
         value = [entry for entry in value.split(",") if entry.strip()]
-    if not isinstance(value, (list, tuple, set, frozenset)) or not all(
-        isinstance(entry, str) for entry in value
-    ):
-        raise _refuse(name, value, 'a list of host suffixes, such as ["gov", ".mil"]')
-    return tuple(entry.strip() for entry in value)
+    return tuple(entry.strip() for entry in _texts(name, value))
+
+
+_uses: Final = _of_type(
+    dict[Literal[CATEGORIES], Literal[RECORD, REFUSE]],  # type: ignore[valid-type]
+    f"a dict with {RECORD!r} or {REFUSE!r} for each of these uses: {', '.join(CATEGORIES)}",
+)
 
 
 def _usage(name: str, value: Any) -> tuple[tuple[str, str], ...]:
-    value = _unpacked(value)
-    categories, actions = ", ".join(CATEGORIES), (RECORD, REFUSE)
-    if not isinstance(value, dict) or not all(
-        category in CATEGORIES and action in actions for category, action in value.items()
-    ):
-        accepted = f"a dict with {RECORD!r} or {REFUSE!r} for each of these uses: {categories}"
-        raise _refuse(name, value, accepted)
-    return tuple(sorted(value.items()))
+    return tuple(sorted(_uses(name, value).items()))
 
 
 def _unpacked(value: object) -> object:
@@ -248,17 +226,8 @@ def _redis_url(name: str, value: Any) -> str:
     return str(value).strip()
 
 
-def _as_it_is(name: str, value: Any) -> Any:  # noqa: ARG001  the signature of a reader
-    return value
-
-
 def _identity(name: str, value: Any) -> Identity:  # noqa: ARG001
     return identity_from(_unpacked(value))
-
-
-_ON_OR_OFF: Final = Check("flag", _flag)
-_UNREACHABLE: Final = _choice(*_POSITIONS)
-_URL: Final = Check("text", _url)
 
 
 #: Scrapy's settings, or a dict.
@@ -278,16 +247,16 @@ class WalshConfig:
     ``with_userinfo``: settings whose URL held a user name or a password, which is left out.
     """
 
-    identity: Identity = _row(Check("", _identity), None, "R1", attested=ELSEWHERE)
-    blocklist_url: str = _row(_URL, None, "R3", attested=ELSEWHERE)
+    identity: Identity = _row(_identity, None, "R1", attested=ELSEWHERE)
+    blocklist_url: str = _row(_url, None, "R3", attested=ELSEWHERE)
     schema_url: str | None = _row(
-        _URL, None, "R3", attested=ELSEWHERE, named="WALSH_BLOCKLIST_SCHEMA_URL"
+        _url, None, "R3", attested=ELSEWHERE, named="WALSH_BLOCKLIST_SCHEMA_URL"
     )
-    blocklist_unreachable: str = _row(
-        _UNREACHABLE, "allow", "R3", terms=True, stricter=_POSITIONS.__getitem__
+    blocklist_unreachable: str = _one_of(
+        (*_POSITIONS,), requirement="R3", terms=True, stricter=_POSITIONS.__getitem__
     )
-    state_dir: Path | None = _row(Check("", _state_dir), None, "R11", attested=PRIVATE)
-    shared_state: str | None = _row(Check("", _redis_url), None, "R4", attested=PRIVATE)
+    state_dir: Path | None = _row(_state_dir, None, "R11", attested=PRIVATE)
+    shared_state: str | None = _row(_redis_url, None, "R4", attested=PRIVATE)
     min_interval: float = _row(
         _number(MIN_REQUEST_INTERVAL), MIN_REQUEST_INTERVAL, "R4", terms=True,
         least=MIN_REQUEST_INTERVAL, stricter=float,
@@ -307,32 +276,28 @@ class WalshConfig:
         _number(0.1, ROBOTS_TTL), ROBOTS_TTL, "R2", terms=True,
         most=ROBOTS_TTL, stricter=operator.neg,
     )  # fmt: skip
-    robots_unreachable: str = _row(
-        _UNREACHABLE, "allow", "R2", terms=True, stricter=_POSITIONS.__getitem__
+    robots_unreachable: str = _one_of(
+        (*_POSITIONS,), requirement="R2", terms=True, stricter=_POSITIONS.__getitem__
     )
-    pace_robots: bool = _row(
-        _ON_OR_OFF, False, "R4", terms=True, stricter=float, attested=ELSEWHERE
-    )
+    pace_robots: bool = _row(_flag, False, "R4", terms=True, stricter=float, attested=ELSEWHERE)
     robots_cache_size: int = _row(_number(1, whole=True), 4096, "R2")
-    excluded_tlds: tuple[str, ...] = _row(Check("texts", _names), (), terms=True)
-    revisit: float = _row(
-        Check("seconds", _revisit), REVISIT, "R8", terms=True, least=REVISIT_FLOOR, stricter=float
+    excluded_tlds: tuple[str, ...] = _row(_names, (), terms=True)
+    revisit: float = _row(_revisit, REVISIT, "R8", terms=True, least=REVISIT_FLOOR, stricter=float)
+    revisit_reason: str | None = _row(_text, None, "R8", terms=True)
+    follow_links: bool = _row(_flag, False, "R6", terms=True, attested=ELSEWHERE)
+    scraping: bool = _row(_flag, False, "R9", terms=True)
+    usage: tuple[tuple[str, str], ...] = _row(_usage, {}, terms=True)
+    slow_hosts: str = _one_of(
+        (SLOW_VISIT, SLOW_SKIP), requirement="R4", terms=True, attested=ELSEWHERE
     )
-    revisit_reason: str | None = _row(Check("text", _text), None, "R8", terms=True)
-    follow_links: bool = _row(_ON_OR_OFF, False, "R6", terms=True, attested=ELSEWHERE)
-    scraping: bool = _row(_ON_OR_OFF, False, "R9", terms=True)
-    usage: tuple[tuple[str, str], ...] = _row(Check("uses", _usage), {}, terms=True)
-    slow_hosts: str = _row(
-        _choice(SLOW_VISIT, SLOW_SKIP), SLOW_VISIT, "R4", terms=True, attested=ELSEWHERE
-    )
-    ledger: str = _row(Check("", _ledger), True)
+    ledger: str = _row(_ledger, True)
     ledger_kept: int = _row(_number(1 << 20, whole=True), 256 << 20)
-    exit_attention: bool = _row(_ON_OR_OFF, False)
-    metrics: Path | None = _row(Check("", _metrics), None, attested=PRIVATE)
-    sign_requests: bool = _row(_ON_OR_OFF, False, "R1")
-    signing_key: Path | None = _row(Check("", _as_it_is), None, "R1", attested=PRIVATE)
-    impl: str | None = _row(Check("text", _impl), None, "R13")
-    tag_requests: bool = _row(_ON_OR_OFF, False, "R13", terms=True)
+    exit_attention: bool = _row(_flag, False)
+    metrics: Path | None = _row(_metrics, None, attested=PRIVATE)
+    sign_requests: bool = _row(_flag, False, "R1")
+    signing_key: Path | None = _row(lambda _name, value: value, None, "R1", attested=PRIVATE)
+    impl: str | None = _row(_impl, None, "R13")
+    tag_requests: bool = _row(_flag, False, "R13", terms=True)
     with_userinfo: tuple[str, ...] = ()
 
     @classmethod
@@ -349,7 +314,7 @@ class WalshConfig:
         found["min_interval"] = max(found["min_interval"], _download_delay(settings))
         signed = found["sign_requests"]
         found["signing_key"] = _signing_key(found["signing_key"], identity) if signed else None
-        urls = [each.name for each in SETTINGS if each.row.check is _URL]
+        urls = [each.name for each in SETTINGS if each.row.read is _url]
         userinfo = tuple(name for name in urls if _has_userinfo(_get(settings, name)))
         config = cls(**found, with_userinfo=userinfo)
         _check_profile(config)
@@ -397,26 +362,9 @@ def identity_given(settings: SettingsLike) -> Any:
     return settings.get("WALSH_IDENTITY")
 
 
-def follows_links(settings: BaseSettings) -> bool:
-    """Whether links are followed (R6), as Scrapy reads a switch."""
-    return bool(settings.getbool("WALSH_FOLLOW_LINKS"))
-
-
-def scrapes(settings: BaseSettings) -> bool:
-    """Whether HTML is scraped on purpose (R9)."""
-    return bool(settings.getbool("WALSH_SCRAPING"))
-
-
 def is_shared(settings: SettingsLike) -> bool:
     """Whether workers on many machines share records through Redis."""
     return settings.get("WALSH_SHARED_STATE") is not None
-
-
-def has_idle_key(settings: SettingsLike) -> bool:
-    """Whether there is a key to sign requests with, and they are not signed."""
-    name = "WALSH_SIGN_REQUESTS"
-    on = _FLAGS.get(str(_get(settings, name)).strip().lower(), True)
-    return _get(settings, "WALSH_SIGNING_KEY") is not None and not on
 
 
 def unknown_settings(settings: SettingsLike) -> list[str]:
@@ -435,7 +383,7 @@ def _read(settings: SettingsLike, each: Setting) -> Any:
     value = _get(settings, each.name)
     if value is None and each.field != "identity":
         return None
-    return each.row.check.read(each.name, value)
+    return each.row.read(each.name, value)
 
 
 def _get(settings: SettingsLike, name: str) -> Any:
@@ -450,7 +398,7 @@ def out_of_bounds(values: object) -> Iterator[tuple[Setting, str]]:
     """
     for each in SETTINGS:
         value, least, most = getattr(values, each.field, None), each.row.least, each.row.most
-        unit = " s" if each.row.check.kind == "seconds" else ""
+        unit = "" if isinstance(each.row.default, int) else " s"
         if value is not None and least is not None and value < least:
             yield each, f"is {value:g}{unit}, below {least:g}{unit}"
         if value is not None and most is not None and value > most:

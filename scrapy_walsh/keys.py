@@ -48,12 +48,10 @@ def load_private_key(path: Path) -> Ed25519PrivateKey:
         body = file.read(LIMIT)
     try:
         key = load_pem_private_key(body, password=None)
-    except TypeError:
-        raise KeyUnusable(f"{path} is encrypted: give the key without a password") from None
-    except (ValueError, UnsupportedAlgorithm):
-        raise KeyUnusable(f"{path} holds no private key in PEM: see --keygen") from None
+    except (TypeError, ValueError, UnsupportedAlgorithm):  # TypeError: it has a password
+        key = None
     if not isinstance(key, Ed25519PrivateKey):
-        raise KeyUnusable(f"{path} is not an Ed25519 key: see --keygen")
+        raise KeyUnusable(f"{path} holds no Ed25519 key in PEM without a password: see --keygen")
     return key
 
 

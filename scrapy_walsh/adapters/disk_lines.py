@@ -23,8 +23,9 @@ from scrapy_walsh import files
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.sources import form_of
 from scrapy_walsh.exceptions import StateError
+from scrapy_walsh.policy.words import one_line, visible
 from scrapy_walsh.state.database import Connection
-from scrapy_walsh.state.files import make_private, one_line
+from scrapy_walsh.state.files import make_private
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -122,7 +123,7 @@ def _unusable(path: Path, error: Exception) -> StateError:
         )
     if name == "SQLITE_NOTADB" or "no such" in str(error):
         return StateError(f"{path} is not a queue of scrapy_walsh: set another JOBDIR")
-    why = one_line(error)
+    why = visible(one_line(error, 200))
     return StateError(
         f"{path} cannot be used ({why}): free or repair the disk, or set another JOBDIR"
     )
@@ -178,9 +179,9 @@ class DiskLines:
     def push(self, host: str, key: tuple[int, int, int], request: Request) -> None:
         """Add *request* to *host*'s queue; ValueError where it cannot be serialised."""
         url, data = request.url, self.check(request)
-        scope, revisit = self._context.scope, self._context.config.revisit
+        scope = self._context.scope
         source = scope.source_of(url)
-        own = None if source is None else scope.cadence(source, revisit)
+        own = None if source is None else scope.cadence(source)
         self._execute(_INSERT, (host, *key, url, form_of(request), source, own, data))
         # After the row: what a kill leaves out of both is named again, and what is in the row alone
         # is sent a second time at worst.
@@ -271,7 +272,7 @@ class DiskLines:
             if request.url != url:
                 raise ValueError("it is damaged")
         except Exception as error:  # whatever a project's classes raise
-            raise _UnreadableError(one_line(error) or type(error).__name__) from error
+            raise _UnreadableError(visible(one_line(error, 200)) or type(error).__name__) from error
         return request
 
     def counts(self) -> Iterable[tuple[str, int]]:

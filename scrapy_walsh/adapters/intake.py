@@ -280,7 +280,7 @@ class Intake:
                 meta[key] = [url for url in self._urls_in(request, key) if known(url)]
         meta.pop(REVISIT, None)
         if (source := scope.source_of(request.url)) is not None:
-            own = scope.cadence(source, self._context.config.revisit)
+            own = scope.cadence(source)
             meta |= {} if own is None else {REVISIT: own}
         if meta.pop(TICKET, None) is not None and (lasting := self._tickets.of(request).lasting()):
             meta[TICKET] = lasting

@@ -40,6 +40,7 @@ from scrapy_walsh.policy.recrawl import FAILED, NOT_REQUESTED, OUTCOMES, READ, H
 from scrapy_walsh.policy.scope import Digests
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.verdict import NOT_DUE, REMEDIES
+from scrapy_walsh.policy.words import one_line, visible
 from scrapy_walsh.state.machine import UnderWay
 from scrapy_walsh.state.records import Deferral, Reading, SourceRun, Validators
 
@@ -191,7 +192,6 @@ class Sources:
         self._reached: dict[str, tuple[str, str, str | None]] = {}
         self.untaken = _Untaken()
         self._locks = UnderWay(context.config.state_dir)
-        context.on_written.append(self._locks.written)
         #: The source that was looked up last, and its record. From the wire on it does not change:
         #: the source is locked for this process.
         self._looked_up: tuple[str, SourceRun | None] = ("", None)
@@ -227,7 +227,7 @@ class Sources:
 
     def _visit(self, run: SourceRun) -> Visit:
         context = self._context
-        return run.visit._replace(revisit=context.scope.cadence(run.url, context.config.revisit))
+        return run.visit._replace(revisit=context.scope.cadence(run.url))
 
     def _lifts(self, key: str) -> bool:
         """Whether R8 allows *key* in this run, whatever is on record.
@@ -326,7 +326,7 @@ class Sources:
         last = None if known is None else self._visit(known)
         visit = recrawl.met(sent_at, last, context.config.revisit)
         counted_from = None if visit.counted_from == sent_at else visit.counted_from
-        revisit = context.scope.cadence(key, context.config.revisit)
+        revisit = context.scope.cadence(key)
         reason = context.config.revisit_reason
         return SourceRun(key, sent_at, outcome, reason, counted_from, revisit=revisit)
 
@@ -343,7 +343,7 @@ class Sources:
                     self._note(led, _LED_ON)
                     outcome = str(recrawl.GONE) if key in self.account.gone else "200"
                     self._remember(request, self._run(led, self._context.wall(), outcome))
-            self._context.write()
+            self._write(_carried(request))
         if source is not None and request.meta.get("redirect_urls"):
             self._joined[source] = key
         elif source in self.account.left:
@@ -358,7 +358,13 @@ class Sources:
             else:
                 self._context.remember(partial(self._context.store.put, record))
         if taken:
-            self._context.write()
+            self._write(each.url for _, each in taken if isinstance(each, SourceRun))
+
+    def _write(self, sources: Iterable[str]) -> None:
+        """Write what waits, and then let others request *sources*."""
+        self._context.write()
+        for key in sources:
+            self._locks.drop(key)
 
     def settle(self) -> None:
         """Store the sources whose requests have ended, whatever came of their answers."""
@@ -372,7 +378,6 @@ class Sources:
         for key in {key_of(request), run.url}:
             self.deferrals.drop(key)
         context.remember(partial(context.store.put, run))
-        self._locks.done(run.url)
 
     def next_due(self, url: str) -> float | None:
         """As ``recrawl.next_due``, of the target *url*, with what this run was answered."""
@@ -448,7 +453,8 @@ class Sources:
         known = self._outcome(key)
         if recrawl.replaces(known, outcome):
             self._note(key, 1 + OUTCOMES.index(outcome), instead_of=_OUTCOME)
-            why = sys.intern(recrawl.one_line(reason))  # of many sources alike, it is kept once
+            # Of many sources alike, the reason is kept once.
+            why = sys.intern(visible(one_line(reason, 500)))
             self.account.add(key, Heard(outcome, why, self._context.wall(), moved_to), known)
 
     def close(self) -> None:
@@ -472,9 +478,8 @@ class Account:
         self.due = True
         #: The sources that have not ended; where permanent redirects have led, if known by now.
         self.left: dict[str, str | None] = {}
-        #: Those that have, by outcome; those that were refused, by requirement.
+        #: Those that have, by outcome.
         self.counts: Counter[str] = Counter()
-        self._rules: Counter[str] = Counter()
         #: By requirement, refused requests that the spider made besides.
         self.links: Counter[str] = Counter()
         #: Those of them whose records are not stored yet, with what was heard.
@@ -483,7 +488,7 @@ class Account:
         self.gone: dict[str, None] = {}
         #: How many sources need a person, once it is closed.
         self.needy = 0
-        #: By key, the records of sources that are not as they should be.
+        #: By key, the records of those.
         self._ailing: dict[str, Reading] = {}
         #: Of the first target that was refused or failed: why, and what to do.
         self._first = ""
@@ -493,7 +498,7 @@ class Account:
     def first(self, line: str) -> None:
         """Keep *line*, which says why a target was refused or failed, if it is the first."""
         if not self._first:
-            self._first = recrawl.one_line(line)
+            self._first = visible(one_line(line, 500))
 
     def add(self, key: str, heard: Heard, known: str | None) -> None:
         """Note what was *heard* of the source *key*; *known*: its outcome before, if any."""
@@ -501,8 +506,6 @@ class Account:
         self.counts[heard.outcome] += 1
         if known is not None:
             self.counts[known] -= 1
-        if heard.outcome == recrawl.REFUSED != known:
-            self._rules[recrawl.rule_of(heard.reason)] += 1
         if heard.reason:
             self.first(f"{key}: {heard.reason}")
         self._unstored.append((key, heard))
@@ -521,15 +524,14 @@ class Account:
 
         def update(key: str, each: Heard) -> Reading:
             old = context.recall(lambda: context.store.get(Reading, key)) if kept else None
-            own = context.scope.cadence(key, revisit)
+            own = context.scope.cadence(key)
             return recrawl.updated(old, key, replace(each, gone=key in self.gone, revisit=own), now)
 
         found = [update(*each) for each in heard if kept or each[0] in self.gone]
         if kept:
             context.remember(lambda: context.store.put(*found))
         for each in found:
-            unread = recrawl.is_unread(each, now, revisit)
-            if unread or each.moved_to or recrawl.needs_a_person(each, now, revisit):
+            if recrawl.attention(each, now, revisit):
                 self._ailing[each.url] = each
             else:
                 self._ailing.pop(each.url, None)
@@ -550,7 +552,7 @@ class Account:
         if needy and context.config.exit_attention:
             compat.fail_command()
         in_vain = not counts[READ] and not context.fleet
-        line = recrawl.last_line(counts, needy, reason, self._rules, self.links)
+        line = recrawl.last_line(counts, needy, reason, self.links)
         if in_vain and self._first:
             line = f"{line}; the first: {self._first}"
         warns = needy or in_vain or self.links["R6"]
@@ -562,15 +564,14 @@ class Account:
         *kept*: there are records, and it goes into them who was told of.
         """
         context, now, revisit = self._context, self._context.wall(), self._context.config.revisit
-        ailing = self._ailing.values()
-        needy = [each for each in ailing if recrawl.needs_a_person(each, now, revisit)]
-        told = [each for each in needy if recrawl.is_to_be_told(each, now, revisit)]
+        needy = self._ailing.values()
+        told = [each for each in needy if recrawl.is_to_be_told(each, now)]
         for line in recrawl.attention_lines(told, now, revisit):
             logger.warning("%s", line)
         if kept:
-            unread = sum(recrawl.is_unread(each, now, revisit) for each in ailing)
+            unread = sum(recrawl.is_unread(each, now, revisit) for each in needy)
             context.recorder.set("unread", unread)
-            context.recorder.set("moved", sum(each.moved_to is not None for each in ailing))
+            context.recorder.set("moved", sum(each.moved_to is not None for each in needy))
             context.remember(
                 lambda: context.store.put(*[replace(each, told_at=now) for each in told])
             )

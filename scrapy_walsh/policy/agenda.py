@@ -24,10 +24,9 @@ How it works:
   looked up again before the host is given out: an entry may be too early, but never too late.
 - An entry of the heap that is out of date stays there until it comes up, and is then dropped.
 - A host that has just had a request waits again, so the buckets have only hosts that were due.
-- A host that goes *last* (D13, D31) is put into one of the lowest buckets when its turn has come,
-  and is given out when only such hosts are on the agenda: first those whose robots.txt failed, and
-  when they have no work left those that gave no answer, the fewer attempts they had the earlier.
-  Whether a host still goes last is looked up at each turn.
+- A host that goes *last* (D13, D31) is put into the lowest bucket when its turn has come, and is
+  given out when only such hosts are on the agenda. Whether a host still goes last is looked up at
+  each turn.
 - What failed and is sent again (R5) counts with the seconds that its retries may still take: a
   chain of retries that begins when all else is done makes the crawl longer by all of it.
 """
@@ -45,9 +44,8 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.host import Host
 
 _BUCKETS_PER_DOUBLING: Final = 16
-#: The highest bucket of hosts that go last. Those that gave no answer are below it, the more
-#: attempts they had in this run the lower.
-_LAST: Final = 3
+#: The bucket of hosts that go last.
+_LAST: Final = 0
 #: The most hosts that one call moves from waiting to ready, so that no pop takes long.
 _MOVES_PER_CALL: Final = 64
 #: Requests that may wait before no more are taken in, once so many hosts have waited at a time.
@@ -100,7 +98,7 @@ class _Entry:
     bucket: int = -1
     place: int = -1
     due: float | None = None
-    last: int = 0
+    last: bool = False
 
 
 @dataclass(slots=True)
@@ -110,7 +108,7 @@ class Agenda:
     ``most``: the most hosts so far that had requests at one time. ``requests``: all that wait.
     ``_occupied``: bit n is set where bucket n has hosts. ``_ahead``: the hosts whose first target
     has given way. ``_longest``: of the hosts that wait, or did, the one with most work left.
-    ``_levels``: how many hosts there are, by what ``Host.goes_last`` was when it was looked up.
+    ``_lasts``: how many hosts go last.
     ``now`` of the methods: monotonic seconds.
     """
 
@@ -122,7 +120,7 @@ class Agenda:
     _occupied: int = 0
     _ahead: set[str] = field(default_factory=set)
     _longest: _Entry | None = None
-    _levels: list[int] = field(default_factory=lambda: [0, 0, 0])
+    _lasts: int = 0
 
     def __len__(self) -> int:
         return len(self._hosts)
@@ -148,7 +146,6 @@ class Agenda:
         self.requests += count
         if entry is None:
             entry = self._hosts[host.key] = _Entry(host, count)
-            self._levels[entry.last] += 1
             self.most = max(self.most, len(self._hosts))
             self._place(entry, now)
             return
@@ -164,7 +161,7 @@ class Agenda:
         self._ahead.discard(host.key)
         if entry.count <= 0:
             self._leave(entry)
-            self._levels[entry.last] -= 1
+            self._lasts -= entry.last
             del self._hosts[host.key]
         elif entry.due is None:
             self._wait(entry, host.turn(now), now)
@@ -191,11 +188,11 @@ class Agenda:
             while self._occupied:
                 bucket = self._occupied.bit_length() - 1
                 entry = self._ready[bucket][-1]
-                if bool(self._goes_last(entry, now)) != (bucket <= _LAST):
-                    self._move(entry, _lowest(entry, now) if entry.last else _bucket(_work(entry)))
+                if self._goes_last(entry, now) != (bucket == _LAST):
+                    self._move(entry, _LAST if entry.last else _bucket(_work(entry)))
                 elif (due := entry.host.turn(now)) > now:
                     self._wait(entry, due, now)
-                elif not entry.last or (not any(self._levels[: entry.last]) and idle()):
+                elif not entry.last or (self._lasts == len(self._hosts) and idle()):
                     return None if self._keeps_free(entry, now) else entry.host
                 elif not self._wake(now):
                     return None
@@ -263,11 +260,10 @@ class Agenda:
         if not self._goes_last(entry, now) and _work(entry) > longest:
             self._longest = entry
 
-    def _goes_last(self, entry: _Entry, now: float) -> int:
+    def _goes_last(self, entry: _Entry, now: float) -> bool:
         """Look up whether a host goes last."""
-        self._levels[entry.last] -= 1
-        entry.last = entry.host.goes_last(now)
-        self._levels[entry.last] += 1
+        was, entry.last = entry.last, entry.host.goes_last(now)
+        self._lasts += entry.last - was
         return entry.last
 
     def _stand(self, entry: _Entry) -> None:
@@ -295,11 +291,6 @@ class Agenda:
         if not hosts:
             self._occupied &= ~(1 << entry.bucket)
         entry.bucket = -1
-
-
-def _lowest(entry: _Entry, now: float) -> int:
-    """The bucket of a host that goes last."""
-    return _LAST if entry.last == 1 else max(0, _LAST - 1 - entry.host.silence.count(now))
 
 
 def _work(entry: _Entry) -> float:

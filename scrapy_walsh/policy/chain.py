@@ -35,7 +35,6 @@ from scrapy_walsh.policy.verdict import (
     BY_SETTING,
     DEFERRED,
     EXCLUDED_TLD,
-    NotKnown,
     Verdict,
 )
 
@@ -75,14 +74,13 @@ class Rules(Protocol):
 class Held(Protocol):
     """The documents and records that the gates look at.
 
-    ``blocklist`` and ``robots`` return None where the document must be fetched or refreshed first,
-    and NotKnown where that has failed because of us.
+    ``blocklist`` and ``robots`` return None where the document must be fetched or refreshed first.
     """
 
-    def blocklist(self) -> Blocklist | Verdict | NotKnown | None:
+    def blocklist(self) -> Blocklist | Verdict | None:
         """The operator's list, or one verdict in its place (``operator.without_list``)."""
 
-    def robots(self, origin: str) -> Rules | NotKnown | None:
+    def robots(self, origin: str) -> Rules | None:
         """The rules of ``scheme://host[:port]``."""
 
     def last_visit(self, key: str) -> recrawl.Visit | None:
@@ -141,8 +139,6 @@ def _operator_blocks(url: str, held: Held) -> Verdict | NeedDocument | None:
     match found := held.blocklist():
         case None:
             return NeedDocument(BLOCKLIST)
-        case NotKnown():
-            return found.verdict()
         case Verdict():
             return found
         case Blocklist():
@@ -178,8 +174,6 @@ def _robots(url: str, held: Held, gates: Gates) -> Verdict | NeedDocument:
     rules = held.robots(origin)
     if rules is None:
         return NeedDocument(ROBOTS, origin)
-    if isinstance(rules, NotKnown):
-        return rules.verdict()
     verdict = rules.decide(url)
     if not (verdict.allowed and gates.refused_uses):
         return verdict
@@ -237,34 +231,19 @@ def admit(pace: Pace, gates: Gates, now: float, *, document: bool = False) -> St
         return Refuse(pace.spent)
     if pace.wait == math.inf:  # only the end of what is under way will say how long the wait is
         return Wait(math.inf)
+    patience = f"beyond WALSH_PATIENCE ({gates.patience:g} s)"
     if gates.skip_slow and not document and pace.interval > gates.patience:
-        return Refuse(_skipped(pace, gates))
+        asked = f"{pace.host} asks for {pace.interval:g} s between requests"
+        return _deferred(f'{asked}, {patience}, and WALSH_SLOW_HOSTS is "skip"')
     if pace.wait > gates.patience:
-        return Refuse(_deferred(pace, gates, now))
+        when = f"{pace.host} may not be requested before {iso(now + pace.wait)}"
+        return _deferred(f"{when}, {patience}")
     return Go() if pace.wait <= 0 else Wait(pace.wait)
 
 
-def _deferred(pace: Pace, gates: Gates, now: float) -> Verdict:
-    """The verdict where the wait is longer than WALSH_PATIENCE: the target is deferred (D8)."""
-    host, wait, patience = pace.host, pace.wait, gates.patience
-    return Verdict(
-        False,
-        DEFERRED,
-        "R4",
-        f"{host} may not be requested before {iso(now + wait)}, beyond WALSH_PATIENCE "
-        f"({patience:g} s)",
-    )
-
-
-def _skipped(pace: Pace, gates: Gates) -> Verdict:
-    """The verdict where WALSH_SLOW_HOSTS is "skip": a slow host's targets are deferred (D8)."""
-    return Verdict(
-        False,
-        DEFERRED,
-        "R4",
-        f"{pace.host} asks for {pace.interval:g} s between requests, beyond WALSH_PATIENCE "
-        f'({gates.patience:g} s), and WALSH_SLOW_HOSTS is "skip"',
-    )
+def _deferred(why: str) -> Refuse:
+    """The target is deferred (D8)."""
+    return Refuse(Verdict(False, DEFERRED, "R4", why))
 
 
 # -- 3: what does its answer mean? ------------------------------------------------------------

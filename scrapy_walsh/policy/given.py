@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from scrapy_walsh.policy import chain
@@ -53,10 +52,13 @@ def check(
     for what is not a product token. Validating a blocklist with a hostile schema may never end;
     ``walsh check`` does it in a child process, with a time limit.
     """
+    from scrapy_walsh.policy.list.schema import parse_blocklist  # noqa: PLC0415  slow to load
+
     name = product_token(token)
     given = Given(
-        None if robots is None else _robots_of(octets(robots), name),
-        None if blocklist is None else _blocklist_of(octets(blocklist)),
+        None if robots is None else parse_robots(octets(robots), name),
+        # Like `walsh check`: a list without a schema of its own need only pass the floor checks.
+        None if blocklist is None else parse_blocklist(octets(blocklist), {}),
     )
     return given.judge(url)
 
@@ -139,16 +141,3 @@ class Given:
             yield "R2 is not judged: no robots.txt was given"
         if self.operator_list is None:
             yield "R3 is not judged: no blocklist was given"
-
-
-@lru_cache(maxsize=16)  # callers often check many URLs of one host
-def _robots_of(body: bytes, token: str) -> Robots:
-    return parse_robots(body, token)
-
-
-@lru_cache(maxsize=1)
-def _blocklist_of(body: bytes) -> Blocklist:
-    from scrapy_walsh.policy.list.schema import parse_blocklist  # noqa: PLC0415  jsonschema is slow
-
-    # Like `walsh check`: a list without a schema of its own need only pass the floor checks.
-    return parse_blocklist(body, {})

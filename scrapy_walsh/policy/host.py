@@ -385,13 +385,9 @@ class Host:
         """Whether the host asks for more time between two requests than a run waits (D11)."""
         return self.traffic.interval > self.terms.gates.patience
 
-    def goes_last(self, now: float) -> int:
-        """Whether its next request should come when all other hosts' work is done (D13, D31).
-
-        0 where it should not; 1 where its robots.txt failed; 2 where it gave no answer: then the
-        work of hosts with 1 comes before it, too, as it may cost a time-out.
-        """
-        return 2 if self.silence.goes_last(now) else int(self.robots_failed)
+    def goes_last(self, now: float) -> bool:
+        """Whether its next request should come when all other hosts' work is done (D13, D31)."""
+        return self.robots_failed or self.silence.goes_last(now)
 
     def retries_left(self) -> float:
         """The seconds that R5's retries may still take: their number times the mean back-off."""

@@ -39,11 +39,11 @@ import math
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from scrapy_walsh.policy.freshness import parse_duration
-from scrapy_walsh.policy.hosts import DEFAULT_PORT, host_key, stripped
-from scrapy_walsh.policy.times import Wall, duration, iso
+from scrapy_walsh.policy.hosts import DEFAULT_PORT, stripped
+from scrapy_walsh.policy.times import Wall, iso
 from scrapy_walsh.policy.verdict import (
     DEFERRED,
     NOT_DUE,
@@ -55,12 +55,10 @@ from scrapy_walsh.policy.verdict import (
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from scrapy_walsh.policy.event import Event
     from scrapy_walsh.policy.scope import Scope
-
-_T = TypeVar("_T")
 
 # -- R8: may it be sent? ------------------------------------------------------------------
 
@@ -425,7 +423,6 @@ _WORDS: Final[Mapping[str, str]] = {
 }
 #: Where those are named that need a person.
 _WHO: Final = "warnings name each once a week, `scrapy walsh state show` always"
-_LONGEST: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -487,13 +484,11 @@ def updated(old: Reading | None, url: str, heard: Heard, now: float) -> Reading:
     """The record of *url* after a run that ends at *now*; *old*: the one before it.
 
     A time on record that lies in the future is a clock that was put back: it counts as *now*.
-    A deferral tells nothing new of a source that its owner has refused, so that reason stays.
     """
     base = Reading(url, now, now) if old is None else old
     since = min(base.since, now)
     base = replace(base, since=since, declared_at=now, revisit=heard.revisit)
-    silent = heard.outcome == DEFERRED and cause(base.reason) in OWNERS_NO
-    if silent or heard.outcome in (NOT_DUE, NOT_REQUESTED):
+    if heard.outcome in (NOT_DUE, NOT_REQUESTED):
         return base
     if heard.outcome == READ:
         new = replace(base, since=heard.at, read=1, gone_at=None, reason=None)
@@ -524,35 +519,6 @@ def is_known(old: Reading, event: Event, now: float, revisit: float) -> bool:
     return same or is_unread(old, now, revisit)
 
 
-def needs_a_person(reading: Reading, now: float, revisit: float) -> bool:
-    """Whether the run that ends at *now* counts the source as one that needs a person.
-
-    One that is gone, or that its owner has refused, counts until it was told: nothing can be mended
-    there. *revisit*: WALSH_REVISIT, seconds.
-    """
-    if reading.gone_at is not None:
-        return reading.told_at is None
-    if cause(reading.reason) in OWNERS_NO:
-        return reading.told_at is None and (_opts_out(reading) or is_unread(reading, now, revisit))
-    return reading.moved_to is not None or is_unread(reading, now, revisit)
-
-
-def is_to_be_told(reading: Reading, now: float, revisit: float) -> bool:
-    """Whether a warning is to name a source that needs a person.
-
-    It is where none has said what is so, also that it was not read for long, and a week after one.
-    """
-    at = reading.told_at
-    if at is None or not 0 <= now - at < (1 - SLACK) * NAMED_AGAIN:
-        return True
-    return is_unread(reading, now, revisit) and not is_unread(reading, at, revisit)
-
-
-def _opts_out(reading: Reading) -> bool:
-    """Whether the owner of the host refuses a source that was read before."""
-    return bool(reading.read) and cause(reading.reason) in OWNERS_NO
-
-
 def is_unread(reading: Reading, now: float, revisit: float) -> bool:
     """Whether the source was not read for so long that the operator must be told.
 
@@ -564,82 +530,68 @@ def is_unread(reading: Reading, now: float, revisit: float) -> bool:
     return now - reading.since >= (PERIODS - SLACK) * _interval(reading, revisit)
 
 
-def attention_lines(readings: Iterable[Reading], now: float, revisit: float) -> list[str]:
-    """What warnings say of *readings*, sources that need a person; *revisit*: WALSH_REVISIT.
+def attention(reading: Reading, now: float, revisit: float) -> str:
+    """Why a source needs a person, and what to do, in one line; empty where it needs none.
 
-    Of those that were not read the longest goes first. A host that has opted out has one line.
+    *revisit*: WALSH_REVISIT, seconds.
+    """
+    if reading.gone_at is not None:
+        return f"is gone (410): {_TAKE_OUT}"
+    if reading.read and cause(reading.reason) in OWNERS_NO:
+        return f"is refused by its owner, {reading.reason}: {_TAKE_OUT}"
+    if reading.moved_to is not None:
+        return f"has moved for good to {reading.moved_to}: change it in your list"
+    if is_unread(reading, now, revisit):
+        reason = reading.reason or "no run since then was answered before it ended"
+        return f"has not been read since {iso(reading.since)[:10]}: {reason}"
+    return ""
+
+
+def is_to_be_told(reading: Reading, now: float) -> bool:
+    """Whether a warning is to name a source that needs a person: first, then once a week."""
+    at = reading.told_at
+    return at is None or not 0 <= now - at < (1 - SLACK) * NAMED_AGAIN
+
+
+def attention_lines(readings: Iterable[Reading], now: float, revisit: float) -> list[str]:
+    """What warnings say of *readings*, sources that need a person: the longest unread first.
+
+    The first LISTED of them are named. *revisit*: WALSH_REVISIT, seconds.
     """
     longest = sorted(readings, key=lambda reading: (reading.since, reading.url))
-    gone = [each for each in longest if each.gone_at is not None]
-    hosts: dict[str, list[Reading]] = {}
-    for each in longest:
-        if each.gone_at is None and _opts_out(each):
-            hosts.setdefault(host_key(each.url.partition(" ")[0]), []).append(each)
-    others = [each for each in longest if each.gone_at is None and not _opts_out(each)]
-    unread = [each for each in others if is_unread(each, now, revisit)]
-    moved = [each for each in others if each.moved_to is not None]
-    return [
-        *_first(unread, lambda each: _unread_line(each, now, revisit)),
-        *_first(moved, lambda each: f"{each.url} has moved for good to {each.moved_to}: {_CHANGE}"),
-        *_first(list(hosts.items()), lambda each: _opt_out_line(*each)),
-        *_first(gone, lambda each: f"{each.url} is gone (410): {_TAKE_OUT}"),
-    ]
+    lines = [f"{each.url} {attention(each, now, revisit)}" for each in longest[:LISTED]]
+    if len(longest) > LISTED:
+        lines.append(f"... and {len(longest) - LISTED} more (scrapy walsh state show lists them)")
+    return lines
 
 
-_CHANGE: Final = "change it in your list"
-_TAKE_OUT: Final = "take it out of your list; it is requested again in 30 days at the earliest"
-
-
-def _opt_out_line(host: str, refused: list[Reading]) -> str:
-    return (
-        f"{host} refuses from now on what it let be read: {plural(len(refused), 'source')} "
-        f"of your list, by {refused[0].reason}: take them out, this is said once"
-    )
+_TAKE_OUT: Final = "take it out of your list"
 
 
 def last_line(
     outcomes: Mapping[str, int],
     needy: int,
     close_reason: str,
-    rules: Mapping[str, int] | None = None,
     links: Mapping[str, int] | None = None,
 ) -> str:
     """The last line of a run, for somebody who reads no other.
 
     *outcomes*: sources by outcome. *needy*: those that need a person. *close_reason*: why the
-    spider was closed, Scrapy's word. *rules*, *links*: by requirement, how many sources, and how
-    many requests of the spider's own, it refused.
+    spider was closed, Scrapy's word. *links*: by requirement, how many requests of the spider's own
+    it refused.
     """
     counts = Counter(outcomes)
-    total = counts.total()
-    if total:
-        words = {**_WORDS, REFUSED: f"refused{_by_rule(rules or {}, counts[REFUSED])}"}
+    if total := counts.total():
         parts = [f"{counts[READ]} of {plural(total, 'source')} read or unchanged"]
-        parts += [f"{counts[name]} {word}" for name, word in words.items() if counts[name]]
+        parts += [f"{counts[name]} {word}" for name, word in _WORDS.items() if counts[name]]
     else:
         parts = ["no source was declared"]
     if links:
-        count = sum(links.values())
-        parts[-1] += f"; {plural(count, 'link')} refused{_by_rule(links, count)}"
+        parts[-1] += f"; {plural(sum(links.values()), 'link')} refused"
         parts[-1] += f": {REMEDIES['R6', OUT_OF_SCOPE]}" if "R6" in links else ""
     stopped = "" if close_reason == _FINISHED else f"stopped ({close_reason}): "
     needs = f"; {needy} need{'s' if needy == 1 else ''} a person: {_WHO}" if needy else ""
     return f"walsh: {stopped}{', '.join(parts)}{needs}"
-
-
-def rule_of(reason: str) -> str:
-    """The requirement, or the setting, that *reason* (:func:`refusal_line`) begins with; or ""."""
-    found = re.match(r"R\d+|WALSH_[A-Z_]+", reason)
-    return found[0] if found else ""
-
-
-def _by_rule(counts: Mapping[str, int], total: int) -> str:
-    """ " (R6)", or " (2 by R2, 1 by R3)"; empty where *counts* do not make up *total*."""
-    if "" in counts or sum(counts.values()) != total:
-        return ""
-    if len(counts) < 2:
-        return "".join(f" ({rule})" for rule in counts)
-    return f" ({', '.join(f'{count} by {rule}' for rule, count in sorted(counts.items()))})"
 
 
 def refusal_line(verdict: Verdict) -> str:
@@ -648,30 +600,3 @@ def refusal_line(verdict: Verdict) -> str:
     line = "" if verdict.line is None else f":{verdict.line}"
     where = f" in {verdict.document}{line}" if verdict.document else ""
     return f"{verdict.requirement} {verdict.name} {by}{where}"
-
-
-def one_line(text: str) -> str:
-    """*text*, parts of which a server may have chosen, as one short printable line."""
-    text = " ".join(text.split())[:_LONGEST]
-    return text if text.isprintable() else ascii(text)[1:-1]
-
-
-def _first(found: Sequence[_T], line: Callable[[_T], str]) -> list[str]:
-    """The lines of the first LISTED of *found*, and one that says how many more there are."""
-    lines = [line(each) for each in found[:LISTED]]
-    if len(found) > LISTED:
-        lines.append(f"... and {len(found) - LISTED} more (scrapy walsh state show lists them)")
-    return lines
-
-
-def _unread_line(reading: Reading, now: float, revisit: float) -> str:
-    date = iso(reading.since)[:10]
-    since = (
-        f"has not been read since {date}"
-        if reading.read
-        else f"was never read since it was declared on {date}"
-    )
-    age, period = duration(now - reading.since), duration(_interval(reading, revisit))
-    reason = reading.reason or "no run since then was answered before it ended"
-    name = "WALSH_REVISIT" if reading.revisit is None else "its revisit"
-    return f"{reading.url} {since} ({age}, {name} is {period}): {reason}"

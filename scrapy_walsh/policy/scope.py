@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from scrapy_walsh.policy import hosts
@@ -27,8 +28,6 @@ MAX_CHILDREN: Final = 1_000
 SCHEMES: Final = frozenset({"http", "https"})
 
 
-#: The mark of a target that was declared without a cadence of its own.
-_BY_SETTING: Final = 1
 #: Octets of a digest; the first two say in which bucket the others are. A mark follows them.
 _DIGEST: Final = 16
 _REST: Final = _DIGEST - 2
@@ -70,6 +69,7 @@ def _place(row: bytes | bytearray, rest: bytes) -> int:
     return place
 
 
+@lru_cache(maxsize=1024)  # each look at a request begins with its URL's
 def _digest(text: str) -> tuple[bytes, bytes]:
     octets = text.encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(octets, digest_size=_DIGEST).digest()
@@ -81,9 +81,8 @@ class Scope:
     """The targets of one crawl, by exact URL without fragment.
 
     ``follow_links``: WALSH_FOLLOW_LINKS. ``growing``: whether `Spider.start` has not ended, so that
-    it may still declare targets. ``_sources``: the declared ones, marked where one was
-    declared without a cadence of its own. ``_cadences``: the longest cadence of each that was
-    declared with one, seconds (R8). ``_hops``: where they redirect
+    it may still declare targets. ``_sources``: the declared ones. ``_cadences``: the longest
+    cadence of each that was declared with one, seconds (R8). ``_hops``: where they redirect
     to, each with the source that led to it. ``_children``: by declared index
     that may declare sitemaps, those that it has declared.
     """
@@ -101,24 +100,20 @@ class Scope:
         *revisit*: its cadence, seconds (``recrawl.cadence``); None where WALSH_REVISIT holds.
         """
         url = _key(url)
-        mark, known = self._sources.mark(url), self._cadences.get(url, 0.0)
-        if revisit is None:
-            self._sources.add(url, _BY_SETTING)
-            return mark != _BY_SETTING
-        self._sources.add(url, mark or 0)
-        self._cadences[url] = max(known, revisit)
-        return mark is None or revisit > known
+        known, longest = url in self._sources, self._cadences.get(url, 0.0)
+        if not known:
+            self._sources.add(url)
+        if revisit is None or revisit <= longest:
+            return not known
+        self._cadences[url] = revisit
+        return True
 
-    def cadence(self, url: str, revisit: float) -> float | None:
-        """The seconds between two visits of *url* or of R8's key of it; None for *revisit*.
+    def cadence(self, url: str) -> float | None:
+        """The seconds between two visits of *url* or of R8's key of it; None for WALSH_REVISIT.
 
-        *revisit*: WALSH_REVISIT. Of all that were declared for one URL the longest holds.
+        Of all that were declared for one URL the longest holds.
         """
-        url = _key(url).partition(" ")[0]
-        own = self._cadences.get(url)
-        if own is not None and own < revisit and self._sources.mark(url) == _BY_SETTING:
-            return None
-        return own
+        return self._cadences.get(_key(url).partition(" ")[0])
 
     def allow_children(self, index: str) -> None:
         """Let *index*, a declared target, declare sitemaps (``children = true``)."""

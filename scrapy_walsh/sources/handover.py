@@ -22,8 +22,6 @@ from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import SeenItem, Validators
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from scrapy.crawler import Crawler
     from scrapy.http import Response
 
@@ -32,19 +30,17 @@ if TYPE_CHECKING:
 
 
 _FAILED_FEEDS: Final = "feedexport/failed_count/"
-#: Seconds after which the record of a known item, if an answer still has it, is stored anew.
-_RENEWED_AFTER: Final = 30 * 86_400.0
 
 
 @dataclass(slots=True)
 class _Batch:
-    """The items of one response. ``left``: canonical URLs by item, less those that failed.
+    """The items of one response. ``left``: by identity, less those that failed.
 
     ``whole``: the spider has announced the last of them.
     """
 
     validators: Validators | None
-    left: dict[int, str] = field(default_factory=dict)
+    left: dict[int, MetadataItem] = field(default_factory=dict)
     scraped: int = 0
     failed: bool = False
     whole: bool = False
@@ -59,8 +55,6 @@ class Handover:
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
         self._batches: dict[tuple[str, str], _Batch] = {}
-        #: Canonical URLs of known items whose records are to be stored again.
-        self._renewed: list[str] = []
         connect = crawler.signals.connect
         connect(self._scraped, signals.item_scraped)
         connect(self._lost, signals.item_dropped)
@@ -77,13 +71,10 @@ class Handover:
         """Whether an earlier run handed over this item, which an answer has now."""
         crawl = self._crawl
         try:
-            found = crawl.store.get(SeenItem, canonical_url)
+            return crawl.store.get(SeenItem, canonical_url) is not None
         except StateError as error:
             logger.error("%s", error)
             return False
-        if found is not None and crawl.wall() - found.seen_at > _RENEWED_AFTER:
-            self._renewed.append(canonical_url)
-        return found is not None
 
     def forget(self, request: Request) -> None:
         """Delete the validators: a later 304 would say "no new data" of what was never read."""
@@ -91,23 +82,22 @@ class Handover:
         crawl.sources.untaken.withhold(request)
         crawl.remember(lambda: crawl.store.delete(Validators, *_key(request)))
 
-    def expect(
-        self, response: Response, items: Sequence[MetadataItem], *, last: bool = True
-    ) -> None:
-        """Note that *items* of *response* are about to be yielded; after the *last*, no more."""
+    def expect(self, response: Response, item: MetadataItem) -> None:
+        """Note that *item* of *response* is about to be yielded."""
         crawl = self._crawl
         if crawl.config.state_dir is None:
             return
         request = response.request or Request(response.url)
         key = _key(request)
         if key not in self._batches:
-            if not items:
-                return
             self._batches[key] = _Batch(crawl.sources.untaken.withhold(request))
             crawl.remember(lambda: crawl.store.delete(Validators, *key))
-        batch = self._batches[key]
-        batch.left |= {id(item): item.canonical_url for item in items}
-        batch.whole = last
+        self._batches[key].left[id(item)] = item
+
+    def whole(self, response: Response) -> None:
+        """Note that all items of *response* have been yielded."""
+        if batch := self._batch(response):
+            batch.whole = True
 
     def _scraped(self, response: Response | None) -> None:
         if batch := self._batch(response):
@@ -130,8 +120,7 @@ class Handover:
 
     def _settle(self) -> None:
         """All feeds are closed. Unless one failed, store the known items and the validators."""
-        renewed, self._renewed = self._renewed, []
-        if not (self._batches or renewed) or self._crawl.config.state_dir is None:
+        if not self._batches or self._crawl.config.state_dir is None:
             return
         stats = self._crawler.stats
         if stats is not None and any(name.startswith(_FAILED_FEEDS) for name in stats.get_stats()):
@@ -139,12 +128,12 @@ class Handover:
             return
         batches, self._batches = self._batches.values(), {}
         whole = [batch for batch in batches if batch.whole and batch.scraped == len(batch.left)]
-        handed_over = [url for batch in whole for url in batch.left.values()]
+        handed_over = [item.canonical_url for batch in whole for item in batch.left.values()]
         now = self._crawl.wall()
         try:
             # The crawl may have closed its store by now: feeds are stored beside that.
             with closing(open_store(self._crawl.config.state_dir)) as store:
-                store.put(*[SeenItem(url, now) for url in (*handed_over, *renewed)])
+                store.put(*[SeenItem(url, now) for url in handed_over])
                 for batch in whole:
                     held = None if batch.failed else batch.validators
                     if held and store.get(Validators, held.url, held.representation) is None:

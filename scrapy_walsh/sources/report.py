@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy.recrawl import NOT_REQUESTED
-from scrapy_walsh.terminal import columns, local
+from scrapy_walsh.terminal import columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,12 +32,10 @@ class Row:
 
     ``requirement``: the spec's id (``R2``), or "". ``reason``: one line. ``requests``: those that
     were sent for it, with redirects and retries; one that two sources share counts for the first.
-    ``bytes``: of the bodies received. ``items``: emitted. ``new``: links found that no earlier run
-    emitted; ``known``: links that one did. ``moved_to``: where permanent redirects led.
-    ``suggested_feeds``: feeds that the source offers and nobody declared, and the new place of a
-    declared one that has moved for good. ``suggested_sitemaps``: those that robots.txt names and
-    nobody declared. ``next_due``: ISO 8601 in UTC, before which no run
-    requests the source; None where the next run does.
+    ``items``: emitted. ``new``: links found that no earlier run emitted; ``known``: links that one
+    did. ``moved_to``: where permanent redirects led. ``suggested_feeds``: feeds that the source
+    offers and nobody declared. ``next_due``: ISO 8601 in UTC, before which no run requests the
+    source; None where the next run does.
     """
 
     source: str
@@ -48,26 +44,20 @@ class Row:
     requirement: str = ""
     reason: str = ""
     requests: int = 0
-    bytes: int = 0
     items: int = 0
     new: int = 0
     known: int = 0
     moved_to: str | None = None
     suggested_feeds: list[str] = field(default_factory=list)
-    suggested_sitemaps: list[str] = field(default_factory=list)
     next_due: str | None = None
 
 
 def check_writable(path: str) -> None:
     """Raise SourcesInvalid where a report cannot be written to *path*: called before the crawl."""
-    target = Path(path)
-    folder = target.parent
-    if target.is_dir():
-        raise SourcesInvalid(_cannot(path, "it is a directory"))
-    if not folder.is_dir():
-        raise SourcesInvalid(_cannot(path, f"there is no directory {folder}"))
-    if not os.access(target if target.exists() else folder, os.W_OK):
-        raise SourcesInvalid(_cannot(path, "permission denied"))
+    try:
+        Path(path).open("a").close()
+    except OSError as error:
+        raise _cannot(path, error) from error
 
 
 def write(document: dict[str, Any], path: str) -> None:
@@ -76,11 +66,11 @@ def write(document: dict[str, Any], path: str) -> None:
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise SourcesInvalid(_cannot(path, error.strerror or str(error))) from error
+        raise _cannot(path, error) from error
 
 
-def _cannot(path: str, why: str) -> str:
-    return f"-a report={path}: cannot be written: {why}"
+def _cannot(path: str, error: OSError) -> SourcesInvalid:
+    return SourcesInvalid(f"-a report={path}: cannot be written: {error.strerror or error}")
 
 
 def as_document(rows: Sequence[Row], problems: Sequence[str], documents: int) -> dict[str, Any]:
@@ -95,9 +85,9 @@ def as_document(rows: Sequence[Row], problems: Sequence[str], documents: int) ->
     }
 
 
-_COUNTS: Final = ("requests", "bytes", "new", "known")
+_COUNTS: Final = ("requests", "new", "known")
 _HEADINGS: Final = ("source", "outcome", "by", *_COUNTS, "next due", "why")
-_NUMBERS: Final = range(3, 7)
+_NUMBERS: Final = range(3, 6)
 _WIDEST: Final = 40
 
 
@@ -109,10 +99,10 @@ def as_lines(rows: Iterable[Row]) -> list[str]:
 
 
 def _cells(row: Row, names: Counter[str]) -> tuple[str, ...]:
-    counts = (str(row.requests), str(row.bytes), str(row.new), str(row.known))
+    counts = (str(row.requests), str(row.new), str(row.known))
     name = row.source if names[row.source] == 1 else row.url  # unnamed sources of one host
     name = name if len(name) <= _WIDEST else name[: _WIDEST - 1] + "…"
-    due = local(datetime.fromisoformat(row.next_due).timestamp()) if row.next_due else "next run"
+    due = row.next_due or "next run"
     return (name, row.outcome or NOT_REQUESTED, row.requirement or "-", *counts, due, _why(row))
 
 
@@ -120,8 +110,6 @@ def _why(row: Row) -> str:
     hints = [row.reason]
     if row.moved_to:
         hints.append(f"moved for good to {row.moved_to}")
-    if offered := [feed for feed in row.suggested_feeds if feed != row.moved_to]:
-        hints.append(f"offers a feed: {', '.join(offered)}")
-    if row.suggested_sitemaps and row.outcome not in READ:  # else nearly every line would say so
-        hints.append(f"robots.txt names a sitemap: {', '.join(row.suggested_sitemaps)}")
+    if row.suggested_feeds:
+        hints.append(f"offers a feed: {', '.join(row.suggested_feeds)}")
     return "; ".join(hint for hint in hints if hint)

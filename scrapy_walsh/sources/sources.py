@@ -9,15 +9,17 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 from xml.etree import ElementTree as ET
 
+import msgspec
+
 from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy.hosts import is_http_url, without_userinfo
-from scrapy_walsh.policy.recrawl import REVISIT, cadence, canonical_url
+from scrapy_walsh.policy.recrawl import cadence, canonical_url
 from scrapy_walsh.policy.words import one_line
 
 
@@ -119,22 +121,11 @@ def _txt(text: str, _name: str, _problems: list[str]) -> Iterator[_Entry]:
             yield f"line {number}", {"url": url}
 
 
-class _Tree(ET.TreeBuilder):
-    def doctype(self, name: str, _pubid: str | None, _system: str | None) -> None:
-        raise SourcesInvalid(f"DOCTYPE {name}: entities are not read; remove the DOCTYPE line")
-
-
 def _opml(text: str, name: str, _problems: list[str]) -> Iterator[_Entry]:
-    # _Tree refuses the declarations that S314 warns of.
-    parser = ET.XMLParser(target=_Tree())  # noqa: S314
     try:
-        # The text has been decoded, so the encoding that its declaration names is not used.
-        parser.feed(re.sub(r"\A\s*<\?xml[^>]*\?>", "", text))
-        root = parser.close()
+        root = ET.fromstring(text.strip())  # noqa: S314  the operator's own file
     except ET.ParseError as error:
         raise SourcesInvalid(f"{name}: not OPML: {one_line(error)}") from error
-    except SourcesInvalid as error:
-        raise SourcesInvalid(f"{name}: {error}") from None
     if root.tag.lower() != "opml":
         raise SourcesInvalid(f"{name}: not OPML: its root is <{root.tag}>")
     for number, outline in enumerate(root.iter("outline"), 1):
@@ -162,14 +153,18 @@ _READERS: Final[Mapping[str, Callable[[str, str, list[str]], Iterator[_Entry]]]]
 
 # --- checks: entries to sources ---------------------------------------------------------------
 
-_URLS: Final = ("url", "feed", "sitemap")
-#: Each key of an entry, and what its value has to be.
-_KEYS: Final[Mapping[str, type]] = {
-    **dict.fromkeys(("name", *_URLS), str),
-    "children": bool,
-    "revisit": object,
-}
-_NOT: Final[Mapping[type, str]] = {str: "is not text", bool: "is neither true nor false"}
+
+class _Given(msgspec.Struct):
+    """The keys of an entry."""
+
+    name: str = ""
+    url: str = ""
+    feed: str = ""
+    sitemap: str = ""
+    children: bool = False
+    revisit: Any = None
+
+
 _BARE: Final = re.compile(
     r"(?:[\w-]+\.)+[\w-]+\.?(?::\d{1,5})?(?:[/?].*)?|localhost(?::\d{1,5})?/?"
 )
@@ -179,27 +174,16 @@ def _checked(entries: Iterable[_Entry], file: str, problems: list[str]) -> list[
     seen: dict[str, tuple[str, Source]] = {}
     for place, entry in entries:
         try:
-            source, key = _source(entry)
-        except SourcesInvalid as error:
+            source = _source(entry)
+        except (SourcesInvalid, msgspec.ValidationError) as error:
             problems.append(f"{file}: {place}{_called(entry)}: {error}")
             continue
-        if key in seen:
-            first, kept = seen[key]
+        first, _ = seen.setdefault(canonical_url(source.first), (place, source))
+        if first != place:
             problems.append(f"{file}: {place} ({source.name}): the same URL as {first}; dropped")
-            longest = max(kept.revisit or REVISIT, source.revisit or REVISIT)
-            seen[key] = first, replace(kept, revisit=None if longest == REVISIT else longest)
-            continue
-        seen[key] = place, source
-        problems.extend(
-            f"{file}: {place} ({source.name}): {name} of {_host(source.url)} holds a user name "
-            "or a password, which is not used; give a target's credentials by Scrapy's http_user, "
-            "http_pass and http_auth_domain"
-            for name in _URLS
-            if without_userinfo(entry.get(name, "")) != entry.get(name, "")
-        )
         problems.extend(
             f"{file}: {place} ({source.name}): unknown key {key!r}; ignored"
-            for key in sorted(entry.keys() - _KEYS.keys())
+            for key in sorted(entry.keys() - set(_Given.__struct_fields__))
         )
     return [source for _, source in seen.values()]
 
@@ -209,42 +193,42 @@ def _called(entry: Mapping[str, Any]) -> str:
     return f" ({one_line(name)})" if isinstance(name, str) and name.strip() else ""
 
 
-def _source(entry: Mapping[str, Any]) -> tuple[Source, str]:
-    """The source of an entry, and its de-duplication key."""
-    for key in sorted(_KEYS.keys() & entry.keys()):
-        if not isinstance(entry[key], _KEYS[key]):
-            raise SourcesInvalid(f"{key} {_NOT[_KEYS[key]]}")
-    feed, sitemap = _offered("feed", entry), _offered("sitemap", entry)
-    children = entry.get("children", False)
-    if children and sitemap is None:
+def _source(entry: Mapping[str, Any]) -> Source:
+    """The source of an entry. Raises SourcesInvalid and msgspec.ValidationError."""
+    given = msgspec.convert(entry, _Given)
+    feed, sitemap = _offered("feed", given.feed), _offered("sitemap", given.sitemap)
+    if given.children and sitemap is None:
         raise SourcesInvalid('children = true without a sitemap; add sitemap = "https://..."')
     try:
-        revisit = None if "revisit" not in entry else cadence(entry["revisit"])
+        revisit = None if given.revisit is None else cadence(given.revisit)
     except ValueError as error:
         raise SourcesInvalid(f"revisit is {error}") from None
     # What is declared by its sitemap alone needs no page.
-    url, bare = _url(entry.get("url", "") or sitemap or "")
-    name = " ".join(entry.get("name", "").split()) or _host(url)
-    source = Source(name, url, feed, bare, sitemap, children, revisit)
-    return source, canonical_url(source.first)
+    url, bare = _url(given.url or sitemap or "")
+    name = " ".join(given.name.split()) or urlsplit(url).netloc
+    return Source(name, url, feed, bare, sitemap, given.children, revisit)
 
 
-def _offered(key: str, entry: Mapping[str, Any]) -> str | None:
-    """The URL of the feed or the sitemap of *entry*, None without one."""
-    url = without_userinfo(entry.get(key, "").strip()) or None
-    if url and not is_http_url(url):
+def _offered(key: str, written: str) -> str | None:
+    """The URL of the feed or the sitemap of an entry, None without one."""
+    url = written.strip() or None
+    if url and not _is_usable(url):
         raise SourcesInvalid(_unusable(key, url))
     return url
 
 
+def _is_usable(url: str) -> bool:
+    return is_http_url(url) and without_userinfo(url) == url
+
+
 def _url(written: str) -> tuple[str, bool]:
     """The URL to request, and whether it was written without a scheme."""
-    written = without_userinfo(written.strip())
+    written = written.strip()
     if not written:
         raise SourcesInvalid('no url; add url = "https://..."')
     bare = "://" not in written and _BARE.fullmatch(written) is not None
     url = f"https://{written}" if bare else written
-    if not is_http_url(url):
+    if not _is_usable(url):
         raise SourcesInvalid(_unusable("url", written))
     return (url if urlsplit(url).path or urlsplit(url).query else f"{url}/") if bare else url, bare
 
@@ -252,8 +236,6 @@ def _url(written: str) -> tuple[str, bool]:
 def _unusable(key: str, written: str) -> str:
     _, at, host = written.rpartition("@")
     shown = one_line(f"***@{host}" if at else written)  # what stood there may be a password
-    return f"{key} {shown!r} cannot be used; write an absolute http or https URL"
-
-
-def _host(url: str) -> str:
-    return urlsplit(url).netloc.rpartition("@")[2]
+    return (
+        f"{key} {shown!r} cannot be used; write an absolute http or https URL, no user name in it"
+    )

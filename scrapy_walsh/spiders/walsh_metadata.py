@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy import Request, Spider, signals
@@ -30,13 +28,12 @@ from scrapy_walsh.policy.recrawl import canonical_url, key_of
 from scrapy_walsh.policy.robots.usage import as_member
 from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.times import iso
-from scrapy_walsh.policy.verdict import DEFERRED, NOT_DUE
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.sources import report
 from scrapy_walsh.sources.answers import MAX_BODY, Answer, from_failure, from_response, max_body
 from scrapy_walsh.sources.handover import Handover
 from scrapy_walsh.sources.items import MetadataItem
-from scrapy_walsh.sources.report import Row
+from scrapy_walsh.sources.report import Row, check_writable
 from scrapy_walsh.sources.sources import Source, parse_urls, read_sources
 
 if TYPE_CHECKING:
@@ -49,8 +46,6 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.adapters.crawl import Crawl
 
-#: Items made in one step of the event loop.
-_AT_ONCE: Final = 100
 #: Octets of answers that may wait to be read while requests go on. Scrapy's own limit is less than
 #: one large answer, which would then stop all requests until it is read.
 _WAITING_OCTETS: Final = 8 * MAX_BODY
@@ -63,23 +58,13 @@ _ARGUMENTS: Final = "there are sources, urls, report and all_items"
 class _Visit:
     """A source under way, and its row of the report.
 
-    ``due``: Unix seconds, where it was deferred. Of a sitemap index: ``children``, the number of
-    its sitemaps that are requested; ``left``, those without an answer.
+    ``due``: Unix seconds, where it was deferred.
     """
 
     source: Source
     row: Row
     walk: _Walk = field(init=False)
     due: float | None = None
-    children: int = 0
-    left: int = 0
-
-
-#: What an index is called by the outcomes of its sitemaps: the first of these that one of them has.
-_BEST: Final = (
-    report.SITEMAP, report.FED, report.NEGOTIATED, report.NOT_MODIFIED, DEFERRED,
-    recrawl.REFUSED, recrawl.FAILED, recrawl.LEFT_OUT, NOT_DUE,
-)  # fmt: skip
 
 
 class WalshMetadataSpider(Spider):
@@ -103,8 +88,8 @@ class WalshMetadataSpider(Spider):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.report_path: str | None = None
-        self.all_items = False
+        self.report_path = report
+        self.all_items = all_items == "1"
         self.refusal: str | None = None
         #: What a runner adds (scrapyd: ``_job``) begins with an underscore.
         self.unknown = sorted(name for name in kwargs if not name.startswith("_"))
@@ -117,12 +102,12 @@ class WalshMetadataSpider(Spider):
         self._answers: dict[str, Answer] = {}
         self._seen: set[str] = set()
         try:
-            self.report_path = _writable(report)
+            if report:
+                check_writable(report)
             if all_items not in ("0", "1"):
                 wrong = f"-a all_items={all_items}: write all_items=1, or leave it out"
                 raise SourcesInvalid(wrong)
-            self.all_items = all_items == "1"
-            self._declare(*_declared(sources, urls))
+            self._declare(sources, urls)
         except SourcesInvalid as error:
             self.refusal = str(error)
 
@@ -137,7 +122,6 @@ class WalshMetadataSpider(Spider):
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> WalshMetadataSpider:
         spider = super().from_crawler(crawler, *args, **kwargs)
         crawler.signals.connect(spider._opened, signals.spider_opened)
-        crawler.signals.connect(spider._count_bytes, signals.bytes_received)
         crawler.signals.connect(spider._idle, signals.spider_idle)
         spider.handover = Handover(crawler)
         return spider
@@ -160,13 +144,16 @@ class WalshMetadataSpider(Spider):
         self.refusal = self.refusal or why
         self.visits.clear()
 
-    def _declare(self, sources: list[Source], problems: list[str]) -> None:
-        self.problems = problems
-        for source in sources:
+    def _declare(self, sources: str | None, urls: str | None) -> None:
+        if bool(sources) == bool(urls):
+            raise SourcesInvalid('give either -a sources=FILE or -a urls="URL URL"')
+        found, self.problems = read_sources(sources) if sources else parse_urls(urls or "")
+        if not found:
+            many = len(self.problems)
+            raise SourcesInvalid(f"no usable source ({many} unusable); correct the list")
+        for source in found:
             visit = self.visits[key_of(source.first)] = _Visit(source, Row(source.name, source.url))
             visit.walk = self._walk(visit)
-        if not sources:
-            raise SourcesInvalid(f"no usable source ({len(problems)} unusable); correct the list")
 
     async def start(self) -> AsyncIterator[Any]:
         """One request for each first step; ``walsh_also`` declares what may follow it."""
@@ -231,17 +218,14 @@ class WalshMetadataSpider(Spider):
     def _results(
         self, response: Response, key: str, answer: Answer
     ) -> Iterator[Request | MetadataItem]:
-        """Items and requests from *answer*, some at a time: it may have a hundred thousand."""
-        results, handover = self._deliver(key, answer), self.handover
+        """Items and requests from *answer*."""
         if answer.forget and response.request is not None:
-            handover.forget(response.request)
-        kept = []  # the handover knows items by their identity, so all of them live till the end
-        while some := list(islice(results, _AT_ONCE)):
-            items = [result for result in some if isinstance(result, MetadataItem)]
-            handover.expect(response, items, last=False)
-            kept += items
-            yield from some
-        handover.expect(response, (), last=True)
+            self.handover.forget(response.request)
+        for result in self._deliver(key, answer):
+            if isinstance(result, MetadataItem):
+                self.handover.expect(response, result)
+            yield result
+        self.handover.whole(response)
 
     def not_answered(self, failure: Failure) -> Iterator[Request | MetadataItem]:
         """Errback of every request of this spider: refusals, 304, other statuses, failures."""
@@ -293,7 +277,6 @@ class WalshMetadataSpider(Spider):
         """Take the steps of the source, as far as they are needed, and end its *visit*."""
         source, row = visit.source, visit.row
         steps = [*plan(source.url, source.feed, source.sitemap)]
-        requested = [source.sitemap]
         failed: bool | None = None  # of its feed, sitemap or page; None before one was answered
         while True:
             step, answer = yield (steps.pop(0),)
@@ -309,14 +292,11 @@ class WalshMetadataSpider(Spider):
             if step.kind != "llms" or failed is None:
                 failed = answer.failed
             if urls := self._children(visit, answer):
-                requested += urls
                 answer = yield from self._of_index(visit, urls)
             if answer.outcome is not None or not steps:
                 break
         row.outcome = replace(answer, failed=bool(failed)).ending
         row.requirement = answer.requirement or ("R9" if row.outcome == recrawl.LEFT_OUT else "")
-        named = self._crawl.documents.sitemaps(step.url)
-        row.suggested_sitemaps += [each for each in named if each not in requested]
         visit.due = answer.due
         self._tell(visit, row.outcome, answer.refusal)
 
@@ -341,17 +321,17 @@ class WalshMetadataSpider(Spider):
         self, visit: _Visit, urls: list[str]
     ) -> Generator[Sequence[Step], tuple[Step, Answer], Answer]:
         """Take the sitemaps *urls* of an index; the best of their answers is its own."""
-        visit.children = visit.left = len(urls)
         steps: list[Step] = [*map(sitemap_step, urls)]
         ended: list[Answer] = []
-        while visit.left:
+        while len(ended) < len(urls):
             step, answer = yield steps
-            visit.left -= 1
             steps = []
             reason = f"{step.url}: {answer.reason}"
             ended.append(replace(answer, outcome=answer.ending, links=Links(()), reason=reason))
-        visit.row.reason = f"{visit.row.reason}; {_account(ended)}"
-        return min(ended, key=lambda each: _BEST.index(each.outcome or ""))
+        lost = [each for each in ended if each.outcome not in report.READ]
+        visit.row.reason += f"; {len(ended) - len(lost)} of {plural(len(ended), 'sitemap')} read"
+        visit.row.reason += f" ({lost[0].reason})" if lost else ""
+        return min(ended, key=lambda each: (each in lost, each.outcome == report.NOT_MODIFIED))
 
     def _items(self, row: Row, answer: Answer) -> Iterator[MetadataItem]:
         fetched_at = iso(time.time())
@@ -396,10 +376,6 @@ class WalshMetadataSpider(Spider):
         else:
             self.documents += 1
 
-    def _count_bytes(self, data: bytes, request: Request) -> None:
-        if row := self._row_of(request):
-            row.bytes += len(data)
-
     def closed(self, reason: str) -> None:
         """Writes the source report to the log, and to ``-a report=FILE``."""
         rows = [visit.row for visit in self.visits.values()]
@@ -408,11 +384,7 @@ class WalshMetadataSpider(Spider):
             if row.outcome is None:
                 self._tell(visit, recrawl.NOT_REQUESTED)
                 row.outcome = recrawl.NOT_REQUESTED
-                which = "its next request" if row.requests else "its request"
-                row.reason = f"the crawl ended before {which} ({reason})"
-                if visit.children:
-                    of = plural(visit.children, "sitemap")
-                    row.reason = f"{visit.left} of {of}: {row.reason}"
+                row.reason = f"the crawl ended before its next request ({reason})"
             row.next_due = self._next_due(visit)
         if rows:
             for line in report.as_lines(rows):
@@ -432,29 +404,6 @@ class WalshMetadataSpider(Spider):
         found = [visit.due, *map(self._crawl.sources.next_due, urls)]
         due = max((moment for moment in found if moment and moment > now), default=None)
         return None if due is None else iso(math.ceil(due))
-
-
-def _declared(sources: str | None, urls: str | None) -> tuple[list[Source], list[str]]:
-    if bool(sources) == bool(urls):
-        raise SourcesInvalid('give either -a sources=FILE or -a urls="URL URL"')
-    found, problems = read_sources(sources) if sources else parse_urls(urls or "")
-    if not found and not problems:
-        raise SourcesInvalid(f"{sources or '-a urls'}: no source in it; write at least one")
-    return found, problems
-
-
-def _writable(path: str | None) -> str | None:
-    if path:
-        report.check_writable(path)
-    return path
-
-
-def _account(ended: list[Answer]) -> str:
-    """What became of the sitemaps of an index, and why of the first that was not read."""
-    counts = Counter(answer.outcome for answer in ended)
-    said = ", ".join(f"{counts[outcome]} {outcome}" for outcome in _BEST if counts[outcome])
-    lost = next((answer for answer in ended if answer.outcome not in report.READ), None)
-    return f"{said} ({lost.reason})" if lost else said
 
 
 def _http(url: str) -> str:

@@ -121,11 +121,11 @@ def test_own_the_directory_of_signed_requests_names_no_algorithm_that_it_must_no
     assert [sorted(key) for key in published] == [["crv", "kid", "kty", "use", "x"]]
 
 
-@pytest.mark.parametrize("step", range(1, 6))
-def test_own_killed_rotation_is_finished_by_the_next(
+@pytest.mark.parametrize("step", range(1, 5))
+def test_own_killed_rotation_loses_no_key(
     directory: Path, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each rename of a rotation may be the one that never happens: new key, sets, old key, use."""
+    """Each rename of a rotation may be the one that never happens: sets, old key, new key."""
     keygen(directory)
     first = kid_of(directory / "key.pem")
     renames = 0
@@ -146,12 +146,12 @@ def test_own_killed_rotation_is_finished_by_the_next(
     assert keygen(directory) == 0
     second = kid_of(directory / "key.pem")
     assert second != first
-    assert kids(directory) == [second, first]
+    assert kids(directory)[:2] == [second, first]
     assert kid_of(directory / f"{first}.pem") == first
     assert sorted(path.suffix for path in directory.iterdir() if path.suffix != ".lock") == [
         "", ".json", ".pem", ".pem",
     ]  # fmt: skip
-    assert listed(directory) == [second, first]
+    assert listed(directory) == kids(directory)
 
 
 @posix
@@ -187,17 +187,17 @@ def pem(key: object, password: bytes | None = None) -> bytes:
 
 ED25519 = Ed25519PrivateKey.generate()
 UNUSABLE = {
-    "empty": (b"", "no private key"),
-    "text": (b"key", "no private key"),
+    "empty": (b"", "no Ed25519 key"),
+    "text": (b"key", "no Ed25519 key"),
     "public": (
         ED25519.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo),
-        "no private key",
+        "no Ed25519 key",
     ),
-    "torn": (pem(ED25519)[:60], "no private key"),
-    "encrypted": (pem(ED25519, b"x"), "encrypted"),
-    "RSA": (pem(rsa.generate_private_key(65537, 2048)), "not an Ed25519"),
-    "EC": (pem(ec.generate_private_key(ec.SECP256R1())), "not an Ed25519"),
-    "Ed448": (pem(ed448.Ed448PrivateKey.generate()), "not an Ed25519"),
+    "torn": (pem(ED25519)[:60], "no Ed25519 key"),
+    "encrypted": (pem(ED25519, b"x"), "no Ed25519 key"),
+    "RSA": (pem(rsa.generate_private_key(65537, 2048)), "no Ed25519 key"),
+    "EC": (pem(ec.generate_private_key(ec.SECP256R1())), "no Ed25519 key"),
+    "Ed448": (pem(ed448.Ed448PrivateKey.generate()), "no Ed25519 key"),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from scrapy import version_info
@@ -40,7 +41,7 @@ def too_soon(log: Sequence[LoggedRequest], cuts: Sequence[float] = ()) -> list[s
 
     *cuts*: when one process had ended and another went on (monotonic).
     """
-    asked = exchanged(log, cuts=cuts)
+    asked = [each._replace(by=bisect_right(cuts, each.start)) for each in exchanged(log)]
     return [
         f"{gap} {'within a run' if gap.before.by == gap.after.by else 'across a restart'}"
         for gap in exchanges.too_soon(asked, _interval, TOLERANCE)

@@ -12,6 +12,7 @@ import pytest
 from scrapy_walsh.proof.sandbox import Route, Sandbox
 from tests.crawl.harness import (
     Crawl,
+    bomb,
     crawl,
     make_project,
     side_by_side,
@@ -34,7 +35,7 @@ ROBOTS = {
     "utf16.test": Route(body=RULES.decode().encode("utf-16")),
     "html.test": Route(body="<!doctype html><title>not here</title>"),
     "cut.test": Route(body=RULES, behaviour="truncate"),
-    "bomb.test": Route(behaviour="bomb"),
+    "bomb.test": bomb(),
     "strange.test": Route(body=b"\x8b\x02\x80", headers={"Content-Encoding": "br"}),
     "named.test": Route(body=RULES, headers={"Content-Encoding": "br"}),
 }

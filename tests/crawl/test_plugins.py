@@ -166,7 +166,7 @@ def test_own_doctor_names_the_handler_that_is_overridden(
     spider, settings = CASES[name]
     project = make_project(tmp_path, spider, settings)
     lines = run_scrapy(project, box, "walsh", "doctor").stdout.splitlines()
-    assert [line[:4] for line in lines if " pins: DOWNLOAD_HANDLERS is " in line] == ["warn"]
+    assert [line[:4] for line in lines if "DOWNLOAD_HANDLERS is " in line] == ["warn"]
     assert box.log == []
 
 
@@ -263,8 +263,8 @@ def test_r6_no_middleware_has_another_host_fetch_a_page(
         assert len(result.lines("ERROR", "not known because of us")) == in_place
         return
     assert len(result.items) == 3
-    ways_out = result.lines("WARNING", "nor is anything else by way of service.test")
-    assert len(ways_out) == (way != "WhenRefused")
+    ways_out = result.lines("WARNING", "is not requested: a downloader middleware sends")
+    assert bool(ways_out) == (way != "WhenRefused")
     if way == "WhenRefused":
         assert "R2 disallowed_explicit" in result.why(URLS[2])
 

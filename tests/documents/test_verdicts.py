@@ -233,12 +233,6 @@ def rates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     return run.final_stats()
 
 
-def test_own_spyder_cache_hit_rate(rates: dict[str, float]) -> None:
-    # Six decisions by robots.txt, two of which had to fetch it.
-    assert (rates["robots/cache_hits"], rates["robots/cache_misses"]) == (4, 2)
-    assert rates["robots/cache_hit_rate"] == pytest.approx(4 / 6)
-
-
 def test_own_spyder_permission_allow_rate(rates: dict[str, float]) -> None:
     # Of six: two allowed, two disallowed, two unknown.
     assert rates["robots/allow_rate"] == pytest.approx(2 / 6)

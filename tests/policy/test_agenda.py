@@ -364,7 +364,7 @@ def test_own_not_even_one_that_is_due_in_half_a_second_waits_for_it():
     assert run.next(0.6) == "live.test"
 
 
-def test_own_a_host_whose_robots_txt_failed_goes_last_before_those_that_gave_no_answer():
+def test_own_a_host_whose_robots_txt_failed_goes_last():
     run = Simulation(0.05)
     run.host("silent.test").silence.note(0.0, robots=True)
     run.add("silent.test", 9)
@@ -372,7 +372,7 @@ def test_own_a_host_whose_robots_txt_failed_goes_last_before_those_that_gave_no_
     run.add("failed.test")
     run.add("live.test", 2)
     run.run()
-    assert [host for _, host in run.starts][:3] == ["live.test", "live.test", "failed.test"]
+    assert [host for _, host in run.starts][:2] == ["live.test", "live.test"]
     assert len(run.starts) == 12
 
 
@@ -382,24 +382,8 @@ def test_own_hosts_whose_robots_txt_failed_do_not_wait_for_one_another():
         run.host(name).robots_failed = True
         run.add(name)
     run.host("waits.test").traffic.hold(5.0)
-    run.host("silent.test").silence.note(0.0, robots=True)
-    run.add("silent.test")
     run.run()
-    assert [host for _, host in run.starts] == ["failed.test", "waits.test", "silent.test"]
-
-
-def test_own_what_had_more_attempts_without_an_answer_comes_later():
-    run = Simulation(0.05)
-    for name, attempts in (("twice.test", 2), ("once.test", 1), ("never.test", 0)):
-        last(run, name)
-        run.host(name).silence.forget_after = 10.0
-        run.host(name).silence.before = attempts == 0
-        for _ in range(attempts):
-            run.host(name).silence.note(0.0, robots=True)
-        run.host(name).silence.position = "allow"
-        run.add(name)
-    run.run()
-    assert [host for _, host in run.starts] == ["never.test", "once.test", "twice.test"]
+    assert [host for _, host in run.starts] == ["failed.test", "waits.test"]
 
 
 def test_own_a_host_whose_wait_is_over_does_not_wait_for_another_that_goes_last():

@@ -595,21 +595,6 @@ def test_own_of_a_file_of_idle_lines_protego_is_shown_the_rules() -> None:
     assert [allowed(robots, path) for path in ("/a%3Fb", "/a?b", "/a")] == [False, False, True]
 
 
-def test_own_t40_more_rules_than_can_be_looked_up_in_time_refuse_all() -> None:
-    text = "User-agent: *\n" + fill("Disallow:%{}")
-    robots = parse(text)
-    assert robots.decide("http://h.test/page").reason == "the rules would take too long to match"
-    assert not allowed(robots, "/page")
-    assert allowed(robots, "/robots.txt")
-    assert allowed(parse(text[:150_000]), "/page")
-
-
-def test_own_t40_a_star_at_the_front_makes_two_rules_of_a_value() -> None:
-    text = "User-agent: *\n" + fill("Disallow:*%{}%5b")
-    assert "too long to match" in parse(text).decide("http://h.test/page").reason
-    assert allowed(parse(text[:200_000]), "/page")
-
-
 def test_own_a_crowd_of_rules_is_judged_like_a_few() -> None:
     crowd = "User-agent: *\n" + fill("Disallow: /*{}z\nAllow: /{}/", 50_000)
     robots = parse(crowd)

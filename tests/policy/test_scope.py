@@ -136,17 +136,16 @@ DAY = 86400.0
         ([7 * DAY, 3600.0, 2 * DAY], 7 * DAY),
         ([None, 7 * DAY], 7 * DAY),
         ([7 * DAY, None], 7 * DAY),
-        ([3600.0, None], None),
-        ([None, 3600.0], None),
+        ([3600.0, None], 3600.0),
+        ([None, 3600.0], 3600.0),
     ],
 )
 def test_r8_1_of_several_cadences_for_one_url_the_longest_holds(declared, holds):
-    """A source without one has that of WALSH_REVISIT, here a day."""
     scope = scope_of("http://h.test/other")
     news = [scope.declare("http://h.test/a#x", each) for each in declared]
     for key in ("http://h.test/a", "http://h.test/a#y", "http://h.test/a POST 0123456789abcdef"):
-        assert scope.cadence(key, DAY) == holds
-    assert scope.cadence("http://h.test/other", DAY) is None
+        assert scope.cadence(key) == holds
+    assert scope.cadence("http://h.test/other") is None
     assert news[0]
     assert not scope.declare("http://h.test/a", declared[-1]), "that is known"
 
@@ -156,7 +155,7 @@ def test_r8_1_the_sitemaps_of_an_index_have_its_cadence():
     scope.declare("http://h.test/index.xml", 7 * DAY)
     scope.allow_children("http://h.test/index.xml")
     assert scope.declare_child("http://h.test/one.xml", "http://h.test/index.xml")
-    assert scope.cadence("http://h.test/one.xml", DAY) == 7 * DAY
+    assert scope.cadence("http://h.test/one.xml") == 7 * DAY
 
 
 def test_own_a_digest_is_not_found_across_two_others(monkeypatch):

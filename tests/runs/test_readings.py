@@ -12,8 +12,7 @@ from scrapy.spiders import SitemapSpider
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.proof.sandbox import Route
 from scrapy_walsh.state.records import Reading
-from tests.crawl.harness import Crawl, site
-from tests.runs.kit import DAY, Runs
+from tests.crawl.harness import DAY, Crawl, Runs, site
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -107,11 +106,7 @@ def test_own_it_is_named_with_the_reason_and_since_when(
     days: dict[str, Crawl], name: str, reason: str
 ) -> None:
     (line,) = days["day 3"].lines(f"WARNING: {URLS[name]} ")
-    words = (
-        "was never read since it was declared on" if name == "never" else "has not been read since"
-    )
-    assert f"{words} 20" in line
-    assert "(3 d, WALSH_REVISIT is 1 d): " + reason in line
+    assert re.search(f"has not been read since 20[-0-9]+: {re.escape(reason)}", line)
 
 
 def test_own_what_has_moved_for_good_is_named_at_once(days: dict[str, Crawl]) -> None:
@@ -127,7 +122,7 @@ def test_own_a_run_that_comes_too_early_names_none_again_and_counts_the_same(
 ) -> None:
     early = days["too early"]
     assert named(early) == set()
-    assert "; 5 need a person: " in last_line(early)
+    assert "; 6 need a person: " in last_line(early)
     assert early.asked("forbidden.test") == []
 
 
@@ -155,12 +150,12 @@ def test_own_the_last_line_counts_and_has_the_last_word(days: dict[str, Crawl]) 
         "INFO: walsh: 7 of 8 sources read or unchanged, 1 failed"
     )
     assert re.search(
-        r"WARNING: walsh: 3 of 8 sources read or unchanged, 1 refused \(R2\), 1 deferred, "
-        r"3 failed; 5 need a person: warnings name each once a week, `scrapy walsh state show` al",
+        r"WARNING: walsh: 3 of 8 sources read or unchanged, 1 refused, 1 deferred, "
+        r"3 failed; 6 need a person: warnings name each once a week, `scrapy walsh state show` al",
         last_line(days["day 3"]),
     )
     early = last_line(days["too early"])
-    assert "walsh: 0 of 8 sources read or unchanged, 6 not due, 1 refused (R2), 1 deferred" in early
+    assert "walsh: 0 of 8 sources read or unchanged, 6 not due, 1 refused, 1 deferred" in early
     assert last_line(days["day 4, healed"]).endswith(
         "INFO: walsh: 5 of 5 sources read or unchanged"
     )
@@ -216,7 +211,7 @@ def test_own_a_run_that_is_stopped_keeps_what_it_read(tmp_path: Path) -> None:
         runs.pass_time(3 * DAY)
         again = runs(*urls)
     assert "walsh: stopped (shutdown): " in last_line(run)
-    assert again.lines("was never read", "no run since then was answered before it ended")
+    assert again.lines("has not been read", "no run since then was answered before it ended")
 
 
 def test_own_a_duplicate_is_not_a_source_of_its_own(tmp_path: Path) -> None:

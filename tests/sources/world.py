@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, Site, requests
-from tests.crawl.harness import Crawl, crawl, make_project, site
+from tests.crawl.harness import Crawl, bomb, crawl, make_project, site
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -227,9 +227,7 @@ DECLARED: dict[str, Declared] = {
         feed="/feed",
         routes=feed(gzip.compress(rss(entry("z")).encode()), headers={"Content-Encoding": "gzip"}),
     ),
-    "bomb": Declared(
-        feed="/feed", routes={**feed(""), "/feed": Route(content_type=RSS, behaviour="bomb")}
-    ),
+    "bomb": Declared(feed="/feed", routes={**feed(""), "/feed": bomb(content_type=RSS)}),
     "huge": Declared(feed="/feed", routes={**feed(""), "/feed": _fifty_megabytes}),
     "endless": Declared(
         feed="/feed",

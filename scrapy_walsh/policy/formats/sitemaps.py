@@ -8,7 +8,6 @@ publishers forget to declare it.
 
 from __future__ import annotations
 
-import re
 from datetime import datetime
 from typing import Final
 from xml.parsers.expat import ExpatError, ParserCreate
@@ -38,7 +37,6 @@ _KEPT: Final = {
     "url/news/publication_date": "published",
     "sitemap/loc": "loc",
 }
-_NO_DAY: Final = re.compile(r"(\d{4})(?:-(\d\d))?")
 
 
 def read_sitemap(body: bytes, content_type: str | None, url: str) -> Links:
@@ -88,10 +86,6 @@ def _unpacked(body: bytes, url: str) -> bytes:
     return found
 
 
-class _Full(Exception):
-    """The reader has as many entries as it reads."""
-
-
 class _Reader:
     """``root``: the local name of the root element. ``found``: what is kept of each entry.
 
@@ -116,11 +110,7 @@ class _Reader:
         try:
             parser.Parse(text.encode(), True)
         except ExpatError:
-            if "loc" in self._entry:  # cut off within the entry, after that
-                self.found.append(self._entry)
             return True
-        except _Full:
-            self.full = True
         return False
 
     def _begun(self, name: str, _attributes: dict[str, str]) -> None:
@@ -130,7 +120,7 @@ class _Reader:
         self._path.append(name)
         within = self._path[1:]
         if within == [_ENTRIES.get(self.root)] and len(self.found) == MAX_ENTRIES:
-            raise _Full
+            self.full = True
         self._text = [] if "/".join(within) in _KEPT else None
 
     def _said(self, text: str) -> None:
@@ -143,7 +133,7 @@ class _Reader:
         if self._text is not None:
             self._entry.setdefault(_KEPT["/".join(within)], "".join(self._text).strip())
             self._text = None
-        elif within == [_ENTRIES.get(self.root)]:
+        elif within == [_ENTRIES.get(self.root)] and not self.full:
             self.found.append(self._entry)
             self._entry = {}
 
@@ -158,9 +148,7 @@ def _entry(kept: dict[str, str]) -> Entry | None:
 
 
 def _date(text: str) -> str | None:
-    """A W3C date as UTC; a year or a month is its first day."""
-    if (short := _NO_DAY.fullmatch(text)) is not None:
-        text = f"{short[1]}-{short[2] or '01'}-01"
+    """A date with its day as UTC."""
     try:
         return utc_iso(datetime.fromisoformat(text))
     except ValueError:

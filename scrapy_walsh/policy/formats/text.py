@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 #: Characters of a title, with its markup, that are read.
 MAX_TITLE: Final = 10_000
 
-_OPENS: Final = re.compile(r"<(script|style)\b", re.IGNORECASE)
-_CLOSES: Final = {
-    name: re.compile(rf"</{name}[^<>]*>", re.IGNORECASE) for name in ("script", "style")
-}
+_SCRIPT: Final = re.compile(r"<(script|style)\b.*?</\1[^<>]*>", re.IGNORECASE | re.DOTALL)
 _TAG: Final = re.compile(r"<(?:/?[a-z][^<>]*|!--[^<>]*--)>", re.IGNORECASE)
 _BLOCK: Final = re.compile(r"</?(?:br|p|div|li|tr|td|h[1-6])\b[^<>]*>", re.IGNORECASE)
 # Bidirectional overrides and isolates: they can make a title look like another one.
@@ -98,25 +95,8 @@ def plain_text(text: str, markup: bool = True) -> str:
     """
     text = text[:MAX_TITLE]
     if markup:
-        text = _BLOCK.sub(" ", _without_scripts(text))
-        text = html.unescape(_TAG.sub("", text))
+        text = html.unescape(_TAG.sub("", _BLOCK.sub(" ", _SCRIPT.sub("", text))))
     return " ".join("".join(_clean(character) for character in text).split())
-
-
-def _without_scripts(text: str) -> str:
-    """*text* without scripts and styles; the end of each kind is looked for once in vain."""
-    kept: list[str] = []
-    position, unclosed = 0, set[str]()
-    for opening in _OPENS.finditer(text):
-        name = opening[1].lower()
-        if opening.start() < position or name in unclosed:
-            continue
-        if (closing := _CLOSES[name].search(text, opening.end())) is None:
-            unclosed.add(name)
-        else:
-            kept.append(text[position : opening.start()])
-            position = closing.end()
-    return "".join((*kept, text[position:]))
 
 
 def _clean(character: str) -> str:

@@ -34,15 +34,11 @@ def xml_text(body: bytes, content_type: str | None, url: str) -> str:
 
 _BOMS: Final = (
     (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 # XML 1.0, appendix F: "<" without a byte order mark.
 _WIDE: Final = (
-    (re.compile(rb"<\0\0\0"), "utf-32-le"),
-    (re.compile(rb"\0\0\0<"), "utf-32-be"),
     (re.compile(rb"<\0[^\0]\0"), "utf-16-le"),
     (re.compile(rb"\0<\0[^\0]"), "utf-16-be"),
 )

@@ -24,14 +24,12 @@ _SUFFIX: Final = (
     r"(?:ac|co|com|edu|go|gob|gouv|gov|govt|ltd|mil|ne|net|nom|or|org|plc|sch)\.[a-z]{2}"
 )
 _USUAL_ENTRY: Final = re.compile(rf"(?!{_SUFFIX}\Z)(?:[a-z0-9_-]+\.)+[a-z_][a-z0-9_-]*")
-_WIDE: Final = re.compile(rf"[^.:]*|{_SUFFIX}")
 _SEPARATORS: Final = re.compile(r"[\s,;|]+")
 _AROUND: Final = "\"'`<>(){}^!"  # people put names between these, and no name has them
 _NO_ADDRESS: Final = re.compile(r"[^0-9.]")
 _ASKABLE: Final = re.compile(r"[a-z0-9._:-]+")
 _SIGNS: Final = re.compile(r"[]=:/?$()[{}<>|^]+")  # what ad filters and patterns put around a name
 _NAME: Final = re.compile(r"\.?[\w-]+(?:\.[\w-]+)+\.?")
-_ADDRESS_RANGE: Final = re.compile(r"[0-9A-Fa-f.:]+/[0-9]+")
 _MAX_WARNINGS: Final = 20
 #: Octets of a list that are read, by a crawl and by a command; a longer one is not adopted.
 MAX_OCTETS: Final = 256 * 1024 * 1024
@@ -120,49 +118,26 @@ def normalised(entries: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:
         if _USUAL_ENTRY.fullmatch(entry):
             domains.append(entry)
         else:
-            found, warning = _unusual(entry)
+            found = _unusual(entry)
             domains.extend(found)
-            warnings.extend([warning] if warning else [])
+            what = f"every host below {', '.join(found[:3])}" if found else "nothing"
+            warnings.append(f"entry {entry[:200]!r} is no plain domain: it blocks {what}")
     more = len(warnings) - _MAX_WARNINGS
     summary = [f"{more} more odd entries"] if more > 0 else []
     return domains, (*warnings[:_MAX_WARNINGS], *summary)
 
 
-def _unusual(entry: str) -> tuple[tuple[str, ...], str | None]:
-    """Return the domains of an entry that is not plainly a domain, and a warning or None."""
-    if not entry.strip():
-        return (), "an entry with an empty domain is ignored"
+def _unusual(entry: str) -> tuple[str, ...]:
+    """Return the domains of an entry that is not plainly a domain."""
     words = [word.strip(_AROUND) for word in _SEPARATORS.split(entry)]
-    pieces = words = [word for word in words if word]
+    words = [word for word in words if word]
     if len(words) > 1:  # several domains, or prose around one
-        pieces = [word for word in words if "." in word.strip(".") or word.count(":") > 1]
-    read = list(map(_entry_forms, pieces))
-    whole = len(pieces) == len(words) and all(map(_read, pieces)) and not any(map(_is_open, pieces))
-    found = tuple(form for forms in read for form in forms)
-    return found, _warning(entry, found, whole)
-
-
-def _is_open(piece: str) -> bool:
-    """Whether the name ends in a wildcard, as in ``example.*``, which stands for too much."""
-    return _authority(piece).endswith("*")
+        words = [word for word in words if "." in word.strip(".") or word.count(":") > 1]
+    return tuple(form for word in words for form in _entry_forms(word))
 
 
 def _authority(piece: str) -> str:
     return re.split(r"[/?#]", piece.rpartition("://")[2], maxsplit=1)[0]
-
-
-def _warning(entry: str, found: tuple[str, ...], whole: bool) -> str | None:
-    shown = repr(entry[:200])
-    if not found:
-        return f"entry {shown} names no readable host and blocks nothing"
-    if _ADDRESS_RANGE.fullmatch(entry.strip()):
-        return f"entry {shown} is a range, of which only {found[0]} is blocked"
-    if not all(map(_ASKABLE.fullmatch, found)):
-        return f"entry {shown} names a host that no request can be sent to"
-    wide = list(filter(_WIDE.fullmatch, found))
-    if wide:
-        return f"entry {shown} blocks every host below {wide[0]}"
-    return None if whole else f"of entry {shown} only {', '.join(found[:3])} is blocked"
 
 
 def _entry_forms(entry: str) -> tuple[str, ...]:

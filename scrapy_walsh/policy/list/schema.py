@@ -14,9 +14,9 @@ by whoever reads it (:func:`is_tame`), all others in a child process.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy.freshness import refresh_seconds
@@ -24,22 +24,24 @@ from scrapy_walsh.policy.list.blocklist import Blocklist, is_inline, normalised
 from scrapy_walsh.policy.strict_json import json_object
 from scrapy_walsh.policy.words import one_line
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 _CONTRACT: Final = re.compile(r"walsh-research-blocklist/v1(\.[0-9]+)?")
 # Members that must not occur twice: two JSON parsers could then read two different lists.
 _READ_ONCE: Final = frozenset({"contract", "updated", "refresh", "schema", "blocked", "domain"})
 
-_TAME_NODES: Final = 200  # of the schema
+_TAME_LENGTH: Final = 10_000  # characters of the schema as JSON
 _TAME_SHAPES: Final = 100  # of entries
 _ANNOTATIONS: Final = frozenset(
     {"$comment", "title", "description", "default", "examples", "format", "type"}
 )
 _OBJECT: Final = _ANNOTATIONS | {"required", "properties", "additionalProperties"}
-_ROOT: Final = _OBJECT | {"$schema", "$id"}
-_ARRAY: Final = _ANNOTATIONS | {"items"}
-_SCALAR: Final = _ANNOTATIONS | {"const", "enum", "pattern", "minLength"}
+#: The keywords that a tame schema has for each part of a document.
+_TAME: Final = {
+    "document": _OBJECT | {"$schema", "$id"},
+    "blocked": _ANNOTATIONS | {"items"},
+    "member": _ANNOTATIONS | {"const", "enum", "pattern", "minLength"},
+    "entry": _OBJECT,
+    "member of an entry": _ANNOTATIONS,
+}
 _TAME_PATTERN: Final = re.compile(r"\^?[A-Za-z0-9_/ -]{0,200}\$?")
 
 
@@ -97,7 +99,7 @@ def is_tame(found: dict[str, Any], fallback_schema: dict[str, Any] | None) -> bo
     """
     try:
         schema = _schema(found, fallback_schema)
-        few = sum(1 for _ in islice(_nodes(schema), _TAME_NODES + 1)) <= _TAME_NODES
+        few = len(json.dumps(schema)) <= _TAME_LENGTH
     except DocumentInvalid:
         return True  # it is refused before anything is validated
     except RecursionError:
@@ -203,48 +205,20 @@ def _entries(found: dict[str, Any]) -> list[str]:
     return [entry["domain"] for entry in blocked]
 
 
-def _is_tame_schema(schema: dict[str, Any]) -> bool:
-    """Tell whether a schema is tame, as the module's docstring says."""
-    properties = schema.get("properties", {})
-    if not _within(schema, _ROOT) or not isinstance(properties, dict):
+def _is_tame_schema(schema: Any, part: str = "document") -> bool:
+    """Tell whether a schema is tame, as the module's docstring says. *part*: of _TAME."""
+    if not isinstance(schema, dict) or not _TAME[part].issuperset(schema):
         return False
-    others = dict(properties)
-    blocked = others.pop("blocked", {})
-    return _is_tame_array(blocked) and all(map(_is_tame_scalar, others.values()))
-
-
-def _is_tame_array(schema: Any) -> bool:
-    if not _within(schema, _ARRAY):
+    properties, pattern = schema.get("properties", {}), schema.get("pattern", "")
+    if not isinstance(properties, dict) or not isinstance(pattern, str):
         return False
-    items = schema.get("items", {})
-    if not _within(items, _OBJECT):
-        return False
-    properties = items.get("properties", {})
-    return isinstance(properties, dict) and all(
-        _within(member, _ANNOTATIONS) for member in properties.values()
-    )
-
-
-def _is_tame_scalar(schema: Any) -> bool:
-    if not _within(schema, _SCALAR):
-        return False
-    pattern = schema.get("pattern", "")
-    return isinstance(pattern, str) and bool(_TAME_PATTERN.fullmatch(pattern))
-
-
-def _within(schema: Any, keywords: frozenset[str]) -> bool:
+    below = {"document": "member", "entry": "member of an entry"}.get(part, "")
     return (
-        isinstance(schema, dict)
-        and keywords.issuperset(schema)
-        and isinstance(schema.get("additionalProperties", True), bool)
+        isinstance(schema.get("additionalProperties", True), bool)
+        and _TAME_PATTERN.fullmatch(pattern) is not None
+        and ("items" not in schema or _is_tame_schema(schema["items"], "entry"))
+        and all(
+            _is_tame_schema(each, "blocked" if (part, name) == ("document", "blocked") else below)
+            for name, each in properties.items()
+        )
     )
-
-
-def _nodes(value: object) -> Iterator[object]:
-    yield value
-    if isinstance(value, dict):
-        for member in value.values():
-            yield from _nodes(member)
-    elif isinstance(value, list):
-        for element in value:
-            yield from _nodes(element)

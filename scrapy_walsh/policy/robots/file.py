@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from protego import Protego
 
-from scrapy_walsh.policy.robots.groups import Records, crawl_delay, decode, select
-from scrapy_walsh.policy.robots.rules import RuleSet, Ruling, TooCostly, combine, forms
+from scrapy_walsh.policy.robots.groups import MAX_OCTETS, Records, crawl_delay, decode, select
+from scrapy_walsh.policy.robots.rules import RuleSet, Ruling, TooCostly, forms, named, ruling
 from scrapy_walsh.policy.robots.usage import UsageRules
 from scrapy_walsh.policy.verdict import (
     ALLOWED_EXPLICIT,
@@ -35,9 +35,10 @@ from scrapy_walsh.policy.verdict import (
 from scrapy_walsh.policy.words import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from scrapy_walsh.policy.robots.groups import Selection
+    from scrapy_walsh.policy.robots.rules import Answer
     from scrapy_walsh.policy.robots.usage import Statement
 
 #: Characters of a rule that a reason shows.
@@ -88,7 +89,7 @@ class Robots:
         if next(iter(found)) == "/robots.txt":
             return self._verdict(ALLOWED_IMPLICIT, "/robots.txt itself is always allowed")
         try:
-            finding = combine({name: self.rules.judge(form) for form, name in found.items()})
+            finding = ruling(self._answers(found))
         except TooCostly:
             return self._verdict(DISALLOWED_EXPLICIT, "the rules would take too long to match")
         if finding.denied or self.protego is None or self.protego.allows(url, found):
@@ -97,6 +98,15 @@ class Robots:
                 known = self._known[finding] = self._explain(finding)
             return known
         return self._verdict(DISALLOWED_EXPLICIT, _PROTEGO_ALONE, readings=_PROTEGO_DENIES)
+
+    def _answers(self, found: Mapping[str, str]) -> list[Answer]:
+        if len(found) == 1:  # nearly always
+            return self.rules.answers(next(iter(found)))
+        return [
+            answer
+            for form, name in found.items()
+            for answer in named(name, self.rules.answers(form))
+        ]
 
     def said(self, url: str) -> tuple[Statement, ...]:
         """What the file says about the use of *url*. Never raises."""
@@ -195,7 +205,7 @@ def parse_robots(body: bytes, token: str, document: str | None = None) -> Robots
     without a version. ``document``: URL of the file, for the verdicts.
     """
     text = decode(body)
-    records = Records(text)
+    records = Records(text, cut=len(body) > MAX_OCTETS)
     selections = select(text, records, token)
     names = (name for selection in reversed(selections) for name in selection.names)
     return Robots(

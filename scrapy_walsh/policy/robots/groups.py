@@ -112,41 +112,19 @@ def decode(body: bytes) -> str:
 
     Octets that are not UTF-8 stay, as surrogates (PEP 383), since they may be part of a path.
     """
-    kept, text = body[:MAX_OCTETS], ""
-    if kept[:2] in {b"\xff\xfe", b"\xfe\xff"}:
+    kept = body[:MAX_OCTETS]
+    marked = kept[:2] in {b"\xff\xfe", b"\xfe\xff"}
+    if marked and b"\0" in kept:
         text = kept.decode("utf-16", "replace")
-        if any(map(_kind, text.splitlines())):
-            kept = b""
-        else:  # the mark of UTF-16 before a text that is not in it
-            kept, text = kept[2:], ""
-    text = text or kept.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return _mend_cut(text) if len(body) > MAX_OCTETS else text
-
-
-def _mend_cut(text: str) -> str:
-    """*text*, which was cut at the limit, without what allows more only because of the cut.
-
-    - An Allow that was cut in two is dropped: its shorter value would match more.
-    - User-agent lines at the end, whose rules all lie beyond the limit, are dropped. A group
-      without rules allows everything, and would be taken in place of another group.
-    - A Disallow that was cut in two is kept, but without half an escape at its end, which would
-      match no path.
-    """
-    lines = _HALF_ESCAPE.sub("", text).split("\n")
-    if _kind(lines[-1]) == ALLOW:
-        lines[-1] = ""
-    kinds: dict[str, str | None] = {"": None}  # equal lines are looked at once
-    for number in reversed(range(len(lines))):
-        line = lines[number]
-        if line not in kinds:
-            kinds[line] = _kind(line) or (_lenient(line) or (None,))[0]
-        kind = kinds[line]
-        if kind == USER_AGENT:
-            lines[number] = ""
-        elif kind in {ALLOW, DISALLOW, MISSPELT, CRAWL_DELAY}:
-            break
-    return "\n".join(lines)
+    else:  # the mark of UTF-16 may stand before a text that is not in it
+        text = kept[2 * marked :].decode("utf-8", "surrogateescape")
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    if len(body) <= MAX_OCTETS:
+        return text
+    # A Disallow that was cut in two is kept, less half an escape, which would match no path. An
+    # Allow is not: its shorter value would match more.
+    whole, end, last = _HALF_ESCAPE.sub("", text).rpartition("\n")
+    return whole if _kind(last) == ALLOW else f"{whole}{end}{last}"
 
 
 def _kind(line: str) -> str | None:
@@ -168,12 +146,12 @@ class Records:
     ``_record``: the one that a rule line now belongs to. ``_ruled``: it has a rule line, so that
     the next User-agent line begins another. ``_allow_counts``: whether an Allow is taken (T29).
     ``lenient``: lines are read as lenient parsers do. ``odd``: the text has a line for which that
-    makes a difference.
+    makes a difference. ``cut``: the file was longer than the text. Then a last record without a
+    rule is left out: its rules lie beyond the limit, and a group without any allows everything.
     """
 
-    __slots__ = ("_allow_counts", "_record", "_ruled", "odd", "orphans", "records", "sitemaps")
-
-    def __init__(self, text: str, *, lenient: bool = False) -> None:
+    def __init__(self, text: str, *, cut: bool = False, lenient: bool = False) -> None:
+        self.cut = cut
         self.odd = False
         self.orphans = Record()
         self.records: list[Record] = []
@@ -197,6 +175,8 @@ class Records:
                 self._record.lines.append((kind, value.strip(_UNSEEN), number))
             else:
                 self._add(kind, value, number)
+        if cut and self.records and not self._record.lines:
+            self.records.pop()
 
     def _add(self, kind: str, value: str, number: int) -> None:
         text = value.strip(_UNSEEN)
@@ -257,9 +237,10 @@ def select(text: str, records: Records, token: str) -> list[Selection]:
     """
     found = _select_by_name(records, token.lower())
     if records.odd:
+        lenient = Records(text, cut=records.cut, lenient=True)
         found += [
             each
-            for each in _select_by_name(Records(text, lenient=True), token.lower(), LENIENT_LINES)
+            for each in _select_by_name(lenient, token.lower(), LENIENT_LINES)
             if each not in found
         ]
     return found

@@ -18,15 +18,13 @@ in it. Each is searched from the left, beginning where the one before it ended: 
 place where the rule can end. One search from the right finds the last place. These two give the
 shortest and the longest match (T2). Nothing backtracks: a match costs at most path x rule, however
 many ways there are to spread the stars over the path, of which a hostile file could make billions
-(T40). A file may have 20,000 rules. So :class:`Index` looks up by a path's beginnings which of them
-can match at all, adds up what matching these would cost, and raises :class:`TooCostly` beyond a
-limit.
+(T40). A file may have 20,000 rules. So :class:`Patterns` looks up by a path's beginnings which of
+them can match at all, adds up what matching these would cost, and raises :class:`TooCostly` beyond
+a limit.
 
 **Weighing.** Each pair of answers to the first two questions has a :class:`Table` of rules. All
 tables share two indexes of patterns, one with escapes as text and one with them as octets. So a
 path is matched twice at most, and each match is then weighed in every table that has its rule.
-Rules of plain text, which most rules in most files are, need no index: a path looks up its own
-beginnings in a set.
 """
 
 from __future__ import annotations
@@ -68,9 +66,6 @@ _BARE_PERCENT: Final = _CHARACTERS["25"]
 _TO_ENCODE: Final = re.compile(f"[^{re.escape(_UNRESERVED + _RESERVED)}%]+")
 _TO_ENCODE_IN_VALUES: Final = re.compile(f"[^{re.escape(_UNRESERVED + _RESERVED)}%*\n]+")
 _PLAIN_VALUES: Final = re.compile(f"[{re.escape(_UNRESERVED + _RESERVED)}*\n]*").fullmatch
-#: Whether a rule's value is plain: it begins with a slash, has no star, anchor, bracket or escape,
-#: and needs no other spelling. Such a rule matches the paths that begin with it, as text.
-is_plain = re.compile(f"/[{re.escape(_UNRESERVED + _DELIMITERS)}]*").fullmatch
 _PLAIN_URL: Final = re.compile(
     r"(?:[A-Za-z][A-Za-z0-9+.-]*://[^/?#\\\s]+)?(/[A-Za-z0-9_.~/=&?,;:@!'()+-]*)"
 ).fullmatch
@@ -202,19 +197,11 @@ def _resolved(target: str) -> str:
 #: What may count as the length of a match (T2). A final ``$`` adds one to each.
 LENGTHS: Final = ("each * at its most", "each * at its least", "the pattern's octets")
 
-#: Characters of ``Pattern.piece``.
-_PIECE: Final = 3
-#: So many rules, and so many characters of starred rules x characters of a path, are tried without
-#: adding up what they cost.
-_FEW: Final = 100
-_LIGHT: Final = 2_000_000
 #: What one decision may cost, in characters compared. Beyond it the answer is no (T40).
 _MAX_COST: Final = 30_000_000
 #: What trying a rule costs in itself, and each of its parts, in the same unit.
 _RULE_COST: Final = 2_000
 _PART_COST: Final = 100
-#: Characters that ``str.rfind`` may compare; beyond that a reversed copy is searched.
-_RFIND_COST: Final = 100_000
 
 
 class TooCostly(Exception):
@@ -234,8 +221,8 @@ class Pattern(NamedTuple):
 
     ``text``: as written. ``prefix``: what comes before the first star. ``parts``: what comes after
     each run of stars; the last is empty where a star ends the rule. ``anchored``: it ends in ``$``.
-    ``piece``: the first characters of its last text, for a quick check, since every path that
-    matches contains them. ``size``: characters of the whole.
+    ``size``: characters of the whole. ``longest``: of the longest part. A match costs at most that
+    for each character of the path, and ``cost`` besides.
     """
 
     allow: bool
@@ -243,8 +230,9 @@ class Pattern(NamedTuple):
     prefix: str
     parts: tuple[str, ...]
     anchored: bool
-    piece: str
     size: int
+    longest: int = 0
+    cost: int = 0
 
     @classmethod
     def of(cls, allow: bool, text: str, body: str) -> Pattern:
@@ -253,12 +241,11 @@ class Pattern(NamedTuple):
         size = len(body) + anchored
         prefix, star, rest = body.partition("*")
         if not star:
-            return cls(allow, text, body, (), anchored, "", size)
-        parts = rest.split("*")
-        last = parts.pop()
-        texts = filter(None, parts) if "" in parts else parts
-        piece = rest.rstrip("*").rpartition("*")[2][:_PIECE]
-        return cls(allow, text, prefix, (*texts, last), anchored, piece, size)
+            return cls(allow, text, body, (), anchored, size)
+        *texts, last = rest.split("*")
+        parts = (*filter(None, texts), last)
+        cost = _RULE_COST + _PART_COST * len(parts)
+        return cls(allow, text, prefix, parts, anchored, size, max(map(len, parts)), cost)
 
     def match(self, path: str) -> Match | None:
         """The match with *path*, None if there is none. *path* must start with ``prefix``."""
@@ -286,86 +273,55 @@ class Pattern(NamedTuple):
         if not last:
             return begin, whole
         start = path.find(last, begin)
-        return None if start < 0 else (start + len(last), _rightmost(path, last, start) + len(last))
-
-    def cost(self, path: str) -> int:
-        """An upper bound of what :meth:`match` costs, in characters compared."""
-        longest = max(map(len, self.parts), default=0)
-        return longest * len(path) + _PART_COST * len(self.parts) + _RULE_COST
-
-
-def _rightmost(path: str, part: str, start: int) -> int:
-    """Where *part* last begins in *path*, at or after *start*. It does occur there."""
-    # str.rfind may compare len(path) x len(part) characters, str.find never does.
-    if len(path) * len(part) < _RFIND_COST:
-        return path.rfind(part, start)
-    return len(path) - len(part) - path[::-1].find(part[::-1])
-
-
-class Index:
-    """Patterns by their text before the first star, so that a path finds those that can match.
-
-    A look-up takes a dictionary access for each length that such texts have.
-    """
-
-    __slots__ = ("_buckets", "_sizes", "_starred")
-
-    def __init__(self, patterns: Iterable[Pattern]) -> None:
-        self._buckets: dict[str, list[Pattern]] = {}
-        self._starred = 0
-        for pattern in patterns:
-            self._buckets.setdefault(pattern.prefix, []).append(pattern)
-            if pattern.parts:
-                self._starred += pattern.size
-        self._sizes = sorted(set(map(len, self._buckets)))
-
-    def matches(self, path: str) -> list[Match]:
-        """The matches of the patterns with *path*, in no order. Raises TooCostly."""
-        buckets = self._buckets
-        near: list[Pattern] = []
-        for size in self._sizes:
-            near += buckets.get(path[:size], ())
-        light = len(near) <= _FEW and self._starred * len(path) < _LIGHT
-        pieces = path if light else _pieces(path)
-        near = [pattern for pattern in near if pattern.piece in pieces]
-        if not light and sum([pattern.cost(path) for pattern in near]) > _MAX_COST:
-            raise TooCostly
-        return [match for pattern in near if (match := pattern.match(path)) is not None]
+        if start < 0:
+            return None
+        # Not str.rfind, which may compare len(path) x len(last) characters.
+        return start + len(last), whole - path[::-1].find(last[::-1])
 
 
 class Patterns:
-    """Rules that are no plain text, in both ways to read their escapes.
+    """Rules by their text before the first star, in both ways to read their escapes.
 
+    So a path finds those that can match: by a look-up for each length that such texts have.
     *rules*: of each, whether it is an Allow, and its value as written.
     """
 
-    __slots__ = ("_by_octets", "_by_text")
+    __slots__ = ("_by_octets", "_by_text", "_sizes")
 
     def __init__(self, rules: Sequence[tuple[bool, str]]) -> None:
         bodies = normalize_values([value.removesuffix("$") for _, value in rules])
         joined = "\n".join(bodies)
-        self._by_text = self._by_octets = _index(rules, bodies)
+        self._by_text = self._by_octets = _buckets(rules, bodies)
         if "%" in joined:
-            self._by_octets = _index(rules, as_octets(joined).split("\n"))
+            self._by_octets = _buckets(rules, as_octets(joined).split("\n"))
+        self._sizes = sorted({len(prefix) for prefix in (*self._by_text, *self._by_octets)})
 
     def as_text(self, path: str) -> list[Match]:
         """The matches with one form of a path, with escapes as text. Raises TooCostly."""
-        return self._by_text.matches(path)
+        return self._matches(self._by_text, path)
 
     def as_octets(self, path: str) -> list[Match]:
         """The same with escapes as octets."""
-        return self._by_octets.matches(as_octets(path))
+        return self._matches(self._by_octets, as_octets(path))
+
+    def _matches(self, buckets: Mapping[str, list[Pattern]], path: str) -> list[Match]:
+        near: list[Pattern] = []
+        for size in self._sizes:
+            near += buckets.get(path[:size], ())
+        if not near:
+            return []
+        length = len(path)
+        if sum([pattern.cost + pattern.longest * length for pattern in near]) > _MAX_COST:
+            raise TooCostly
+        return [match for pattern in near if (match := pattern.match(path)) is not None]
 
 
-def _index(rules: Sequence[tuple[bool, str]], bodies: Sequence[str]) -> Index:
-    return Index(
-        Pattern.of(allow, value, body) for (allow, value), body in zip(rules, bodies, strict=True)
-    )
-
-
-def _pieces(path: str) -> set[str]:
-    """All texts of at most _PIECE characters that *path* contains."""
-    return {path[i : i + n] for n in range(_PIECE + 1) for i in range(len(path))}
+def _buckets(rules: Sequence[tuple[bool, str]], bodies: Sequence[str]) -> dict[str, list[Pattern]]:
+    found: dict[str, list[Pattern]] = {}
+    for (allow, value), body in zip(rules, bodies, strict=True):
+        pattern = Pattern.of(allow, value, body)
+        found.setdefault(pattern.prefix, []).append(pattern)
+    return found
 
 
 # -- weighing -----------------------------------------------------------------------------
@@ -375,9 +331,6 @@ AS_WRITTEN: Final = "value as written"
 WITH_SLASH: Final = "value with a leading /"
 AS_TEXT: Final = "escapes as text"
 AS_OCTETS: Final = "escapes as octets"
-
-#: Rules that are not plain text. Of more no index is made, and the answer is no (T40).
-_MAX_PATTERNS: Final = 20_000
 
 #: The answer of each reading: its name, and whether it allows the path.
 Readings = tuple[tuple[str, bool], ...]
@@ -404,7 +357,9 @@ class Ruling(NamedTuple):
     readings: Readings = ()
 
 
-_NOTHING: Final = Ruling(denied=False, rule=None)
+#: The answer of one reading: its name, and the rule that wins in it; None if no rule matches.
+Answer = tuple[str, Rule | None]
+_NO_MATCH: Final[list[Answer]] = [("", None)]
 
 
 class Table(NamedTuple):
@@ -418,11 +373,8 @@ class Table(NamedTuple):
     names: tuple[str, ...]
     lines: Mapping[tuple[bool, str], int]
 
-    def answers(self, matches: list[Match]) -> list[tuple[str, Rule | None]]:
-        """The name of each reading, with the rule that wins in it; None if no rule matches.
-
-        There is a reading for each of LENGTHS (T2), but only one where all of them agree.
-        """
+    def answers(self, matches: list[Match]) -> list[Answer]:
+        """The answers for each of LENGTHS (T2), but only one where all of them agree."""
         having = [
             (match.lengths, Rule(match.allow, match.text, line, self.names))
             for match in matches
@@ -444,14 +396,12 @@ def _longest(having: list[tuple[tuple[int, int, int], Rule]], which: int) -> Rul
 
 
 class RuleSet:
-    """The rules of a token in one file; :meth:`judge` says what they mean for a path.
+    """The rules of a token in one file; :meth:`answers` says what they mean for a path.
 
-    ``_tables``: one for each reading of names and values. ``_rules``: those of any of them.
-    ``_plain``: the texts of those that are plain, and ``_sizes`` their lengths. ``_patterns``: all
-    others. ``_too_many``: these are too many, so all is refused.
+    ``_tables``: one for each reading of names and values. ``_patterns``: the rules of any of them.
     """
 
-    __slots__ = ("_patterns", "_plain", "_rules", "_sizes", "_tables", "_too_many")
+    __slots__ = ("_patterns", "_tables")
 
     def __init__(self, selections: Sequence[Selection]) -> None:
         bare = any(
@@ -460,60 +410,38 @@ class RuleSet:
             for _, value, _ in selection.lines
         )
         self._tables = list(_tables(selections, bare))
-        self._rules = frozenset(rule for table in self._tables for rule in table.lines)
-        self._plain = {text for _, text in self._rules if is_plain(text)}
-        self._sizes = sorted(set(map(len, self._plain)))
-        others = [rule for rule in self._rules if rule[1] not in self._plain]
-        self._too_many = len(others) > _MAX_PATTERNS
-        self._patterns = Patterns([] if self._too_many else others)
+        rules = dict.fromkeys(rule for table in self._tables for rule in table.lines)
+        self._patterns = Patterns(list(rules))
 
-    def judge(self, path: str) -> Ruling:
-        """The finding for one form of a path (:func:`forms`); raises TooCostly."""
-        if self._too_many:
-            raise TooCostly
-        plain = self._plain_matches(path)
-        text = self._weigh([*plain, *self._patterns.as_text(path)])
+    def answers(self, path: str) -> list[Answer]:
+        """The answers of all readings for one form of a path (:func:`forms`); raises TooCostly."""
+        text = self._weigh(self._patterns.as_text(path))
         if "%" not in path and "[" not in path and "]" not in path:
             return text  # only rules without an escape match here: both ways are the same
-        octets = self._weigh([*plain, *self._patterns.as_octets(path)])
-        return text if text == octets else combine({AS_TEXT: text, AS_OCTETS: octets})
+        octets = self._weigh(self._patterns.as_octets(path))
+        return text if text == octets else [*named(AS_TEXT, text), *named(AS_OCTETS, octets)]
 
-    def _plain_matches(self, path: str) -> list[Match]:
-        """The matches of the rules that are plain text: those that *path* begins with."""
-        found = []
-        for size in self._sizes:
-            text = path[:size]
-            if text in self._plain and size <= len(path):
-                kinds = [allow for allow in (True, False) if (allow, text) in self._rules]
-                found += [Match(allow, text, (size, size, size)) for allow in kinds]
-        return found
-
-    def _weigh(self, matches: list[Match]) -> Ruling:
-        """The finding of all tables together: denied if one denies."""
+    def _weigh(self, matches: list[Match]) -> list[Answer]:
         if not matches:
-            return _NOTHING
-        answers = [answer for table in self._tables for answer in table.answers(matches)]
-        rules = [rule for _, rule in answers if rule]
-        if not rules:
-            return _NOTHING
-        rule = next((rule for rule in rules if not rule.allow), rules[0])
-        if len(answers) == 1:
-            return Ruling(not rule.allow, rule)
-        readings = tuple((name, by is None or by.allow) for name, by in answers)
-        return Ruling(not rule.allow, rule, _differing(readings))
+            return _NO_MATCH
+        return [answer for table in self._tables for answer in table.answers(matches)]
 
 
-def combine(findings: dict[str, Ruling]) -> Ruling:
-    """One finding from several, by name: denied if one is, with the rule of the first such one."""
-    if len(findings) == 1:
-        return next(iter(findings.values()))
-    chosen = max(findings.values(), key=lambda finding: (finding.denied, finding.rule is not None))
-    readings = tuple(
-        (_label(name, reading), answer)
-        for name, finding in findings.items()
-        for reading, answer in finding.readings or (("", not finding.denied),)
-    )
-    return Ruling(chosen.denied, chosen.rule, _differing(readings))
+def named(name: str, answers: Iterable[Answer]) -> Iterator[Answer]:
+    """*answers*, each with *name* before its own."""
+    return ((_label(name, reading), rule) for reading, rule in answers)
+
+
+def ruling(answers: Sequence[Answer]) -> Ruling:
+    """What all readings say together: denied if one denies, by the rule of the first such one."""
+    if len(answers) == 1:
+        rule = answers[0][1]
+        return Ruling(rule is not None and not rule.allow, rule)
+    rules = [rule for _, rule in answers if rule is not None]
+    rule = next((each for each in rules if not each.allow), rules[0] if rules else None)
+    readings = tuple((name, by is None or by.allow) for name, by in answers)
+    differ = len({allowed for _, allowed in readings}) > 1
+    return Ruling(rule is not None and not rule.allow, rule, readings if differ else ())
 
 
 def _tables(selections: Sequence[Selection], bare: bool) -> Iterator[Table]:
@@ -545,8 +473,3 @@ def _with_slash(value: str) -> str:
 
 def _label(*parts: str) -> str:
     return ", ".join(filter(None, parts))
-
-
-def _differing(readings: Readings) -> Readings:
-    """*readings*; empty if all have the same answer."""
-    return readings if len({answer for _, answer in readings}) > 1 else ()

@@ -6,7 +6,7 @@ those of these texts, each in its own words:
 - ``Content-Usage``, in robots.txt by path and in a response (draft-ietf-aipref-attach; categories
   and how statements combine: draft-ietf-aipref-vocab, sections 5 and 6);
 - ``Content-Signal`` in robots.txt (contentsignals.org);
-- ``X-Robots-Tag``, for every bot or for ours;
+- ``X-Robots-Tag``, whichever bot it is for;
 - ``TDM-Reservation`` and ``TDM-Policy`` (W3C TDM Reservation Protocol), as header fields;
 - ``Link`` with ``rel="license"`` (RFC 8288, RFC 4946).
 
@@ -31,7 +31,7 @@ from scrapy_walsh.policy.verdict import BY_USAGE, DISALLOWED_USAGE, Verdict
 from scrapy_walsh.policy.words import one_line, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from scrapy_walsh.policy.robots.groups import Line, Selection
     from scrapy_walsh.policy.robots.rules import Match
@@ -56,12 +56,8 @@ _NO: Final = re.compile(
 )
 #: The tokens that allow a category.
 _YES: Final = {CONTENT_USAGE: "y", CONTENT_SIGNAL: "yes"}
-_RESERVED: Final = frozenset({"0", "1"})
-_NAMED: Final = re.compile(r"\s*([A-Za-z_][\w.-]*)\s*:")
-#: Directives of X-Robots-Tag that have a value, so that their name is not that of a bot.
-_VALUED: Final = frozenset(
-    {"unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"}
-)
+#: Header fields that are recorded as they stand.
+_AS_SAID: Final = ("X-Robots-Tag", "TDM-Reservation", "TDM-Policy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +151,7 @@ def refuses(
 def _statement(field: str, value: str, document: str, line: int | None = None) -> Statement:
     """The statement of a Content-Usage or a Content-Signal, whose value is a dictionary."""
     preferences, why = _read(field, value)
-    return Statement(field, visible(one_line(value, _SHOWN)), document, line, preferences, why)
+    return Statement(field, _shown(value), document, line, preferences, why)
 
 
 @lru_cache(maxsize=256)
@@ -192,114 +188,81 @@ def _tokens(value: str) -> dict[str, str]:
 class UsageRules:
     """The Content-Usage and Content-Signal lines of the groups of one token in one robots.txt."""
 
-    __slots__ = ("_document", "_groups")
+    __slots__ = ("_by_path", "_document", "_patterns", "_readable", "_signals")
 
     def __init__(self, selections: Sequence[Selection], document: str | None) -> None:
         self._document = document or ""
-        self._groups = [_Group(selection.usage) for selection in selections if selection.usage]
+        self._signals: set[Line] = set()
+        #: The other lines, by path; and the paths of those that can be read.
+        self._by_path: dict[str, set[Line]] = {}
+        self._readable: set[str] = set()
+        for kind, value, number in (line for each in selections for line in each.usage):
+            if kind == CONTENT_SIGNAL:
+                self._signals.add((kind, value, number))
+                continue
+            path, rest = _split(value)
+            self._by_path.setdefault(path, set()).add((kind, rest, number))
+            if not _read(kind, rest)[1]:
+                self._readable.add(path)
+        self._patterns = Patterns([(True, path) for path in self._by_path if path])
 
     def said(self, url: str) -> tuple[Statement, ...]:
         """What is said of *url*, a URL or a path with its query, by line. Never raises."""
-        if not self._groups:
-            return ()
-        try:
-            lines = {line for group in self._groups for line in group.lines(url)}
-        except TooCostly:
-            first = min(group.first for group in self._groups)
-            why = "the rules would take too long to match"
-            return (Statement(CONTENT_USAGE, "", self._document, first, malformed=why),)
-        ordered = sorted(lines, key=lambda line: line[2])
+        lines = set(self._signals)
+        if self._by_path:
+            try:
+                for form in forms(url):
+                    lines |= self._lines(self._patterns.as_text(form))
+                    lines |= self._lines(self._patterns.as_octets(form))
+            except TooCostly:
+                first = min(line[2] for each in self._by_path.values() for line in each)
+                why = "the rules would take too long to match"
+                return (Statement(CONTENT_USAGE, "", self._document, first, malformed=why),)
         return tuple(
-            _statement(kind, value, self._document, number) for kind, value, number in ordered
+            _statement(kind, value, self._document, number)
+            for kind, value, number in sorted(lines, key=lambda line: line[2])
         )
 
-
-class _Group:
-    """The lines that one way to read the names selects: without a path, and by path.
-
-    ``first``: the number of the first of them.
-    """
-
-    def __init__(self, lines: Sequence[Line]) -> None:
-        self.first = min(number for _, _, number in lines)
-        self._signals = [line for line in lines if line[0] == CONTENT_SIGNAL]
-        self._by_path: dict[str, list[Line]] = {"": []}
-        for kind, value, number in lines:
-            if kind == CONTENT_USAGE:
-                path, rest = _split(value)
-                self._by_path.setdefault(path, []).append((kind, rest, number))
-        self._paths = Patterns([(True, path) for path in self._by_path if path])
-
-    def lines(self, url: str) -> Iterator[Line]:
-        """The lines that apply to *url*: those of the longest path in each way to read it."""
-        yield from self._signals
-        for form in forms(url):
-            for matches in (self._paths.as_text(form), self._paths.as_octets(form)):
-                for which in range(len(LENGTHS)):
-                    yield from self._longest(matches, which)
-
-    def _longest(self, matches: Sequence[Match], which: int) -> Iterator[Line]:
-        """The lines of the longest match that can be read, and of longer ones, which cannot be.
-
-        *which*: of LENGTHS.
-        """
-        lengths = sorted({match.lengths[which] for match in matches}, reverse=True)
-        for length in lengths[:_MOST]:
-            texts = {match.text for match in matches if match.lengths[which] == length}
-            lines = [line for text in texts for line in self._by_path[text]]
-            yield from lines
-            if any(_read(CONTENT_USAGE, value)[1] == "" for _, value, _ in lines):
-                return
-        yield from self._by_path[""]
+    def _lines(self, matches: Sequence[Match]) -> set[Line]:
+        """The lines of the longest path, by each way to count it, and of those not to be read."""
+        readable = [match for match in matches if match.text in self._readable]
+        paths = {match.text for match in matches} - self._readable
+        for which in range(len(LENGTHS)):
+            longest = max((match.lengths[which] for match in readable), default=None)
+            paths |= {match.text for match in readable if match.lengths[which] == longest}
+        if not readable:
+            paths.add("")
+        return {line for path in paths for line in self._by_path.get(path, ())}
 
 
 def _split(value: str) -> tuple[str, str]:
     """The path of a Content-Usage rule, empty without one, and its preference."""
     if not value.startswith("/"):
         return "", value
-    path, *rest = re.split(r"[ \t]", value, maxsplit=1)
-    return path, rest[0].strip() if rest else ""
+    path, *rest = value.split(maxsplit=1)
+    return path, rest[0] if rest else ""
 
 
 # -- a response ---------------------------------------------------------------------------
 
 
-def of_response(fields: Mapping[str, Sequence[str]], url: str, token: str) -> tuple[Statement, ...]:
+def of_response(fields: Mapping[str, Sequence[str]], url: str) -> tuple[Statement, ...]:
     """What the header of the response from *url* says, at most 20 statements.
 
-    *fields*: the values of each field, by its name in lower case. *token*: ours.
+    *fields*: the values of each field, by its name in lower case.
     """
     found: list[Statement] = []
     if usage := fields.get("content-usage"):
         found.append(_statement(CONTENT_USAGE, ", ".join(usage), url))
+    for name in _AS_SAID:
+        found += [Statement(name, _shown(value), url) for value in fields.get(name.lower(), ())]
     found += [
-        Statement("X-Robots-Tag", _shown(value), url)
-        for value in fields.get("x-robots-tag", ())
-        if _is_for(value, token)
+        Statement("Link", f'<{_shown(target)}>; rel="license"', url)
+        for target, given in links_in(fields.get("link", ()))
+        if "license" in given.get("rel", "").lower().split()
     ]
-    for name in ("TDM-Reservation", "TDM-Policy"):
-        found += [_tdm(name, value, url) for value in fields.get(name.lower(), ())]
-    if links := fields.get("link"):
-        found += [
-            Statement("Link", f'<{_shown(target)}>; rel="license"', url)
-            for target, given in links_in(links)
-            if "license" in given.get("rel", "").lower().split()
-        ]
     return tuple(found[:_MOST])
 
 
 def _shown(value: str) -> str:
     return visible(one_line(value, _SHOWN))
-
-
-def _tdm(name: str, value: str, url: str) -> Statement:
-    reserved = name == "TDM-Reservation"
-    wrong = "neither 0 nor 1" if reserved and value.strip() not in _RESERVED else ""
-    return Statement(name, _shown(value), url, malformed=wrong)
-
-
-def _is_for(value: str, token: str) -> bool:
-    """Whether an X-Robots-Tag is for every bot, or for the one whose product token is *token*."""
-    found = _NAMED.match(value)
-    name = found[1].lower() if found else ""
-    return not name or name in _VALUED or name == token.lower()
