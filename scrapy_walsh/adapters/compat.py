@@ -160,6 +160,27 @@ def sleep(seconds: float) -> Awaitable[None]:
     return future(deferred)
 
 
+class _Unheard:
+    """Takes the addresses of a name (Twisted's ``IResolutionReceiver``): Scrapy keeps them."""
+
+    def _ignore(self, *_: object) -> None: ...
+
+    resolutionBegan = addressResolved = resolutionComplete = _ignore  # noqa: N815  Twisted's names
+
+
+def look_up(host: str) -> None:
+    """Have Scrapy's cache of names learn the address of *host*, a name with or without a port.
+
+    Without a reactor nothing is looked up: Scrapy's handlers have no cache there.
+    """
+    if "twisted.internet.reactor" in sys.modules and (name := urlsplit(f"//{host}").hostname):
+        import twisted.internet  # noqa: PLC0415
+
+        reactor: Any = twisted.internet.reactor
+        with contextlib.suppress(Exception):  # its request will say what is wrong
+            reactor.nameResolver.resolveHostName(_Unheard(), name)
+
+
 def run_in_thread(function: Callable[[], _T]) -> Awaitable[_T]:
     """To be awaited: the result of *function*, called in a thread of the reactor or loop in use."""
     if "twisted.internet.reactor" not in sys.modules:

@@ -80,6 +80,10 @@ class Queue:
         """Whether the target for which the robots.txt of *host* was fetched comes back (D30)."""
         return False
 
+    def ahead(self) -> str | None:
+        """The host that is probably requested next, once a crawl: its name may be looked up."""
+        return None
+
     def stands_for(self, request: Request) -> bool:  # noqa: ARG002
         """Whether an earlier run has left the same request, so that *request* need not come in."""
         return False

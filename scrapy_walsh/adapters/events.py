@@ -2,8 +2,9 @@
 
 All three are made from one value, so they cannot contradict each other. Nothing is decided here.
 
-In the log the first event of a kind and verdict on a host stands at its level. What is like it, and
-what is like those of many other hosts, is at DEBUG: a host that is away would fill the log.
+In the log the first event of a kind and verdict on a host stands at its level, and what is like it
+at DEBUG: a host that is away would fill the log. What is deferred, and each robots.txt that cannot
+be had, is INFO at most; one warning for each cause tells of them at the end of the crawl.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 from scrapy_walsh.policy.verdict import (
     ALLOWED_EXPLICIT,
     ALLOWED_IMPLICIT,
+    DEFERRED,
     EXCLUDED_TLD,
     NAMES,
     REMEDIES,
@@ -54,9 +56,16 @@ logger.addFilter(_escape)
 
 #: Kinds of events that are at DEBUG in the log, and those that are a WARNING; others are INFO.
 _QUIET: Final = (events.HELD, events.FETCHED, events.TAKEN_UP)
-_WARNED: Final = (events.DEFERRED, events.GIVEN_UP, events.TOO_MANY_REDIRECTS)
-#: Hosts with a line of their own for events of one kind and verdict.
-_HOSTS_TOLD: Final = 50
+_WARNED: Final = (
+    *(events.DEFERRED, events.GIVEN_UP, events.REJECTED),
+    events.TOO_MANY_REDIRECTS,
+)
+#: Kinds and requirements of events whose reason holds for whole hosts.
+_OF_HOSTS: Final = ((events.DEFERRED, "R2"), (events.DEFERRED, "R5"), (events.REJECTED, "R2"))
+#: Hosts that have stats and, for each kind and verdict, lines of their own.
+_HOSTS: Final = 1000
+#: Hosts that a line about many of them names.
+_HOSTS_NAMED: Final = 10
 #: Entries of a queue that cannot be used and get a line in the log.
 _ASIDE_NAMED: Final = 20
 #: The most lines `declared` that are written to the ledger at once: some milliseconds.
@@ -110,19 +119,32 @@ class Recorder:
     #: By kind, requirement and verdict, the hosts whose events of that kind had a line; of what is
     #: about no host, the reasons.
     _told: dict[tuple[str, ...], set[str]] = field(default_factory=dict)
-    #: The causes of what failed on this side.
+    #: By kind, requirement, verdict and reason, how many targets of each host one line tells of.
+    _alike: dict[tuple[str, str, str, str], Counter[str]] = field(default_factory=dict)
+    #: Those of them that no earlier run has told.
+    _new: set[tuple[str, str, str, str]] = field(default_factory=set)
+    #: Why hosts gave no answer, in a few words; whether any gave one.
+    _causes: dict[str, str] = field(default_factory=dict)
+    _answered: bool = False
+    #: Hosts with a stat of their own for what was refused.
+    _denied: set[str] = field(default_factory=set)
+    #: The causes of what failed on this side; the hosts of which nothing is requested for one.
     own_faults: set[str] = field(default_factory=set)
+    _unasked: set[str] = field(default_factory=set)
     #: The first of them that means that records are lost to the next run.
     lost: str | None = None
 
-    def own_fault(self, line: str, cause: str = "", *, kept: bool = False) -> None:
+    def own_fault(self, line: str, cause: str = "", host: str = "", *, kept: bool = False) -> None:
         """Say in one line what failed because of us: from now on, this run is not well (exit 1).
 
         *line*: what failed, and what to do. *cause*: what is said once; by default the line.
-        *kept*: it is about what is kept between runs, so the next one may go by less.
+        *host*: of which nothing is requested for that reason, if it is one. *kept*: it is about
+        what is kept between runs, so the next one may go by less.
         """
         if kept and self.lost is None:
             self.lost = line
+        if host:
+            self._unasked.add(host)
         cause = cause or line
         if cause not in self.own_faults:
             self.own_faults.add(cause)
@@ -146,7 +168,11 @@ class Recorder:
             )
         elif self.own_faults:
             count = plural(len(self.own_faults), "thing")
-            logger.warning("this run is not well: %s of ours failed; see ERROR above", count)
+            hosts = plural(len(self._unasked), "host")
+            cost = f"; nothing was requested of {hosts}" if self._unasked else ""
+            logger.warning(
+                "this run is not well: %s of ours failed%s; see ERROR above", count, cost
+            )
 
     def record(self, event: Event) -> None:
         """Log *event*, count it, and write it to the ledger."""
@@ -163,19 +189,65 @@ class Recorder:
         if event.kind == events.REFUSED:
             self.rules[event.requirement, event.verdict] += 1
             self.count(f"refused/{event.requirement}")
+            if len(self._denied) < _HOSTS:
+                self._denied.add(event.host)
+            own = event.host in self._denied
+            self.count(f"denied/host/{event.host}" if own else "denied/other_hosts")
         self._send(signals.OF_KIND[event.kind], event=event)
 
     def _level(self, event: Event) -> int:
         """The level of *event* in the log, which counts as told from now on."""
         told = self._told.setdefault((event.kind, event.requirement, event.verdict), set())
         about = event.host or event.reason
-        if event.kind in _QUIET or about in told or len(told) >= _HOSTS_TOLD:
+        alike = self._count_alike(event)
+        if event.kind in _QUIET or about in told or len(told) >= _HOSTS:
             return logging.DEBUG
         told.add(about)
-        if event.kind == events.REJECTED:  # what a robots.txt costs is told of its host's targets
-            return logging.WARNING if event.requirement == "R3" else logging.INFO
-        new = event.kind in _WARNED and not self.known(event)
-        return logging.WARNING if new else logging.INFO
+        if event.kind not in _WARNED or self.known(event):
+            return logging.INFO
+        if alike is not None:
+            self._new.add(alike)
+        return logging.WARNING if alike is None else logging.INFO
+
+    def _count_alike(self, event: Event) -> tuple[str, str, str, str] | None:
+        """Count *event* where its reason holds for its host, and maybe others; by what, or None."""
+        kind, rule, reason = event.kind, (event.requirement, event.verdict), event.reason
+        if kind in (events.RETRIED, events.GIVEN_UP) and NO_ANSWER in reason:
+            self._causes[event.host] = reason.partition(NO_ANSWER)[2].partition(";")[0]
+        if kind == events.GIVEN_UP and f": {event.host} " in reason:  # its host is what has ended
+            kind, rule, reason = events.DEFERRED, ("R5", DEFERRED), reason.rpartition(": ")[2]
+        if (kind, rule[0]) not in _OF_HOSTS:
+            return None
+        if rule[0] == "R5":
+            cause = self._causes.get(event.host, "no answer")
+            reason = f"{reason.replace(event.host, 'the host', 1)} ({cause})"
+        key = (kind, *rule, reason)
+        if key not in self._alike and len(self._alike) >= _HOSTS:
+            return None
+        self._alike.setdefault(key, Counter())[event.host] += 1
+        return key
+
+    def tell_alike(self) -> None:
+        """Log one line for each reason for which hosts were left alone, or had no robots.txt."""
+        of_targets = [hosts for key, hosts in self._alike.items() if key[0] == events.DEFERRED]
+        left: set[str] = set().union(*of_targets)
+        for key, counts in self._alike.items():
+            kind, requirement, verdict, reason = key
+            deferred = kind == events.DEFERRED
+            hosts = [each for each in counts if deferred or each not in left]
+            if not hosts:
+                continue
+            what = plural(counts.total(), "target") if deferred else "robots.txt"
+            who = ", ".join(hosts[:_HOSTS_NAMED])
+            if len(hosts) > _HOSTS_NAMED:
+                who = f"{who} and {plural(len(hosts) - _HOSTS_NAMED, 'other host')}"
+            rule = f"{requirement} {verdict}".strip()
+            remedy = REMEDIES.get((requirement, verdict), "")
+            if not self._answered and len(hosts) > 1:
+                remedy = "nothing at all was answered: see this machine's network"
+            level = logging.WARNING if key in self._new else logging.INFO
+            line = f"{kind} {what} of {who} ({rule}): {reason}{f'; {remedy}' if remedy else ''}"
+            logger.log(level, "%s", line, extra={"crawler": self.crawler})
 
     def exchange(self, exchange: Exchange) -> None:
         """Note *exchange* for the ledger; count and log what is out of the ordinary.
@@ -184,6 +256,7 @@ class Recorder:
         and before anything else is sent.
         """
         self.sent[(exchange.purpose,)] += 1
+        self._answered = self._answered or exchange.status is not None
         if self.ledger is not None:
             self._waiting.append(structs.asdict(exchange))
             (self.soon or self.flush)()

@@ -97,6 +97,7 @@ class Handler(Seat):
             self._dress(request)
             for tell in crawl.on_wire:
                 tell(request)
+            self._look_ahead(request)
             response = await self._send(handler, request, ticket)
         except BaseException as error:
             answered = faults.says_something(error)
@@ -119,6 +120,15 @@ class Handler(Seat):
         if b"@" in (response.headers.get("Location") or b""):
             crawl.intake.answer(response)
         return response
+
+    def _look_ahead(self, request: Request) -> None:
+        """Look up the name of the host that is next while *request* is under way.
+
+        Where a proxy is set, that looks names up itself.
+        """
+        for queue in () if request.meta.get("proxy") else self.crawl.queues:
+            if (host := queue.ahead()) is not None:
+                compat.look_up(host)
 
     async def _send(self, handler: Any, request: Request, ticket: Ticket) -> Response:
         """Send *request*, under its URL with R13's tags if it has some, and signed; the response.

@@ -29,7 +29,7 @@ from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import Closing
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy.agenda import Agenda, Load
-from scrapy_walsh.policy.chain import START, NeedDocument
+from scrapy_walsh.policy.chain import ROBOTS, START, NeedDocument
 from scrapy_walsh.policy.recrawl import canonical_url
 
 if TYPE_CHECKING:
@@ -200,6 +200,8 @@ class HostQueue(DueRequests):
         #: Requests that wait for the end of `Spider.start`.
         self._parked: deque[Request] = deque()
         self._agenda = Agenda()
+        #: Hosts that :meth:`ahead` has looked at.
+        self._ahead: set[str] = set()
         #: Hosts with requests of an earlier run. From the first pop on they are ranked by what is
         #: stored of them (D30), and that they wait is recorded.
         self._resumed: list[str] = []
@@ -276,6 +278,17 @@ class HostQueue(DueRequests):
         due = self._agenda.ready()
         seconds = self._agenda.seconds_left(self._crawl.monotonic())
         return due, len(self._agenda) - due, seconds
+
+    @ends_crawl
+    def ahead(self) -> str | None:
+        host = None if self._closed else self._agenda.next(self._crawl.monotonic(), self._idle)
+        if host is None or host.key in self._ahead or (url := self._lines.first(host.key)) is None:
+            return None
+        self._ahead.add(host.key)  # refused or not: it is judged once
+        answer = self._crawl.gate.judge(url, runs=False)
+        if not (answer.kind == ROBOTS if isinstance(answer, NeedDocument) else answer.allowed):
+            return None  # whom the list refuses is not asked for its name either
+        return host.key
 
     @ends_crawl
     def pop(self) -> Request | None:

@@ -65,6 +65,9 @@ _LED_ON: Final = 16
 _TURNED_AWAY: Final = 32
 _GIVEN_UP: Final = 64
 _OUTCOME: Final = 7
+_START_REQUESTS: Final = (
+    "Scrapy 2.19 does not call start_requests(), which this spider has: write async def start()"
+)
 #: The records of so many sources are updated at once: that takes some milliseconds.
 _AT_ONCE: Final = 100
 
@@ -478,8 +481,9 @@ class Account:
         self.due = True
         #: The sources that have not ended; where permanent redirects have led, if known by now.
         self.left: dict[str, str | None] = {}
-        #: Those that have, by outcome.
+        #: Those that have, by outcome; those that were refused, by requirement.
         self.counts: Counter[str] = Counter()
+        self._rules: Counter[str] = Counter()
         #: By requirement, refused requests that the spider made besides.
         self.links: Counter[str] = Counter()
         #: Those of them whose records are not stored yet, with what was heard.
@@ -506,6 +510,8 @@ class Account:
         self.counts[heard.outcome] += 1
         if known is not None:
             self.counts[known] -= 1
+        if heard.outcome == recrawl.REFUSED != known:
+            self._rules[recrawl.rule_of(heard.reason)] += 1
         if heard.reason:
             self.first(f"{key}: {heard.reason}")
         self._unstored.append((key, heard))
@@ -552,10 +558,12 @@ class Account:
         if needy and context.config.exit_attention:
             compat.fail_command()
         in_vain = not counts[READ] and not context.fleet
-        line = recrawl.last_line(counts, needy, reason, self.links)
+        line = recrawl.last_line(counts, needy, reason, self._rules, self.links)
         if in_vain and self._first:
             line = f"{line}; the first: {self._first}"
-        warns = needy or in_vain or self.links["R6"]
+        if lost := compat.skips_start_requests(context.crawler.spidercls):
+            line = f"{line}; {_START_REQUESTS}"
+        warns = needy or in_vain or lost or self.links["R6"]
         self._last_line = (logging.WARNING if warns else logging.INFO, line)
 
     def _name(self, *, kept: bool) -> int:

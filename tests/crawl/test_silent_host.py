@@ -68,15 +68,16 @@ def test_own_a_host_that_hangs_gets_three_requests_and_nobody_waits_for_the_othe
     honest(made)
 
 
-def test_own_one_warning_tells_of_what_a_silent_host_defers(
+def test_own_one_line_tells_of_all_targets_of_a_silent_host(
     box: Sandbox, project: Callable[..., Path]
 ) -> None:
     box.put(SILENT)
     made = project()
     run = crawl(made, box, *URLS)
     (line,) = run.lines("WARNING: deferred")
-    assert f"deferred {URLS[1]} (R5 deferred): hang.test gave no answer" in line
+    assert "deferred 4 targets of hang.test (R5 deferred): the host gave no answer to 3" in line
     assert "take it out of the sources" in line
+    assert len(run.lines("INFO: deferred", "hang.test")) == 1
     assert len(run.lines("DEBUG: deferred", "hang.test")) == 2
     store = open_store(state_dir(made))
     deferred = {each.url: each for each in store.rows(Deferral)}
@@ -85,22 +86,37 @@ def test_own_one_warning_tells_of_what_a_silent_host_defers(
     assert all("gave no answer" in each.reason for each in deferred.values())
 
 
-def test_own_a_morning_without_network_is_two_warnings_a_host(
+def test_own_a_morning_without_network_is_one_warning_a_cause(
     box: Sandbox, project: Callable[..., Path]
 ) -> None:
-    names = [f"{name}.test" for name in "abc"]
+    names = [f"{chr(97 + number)}.test" for number in range(12)]
     for name in names:
         box.put(Site(name, {"*": Route(behaviour="reset")}))
     box.set_route("operator.test", LIST, Route(behaviour="reset"))
     run = crawl(
         project(WALSH_MAX_RETRIES=1), box, *(f"http://{name}/{n}" for name in names for n in "12")
     )
-    said = [line for line in run.lines("[scrapy_walsh]") if "] DEBUG: " not in line]
-    for name in names:
-        told = [line for line in said if "] WARNING: " in line and f" {name} gave no" in line]
-        assert 1 <= len(told) <= 2 + (name == "a.test")  # the last line of the run quotes it
-        assert any("connection lost" in line for line in said if name in line)
+    assert len(run.lines("[scrapy_walsh] WARNING: ")) == 3
+    (line,) = run.lines("WARNING: deferred 24 targets of ")
+    assert [name in line for name in names].count(True) == 10
+    assert " and 2 other hosts (R5 deferred): " in line
+    assert line.endswith(
+        "(connection lost); nothing at all was answered: see this machine's network"
+    )
     assert run.lines("WARNING: rejected", LIST, "gave no answer: connection lost")
+
+
+def test_own_hosts_without_a_robots_txt_are_one_warning_a_cause(
+    box: Sandbox, project: Callable[..., Path]
+) -> None:
+    names = ("a.test", "b.test")
+    for name in names:
+        box.put(site(name, robots=Route(status=500)))
+    run = crawl(project(WALSH_MAX_RETRIES=0), box, *(f"http://{name}/" for name in names))
+    (line,) = run.lines("WARNING: rejected robots.txt of ")
+    assert "robots.txt of a.test, b.test (R2 unknown_unreachable): robots.txt is unreach" in line
+    assert line.endswith("WALSH_ROBOTS_UNREACHABLE decides about such hosts")
+    assert len(run.lines("INFO: rejected http://")) == 2
 
 
 def test_r5_6_the_next_run_asks_again(box: Sandbox, project: Callable[..., Path]) -> None:
@@ -272,7 +288,7 @@ def test_r5_6_no_connection_no_tls_and_no_answer_count_alike(
     for port in ports:
         tried = [each for each in exchanges(made) if each["host"] == f"127.0.0.1:{port}"]
         assert [each["purpose"] for each in tried] == ["robots", "robots", "target"]
-        assert len(run.lines("WARNING: given_up ", f"//127.0.0.1:{port}/")) == 1
+        assert len(run.lines("WARNING: deferred 2 targets of ", f"127.0.0.1:{port}")) == 1
     honest(made)
 
 

@@ -150,12 +150,12 @@ def test_own_the_last_line_counts_and_has_the_last_word(days: dict[str, Crawl]) 
         "INFO: walsh: 7 of 8 sources read or unchanged, 1 failed"
     )
     assert re.search(
-        r"WARNING: walsh: 3 of 8 sources read or unchanged, 1 refused, 1 deferred, "
+        r"WARNING: walsh: 3 of 8 sources read or unchanged, 1 refused \(R2\), 1 deferred, "
         r"3 failed; 6 need a person: warnings name each once a week, `scrapy walsh state show` al",
         last_line(days["day 3"]),
     )
     early = last_line(days["too early"])
-    assert "walsh: 0 of 8 sources read or unchanged, 6 not due, 1 refused, 1 deferred" in early
+    assert "walsh: 0 of 8 sources read or unchanged, 6 not due, 1 refused (R2), 1 deferred" in early
     assert last_line(days["day 4, healed"]).endswith(
         "INFO: walsh: 5 of 5 sources read or unchanged"
     )
@@ -266,7 +266,7 @@ class Probe(scrapy.Spider):
 """
 
 
-def test_own_a_run_without_a_source_warns(
+def test_own_a_run_without_a_source_warns_and_says_that_start_requests_is_not_called(
     tmp_path: Path,
 ) -> None:
     """Scrapy 2.13 to 2.18 still call it."""
@@ -275,7 +275,7 @@ def test_own_a_run_without_a_source_warns(
     if hasattr(Spider, "start_requests"):
         assert "INFO: walsh: 1 of 1 source read or unchanged" in told
     else:
-        assert "WARNING: walsh: no source was declared" in told
+        assert "WARNING: walsh: no source was declared; Scrapy 2.19 does not call" in told
 
 
 def test_own_what_does_call_start_requests_is_not_warned_of() -> None:

@@ -159,7 +159,7 @@ class RobotsTxt:
         except OwnFault as fault:
             host = hosts.host_key(origin)
             line = f"nothing is requested of {host}: its robots.txt is not known because of us: "
-            self._context.recorder.own_fault(f"{line}{fault}", fault.cause or str(fault))
+            self._context.recorder.own_fault(f"{line}{fault}", fault.cause or str(fault), host)
             self._do_without(origin, robots_fetch.OURS, str(fault))
 
     def _take(self, origin: str, progress: _Progress, fetched: Fetched) -> None:
