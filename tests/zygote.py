@@ -614,6 +614,7 @@ def _become(born: _Born, path: Sequence[str]) -> list[str]:
     # Not importlib.invalidate_caches(): what is known of installed packages stays.
     for finder in filter(None, sys.path_importer_cache.values()):
         finder.invalidate_caches()
+    gc.unfreeze = _nothing  # the modules of the server stay exempt, at the end as well
     gc.set_threshold(20_000)  # a short command need not look for garbage three hundred times
     if os.environ.get(BROKEN) in {"1", *words[1:2]}:
         _break()

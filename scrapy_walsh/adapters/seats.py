@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy.settings import SETTINGS_PRIORITIES, default_settings
 from scrapy.utils.misc import load_object
 
-from scrapy_walsh.adapters import compat, disk_lines
+from scrapy_walsh.adapters import compat, disk_lines, plugins
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.config import WalshConfig, unknown_settings
@@ -136,6 +136,8 @@ class Addon:
         except WalshError as error:
             compat.refuse_start(error)
         for line in unknown_settings(settings):
+            logger.warning("%s", line)
+        for line in plugins.sentences(settings):  # before their components are overridden
             logger.warning("%s", line)
         for name, value in PREFERRED.items():
             settings.set(name, value, priority="addon")

@@ -19,7 +19,7 @@ from scrapy.settings import default_settings
 from scrapy.utils.misc import load_object
 from twisted.internet.defer import inlineCallbacks
 
-from scrapy_walsh.adapters import disk_lines, seats
+from scrapy_walsh.adapters import disk_lines, plugins, seats
 from scrapy_walsh.commands import own_process
 from scrapy_walsh.commands.common import project_settings
 from scrapy_walsh.config import is_shared
@@ -87,7 +87,8 @@ def _start_each(
             if record.levelno >= logging.WARNING:
                 failed = record.levelno >= logging.ERROR
                 outcome = Outcome.BROKEN if failed else Outcome.WARNING
-                said.append((outcome.name, one_line(record.getMessage())))
+                found = outcome.name, one_line(record.getMessage())
+                said += [] if found in said else [found]
         if said or stand_in.opened:
             spiders[str(cls.name)] = said
 
@@ -116,6 +117,8 @@ def _stand_in(cls: type[Spider], said: list[Said]) -> Any:
             cls.update_settings(settings)
             if (why := disk_lines.why_unusable(settings)) is not None:
                 said.append(_broken(f"{why}: set another, or remove it"))
+            # Some of these components are set apart here, so that the start cannot name them.
+            said.extend((Outcome.WARNING.name, line) for line in plugins.sentences(settings))
             said.extend(map(_broken, _of_other_scheduler(settings)))
             _set_apart(settings)
 

@@ -244,3 +244,8 @@ def test_own_spyder_tld_skip_rate(rates: dict[str, float]) -> None:
 
 def test_own_spyder_fetch_success_rate(rates: dict[str, float]) -> None:
     assert rates["robots/fetch_success_rate"] == pytest.approx(1 / 2)
+
+
+def test_own_spyder_denials_by_host(rates: dict[str, float]) -> None:
+    denied = {name: count for name, count in rates.items() if name.startswith("denied/")}
+    assert denied == {"denied/host/a.test": 2, "denied/host/office.gov": 1}
