@@ -219,8 +219,8 @@ class Recorder:
         if (kind, rule[0]) not in _OF_HOSTS:
             return None
         if rule[0] == "R5":
-            cause = self._causes.get(event.host, "no answer")
-            reason = f"{reason.replace(event.host, 'the host', 1)} ({cause})"
+            cause = self._causes.get(event.host, "")
+            reason = reason.replace(event.host, "the host", 1) + (f" ({cause})" if cause else "")
         key = (kind, *rule, reason)
         if key not in self._alike and len(self._alike) >= _HOSTS:
             return None

@@ -78,7 +78,7 @@ def test_r2_27_what_is_not_text_defers_the_host(found: Crawl, host: str) -> None
     (line,) = found.lines("INFO: rejected", f"http://{host}/")
     assert "is not text" in line
     assert "owner could serve robots.txt as plain text" in line
-    assert len(found.lines("WARNING: deferred", host, "(R2 unknown_parse_error): ")) == 1
+    assert len(found.lines("WARNING: deferred", f" {host}", "(R2 unknown_parse_error): ")) == 1
 
 
 def test_r2_27_the_next_run_asks_for_it_again(box: Sandbox, tmp_path: Path) -> None:
