@@ -204,8 +204,6 @@ def _slot(crawler: Crawler) -> Any:
 def download(crawler: Crawler, request: Request) -> Awaitable[Response]:
     """Have the engine download *request*: the downloader middlewares see it, no spider does."""
     engine = _engine(crawler)
-    if engine is None:
-        raise RuntimeError("no engine")
     if hasattr(engine, "download_async"):
         return cast("Awaitable[Response]", engine.download_async(request))
     return cast("Awaitable[Response]", future(engine.download(request)))
@@ -427,27 +425,27 @@ def note_as_seen(crawler: Crawler, request: Request) -> None:
         duplicates.request_seen(request)
 
 
+def _seen_file(crawler: Crawler) -> Any:
+    """The file of Scrapy's duplicate filter, or None."""
+    return getattr(getattr(scheduler(crawler), "df", None), "file", None)
+
+
 def write_seen(crawler: Crawler) -> None:
     """Have Scrapy's duplicate filter write its buffer to its file, before a kill can lose it."""
-    file = getattr(getattr(scheduler(crawler), "df", None), "file", None)
-    if file is not None:
+    if (file := _seen_file(crawler)) is not None:
         file.flush()
 
 
 def forget_unwritten(crawler: Crawler) -> None:
-    """Have Scrapy's duplicate filter write no more, nor what it has not written (a full disk).
+    """Have Scrapy's duplicate filter lose what it has not written to its file (a full disk).
 
     What is not in its file is not taken for a duplicate by the next run.
     """
-    duplicates = getattr(scheduler(crawler), "df", None)
-    file = getattr(duplicates, "file", None)
-    if duplicates is not None and file is not None:
+    if (file := _seen_file(crawler)) is not None:
         size = os.fstat(file.fileno()).st_size
-        duplicates.file = None
         with contextlib.suppress(OSError):
             file.close()
-        with contextlib.suppress(OSError):
-            os.truncate(file.name, size)
+        os.truncate(file.name, size)
 
 
 def under_way(crawler: Crawler) -> Collection[Request]:
@@ -459,10 +457,7 @@ def under_way(crawler: Crawler) -> Collection[Request]:
 
 def crawl(crawler: Crawler, request: Request) -> None:
     """Give *request* to the scheduler; raises what that raises."""
-    engine = _engine(crawler)
-    if engine is None:
-        raise RuntimeError("no engine")
-    engine.crawl(request)
+    _engine(crawler).crawl(request)
 
 
 def wake_engine(crawler: Crawler) -> None:

@@ -134,9 +134,8 @@ class Crawl(Context):
             lambda: TURNSTILE.leave_for_good(self),
             lambda: compat.ON_FAILURE.remove(self.fail),
             self.documents.robots_txt.count,
-            self.recorder.tell_hosts,
+            self.recorder.tell_alike,
             self.recorder.rates,
-            self.recorder.tell_account,
             self.intake.close,
             self.sources.close,
             lambda: self.sources.account.close(reason),
@@ -186,6 +185,7 @@ class Crawl(Context):
             recorder.own_fault(f"WALSH_METRICS: {path} cannot be written ({why}): correct it")
 
     def _stopped(self) -> None:
+        self.sources.account.say()
         self.recorder.tell_not_well()
 
     def _idle(self) -> None:

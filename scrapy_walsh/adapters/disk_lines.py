@@ -238,11 +238,8 @@ class DiskLines:
             return False
 
     def first(self, host: str) -> str | None:
-        """The URL that is first in *host*'s queue; None for none, or an unreadable file."""
-        try:
-            row = self._db.execute(f"SELECT url {_ORDER} LIMIT 1", (host,)).fetchone()
-        except sqlite3.Error:  # the next pop raises it; here the URL is for an event only
-            return None
+        """The URL that is first in *host*'s queue; None where nothing waits."""
+        row = self._execute(f"SELECT url {_ORDER} LIMIT 1", (host,)).fetchone()
         return None if row is None else row[0]
 
     def _forget_done(self) -> None:

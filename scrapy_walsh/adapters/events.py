@@ -1,6 +1,10 @@
-"""Records what was decided: in the log, the stats, the ledger and the account of a crawl.
+"""Records what was decided: in the log, the stats and the ledger of a crawl.
 
-All four are made from one value, so they cannot contradict each other. Nothing is decided here.
+All three are made from one value, so they cannot contradict each other. Nothing is decided here.
+
+In the log the first event of a kind and verdict on a host stands at its level, and what is like it
+at DEBUG: a host that is away would fill the log. What is deferred, and each robots.txt that cannot
+be had, is INFO at most; one warning for each cause tells of them at the end of the crawl.
 """
 
 from __future__ import annotations
@@ -25,11 +29,9 @@ from scrapy_walsh.policy.verdict import (
     ALLOWED_IMPLICIT,
     DEFERRED,
     EXCLUDED_TLD,
-    OWNERS_NO,
+    NAMES,
     REMEDIES,
     ROBOTS_NAMES,
-    UNKNOWN_PARSE_ERROR,
-    UNKNOWN_UNREACHABLE,
 )
 from scrapy_walsh.policy.words import plural, visible
 
@@ -45,53 +47,31 @@ logger = logging.getLogger("scrapy_walsh")
 
 
 def _escape(record: logging.LogRecord) -> bool:
-    """Make sure that a record is one line, whatever a server put into it (``visible``).
-
-    A record with several lines on purpose has ``several_lines``; they were escaped one by one.
-    """
-    if not getattr(record, "several_lines", False):
-        record.msg, record.args = visible(record.getMessage()), None
+    """Make sure that a record is one line, whatever a server put into it (``visible``)."""
+    record.msg, record.args = visible(record.getMessage()), None
     return True
 
 
 logger.addFilter(_escape)
 
-#: The level of an event of each kind in the log; of any other kind it is INFO.
-_LEVELS: Final = {
-    **dict.fromkeys((events.HELD, events.FETCHED, events.TAKEN_UP), logging.DEBUG),
-    **dict.fromkeys((events.DEFERRED, events.GIVEN_UP, events.REJECTED), logging.WARNING),
-    events.TOO_MANY_REDIRECTS: logging.WARNING,
-}
-#: Events that end a target and that a person should see: the account lists them one by one.
-_LISTED: Final = (
-    events.REFUSED,
-    events.DEFERRED,
-    events.GIVEN_UP,
+#: Kinds of events that are at DEBUG in the log, and those that are a WARNING; others are INFO.
+_QUIET: Final = (events.HELD, events.FETCHED, events.TAKEN_UP)
+_WARNED: Final = (
+    *(events.DEFERRED, events.GIVEN_UP, events.REJECTED),
     events.TOO_MANY_REDIRECTS,
 )
-#: Hosts that have a stat of their own; refusals of all others are counted together.
-_HOSTS_COUNTED: Final = 1000
-#: The most lines `declared` that are written to the ledger at once: some milliseconds.
-_DECLARED_AT_ONCE: Final = 256
+#: Kinds and requirements of events whose reason holds for whole hosts.
+_OF_HOSTS: Final = ((events.DEFERRED, "R2"), (events.DEFERRED, "R5"), (events.REJECTED, "R2"))
+#: Hosts that have stats and, for each kind and verdict, lines of their own.
+_HOSTS: Final = 1000
+#: Hosts that a line about many of them names.
+_HOSTS_NAMED: Final = 10
 #: Entries of a queue that cannot be used and get a line in the log.
 _ASIDE_NAMED: Final = 20
-#: The most lines of one kind that the account lists.
-_LINES_LISTED: Final = 50
-#: Deferrals, by requirement and verdict, that concern all targets of a host alike. When the crawl
-#: ends they are logged in one line for each host, at this level. (INFO where a warning was logged
-#: when the robots.txt came.)
-_OF_HOSTS: Final = {
-    ("R5", DEFERRED): logging.WARNING,
-    ("R2", UNKNOWN_UNREACHABLE): logging.WARNING,
-    ("R2", DEFERRED): logging.WARNING,
-    ("R2", UNKNOWN_PARSE_ERROR): logging.INFO,
-}
+#: The most lines `declared` that are written to the ledger at once: some milliseconds.
+_DECLARED_AT_ONCE: Final = 256
 #: What the reason of an event has in it whose host gave no answer; why follows.
 NO_ANSWER: Final = "no answer: "
-#: Of a robots.txt: said at the end, where the host's targets were requested all the same.
-_OF_NO_ANSWER: Final = (events.REJECTED, "R2")
-#: Hosts that such a line names.
-_HOSTS_NAMED: Final = 10
 
 
 def process_name() -> str:
@@ -121,14 +101,6 @@ def quiet_libraries() -> None:
 
 
 @dataclass(slots=True)
-class _Alike:
-    """Targets that ended for one reason. ``line``: of the first. ``hosts``: how many of each."""
-
-    line: str
-    hosts: Counter[str] = field(default_factory=Counter)
-
-
-@dataclass(slots=True)
 class Recorder:
     """Records every event of one crawl."""
 
@@ -137,27 +109,28 @@ class Recorder:
     run: str = field(default_factory=lambda: secrets.token_hex(4))
     #: Called where lines begin to wait: :meth:`flush` follows soon. None: no exchange's line waits.
     soon: Callable[[], None] | None = None
-    #: Whether an earlier run has told what an event says of a target or a robots.txt.
+    #: Whether an earlier run has told what an event says of a target.
     known: Callable[[Event], bool] = lambda _: False
     #: Lines of the ledger that were not written yet: :meth:`declare`, :meth:`exchange`.
     _waiting: list[dict[str, Any]] = field(default_factory=list)
-    _kinds: Counter[str] = field(default_factory=Counter)
-    _verdicts: Counter[str] = field(default_factory=Counter)
     #: Refusals by requirement and verdict; requests that were sent, by purpose.
     rules: Counter[tuple[str, ...]] = field(default_factory=Counter)
     sent: Counter[tuple[str, ...]] = field(default_factory=Counter)
-    _lines: dict[str, list[str]] = field(default_factory=dict)
-    _unlisted: Counter[str] = field(default_factory=Counter)
-    _denied_hosts: set[str] = field(default_factory=set)
-    #: Requirements and verdicts whose remedy was logged.
-    _advised: set[tuple[str, str]] = field(default_factory=set)
-    #: By what they have in common, targets that are told of together (:func:`_shared`).
-    _alike: dict[tuple[Any, ...], _Alike] = field(default_factory=dict)
+    #: By kind, requirement and verdict, the hosts whose events of that kind had a line; of what is
+    #: about no host, the reasons.
+    _told: dict[tuple[str, ...], set[str]] = field(default_factory=dict)
+    #: By kind, requirement, verdict and reason, how many targets of each host one line tells of.
+    _alike: dict[tuple[str, str, str, str], Counter[str]] = field(default_factory=dict)
+    #: Those of them that no earlier run has told.
+    _new: set[tuple[str, str, str, str]] = field(default_factory=set)
     #: Why hosts gave no answer, in a few words; whether any gave one.
     _causes: dict[str, str] = field(default_factory=dict)
     _answered: bool = False
-    #: What failed on this side, by cause: the hosts of which nothing is requested for that reason.
-    own_faults: dict[str, set[str]] = field(default_factory=dict)
+    #: Hosts with a stat of their own for what was refused.
+    _denied: set[str] = field(default_factory=set)
+    #: The causes of what failed on this side; the hosts of which nothing is requested for one.
+    own_faults: set[str] = field(default_factory=set)
+    _unasked: set[str] = field(default_factory=set)
     #: The first of them that means that records are lost to the next run.
     lost: str | None = None
 
@@ -170,24 +143,20 @@ class Recorder:
         """
         if kept and self.lost is None:
             self.lost = line
+        if host:
+            self._unasked.add(host)
         cause = cause or line
-        known = cause in self.own_faults
-        hosts = self.own_faults.setdefault(cause, set())
-        if host and len(hosts) < _HOSTS_COUNTED:
-            hosts.add(host)
-        if known:
-            return
-        self.count("own_faults")
-        logger.error("%s", line, extra={"crawler": self.crawler})
+        if cause not in self.own_faults:
+            self.own_faults.add(cause)
+            self.count("own_faults")
+            logger.error("%s", line, extra={"crawler": self.crawler})
 
     def set_aside(self, stat: str, line: str) -> None:
         """Count an entry of a queue that cannot be used; *line* names it, of the first of them."""
         self.count(stat)
-        count = self.crawler.stats.get_value(f"walsh/{stat}")
-        if count <= _ASIDE_NAMED:
-            self.own_fault(line)
-        else:
-            self.own_fault(f"further entries set aside are only counted: walsh/{stat}")
+        named = self.crawler.stats.get_value(f"walsh/{stat}") <= _ASIDE_NAMED
+        further = f"further entries set aside are only counted: walsh/{stat}"
+        self.own_fault(line if named else further)
 
     def tell_not_well(self) -> None:
         """Log what follows from what failed; called last of all."""
@@ -199,97 +168,86 @@ class Recorder:
             )
         elif self.own_faults:
             count = plural(len(self.own_faults), "thing")
-            hosts: set[str] = set().union(*self.own_faults.values())
-            cost = f"; nothing was requested of {plural(len(hosts), 'host')}" if hosts else ""
+            hosts = plural(len(self._unasked), "host")
+            cost = f"; nothing was requested of {hosts}" if self._unasked else ""
             logger.warning(
                 "this run is not well: %s of ours failed%s; see ERROR above", count, cost
             )
 
     def record(self, event: Event) -> None:
-        """Log *event*, count it, write it to the ledger, and keep it for the account."""
-        level = _LEVELS.get(event.kind, logging.INFO)
-        if level == logging.WARNING and self.known(event):
-            level = logging.INFO
-        alone = not (shared := self._count_alike(event, level))
-        level = shared or level
-        line = f"{event}{self._remedy(event)}"
-        logger.log(level, "%s", line, extra={"crawler": self.crawler, "walsh_event": event})
+        """Log *event*, count it, and write it to the ledger."""
+        first = (event.kind, event.requirement, event.verdict) not in self._told
+        remedy = REMEDIES.get((event.requirement, event.verdict)) if first else None
+        line = f"{event}; {remedy}" if remedy else str(event)
+        extra = {"crawler": self.crawler, "walsh_event": event}
+        logger.log(self._level(event), "%s", line, extra=extra)
         if self.ledger is not None:
             self._write(structs.asdict(event))
-        self._kinds[event.kind] += 1
         self.count(event.kind)
         if event.kind in (events.REFUSED, events.DEFERRED):
             self.verdict(event.verdict)
         if event.kind == events.REFUSED:
-            self._record_refusal(event)
-        if alone and event.kind in _LISTED:
-            self._list(event.kind, str(event))
+            self.rules[event.requirement, event.verdict] += 1
+            self.count(f"refused/{event.requirement}")
+            if len(self._denied) < _HOSTS:
+                self._denied.add(event.host)
+            own = event.host in self._denied
+            self.count(f"denied/host/{event.host}" if own else "denied/other_hosts")
         self._send(signals.OF_KIND[event.kind], event=event)
 
-    def _remedy(self, event: Event) -> str:
-        """What to do about the first target that was refused or deferred for this reason."""
-        rule = _rule(event)
-        if event.kind not in (events.REFUSED, events.DEFERRED) or rule in self._advised:
-            return ""
-        self._advised.add(rule)
-        return f"; {REMEDIES[rule]}" if rule in REMEDIES else ""
+    def _level(self, event: Event) -> int:
+        """The level of *event* in the log, which counts as told from now on."""
+        told = self._told.setdefault((event.kind, event.requirement, event.verdict), set())
+        about = event.host or event.reason
+        alike = self._count_alike(event)
+        if event.kind in _QUIET or about in told or len(told) >= _HOSTS:
+            return logging.DEBUG
+        told.add(about)
+        if event.kind not in _WARNED or self.known(event):
+            return logging.INFO
+        if alike is not None:
+            self._new.add(alike)
+        return logging.WARNING if alike is None else logging.INFO
 
-    def _count_alike(self, event: Event, level: int) -> int | None:
-        """Count *event* where it is told of with others; the level of its own line, None if not.
-
-        *level*: of a line that tells of it alone.
-        """
-        kind, rule, shared = event.kind, _rule(event), _shared(event)
-        if kind == events.GIVEN_UP:
-            kind, rule = events.DEFERRED, ("R5", DEFERRED)
-        key = (kind, *rule, shared, self._causes.get(event.host, ""), level)
-        known = key in self._alike
-        if not shared or (len(self._alike) >= _HOSTS_COUNTED and not known):
+    def _count_alike(self, event: Event) -> tuple[str, str, str, str] | None:
+        """Count *event* where its reason holds for its host, and maybe others; by what, or None."""
+        kind, rule, reason = event.kind, (event.requirement, event.verdict), event.reason
+        if kind in (events.RETRIED, events.GIVEN_UP) and NO_ANSWER in reason:
+            self._causes[event.host] = reason.partition(NO_ANSWER)[2].partition(";")[0]
+        if kind == events.GIVEN_UP and f": {event.host} " in reason:  # its host is what has ended
+            kind, rule, reason = events.DEFERRED, ("R5", DEFERRED), reason.rpartition(": ")[2]
+        if (kind, rule[0]) not in _OF_HOSTS:
             return None
-        self._alike.setdefault(key, _Alike(str(event))).hosts[event.host] += 1
-        at_the_end = kind == events.DEFERRED or (kind, rule[0]) == _OF_NO_ANSWER
-        return logging.DEBUG if known or at_the_end else level
+        if rule[0] == "R5":
+            cause = self._causes.get(event.host, "")
+            reason = reason.replace(event.host, "the host", 1) + (f" ({cause})" if cause else "")
+        key = (kind, *rule, reason)
+        if key not in self._alike and len(self._alike) >= _HOSTS:
+            return None
+        self._alike.setdefault(key, Counter())[event.host] += 1
+        return key
 
-    def tell_hosts(self) -> None:
-        """Log, and keep for the account, one line for each reason that held for whole hosts."""
-        left: set[str] = set()
-        for (kind, *rule, shared, cause, level), alike in self._alike.items():
-            if kind == events.DEFERRED:
-                left |= alike.hosts.keys()
-                self._tell_deferred((rule[0], rule[1]), shared, cause, alike, level)
-            elif kind == events.REFUSED:
-                more = plural(alike.hosts.total() - 1, "more target")
-                more = f" (and {more} of {shared})" if alike.hosts.total() > 1 else ""
-                self._list(kind, f"{alike.line}{more}")
-        for (kind, requirement, _, shared, *_), alike in self._alike.items():
-            hosts = [each for each in alike.hosts if each not in left]
-            if (kind, requirement) == _OF_NO_ANSWER and hosts:
-                logger.warning("rejected robots.txt of %s (R2): %s", _named(hosts), shared)
-        self._alike.clear()
-
-    def _tell_deferred(
-        self, rule: tuple[str, str], shared: str, cause: str, alike: _Alike, level: int
-    ) -> None:
-        hosts, remedy = list(alike.hosts), REMEDIES[rule]
-        who = f"{hosts[0]} "
-        if len(hosts) > 1:
-            who = "each "
-            if not self._answered:
+    def tell_alike(self) -> None:
+        """Log one line for each reason for which hosts were left alone, or had no robots.txt."""
+        of_targets = [hosts for key, hosts in self._alike.items() if key[0] == events.DEFERRED]
+        left: set[str] = set().union(*of_targets)
+        for key, counts in self._alike.items():
+            kind, requirement, verdict, reason = key
+            deferred = kind == events.DEFERRED
+            hosts = [each for each in counts if deferred or each not in left]
+            if not hosts:
+                continue
+            what = plural(counts.total(), "target") if deferred else "robots.txt"
+            who = ", ".join(hosts[:_HOSTS_NAMED])
+            if len(hosts) > _HOSTS_NAMED:
+                who = f"{who} and {plural(len(hosts) - _HOSTS_NAMED, 'other host')}"
+            rule = f"{requirement} {verdict}".strip()
+            remedy = REMEDIES.get((requirement, verdict), "")
+            if not self._answered and len(hosts) > 1:
                 remedy = "nothing at all was answered: see this machine's network"
-        line = (
-            f"deferred {plural(alike.hosts.total(), 'target')} of {_named(hosts)} to the next run "
-            f"({rule[0]} {rule[1]}): {who if rule[0] == 'R5' else ''}{shared}"
-            f"{f' ({cause})' if cause and cause not in shared else ''}; {remedy}"
-        )
-        logger.log(min(level, _OF_HOSTS[rule]), "%s", line, extra={"crawler": self.crawler})
-        self._list(events.DEFERRED, line)
-
-    def _list(self, kind: str, line: str) -> None:
-        lines = self._lines.setdefault(kind, [])
-        if len(lines) < _LINES_LISTED:
-            lines.append(line)
-        else:
-            self._unlisted[kind] += 1
+            level = logging.WARNING if key in self._new else logging.INFO
+            line = f"{kind} {what} of {who} ({rule}): {reason}{f'; {remedy}' if remedy else ''}"
+            logger.log(level, "%s", line, extra={"crawler": self.crawler})
 
     def exchange(self, exchange: Exchange) -> None:
         """Note *exchange* for the ledger; count and log what is out of the ordinary.
@@ -307,43 +265,19 @@ class Recorder:
             logger.info("requested again in this run: %s", exchange.url)
         if exchange.visit:
             self.count("slow_visits")
+        if exchange.learned is not None:  # D28
+            self.count("learned", int(exchange.learned > exchange.interval))
             logger.info(
-                "%s asks for %g s between requests: one target a day follows its robots.txt (%s)",
+                "%s: its requests are at least %.3g s apart from now on, in later runs too, as its "
+                "answers 429 (Too Many Requests) teach; they were %.3g s apart",
                 exchange.host,
+                max(exchange.learned, MIN_REQUEST_INTERVAL),
                 exchange.interval,
-                exchange.url,
             )
-        if exchange.learned is not None:
-            self._learned(exchange, exchange.learned)
         if exchange.silent and not exchange.once:  # after a trial of https, http is tried
             self.count("silent_hosts")
             self.count("silent_hosts/answered", int(exchange.status is not None))
         self._send(signals.walsh_asked, exchange=exchange)
-
-    def no_answer(self, host: str, cause: str) -> None:
-        """Note that *host* gave no answer, and why, in a few words."""
-        if len(self._causes) < _HOSTS_COUNTED:
-            self._causes[host] = cause
-
-    def _learned(self, exchange: Exchange, seconds: float) -> None:
-        """Log and count that a host's answers have changed its interval (D28)."""
-        host = exchange.host
-        if seconds > exchange.interval:
-            self.count("learned")
-            logger.info(
-                "%s has answered 429 (Too Many Requests) again: its requests are at least %.3g s "
-                "apart from now on, in later runs too; they were %.3g s apart",
-                host,
-                seconds,
-                exchange.interval,
-            )
-        else:
-            logger.info(
-                "%s has not answered 429 for a while: its requests are at least %.3g s apart from "
-                "now on, or as its robots.txt asks",
-                host,
-                max(seconds, MIN_REQUEST_INTERVAL),
-            )
 
     def _send(self, signal: object, **arguments: object) -> None:
         """Send a signal to whoever listens; what a receiver raises is logged by Scrapy."""
@@ -369,10 +303,8 @@ class Recorder:
         """Write what waits to the ledger, in one piece."""
         if self._waiting and (ledger := self.ledger) is not None:
             waiting, self._waiting = self._waiting, []
-            try:
+            with self.told_once():
                 ledger.write(self.run, *waiting)
-            except StateError as error:  # as ``told_once``, without its steps in each request
-                self.own_fault(str(error), "ledger")
             self.tell_ledger()
 
     def keep(self, kind: str, body: bytes, digest: str) -> None:
@@ -410,18 +342,17 @@ class Recorder:
 
     def verdict(self, name: str) -> None:
         """Count the verdict by which a target has ended, or was let through when it has ended."""
-        self._verdicts[name] += 1
         self.count(f"verdict/{name}")
 
     def rates(self) -> None:
         """Put two rates into the stats (docs/stats.md): allowed by robots.txt, excluded by TLD."""
-        verdicts = self._verdicts
-        robots = sum(verdicts[name] for name in ROBOTS_NAMES)
-        if robots:
+        get = self.crawler.stats.get_value
+        verdicts = {name: get(f"walsh/verdict/{name}", 0) for name in NAMES}
+        if robots := sum(verdicts[name] for name in ROBOTS_NAMES):
             allowed = verdicts[ALLOWED_EXPLICIT] + verdicts[ALLOWED_IMPLICIT]
             self.set("robots/allow_rate", allowed / robots)
-        if verdicts.total():
-            self.set("tld_skip_rate", verdicts[EXCLUDED_TLD] / verdicts.total())
+        if total := sum(verdicts.values()):
+            self.set("tld_skip_rate", verdicts[EXCLUDED_TLD] / total)
 
     def count(self, name: str, by: int = 1) -> None:
         """Add to the stat ``walsh/NAME``."""
@@ -430,70 +361,3 @@ class Recorder:
     def set(self, name: str, value: object) -> None:
         """Set the stat ``walsh/NAME``."""
         self.crawler.stats.set_value(f"walsh/{name}", value)
-
-    def _record_refusal(self, event: Event) -> None:
-        self.rules[event.requirement, event.verdict] += 1
-        self.count(f"refused/{event.requirement}")
-        if event.host in self._denied_hosts or len(self._denied_hosts) < _HOSTS_COUNTED:
-            self._denied_hosts.add(event.host)
-            self.count(f"denied/host/{event.host}")
-        else:
-            self.count("denied/other_hosts")
-
-    def tell_account(self) -> None:
-        """Log what became of the targets."""
-        account = "\n".join(self.account())
-        logger.info("account of the crawl:\n%s", account, extra={"several_lines": True})
-
-    def account(self) -> list[str]:
-        """The lines that say at the end of the crawl what became of its targets."""
-        kinds = self._kinds
-        rules = ", ".join(
-            f"{count} by {requirement} {verdict}"
-            for (requirement, verdict), count in sorted(self.rules.items())
-        )
-        lines = [
-            (
-                f"fetched {kinds[events.FETCHED]}, not modified {kinds[events.NOT_MODIFIED]}, "
-                f"refused {kinds[events.REFUSED]}{f' ({rules})' if rules else ''}, "
-                f"backed off {kinds[events.RETRIED]}, given up {kinds[events.GIVEN_UP]}, "
-                f"deferred {kinds[events.DEFERRED]}, "
-                f"redirected too often {kinds[events.TOO_MANY_REDIRECTS]}"
-            )
-        ]
-        for kind, listed in self._lines.items():
-            lines += [f"  {visible(line)}" for line in listed]
-            if self._unlisted[kind]:
-                lines.append(f"  ... and {self._unlisted[kind]} more {kind}")
-        return lines
-
-
-def _rule(event: Event) -> tuple[str, str]:
-    return event.requirement, event.verdict
-
-
-def _shared(event: Event) -> str:
-    """By what *event* is told of together with others: a reason of whole hosts; "" for none.
-
-    A refusal by its owner is told of with those of the same host, all else with other hosts', too.
-    """
-    rule, host = _rule(event), event.host
-    if event.kind == events.GIVEN_UP:  # where the reason ends with that of its host
-        return event.reason.partition(f": {host} ")[2]
-    if event.kind == events.REFUSED and rule in OWNERS_NO:
-        return host
-    silent = NO_ANSWER in event.reason
-    if event.kind == events.RETRIED and silent:  # but for the number of the retry
-        return event.reason.partition(";")[0]
-    if event.kind == events.REJECTED and (silent or event.requirement == "R3"):
-        return event.reason
-    with_host = event.kind == events.DEFERRED and rule in _OF_HOSTS
-    return event.reason.removeprefix(f"{host} ") if with_host else ""
-
-
-def _named(hosts: list[str]) -> str:
-    """*hosts*, and how many they are where that cannot be seen."""
-    if len(hosts) == 1:
-        return hosts[0]
-    more = f" and {len(hosts) - _HOSTS_NAMED} more" if len(hosts) > _HOSTS_NAMED else ""
-    return f"{len(hosts)} hosts ({', '.join(hosts[:_HOSTS_NAMED])}{more})"

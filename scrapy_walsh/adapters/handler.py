@@ -103,8 +103,6 @@ class Handler(Seat):
             response = await self._send(handler, request, ticket)
         except BaseException as error:
             answered = faults.says_something(error)
-            if answered:
-                crawl.recorder.no_answer(ticket.host.key, faults.meaning(error))
             if isinstance(error, compat.OVER_LIMIT) and not ticket.ours:
                 # R8 counts it, so what is too long is not soon sent again.
                 crawl.sources.answered(request, "200", crawl.wall())

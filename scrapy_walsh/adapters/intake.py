@@ -38,7 +38,7 @@ from scrapy import Request
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.ticket import TICKET
-from scrapy_walsh.policy import hosts, recrawl
+from scrapy_walsh.policy import recrawl
 from scrapy_walsh.policy.agenda import enough
 from scrapy_walsh.policy.hosts import without_userinfo
 
@@ -57,8 +57,6 @@ ALSO: Final = "walsh_also"
 REVISIT: Final = "walsh_revisit"
 #: The key for those of them that are sitemap indexes and may declare sitemaps.
 CHILDREN: Final = "walsh_children"
-#: The most hosts that get a warning.
-_HOSTS_NAMED: Final = 100
 #: Seconds for which requests are taken in, and then for which the event loop goes on.
 _SLICE: Final = 0.01
 #: Requests that are taken in between two collections of garbage: some 15 ms each.
@@ -80,7 +78,8 @@ class Intake:
         self._context = context
         self._tickets = tickets
         self._sources = sources
-        self._named: set[str] = set()
+        #: Whether a warning has named a URL with userinfo.
+        self._told = False
         #: When the slice began, monotonic seconds; since when `start` owes its next request.
         self._began = 0.0
         self._owed: float | None = None
@@ -142,23 +141,17 @@ class Intake:
             return
         context.recorder.flush()
         await compat.sleep(_SLICE)
-        await self._exempt()
+        if self._taken >= self._exempt_at:
+            if self._exempt_at:
+                gc.collect()
+            gc.freeze()
+            self._exempt_at = self._taken + _FREEZE
         while self._full() and not compat.closing(context.crawler):
             await compat.sleep(_LOOK)
         self._began = context.monotonic()
         # Meanwhile the scheduler may have been empty. A `start` that waits to hear so hears it now,
         # and not at the engine's next heartbeat.
         compat.wake_engine(context.crawler)
-
-    async def _exempt(self) -> None:
-        """Exempt what is there from the garbage collector's looks, when it is time to."""
-        if self._taken < self._exempt_at:
-            return
-        if self._exempt_at:
-            gc.collect()
-        gc.freeze()
-        self._exempt_at = self._taken + _FREEZE
-        await compat.sleep(0)
 
     def close(self) -> None:
         """The crawl is over: what was exempt from the garbage collector's looks is so no more."""
@@ -187,16 +180,12 @@ class Intake:
     # -- one request ----------------------------------------------------------------------
 
     def url(self, url: str) -> str:
-        """*url* without userinfo; each host is named once in a warning."""
+        """*url* without userinfo; the first one that has some is named in a warning."""
         if "@" not in url or (bare := without_userinfo(url)) == url:
             return url
-        try:
-            host = hosts.host_of(bare)
-        except ValueError:
-            host = "a URL without a readable host"
-        if host not in self._named and len(self._named) < _HOSTS_NAMED:
-            self._named.add(host)
-            logger.warning("a URL of %s holds a user name or a password; %s", host, _REMEDY)
+        if not self._told:
+            self._told = True
+            logger.warning("a URL holds a user name or a password: %s; %s", bare, _REMEDY)
         return bare
 
     def request(self, request: Request) -> Request:

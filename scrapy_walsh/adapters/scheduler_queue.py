@@ -31,7 +31,6 @@ from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy.agenda import Agenda, Load
 from scrapy_walsh.policy.chain import ROBOTS, START, NeedDocument
 from scrapy_walsh.policy.recrawl import canonical_url
-from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -51,7 +50,7 @@ Key = tuple[int, int, int]
 
 #: Ranks: retries and requests that came back; what earlier runs deferred; all others.
 _FIRST, _PUT_OFF, _OTHERS = 0, 1, 2
-#: The most requests that wait for the end of `Spider.start`.
+#: The most requests that wait for the end of `Spider.start`; further ones are judged at once.
 _PARKED: Final = 10_000
 #: Requests that one pop takes in of those, and hosts of an earlier run that it looks at.
 _AT_ONCE: Final = 64
@@ -200,7 +199,6 @@ class HostQueue(DueRequests):
         self._free_turn = False
         #: Requests that wait for the end of `Spider.start`.
         self._parked: deque[Request] = deque()
-        self._told_parked = self._told_still = False
         self._agenda = Agenda()
         #: Hosts that :meth:`ahead` has looked at.
         self._ahead: set[str] = set()
@@ -234,7 +232,7 @@ class HostQueue(DueRequests):
             else:
                 self._wait_for(request, ticket, ticket.hour_left)
             return
-        self._lines.push(ticket.host.key, self._key(request, ticket), request)
+        self._put(request, ticket)
         self._agenda.add(ticket.host, self._crawl.monotonic())
         self._tell_wait(ticket.host)
 
@@ -244,14 +242,6 @@ class HostQueue(DueRequests):
             self._lines.check(request)
             self._parked.append(request)
             return
-        if not self._told_parked:
-            logger.warning(
-                "%d requests for URLs that start() has not yielded wait until it has ended; "
-                "further ones are refused at once, the first of them is %s",
-                _PARKED,
-                request.url,
-            )
-        self._told_parked = True
         ticket.late = True
         self._free.append(request)
 
@@ -264,14 +254,6 @@ class HostQueue(DueRequests):
         growing = self._crawl.scope.growing
         if not self._parked or (growing and not self._crawl.intake.stalled()):
             return
-        if growing and not self._told_still:
-            self._told_still = True
-            logger.warning(
-                "start() has yielded nothing for a while: %s for URLs that it has not yielded will "
-                "not wait for its end, the first is %s",
-                plural(len(self._parked), "request"),
-                self._parked[0].url,
-            )
         for _ in range(min(_AT_ONCE, len(self._parked))):
             request = self._parked.popleft()
             if growing:
@@ -349,17 +331,17 @@ class HostQueue(DueRequests):
             self._parked.extend(request for _, _, request in self._soon)
             self._soon.clear()
             while self._free or self._parked:
-                self._keep((self._free or self._parked).popleft())
+                request = (self._free or self._parked).popleft()
+                with contextlib.suppress(ValueError):  # not serialisable, and refused anyway
+                    self._put(request, self._crawl.tickets.of(request))
             self._lines.close()
         except StateError as error:
             compat.forget_unwritten(self._crawl.crawler)
             self._crawl.recorder.own_fault(str(error))
         return []
 
-    def _keep(self, request: Request) -> None:
-        ticket = self._crawl.tickets.of(request)
-        with contextlib.suppress(ValueError):  # not serialisable, and refused anyway
-            self._lines.push(ticket.host.key, self._key(request, ticket), request)
+    def _put(self, request: Request, ticket: Ticket) -> None:
+        self._lines.push(ticket.host.key, self._key(request, ticket), request)
 
     @ends_crawl
     def nudge(self, host: str) -> None:
@@ -416,11 +398,8 @@ class Fingerprinter:
 
     def fingerprint(self, request: Request) -> bytes:
         """SHA-1 over method, canonical URL and body."""
-        try:
-            url = canonical_url(request.url)
-        except ValueError:
-            url = request.url
         digest = hashlib.sha1(usedforsecurity=False)
+        url = canonical_url(request.url)
         for part in (request.method.encode(), url.encode(), request.body):
             digest.update(b"%d:" % len(part))
             digest.update(part)

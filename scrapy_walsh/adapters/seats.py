@@ -7,16 +7,18 @@ what is really in place when the spider opens.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy.settings import SETTINGS_PRIORITIES, default_settings
 from scrapy.utils.misc import load_object
 
-from scrapy_walsh.adapters import compat, disk_lines
+from scrapy_walsh.adapters import compat, disk_lines, plugins
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.config import WalshConfig, unknown_settings
 from scrapy_walsh.exceptions import StateError, WalshError
+from scrapy_walsh.policy.words import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -136,6 +138,8 @@ class Addon:
             compat.refuse_start(error)
         for line in unknown_settings(settings):
             logger.warning("%s", line)
+        for warns, line in plugins.sentences(settings):  # before components are overridden
+            logger.log(logging.WARNING if warns else logging.INFO, "%s", line)
         for name, value in PREFERRED.items():
             settings.set(name, value, priority="addon")
         for name, value in pinned(config).items():
@@ -149,8 +153,9 @@ def _pin(settings: BaseSettings, name: str, value: Any) -> None:
     if SETTINGS_PRIORITIES["addon"] <= (settings.getpriority(name) or 0) < _PRIORITY:
         granted = name in GRANTED and _agrees(settings, name, GRANTED[name])
         if not (granted or _agrees(settings, name, value)):
-            found = _one_line(settings.get(name))
-            logger.warning("%s is %s: scrapy_walsh overrides it with %s", name, found, value)
+            found = settings.get(name)
+            text = one_line(dict(found) if hasattr(found, "keys") else repr(found))
+            logger.warning("%s is %s: scrapy_walsh overrides it with %s", name, text, value)
     settings.set(name, value, priority=_PRIORITY)
 
 
@@ -164,11 +169,6 @@ def _keep_handlers(settings: BaseSettings) -> None:
         base = {**settings.getdict(BASE)}
         base |= {scheme: default_settings.DOWNLOAD_HANDLERS_BASE[scheme] for scheme in foreign}
         settings.set(BASE, base, priority=_PRIORITY)
-
-
-def _one_line(value: Any) -> str:
-    text = repr(dict(value)) if hasattr(value, "keys") else repr(value)
-    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def _seat(settings: BaseSettings, name: str, components: Any) -> None:

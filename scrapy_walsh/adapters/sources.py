@@ -36,7 +36,6 @@ from scrapy_walsh.adapters.outcomes import GaveUp, Refused, TooManyRedirects
 from scrapy_walsh.adapters.ticket import TICKET, Ticket
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy import recrawl
-from scrapy_walsh.policy.event import REJECTED
 from scrapy_walsh.policy.recrawl import FAILED, NOT_REQUESTED, OUTCOMES, READ, Heard
 from scrapy_walsh.policy.scope import Digests
 from scrapy_walsh.policy.times import duration
@@ -108,10 +107,8 @@ class _Deferrals:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        #: By key, since when earlier runs have deferred it; read from the store at first use. The
-        #: hosts of what they have deferred, each with a reason.
+        #: By key, since when earlier runs have deferred it; read from the store at first use.
         self._before: dict[str, float] | None = None
-        self.by: set[tuple[str, str]] = set()
         #: Those of this run.
         self._now: set[str] = set()
 
@@ -124,7 +121,6 @@ class _Deferrals:
             context = self._context
             found = context.recall(lambda: list(context.store.rows(Deferral))) or []
             self._before = {each.url: each.since or each.due for each in found}
-            self.by = {(each.host, each.reason) for each in found}
         return self._before.get(key)
 
     def add(self, key: str, host: str, due: float, reason: str) -> None:
@@ -318,8 +314,6 @@ class Sources:
             return old is not None and recrawl.is_known(old, event, now, revisit)
 
         key = recrawl.key_of(event.url, event.form)
-        if event.kind == REJECTED and self.deferrals.since(key) is None:  # reads them
-            return (event.host, event.reason) in self.deferrals.by
         return all(map(known, self._hops.get(key) or [key]))
 
     def _counts_for(self, request: Request, key: str) -> Iterable[str]:
@@ -486,8 +480,9 @@ class Account:
         self.due = True
         #: The sources that have not ended; where permanent redirects have led, if known by now.
         self.left: dict[str, str | None] = {}
-        #: Those that have, by outcome.
+        #: Those that have, by outcome; those that were refused, by requirement.
         self.counts: Counter[str] = Counter()
+        self._rules: Counter[str] = Counter()
         #: By requirement, refused requests that the spider made besides.
         self.links: Counter[str] = Counter()
         #: Those of them whose records are not stored yet, with what was heard.
@@ -502,7 +497,6 @@ class Account:
         self._first = ""
         #: The line that ends the run, and its level.
         self._last_line = (logging.INFO, "")
-        context.crawler.signals.connect(self._say, signals.engine_stopped)
 
     def first(self, line: str) -> None:
         """Keep *line*, which says why a target was refused or failed, if it is the first."""
@@ -515,6 +509,8 @@ class Account:
         self.counts[heard.outcome] += 1
         if known is not None:
             self.counts[known] -= 1
+        if heard.outcome == recrawl.REFUSED != known:
+            self._rules[recrawl.rule_of(heard.reason)] += 1
         if heard.reason:
             self.first(f"{key}: {heard.reason}")
         self._unstored.append((key, heard))
@@ -561,7 +557,7 @@ class Account:
         if needy and context.config.exit_attention:
             compat.fail_command()
         in_vain = not counts[READ] and not context.fleet
-        line = recrawl.last_line(counts, needy, reason, self.links)
+        line = recrawl.last_line(counts, needy, reason, self._rules, self.links)
         if in_vain and self._first:
             line = f"{line}; the first: {self._first}"
         if lost := compat.skips_start_requests(context.crawler.spidercls):
@@ -588,8 +584,8 @@ class Account:
             )
         return len(needy)
 
-    def _say(self) -> None:
-        """Log the last line of the run, after everything that Scrapy logs."""
+    def say(self) -> None:
+        """Log the last line of the run; called after everything that Scrapy logs."""
         level, line = self._last_line
         if line:
             logger.log(level, "%s", line)
@@ -637,12 +633,6 @@ class Progress:
         elapsed = self._context.monotonic() - self._begun
         seconds = max([left * elapsed / done if done else 0.0, *(look[2] for look in looks)])
         end = f"in about {duration(round(seconds))}" if done or seconds else "not known yet"
-        logger.info(
-            "%d sources done, %d left; hosts: %d due, %d waiting; end %s",
-            done,
-            left,
-            due,
-            waiting,
-            end,
-        )
+        hosts = f"hosts: {due} due, {waiting} waiting"
+        logger.info("%d sources done, %d left; %s; end %s", done, left, hosts, end)
         self._timer.set(self._every)

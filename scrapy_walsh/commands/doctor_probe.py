@@ -20,7 +20,7 @@ from scrapy.settings import default_settings
 from scrapy.utils.misc import load_object
 from twisted.internet.defer import inlineCallbacks
 
-from scrapy_walsh.adapters import disk_lines, seats
+from scrapy_walsh.adapters import disk_lines, plugins, seats
 from scrapy_walsh.commands import own_process
 from scrapy_walsh.commands.common import project_settings
 from scrapy_walsh.commands.spiders import classes_of, ways_of
@@ -48,6 +48,7 @@ _APART: Final[dict[str, Any]] = {
         for name in ("DUPEFILTER_CLASS", "STATS_CLASS", "TWISTED_REACTOR")
     },
 }
+_OF_PLUGIN: Final = {True: Outcome.WARNING.name, False: Outcome.NOTE.name}
 _FLEET_QUEUE: Final = "scrapy_walsh.adapters.redis_queue.DueQueue"
 _BARE: Final = (
     'it crawls without scrapy_walsh: give ADDONS {"scrapy_walsh.Addon": 500}, in the project and '
@@ -93,7 +94,8 @@ def _start_each(
             if record.levelno >= logging.WARNING:
                 failed = record.levelno >= logging.ERROR
                 outcome = Outcome.BROKEN if failed else Outcome.WARNING
-                said.append((outcome.name, text))
+                found = outcome.name, text
+                said += [] if found in said else [found]
         if said or stand_in.opened:
             spiders[str(cls.name)] = said
 
@@ -122,6 +124,8 @@ def _stand_in(cls: type[Spider], said: list[Said]) -> Any:
             cls.update_settings(settings)
             if (why := disk_lines.why_unusable(settings)) is not None:
                 said.append(_broken(f"{why}: set another, or remove it"))
+            # Some of these components are set apart here, so that the start cannot name them.
+            said.extend((_OF_PLUGIN[warns], line) for warns, line in plugins.sentences(settings))
             said.extend(map(_broken, _of_other_scheduler(settings)))
             said.extend((Outcome.WARNING.name, each) for each in ways_of(cls, settings))
             _set_apart(settings)

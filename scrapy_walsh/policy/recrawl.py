@@ -548,8 +548,13 @@ def attention(reading: Reading, now: float, revisit: float) -> str:
 
 
 def is_to_be_told(reading: Reading, now: float) -> bool:
-    """Whether a warning is to name a source that needs a person: first, then once a week."""
+    """Whether a warning is to name a source that needs a person: first, then once a week.
+
+    That its owner has refused it is said once.
+    """
     at = reading.told_at
+    if at is not None and cause(reading.reason) in OWNERS_NO:
+        return False
     return at is None or not 0 <= now - at < (1 - SLACK) * NAMED_AGAIN
 
 
@@ -572,26 +577,44 @@ def last_line(
     outcomes: Mapping[str, int],
     needy: int,
     close_reason: str,
+    rules: Mapping[str, int] | None = None,
     links: Mapping[str, int] | None = None,
 ) -> str:
     """The last line of a run, for somebody who reads no other.
 
     *outcomes*: sources by outcome. *needy*: those that need a person. *close_reason*: why the
-    spider was closed, Scrapy's word. *links*: by requirement, how many requests of the spider's own
-    it refused.
+    spider was closed, Scrapy's word. *rules*, *links*: by requirement, how many sources, and how
+    many requests of the spider's own, it refused.
     """
     counts = Counter(outcomes)
     if total := counts.total():
         parts = [f"{counts[READ]} of {plural(total, 'source')} read or unchanged"]
-        parts += [f"{counts[name]} {word}" for name, word in _WORDS.items() if counts[name]]
+        words = {**_WORDS, REFUSED: f"refused{_by_rule(rules or {}, counts[REFUSED])}"}
+        parts += [f"{counts[name]} {word}" for name, word in words.items() if counts[name]]
     else:
         parts = ["no source was declared"]
     if links:
-        parts[-1] += f"; {plural(sum(links.values()), 'link')} refused"
+        count = sum(links.values())
+        parts[-1] += f"; {plural(count, 'link')} refused{_by_rule(links, count)}"
         parts[-1] += f": {REMEDIES['R6', OUT_OF_SCOPE]}" if "R6" in links else ""
     stopped = "" if close_reason == _FINISHED else f"stopped ({close_reason}): "
     needs = f"; {needy} need{'s' if needy == 1 else ''} a person: {_WHO}" if needy else ""
     return f"walsh: {stopped}{', '.join(parts)}{needs}"
+
+
+def rule_of(reason: str) -> str:
+    """The requirement, or the setting, that *reason* (:func:`refusal_line`) begins with; or ""."""
+    found = re.match(r"R\d+|WALSH_[A-Z_]+", reason)
+    return found[0] if found else ""
+
+
+def _by_rule(counts: Mapping[str, int], total: int) -> str:
+    """ " (R6)", or " (2 by R2, 1 by R3)"; empty where *counts* do not make up *total*."""
+    if "" in counts or sum(counts.values()) != total:
+        return ""
+    if len(counts) < 2:
+        return "".join(f" ({rule})" for rule in counts)
+    return f" ({', '.join(f'{count} by {rule}' for rule, count in sorted(counts.items()))})"
 
 
 def refusal_line(verdict: Verdict) -> str:

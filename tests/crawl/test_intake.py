@@ -161,12 +161,6 @@ def test_r6_2_what_start_itself_waits_for_is_judged_after_a_while(waits: Crawl) 
     assert waits.stats["close_reason"] == "finished"
 
 
-def test_own_one_line_says_that_start_was_not_waited_for(waits: Crawl) -> None:
-    (line,) = waits.lines("start() has yielded nothing for a while")
-    assert "3 requests for URLs that it has not yielded" in line
-    assert "http://other.test/" in line
-
-
 @pytest.fixture(scope="module")
 def late(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
     sites = (site("first.test"), site("late.test"))

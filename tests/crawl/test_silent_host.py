@@ -75,12 +75,10 @@ def test_own_one_line_tells_of_all_targets_of_a_silent_host(
     made = project()
     run = crawl(made, box, *URLS)
     (line,) = run.lines("WARNING: deferred")
-    assert "deferred 4 targets of hang.test to the next run (R5 deferred)" in line
+    assert "deferred 4 targets of hang.test (R5 deferred): the host gave no answer to 3" in line
     assert "take it out of the sources" in line
-    (account,) = [
-        line for line in run.lines("deferred 4 targets of hang.test") if line.startswith("  ")
-    ]
-    assert account.strip() in line
+    assert len(run.lines("INFO: deferred", "hang.test")) == 1
+    assert len(run.lines("DEBUG: deferred", "hang.test")) == 2
     store = open_store(state_dir(made))
     deferred = {each.url: each for each in store.rows(Deferral)}
     store.close()
@@ -88,25 +86,37 @@ def test_own_one_line_tells_of_all_targets_of_a_silent_host(
     assert all("gave no answer" in each.reason for each in deferred.values())
 
 
-def test_own_a_morning_without_network_is_one_line_a_cause(
+def test_own_a_morning_without_network_is_one_warning_a_cause(
     box: Sandbox, project: Callable[..., Path]
 ) -> None:
-    names = [f"{name}.test" for name in "abc"]
+    names = [f"{chr(97 + number)}.test" for number in range(12)]
     for name in names:
         box.put(Site(name, {"*": Route(behaviour="reset")}))
     box.set_route("operator.test", LIST, Route(behaviour="reset"))
     run = crawl(
         project(WALSH_MAX_RETRIES=1), box, *(f"http://{name}/{n}" for name in names for n in "12")
     )
-    said = [line for line in run.lines("[scrapy_walsh]") if "] DEBUG: " not in line]
-    assert len([line for line in said if "] WARNING: " in line]) == 3
-    assert len(said) <= 6
-    (line,) = run.lines("WARNING: deferred 6 targets of 3 hosts (")
-    assert all(name in line for name in names)
+    assert len(run.lines("[scrapy_walsh] WARNING: ")) == 3
+    (line,) = run.lines("WARNING: deferred 24 targets of ")
+    assert [name in line for name in names].count(True) == 10
+    assert " and 2 other hosts (R5 deferred): " in line
     assert line.endswith(
         "(connection lost); nothing at all was answered: see this machine's network"
     )
     assert run.lines("WARNING: rejected", LIST, "gave no answer: connection lost")
+
+
+def test_own_hosts_without_a_robots_txt_are_one_warning_a_cause(
+    box: Sandbox, project: Callable[..., Path]
+) -> None:
+    names = ("a.test", "b.test")
+    for name in names:
+        box.put(site(name, robots=Route(status=500)))
+    run = crawl(project(WALSH_MAX_RETRIES=0), box, *(f"http://{name}/" for name in names))
+    (line,) = run.lines("WARNING: rejected robots.txt of ")
+    assert "robots.txt of a.test, b.test (R2 unknown_unreachable): robots.txt is unreach" in line
+    assert line.endswith("WALSH_ROBOTS_UNREACHABLE decides about such hosts")
+    assert len(run.lines("INFO: rejected http://")) == 2
 
 
 def test_r5_6_the_next_run_asks_again(box: Sandbox, project: Callable[..., Path]) -> None:
@@ -213,7 +223,7 @@ def test_own_a_robots_txt_that_answers_500_has_a_second_attempt_when_all_else_is
     assert run.asked("down.test") == ["/robots.txt", "/robots.txt", *targets]
     hosts = [each.host for each in run.log if each.host in ("down.test", "other.test")]
     assert hosts[-1 - len(targets) :] == ["down.test"] * (1 + len(targets))
-    assert run.lines("WARNING", "rejected http://down.test/robots.txt", position)
+    assert run.lines("INFO: rejected http://down.test/robots.txt", position)
     honest(made)
 
 
@@ -278,7 +288,7 @@ def test_r5_6_no_connection_no_tls_and_no_answer_count_alike(
     for port in ports:
         tried = [each for each in exchanges(made) if each["host"] == f"127.0.0.1:{port}"]
         assert [each["purpose"] for each in tried] == ["robots", "robots", "target"]
-        assert len(run.lines("WARNING", f"deferred 2 targets of 127.0.0.1:{port} ")) == 1
+        assert len(run.lines("WARNING: deferred 2 targets of ", f"127.0.0.1:{port}")) == 1
     honest(made)
 
 

@@ -112,7 +112,7 @@ def test_own_ladon_unreachable_is_open_by_default_and_a_switch(both: Crawl) -> N
     assert DEFAULTS["WALSH_ROBOTS_UNREACHABLE"] == "allow"
     for host in ("hang.test", "down.test", "broken.test"):
         assert both.targets(host) == ["/x"]
-    assert len(both.lines("WARNING", "rejected http://down.test/robots.txt", "allow")) == 1
+    assert len(both.lines("INFO: rejected http://down.test/robots.txt", "allow")) == 1
 
 
 def test_own_ladon_robots_fetch_does_not_pass_by_the_rate_limit(both: Crawl) -> None:

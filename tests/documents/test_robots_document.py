@@ -179,7 +179,6 @@ def test_r2_7_unreachable_is_open_and_said(habits: Crawl, host: str) -> None:
     assert "/open" in habits.targets(host)
     assert "/private/x" in habits.targets(host), "a body that is none was parsed"
     assert habits.lines(f"rejected http://{host}/robots.txt", "unreachable")
-    assert habits.lines("WARNING: rejected", host, "unreachable")
     assert habits.lines("fetched", f"http://{host}/open", "unknown_unreachable")
 
 
@@ -193,7 +192,7 @@ def test_r5_1_unreachable_is_said_after_the_retries_only(habits: Crawl, host: st
 def test_own_what_cannot_be_unpacked_defers_the_host_and_says_so(habits: Crawl, host: str) -> None:
     assert habits.asked(host) == ["/robots.txt"]
     assert "unknown_parse_error" in habits.why(f"http://{host}/open")
-    assert len(habits.lines("WARNING", f"rejected http://{host}/robots.txt")) == 1
+    assert len(habits.lines(f"INFO: rejected http://{host}/robots.txt")) == 1
 
 
 @pytest.mark.parametrize("host", UNASKED)
@@ -218,7 +217,7 @@ def test_own_d7_a_429_to_the_end_leaves_the_host_and_is_never_no_rules(habits: C
     assert habits.asked("429.test") == ["/robots.txt"] * 2
     for path in ("open", "private/x"):
         assert "deferred" in habits.why(f"http://429.test/{path}")
-    assert len(habits.lines("WARNING", "rejected http://429.test/robots.txt", "429")) == 1
+    assert len(habits.lines("INFO: rejected http://429.test/robots.txt", "429")) == 1
 
 
 @pytest.mark.parametrize("host", ["loop.test", "six-hops.test"])
@@ -429,7 +428,6 @@ def test_own_t6_the_last_known_rules_outlive_a_failed_refresh(ages: Ages, host: 
     assert "disallowed_explicit" in ages.second.why(f"http://{host}/private/x")
     assert ages.second.fetched(f"http://{host}/open2")
     assert ages.second.lines(f"rejected http://{host}/robots.txt", "stay in force")
-    assert ages.second.lines("WARNING: rejected", host, "stay in force")
     assert "blocked.test" not in hosts(ages.second.log)
 
 

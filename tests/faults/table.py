@@ -729,7 +729,7 @@ _OWN = (
     _own("start raises", "A defect in what is done when the spider is opened.",
          "scrapy_walsh.adapters.seats:missing", "RuntimeError", _DEFECT),
     _own("end raises", "A defect in what is done when the spider is closed.",
-         "scrapy_walsh.adapters.events:Recorder.tell_hosts", "RuntimeError", _DEFECT,
+         "scrapy_walsh.adapters.events:Recorder.rates", "RuntimeError", _DEFECT,
          then=NOT_WELL, does="What else is due at the end is done."),
     _own("ledger cannot be opened", "The ledger cannot be opened.",
          "scrapy_walsh.ledger.files:Ledger._take_up", "full disk", ("decisions go unrecorded",),

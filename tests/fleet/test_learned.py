@@ -41,7 +41,7 @@ def test_own_a_worker_begins_with_what_another_one_has_learned(
     box.put(site(HOST, {"*": limit, "/robots.txt": limit}))
     first = worker(tmp_path / "one", box, server, urls("one", 6)).finish()
     before = refused(box)
-    assert (before <= 4, "has answered 429" in first) == (True, True)
+    assert (before <= 4, "answers 429" in first) == (True, True)
     worker(tmp_path / "other", box, server, urls("other", 4)).finish()
     assert refused(box) == before
     assert too_close([each for each in targets(box.log) if "other" in each.path], PAUSE) == []

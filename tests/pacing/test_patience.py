@@ -119,9 +119,9 @@ def test_own_only_what_the_first_answer_allowed_is_fetched(deferred: Deferred) -
     assert all(deferred.fetched(f"http://well.test/{page}") for page in range(3))
 
 
-def test_own_the_account_lists_what_is_put_off(deferred: Deferred) -> None:
-    account = deferred.output[deferred.output.index("account of the crawl") :]
-    listed = [line.split()[1] for line in account.splitlines() if line.startswith("  deferred ")]
+def test_own_the_log_has_what_is_put_off(deferred: Deferred) -> None:
+    told = [line.partition(": deferred ")[2] for line in deferred.lines(": deferred http")]
+    listed = [line.split()[0] for line in told]
     assert sorted(listed) == sorted(set(PAGES) - set(fetched(deferred)))
     assert deferred.stats["walsh/deferred"] == len(listed)
     assert all("deferred" in deferred.why(url) for url in listed)

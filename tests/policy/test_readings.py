@@ -177,16 +177,40 @@ FOLLOW = "WALSH_FOLLOW_LINKS = True follows links, if the bot may; or yield them
 
 
 @pytest.mark.parametrize(
-    ("links", "said"),
+    ("refused", "rules", "links", "said"),
     [
-        ({"R6": 20}, f"; 20 links refused: {FOLLOW}"),
-        ({"R2": 1}, "; 1 link refused"),
-        ({"R2": 3, "R6": 1}, "; 4 links refused: " + FOLLOW),
+        (0, {}, {"R6": 20}, f"; 20 links refused (R6): {FOLLOW}"),
+        (0, {}, {"R2": 1}, "; 1 link refused (R2)"),
+        (3, {"R3": 1, "R2": 2}, {}, ", 3 refused (2 by R2, 1 by R3)"),
+        (2, {"R2": 1}, {}, ", 2 refused"),  # one of them became another outcome meanwhile
+        (1, {"": 1}, {}, ", 1 refused"),  # a spider's own reason names no rule
+        (
+            1,
+            {"WALSH_EXCLUDED_TLDS": 1},
+            {"R2": 3, "R6": 1},
+            ", 1 refused (WALSH_EXCLUDED_TLDS); 4 links refused (3 by R2, 1 by R6): " + FOLLOW,
+        ),
     ],
 )
-def test_own_the_last_line_counts_refused_links(links: dict[str, int], said: str) -> None:
-    line = recrawl.last_line({READ: 2}, 0, "finished", links)
-    assert line == f"walsh: 2 of 2 sources read or unchanged{said}"
+def test_own_the_last_line_counts_what_each_rule_refused(
+    refused: int, rules: dict[str, int], links: dict[str, int], said: str
+) -> None:
+    line = recrawl.last_line({READ: 2, REFUSED: refused}, 0, "finished", rules, links)
+    assert line == f"walsh: 2 of {2 + refused} sources read or unchanged{said}"
+
+
+@pytest.mark.parametrize(
+    ("reason", "rule"),
+    [
+        ("R2 disallowed_explicit by Disallow: /", "R2"),
+        ("R10: none", "R10"),
+        ("WALSH_USAGE disallowed_usage", "WALSH_USAGE"),
+        ("Robots are not liked", ""),
+        ("", ""),
+    ],
+)
+def test_own_a_refusal_begins_with_its_rule(reason: str, rule: str) -> None:
+    assert recrawl.rule_of(reason) == rule
 
 
 RULE = "R2 disallowed_explicit by Disallow: / in https://x.test/robots.txt:2"
@@ -219,8 +243,8 @@ WEEK = ["named", *["counted"] * 6]
 @pytest.mark.parametrize(
     ("visits", "said"),
     [
-        # What its owner refuses, as soon as that begins.
-        ([GOOD, *[NO] * 8], ["-", *WEEK, "named"]),
+        # What its owner refuses, the day it begins.
+        ([GOOD, *[NO] * 8], ["-", *WEEK, "counted"]),
         ([GOOD, NO, DOWN, NO], ["-", "named", "-", "named"]),
         ([GOOD, NO, GOOD, NO], ["-", "named", "-", "named"]),
         ([GOOD, NO, LIST_NO, LIST_NO], ["-", "named", "named", "counted"]),

@@ -143,7 +143,7 @@ def test_own_the_end_of_a_run_reads_as_the_docs_show() -> None:
     refused = recrawl.Reading("https://z.test/feed", now, now, read=1, reason=rule)
     assert named == recrawl.attention_lines([unread, moved, refused], now, 86400.0)
     outcomes = Counter(read=96, not_due=1, refused=1, deferred=1, failed=1)
-    assert last == [recrawl.last_line(outcomes, 3, "finished")]
+    assert last == [recrawl.last_line(outcomes, 3, "finished", {"R2": 1})]
 
 
 def test_own_the_time_limit_of_the_docs_is_one_that_stays() -> None:

@@ -1,0 +1,84 @@
+"""Packages of other projects that ask for what does not happen here: a table, and who is in it.
+
+The start of a crawl, and so ``walsh doctor``, says the sentence of each that a project's settings
+name. docs/compatibility.md has what was tried with the packages themselves.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy.settings import SETTINGS_PRIORITIES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from scrapy.settings import BaseSettings
+
+#: Settings that name components, by import path or class.
+_COMPONENTS: Final = (
+    *("ADDONS", "DOWNLOADER_MIDDLEWARES", "SPIDER_MIDDLEWARES", "EXTENSIONS", "SCHEDULER"),
+    *("DOWNLOAD_HANDLERS", "DOWNLOAD_HANDLERS_BASE"),
+)
+#: How the names of a package's settings begin; one of them in the project is enough.
+_SETTINGS: Final = {
+    "ZYTE_API_": "scrapy_zyte_api",
+    "PLAYWRIGHT_": "scrapy_playwright",
+    "IMPERSONATE_": "scrapy_impersonate",
+}
+_ONE_USER_AGENT: Final = "no User-Agent is picked at random: all have the identity's (R1)"
+#: By import name, what does not happen with a package.
+PLUGINS: Final[Mapping[str, str]] = {
+    "scrapy_zyte_api": (
+        "pages come without Zyte API; in ADDONS its number must be lower than scrapy_walsh.Addon's"
+    ),
+    "scrapy_playwright": (
+        "pages come without a browser: no page method is run, no response has a playwright_page"
+    ),
+    "scrapy_impersonate": (
+        "no request imitates a browser: each has the identity's User-Agent and Scrapy's own TLS"
+    ),
+    "scrapy_splash": (
+        "no SplashRequest is sent: take SplashMiddleware out, and pages come without a browser"
+    ),
+    "scrapy_user_agents": _ONE_USER_AGENT,
+    "scrapy_fake_useragent": _ONE_USER_AGENT,
+    "rotating_proxies": (
+        "no proxy has a pace of its own: a host is spaced as one, and sees one User-Agent (R4, R1)"
+    ),
+    "scrapy_deltafetch": (
+        "it skips followed links alone: when a declared page is requested again, R8 decides"
+    ),
+    "scrapy_poet": (
+        "what a page object requests passes the same gates: what is not declared is refused"
+    ),
+    "spidermon": (
+        "its monitors count no refused or deferred page as an error: see scrapy_walsh.monitors"
+    ),
+    "scrapy_redis": (
+        "its queues do not decide the order: a request is given out when its host is due (R4)"
+    ),
+}
+#: With these, all that the project asked for happens: their sentences are notes, no warnings.
+_NOTED: Final = frozenset({"scrapy_deltafetch", "scrapy_poet", "spidermon", "scrapy_redis"})
+
+
+def sentences(settings: BaseSettings) -> list[tuple[bool, str]]:
+    """The sentence of each package of the table that *settings* name; whether it is a warning."""
+    found = {package for name in _COMPONENTS for package in _packages(settings.get(name))}
+    for name in settings:
+        if (settings.getpriority(name) or 0) >= SETTINGS_PRIORITIES["project"]:
+            found.update(own for prefix, own in _SETTINGS.items() if name.startswith(prefix))
+    return [
+        (package not in _NOTED, f"{package}: {text}")
+        for package, text in PLUGINS.items()
+        if package in found
+    ]
+
+
+def _packages(value: Any) -> Iterator[str]:
+    """The import names in a setting's value: a path, a class, or a dict that has them."""
+    pairs = value.items() if hasattr(value, "items") else ((value, ""),)
+    for each in (each for pair in pairs if None not in pair for each in pair):
+        path = each if isinstance(each, str) else getattr(each, "__module__", "")
+        yield path.partition(".")[0]

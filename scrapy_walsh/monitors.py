@@ -1,0 +1,58 @@
+"""Monitors for spidermon over the stats of a crawl (docs/stats.md, docs/compatibility.md).
+
+``SPIDERMON_ENGINE_STOP_MONITORS = ("scrapy_walsh.monitors.WalshMonitorSuite",)`` is all that they
+need. When the spider closes, the last stats are not there yet. Importing this module needs
+spidermon, which is not installed with this package.
+
+A refused page fails none of them: that a gate says no is how a crawl should go.
+"""
+
+from __future__ import annotations
+
+from spidermon import Monitor, MonitorSuite, monitors
+
+
+class WalshMonitor(Monitor):  # type: ignore[misc]  # spidermon publishes no types
+    """What a person should look at after a crawl."""
+
+    def _assert_none(self, stat: str, what: str) -> None:
+        count = self.data.stats.get(stat, 0)
+        assert not count, f"{stat} is {count}: {what}"  # noqa: S101  how a monitor fails
+
+    @monitors.name("The stats are complete")  # type: ignore[untyped-decorator]
+    def test_stats_are_complete(self) -> None:
+        """The suite runs when the engine stops: before that it would find nothing."""
+        complete = "walsh/robots/cached" in self.data.stats
+        assert complete, "name this suite in SPIDERMON_ENGINE_STOP_MONITORS"  # noqa: S101
+
+    @monitors.name("The crawl was not refused")  # type: ignore[untyped-decorator]
+    def test_crawl_was_not_refused(self) -> None:
+        """Its installation is complete, and no other job with its state overlaps it."""
+        refused = self.data.stats.get("finish_reason") == "walsh_refused"
+        assert not refused, "the crawl was refused: see the log's CRITICAL line"  # noqa: S101
+
+    @monitors.name("No request was given up")  # type: ignore[untyped-decorator]
+    def test_no_request_was_given_up(self) -> None:
+        """R5's retries of each request were enough."""
+        self._assert_none("walsh/given_up", "their hosts answer with errors, or not at all (R5)")
+
+    @monitors.name("Every source is read")  # type: ignore[untyped-decorator]
+    def test_every_source_is_read(self) -> None:
+        """No declared source has been without an answer for three of its periods."""
+        self._assert_none("walsh/unread", "sources not read for long: the log names them")
+
+    @monitors.name("No source has moved")  # type: ignore[untyped-decorator]
+    def test_no_source_has_moved(self) -> None:
+        """No declared source redirects for good."""
+        self._assert_none("walsh/moved", "write their new addresses into the sources")
+
+    @monitors.name("No entry of a fleet's queue was set aside")  # type: ignore[untyped-decorator]
+    def test_nothing_was_set_aside(self) -> None:
+        """Each entry of the shared queue could be used."""
+        self._assert_none("walsh/fleet/set_aside", "entries of the queue that cannot be used")
+
+
+class WalshMonitorSuite(MonitorSuite):  # type: ignore[misc]
+    """The suite for ``SPIDERMON_ENGINE_STOP_MONITORS``."""
+
+    monitors = [WalshMonitor]  # noqa: RUF012  spidermon's own form
