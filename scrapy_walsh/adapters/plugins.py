@@ -60,7 +60,7 @@ PLUGINS: Final[Mapping[str, str]] = {
     ),
 }
 #: With these, all that the project asked for happens: their sentences are notes, no warnings.
-_NOTED: Final = frozenset({"scrapy_deltafetch", "scrapy_poet", "spidermon", "scrapy_redis"})
+NOTED: Final = frozenset({"scrapy_deltafetch", "scrapy_poet", "spidermon", "scrapy_redis"})
 
 
 def sentences(settings: BaseSettings) -> list[tuple[bool, str]]:
@@ -70,7 +70,7 @@ def sentences(settings: BaseSettings) -> list[tuple[bool, str]]:
         if (settings.getpriority(name) or 0) >= SETTINGS_PRIORITIES["project"]:
             found.update(own for prefix, own in _SETTINGS.items() if name.startswith(prefix))
     return [
-        (package not in _NOTED, f"{package}: {text}")
+        (package not in NOTED, f"{package}: {text}")
         for package, text in PLUGINS.items()
         if package in found
     ]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.adapters.plugins import PLUGINS
+from scrapy_walsh.adapters.plugins import NOTED, PLUGINS
 from scrapy_walsh.proof.sandbox import Route, Sandbox, max_in_flight, user_agents
 from tests.crawl.harness import (
     LIST_SPIDER,
@@ -135,7 +135,8 @@ def said(result: Crawl, name: str) -> list[str]:
 
 
 def sentence(name: str) -> str:
-    return f"WARNING: {package(name)}: {PLUGINS[package(name)]}"
+    level = "INFO" if package(name) in NOTED else "WARNING"
+    return f"{level}: {package(name)}: {PLUGINS[package(name)]}"
 
 
 def assert_kept(result: Crawl, user_agent: str = USER_AGENT) -> None:
@@ -191,8 +192,9 @@ def test_own_doctor_says_the_same_sentence_once(box: Sandbox, tmp_path: Path, na
     spider, settings = DOCTORS[name]
     project = make_project(tmp_path, spider, settings)
     lines = run_scrapy(project, box, "walsh", "doctor").stdout.splitlines()
-    text = sentence(name).partition(": ")[2]
-    assert [line[:4] for line in lines if text in line] == ["warn"], lines
+    level, _, text = sentence(name).partition(": ")
+    mark = {"WARNING": "warn", "INFO": "note"}[level]
+    assert [line[:4] for line in lines if text in line] == [mark], lines
     assert box.log == []
 
 
