@@ -473,9 +473,9 @@ def scale_time(interval: float) -> None:
     agenda._bucket = lambda work: bucket(work / interval)
     agenda.ASSUMED_INTERVAL *= interval
     agenda.MOMENT *= interval
-    check = config._number(interval)
+    read = config._number(interval)
     config.SETTINGS = tuple(
-        each._replace(row=each.row._replace(check=check)) if each.field == "min_interval" else each
+        each._replace(row=each.row._replace(read=read)) if each.field == "min_interval" else each
         for each in config.SETTINGS
     )
 

@@ -88,8 +88,6 @@ class Intake:
         self._taken = self._exempt_at = 0
         #: How many requests wait in :meth:`ended`.
         self._waiters = 0
-        for name in context.config.with_userinfo:
-            logger.warning("%s holds a user name or a password; %s", name, _REMEDY)
 
     # -- Spider.start ---------------------------------------------------------------------
 

@@ -459,7 +459,7 @@ class Sources:
         if recrawl.replaces(known, outcome):
             self._note(key, 1 + OUTCOMES.index(outcome), instead_of=_OUTCOME)
             # Of many sources alike, the reason is kept once.
-            why = sys.intern(visible(one_line(reason, 500)))
+            why = sys.intern(visible(one_line(reason, 500))) if reason else ""
             self.account.add(key, Heard(outcome, why, self._context.wall(), moved_to), known)
 
     def close(self) -> None:

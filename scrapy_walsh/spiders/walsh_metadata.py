@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 _WAITING_OCTETS: Final = 8 * MAX_BODY
 #: Yields steps to take now, or none; is sent one of those that it has yielded, and the answer.
 _Walk = Generator[Sequence[Step], tuple[Step, Answer], None]
-_ARGUMENTS: Final = "there are sources, urls, report and all_items"
 
 
 @dataclass(slots=True)
@@ -91,8 +90,6 @@ class WalshMetadataSpider(Spider):
         self.report_path = report
         self.all_items = all_items == "1"
         self.refusal: str | None = None
-        #: What a runner adds (scrapyd: ``_job``) begins with an underscore.
-        self.unknown = sorted(name for name in kwargs if not name.startswith("_"))
         self.problems: list[str] = []
         #: By R8's key of the source's first request.
         self.visits: dict[str, _Visit] = {}
@@ -159,8 +156,6 @@ class WalshMetadataSpider(Spider):
         """One request for each first step; ``walsh_also`` declares what may follow it."""
         for problem in self.problems:
             self.logger.warning("%s", problem)
-        for name in self.unknown:
-            self.logger.warning("-a %s is not an argument of walsh_metadata: %s", name, _ARGUMENTS)
         if self.refusal is not None:
             self.logger.error("walsh_metadata: %s", self.refusal)
             fail_command()

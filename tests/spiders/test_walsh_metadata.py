@@ -564,14 +564,6 @@ def test_own_a_report_that_cannot_be_written_in_the_end_fails_the_command(
     assert line.startswith(f"walsh_metadata: -a report={path}: cannot be written: ")
 
 
-def test_own_an_argument_that_is_none_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    given = {"reprot": "r.json", "_job": "of scrapyd"}
-    start_requests(spider_of(urls="https://a.test/", **given))
-    lines = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-    known = "there are sources, urls, report and all_items"
-    assert lines == [f"-a reprot is not an argument of walsh_metadata: {known}"]
-
-
 def test_own_a_source_without_an_answer_is_reported() -> None:
     spider = spider_of(urls="https://a.test/")
     start_requests(spider)
