@@ -25,7 +25,7 @@ PICTURES = DOCS / "pictures"
 #: Name, what of the report's page is left out (as CSS selects it), and the size in pixels.
 SHOTS = (
     ("report", "none", "1120,765"),
-    ("report-hosts", "header, section:not(#timeline), #timeline details", "1120,790"),
+    ("report-hosts", "header, section:not(#hosts), #hosts .scroll, #hosts .caption", "1120,790"),
 )
 #: How the name of a picture ends, and what tells Chromium which colours are preferred.
 SCHEMES = (
@@ -56,7 +56,7 @@ def chromium(program: str, *words: str) -> str:
 
 
 def report(program: str) -> None:
-    """Two pictures of the report of a crawl of the sandbox."""
+    """Two pictures of the report of a crawl of the sandbox, in both schemes."""
     with tempfile.TemporaryDirectory() as folder:
         demo = Path(folder) / "demo"
         command = [sys.executable, "-m", "scrapy_walsh", "demo", "--dir", str(demo)]

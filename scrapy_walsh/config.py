@@ -34,7 +34,6 @@ from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from scrapy.settings import BaseSettings
 
 #: Of ``WALSH_SLOW_HOSTS``: one target a visit, or none.
 SLOW_VISIT, SLOW_SKIP = "visit", "skip"
@@ -359,26 +358,9 @@ def identity_given(settings: SettingsLike) -> Any:
     return settings.get("WALSH_IDENTITY")
 
 
-def follows_links(settings: BaseSettings) -> bool:
-    """Whether links are followed (R6), as Scrapy reads a switch."""
-    return bool(settings.getbool("WALSH_FOLLOW_LINKS"))
-
-
-def scrapes(settings: BaseSettings) -> bool:
-    """Whether HTML is scraped on purpose (R9)."""
-    return bool(settings.getbool("WALSH_SCRAPING"))
-
-
 def is_shared(settings: SettingsLike) -> bool:
     """Whether workers on many machines share records through Redis."""
     return settings.get("WALSH_SHARED_STATE") is not None
-
-
-def has_idle_key(settings: SettingsLike) -> bool:
-    """Whether there is a key to sign requests with, and they are not signed."""
-    name = "WALSH_SIGN_REQUESTS"
-    on = str(_get(settings, name)).lower() not in ("false", "0")
-    return _get(settings, "WALSH_SIGNING_KEY") is not None and not on
 
 
 def unknown_settings(settings: SettingsLike) -> list[str]:

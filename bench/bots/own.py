@@ -17,5 +17,5 @@ SETTINGS = {
 
 if __name__ == "__main__":
     process = CrawlerProcess(SETTINGS)
-    process.crawl("walsh_metadata", sources=os.environ["WALSH_LAB_FILE"])
+    process.crawl("walsh_metadata", urls=os.environ["WALSH_LAB_URLS"])
     process.start()

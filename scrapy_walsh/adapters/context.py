@@ -146,16 +146,12 @@ class Context:
         with self.recorder.told_once():
             self.recorder.ledger = self._open_ledger()
         self.recorder.tell_ledger()
-        #: What is worth a warning, and lost nothing: the clock was set.
-        self.clock_notices: list[str] = []
-        self.steady = steady_clock(self.config.state_dir, self.clock_notices)
+        self.steady = steady_clock(self.config.state_dir)
         self.scope = Scope(self.config.follow_links, growing=True)
         self.gates = gates_of(self.config)
         self.queues: list[Queue] = []
         #: Why nothing more is requested, where the crawl was refused.
         self.halted: str | None = None
-        #: Called after what waited was written.
-        self.on_written: list[Callable[[], None]] = []
         self._write_timer = compat.Timer(self.write)
 
     def _open_ledger(self) -> Ledger | None:
@@ -230,8 +226,6 @@ class Context:
         """Write what waits, to the ledger and the store."""
         self.recorder.flush()
         self.remember(self.store.flush)
-        for tell in self.on_written:
-            tell()
 
     def _write_soon(self) -> None:
         if not self._write_timer.pending:

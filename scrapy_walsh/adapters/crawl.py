@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy import Request, signals
 from scrapy.exceptions import CloseSpider
 
-from scrapy_walsh.adapters import compat, disk_lines, plugins, seats
+from scrapy_walsh.adapters import compat, disk_lines, seats
 from scrapy_walsh.adapters.context import FINISHED, NOT_WELL, REFUSED, Context
-from scrapy_walsh.adapters.events import logger, process_name, tell_plugins
+from scrapy_walsh.adapters.events import process_name
 from scrapy_walsh.adapters.fetcher import Fetcher
 from scrapy_walsh.adapters.gate import Documents, Gate
 from scrapy_walsh.adapters.intake import Intake
@@ -66,6 +66,7 @@ class Crawl(Context):
         self._pulse = Pulse(self)
         self.pacing = Pacing(self, TURNSTILE, self._pulse)
         self.tickets = Tickets(self.pacing.host_of)
+        self.tickets.watch = None if self.config.scraping else Scraping(self).look
         self.fetcher = Fetcher(self, self.tickets)
         self.sources = Sources(self, self.pacing)
         self.recorder.known = self.sources.knows
@@ -83,7 +84,6 @@ class Crawl(Context):
             self.documents,
             self.sources,
             self.retries,
-            None if self.config.scraping else Scraping(self).look,
         )
         self._begun = self.monotonic()
         self._connect()
@@ -104,20 +104,18 @@ class Crawl(Context):
             self.fail(error)
 
     def _open(self) -> None:
-        self._pulse.start()
+        self._pulse.beat()
         self._progress.start()
         self.remember(lambda: self.store.prune(min(self.wall(), self.steady())))
-        self._tell_notices()
+        self.say_lost(self.store)
         self.let_writes_wait()
-        if not any(isinstance(each, seats.Addon) for each in self.crawler.addons.addons):
-            tell_plugins(plugins.named_in(self.crawler.settings))  # else the add-on has told them
         shell = compat.is_shell(self.crawler)
         if shell:
             # What a person types is declared, and a reason to send it again (spec section 1.1).
             # That a person looks at a page is not scraping (R9).
             self.scope.follow_links, self.scope.growing = True, False
             self.gates = replace(self.gates, revisit_reason="asked from a shell")
-            self.gate.watch = None
+            self.tickets.watch = None
             self.sources.account.due = False  # what a person types is no source
         if shell or self.config.tag_requests:
             self.tags = Tags(self, self.documents.robots, shell=shell)
@@ -126,12 +124,6 @@ class Crawl(Context):
             self.halt(f"scrapy_walsh is not completely installed: {'; '.join(missing)}")
         elif self._lease is not None and (overlap := self._lease.take()) is not None:
             self.halt(overlap)
-
-    def _tell_notices(self) -> None:
-        """Log what the store found damaged or unwritable, and that the clock was set."""
-        self.say_lost(self.store)
-        while self.clock_notices:
-            logger.warning("%s", self.clock_notices.pop(0))
 
     def _closed(self, reason: str) -> None:
         steps = (
@@ -148,7 +140,7 @@ class Crawl(Context):
             self.intake.close,
             self.sources.close,
             lambda: self.sources.account.close(reason),
-            self._tell_notices,
+            lambda: self.say_lost(self.store),
             lambda: self._note_end(reason),
             self.recorder.close,
             self.close_store,

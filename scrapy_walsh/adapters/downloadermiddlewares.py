@@ -24,8 +24,7 @@ from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, TooManyRedirects
 from scrapy_walsh.adapters.ticket import TRY_HTTPS
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import recrawl
-from scrapy_walsh.policy.backoff import Retry, hold_of, reaches_spider
-from scrapy_walsh.policy.event import Event
+from scrapy_walsh.policy.backoff import Retry, reaches_spider
 from scrapy_walsh.policy.formats.representation import ACCEPT_PAGE
 from scrapy_walsh.policy.recrawl import READ, canonical_url
 from scrapy_walsh.state.records import Validators
@@ -71,7 +70,7 @@ class BackoffMiddleware(Seat):
 
     def process_exception(self, request: Request, exception: Exception, **_: Any) -> Request | None:
         """The request to send again after a transport error; None lets the error go on."""
-        follows = self._follows(request, None, faults.meaning(exception))
+        follows = self._follows(request, None, f"{NO_ANSWER}{faults.meaning(exception)}")
         if isinstance(follows, GaveUp):
             raise follows
         return follows
@@ -85,20 +84,7 @@ class BackoffMiddleware(Seat):
         if failure is None:
             return None
         ticket.failure = None
-        why = failure.why.replace("no answer", f"{NO_ANSWER}{error}", 1) if error else failure.why
-        wait = hold_of(failure)
-        crawl.recorder.record(
-            Event(
-                events.RETRIED if isinstance(failure, Retry) else events.GIVEN_UP,
-                request.url,
-                "R5",
-                reason=why,
-                host=ticket.host.key,
-                status=status,
-                wait=wait,
-                due=crawl.wall() + wait,
-            )
-        )
+        why = crawl.pacing.tell_failure(request.url, failure, status, error)
         if isinstance(failure, Retry):
             crawl.retries.retry(request.url)
             return crawl.tickets.again(request)

@@ -34,11 +34,10 @@ from scrapy_walsh.policy.verdict import (
 from scrapy_walsh.policy.words import plural, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from scrapy.crawler import Crawler
 
-    from scrapy_walsh.adapters.plugins import Plugin
     from scrapy_walsh.ledger import Ledger
     from scrapy_walsh.policy.event import Event, Exchange
 
@@ -119,12 +118,6 @@ def quiet_libraries() -> None:
         library = logging.getLogger(name)
         if library.level == logging.NOTSET:
             library.setLevel(logging.INFO)
-
-
-def tell_plugins(plugins: Iterable[Plugin]) -> None:
-    """Log the sentence of each of *plugins*."""
-    for plugin in plugins:
-        logger.log(logging.WARNING if plugin.warns else logging.INFO, "%s", plugin.line)
 
 
 @dataclass(slots=True)

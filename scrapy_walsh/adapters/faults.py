@@ -29,7 +29,7 @@ import re
 import ssl
 from contextlib import contextmanager
 from socket import gaierror
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from scrapy.exceptions import IgnoreRequest
 from twisted.internet.error import ConnectBindError, NoRouteError
@@ -54,11 +54,7 @@ _NUMBERED_OTHERWISE: Final = (ssl.SSLError, gaierror)
 #: How Scrapy's handlers tell the status with which a proxy refused a tunnel.
 _TUNNEL_STATUS: Final = re.compile(r"(?:'status': |^)([1-5]\d\d)\b")
 _TUNNEL_ERRORS: Final = frozenset({"TunnelError", "ProxyError", "ClientHttpProxyError"})
-_REMEDIES: Final = {
-    errno.EMFILE: "raise the limit of open files (ulimit -n)",
-    errno.ENFILE: "the machine has too many open files",
-    errno.EADDRNOTAVAIL: "see DOWNLOAD_BIND_ADDRESS and bindaddress in meta",
-}
+_SEE_MACHINE: Final = "see this machine's network and its limits (ulimit -n)"
 _LONGEST: Final = 200
 #: What it means, in a few words, where a connection ended with an error whose name, or that of what
 #: led to it, has that in it. The first counts. Scrapy and Twisted have several classes for each.
@@ -99,11 +95,9 @@ def of_machine(error: BaseException) -> OwnFault | None:
     for each in _causes(error):
         if isinstance(each, OwnFault):
             return each
-        if (number := _number(each)) in _OF_THIS_MACHINE:
-            remedy = _REMEDIES.get(number, "see this machine's network and its limits")
-            return _fault(f"{_text(each)}: {remedy}", f"errno {number}")
-        if isinstance(each, (ConnectBindError, NoRouteError)):
-            return _fault(f"{_text(each)}: see this machine's network", type(each).__name__)
+        if _number(each) in _OF_THIS_MACHINE or isinstance(each, (ConnectBindError, NoRouteError)):
+            cause = f"{type(each).__name__} {_number(each)}"
+            return _fault(f"{_text(each)}: {_SEE_MACHINE}", cause)
     return None
 
 
@@ -131,13 +125,11 @@ def says_something(error: BaseException) -> bool:
     return of_transfer(error, proxy=None) is None
 
 
-def of_answer(status: int, proxy: str | None, *, stopped: bool) -> OwnFault | None:
+def of_answer(status: int, proxy: str | None) -> OwnFault | None:
     """What failed on our side though an answer with *status* came; None where all is well.
 
-    407 is the proxy's, not the site's. *stopped*: somebody else has cut the answer off.
+    407 is the proxy's, not the site's.
     """
-    if stopped:
-        return _fault("a component of this project stopped its download", "download stopped")
     if status != 407 or not _fails_for_us(proxy):
         return None
     return _fault(f"its proxy asks for a password (407): see {_shown(proxy)}", f"proxy {proxy}")
@@ -152,27 +144,28 @@ def before_wire(error: BaseException | None) -> OwnFault:
     if error is None:
         cause = "a downloader middleware of this project answered in the place of the site"
         return _fault(f"{cause}: {let}", cause)
-    component = _component(error)
-    return _fault(f"{component} raised {_text(error)}: {let}", f"{component} {type(error)}")
+    cause = f"a component of this project raised {_text(error)}"
+    return _fault(f"{cause}: {let}", f"before the wire {type(error)}")
+
+
+def pass_on(what: str, error: Exception) -> NoReturn:
+    """Raise *error*, or an OwnFault that begins with *what* where our own code should not raise it.
+
+    What this package raises on purpose (IgnoreRequest, WalshError) goes on as it is.
+    """
+    if isinstance(error, (IgnoreRequest, WalshError)):
+        raise error
+    cause = f"{what} {type(error).__name__}"
+    raise _fault(f"{what}: {_text(error)}: please report it", cause) from error
 
 
 @contextmanager
 def ours(what: str) -> Iterator[None]:
-    """Turn an unexpected error of our own code into an OwnFault that begins with *what*.
-
-    What this package raises on purpose (IgnoreRequest, WalshError) goes through as it is.
-    """
+    """:func:`pass_on` what is raised within."""
     try:
         yield
-    except (IgnoreRequest, WalshError):
-        raise
     except Exception as error:
-        raise unexpected(what, error) from error
-
-
-def unexpected(what: str, error: Exception) -> OwnFault:
-    """The OwnFault, beginning with *what*, for an error that our own code should not raise."""
-    return _fault(f"{what}: {_text(error)}: please report it", f"{what} {type(error).__name__}")
+        pass_on(what, error)
 
 
 def _fails_for_us(proxy: str | None) -> bool:
@@ -235,17 +228,3 @@ def _is_tunnels_5xx(error: BaseException) -> bool:
     if status is None and (found := _TUNNEL_STATUS.search(str(error))):
         status = int(found[1])
     return isinstance(status, int) and status >= 500
-
-
-def _component(error: BaseException) -> str:
-    """The class or module of the project whose code raised *error*, for a person to look for."""
-    named = "a component of this project"
-    traceback = error.__traceback__
-    while traceback is not None:
-        frame = traceback.tb_frame
-        module = str(frame.f_globals.get("__name__", ""))
-        if module.partition(".")[0] not in ("scrapy", "twisted", "scrapy_walsh", "asyncio"):
-            owner = frame.f_locals.get("self")
-            named = module if owner is None else f"{module}.{type(owner).__name__}"
-        traceback = traceback.tb_next
-    return named

@@ -19,15 +19,15 @@ import contextlib
 import hashlib
 import zlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import urljoin
 from weakref import ref
 
 from scrapy import Request
 from scrapy.exceptions import IgnoreRequest, StopDownload
-from scrapy.http import Response
+from scrapy.http import Headers, Response
 from scrapy.http.request import NO_CALLBACK
-from twisted.internet.defer import DeferredLock
+from twisted.internet.defer import Deferred
 from w3lib.url import safe_url_string
 
 from scrapy_walsh.adapters import compat, faults
@@ -35,14 +35,11 @@ from scrapy_walsh.adapters.events import NO_ANSWER
 from scrapy_walsh.adapters.outcomes import UNSENT, Closing
 from scrapy_walsh.adapters.ticket import TICKET, Ticket, Tickets
 from scrapy_walsh.exceptions import OwnFault
-from scrapy_walsh.policy import packing
-from scrapy_walsh.policy.words import visible
-from scrapy_walsh.state.records import ROBOTS
+from scrapy_walsh.policy import hosts, packing
+from scrapy_walsh.state.records import ROBOTS, StoredDocument
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
-
-    from scrapy.http import Headers
 
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.policy.backoff import GiveUp, Retry
@@ -70,18 +67,20 @@ _HEADERS_KEPT: Final = ("Authorization", "Proxy-Authorization")
 class Document(Ticket):
     """The ticket of a document, whose fetch is under way until it has ``ended``.
 
-    ``trial``: the fetch is for a target that tries whether its host answers https. ``made``: its
-    request, as it was made. ``limit``: octets of the body that are read; the rest is not.
-    ``received``: octets so far. ``outcome``: what the wire brought, or why it brought nothing; None
-    before that. ``origin``: of a robots.txt, whose rules it is to bring.
+    ``trial``: the fetch is for a target that tries whether its host answers https. ``fields``,
+    ``more``: header fields and meta of its request, as it was made. ``limit``: octets of the body
+    that are read; the rest is not. ``received``: octets so far. ``outcome``: what the wire brought,
+    or why it brought nothing; None before that. ``origin``: of a robots.txt, whose rules it is to
+    bring. ``body``: of its answer; None where it cannot be decoded.
     """
 
-    made: Request
+    fields: Mapping[str, str]
+    more: Mapping[str, Any]
     limit: int
-    attempt: int
-    hops: int
+    ours: ClassVar[bool] = True
     origin: str = ""
     received: int = 0
+    body: bytes | None = None
     outcome: Fetched | OwnFault | IgnoreRequest | None = None
 
     def restored(self, request: Request) -> Request:
@@ -89,46 +88,45 @@ class Document(Ticket):
 
         Raises IgnoreRequest where the answer has come: a middleware sends it again.
         """
-        made = self.made
         if isinstance(self.outcome, Fetched) and self.outcome.status is not None:
             raise IgnoreRequest(f"{request.url} is not requested again: its answer has come")
-        kept = {name: request.meta[name] for name in _META_KEPT if name in request.meta}
-        headers: Headers = made.headers.copy()
+        fields, meta = dict[str, Any](self.fields), dict(self.more)
         for name in _HEADERS_KEPT:
             if name in request.headers:
-                headers[name] = request.headers[name]
+                fields[name] = request.headers[name]
+        for name in _META_KEPT:
+            if name in request.meta:
+                meta[name] = request.meta[name]
         self.received, self.failure = 0, None
-        return made.replace(headers=headers, meta=made.meta | kept)
+        return _made(self.url, fields, {**meta, TICKET: self})
 
     def seen(self, response: Response) -> dict[str, Any]:
-        """What the ledger says of the body that came."""
-        found: dict[str, Any] = {"octets": len(response.body), "whole": self.received <= self.limit}
+        """Take the body that came, unpacked and within bounds; what the ledger says of it."""
+        self.body = bounded(response, self.limit, or_text=self.purpose == ROBOTS)
+        found: dict[str, Any] = {"whole": self.received <= self.limit}
         if self.purpose == ROBOTS and response.status // 100 == 2:
-            body = bounded(response, self.limit, or_text=True)
-            found["body"] = None if body is None else hashlib.sha256(body).hexdigest()
+            found["body"] = None if self.body is None else hashlib.sha256(self.body).hexdigest()
         return found
 
     def brought(self, request: Request, response: Response) -> Response:
-        """Take the answer to *request*, as it was sent; the response for the middlewares.
+        """Take the answer to *request*, as it was sent, after :meth:`seen`.
 
-        That is a plain ``Response`` with its body unpacked, within bounds: a TextResponse would
-        decode the whole body when it is copied.
+        What the middlewares get is a plain ``Response`` with that body: a TextResponse would decode
+        it when it is copied.
         """
-        body = bounded(response, self.limit, or_text=self.purpose == ROBOTS)
-        encoding = b", ".join(response.headers.getlist("Content-Encoding")).decode("latin-1")
-        response.headers.pop("Content-Encoding", None)
-        stopped = self.received <= self.limit and "download_stopped" in response.flags
-        fault = faults.of_answer(response.status, request.meta.get("proxy"), stopped=stopped)
+        body, headers = self.body or b"", response.headers
+        encoding = b", ".join(headers.getlist("Content-Encoding")).decode("latin-1")
+        headers.pop("Content-Encoding", None)
+        fault = faults.of_answer(response.status, request.meta.get("proxy"))
         self.outcome = fault or Fetched(
             request.url,
             response.status,
-            body or b"",
-            _headers(response),
+            body,
+            headers,
             failure=self.failure,
-            readable=body is not None,
-            encoding=encoding,
+            encoding="" if self.body is not None else encoding,
         )
-        return _plain(response, body or b"")
+        return Response(request.url, response.status, headers, body)
 
     def broke_off(self, request: Request, error: Exception) -> None:
         """Note that the wire has ended *request*, as it was sent, with *error*."""
@@ -145,16 +143,15 @@ class Document(Ticket):
 class Fetched:
     """What a fetch brought. Without an answer, ``status`` is None and ``error`` says why.
 
-    ``readable``: False where the body cannot be decoded by its ``encoding``, and so is empty here.
+    ``encoding``: of a body that cannot be decoded, and so is empty here; else "".
     """
 
     url: str
     status: int | None
     body: bytes = b""
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: Headers = field(default_factory=Headers)
     error: str = ""
     failure: Retry | GiveUp | None = None
-    readable: bool = True
     encoding: str = ""
 
     @property
@@ -164,37 +161,50 @@ class Fetched:
 
     @property
     def location(self) -> str:
-        """The URL that a redirect leads to, without a fragment; "" without a Location.
+        """The URL that a redirect leads to, without a fragment; "" where it leads to none.
 
-        A Location that is not a URL is returned as it came. A URL is escaped as Scrapy escapes a
-        target's, so that what is judged, sent and recorded is the same URL.
+        It is escaped as Scrapy escapes a target's, so that what is judged, sent and recorded is the
+        same URL. What is no http or https URL with a readable host is none.
         """
-        location = self.headers.get("location", "").encode("latin-1")
+        location = self.headers.get("Location") or b""
         try:
-            leads_to = urljoin(self.url, safe_url_string(location)) if location else ""
-            return Request(leads_to).url.partition("#")[0] if leads_to else ""
+            url = Request(urljoin(self.url, safe_url_string(location))).url.partition("#")[0]
+            hosts.host_key(url)
         except ValueError:
-            return visible(location.decode("latin-1"))
+            return ""
+        return url if location and url.startswith(("http://", "https://")) else ""
+
+    def header(self, name: str) -> str | None:
+        """The value of the header field *name*; None without it."""
+        value = self.headers.get(name)
+        return None if value is None else value.decode("latin-1")
+
+    def record(self, kind: str, key: str, body: bytes, outcome: str, now: float) -> StoredDocument:
+        """What is kept of it: *body*, which was had at *now* (Unix seconds)."""
+        tag, modified = self.header("ETag"), self.header("Last-Modified")
+        return StoredDocument(kind, key, self.url, body, now, self.status, outcome, tag, modified)
 
 
 class SingleFlight:
     """Runs one fetch per key at a time; other callers wait for its end, and then look again."""
 
     def __init__(self) -> None:
-        self._locks: dict[str, DeferredLock] = {}
+        #: By key, those who wait for the fetch that is running.
+        self._waiters: dict[str, list[Deferred[None]]] = {}
 
     async def run(self, key: str, fetch: Callable[[], Awaitable[object]]) -> None:
         """Run *fetch*, or wait for the one that is running for *key*."""
-        lock = self._locks.setdefault(key, DeferredLock())
-        waits = lock.locked
-        await compat.future(lock.acquire())
+        if key in self._waiters:
+            waiter: Deferred[None] = Deferred()
+            self._waiters[key].append(waiter)
+            await compat.future(waiter)
+            return
+        self._waiters[key] = []
         try:
-            if not waits:
-                await fetch()
+            await fetch()
         finally:
-            if not lock.waiting:
-                del self._locks[key]
-            lock.release()
+            for each in self._waiters.pop(key):
+                each.callback(None)
 
 
 class Fetcher:
@@ -241,30 +251,30 @@ class Fetcher:
         The rest is as in :class:`Document`. Raises Refused beyond WALSH_PATIENCE, NotYet and
         Closing where it is not sent, and OwnFault where the document is not known because of us.
         """
+        host = self._tickets.host_of(url)
         fields = {"Accept-Encoding": "identity", **headers}
-        made = Request(url, headers=fields, callback=NO_CALLBACK, dont_filter=True)
+        slot = f"walsh {purpose} {host.key}"
+        more = {**_META, "download_slot": slot, "download_timeout": timeout}
+        request = _made(url, fields, more)
         document = Document(
             self._tickets,
-            ref(made),
+            ref(request),
             url,
-            self._tickets.host_of(url),
+            host,
             key=url,
             purpose=purpose,
-            ours=True,
             trial=trial and url.startswith("https://"),
-            made=made,
+            fields=fields,
+            more=more,
             limit=limit,
             attempt=attempt,
             hops=hops,
             origin=origin,
         )
-        slot = f"walsh {purpose} {document.host.key}"
-        made.meta.update(_META, download_slot=slot, download_timeout=timeout)
-        made.meta[TICKET] = document
+        request.meta[TICKET] = document
         raised: Exception | None = None
         try:
-            # The copy is what middlewares may change; nobody else has the request as it was made.
-            await compat.download(self._context.crawler, made.copy())
+            await compat.download(self._context.crawler, request)
         except Exception as error:
             raised = error
         finally:
@@ -280,17 +290,9 @@ class Fetcher:
         raise faults.before_wire(raised) from raised
 
 
-def _plain(response: Response, body: bytes) -> Response:
-    kept = {name: getattr(response, name) for name in Response.attributes}
-    return Response(**{**kept, "body": body})
-
-
-def _headers(response: Response) -> dict[str, str]:
-    return {
-        name.decode("latin-1").lower(): values[-1].decode("latin-1")
-        for name, values in response.headers.items()
-        if values
-    }
+def _made(url: str, fields: Mapping[str, Any], meta: Mapping[str, Any]) -> Request:
+    """A document's request. Raises ValueError for what is no URL."""
+    return Request(url, headers=fields, meta=dict(meta), callback=NO_CALLBACK, dont_filter=True)
 
 
 def bounded(response: Response, limit: int, *, or_text: bool) -> bytes | None:

@@ -14,10 +14,10 @@ request's ticket.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, assert_never
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from msgspec import structs
 from scrapy import Request
 from scrapy.exceptions import IgnoreRequest
 
@@ -27,10 +27,9 @@ from scrapy_walsh.adapters.documents.robots_txt import RobotsTxt
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.fetcher import OPERATOR, Document
 from scrapy_walsh.adapters.outcomes import Closing, GaveUp, Halted, NotModified, NotYet, Refused
-from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import chain, hosts, recrawl
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy.backoff import TRIALS, GiveUp, reaches_spider
+from scrapy_walsh.policy.backoff import GiveUp, reaches_spider
 from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.event import Event, EventKind, Exchange
 from scrapy_walsh.policy.formats import representation as formats
@@ -43,12 +42,9 @@ from scrapy_walsh.policy.verdict import (
     UNKNOWN_UNREACHABLE,
     Verdict,
 )
-from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state.records import ROBOTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from scrapy.http import Response
 
     from scrapy_walsh.adapters.context import Context
@@ -95,12 +91,12 @@ class Documents:
         """The robots.txt of *url*'s origin, if it is in memory, fresh or not."""
         return self.robots_txt.last(hosts.origin(url))
 
-    async def bring(self, needed: chain.NeedDocument) -> None:
-        """Make one step towards the document that a gate needs."""
+    async def bring(self, needed: NeedDocument, *, trial: bool = False) -> None:
+        """Make one step towards the document that a gate needs; *trial*: for a trial of https."""
         if needed.kind == chain.BLOCKLIST:
             await self.operator.bring()
         else:
-            await self.robots_txt.step(needed.origin)
+            await self.robots_txt.step(needed.origin, trial=trial)
 
     def read_usage(self, response: Response, rules: Rules | None) -> tuple[Statement, ...]:
         """What a site says about the use of *response*, whose request *rules* let through."""
@@ -113,16 +109,9 @@ class Documents:
         return (*in_robots, *usage.of_response(fields, url))
 
 
-#: Seconds for which a request that the gate let through is not judged again.
-_CLEARANCE: Final = 1.0
-
-
 @dataclass(slots=True)
 class Gate:
-    """The gate of one crawl, and the parts of the crawl that it needs.
-
-    ``watch``: called with each answer of which a selector is made (R9), if that is to be noticed.
-    """
+    """The gate of one crawl, and the parts of the crawl that it needs."""
 
     context: Context
     tickets: Tickets
@@ -131,37 +120,29 @@ class Gate:
     documents: Documents
     sources: Sources
     retries: Retries
-    watch: Callable[[object], None] | None
-    #: Hosts that a middleware would have had fetch pages; each is named once in a warning.
-    _elsewhere: set[str] = field(default_factory=set)
 
     # -- 1: at the queue ------------------------------------------------------------------
 
-    def at_queue(self, ticket: Ticket) -> Verdict | NeedDocument:
+    def at_queue(self, ticket: Ticket, *, runs: bool = True) -> Verdict | NeedDocument:
         """The verdict on a request with the cached documents: the last one, if none has changed.
 
-        ``NeedDocument`` where a document must be fetched before there can be one. R8's record is
-        read once here and once more at the wire, where no other process can send the source any
-        more.
+        ``NeedDocument`` where a document must be fetched before there can be one. *runs*: as for
+        :meth:`judge`. R8's record is read once more at the wire, where no other process can send
+        the source any more.
         """
-        url, basis, verdict = ticket.url, self.documents.basis, ticket.verdict
+        url, verdict, basis = ticket.url, ticket.verdict, self.documents.basis
         if verdict is not None and ticket.basis is not None and ticket.basis == basis(url):
             return verdict
-        answer = self._judge(ticket)
-        if not isinstance(answer, NeedDocument):
-            ticket.verdict, ticket.basis, ticket.cleared_at = answer, basis(url), None
+        answer = self.judge(url, ticket.form, runs=runs)
+        if ticket.late and isinstance(answer, NeedDocument) and answer.kind == chain.START:
+            answer = self.context.scope.refuses(url) or answer
+        if isinstance(answer, Verdict):
+            if answer.allowed:
+                ticket.rules = self.documents.rules_of(url)
+            ticket.verdict, ticket.basis = answer, basis(url)
             if answer.name == NOT_DUE:
                 last, now = self.sources.last_visit(ticket.key), self.context.wall()
                 ticket.hour_left = recrawl.hour_left(last, now, self.context.config.revisit)
-        return answer
-
-    def _judge(self, ticket: Ticket, *, last: bool = False) -> Verdict | NeedDocument:
-        """As :meth:`judge`; *last*: what is not declared by now is out of scope."""
-        answer = self.judge(ticket.url, ticket.form)
-        if isinstance(answer, NeedDocument) and answer.kind == chain.START:
-            refused = self.context.scope.refuses(ticket.url)
-            if refused is not None and (last or ticket.late):
-                return refused
         return answer
 
     def judge(self, url: str, form: str = "", *, runs: bool = True) -> Verdict | NeedDocument:
@@ -183,23 +164,21 @@ class Gate:
         """
         try:
             return await self._through(request, ticket)
-        except (IgnoreRequest, WalshError):
-            raise
         except Exception as error:
-            raise faults.unexpected("a request could not be judged", error) from error
+            faults.pass_on("a request could not be judged", error)
 
     async def _through(self, request: Request, ticket: Ticket) -> Request | None:
         self._stop_if_halted()
         fetched = False
-        while isinstance(answer := self.at_queue(ticket), NeedDocument):
-            self._end_trial(ticket, decided=False)
+        while isinstance(answer := self.at_queue(ticket, runs=not fetched), NeedDocument):
+            self._end_trial(ticket)
             if (back := await self._bring_for(request, ticket, answer)) is not None:
                 return back
             fetched = fetched or answer.kind == chain.ROBOTS
         if answer.requirement == "R2" and (fetched or not ticket.first):
             self.documents.robots_txt.counts["misses" if fetched else "hits"] += 1
         if answer.allowed or answer.name == UNKNOWN_UNREACHABLE:
-            self._end_trial(ticket, decided=answer.allowed)
+            self._end_trial(ticket)
         if not answer.allowed:
             if ticket.popped and ticket.hour_left is not None:
                 return self.tickets.again(request)
@@ -212,14 +191,8 @@ class Gate:
         queues = self.context.queues if fetched and ticket.popped else ()
         if any(queue.gives_way(ticket.host.key) for queue in queues):
             return self.tickets.again(request)
-        self._clear(ticket)
-        ticket.before, ticket.watch = "", self.watch
+        ticket.cleared, ticket.before = True, ""
         return None
-
-    def _clear(self, ticket: Ticket) -> None:
-        """Let the request of *ticket* through, by the verdict and the rules of now."""
-        ticket.cleared_at = self.context.monotonic()
-        ticket.rules = self.documents.rules_of(ticket.url)
 
     async def _bring_for(
         self, request: Request, ticket: Ticket, needed: NeedDocument
@@ -234,14 +207,12 @@ class Gate:
             await self.intake.ended()
             ticket.late = True
             return None
-        if needed.kind == chain.BLOCKLIST:
-            await self.documents.operator.bring()
-            return None
-        robots_txt = self.documents.robots_txt
-        host = robots_txt.next_host(needed.origin)
-        if (back := self._admitted(request, ticket, host, document=True)) is None:
-            await robots_txt.step(needed.origin, trial=ticket.trial)
-        return back
+        if needed.kind == chain.ROBOTS:
+            host = self.documents.robots_txt.next_host(needed.origin)
+            if (back := self._admitted(request, ticket, host, document=True)) is not None:
+                return back
+        await self.documents.bring(needed, trial=ticket.trial)
+        return None
 
     def _admitted(
         self, request: Request, ticket: Ticket, host: Host, *, document: bool
@@ -250,19 +221,15 @@ class Gate:
 
         A request of ``engine.download_async`` did not come from the queue: it waits at the wire.
         """
-        match step := host.admit(self.context.monotonic(), document=document):
-            case chain.Refuse(verdict):
-                raise self.refuse(ticket, verdict)
-            case chain.Wait(seconds):
-                if not ticket.popped:
-                    return None
-                # On a slow host, what was deferred first goes first.
-                first = self.pacing.give_back(ticket.host, seconds)
-                return self.tickets.again(request, first=first)
-            case chain.Go():
-                return None
-            case _:
-                assert_never(step)
+        step = host.admit(self.context.monotonic(), document=document)
+        if isinstance(step, chain.Refuse):
+            raise self.refuse(ticket, step.verdict)
+        if isinstance(step, chain.Go) or not ticket.popped:
+            return None
+        slow = ticket.host.slow  # there, what was deferred first goes first
+        if not slow and step.seconds < math.inf:  # else the queue looks again after that request
+            ticket.host.traffic.hold(self.context.monotonic() + step.seconds)
+        return self.tickets.again(request, first=not slow)
 
     # -- 3: at the wire -------------------------------------------------------------------
 
@@ -285,18 +252,16 @@ class Gate:
             if against is not None:
                 raise self.refuse(ticket, against)
         needed = self._judge_proxy(ticket, request.meta.get("proxy"))
-        if needed is not None or ticket.ours or self._still_clear(ticket):
+        if needed is not None or ticket.ours:
             return needed
-        answer = self._judge(ticket, last=True)
+        ticket.late = True  # what is not declared by now is out of scope
+        answer = self.at_queue(ticket)
         if isinstance(answer, NeedDocument):
-            if ticket.cleared_at is None:
+            if not ticket.cleared:
                 raise IgnoreRequest(f"{ticket.url} came to the wire past the gates")
             return answer
         if not answer.allowed:
             raise self.refuse(ticket, answer)
-        if ticket.cleared_at is not None:
-            ticket.verdict, ticket.basis = answer, self.documents.basis(ticket.url)
-            self._clear(ticket)
         return None
 
     def _too_soon(self, ticket: Ticket) -> Verdict | None:
@@ -312,23 +277,15 @@ class Gate:
         It is not recorded as a decision: by the ledger's terms, *other* may be within scope.
         """
         against = None if url == other else self.context.scope.refuses_in_place(url, other)
-        if against is None:
-            return
-        if (host := self.pacing.look_up(other)) not in self._elsewhere:
-            self._elsewhere.add(host)
-            logger.warning(
-                "%s is not requested, nor is anything else by way of %s: %s",
-                url,
-                host,
-                against.reason,
-            )
-        raise Refused(url, against)
+        if against is not None:
+            logger.warning("%s is not requested: %s", url, against.reason)
+            raise Refused(url, against)
 
     def _stop_if_spent(self, ticket: Ticket) -> None:
         if ticket.purpose == OPERATOR:
             return
         if not ticket.ours:
-            self._end_trial(ticket, decided=True)
+            self._end_trial(ticket)
         verdict = ticket.host.spent(self.context.monotonic(), document=ticket.ours)
         if verdict is not None:
             raise NotYet(ticket.host.key, 0.0) if ticket.ours else self.refuse(ticket, verdict)
@@ -337,23 +294,10 @@ class Gate:
         if self.context.halted is not None:
             raise Halted(self.context.halted)
 
-    def _end_trial(self, ticket: Ticket, *, decided: bool) -> None:
-        """Raise GaveUp for a trial of https without an answer, so that its spider tries http.
-
-        ``decided``: robots.txt allows the URL. Where it does not, or has not come, one request
-        without an answer is enough.
-        """
-        tried = self.retries.trials[hosts.origin(ticket.url)] if ticket.trial else 0
-        if tried >= (TRIALS if decided else 1):
-            raise GaveUp(ticket.url, f"no answer by https to {plural(tried, 'request')}")
-
-    def _still_clear(self, ticket: Ticket) -> bool:
-        return (
-            ticket.cleared_at is not None
-            and self.context.monotonic() - ticket.cleared_at < _CLEARANCE
-            and ticket.basis is not None
-            and ticket.basis[0] == self.documents.operator.state.serial
-        )
+    def _end_trial(self, ticket: Ticket) -> None:
+        """Raise GaveUp for a trial of https without an answer, so that its spider tries http."""
+        if ticket.trial and hosts.origin(ticket.url) in self.retries.silent_by_https:
+            raise GaveUp(ticket.url, "no answer by https")
 
     def _judge_proxy(self, ticket: Ticket, proxy: str | None) -> NeedDocument | None:
         """R3 for the *proxy* that a request goes through; raises ``Refused``.
@@ -388,14 +332,13 @@ class Gate:
         """
         context, steady, host = self.context, self.context.steady(), ticket.host
         started, steady = round(started, 6), round(steady, 6)
-        document = ticket if isinstance(ticket, Document) else None
         answer = chain.Answer(
             ticket.purpose,
             None if response is None else response.status,
             request.method,
             () if response is None else _retry_after(response),
-            self.retries.tried(ticket.url) if document is None else document.attempt,
-            0 if document is None else document.hops,
+            ticket.attempt if ticket.ours else self.retries.tried(ticket.url),
+            ticket.hops,
             unseen,
             whole,
             self._no_retry(ticket, response) if whole else "",
@@ -403,15 +346,46 @@ class Gate:
             host.learned,
         )
         concluded = chain.conclude(answer, context.gates, context.wall(), context.rand())
-        exchange = self._exchange(request, ticket, answer, concluded, started=started, ended=steady)
+        seen: dict[str, Any] = {}
         if response is not None:
-            seen = {"octets": len(response.body)} if document is None else document.seen(response)
-            exchange = structs.replace(exchange, **seen)
-            if document is not None and document.purpose == OPERATOR:
-                self.documents.operator.answered()
-        if concluded.failure is not None:
-            ticket.failure = concluded.failure
-        elif whole and document is None and answer.attempt:
+            seen["octets"] = len(response.body)
+            if isinstance(ticket, Document):
+                seen |= ticket.seen(response)
+        failure, target, passed = concluded.failure, not ticket.ours, ticket.verdict
+        silent, learned = answer.whole and answer.status is None, concluded.learned.interval
+        exchange = Exchange(
+            url=ticket.url,
+            host=host.key,
+            method=request.method,
+            purpose=answer.purpose,
+            started=started,
+            ended=steady,
+            status=answer.status,
+            answered=answer.whole,
+            interval=host.traffic.interval,
+            exempt=concluded.exempt,
+            verdict="" if passed is None else passed.name,
+            digest=None if passed is None else passed.digest,
+            attempt=answer.attempt,
+            retry_after=tuple(answer.retry_after),
+            wait=None if failure is None else concluded.hold,
+            gives_up=isinstance(failure, GiveUp),
+            sent=ticket.sent,
+            hops=answer.hops,
+            form=ticket.form,
+            again=(target and self.sources.again(request)) or None,
+            visit=(target and host.traffic.ahead) or None,
+            once=(silent and ticket.trial) or None,
+            learned=None if learned == answer.known.interval else learned,
+            taught=host.newly_taken(),
+            silent=host.silence.before or None,
+            **seen,
+        )
+        if response is not None and ticket.purpose == OPERATOR:
+            self.documents.operator.answered()
+        if failure is not None:
+            ticket.failure = failure
+        elif whole and target and answer.attempt:
             self.retries.forget(ticket.url)
         self.pacing.finished(host, answer, concluded, ended=steady)
         if concluded.answered:
@@ -429,49 +403,6 @@ class Gate:
         if response.status >= 500 and isinstance(ticket, Document) and ticket.purpose == ROBOTS:
             return self.documents.robots_txt.no_retry(ticket, response.status)
         return ""
-
-    def _exchange(
-        self,
-        request: Request,
-        ticket: Ticket,
-        answer: chain.Answer,
-        concluded: chain.Conclusion,
-        *,
-        started: float,
-        ended: float,
-    ) -> Exchange:
-        """One exchange as the ledger has it."""
-        target, failure, host = not ticket.ours, concluded.failure, ticket.host
-        silent = answer.whole and answer.status is None
-        passed = ticket.verdict
-        before, learned = answer.known.interval, concluded.learned.interval
-        return Exchange(
-            url=ticket.url,
-            host=host.key,
-            method=request.method,
-            purpose=answer.purpose,
-            started=started,
-            ended=ended,
-            status=answer.status,
-            answered=answer.whole,
-            interval=host.traffic.interval,
-            exempt=concluded.exempt,
-            verdict="" if passed is None else passed.name,
-            digest=None if passed is None else passed.digest,
-            attempt=answer.attempt,
-            retry_after=tuple(answer.retry_after),
-            wait=None if failure is None else concluded.hold,
-            gives_up=isinstance(failure, GiveUp),
-            sent=ticket.sent,
-            hops=answer.hops,
-            form=ticket.form,
-            again=(target and self.sources.again(request)) or None,
-            visit=(target and host.traffic.ahead) or None,
-            once=(silent and ticket.trial) or None,
-            learned=None if learned == before else learned,
-            taught=host.newly_taken(),
-            silent=host.silence.before or None,
-        )
 
     def over(self, request: Request, outcome: Response | Request | BaseException) -> None:
         """Note that *request* has left the downloader, and record the end of a target's way.
@@ -494,9 +425,8 @@ class Gate:
             self._end(request, ticket, outcome)
 
     def _end(self, request: Request, ticket: Ticket, outcome: Response | BaseException) -> None:
-        cleared = None if ticket.cleared_at is None else ticket.verdict
-        if cleared is not None and not isinstance(outcome, Refused):
-            self.context.recorder.verdict(cleared.name)
+        if ticket.cleared and ticket.verdict is not None and not isinstance(outcome, Refused):
+            self.context.recorder.verdict(ticket.verdict.name)
         if isinstance(outcome, BaseException):
             if not isinstance(outcome, (NotModified, Closing)):
                 self.sources.failed(request, outcome)

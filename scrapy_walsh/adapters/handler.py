@@ -12,7 +12,6 @@ turnstile must not keep others from being sent, so such a request takes up no pl
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy.core.downloader import Downloader as ScrapyDownloader
@@ -27,21 +26,16 @@ from scrapy_walsh.adapters.fetcher import Document
 from scrapy_walsh.adapters.outcomes import Closing, GaveUp, NotYet, Refused
 from scrapy_walsh.adapters.pacing import TURNSTILE
 from scrapy_walsh.adapters.ticket import TICKET, Ticket
-from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.identity import may_send
 from scrapy_walsh.policy.signing import is_signature_field
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from scrapy import Request
     from scrapy.crawler import Crawler
     from scrapy.http import Response
     from twisted.internet.defer import Deferred
 
-    from scrapy_walsh.policy.chain import NeedDocument
     from scrapy_walsh.policy.host import Host
-    from scrapy_walsh.state.records import Booking
 
 #: Seconds for which no turn is given after an exchange that was broken off.
 _GRACE: Final = 0.1
@@ -96,10 +90,8 @@ class Handler(Seat):
         try:
             handler = self._handler(request, ticket)
             unseen = await self._enter(request, ticket)
-        except (IgnoreRequest, WalshError):
-            raise
         except Exception as error:
-            raise faults.unexpected("a request could not be made", error) from error
+            faults.pass_on("a request could not be made", error)
         response: Response | None = None
         answered = True
         started = crawl.steady()
@@ -110,7 +102,9 @@ class Handler(Seat):
             self._look_ahead(request)
             response = await self._send(handler, request, ticket)
         except BaseException as error:
-            answered = self._broke_off(ticket, error)
+            answered = faults.says_something(error)
+            if answered:
+                crawl.recorder.no_answer(ticket.host.key, faults.meaning(error))
             if isinstance(error, compat.OVER_LIMIT) and not ticket.ours:
                 # R8 counts it, so what is too long is not soon sent again.
                 crawl.sources.answered(request, "200", crawl.wall())
@@ -121,12 +115,13 @@ class Handler(Seat):
                     request, ticket, response, started=started, unseen=unseen, whole=answered
                 )
                 crawl.recorder.exchange(exchange)
-            except WalshError:
-                raise
             except Exception as error:
-                raise faults.unexpected("an answer could not be recorded", error) from error
+                faults.pass_on("an answer could not be recorded", error)
             finally:
-                self._leave(ticket.host, broken=response is None)
+                if response is not None:
+                    TURNSTILE.leave(ticket.host)
+                else:  # once the server has seen the connection closed
+                    compat.call_later(_GRACE, lambda: TURNSTILE.leave(ticket.host))
         if b"@" in (response.headers.get("Location") or b""):
             crawl.intake.answer(response)
         return response
@@ -140,45 +135,28 @@ class Handler(Seat):
             if (host := queue.ahead()) is not None:
                 compat.look_up(host)
 
-    def _broke_off(self, ticket: Ticket, error: BaseException) -> bool:
-        """Whether an exchange that ended with *error* says that the host gave no answer."""
-        silent = faults.says_something(error)
-        if silent:
-            self.crawl.recorder.no_answer(ticket.host.key, faults.meaning(error))
-        return silent
-
     async def _send(self, handler: Any, request: Request, ticket: Ticket) -> Response:
-        """Send *request*, under its URL with R13's tags if it has some; the response."""
-        tags = self.crawl.tags
-        url = request.url if tags is None else tags.sent_as(request.url)
-        ticket.sent = None if url == request.url else url
-        if ticket.sent is None:
-            with self._signed(handler, request):
-                return await compat.call_handler(handler, request, self.crawler.spider)
-        sent = request.replace(url=url)
-        with self._signed(handler, sent):
-            response = await compat.call_handler(handler, sent, self.crawler.spider)
-        request.meta.update(sent.meta)  # the latency, which AutoThrottle reads
-        return response.replace(url=request.url)
+        """Send *request*, under its URL with R13's tags if it has some, and signed; the response.
 
-    @contextmanager
-    def _signed(self, handler: Any, request: Request) -> Iterator[None]:
-        """Sign *request*, where requests are signed, for as long as it is under way (D25).
-
-        The last hand on it: nothing of what is signed may change after that. A retry or a redirect
-        is made from the same request, and must not begin with a signature that is used up.
+        What is changed so late is a copy: a retry or a redirect is made from *request*, and must
+        not begin with tags or with a signature that is used up.
         """
-        signer = self.crawl.signer
-        if signer is None:
-            yield
-            return
-        fields = signer.fields(compat.sent_target(handler, request), self.crawl.wall())
-        request.headers.update(fields)
-        try:
-            yield
-        finally:
-            for name in fields:
-                request.headers.pop(name, None)
+        crawl, sent = self.crawl, request
+        url = request.url if crawl.tags is None else crawl.tags.sent_as(request.url)
+        ticket.sent = None if url == request.url else url
+        if ticket.sent is not None or crawl.signer is not None:
+            sent = request.replace(url=url)
+        self._sign(handler, sent)
+        response = await compat.call_handler(handler, sent, self.crawler.spider)
+        if sent is not request:
+            request.meta.update(sent.meta)  # the latency, which AutoThrottle reads
+        return response if ticket.sent is None else response.replace(url=request.url)
+
+    def _sign(self, handler: Any, request: Request) -> None:
+        """Sign *request*, where requests are signed: nothing of it may change after that (D25)."""
+        if self.crawl.signer is not None:
+            target = compat.sent_target(handler, request)
+            request.headers.update(self.crawl.signer.fields(target, self.crawl.wall()))
 
     async def _enter(self, request: Request, ticket: Ticket) -> bool:
         """Wait for a turn, and book the host for all processes (R4.6).
@@ -189,42 +167,28 @@ class Handler(Seat):
         crawl, host = self.crawl, ticket.host
         while True:
             unseen = await TURNSTILE.enter(crawl, host, document=ticket.ours)
-            needed, booking = self._last_look(request, ticket)
-            wait = 0.0 if booking is None else booking.wait
-            if booking is not None and wait <= 0:
+            try:
+                crawl.recorder.flush()  # what is sent was declared before, also where we are killed
+                needed = crawl.gate.at_wire(request, ticket)
+                booking = crawl.pacing.reserve(host) if needed is None else None
+            except BaseException as error:
+                self._give_back(request, host)
+                if isinstance(error, Exception) and not isinstance(error, IgnoreRequest):
+                    crawl.fail(error)
+                raise
+            if booking is not None and booking.wait <= 0:
                 return unseen and not booking.known
-            TURNSTILE.give_back(host, wait)
-            crawl.sources.let_go(request)
+            wait = 0.0 if booking is None else booking.wait
+            self._give_back(request, host, wait)
             if ticket.popped or (ticket.ours and (needed or wait > 0)):
                 raise NotYet(host.key, wait)
             if needed is not None:
                 await crawl.documents.bring(needed)
 
-    def _last_look(
-        self, request: Request, ticket: Ticket
-    ) -> tuple[NeedDocument | None, Booking | None]:
-        """The document to fetch before *request* is sent, or its host's booking.
-
-        Raises where it may not be sent, and where anything of ours fails: the turn is given back.
-        """
-        crawl = self.crawl
-        try:
-            crawl.recorder.flush()  # what is sent was declared before, also where we are killed
-            needed = crawl.gate.at_wire(request, ticket)
-            return needed, crawl.pacing.reserve(ticket.host) if needed is None else None
-        except BaseException as error:
-            TURNSTILE.give_back(ticket.host, 0.0)
-            crawl.sources.let_go(request)
-            if isinstance(error, Exception) and not isinstance(error, IgnoreRequest):
-                crawl.fail(error)
-            raise
-
-    def _leave(self, host: Host, *, broken: bool) -> None:
-        """End the turn; after an exchange that broke off, once the server has seen it closed."""
-        if broken:
-            compat.call_later(_GRACE, lambda: TURNSTILE.leave(host))
-        else:
-            TURNSTILE.leave(host)
+    def _give_back(self, request: Request, host: Host, wait: float = 0.0) -> None:
+        """End the turn without a request; none may be sent to *host* for *wait* seconds."""
+        TURNSTILE.give_back(host, wait)
+        self.crawl.sources.let_go(request)
 
     def _dress(self, request: Request) -> None:
         """R1: set the one User-Agent, and take off fields that a spider may not set."""

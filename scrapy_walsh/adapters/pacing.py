@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from twisted.internet.defer import Deferred
 
@@ -25,7 +25,8 @@ from scrapy_walsh.adapters.outcomes import Closing, Refused
 from scrapy_walsh.exceptions import ConfigError, StateError, StoreAway
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy.event import TARGET, Event
+from scrapy_walsh.policy.backoff import GiveUp, Retry, hold_of
+from scrapy_walsh.policy.event import TARGET, Event, EventKind
 from scrapy_walsh.policy.host import Host, Terms, Traffic
 from scrapy_walsh.policy.robots.fetch import REASK
 from scrapy_walsh.policy.throttle import NOTHING, eased
@@ -47,8 +48,7 @@ class _Waiter:
     crawl: Context
     host: Host
     document: bool
-    turn: Deferred[None] = field(default_factory=Deferred)
-    unseen: bool = False
+    turn: Deferred[bool] = field(default_factory=Deferred)
     granted: bool = False
 
     @property
@@ -63,11 +63,10 @@ class Turnstile:
 
     #: By throttle key, what the process sends to each host.
     traffic: dict[str, Traffic] = field(default_factory=dict)
-    clock: Callable[[], float] = time.monotonic
     _busy: bool = False
     _waiters: list[_Waiter] = field(default_factory=list)
-    _crawls: list[Context] = field(default_factory=list)
-    _shut_by: set[object] = field(default_factory=set)
+    _crawls: set[Context] = field(default_factory=set)
+    _shut_by: set[Context] = field(default_factory=set)
     _timer: compat.Timer = field(init=False)
 
     def __post_init__(self) -> None:
@@ -75,21 +74,20 @@ class Turnstile:
 
     def join(self, crawl: Context) -> None:
         """From now on, tell the queues of *crawl* whenever a turn has ended."""
-        self._crawls.append(crawl)
+        self._crawls.add(crawl)
 
     def leave_for_good(self, crawl: Context) -> None:
         """Drop *crawl*. Its requests that still wait here end with Closing."""
-        if crawl in self._crawls:
-            self._crawls.remove(crawl)
+        self._crawls.discard(crawl)
         self._shut_by.discard(crawl)
         self._turn_out([crawl])
         self._advance()
 
-    def shut(self, crawl: object) -> None:
+    def shut(self, crawl: Context) -> None:
         """Give no turns until *crawl* calls :meth:`open`."""
         self._shut_by.add(crawl)
 
-    def open(self, crawl: object) -> None:
+    def open(self, crawl: Context) -> None:
         """Give turns again, as far as *crawl* is concerned."""
         self._shut_by.discard(crawl)
         self._advance()
@@ -100,7 +98,7 @@ class Turnstile:
         """Whether a request from the queue would have to wait here, whatever its host."""
         if self._shut_by or self._busy:
             return True
-        now = self.clock()
+        now = time.monotonic()
         return any(waiter.due <= now for waiter in self._waiters)
 
     async def enter(self, crawl: Context, host: Host, *, document: bool) -> bool:
@@ -113,19 +111,18 @@ class Turnstile:
         self._waiters.append(waiter)
         try:
             self._advance()
-            await compat.future(waiter.turn)
+            return await compat.future(waiter.turn)
         except BaseException:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
             if waiter.granted:
-                host.traffic.finished(self.clock())
+                host.traffic.finished(time.monotonic())
                 self.leave(host)
             raise
-        return waiter.unseen
 
     def give_back(self, host: Host, wait: float) -> None:
         """End a turn without a request; none may be sent to *host* for *wait* seconds."""
-        host.traffic.gave_back(self.clock() + wait)
+        host.traffic.gave_back(time.monotonic() + wait)
         self.leave(host)
 
     def leave(self, host: Host) -> None:
@@ -146,7 +143,7 @@ class Turnstile:
                 return
             first = self._waiters[0]
             try:
-                now, first = self.clock(), min(self._waiters, key=lambda each: each.due)
+                now, first = time.monotonic(), min(self._waiters, key=lambda each: each.due)
                 if first.due <= now:
                     self._grant(first, now)
                 elif not any(self._turned_away(each, now) for each in list(self._waiters)):
@@ -165,11 +162,11 @@ class Turnstile:
             self._fail(waiter, Closing())
 
     def _grant(self, waiter: _Waiter, now: float) -> None:
-        waiter.unseen = not waiter.host.traffic.seen
+        unseen = not waiter.host.traffic.seen
         waiter.host.traffic.started(now, document=waiter.document)
         self._waiters.remove(waiter)
         self._busy = waiter.granted = True
-        waiter.turn.callback(None)
+        waiter.turn.callback(unseen)
 
     def _turned_away(self, waiter: _Waiter, now: float) -> bool:
         """End *waiter* with Refused if the chain refuses it by now. Returns whether it does."""
@@ -197,27 +194,18 @@ class Pulse:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._store: SharedStore | None = None
-        self._shut_at: float | None = None
-        self._begun = False
-        self._timer = compat.Timer(self._beat)
-        if context.config.shared_state is not None:
-            from scrapy_walsh.fleet.store import SharedStore  # noqa: PLC0415  an extra
-
-            if isinstance(context.store, SharedStore):
-                self._store = context.store
-                self._begin(context.store)
-                scheduler = str(context.crawler.settings["SCHEDULER"])
-                if not self._begun and "scrapy_redis" in scheduler:
-                    raise StoreAway(
-                        f"{context.store.link.name} does not answer, and scrapy-redis's scheduler "
-                        "does not wait for it: start it, or correct WALSH_SHARED_STATE"
-                    )
-
-    def start(self) -> None:
-        """Look now, and again whenever the store says (``SharedStore.beat``)."""
+        self._shut = self._begun = False
+        self._timer = compat.Timer(self.beat)
+        shared = context.store.shared is not None
+        self._store = cast("SharedStore", context.store) if shared else None
         if self._store is not None:
-            self._beat()
+            self._begin(self._store)
+            scheduler = str(context.crawler.settings["SCHEDULER"])
+            if not self._begun and "scrapy_redis" in scheduler:
+                raise StoreAway(
+                    f"{self._store.link.name} does not answer, and scrapy-redis's scheduler does "
+                    "not wait for it: start it, or correct WALSH_SHARED_STATE"
+                )
 
     def _begin(self, store: SharedStore) -> None:
         """Say once, when Redis is there, how it keeps its data. Raises ConfigError."""
@@ -230,15 +218,14 @@ class Pulse:
         """Look no more."""
         self._timer.cancel()
 
-    def _beat(self) -> None:
+    def beat(self) -> None:
+        """Look now, and again whenever the store says (``SharedStore.beat``)."""
         store, context = self._store, self._context
         if store is None:
             return
         try:
             self._begin(store)
-            delay = store.beat()
-            if store.link.refused is not None:
-                raise store.link.refused
+            delay = store.tend()
         except ConfigError as error:
             context.halt(str(error))
             return
@@ -253,17 +240,15 @@ class Pulse:
         """Shut the turnstile if the store is away, open it if it is back; log either once."""
         if self._store is None:
             return
-        away = self._store.link.away is not None
-        if away and self._shut_at is None:
-            self._shut_at = self._context.monotonic()
-            logger.error("%s; nothing is sent until it is back", self._store.link.outage())
+        link = self._store.link
+        away = link.away is not None
+        if away and not self._shut:
+            logger.error("%s; nothing is sent until it is back", link.outage())
             TURNSTILE.shut(self._context)
-        elif not away and self._shut_at is not None:
-            seconds = self._context.monotonic() - self._shut_at
-            self._shut_at = None
-            name = self._store.link.name
-            logger.warning("the shared store %s is back after %.0f s", name, seconds)
+        elif not away and self._shut:
+            logger.warning("the shared store %s is back", link.name)
             TURNSTILE.open(self._context)
+        self._shut = away
 
 
 #: What a host's interval is called until its robots.txt has been read in this run.
@@ -367,29 +352,24 @@ class Pacing:
         if wait == 0 or due - host.told < _ROUNDING or (url := first()) is None:
             return
         host.told = due
-        context.recorder.record(
-            Event(
-                events.HELD,
-                url,
-                "R4",
-                reason=f"{host.key} is not due for {wait:.3f} s",
-                host=host.key,
-                wait=wait,
-                due=context.wall() + wait,
-            )
-        )
+        why, until = f"{host.key} is not due for {wait:.3f} s", context.wall() + wait
+        event = Event(events.HELD, url, "R4", reason=why, host=host.key, wait=wait, due=until)
+        context.recorder.record(event)
 
-    def give_back(self, host: Host, wait: float) -> bool:
-        """Hold *host* for what goes back to the queue; whether that goes first there.
+    def tell_failure(
+        self, url: str, failure: Retry | GiveUp, status: int | None, error: str
+    ) -> str:
+        """Record what R5 has decided on a request to *url*; the reason.
 
-        On a slow host, what was deferred first does. ``wait``: seconds; ``inf`` while a request is
-        under way, after which the queue looks again.
+        *error*: why there was no answer, with ``NO_ANSWER``; "" where there was one.
         """
-        if host.slow:
-            return False
-        if wait < math.inf:
-            host.traffic.hold(self._context.monotonic() + wait)
-        return True
+        why = failure.why.replace("no answer", error, 1) if error else failure.why
+        context, host, wait = self._context, self.look_up(url), hold_of(failure)
+        kind: EventKind = events.RETRIED if isinstance(failure, Retry) else events.GIVEN_UP
+        due = context.wall() + wait
+        event = Event(kind, url, "R5", reason=why, host=host, status=status, wait=wait, due=due)
+        context.recorder.record(event)
+        return why
 
     # -- the wire -------------------------------------------------------------------------
 

@@ -2,17 +2,14 @@
 
 ``SCHEDULER_QUEUE_CLASS = "scrapy_walsh.adapters.redis_queue.DueQueue"``. A worker claims a
 request only of a host that is due, the one with most work left. Claiming is one atomic script, so
-no two workers claim the same host within its interval. An entry that cannot be read is set aside.
+no two workers claim the same host within its interval. An entry that cannot be read is left out.
 """
 
 from __future__ import annotations
 
-import base64
 import inspect
 import json
-import math
 import re
-import time
 from collections import deque
 from contextlib import suppress
 from functools import partial
@@ -20,8 +17,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import redis
+from msgspec import msgpack
 from scrapy import Request
 from scrapy.exceptions import DontCloseSpider
+from scrapy.utils.request import request_from_dict
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Crawl
@@ -32,7 +31,7 @@ from scrapy_walsh.exceptions import ConfigError, StoreAway
 from scrapy_walsh.fleet import scripts
 from scrapy_walsh.fleet.store import SharedStore, Waiting
 from scrapy_walsh.policy import hosts, recrawl
-from scrapy_walsh.policy.words import plural
+from scrapy_walsh.state.records import DOCUMENTS, HOSTS, ROBOTS, SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -42,120 +41,15 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.fleet.link import Command
 
-# The entries of a fleet's queue: requests as octets in Redis, and what cannot be used of them.
-#
-# An entry is data, whoever wrote it. Only its members in ``_TAKEN`` are read, the result is a plain
-# ``scrapy.Request``, and its callbacks are methods of the spider.
 
-#: The members of an entry that a request is made of.
-_TAKEN: Final = frozenset({
-    "url", "callback", "method", "headers", "body", "cookies", "meta", "encoding", "priority",
-    "dont_filter", "errback", "flags", "cb_kwargs",
-})  # fmt: skip
-#: Entries that are kept for a person, and the octets of each.
-_ASIDE, _ASIDE_OCTETS = 1000, 64 * 1024
-
-
-class Entries:
-    """Writes requests as entries, and reads them. *serializer*: SCHEDULER_SERIALIZER, or None."""
-
-    def __init__(self, crawl: Crawl, spider: Spider, serializer: Any = None) -> None:
-        self._crawl, self._spider = crawl, spider
-        self._serializer = serializer or _Json
-
-    def encode(self, request: Request) -> bytes:
-        """An entry: a line with the URL and the declared target that it belongs to (R6), then
-        the request. ValueError where it cannot be serialised.
-        """
-        url, key = request.url, recrawl.key_of(request.url, form_of(request))
-        # ``key`` and ``origin`` name the records that its worker will read (``scripts.POP``).
-        origin = hosts.origin_or_url(url)  # that of a URL without one names no record
-        names = {"source": self._crawl.scope.source_of(url), "key": key, "origin": origin}
-        head = json.dumps({"url": url, **names}).encode()
-        try:
-            kept = self._crawl.intake.kept(request)
-            fields = {name: value for name, value in kept.items() if name in _TAKEN}
-            data = self._serializer.dumps(fields)
-        except TypeError as error:
-            raise ValueError(
-                f"{request.url} cannot be queued as JSON: {error}; see SCHEDULER_SERIALIZER"
-            ) from error
-        return head + b"\n" + (data.encode() if isinstance(data, str) else bytes(data))
-
-    def decode(self, data: bytes) -> Request:
-        """The request in the entry *data*. Raises any Exception where there is none in it."""
-        head, _, body = data.partition(b"\n")
-        source, intake = json.loads(head)["source"], self._crawl.intake
-        if source is not None and not isinstance(source, str):
-            raise ValueError("its source is not text")
-        request = intake.request(self._request(self._serializer.loads(body)))
-        intake.resume(request, source, intake.cadence_of(request))
-        return request
-
-    def _request(self, fields: Any) -> Request:
-        if not isinstance(fields, dict):
-            raise ValueError("it is not a JSON object")
-        if unknown := fields.keys() - _TAKEN:
-            raise ValueError(f"it has members that no request has: {sorted(map(str, unknown))}")
-        methods = {
-            name: self._method(fields[name])
-            for name in ("callback", "errback")
-            if fields.get(name) is not None
-        }
-        return Request(**{**fields, **methods})
-
-    def _method(self, name: object) -> Any:
-        """The method *name* of the spider; ValueError where *name* is anything else."""
-        named = isinstance(name, str) and not name.startswith("__")
-        found = getattr(self._spider, str(name), None) if named else None
-        if not inspect.ismethod(found) or found.__self__ is not self._spider:
-            raise ValueError(f"{name!r} is not a method of the spider")
-        return found
-
-
-def set_aside(crawl: Crawl, client: Any, key: str, data: bytes, error: Exception) -> None:
-    """Keep *data*, an entry that cannot be used, in the list *key*:aside, and log why.
-
-    It is for a person, the latest comes first, and the queue goes on without it.
-    """
-    key = f"{key}:aside"
-    try:
-        with client.pipeline() as pipe:
-            pipe.lpush(key, data[:_ASIDE_OCTETS])
-            pipe.ltrim(key, 0, _ASIDE - 1)
-            pipe.execute()
-    except redis.RedisError as away:
-        logger.error("an entry could not be kept in %s: %s", key, away)
+def set_aside(crawl: Crawl, key: str, data: bytes, error: Exception) -> None:
+    """Count *data*, an entry of the list *key* that cannot be used, and log why."""
     start = re.sub(r"//[^/\s]*@", "//", data[:200].decode("utf-8", "backslashreplace"))
     crawl.recorder.set_aside(
         "fleet/set_aside",
-        f"an entry of the queue cannot be used and is set aside in {key}: "
+        f"an entry of {key} cannot be used and is left out: "
         f"{type(error).__name__}: {error}: {start}",
     )
-
-
-class _Json:
-    """Requests as JSON: headers as Latin-1 text, bodies as base64."""
-
-    @staticmethod
-    def dumps(fields: dict[str, Any]) -> bytes:
-        """Raises TypeError for values that JSON does not have."""
-        headers = {
-            name.decode("latin-1"): [value.decode("latin-1") for value in values]
-            for name, values in fields["headers"].items()
-        }
-        body = base64.b64encode(fields["body"]).decode()
-        return json.dumps({**fields, "headers": headers, "body": body}).encode()
-
-    @staticmethod
-    def loads(data: bytes) -> dict[str, Any]:
-        """What ``dumps`` was given."""
-        fields: dict[str, Any] = json.loads(data)
-        headers = {
-            name.encode("latin-1"): [value.encode("latin-1") for value in values]
-            for name, values in fields["headers"].items()
-        }
-        return {**fields, "headers": headers, "body": base64.b64decode(fields["body"])}
 
 
 #: Host, rank and data of an entry, and whether it goes first, since it was given out before.
@@ -168,7 +62,7 @@ _BATCH: Final = 1000
 _TOGETHER: Final = 100
 _LARGEST_PRIORITY: Final = 10**8
 _KEYS: Final = ("", ":waiting", ":size", ":serial", ":workers", ":looked")
-#: Entries that one look at the queue sets aside, before others have their turn.
+#: Entries that one look at the queue leaves out, before others have their turn.
 _UNREADABLE_AT_ONCE: Final = 100
 
 
@@ -176,7 +70,7 @@ class DueQueue(DueRequests):
     """A queue as ``scrapy_redis.queue.Base``; ConfigError without WALSH_SHARED_STATE.
 
     It lives in the Redis of WALSH_SHARED_STATE, beside the pacing of the hosts. ``serializer``:
-    that of SCHEDULER_SERIALIZER; JSON without one.
+    that of SCHEDULER_SERIALIZER; MessagePack without one.
 
     What waits takes up no memory here, says itself what it belongs to, and is judged when it is
     claimed. No target gives way (D30), since another worker might claim it, to which T1's exemption
@@ -195,7 +89,8 @@ class DueQueue(DueRequests):
             raise ConfigError("DueQueue needs WALSH_SHARED_STATE: set it to the fleet's Redis")
         super().__init__(crawl)
         self._store, self._spider = crawl.store, spider
-        self._entries = Entries(crawl, spider, serializer)
+        self._dumps: Callable[[Any], Any] = serializer.dumps if serializer else msgpack.encode
+        self._loads: Callable[[bytes], Any] = serializer.loads if serializer else msgpack.decode
         start = f"{crawl.store.prefix}queue:{key % {'spider': spider.name}}"
         self._keys = [f"{start}{end}" for end in _KEYS]
         #: Seconds without a look at the queue after which the lease is renewed by itself. The time
@@ -205,27 +100,19 @@ class DueQueue(DueRequests):
         self._held: dict[Request, str] = {}
         #: Numbers of claims that have ended, which Redis has not been told yet.
         self._done: list[str] = []
-        #: Of requests in Redis and of arrivals, the numbers that Redis last said.
-        self._counted, self._arrived = 0, 0
         self._renewal = compat.Timer(self._keep_renewing)
         self._unsent: deque[_Entry] = deque()  # which Redis has not taken yet
-        #: Hosts to be put off, or made due again, and by which script.
-        self._moved: dict[str, str] = {}
+        #: Hosts to be made due again.
+        self._released: set[str] = set()
         self._store.others.append(self._waiting)
         crawl.scope.growing = False  # no worker knows when all of them have declared their targets
 
     def __len__(self) -> int:
         try:
-            size: int = self._store.ask(self._count)
+            size = int(self._store.ask(lambda: self._store.exchange(("GET", self._keys[2]))) or 0)
         except StoreAway:
             size = 1  # not known, so the crawl must not end
         return len(self._free) + len(self._unsent) + size
-
-    def _count(self) -> int:
-        known = self._arrived
-        size, arrived = self._store.exchange(("MGET", *self._keys[2:4]))
-        self._compare(known, int(arrived or 0))
-        return int(size or 0)
 
     def push(self, request: Request) -> None:
         """Take *request* in; ValueError where it cannot be serialised."""
@@ -242,7 +129,7 @@ class DueQueue(DueRequests):
         first = ticket is not None and ticket.first
         late = 0 if first else 10 * _LARGEST_PRIORITY
         rank = late - max(-_LARGEST_PRIORITY, min(request.priority, _LARGEST_PRIORITY))
-        self._unsent.append((host, rank, self._entries.encode(request), int(first)))
+        self._unsent.append((host, rank, self._encode(request, host), int(first)))
         crawl.pacing.tell_wait(crawl.pacing.met(host), lambda: request.url)
         if len(self._unsent) < _TOGETHER:
             self._store.send_soon()
@@ -269,11 +156,11 @@ class DueQueue(DueRequests):
                 return None
             request = self._taken(number.decode(), data)
             if request is None:
-                self._move(host.decode("utf-8", "replace"), scripts.RELEASE)
+                self._release(host)
                 continue
             ticket = self._crawl.tickets.of(request)
             if refuses(self._crawl.gate.at_queue(ticket)):
-                self._move(host.decode(), scripts.RELEASE)
+                self._release(host)
                 if ticket.hour_left is not None:
                     self._wait_for(request, ticket, ticket.hour_left)
                     continue
@@ -284,9 +171,15 @@ class DueQueue(DueRequests):
     def clear(self) -> None:
         """Drop every request, of all workers."""
         try:
-            self._run(scripts.CLEAR)
+            self._store.ask(self._drop)
         except StoreAway as error:
             logger.error("the queue was not cleared: %s", error)
+
+    def _drop(self) -> None:
+        client, serial = self._store.link.client, self._keys[3].encode()
+        names = client.scan_iter(match=f"{self._keys[0]}:*", count=1000)
+        # The serial numbers go on: they name the claims of workers that do not know of this.
+        client.delete(self._keys[0], *(name for name in names if name != serial))
 
     def stop(self) -> None:
         """Cancel all timers, and give back to Redis what is left."""
@@ -303,10 +196,51 @@ class DueQueue(DueRequests):
             if self._unsent:
                 logger.error("%d requests could not be given back: %s", len(self._unsent), error)
 
-    def nudge(self, host: str) -> None:
-        """A request to *host* was sent: let its queue wait until it is due again."""
-        if not self._closed and self._pace(host)[0] > 0:
-            self._move(host, scripts.PUT_OFF)
+    # -- entries --------------------------------------------------------------------------
+    #
+    # An entry is data, whoever wrote it. It names no class: the result is a plain
+    # ``scrapy.Request``, and its callbacks are methods of the spider.
+
+    def _encode(self, request: Request, host: str) -> bytes:
+        """An entry: a line with the declared target that it belongs to (R6), and the records that
+        its worker will read (``scripts.POP``); then the request. *host*: its throttle key.
+        ValueError where it cannot be serialised.
+        """
+        url = request.url
+        reads = [
+            self._store.key(HOSTS, host),
+            self._store.key(SOURCES, recrawl.key_of(url, form_of(request))),
+            self._store.key(DOCUMENTS, ROBOTS, hosts.origin_or_url(url)),
+        ]
+        head = {"source": self._crawl.scope.source_of(url), "reads": reads}
+        fields = self._crawl.intake.kept(request)
+        fields.pop("_class", None)
+        try:
+            data = self._dumps(fields)
+        except TypeError as error:
+            raise ValueError(
+                f"{url} cannot be queued as MessagePack: {error}; see SCHEDULER_SERIALIZER"
+            ) from error
+        return (
+            json.dumps(head).encode() + b"\n" + (data.encode() if isinstance(data, str) else data)
+        )
+
+    def _decode(self, data: bytes) -> Request:
+        """The request in the entry *data*. Raises any Exception where there is none in it."""
+        head, _, body = data.partition(b"\n")
+        source, intake = json.loads(head)["source"], self._crawl.intake
+        if source is not None and not isinstance(source, str):
+            raise ValueError("its source is not text")
+        fields = self._loads(body)
+        if "_class" in fields:
+            raise ValueError("it names a class")
+        request = request_from_dict(fields, spider=self._crawl.crawler.spider)
+        for method in filter(None, (request.callback, request.errback)):
+            if not inspect.ismethod(method) or method.__name__.startswith("__"):
+                raise ValueError(f"{method!r} is not a method of the spider")
+        request = intake.request(request)
+        intake.resume(request, source, intake.cadence_of(request))
+        return request
 
     # -- Redis ----------------------------------------------------------------------------
 
@@ -321,60 +255,46 @@ class DueQueue(DueRequests):
     def _waiting(self) -> list[Waiting]:
         """What Redis is to be told, with the next question: new entries, and hosts' due times."""
         found, link = [], self._store.link
-        if link.word != link.epoch:  # records may be lost, and this comes before all else
-            resume = self._command(scripts.RESUME, [self._arrived])
-            found.append(Waiting(resume, partial(self._compare, self._arrived)))
+        if link.epoch and link.word != link.epoch:
+            self._crawl.recorder.own_fault(
+                f"Redis may have lost what was queued last in {self._keys[0]}, which will not be "
+                "sent then: start the crawl again with all that it was given, and let Redis keep "
+                "its data (appendonly yes)",
+                f"lost {self._keys[0]} {link.word}",
+            )
         for entry in islice(self._unsent, _TOGETHER):
             arguments = [*entry, *self._pace(entry[0])]
             pushed = partial(self._pushed, entry)
             found.append(Waiting(self._command(scripts.PUSH, arguments), pushed))
-        for host, script in self._moved.items():
-            given = self._pace(host)[script != scripts.PUT_OFF]
-            moved = partial(self._was_moved, host)
-            found.append(Waiting(self._command(script, [host, given]), moved))
+        for host in self._released:
+            release = self._command(scripts.RELEASE, [host, self._pace(host)[1]])
+            found.append(Waiting(release, partial(self._was_released, host)))
         return found
 
-    def _pushed(self, entry: _Entry, arrival: int) -> None:
+    def _pushed(self, entry: _Entry, _: object) -> None:
         self._unsent.remove(entry)
-        self._arrived, self._counted = max(self._arrived, arrival), self._counted + 1
 
-    def _compare(self, known: int, arrived: int) -> None:
-        """Say what is lost where of *known* arrivals Redis knows only *arrived* any more."""
-        if arrived >= known:
-            return
-        lost = plural(min(known - arrived, self._counted), "request")
-        what = "has lost what was queued last" if arrived else "is gone from Redis"
-        self._crawl.recorder.own_fault(
-            f"the queue {self._keys[0]} {what}: up to {lost} will not be sent: start the crawl "
-            "again with all that it was given, and let Redis keep its data (appendonly yes)",
-            f"lost {self._keys[0]} {known}",
-        )
+    def _was_released(self, host: str, _: object) -> None:
+        self._released.discard(host)
 
-    def _move(self, host: str, script: str) -> None:
-        self._moved[host] = script
+    def _release(self, host: bytes) -> None:
+        """A request of *host* was claimed and is not sent: others need not wait for it."""
+        self._released.add(host.decode("utf-8", "replace"))
         self._store.send_soon()
 
-    def _was_moved(self, host: str, head: Any) -> None:
-        if self._moved.pop(host) == scripts.PUT_OFF and not self._closed:
-            pacing = self._crawl.pacing
-            pacing.tell_wait(pacing.met(host), lambda: _url_in(head))
-
     def _claim(self) -> tuple[bytes, bytes, bytes]:
-        link, patience = self._store.link, self._crawl.config.patience
-        ended = self._ended()
-        prefix, known = self._store.prefix, self._arrived
-        host, number, data, ahead, size, arrived = self._run(
+        store, patience = self._store, self._crawl.config.patience
+        link, ended = store.link, self._ended()
+        found = self._run(
             scripts.POP,
-            lambda: [*self._standing(ended), patience, prefix, link.epoch, link.epoch_key],
+            lambda: [*self._standing(ended), patience, store.prefix, link.epoch, link.epoch_key],
         )
         self._told(ended)
-        self._store.take_ahead(ahead)
-        if arrived < 0:
+        if found is None:
             link.lose("it may have lost records")
             raise StoreAway(link.outage())
-        self._compare(known, arrived)
-        # What was queued in the same round trip may have come after it.
-        self._counted, self._arrived = size, max(arrived, self._arrived if arrived >= known else 0)
+        host, number, data, ahead = found
+        store.take_ahead(ahead)
         return host, number, data
 
     def _ended(self) -> list[str]:
@@ -413,14 +333,14 @@ class DueQueue(DueRequests):
     def _taken(self, number: str, data: bytes) -> Request | None:
         """The request in *data*; the claim *number* lasts until the engine is done with it.
 
-        None where *data* cannot be read, or no worker of ours wrote it (no number): set aside.
+        None where *data* cannot be read, or no worker of ours wrote it (no number).
         """
         try:
             if not number:
                 raise ValueError("no worker has written it")
-            request = self._entries.decode(data)
+            request = self._decode(data)
         except Exception as error:
-            set_aside(self._crawl, self._store.link.client, self._keys[0], data, error)
+            set_aside(self._crawl, self._keys[0], data, error)
             if number:
                 self._done.append(number)
             return None
@@ -429,20 +349,12 @@ class DueQueue(DueRequests):
             self._renewal.set(self._renewed_after)
         return request
 
-    def _pace(self, key: str) -> tuple[float, float, int]:
-        """Seconds for which requests to a host wait, its interval, and whether it goes last."""
-        host, now = self._crawl.pacing.met(key), self._crawl.monotonic()
+    def _pace(self, key: str) -> tuple[float, float]:
+        """Seconds for which requests to a host wait, and its interval."""
+        host = self._crawl.pacing.met(key)
         if host is None:  # what waits takes up no memory here
-            return 0.0, self._crawl.config.min_interval, 0
-        return host.wait(now), host.traffic.interval, int(host.goes_last(now))
-
-
-def _url_in(head: bytes) -> str | None:
-    """The URL in the first line of an entry; None where there is none: it will be set aside."""
-    try:
-        return str(json.loads(head)["url"]) if head else None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
+            return 0.0, self._crawl.config.min_interval
+        return host.wait(self._crawl.monotonic()), host.traffic.interval
 
 
 class DueSpiderMixin:
@@ -458,8 +370,6 @@ class DueSpiderMixin:
     redis_key: str
     server: Any
     fetch_data: Callable[[str, int | None], list[bytes]]
-    #: Monotonic seconds at which the list was last found empty.
-    _walsh_empty_at = -math.inf
 
     async def start(self) -> AsyncIterator[Request]:
         """The first batch of the operator's list."""
@@ -467,20 +377,18 @@ class DueSpiderMixin:
             yield request
 
     def next_requests(self) -> Iterator[Request]:
-        """The next batch, declared as targets. Entries that give no request are set aside."""
+        """The next batch, declared as targets. Entries that give no request are left out."""
         try:
             entries = self.fetch_data(self.redis_key, self.redis_batch_size)
         except redis.RedisError as error:
             logger.error("the list of URLs cannot be read: %s", error)
             return
-        if not entries:
-            self._walsh_empty_at = time.monotonic()
         crawl = Crawl.of(self.crawler)
         for entry in entries:
             try:
                 requests = [crawl.intake.request(each) for each in self._requests_of(entry)]
             except Exception as error:
-                set_aside(crawl, self.server, self.redis_key, entry, error)
+                set_aside(crawl, self.redis_key, entry, error)
                 continue
             for request in requests:
                 crawl.intake.declare(request)
@@ -506,8 +414,8 @@ class DueSpiderMixin:
                 Crawl.of(self.crawler).recorder.own_fault(line)
 
     def feed(self) -> None:
-        """Take the next batch into the queue, unless the list was empty a moment ago."""
-        if time.monotonic() - self._walsh_empty_at >= _POLL and not compat.closing(self.crawler):
+        """Take the next batch into the queue."""
+        if not compat.closing(self.crawler):
             self.schedule_next_requests()
 
     def spider_idle(self) -> None:

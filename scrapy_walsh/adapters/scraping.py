@@ -31,7 +31,8 @@ class Scraping:
 
     def look(self, response: Any) -> None:
         """Raise ScrapingRefused, or warn, where *response* is a page."""
-        if self._warned or not _is_page(response):
+        declared, html = compat.header(response, "Content-Type"), isinstance(response, HtmlResponse)
+        if self._warned or not is_html(declared, response.body, taken_for=html):
             return
         if self._context.config.is_walsh_research:
             raise ScrapingRefused(
@@ -49,13 +50,8 @@ class Scraping:
 def _look(response: Any) -> None:
     meta = getattr(getattr(response, "request", None), "meta", None)
     ticket = meta.get(TICKET) if isinstance(meta, dict) else None
-    if isinstance(ticket, Ticket) and ticket.watch is not None:
-        ticket.watch(response)
-
-
-def _is_page(response: Any) -> bool:
-    declared = compat.header(response, "Content-Type")
-    return is_html(declared, response.body, taken_for=isinstance(response, HtmlResponse))
+    if isinstance(ticket, Ticket) and ticket.tickets.watch is not None:
+        ticket.tickets.watch(response)
 
 
 compat.watch_selectors(_look)

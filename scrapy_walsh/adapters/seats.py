@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy.settings import SETTINGS_PRIORITIES, default_settings
 from scrapy.utils.misc import load_object
 
-from scrapy_walsh.adapters import compat, disk_lines, plugins
+from scrapy_walsh.adapters import compat, disk_lines
 from scrapy_walsh.adapters.context import default_state_dir
-from scrapy_walsh.adapters.events import logger, tell_plugins
+from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.config import WalshConfig, unknown_settings
 from scrapy_walsh.exceptions import StateError, WalshError
 
@@ -67,12 +67,6 @@ PREFERRED: Final[Mapping[str, Any]] = {"DOWNLOAD_TIMEOUT": 30, "CONCURRENT_ITEMS
 
 #: Values for what our components do in place of Scrapy's own: they are overridden without a word.
 GRANTED: Final[Mapping[str, Any]] = {"ROBOTSTXT_OBEY": True, "RETRY_ENABLED": True}
-#: Pinned values that a project must not rely on, though they are ours: what happens instead.
-UNHEARD: Final[Mapping[str, str]] = {
-    "ROBOTSTXT_OBEY": "robots.txt is obeyed all the same, by the gate of scrapy_walsh"
-}
-#: For the warning about a value that is overridden: what takes its place.
-INSTEAD: Final[Mapping[str, str]] = {"HTTPCACHE_ENABLED": "no body is kept, validators are"}
 
 #: By setting, our components and their places; None takes one of Scrapy's out.
 SEATS: Final[Mapping[str, Mapping[str, int | None]]] = {
@@ -144,25 +138,19 @@ class Addon:
             logger.warning("%s", line)
         for name, value in PREFERRED.items():
             settings.set(name, value, priority="addon")
-        tell_plugins(plugins.named_in(settings))  # before their components are overridden
-        is_by_hand = by_hand(settings)
         for name, value in pinned(config).items():
-            _pin(settings, name, value, by_hand=is_by_hand)
+            _pin(settings, name, value)
         _keep_handlers(settings)
         for name, components in SEATS.items():
             _seat(settings, name, components)
 
 
-def _pin(settings: BaseSettings, name: str, value: Any, *, by_hand: bool) -> None:
-    priority, found = settings.getpriority(name) or 0, settings.get(name)
-    if SETTINGS_PRIORITIES["project"] <= priority < _PRIORITY and not plugins.covers(found):
-        told = None if by_hand else UNHEARD.get(name)
-        if not _agrees(settings, name, value):
-            granted = name in GRANTED and _agrees(settings, name, GRANTED[name])
-            instead = f" ({INSTEAD[name]})" if name in INSTEAD else ""
-            told = None if granted else f"scrapy_walsh overrides it with {value}{instead}"
-        if told is not None:  # it makes a difference to the project
-            logger.warning("%s is %s: %s", name, _one_line(found), told)
+def _pin(settings: BaseSettings, name: str, value: Any) -> None:
+    if SETTINGS_PRIORITIES["addon"] <= (settings.getpriority(name) or 0) < _PRIORITY:
+        granted = name in GRANTED and _agrees(settings, name, GRANTED[name])
+        if not (granted or _agrees(settings, name, value)):
+            found = _one_line(settings.get(name))
+            logger.warning("%s is %s: scrapy_walsh overrides it with %s", name, found, value)
     settings.set(name, value, priority=_PRIORITY)
 
 
@@ -170,8 +158,6 @@ def _keep_handlers(settings: BaseSettings) -> None:
     """Put Scrapy's own handlers back where others are set that our handler may not wrap."""
     foreign = wrapped(settings)
     for scheme, found in foreign.items():
-        if plugins.covers(found):
-            continue
         own = default_settings.DOWNLOAD_HANDLERS_BASE[scheme]
         logger.warning("%s[%r] is %s: scrapy_walsh overrides it with %s", BASE, scheme, found, own)
     if foreign:

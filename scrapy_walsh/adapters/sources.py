@@ -199,7 +199,6 @@ class Sources:
         self._reached: dict[str, tuple[str, str, str | None]] = {}
         self.untaken = _Untaken()
         self._locks = UnderWay(context.config.state_dir)
-        context.on_written.append(self._locks.written)
         #: The source that was looked up last, and its record. From the wire on it does not change:
         #: the source is locked for this process.
         self._looked_up: tuple[str, SourceRun | None] = ("", None)
@@ -353,7 +352,7 @@ class Sources:
                     self._note(led, _LED_ON)
                     outcome = str(recrawl.GONE) if key in self.account.gone else "200"
                     self._remember(request, self._run(led, self._context.wall(), outcome))
-            self._context.write()
+            self._write(_carried(request))
         if source is not None and request.meta.get("redirect_urls"):
             self._joined[source] = key
         elif source in self.account.left:
@@ -368,7 +367,13 @@ class Sources:
             else:
                 self._context.remember(partial(self._context.store.put, record))
         if taken:
-            self._context.write()
+            self._write(each.url for _, each in taken if isinstance(each, SourceRun))
+
+    def _write(self, sources: Iterable[str]) -> None:
+        """Write what waits, and then let others request *sources*."""
+        self._context.write()
+        for key in sources:
+            self._locks.drop(key)
 
     def settle(self) -> None:
         """Store the sources whose requests have ended, whatever came of their answers."""
@@ -382,7 +387,6 @@ class Sources:
         for key in {key_of(request), run.url}:
             self.deferrals.drop(key)
         context.remember(partial(context.store.put, run))
-        self._locks.done(run.url)
 
     def next_due(self, url: str) -> float | None:
         """As ``recrawl.next_due``, of the target *url*, with what this run was answered."""

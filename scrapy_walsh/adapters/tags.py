@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.tagging import is_operator_url, tag_url
-from scrapy_walsh.policy.verdict import NotKnown
 from scrapy_walsh.spec import SPEC_VERSION
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ class Tags:
     """
 
     def __init__(
-        self, context: Context, robots: Callable[[str], Rules | NotKnown | None], *, shell: bool
+        self, context: Context, robots: Callable[[str], Rules | None], *, shell: bool
     ) -> None:
         self._robots = robots
         config = context.config
@@ -55,8 +54,6 @@ class Tags:
 
     def _allowed(self, url: str, tagged: str) -> bool:
         rules = self._robots(hosts.origin(url))
-        if isinstance(rules, NotKnown):
-            return False
         return rules is None or rules.decide(tagged).allowed
 
 

@@ -13,9 +13,8 @@ it is being fetched: whatever the project's components have made of that, it is 
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 from weakref import ref
 
 from scrapy_walsh.adapters.outcomes import Closing
@@ -46,24 +45,22 @@ class Ticket:
     """What is known of one request.
 
     ``tickets``: of its crawl. ``host``: where it goes. ``form``, ``key``: R8's (``recrawl``).
-    ``ours``: it is for a document that the gates need, and no target. ``trial``: it only tries
-    whether its host answers https.
+    ``ours``: it is for a document that the gates need, and no target; ``attempt`` and ``hops``:
+    retries and redirects before it. ``trial``: it only tries whether its host answers https.
 
     What lasts: ``via``, R8's keys of the sources that redirects led from, and ``filtered``: it went
     back to the queue past Scrapy's duplicate filter, so what it redirects to is filtered.
 
-    ``verdict``: the last one, and the documents that it was made from (``basis``). ``hour_left``:
-    seconds that it should wait where R8 refuses it (``recrawl.hour_left``).
-    ``cleared_at``: when the gate let it through, monotonic seconds; None before that. ``rules``:
-    the robots.txt by which it was let through. ``late``: it waits no longer for what
-    `Spider.start` may still declare (R6). ``popped``: a queue has given it out, so it may go back.
-    ``first``: it goes first on its host. ``given_back``: it came back from a slow host, and goes
-    before others of the same rank. ``hop``: a redirect led to it. ``before``: the URL that its
-    Request had when it was judged, where a middleware has changed that.
+    ``verdict``: the last one, and the documents that it was made from (``basis``, and ``rules``,
+    the robots.txt). ``hour_left``: seconds that it should wait where R8 refuses it
+    (``recrawl.hour_left``). ``cleared``: the gate has let it through. ``late``: it waits no longer
+    for what `Spider.start` may still declare (R6). ``popped``: a queue has given it out, so it may
+    go back. ``first``: it goes first on its host. ``given_back``: it came back from a slow host,
+    and goes before others of the same rank. ``hop``: a redirect led to it. ``before``: the URL that
+    its Request had when it was judged, where a middleware has changed that.
 
     ``failure``: what R5 decided on its last exchange. ``sent``: its URL with R13's tags. ``said``:
-    what the site says about the use of its answer. ``watch``: called with an answer of which a
-    selector is made (R9).
+    what the site says about the use of its answer.
     """
 
     tickets: Tickets
@@ -73,15 +70,17 @@ class Ticket:
     form: str = ""
     key: str = ""
     purpose: str = TARGET
-    ours: bool = False
+    ours: ClassVar[bool] = False
+    attempt: int = 0
+    hops: int = 0
     trial: bool = False
     via: list[str] = field(default_factory=list)
     filtered: bool = False
     verdict: Verdict | None = None
     basis: tuple[int, int] | None = None
     hour_left: float | None = None
-    cleared_at: float | None = None
     rules: Rules | None = None
+    cleared: bool = False
     late: bool = False
     popped: bool = False
     first: bool = False
@@ -91,7 +90,6 @@ class Ticket:
     failure: Retry | GiveUp | None = None
     sent: str | None = None
     said: tuple[Statement, ...] = ()
-    watch: Callable[[object], None] | None = None
     #: Of a document: its fetch is over, and whoever still carries this ticket gains nothing.
     ended: bool = False
 
@@ -109,6 +107,8 @@ class Tickets:
 
     def __init__(self, host_of: Callable[[str], Host]) -> None:
         self.host_of = host_of
+        #: Called with each answer of which a selector is made (R9), if that is to be noticed.
+        self.watch: Callable[[object], None] | None = None
 
     def of(self, request: Request) -> Ticket:
         """The ticket of *request*, which is made if there is none."""
@@ -177,13 +177,13 @@ class Retries:
         self._context = context
         #: By URL, of those that were sent again; one that was given up has more than there may be.
         self.attempts: dict[str, int] = {}
-        #: By origin, the requests of trials of https that got no answer.
-        self.trials: Counter[str] = Counter()
+        #: The origins that gave no answer to a trial of https.
+        self.silent_by_https: set[str] = set()
 
     def unanswered(self, ticket: Ticket) -> str:
         """Count a request that got no answer. Returns why no retry may follow, "" if one may."""
         if ticket.trial:
-            self.trials[hosts.origin(ticket.url)] += 1
+            self.silent_by_https.add(hosts.origin(ticket.url))
             return "" if ticket.ours else "https is tried once, then http"
         silence, now = ticket.host.silence, self._context.monotonic()
         robots = ticket.purpose == records.ROBOTS

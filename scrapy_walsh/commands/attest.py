@@ -17,12 +17,10 @@ from scrapy_walsh.keys import LIMIT
 from scrapy_walsh.policy.signing import DIRECTORY_PATH, DIRECTORY_TYPE
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.proof.attest.document import (
-    Evidence,
     PolicyPage,
-    check_shape,
+    check_contract,
     document,
     evidence_in,
-    in_words,
     judge,
 )
 from scrapy_walsh.proof.conformance import check
@@ -31,12 +29,11 @@ from scrapy_walsh.proof.keys import keys_of, parse
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping
 
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from scrapy.settings import Settings
 
-    from scrapy_walsh.proof.findings import Finding
 
 #: Why ``--online`` sends.
 _REASON: Final = "walsh attest looks at the policy page"
@@ -47,38 +44,26 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--record", type=Path, metavar="FILE", help="default: conformance.json of the state")
     add("--online", action="store_true", help="request the policy page, through the gates (R1.4)")
-    add("--sign", type=Path, metavar="KEY.pem", help="sign the document with this Ed25519 key")
     add("-o", "--output", type=Path, metavar="FILE", help="where to write (default: stdout)")
     common.add_settings(parser)
+    add = parser.add_mutually_exclusive_group().add_argument
+    add("--sign", type=Path, metavar="KEY.pem", help="sign the document with this Ed25519 key")
     add("--keygen", type=Path, metavar="DIR", help="make a key and its JWKS there, or rotate them")
     add("--verify", metavar="FILE", help="does the signature of this document hold?")
+    add = parser.add_argument
     add("--jwks", metavar="FILE", help="with --verify: the signer's public keys")
 
 
 def run(args: argparse.Namespace) -> int:
     """Attest, make keys, or verify."""
-    _check_options(args)
-    if args.keygen is not None:
-        return _keygen(args.keygen)
-    return _attest(args) if args.verify is None else _verify(args.verify, args.jwks)
-
-
-_OF_A_DOCUMENT = ("record", "online", "sign", "output", "identity", "set")
-
-
-def _check_options(args: argparse.Namespace) -> None:
-    """Misuse for options that are not of one action."""
-    alone = [name for name in ("keygen", "verify") if getattr(args, name) is not None]
-    if len(alone) > 1 or (args.keygen is not None and args.jwks is not None):
-        raise Misuse("--keygen goes alone")
-    for name in _OF_A_DOCUMENT:
-        if alone and getattr(args, name):
-            raise Misuse(f"--{name} does not go with --{alone[0]}")
     if (args.verify is None) != (args.jwks is None):
         raise Misuse("--verify FILE and --jwks FILE go together")
     signed = args.sign is not None or args.verify is not None
     if signed and importlib.util.find_spec("rfc8785") is None:
         raise Misuse("signatures need a package: pip install 'scrapy-walsh[attest]'")
+    if args.keygen is not None:
+        return _keygen(args.keygen)
+    return _attest(args) if args.verify is None else _verify(args.verify, args.jwks)
 
 
 # -- the document -------------------------------------------------------------------------
@@ -87,36 +72,32 @@ def _check_options(args: argparse.Namespace) -> None:
 def _attest(args: argparse.Namespace) -> int:
     settings = common.settings_to_send(args, to_others=False)
     config = WalshConfig.from_settings(settings, common.default_state_dir)
-    path: Path | None = args.record
-    if path is None and config.state_dir is not None:  # where `walsh conformance` leaves it
-        path = config.state_dir / check.FILE
-    _check_output(args.output, (args.sign, path))
+    # Where `walsh conformance` leaves it.
+    path = args.record or (config.state_dir and config.state_dir / check.FILE)
+    if path is None:
+        raise Misuse("WALSH_STATE_DIR is memory, which keeps no conformance record: give --record")
+    read = {each.resolve() for each in (args.sign, path) if each is not None}
+    if args.output is not None and args.output.resolve() in read:
+        raise Misuse(f"--output {args.output} would replace what is read")
     key = None
     if args.sign is not None:  # read before anything is requested or written
         from scrapy_walsh.keys import load_private_key  # noqa: PLC0415  slow
 
         key = load_private_key(args.sign)
-    if path is None:
-        why = "WALSH_STATE_DIR is memory, which keeps no conformance record"
-        evidence = Evidence(None, why)
-    else:
-        evidence = evidence_in(path, config)
+    record, problems = None, []
+    try:
+        record = evidence_in(path, config)
+    except DocumentInvalid as error:
+        problems = [f"no requirement is attested: {error}"]
     url, now = config.identity.policy_url, iso(time.time())
     page = look(url, settings, now) if args.online else PolicyPage(url)
-    found = judge(evidence, config, page)
-    made = document(evidence, config, page, found, iso(time.time()))
+    found = judge(record, config, page)
+    made = document(record, config, page, found, iso(time.time()))
     _write(args.output, made, key)
-    common.tell("attest", *(" ".join(line.split()) for line in _lines(evidence, found)))
+    for id_, against in found.items():
+        problems += [f"{id_} is not attested: {why.text}" for why in against if why.text]
+    common.tell("attest", *(" ".join(line.split()) for line in problems))
     return 0 if not any(found.values()) else 1
-
-
-def _check_output(output: Path | None, inputs: Sequence[Path | None]) -> None:
-    if output is None or not output.exists():
-        return
-    if not output.is_file():
-        raise Misuse(f"--output {output} is not a file")
-    if any(path is not None and path.exists() and output.samefile(path) for path in inputs):
-        raise Misuse(f"--output {output} would replace what is read")
 
 
 def _write(output: Path | None, made: Mapping[str, Any], key: Ed25519PrivateKey | None) -> None:
@@ -137,20 +118,10 @@ def look(url: str, settings: Settings, now: str) -> PolicyPage:
     """The policy page at *url*, as its server has it *now* (ISO). ConfigError, StateError."""
     from scrapy_walsh.commands.own_crawl import request_pages  # noqa: PLC0415  slow
 
-    page = request_pages(settings, _REASON, name="walsh_attest", url=url)[url]
+    page = request_pages(settings, _REASON, url)[url]
     if isinstance(page.answer, str):
         return PolicyPage(url, now, None, page.answer)
     return PolicyPage(url, now, page.answer, None if page.is_up else f"HTTP {page.answer}")
-
-
-def _lines(evidence: Evidence, found: Mapping[str, Sequence[Finding]]) -> Iterator[str]:
-    """Why not all is true, a line for each reason; and where the run was less strict."""
-    if evidence.problem:
-        yield f"no requirement is attested: {evidence.problem}"
-    for id_, against in found.items():
-        yield from (f"{id_} is not attested: {why.text}" for why in against if why.text)
-    if evidence.note:
-        yield evidence.note
 
 
 # -- keys ---------------------------------------------------------------------------------
@@ -160,14 +131,12 @@ def _keygen(directory: Path) -> int:
     from scrapy_walsh.proof.keys import make_keys  # noqa: PLC0415  slow
 
     made = make_keys(directory)
-    print(f"key {made.kid}")
-    print(f"sign with {printable(str(made.key))} (owner-only), publish {printable(str(made.jwks))}")
+    key, jwks = printable(str(made.key)), printable(str(made.jwks))
+    print(f"key {made.kid}: sign with {key} (owner-only), publish {jwks}")
     print(
         f"to sign requests: WALSH_SIGNING_KEY = {str(made.key.absolute())!r}, and serve "
         f"{printable(str(made.directory))} at {DIRECTORY_PATH} as {DIRECTORY_TYPE}"
     )
-    if made.former is not None:
-        print(f"the key before is {printable(str(made.former))}; its public half stays published")
     return 0
 
 
@@ -181,13 +150,12 @@ def _verify(path: str, jwks: str) -> int:
     try:
         found = parse(body)
         kid = verify(found, keys)
-        check_shape(found)
+        check_contract(found)
     except DocumentInvalid as error:
         common.tell("attest", " ".join(f"{path}: {error}".split()))
         return 1
     print(f"the signature holds: key {printable(kid)}")
-    for line in in_words(found):
-        print(printable(line))
+    print(json.dumps(found, indent=2))
     return 0
 
 

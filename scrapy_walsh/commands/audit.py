@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import ipaddress
 import math
 from collections import Counter
-from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain
-from operator import attrgetter
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -24,13 +22,14 @@ from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.words import plural, visible
 from scrapy_walsh.proof.audit.judge import Own, Terms, judge, outcome, tell_apart
 from scrapy_walsh.proof.audit.match import match_rows, read_ledgers
-from scrapy_walsh.proof.audit.reading import VHOSTS, Bot, Log, read_logs
+from scrapy_walsh.proof.audit.reading import Bot, Log, read_logs
 from scrapy_walsh.proof.audit.robots_rows import Version
 from scrapy_walsh.proof.audit.rows import KEPT
 from scrapy_walsh.proof.findings import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    import argparse
+    from collections.abc import Iterator, Mapping
 
     from scrapy_walsh.policy.identity import Identity
     from scrapy_walsh.proof.audit.rows import Row
@@ -48,20 +47,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--token", help="the bot's name in its User-Agent (default: of the identity)")
     add("--user-agent", metavar="UA", help="the exact User-Agent (default: of the identity)")
     add(
-        "--ip", metavar="ADDRESS", action="append", default=[],
+        "--ip", metavar="ADDRESS", type=network, action="append", default=[],
         help="judge what comes from this address or network, under any User-Agent, and that alone",
     )  # fmt: skip
     add("--host", default="", help="the host to judge; lines that name no host are taken for its")
-    add("--vhost", choices=VHOSTS, default="auto", help="where a line names its host")
     add(
-        "--robots", metavar="FILE[@TIME]", action="append", default=[],
+        "--robots", metavar="FILE[@TIME]", type=robots_file, action="append", default=[],
         help="the site's robots.txt, from an ISO 8601 time on; once for each version",
     )  # fmt: skip
-    add("--optout", metavar="TIME", help="when the site was put on the operator's blocklist")
-    add("--refresh", metavar="DURATION", default="PT6H", help="of that list (default: PT6H)")
-    add("--retry-after", metavar="SECONDS", type=_seconds, help="in the site's 429 and 503 answers")
+    add("--optout", metavar="TIME", type=instant, help="when the site was put on the blocklist")
+    add("--refresh", metavar="DURATION", type=parse_duration, default="PT6H", help="of that list")
+    add("--retry-after", metavar="SECONDS", type=seconds, help="in the site's 429 and 503 answers")
     add(
-        "--answer-time", metavar="SECONDS", type=_seconds, default=0.0,
+        "--answer-time", metavar="SECONDS", type=seconds, default=0.0,
         help="longest that an answer took, where the log has the end of requests (nginx)",
     )  # fmt: skip
     add(
@@ -69,7 +67,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="the operator's ledger, a file or a directory: both sides' records are matched",
     )  # fmt: skip
     add(
-        "--skew", metavar="SECONDS", type=_seconds, default=2.0,
+        "--skew", metavar="SECONDS", type=seconds, default=2.0,
         help="most that the clocks of log and ledger may differ by (default: 2)",
     )  # fmt: skip
     add(
@@ -80,12 +78,32 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     common.add_json(parser)
 
 
-def _seconds(text: str) -> float:
-    with suppress(ValueError):
-        value = float(text)
-        if 0.0 <= value < math.inf:
-            return value
-    raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+# Each raises ValueError, and argparse then says that it is an invalid value of this name.
+
+
+def seconds(text: str) -> float:
+    """A number of seconds."""
+    value = float(text)
+    if not 0.0 <= value < math.inf:
+        raise ValueError(text)
+    return value
+
+
+def instant(text: str) -> float:
+    """Unix seconds of an ISO 8601 time, in UTC where it does not say of which zone."""
+    at = datetime.fromisoformat(text)
+    return at.replace(tzinfo=at.tzinfo or UTC).timestamp()
+
+
+def network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    """An address, or a network."""
+    return ipaddress.ip_network(text, strict=False)
+
+
+def robots_file(text: str) -> tuple[str, float]:
+    """A file, and since when it was served."""
+    name, at, since = text.rpartition("@")
+    return (name, instant(since)) if at and not Path(text).exists() else (text, -math.inf)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -94,19 +112,24 @@ def run(args: argparse.Namespace) -> int:
     agent, token = _names(args, identity)
     terms = _terms(args, agent, token, identity)
     keys = common.read_directory("--directory", args.directory) if args.directory else []
-    log = read_logs(args.logs, _bot(args, token))
+    only = common.host_named(args.host) if args.host else ""
+    log = read_logs(args.logs, Bot(token.lower().encode(), tuple(args.ip), args.host, only))
     if not log.entries:
-        raise Misuse(_absent(log, args, token))
+        who = f"{token} (by its User-Agent)"
+        if args.ip:
+            who = ", ".join(map(str, args.ip))
+        found = f"{plural(log.lines, 'line')}, {plural(log.others, 'request')} to other hosts"
+        raise Misuse(f"never seen: {who}, in {found}. Lines without a User-Agent need --ip")
     _one_host(log, args)
     own = _own(log, keys, args)
     rows = judge(log, terms)
     if args.ledger:
         asked = {entry.host for entry in log.entries}
         rows += match_rows(log, read_ledgers(args.ledger, asked), args.skew)
-    verdict = outcome(rows, whole=not log.cut)
-    head = (f"verdict: {verdict.value}", *map(visible, _lines(log, own)), "")
-    members = {**_members(log, rows, own), "verdict": verdict.value}
-    common.answer(args, members, chain(head, *map(_row, rows)))
+    verdict = outcome(rows)
+    members = {"verdict": verdict.value, **_members(log, own)}
+    lines = chain(_lines(members), *map(_row, rows))
+    common.answer(args, {**members, "requirements": [row.members() for row in rows]}, lines)
     return {Outcome.HELD: 0, Outcome.UNSEEN: 2}.get(verdict, 1)
 
 
@@ -118,32 +141,14 @@ def _names(args: argparse.Namespace, identity: Identity) -> tuple[str, str]:
     token = common.token_of(args.token or identity.token)
     agent: str = args.user_agent or identity.user_agent
     if token.lower() not in agent.lower():
-        missing = "--token" if args.user_agent else "--user-agent"
-        raise Misuse(f"{token} is not in the User-Agent {agent!r}: give {missing} as well")
+        raise Misuse(f"{token} is not in the User-Agent {agent!r}: give --token and --user-agent")
     return agent, token
-
-
-def _bot(args: argparse.Namespace, token: str) -> Bot:
-    networks = []
-    for given in args.ip:
-        try:
-            networks.append(ipaddress.ip_network(given, strict=False))
-        except ValueError:
-            raise Misuse(f"--ip {given!r} is not an address or a network") from None
-    try:
-        only = hosts.host_key(f"http://{args.host}") if args.host else ""
-    except ValueError as error:
-        raise Misuse(f"--host: {error}") from None
-    who = token.lower().encode(), tuple(networks)
-    return Bot(*who, args.host, only, args.vhost, signed=args.directory is not None)
 
 
 def _own(log: Log, keys: list[dict[str, Any]], args: argparse.Namespace) -> Own | None:
     """What is the bot's own, by its signature; from now on *log* has that alone. Misuse."""
     if not keys:
         return None
-    if all(entry.signature is None for entry in log.entries):
-        raise Misuse("--directory: no line has the three fields of a signature; see docs/audit.md")
     own = tell_apart(log.entries, keys, args.skew + args.answer_time)
     if not own.entries:
         place, why = own.forged[0]
@@ -154,137 +159,75 @@ def _own(log: Log, keys: list[dict[str, Any]], args: argparse.Namespace) -> Own 
 
 
 def _terms(args: argparse.Namespace, agent: str, token: str, identity: Identity) -> Terms:
-    try:
-        refresh = parse_duration(args.refresh)
-    except ValueError as error:
-        raise Misuse(f"--refresh: {error}") from None
+    timeline = []
+    for name, since in sorted(args.robots, key=itemgetter(1)):
+        with Path(name).open("rb") as file:
+            rules = parse_robots(file.read(common.ROBOTS_LIMIT), token, name)
+        timeline.append(Version(since, rules))
+    if len({version.since for version in timeline}) < len(timeline):
+        raise Misuse("--robots: from when on? Give each version as FILE@TIME")
     # T14: the operator's documents, which robots.txt does not govern.
     documents = [url for url in (identity.blocklist_url, identity.schema_url) if url]
     return Terms(
         user_agent=agent.encode().decode("latin-1"),
-        timeline=tuple(sorted(_versions(args.robots, token), key=attrgetter("since"))),
-        optout=None if args.optout is None else _instant(args.optout, "--optout"),
-        refresh=refresh,
+        timeline=tuple(timeline),
+        optout=args.optout,
+        refresh=args.refresh,
         retry_after=args.retry_after,
         answer_time=args.answer_time,
         documents=frozenset((hosts.host_key(url), urlsplit(url).path) for url in documents),
     )
 
 
-def _versions(given: Sequence[str], token: str) -> Iterator[Version]:
-    since: set[float] = set()
-    for each in given:
-        name, since_text = each, ""
-        if not Path(each).exists() and "@" in each:
-            name, _, since_text = each.rpartition("@")
-        at = _instant(since_text, f"--robots {each}") if since_text else -math.inf
-        if at in since:
-            raise Misuse(f"--robots {each}: from when on? Give each version as FILE@TIME")
-        since.add(at)
-        with Path(name).open("rb") as file:
-            yield Version(at, parse_robots(file.read(common.ROBOTS_LIMIT), token, name))
-
-
-def _instant(text: str, option: str) -> float:
-    with suppress(ValueError):
-        at = datetime.fromisoformat(text)
-        return at.replace(tzinfo=at.tzinfo or UTC).timestamp()
-    raise Misuse(f"{option}: {text!r} is not a time such as 2026-05-23T10:00:00Z")
-
-
 def _one_host(log: Log, args: argparse.Namespace) -> None:
-    """Misuse where something was given that is of one host, and the log does not say of which."""
+    """Misuse where the log does not say of which host its lines are, or what was given is."""
     found = sorted({entry.host for entry in log.entries})
+    if "" in found:
+        raise Misuse("the log names no host, so its lines may be of several: give --host")
     if len(found) > 1 and (args.robots or args.optout):
         option = "--robots" if args.robots else "--optout"
         listed = ", ".join(found[:_LISTED])
         raise Misuse(f"{option}: of which of the {len(found)} hosts ({listed})? Give --host")
-    if "" in found and (args.directory or args.ledger):
-        option = "--directory" if args.directory else "--ledger"
-        raise Misuse(f"{option}: which host is the log of? Give --host")
-
-
-def _absent(log: Log, args: argparse.Namespace, token: str) -> str:
-    if args.host and log.others:
-        who = f"nothing asked of {args.host}"
-    elif args.ip:
-        who = f"nothing from {', '.join(args.ip)}"
-    elif log.agents:
-        who = f"no User-Agent with {token}"
-    else:
-        who = "no User-Agents at all in these lines (common format): give the bot's --ip"
-    elsewhere = f"; requests to other hosts: {log.others}" if log.others else ""
-    return f"never seen: {who}, in {plural(log.lines, 'line')}{elsewhere}"
 
 
 # -- what is said ---------------------------------------------------------------------------
 
 
-def _members(log: Log, rows: Sequence[Row], own: Own | None) -> dict[str, Any]:
-    signed = own and {
-        "by_key": own.keys,
-        "not_own": {
-            "count": len(own.forged),
-            "reasons": own.reasons,
-            "first": [{"place": place, "why": why} for place, why in own.forged[:KEPT]],
-        },
-    }
+def _members(log: Log, own: Own | None) -> dict[str, Any]:
+    forged = own.forged if own else []
+    others = {"under its name from other addresses": log.elsewhere, "to other hosts": log.others}
     return {
-        **({"signatures": signed} if signed else {}),
         "requests": len(log.entries),
         "lines": log.lines,
         "from": iso(log.first or 0),
         "to": iso(log.last or 0),
         "hosts": Counter(entry.host for entry in log.entries),
         "addresses": Counter(entry.address for entry in log.entries),
-        "not_judged": {"other_addresses": log.elsewhere, "other_hosts": log.others},
-        "unreadable": {"count": log.damaged.total(), "first": log.named, "cut_off": log.cut},
-        "requirements": [row.members() for row in rows],
+        "not_judged": Counter(others) + Counter(why for _, why in forged),
+        "signed_by": own.keys if own else Counter(),
+        "not_signed": [f"{place}: {why}" for place, why in forged[:KEPT]],
+        "unreadable_lines": log.damaged,
+        "unreadable_first": log.named,
     }
 
 
-def _lines(log: Log, own: Own | None) -> Iterator[str]:
-    yield (
-        f"requests: {len(log.entries)} of the bot in {plural(log.lines, 'line')}, "
-        f"{iso(log.first or 0)} to {iso(log.last or 0)}"
-    )
-    yield f"hosts: {_counted(entry.host or '(not in the log)' for entry in log.entries)}"
-    yield f"addresses: {_counted(entry.address for entry in log.entries)}"
-    for count, which in (
-        (log.elsewhere, "under the token from other addresses"),
-        (log.others, "to other hosts"),
-    ):
-        if count:
-            yield f"not judged: {plural(count, 'request')} {which}"
-    if own is not None:
-        keys = ", ".join(f"{key} ({count})" for key, count in own.keys.most_common())
-        yield f"signed by: {keys}"
-        if own.forged:
-            why = ", ".join(f"{count} {reason}" for reason, count in own.reasons.most_common())
-            total = plural(len(own.forged), "request")
-            yield f"not judged: {total} under the bot's name that its keys did not sign: {why}"
-        yield from _first([f"{place}: {why}" for place, why in own.forged], len(own.forged))
-    yield from (f"cut off: {path} is damaged or ends too early" for path in log.cut)
-    if log.damaged:
-        more = ", ..." if log.damaged.total() > len(log.named) else ""
-        yield f"unreadable lines: {log.damaged.total()} ({', '.join(log.named)}{more})"
-
-
-def _first(found: Sequence[str], count: int) -> Iterator[str]:
-    """The first of *found*, below what they are about; how many of *count* are not shown."""
-    yield from table([[each] for each in found[:_SHOWN]], indent=10)
-    if count > _SHOWN:
-        yield f"          ... and {count - _SHOWN} more"
+def _lines(members: Mapping[str, Any]) -> Iterator[str]:
+    """What is not empty of *members*, a line each: the most frequent, or the first, of several."""
+    for name, value in members.items():
+        told = value
+        if isinstance(value, Counter):
+            told = [f"{each} ({count})" for each, count in value.most_common()]
+        if isinstance(told, list):
+            more = [f"... and {len(told) - _LISTED} more"] if len(told) > _LISTED else []
+            told = ", ".join([*told[:_LISTED], *more])
+        if told:
+            yield visible(f"{name.replace('_', ' ')}: {told}")
+    yield ""
 
 
 def _row(row: Row) -> Iterator[str]:
     cells = (row.outcome.value, f"{row.id} {row.level}", row.title, row.detail)
     yield from table([cells], least=_LEAST)
-    yield from _first([f"{each.place}: {each.text}" for each in row.findings], row.broken)
-
-
-def _counted(names: Iterable[str]) -> str:
-    found = Counter(names)
-    listed = [f"{name} ({count})" for name, count in found.most_common(_LISTED)]
-    more = len(found) - _LISTED
-    return ", ".join([*listed, f"... and {more} more"] if more > 0 else listed)
+    yield from table([[f"{each.place}: {each.text}"] for each in row.findings[:_SHOWN]], indent=10)
+    if row.broken > _SHOWN:
+        yield f"          ... and {row.broken - _SHOWN} more"

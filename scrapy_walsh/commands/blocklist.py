@@ -7,7 +7,6 @@ crawl would not adopt.
 from __future__ import annotations
 
 import json
-import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -70,9 +69,7 @@ def _add(args: argparse.Namespace) -> int:
     there = [host for host in hosts if host not in new]
     members = {"added": new, "on_the_list_already": there, **_members(made)}
     lines = [f"{'added' if host in new else 'on the list already'}: {host}" for host in hosts]
-    where = "" if str(args.file) == LIST else f" --blocklist {shlex.quote(str(args.file))}"
-    page = f"`scrapy walsh report --host {hosts[0]}{where}` makes a page that says so"
-    lines += [*_when(args.file, made), f"for its owner: {page}"]
+    lines += _when(args.file, made)
     common.answer(args, members, map(visible, lines))
     return 0
 
@@ -176,7 +173,7 @@ def _fetched(args: argparse.Namespace) -> bytes:
     from scrapy_walsh.commands.own_crawl import request_pages  # noqa: PLC0415  files need no crawl
 
     settings, url = common.settings_to_send(args, "or a file"), args.list
-    page = request_pages(settings, _REASON, name="walsh_blocklist", url=url)[url]
+    page = request_pages(settings, _REASON, url)[url]
     if not page.is_up or page.answer == 304:
         why = f"HTTP {page.answer}" if isinstance(page.answer, int) else page.answer
         raise Misuse(f"{url} gave no list: {why}")

@@ -9,7 +9,7 @@ from pydispatch import dispatcher  # type: ignore[import-untyped]
 from scrapy import signals
 from scrapy.commands import ScrapyCommand
 
-from scrapy_walsh.commands.main import main, usage
+from scrapy_walsh.commands.main import main, parser_of
 from scrapy_walsh.config import has_identity
 from scrapy_walsh.exceptions import ConfigError
 
@@ -57,7 +57,7 @@ class Command(ScrapyCommand):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """Take everything as it is: each subcommand has a parser of its own."""
         # argparse does not know the subcommands, and would fold the list.
-        parser.format_help = lambda: f"{usage()}\n"  # type: ignore[method-assign]
+        parser.format_help = parser_of().format_help  # type: ignore[method-assign]
         parser.add_argument("subcommand", nargs=argparse.REMAINDER)
         parser.set_defaults(profile=None)
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from scrapy_walsh.config import SettingsLike
     from scrapy_walsh.policy.list.blocklist import Blocklist
 
-_CONFIG: Final = "scrapy.cfg"
 #: The most octets that are read of a robots.txt (more than a crawl reads).
 ROBOTS_LIMIT: Final = 1024 * 1024
 #: Seconds that the validator may take with a list that is not plainly harmless (D3).
@@ -80,24 +79,11 @@ def printable(text: str) -> str:
 
 
 def in_project() -> bool:
-    """Whether Scrapy would find settings or a data directory here."""
-    if "SCRAPY_SETTINGS_MODULE" in os.environ:
-        return True
+    """Whether Scrapy would find settings or a data directory here, those of the user left out."""
     here = Path.cwd()
-    return any(place.exists() for place in (*config_files(), here / _CONFIG)) or any(
-        (folder / _CONFIG).exists() for folder in here.parents
+    return "SCRAPY_SETTINGS_MODULE" in os.environ or any(
+        (folder / "scrapy.cfg").exists() for folder in (here, *here.parents)
     )
-
-
-def config_files() -> list[Path]:
-    """The files that Scrapy reads wherever it is called (``scrapy.utils.conf.get_sources``)."""
-    home = os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()
-    return [
-        Path("/etc", _CONFIG),
-        Path(r"c:\scrapy\scrapy.cfg"),
-        Path(home, _CONFIG),
-        Path("~", f".{_CONFIG}").expanduser(),
-    ]
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
@@ -284,10 +270,7 @@ def read_file(path: str | Path, limit: int) -> bytes:
 def absolute(written: str) -> str:
     """*written* as an absolute URL, https where it has no scheme; Misuse where it is not one."""
     text = written.strip()
-    if text.startswith("//"):
-        url = f"https:{text}"
-    else:
-        url = text if _SCHEME.match(text) else f"https://{text}"
+    url = text if _SCHEME.match(text) else f"https://{text}"
     try:
         if urlsplit(url).netloc and hosts.host_key(url):
             return url

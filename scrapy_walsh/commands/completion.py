@@ -11,7 +11,7 @@ import importlib.util
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.commands.common import Misuse
-from scrapy_walsh.commands.main import SUBCOMMANDS, fill, form
+from scrapy_walsh.commands.main import SUBCOMMANDS, parser_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,13 +33,8 @@ def run(args: argparse.Namespace) -> int:
     import shtab  # noqa: PLC0415  an extra
 
     kinds = {"DIR": shtab.DIRECTORY, **dict.fromkeys(_FILES, shtab.FILE)}
-    root = argparse.ArgumentParser(prog="walsh")
-    root.add_argument("--version", action="store_true", help="print the version")
-    names = root.add_subparsers(metavar="SUBCOMMAND")
-    for name, entry in SUBCOMMANDS.items():
-        parser = names.add_parser(name, help=entry.summary, **form(name))
-        fill(parser, name)
-        _complete_paths(parser, kinds)
+    root = parser_of(*SUBCOMMANDS)
+    _complete_paths(root, kinds)
     print(shtab.complete(root, args.shell))
     return 0
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import sys
 import time
 from collections import Counter
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from msgspec import to_builtins
 
 from scrapy_walsh.commands import common
 from scrapy_walsh.commands.common import Misuse
@@ -21,20 +21,19 @@ from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.words import visible
 from scrapy_walsh.proof.conformance import check, live, parts
 from scrapy_walsh.proof.conformance import run as runs
-from scrapy_walsh.proof.conformance.check import BINDING, WORDS, holds, in_order, judged
+from scrapy_walsh.proof.conformance.check import SHOULD, WORDS, holds, in_order, judged
 from scrapy_walsh.proof.conformance.crawl import Bot
+from scrapy_walsh.proof.conformance.evidence import Evidence
 from scrapy_walsh.proof.conformance.scene_signing import SIGNING
 from scrapy_walsh.proof.findings import Outcome
 from scrapy_walsh.spec import REQUIREMENTS, SPEC_VERSION, __version__
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from scrapy_walsh.config import SettingsLike
     from scrapy_walsh.proof.conformance.check import Check
-
-# The settings of a conformance run: the project's own, but for what the run must set itself.
 
 #: What every run sets itself: identity, where the documents and the state are, R8's reason, tags,
 #: and the key that one of its scenes signs with.
@@ -45,35 +44,18 @@ _TAKEN: Final = {
 }
 
 
-def _given(args: argparse.Namespace) -> Mapping[str, str]:
-    given = common.pairs("-s", args.set)
-    if taken := sorted(_TAKEN & given.keys()):
-        raise Misuse(f"-s {taken[0]}: a conformance run sets that itself")
-    return given
-
-
-def _told(given: Mapping[str, str]) -> dict[str, str]:
-    """What the record says of settings that are not ours: no value, which may be a secret.
-
-    DOWNLOAD_DELAY is recorded with its value, since it concerns spacing.
-    """
-    others = given.keys() - DEFAULTS.keys()
-    return {name: given[name] if name == "DOWNLOAD_DELAY" else "set" for name in others}
-
-
 def _overrides(settings: SettingsLike) -> dict[str, Any]:
-    """The ``WALSH_`` settings that differ from their defaults, as JSON data."""
+    """The ``WALSH_`` settings of the project that differ from their defaults, as JSON data."""
     found = {name: settings.get(name) for name in DEFAULTS if name not in _TAKEN}
-    return {
-        name: list(value) if isinstance(value, (tuple, set, frozenset)) else value
-        for name, value in found.items()
-        if value is not None and value != DEFAULTS[name]
-    }
+    own = {n: v for n, v in found.items() if v is not None and v != DEFAULTS[n]}
+    return cast("dict[str, Any]", to_builtins(own))
 
 
 #: Options that go with ``--command`` alone, and those that do not go with it.
 _OF_LAB: Final = ("user_agent", "token", "directory", "time_limit")
 _OF_OWN: Final = ("live", "record", "set", "identity")
+#: Seconds that each run of a command may take without ``--time-limit``.
+_TIME_LIMIT: Final = 180.0
 #: The record of a live run, which has the fixtures' rows alone, does not replace the other.
 _LIVE_FILE: Final = "conformance-live.json"
 
@@ -110,8 +92,6 @@ def _check_usage(args: argparse.Namespace) -> None:
         raise Misuse(f"--{misplaced[0]} {fits} with --command")
     if args.live and args.only:
         raise Misuse("--only does not go with --live")
-    if args.time_limit is not None and not args.time_limit > 0:
-        raise Misuse("--time-limit is not a number of seconds above 0")
 
 
 def _progress(line: str) -> None:
@@ -126,18 +106,21 @@ def _progress(line: str) -> None:
 def _own(args: argparse.Namespace) -> int:
     read = common.settings_to_read
     settings = common.settings_to_send(args, to_others=False) if args.live else read(args)
-    given, overrides = _given(args), _overrides(settings)
+    overrides = _overrides(settings)
+    others = {n: v for n, v in common.pairs("-s", args.set).items() if n not in DEFAULTS}
     config = WalshConfig.from_settings(settings, common.default_state_dir)
     pace = config.min_interval if config.pace_robots else 0.0
-    bot = Bot(config.identity, identity_given(settings), {**overrides, **given}, pace)
+    bot = Bot(config.identity, identity_given(settings), {**overrides, **others}, pace)
     # The code as the run found it: a record of code that changed meanwhile fits no build.
     code, date, started = check.code_digest(), iso(time.time()), time.monotonic()
     if args.live:
-        checks = live.run(bot, config.state_dir, _implementation(config), _progress)
+        checks = live.run(bot, config.state_dir, config.impl, _progress)
     else:
         checks, problems = runs.run(bot, args.only, _progress)
         common.tell("conformance", *problems)
     seconds = time.monotonic() - started
+    # No value of another's setting is recorded, which may be a secret, but one that concerns pace.
+    told = {n: v if n == "DOWNLOAD_DELAY" else "set" for n, v in others.items()}
     found = {
         "code": code,
         "date": date,
@@ -156,36 +139,20 @@ def _own(args: argparse.Namespace) -> int:
             "mirrored": not args.live,
             "pace_robots": config.pace_robots,
             "follow_links": config.follow_links,
-            "overrides": {**overrides, **_told(given)},
+            "overrides": {**overrides, **told},
         },
         "checks": [check.members() for check in checks],
     }
     title = f"scrapy-walsh v{__version__}  conformance report  {bot.identity.user_agent}"
     members = {**found, "digest": check.record_digest(found)}
     common.answer(args, members, lines(title, checks, seconds))
-    _keep(args, config.state_dir, found)
-    return 0 if holds(checks) else 1
-
-
-def _implementation(config: WalshConfig) -> str | None:
-    """``organisation/repository@commit`` for R13: of WALSH_IMPL, or GitHub's variables."""
-    from scrapy_walsh.adapters.tags import implementation  # noqa: PLC0415  slow
-
-    name, commit = implementation(config.impl, os.environ)
-    return f"{name}@{commit}" if name and commit else name
-
-
-def _keep(args: argparse.Namespace, state_dir: Path | None, found: dict[str, Any]) -> None:
-    """Write the record; one of a part of the list only where it was asked for."""
     path: Path | None = args.record
-    if path is None and not args.only:
-        if state_dir is None:
-            common.tell("conformance", "no record kept: WALSH_STATE_DIR is memory")
-            return
-        path = state_dir / (_LIVE_FILE if args.live else check.FILE)
+    if path is None and config.state_dir is not None and not args.only:
+        path = config.state_dir / (_LIVE_FILE if args.live else check.FILE)
     if path is not None:
-        check.write_record(path, found)
+        check.write_record(path, members)
         common.tell("conformance", f"record written to {path}")
+    return 0 if holds(checks) else 1
 
 
 # -- another crawler ------------------------------------------------------------------------
@@ -199,17 +166,12 @@ def _lab(args: argparse.Namespace) -> int:
         raise Misuse(f"--only {','.join(args.only)}: nothing of that shows in a server's log")
     keys = common.read_directory("--directory", args.directory) if args.directory else []
     started = time.monotonic()
-    evidence = runs.play(
-        args.command,
-        chosen,
-        user_agent=user_agent,
-        token=token,
-        time_limit=args.time_limit,
-        progress=_progress,
-    )
-    signed = judged(SIGNING.rows, replace(evidence, keys=keys)) if keys else []
-    checks = in_order([*parts.judge(chosen, evidence), *signed])
-    common.tell("conformance", *runs.problems(evidence))
+    limit = args.time_limit or _TIME_LIMIT
+    played = runs.play(args.command, chosen, token, limit, _progress)
+    evidence = Evidence(user_agent, played, keys=keys)
+    rows = [row for each in [*chosen, *([SIGNING] if keys else [])] for row in each.rows]
+    checks = in_order(judged(rows, evidence))
+    common.tell("conformance", *runs.problems(evidence.runs))
     seconds = time.monotonic() - started
     found = {
         "command": args.command,
@@ -235,20 +197,14 @@ def lines(title: str, checks: Sequence[Check], seconds: float) -> Iterator[str]:
     yield _RULE
     yield from table(map(_cells, checks), least=_LEAST, indent=2, gap=1)
     yield _RULE
-    yield "  " + totals(checks, seconds)
+    found = Counter(check.outcome for check in checks)
+    failed, unseen = found[Outcome.BROKEN], found[Outcome.UNSEEN]
+    passed = f"{found[Outcome.HELD]}/{len(checks)} checks passed"
+    must = "every MUST holds" if holds(checks) else "a MUST was not shown"
+    yield f"  {passed}, {failed} failed, {unseen} not seen; {must} ({seconds:.1f} s)"
 
 
 def _cells(check: Check) -> tuple[str, str, str, str]:
-    level = "" if check.level in BINDING else f" [{check.level}]"
+    level = f" [{SHOULD}]" if check.level == SHOULD else ""
     detail = f"({check.detail})" if check.detail else ""
     return f"[{WORDS[check.outcome]}]", check.id, check.title + level, detail
-
-
-def totals(checks: Sequence[Check], seconds: float) -> str:
-    """One line: how many passed, and whether every MUST holds."""
-    found = Counter(check.outcome for check in checks)
-    parts = [f"{found[Outcome.HELD]}/{len(checks)} checks passed"]
-    others = ((Outcome.BROKEN, "failed"), (Outcome.UNSEEN, "not seen"))
-    parts += [f"{found[outcome]} {word}" for outcome, word in others if found[outcome]]
-    must = "every MUST holds" if holds(checks) else "not every MUST was shown to hold"
-    return f"{', '.join(parts)}; {must} ({seconds:.1f} s)"

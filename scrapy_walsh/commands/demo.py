@@ -95,7 +95,7 @@ def _made(directory: Path | None) -> Path:
     (package / "__init__.py").touch()
     (package / "settings.py").write_text(_SETTINGS)
     (folder / "scrapy.cfg").write_text(_CONFIG)
-    declared = [source._asdict() for source in demo_sources()]
+    declared = [{"name": s.name, "url": s.url, "feed": s.feed} for s in demo_sources()]
     told = [{name: value for name, value in each.items() if value} for each in declared]
     (folder / "sources.toml").write_text(tomlkit.dumps({"source": told}))
     return folder.absolute()

@@ -5,7 +5,7 @@ their validators are not kept; nothing that they link to is requested.
 
 ``walsh discover URL --add FILE`` looks at that page, and at ``/llms.txt`` only where the page is of
 no use, and adds a source to FILE. Nobody has declared the feed that a page names (R6), so it is
-judged by the gates, and requested by the first run.
+not requested: the first run does that, where it may.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urldefrag, urlsplit
 
 from scrapy import Request, Spider
-from scrapy.exceptions import IgnoreRequest
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Crawl
@@ -23,11 +22,10 @@ from scrapy_walsh.adapters.outcomes import GaveUp
 from scrapy_walsh.adapters.ticket import TRY_HTTPS
 from scrapy_walsh.commands import common
 from scrapy_walsh.commands.common import Misuse
-from scrapy_walsh.commands.own_crawl import crawl_apart, verdict_on
+from scrapy_walsh.commands.own_crawl import crawl_apart
 from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy.formats import representation as formats
 from scrapy_walsh.policy.recrawl import canonical_url, representation_key
-from scrapy_walsh.policy.verdict import NOT_DUE
 from scrapy_walsh.policy.words import one_line, plural, visible
 from scrapy_walsh.proof.files import replace_file
 from scrapy_walsh.sources.answers import MAX_BODY, from_failure, from_response
@@ -171,7 +169,7 @@ class DiscoverSpider(Spider):
             Crawl.of(self.crawler).recorder.own_fault(brought.fault)
         self._note(step, brought)
         if self.adds:
-            await self._look_for_source(self.pages[page], step, brought)
+            self._look_for_source(self.pages[page], step, brought)
         return self._next(page, number)
 
     def not_answered(self, failure: Failure) -> Iterator[Request]:
@@ -193,15 +191,19 @@ class DiscoverSpider(Spider):
         if reason == "shutdown":
             self.problems.append("stopped before everything was requested")
 
-    def _probe(self, *values: object) -> None:
-        members = ("url", "via", "outcome", "requirement", "reason", "sections")
-        self.found["probes"].append(dict(zip(members, values, strict=True)))
-
     def _note(self, step: Step, brought: Answer) -> None:
         found = self.found
         sections = brought.links.sections() if brought.links.entries else []
-        by, why = brought.requirement, brought.reason
-        self._probe(step.url, brought.via, brought.ending, by, why, sections)
+        found["probes"].append(
+            {
+                "url": step.url,
+                "via": brought.via,
+                "outcome": brought.ending,
+                "requirement": brought.requirement,
+                "reason": brought.reason,
+                "sections": sections,
+            }
+        )
         first = {link["url"]: link for link in found["links"]}
         for link in (link for each in sections for link in each["links"]):
             first.setdefault(link["url"], {"via": brought.via, **link})
@@ -215,35 +217,22 @@ class DiscoverSpider(Spider):
 
     # -- the source that is added ---------------------------------------------------------
 
-    async def _look_for_source(self, page: str, step: Step, brought: Answer) -> None:
+    def _look_for_source(self, page: str, step: Step, brought: Answer) -> None:
         """Note the source of *page* that *brought*, the answer to *step*, shows, if there is one.
 
-        What the page is itself goes first; then the feeds that it names; then its own links; then
-        the sitemaps that robots.txt names (R9, D26). Of those that are only named, the first that
-        may be requested.
+        What the page is itself goes first; then the first feed that it names; then its own links;
+        then the first sitemap that robots.txt names (R9, D26).
         """
-        found, offers = self.found, []
+        found = self.found
         url = page if step.kind == "llms" else brought.moved_to or page
         if brought.via == "feed" or (brought.via and brought.links.entries):
             found["source"] = {"sitemap" if step.kind == "sitemap" else "url": url}
-        if step.kind == "page" and brought.via != "feed":
-            offers = [("feed", each) for each in brought.suggested_feeds]
-            if found["source"] is None:
-                offers += [("sitemap", each) for each in found["suggested_sitemaps"]]
-        for key, offer in offers:
-            if await self._may_be_requested(offer):
-                found["source"] = {"url": url, key: offer}
-                break
-
-    async def _may_be_requested(self, url: str) -> bool:
-        """Whether the list and robots.txt allow *url*, which becomes no request; note their say."""
-        try:
-            verdict = await verdict_on(Crawl.of(self.crawler), url)
-        except IgnoreRequest as error:
-            self.problems.append(str(error))
-            return False
-        self._probe(url, "", verdict.name, verdict.requirement, verdict.reason, [])
-        return verdict.allowed or verdict.name == NOT_DUE
+        if step.kind != "page" or brought.via == "feed":
+            return
+        if brought.suggested_feeds:
+            found["source"] = {"url": url, "feed": brought.suggested_feeds[0]}
+        elif found["source"] is None and found["suggested_sitemaps"]:
+            found["source"] = {"url": url, "sitemap": found["suggested_sitemaps"][0]}
 
 
 def discover(
@@ -295,7 +284,7 @@ def _there(file: Path, *urls: str) -> str:
 def _add(file: Path, found: dict[str, Any]) -> tuple[dict[str, str] | None, str]:
     """Add the source that was found to *file*; what was added, and a line about that.
 
-    Raises Misuse where the file cannot be written, or its lines would not stay as they are.
+    Raises Misuse where its lines would not stay as they are, and OSError.
     """
     source: dict[str, str] | None = found["source"]
     if source is None:
@@ -314,9 +303,6 @@ def _add(file: Path, found: dict[str, Any]) -> tuple[dict[str, str] | None, str]
     lines = iter(after.splitlines())
     if not all(line in lines for line in before.splitlines()):  # each stays, in their order
         raise Misuse(f"{file} cannot be added to as it is written: write there {shown}")
-    try:
-        replace_file(file, after.encode())
-    except OSError as error:
-        raise Misuse(f"cannot write {file}: {error.strerror}") from None
+    replace_file(file, after.encode())
     links = plural(len(found["links"]), "link")
     return added, f"added to {file}: {shown}; {links} found now; `walsh plan` says when it is read"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from importlib import import_module
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.spec import SPEC_VERSION, __version__
@@ -53,10 +53,9 @@ SUBCOMMANDS: Final = {
     ),
     "check": Subcommand(
         "tell whether a URL may be fetched, and why",
-        "allowed; of a batch: every line was judged",
+        "allowed",
         "denied",
-        ("https://site.example/page", "https://site.example/page --robots robots.txt --json",
-         "--batch < urls.jsonl"),
+        ("https://site.example/page", "https://site.example/page --robots robots.txt --json"),
     ),
     "completion": Subcommand(
         "print a script that completes these commands in a shell",
@@ -94,7 +93,7 @@ SUBCOMMANDS: Final = {
         "make what a bot of your own must publish, and its settings",
         "written",
         "",
-        ("--product ExampleBot/1.0 --site https://bot.example --write",),
+        ("--product ExampleBot/1.0 --site https://bot.example --write settings.py",),
     ),
     "plan": Subcommand(
         "tell what a spider's next run would request, sending nothing",
@@ -135,19 +134,13 @@ def run() -> int:
 
 
 def main(argv: list[str]) -> int:
-    """Run the subcommand that *argv* starts with; its exit code."""
-    if not argv or argv[0] in ("-h", "--help", "help"):
-        print(usage())
-        return 0 if argv else 2
-    if argv[0] == "--version":
-        print(f"scrapy-walsh {__version__}, for {SPEC_VERSION}")
-        return 0
-    name, *rest = argv
-    if name not in SUBCOMMANDS:
-        print(f"walsh: no subcommand {name!r}; {_meant(name)}", file=sys.stderr)
-        return 2
+    """Run the subcommand that *argv* starts with; its exit code. SystemExit by argparse."""
+    name = argv[0] if argv else ""
     try:
-        return _run(name, rest)
+        args = parser_of(name).parse_args(argv)
+        code: int = args.runs(args)
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except KeyboardInterrupt:
         print(f"walsh {name}: stopped", file=sys.stderr)
     except BrokenPipeError:  # the reader has gone
@@ -156,28 +149,49 @@ def main(argv: list[str]) -> int:
         from scrapy_walsh.commands.common import told  # noqa: PLC0415  seldom needed
 
         print(f"walsh {name}: {told(error)}", file=sys.stderr)
+    else:
+        return code
     _write_no_more()
     return 2
 
 
-def _run(name: str, argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog=f"walsh {name}", **form(name))
-    module = fill(parser, name)
-    code: int = module.run(parser.parse_args(argv))
-    if sys.stdout is not None:
-        sys.stdout.flush()
-    return code
+def parser_of(*names: str) -> argparse.ArgumentParser:
+    """The parser of the command line, with the options of the subcommands *names*.
+
+    To know the options of one its module is loaded, which may be slow.
+    """
+    root = argparse.ArgumentParser(
+        prog="walsh",
+        epilog="exit codes: 0 yes, 1 no, 2 misuse or unknown; each -h has its own, and examples",
+        allow_abbrev=False,
+    )
+    version = f"scrapy-walsh {__version__}, for {SPEC_VERSION}"
+    root.add_argument("--version", action="version", version=version, help="print the version")
+    subcommands = root.add_subparsers(metavar="SUBCOMMAND", required=True)
+    for name, entry in SUBCOMMANDS.items():
+        parser = subcommands.add_parser(
+            name,
+            help=entry.summary,
+            description=f"{entry.summary[0].upper()}{entry.summary[1:]}.",
+            epilog=_epilog(name),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        if name in names:
+            _fill(parser, name)
+    return root
 
 
-def form(name: str) -> dict[str, Any]:
-    """What a parser of the subcommand *name* is made with."""
-    summary = SUBCOMMANDS[name].summary
-    return {
-        "description": f"{summary[0].upper()}{summary[1:]}.",
-        "epilog": _epilog(name),
-        "formatter_class": argparse.RawDescriptionHelpFormatter,
-        "allow_abbrev": False,
-    }
+def _fill(parser: argparse.ArgumentParser, name: str) -> None:
+    """Put the options of the subcommand *name* into *parser*."""
+    module = import_module(f"scrapy_walsh.commands.{name}")
+    module.add_options(parser)
+    parser.set_defaults(runs=module.run)
+    for each in parser._actions:
+        if isinstance(each, argparse._SubParsersAction):
+            for action, below in each.choices.items():
+                below.epilog = _epilog(name, action)
+                below.formatter_class = parser.formatter_class
 
 
 def _epilog(name: str, action: str = "") -> str:
@@ -193,18 +207,6 @@ def _epilog(name: str, action: str = "") -> str:
     return "\n".join(["examples:", *examples, "", "exit codes:", *ends])
 
 
-def fill(parser: argparse.ArgumentParser, name: str) -> Any:
-    """Put the options of the subcommand *name* into *parser*; the module that runs it."""
-    module = import_module(f"scrapy_walsh.commands.{name}")
-    module.add_options(parser)
-    for each in parser._actions:
-        if isinstance(each, argparse._SubParsersAction):
-            for action, below in each.choices.items():
-                below.epilog = _epilog(name, action)
-                below.formatter_class = parser.formatter_class
-    return module
-
-
 def _write_no_more() -> None:
     """Write what is left for stdout, or drop it where that fails."""
     from scrapy_walsh.commands.terminal import show_no_more  # noqa: PLC0415  seldom needed
@@ -214,19 +216,3 @@ def _write_no_more() -> None:
             sys.stdout.flush()
     except OSError:
         show_no_more()
-
-
-def _meant(name: str) -> str:
-    """What the unknown subcommand *name* may have been meant to be."""
-    import difflib  # noqa: PLC0415  seldom needed
-
-    close = difflib.get_close_matches(name.lower(), SUBCOMMANDS, n=1)
-    return f"did you mean {close[0]}?" if close else f"there are: {', '.join(SUBCOMMANDS)}"
-
-
-def usage() -> str:
-    """The list of subcommands."""
-    lines = [f"  {name:<12} {entry.summary}" for name, entry in SUBCOMMANDS.items()]
-    head = ["usage: walsh SUBCOMMAND ...", "       walsh SUBCOMMAND -h | walsh --version", ""]
-    ends = ["", "exit codes: 0 yes, 1 no, 2 misuse or unknown; each -h has its own, and examples"]
-    return "\n".join([*head, *lines, *ends])

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy import Request, Spider
 from scrapy.crawler import CrawlerProcess
 from scrapy.exceptions import IgnoreRequest
-from scrapy.spidermiddlewares.httperror import HttpError
 from scrapy.utils.misc import load_object
 
 from scrapy_walsh.adapters import compat
@@ -34,9 +33,11 @@ from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, Blocklist
 from scrapy_walsh.policy.robots.file import Robots
+from scrapy_walsh.policy.signing import DIRECTORY_PATH
 from scrapy_walsh.policy.words import one_line
+from scrapy_walsh.signals import walsh_rejected
 from scrapy_walsh.state import open_store
-from scrapy_walsh.state.records import ROBOTS, StoredDocument, Validators
+from scrapy_walsh.state.records import Validators
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -45,10 +46,11 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings, Settings
     from twisted.python.failure import Failure
 
+    from scrapy_walsh.policy.event import Event
     from scrapy_walsh.policy.verdict import Verdict
 
-    #: The verdict on a URL, its Crawl-delay, and its robots.txt as it is kept, empty for none.
-    Answer = tuple[Verdict, float | None, bytes]
+    #: The verdict on a URL, and its Crawl-delay in seconds.
+    Answer = tuple[Verdict, float | None]
 
 #: Settings of a project that such a crawl does without: its spiders, outputs and logs.
 _APART: Final[dict[str, Any]] = {
@@ -123,11 +125,9 @@ class CheckSpider(Spider):
             if isinstance(listed, Blocklist) and listed.document is None:
                 said = f"{verdict.reason}; R3 is not judged: no blocklist is known"
                 verdict = replace(verdict, reason=said)
-            origin = hosts.origin(self.url)
-            rules = crawl.documents.robots(origin)
+            rules = crawl.documents.robots(hosts.origin(self.url))
             delay = rules.crawl_delay if isinstance(rules, Robots) else None
-            kept = crawl.recall(lambda: crawl.store.get(StoredDocument, ROBOTS, origin))
-            self.answers.append((verdict, delay, kept.body if kept else b""))
+            self.answers.append((verdict, delay))
         async for none in super().start():
             yield none
 
@@ -187,45 +187,60 @@ class Page:
 
 
 class Pages(dict[str, Page]):
-    """Each page that was requested, by URL. A URL without an answer has the reason."""
+    """Each page that was requested, by URL. A URL without an answer has the reason.
+
+    ``rejected``: by URL, why a document of the operator's that came meanwhile was not adopted.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.problems: list[str] = []
+        self.rejected: dict[str, str] = {}
 
     def __missing__(self, url: str) -> Page:
         return Page("; ".join(self.problems) or "the crawl ended before it was requested")
 
 
 class PagesSpider(Spider):
-    """Requests ``url``, and puts what came into ``pages``."""
+    """Requests ``urls``, and puts what came into ``pages``."""
 
     name = "walsh_pages"
-    url: str
+    urls: list[str]
     pages: Pages
     problems: list[str]
 
     async def start(self) -> AsyncIterator[Any]:
-        """The page, and nothing else."""
+        """The pages, and nothing else."""
         Crawl.of(self.crawler).sources.account.due = False
-        yield self.page(self.url)
+        self.crawler.signals.connect(self.rejected, walsh_rejected)
+        for url in self.urls:
+            yield self.page(url)
 
-    def page(self, url: str, *, redirects: bool = True) -> Request:
-        """The request for *url*; with *redirects*, those that it answers are followed."""
+    def rejected(self, event: Event) -> None:
+        """Signal handler."""
+        self.pages.rejected[event.url] = event.reason
+
+    def page(self, url: str) -> Request:
+        """The request for *url*. Whoever verifies by a key directory follows no redirect there."""
+        alone = url.endswith(DIRECTORY_PATH)
         return Request(
             url,
             callback=self.answered,
             errback=self.not_answered,
             headers={"Accept": _ACCEPT},
-            meta={"download_maxsize": MAX_OCTETS, "dont_redirect": not redirects},
+            meta={"download_maxsize": MAX_OCTETS, "dont_redirect": alone},
             cb_kwargs={"url": url},
             dont_filter=True,
         )
 
     def answered(self, response: Response, url: str) -> None:
         """Callback. No validators stay: a crawl that has the page as a source needs its body."""
-        self._keep(url, response)
         core = Crawl.of(self.crawler)
+        kind, date = (compat.header(response, name) or "" for name in ("Content-Type", "Date"))
+        ahead = None
+        with suppress(ValueError, OverflowError):
+            ahead = core.wall() - parsedate_to_datetime(date).timestamp()
+        self.pages[url] = Page(response.status, response.body, kind, ahead)
         if response.request is not None:
             core.sources.untaken.withhold(response.request)
         core.remember(lambda: core.store.delete(Validators, url, _ACCEPT))
@@ -233,27 +248,16 @@ class PagesSpider(Spider):
     def not_answered(self, failure: Failure) -> None:
         """Errback."""
         url, error = failure.request.cb_kwargs["url"], failure.value  # type: ignore[attr-defined]
-        if isinstance(error, HttpError):
-            self._keep(url, error.response)
-        else:
-            self.pages[url] = Page(304 if isinstance(error, NotModified) else one_line(error))
-
-    def _keep(self, url: str, response: Response) -> None:
-        kind, date = (compat.header(response, name) or "" for name in ("Content-Type", "Date"))
-        ahead = None
-        with suppress(ValueError, OverflowError):
-            ahead = Crawl.of(self.crawler).wall() - parsedate_to_datetime(date).timestamp()
-        self.pages[url] = Page(response.status, response.body, kind, ahead)
+        self.pages[url] = Page(304 if isinstance(error, NotModified) else one_line(error))
 
 
-def request_pages(
-    settings: Settings, why: str, spider: type[PagesSpider] = PagesSpider, **given: str
-) -> Pages:
-    """What the requests of *spider* brought. *why*: lifts R8; *given*: its ``name`` and ``url``.
+def request_pages(settings: Settings, why: str, *urls: str) -> Pages:
+    """What the requests of *urls* brought. *why*: lifts R8.
 
     ConfigError or StateError when no crawl can start.
     """
     pages, ours = Pages(), settings.copy()
-    ours.setdict({"WALSH_REVISIT_REASON": why, "REDIRECT_ENABLED": True}, priority="cmdline")
-    crawl_apart(ours, spider, pages.problems, pages=pages, **given)
+    needed = {"WALSH_REVISIT_REASON": why, "REDIRECT_ENABLED": True, "HTTPERROR_ALLOW_ALL": True}
+    ours.setdict(needed, priority="cmdline")
+    crawl_apart(ours, PagesSpider, pages.problems, pages=pages, urls=list(urls))
     return pages

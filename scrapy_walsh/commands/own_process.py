@@ -21,7 +21,6 @@ from scrapy_walsh.policy.words import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
 #: Events of ``sys.audit`` that use the network, and the argument that has the other side's name.
 _ASKING: Final = {
@@ -56,13 +55,8 @@ def heard(name: str = "scrapy_walsh") -> Iterator[list[logging.LogRecord]]:
         logger.removeHandler(handler)
 
 
-def ask(
-    module: str, given: Mapping[str, Any], timeout: float, folder: Path | None = None
-) -> dict[str, Any]:
-    """What ``python -m MODULE`` answers to *given*, in *timeout* seconds; NoAnswerError.
-
-    *folder*: where it looks, if that is not the working directory.
-    """
+def ask(module: str, given: Mapping[str, Any], timeout: float) -> dict[str, Any]:
+    """What ``python -m MODULE`` answers to *given*, in *timeout* seconds; NoAnswerError."""
     path = os.pathsep.join(os.path.abspath(each) for each in sys.path)  # noqa: PTH100  "" is here
     try:
         done = subprocess.run(  # noqa: S603  our own module, by our own interpreter
@@ -72,7 +66,6 @@ def ask(
             encoding="utf-8",
             errors="replace",
             env={**os.environ, "PYTHONPATH": path},
-            cwd=folder,
             timeout=timeout,
             check=False,
         )
@@ -99,19 +92,15 @@ def answer(look: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     os._exit(0)
 
 
-def shut_network() -> list[str]:
-    """Refuse every connection of this process from now on; the list of those that were tried."""
-    tried: list[str] = []
+def shut_network() -> None:
+    """Refuse every connection of this process from now on, but to sockets that are files."""
 
     def refuse(event: str, arguments: tuple[Any, ...]) -> None:
         if event not in _ASKING:
             return
         whom = arguments[_ASKING[event]]
-        if event in ("socket.getaddrinfo", "socket.gethostbyname") or isinstance(whom, tuple):
-            name = str(whom[0] if isinstance(whom, tuple) else whom)
-            if name not in tried:
-                tried.append(name)
+        if event.startswith("socket.get") or isinstance(whom, tuple):
+            name = whom[0] if isinstance(whom, tuple) else whom
             raise ConnectionRefusedError(f"this command allows no connection, here to {name}")
 
     sys.addaudithook(refuse)
-    return tried

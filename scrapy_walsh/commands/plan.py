@@ -6,7 +6,6 @@ The run is a real one, by a virtual clock, with a copy of the state and without 
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.commands import common, own_process
@@ -15,7 +14,6 @@ from scrapy_walsh.commands.terminal import due_at
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import plural, visible
-from scrapy_walsh.state.records import BLOCKLIST, ROBOTS
 from scrapy_walsh.terminal import columns, local
 
 if TYPE_CHECKING:
@@ -26,7 +24,7 @@ _CRAWL: Final = "scrapy_walsh.commands.plan_clock"
 #: The spider whose run is told where none is named.
 _SPIDER: Final = "walsh_metadata"
 #: Seconds that an answer is assumed to take.
-_LATENCY: Final = 0.2
+LATENCY: Final = 0.2
 #: Seconds that making the plan may take.
 _TIMEOUT: Final = 3600.0
 
@@ -36,20 +34,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("spider", metavar="SPIDER", nargs="?", default=_SPIDER, help=f"by default {_SPIDER}")
     add("-a", metavar="NAME=VALUE", action="append", default=[], help="the spider's arguments")
-    add("--latency", type=float, default=_LATENCY, metavar="S", help="assumed seconds an answer")
     common.add_settings(parser)
     common.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Have the run planned in a process of its own, and print what it would do."""
-    if not 0 <= args.latency < 3600:
-        raise Misuse(f"--latency {args.latency:g} is not a number of seconds")
     given = {
         "spider": args.spider,
         "arguments": common.pairs("-a", args.a),
         "settings": common.given_settings(args),
-        "latency": args.latency,
     }
     try:
         found = own_process.ask(_CRAWL, given, _TIMEOUT)
@@ -82,19 +76,16 @@ def as_lines(plan: Mapping[str, Any]) -> Iterator[str]:
             for each in sent
         ]
         yield from columns(rows, right={0}, indent=2)
-    unknown = Counter(each["purpose"] for each in sent if not each.get("known", True))
-    if count := unknown[ROBOTS]:
-        what = "it is assumed to refuse nothing, and to ask for no Crawl-delay"
-        yield f"  robots.txt of {plural(count, 'host')} is not known yet: {what}"
-    if unknown[BLOCKLIST]:
-        yield "  no blocklist is known yet: it is assumed to name nobody"
+    if not all(each.get("known", True) for each in sent):
+        yield "  what is not known yet is assumed to refuse nothing, and to ask for no Crawl-delay"
     for decision in ("skip", "defer"):
         if found := [each for each in targets.values() if each["decision"] == decision]:
             yield ""
             yield f"{decision} {plural(len(found), 'target')}"
             yield from (f"  {_target(each)}" for each in found)
     yield ""
-    yield _estimate(plan)
+    took = f"it takes {_in(plan['seconds'])}, {LATENCY} s assumed for each answer"
+    yield took if sent else "nothing would be requested"
 
 
 def _document(request: Mapping[str, Any]) -> str:
@@ -102,24 +93,15 @@ def _document(request: Mapping[str, Any]) -> str:
 
 
 def _target(target: Mapping[str, Any]) -> str:
-    url, verdict = target["url"], target["verdict"]
+    url: str = target["url"]
+    verdict = target["verdict"]
     if target["revisit"]:
         url += f", every {duration(target['revisit'])}"
     if verdict is None:
-        return f"{url}: unknown, robots.txt must be fetched first"
+        return url
     due = f"; next due {local(due_at(target['next_due']))}" if target["next_due"] else ""
     return f"{url}: {verdict['name']} ({verdict['requirement']}): {verdict['reason']}{due}"
 
 
 def _in(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 120 else duration(round(seconds))
-
-
-def _estimate(plan: Mapping[str, Any]) -> str:
-    if not plan["requests"]:
-        return "nothing would be requested"
-    said = f"it takes {_in(plan['seconds'])}, {plan['latency']:g} s assumed for each answer"
-    if count := plan["more"]:
-        said += f"; up to {plural(count, 'request')} more where first answers are of no use, or "
-        said += "list sitemaps"
-    return said

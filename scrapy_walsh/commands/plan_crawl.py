@@ -3,8 +3,8 @@
 Scrapy's engine, our queue, gates, pacing and throttle go their way by a virtual clock and with a
 copy of the state. Where the download handler would send a request, :class:`Wire` notes it, and
 lets the time pass that an answer is assumed to take. What it then answers is what is assumed: a
-document that is known has not changed, one that is not known has nothing in it, and a target
-answers 200, of which the spider hears nothing.
+document that is known has not changed, a robots.txt that is not known is not there, a list names
+nobody, and a target answers 200, of which the spider hears nothing.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from scrapy_walsh.adapters.outcomes import Refused
 from scrapy_walsh.commands.common import NO_IDENTITY, Misuse, project_settings
 from scrapy_walsh.commands.own_crawl import add_addon
 from scrapy_walsh.commands.own_process import APART, heard, shut_network
+from scrapy_walsh.commands.plan import LATENCY
 from scrapy_walsh.commands.plan_clock import Loop
-from scrapy_walsh.config import LEDGER_OFF, WalshConfig, has_identity, is_shared
+from scrapy_walsh.config import WalshConfig, has_identity, is_shared
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.robots.fetch import NO_RULES
-from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.proof.sandbox import blocklist
 from scrapy_walsh.state.database import copy_to, has_records
 from scrapy_walsh.state.machine import steady_clock
-from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, SCHEMA, TABLES, HostRecord, StoredDocument
+from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, SCHEMA, TABLES, StoredDocument
 from scrapy_walsh.state.store import SqliteStore
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ _APART: Final[dict[str, Any]] = {
     **{name: {} for name in ("EXTENSIONS", "EXTENSIONS_BASE")},
     **dict.fromkeys(("WALSH_SIGN_REQUESTS", "WALSH_SIGNING_KEY")),
     "WALSH_SHARED_STATE": None,
-    "WALSH_LEDGER": LEDGER_OFF,
+    "WALSH_LEDGER": False,
     "LOG_ENABLED": False,
     "ASYNCIO_EVENT_LOOP": Loop,
     "TWISTED_REACTOR": "twisted.internet.asyncioreactor.AsyncioSelectorReactor",
@@ -76,15 +76,12 @@ _APART: Final[dict[str, Any]] = {
 }
 #: Notices of the plan's own go the way of the crawl's.
 _warn: Final = logging.getLogger(__name__).warning
-#: A robots.txt that asks for an interval.
-_DELAY: Final = b"User-agent: *\nCrawl-delay: %r\n"
 
 
 def look(given: dict[str, Any]) -> dict[str, Any]:
     """The plan as JSON data, or ``misuse``: why there is none.
 
-    *given*: ``spider``, its ``arguments``, ``settings`` of the command line, ``latency`` in
-    seconds.
+    *given*: ``spider``, its ``arguments``, ``settings`` of the command line.
     """
     with tempfile.TemporaryDirectory() as copy, heard("") as records:
         settings = project_settings(given["settings"])
@@ -96,21 +93,14 @@ def look(given: dict[str, Any]) -> dict[str, Any]:
             return {"misuse": str(error)}
 
 
-def _failed(failure: Failure) -> None:
-    _warn("%s", failure.value)
-
-
 class _Plan:
     """What is found while the crawl goes on. All times are Unix seconds."""
 
     def __init__(self, given: dict[str, Any], records: list[LogRecord], copy: Path) -> None:
         self._given, self._records, self._copy = given, records, copy
-        self.latency: float = given["latency"]
         self._now = self._ended = time.time()
         self._requests: list[dict[str, Any]] = []
         self._targets: dict[str, dict[str, Any]] = {}
-        self._unknown: set[str] = set()
-        self._more = 0
         self._token = self._place = ""
         self._idle = False
 
@@ -120,7 +110,8 @@ class _Plan:
         process = CrawlerProcess(settings, install_root_handler=False)
         spider = self._spider(process)
         shut_network()
-        process.crawl(spider, **self._given["arguments"]).addErrback(_failed)
+        crawled = process.crawl(spider, **self._given["arguments"])
+        crawled.addErrback(lambda failure: _warn("%s", failure.value))
         process.start(install_signal_handlers=False)
         notices = self._notices()
         if not self._idle:
@@ -129,10 +120,8 @@ class _Plan:
             "token": self._token,
             "spider": self._given["spider"],
             "now": self._now,
-            "latency": self.latency,
             "requests": self._requests,
             "targets": list(self._targets.values()),
-            "more": self._more,
             "seconds": self._ended - self._now,
             "notices": notices,
         }
@@ -172,7 +161,6 @@ class _Plan:
             "WALSH_STATE_DIR": str(self._copy),
             "DOWNLOAD_HANDLERS_BASE": dict.fromkeys(("http", "https"), self._wire()),
         }
-        process.settings.setdict(apart, priority="cmdline")
         return self._planned(cls, apart)
 
     def _copy_state(self, config: WalshConfig) -> None:
@@ -197,7 +185,7 @@ class _Plan:
         class Planned(cls):  # type: ignore[misc]
             @classmethod
             def update_settings(cls_, settings: BaseSettings) -> None:  # noqa: N804
-                cls.update_settings(settings)
+                super().update_settings(settings)
                 settings.setdict(apart, priority="cmdline")
 
             async def start(self) -> AsyncIterator[Any]:
@@ -212,15 +200,10 @@ class _Plan:
     def begin(self, spider: Spider) -> None:
         """The crawl begins; it ends where the *spider* is idle."""
         self.crawl = Crawl.of(spider.crawler)
-        for problem in getattr(spider, "problems", ()):
-            _warn("%s", problem)
         spider.crawler.signals.connect(self._is_idle, signals.spider_idle)
 
     def _is_idle(self, spider: Spider) -> None:
-        if refusal := getattr(spider, "refusal", None):
-            _warn("%s", refusal)
-        else:
-            self._idle = True
+        self._idle = not getattr(spider, "refusal", None)  # which it has told of by now
         sys.modules["twisted.internet.reactor"].crash()
         raise DontCloseSpider  # what a spider does at its end is not done
 
@@ -247,8 +230,7 @@ class _Plan:
             self._targets[url]["next_due"] = iso(math.ceil(due))
 
     def _decide(self, url: str, decision: str, verdict: Verdict | None) -> None:
-        if decision == "ask" and hosts.origin(url) in self._unknown:
-            verdict = None
+        """Note what becomes of *url*; *verdict*: why not, None where it is requested."""
         self.target(url).update(
             decision=decision,
             verdict=None if verdict is None else asdict(verdict),
@@ -271,8 +253,8 @@ class _Plan:
 
             async def download_request(self, request: Request, *_: Any) -> Response:
                 answer = plan.answer(request)
-                await compat.sleep(plan.latency)
-                request.meta["download_latency"] = plan.latency
+                await compat.sleep(LATENCY)
+                request.meta["download_latency"] = LATENCY
                 return answer
 
             async def close(self) -> None: ...
@@ -286,33 +268,23 @@ class _Plan:
         url, purpose = ticket.url, ticket.purpose
         asked = {"at": now, "url": url, "host": ticket.host.key, "purpose": purpose}
         self._requests.append(asked)
-        self._ended = now + self.latency
+        self._ended = now + LATENCY
         if purpose == TARGET:
-            self._decide(url, "ask", ticket.verdict)
-            also = {Request(each).url for each in request.meta.get("walsh_also", ())} - {url}
-            children = MAX_CHILDREN * len(request.meta.get("walsh_children", ()))
-            self._more += len(also) + children
+            self._decide(url, "ask", None)
             return Response(url)
         kind, key = ROBOTS, hosts.origin(url)
         if purpose != ROBOTS:
             kind, key = BLOCKLIST if url == crawl.config.blocklist_url else SCHEMA, url
         stored = crawl.store.get(StoredDocument, kind, key)
-        if stored is None or not (stored.body or stored.outcome == NO_RULES):
-            asked["purpose"], asked["known"] = kind, False
-            self._unknown.add(key)
-            return Response(url, body=self._empty(url, kind))
-        asked["purpose"], asked["known"] = kind, True
-        status = 404 if (kind, stored.outcome) == (ROBOTS, NO_RULES) else 200
-        return Response(url, status=status, body=stored.body)
-
-    def _empty(self, url: str, kind: str) -> bytes:
-        """A robots.txt with the interval of an earlier run; a list that names nobody; a schema."""
+        asked["purpose"] = kind
+        asked["known"] = stored is not None and bool(stored.body or stored.outcome == NO_RULES)
+        if stored is not None and stored.body:
+            return Response(url, body=stored.body)
         if kind == ROBOTS:
-            record = self.crawl.store.get(HostRecord, hosts.host_key(url))
-            return b"" if record is None else _DELAY % record.interval
+            return Response(url, status=404)
         document: dict[str, Any] = {"type": "object"}
         if kind == BLOCKLIST:
             document = {**blocklist(inline=False), "blocked": []}
-            if self.crawl.config.schema_url is None:
+            if crawl.config.schema_url is None:
                 document["schema"] = {"type": "object"}
-        return json.dumps(document).encode()
+        return Response(url, body=json.dumps(document).encode())

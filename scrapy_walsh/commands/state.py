@@ -16,7 +16,7 @@ from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh import fleet
 from scrapy_walsh.commands import common, state_verify
@@ -47,13 +47,6 @@ if TYPE_CHECKING:
     from scrapy_walsh.config import WalshConfig
     from scrapy_walsh.state.records import Table
     from scrapy_walsh.state.store import Store
-
-
-class Forgotten(NamedTuple):
-    """How many records of each kind were dropped, and how many were kept as promises."""
-
-    dropped: Counter[str]
-    kept: Counter[str]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -121,47 +114,50 @@ def _forget(args: argparse.Namespace, config: WalshConfig, directory: Path) -> i
     host = common.host_named(args.host)
     store = SqliteStore(directory)
     with _told(store):
-        done = forget(store, host, time.time(), config.revisit)
-    dropped, kept = (
-        ", ".join(f"{name} {count}" for name, count in counts.items() if count)
-        for counts in (done.dropped, done.kept)
-    )
-    lines = [visible(f"forgotten of {host}: {dropped or 'nothing'}")]
-    if kept:
+        dropped, kept = forget(store, host, time.time(), config.revisit)
+    told = [
+        ", ".join(f"{name} {count}" for name, count in counts.items() if count) or "nothing"
+        for counts in (dropped, kept)
+    ]
+    lines = [visible(f"forgotten of {host}: {told[0]}")]
+    if kept.total():
         why = "last requests, holds and R8's last runs are promises to the host"
-        lines.append(f"kept: {kept}: {why} (WALSH_REVISIT_REASON lifts R8 for a run)")
-    common.answer(args, {"host": host, "dropped": done.dropped, "kept": done.kept}, lines)
-    return 0 if dropped or kept else 1
+        lines.append(f"kept: {told[1]}: {why} (WALSH_REVISIT_REASON lifts R8 for a run)")
+    common.answer(args, {"host": host, "dropped": dropped, "kept": kept}, lines)
+    return 0 if dropped.total() or kept.total() else 1
 
 
-def forget(store: Store, host: str, now: float, revisit: float) -> Forgotten:
+def forget(
+    store: Store, host: str, now: float, revisit: float
+) -> tuple[Counter[str], Counter[str]]:
     """Drop from *store* what concerns *host* (a ``hosts.host_key``) and is not a promise to it.
 
-    *now*: Unix seconds. *revisit*: WALSH_REVISIT in seconds. Raises StateError.
+    *now*: Unix seconds. *revisit*: WALSH_REVISIT in seconds. Returns how many records of each kind
+    were dropped, and how many were kept as promises. Raises StateError.
     """
-    done = Forgotten(Counter(), Counter())
+    dropped, kept = Counter[str](), Counter[str]()
     tables: tuple[Table[Any], ...] = (VALIDATORS, ATTEMPTS, READINGS, SEEN_ITEMS, SOURCES)
     for table in tables:
         for record in store.rows(table.record):
             key = table.key_of(record)
             if not _is_of(key[0], host):  # the first of a key is a URL
                 continue
-            bound = table is SOURCES and recrawl.not_due(record.visit, now, revisit, None)
-            (done.kept if bound else done.dropped)[table.name] += 1
-            if not bound:
+            if table is SOURCES and recrawl.not_due(record.visit, now, revisit, None):
+                kept[table.name] += 1
+            else:
+                dropped[table.name] += 1
                 store.delete(table.record, *key)
     for document in store.rows(StoredDocument, ROBOTS):
         if _is_of(document.key, host):
             store.put(replace(document, fetched_at=0.0))
-            done.dropped["freshness of robots.txt"] += 1
-    pacing = store.get(HostRecord, host)
-    done.kept["pacing"] = int(pacing is not None)
-    if pacing is not None:
-        done.dropped["learned interval"] = int(pacing.taught != NOTHING)
-        done.dropped["silence"] = int(pacing.silent_since is not None)
+            dropped["freshness of robots.txt"] += 1
+    if (pacing := store.get(HostRecord, host)) is not None:
+        kept["pacing"] = 1
+        dropped["learned interval"] = int(pacing.taught != NOTHING)
+        dropped["silence"] = int(pacing.silent_since is not None)
         store.put(replace(pacing, taught=NOTHING, silent_since=None))
-    done.kept["deferrals"] = sum(deferral.host == host for deferral in store.rows(Deferral))
-    return done
+    kept["deferrals"] = sum(deferral.host == host for deferral in store.rows(Deferral))
+    return dropped, kept
 
 
 def _is_of(url: str, host: str) -> bool:
@@ -172,10 +168,8 @@ def _is_of(url: str, host: str) -> bool:
 
 
 def _verify(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int:  # noqa: ARG001
-    aside, problems = (
-        state_verify.set_aside(directory),
-        list(state_verify.problems(directory, common.blocklist_of)),
-    )
+    aside = state_verify.set_aside(directory)
+    problems = list(state_verify.problems(directory, common.blocklist_of))
     said = plural(len(problems), "problem") if problems else "in order"
     left = [f"set aside by an earlier run: {name}" for name in aside]
     members = {"directory": str(directory), "problems": problems, "set_aside": aside}

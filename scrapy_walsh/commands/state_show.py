@@ -10,21 +10,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scrapy_walsh.commands.terminal import due_at, table, when
 from scrapy_walsh.policy import hosts, recrawl
-from scrapy_walsh.policy.freshness import DEFAULT_REFRESH, SCHEMA_TTL, is_fresh
 from scrapy_walsh.policy.recrawl import is_unread
-from scrapy_walsh.policy.robots.fetch import robots_ttl
 from scrapy_walsh.policy.throttle import eased
 from scrapy_walsh.policy.times import duration, iso
-from scrapy_walsh.policy.words import plural, visible
+from scrapy_walsh.policy.words import visible
 from scrapy_walsh.state.records import (
-    BLOCKLIST,
     DEFERRALS,
-    DOCUMENT_KINDS,
     DOCUMENTS,
     HOSTS,
     READINGS,
     ROBOTS,
-    SCHEMA,
     SOURCES,
     TABLES,
     HostRecord,
@@ -51,8 +46,8 @@ def everything(store: Store, config: WalshConfig, now: Now) -> Iterator[dict[str
     """Each record that is shown, one after the other; ``record`` says of which kind it is."""
     look = _Look(store, config, now)
     for kind in _SHOWN:
-        for row in look.rows(kind):
-            yield {"record": kind.name, **look.completed(kind, row)}
+        for record in store.rows(kind.record):
+            yield {"record": kind.name, **look.completed(kind, look.row(record))}
 
 
 def summary(
@@ -61,34 +56,27 @@ def summary(
     """What matters most in *store*, as JSON data: at most *limit* rows of a kind; all are counted.
 
     However many records there are, no more than *limit* of a kind are in memory. A row has each
-    field of its record. When sources and targets are next due is ISO 8601 in UTC, other times are
-    Unix seconds by the wall clock. Raises StateError.
+    field of its record; of the readings, those that somebody should look at. When sources and
+    targets are next due is ISO 8601 in UTC, other times are Unix seconds by the wall clock. Raises
+    StateError.
     """
     look, counts = _Look(store, config, now), Counter[str]()
 
     def counted(kind: Table[Any]) -> Iterator[dict[str, Any]]:
-        for row in look.rows(kind):
-            counts[kind.name] += 1
-            counts["hosts that wait"] += row.get("next_request", now.wall) > now.wall
-            counts["silent hosts"] += row.get("silent_since") is not None
-            if kind is DOCUMENTS:
-                counts[row["kind"]] += 1
+        for row in map(look.row, store.rows(kind.record)):
             if kind is not READINGS or _is_worth_a_line(row):
-                counts["readings worth a line"] += kind is READINGS
+                counts[kind.name] += 1
                 yield row
 
     found = {kind: heapq.nlargest(limit, counted(kind), key=_MATTERS[kind.name]) for kind in _SHOWN}
+    others = [kind for kind in TABLES if kind not in _SHOWN]
     return {
         "directory": str(directory),
         "shared": store.shared,
         "now": now.wall,
         **{kind.name: [look.completed(kind, row) for row in rows] for kind, rows in found.items()},
-        **{
-            kind.name: sum(1 for _ in store.rows(kind.record))
-            for kind in TABLES
-            if kind not in _SHOWN
-        },
-        "counts": dict(counts),
+        **{kind.name: sum(1 for _ in store.rows(kind.record)) for kind in others},
+        "counts": {kind.name: counts[kind.name] for kind in _SHOWN},
     }
 
 
@@ -118,11 +106,8 @@ class _Look:
         ahead = round(now.wall - now.steady)
         self._to_wall = dict.fromkeys(("Steady", "Until"), lambda at: at + ahead)
 
-    def rows(self, table: Table[Any]) -> Iterator[dict[str, Any]]:
-        """The rows of *table*; :meth:`completed` adds what other records say of one."""
-        return map(self._row, self._store.rows(table.record))
-
-    def _row(self, record: Any) -> dict[str, Any]:
+    def row(self, record: Any) -> dict[str, Any]:
+        """The members of *record*; :meth:`completed` adds what other records say of it."""
         record = moved(record, self._to_wall)
         if isinstance(record, HostRecord):
             record = record.at(self._now)
@@ -140,30 +125,21 @@ class _Look:
 
     def completed(self, table: Table[Any], row: dict[str, Any]) -> dict[str, Any]:
         """*row* as it is shown."""
-        config, now = self._config, self._now
         if table is DEFERRALS:
             return row | {"next_due": _iso(row["due"])}
         if table is SOURCES:
-            until = self._host(row["url"]).get("not_before") or 0.0
-            due = recrawl.next_due(SourceRun(**row).visit, until, now, config.revisit)
-            return row | {"next_due": _iso(due), "every": row["revisit"] or config.revisit}
-        if table is DOCUMENTS:
-            interval = self._host(row["key"]).get("interval", config.min_interval)
-            keep = {
-                ROBOTS: robots_ttl(config.robots_ttl, interval),
-                SCHEMA: SCHEMA_TTL,
-                BLOCKLIST: row["refresh"] or DEFAULT_REFRESH,
-            }[row["kind"]]
-            return row | {"kept": keep, "fresh": is_fresh(row["fetched_at"], now, keep)}
+            until, usual = self._hold(row["url"]), self._config.revisit
+            due = recrawl.next_due(SourceRun(**row).visit, until, self._now, usual)
+            return row | {"next_due": _iso(due), "every": row["revisit"] or usual}
         return row
 
-    def _host(self, url: str) -> dict[str, Any]:
-        """The row of the host of *url*, which may be what another version stored."""
+    def _hold(self, url: str) -> float:
+        """Until when the host of *url* is held; the URL may be what another version stored."""
         try:
-            record = self._store.get(HostRecord, hosts.host_key(url.partition(" ")[0]))
+            record = self._store.get(HostRecord, hosts.host_key(url))
         except ValueError:
             record = None
-        return {} if record is None else self._row(record)
+        return 0.0 if record is None else self.row(record)["not_before"] or 0.0
 
 
 def _iso(due: float | None) -> str | None:
@@ -175,92 +151,52 @@ def _iso(due: float | None) -> str | None:
 
 def as_lines(found: dict[str, Any]) -> Iterator[str]:
     """*found* for a person: in each table, what matters most first."""
-    now, shared = found["now"], found["shared"]
-    counts: Counter[str] = Counter(found["counts"])
-    waiting, silent = counts["hosts that wait"], counts["silent hosts"]
-    kinds = ", ".join(f"{counts[kind]} {kind}" for kind in sorted(DOCUMENT_KINDS) if counts[kind])
-    worth = counts["readings"] = counts["readings worth a line"]
-    titles = {
-        "hosts": f"hosts: {counts['hosts'] - waiting} may be requested now, {waiting} not yet"
-        f"{f', {silent} silent' if silent else ''}",
-        "deferrals": f"deferred targets: {counts['deferrals']}",
-        "documents": f"documents: {kinds or 'none'}",
-        "sources": f"sources: {counts['sources']}",
-        "readings": f"sources not read at their last visit, or moved for good: {worth}",
-    }
+    now, shared, counts = found["now"], found["shared"], found["counts"]
     yield visible(f"state in {found['directory']}{f' and {shared}' if shared else ''}")
-    for kind, title in titles.items():
+    for kind, title in _TITLES.items():
         columns, rows = _COLUMNS[kind], found[kind]
         yield ""
-        yield title
+        yield f"{title}: {counts[kind]}"
         if rows:
-            cells = [tuple([cell(row, now) for cell in columns.values()]) for row in rows]
-            yield from table(cells, headings=tuple(columns), indent=2)
+            cells = [[_cell(name, row[name], now) for name in columns] for row in rows]
+            headings = [name.replace("_", " ") for name in columns]
+            yield from table(cells, headings=headings, indent=2)
         if counts[kind] > len(rows):
             yield f"  ... and {counts[kind] - len(rows)} more (--limit, --all)"
-    yield (
-        f"validators of {plural(found['validators'], 'URL')}, "
-        f"attempts at {plural(found['attempts'], 'target')}, "
-        f"{plural(found['seen_items'], 'item')} seen"
-    )
-
-
-def _ago(at: float, now: float) -> str:
-    return duration(round(now - at))
-
-
-def _due(row: dict[str, Any], now: float) -> str:
-    due = row["next_due"]
-    return "now" if due is None else when(due_at(due), now)
-
-
-def _spacing(host: dict[str, Any]) -> str:
-    """The interval of a host, with what of it was learned (D28), and its silence (D31)."""
-    learned, silent = host["learned"], host["silent_since"]
-    why = f", learned {round(learned, 2):g} s" if learned else ""
-    why += f", no answer since {local(silent)}" if silent else ""
-    return f"{round(host['interval'], 2):g} s{why}"
 
 
 def _is_worth_a_line(row: dict[str, Any]) -> bool:
     return bool(row["reason"] or row["moved_to"] or row["unread"] or not row["read"])
 
 
-#: By kind, the columns: a heading, and what makes the cell of a row at a time by the wall clock.
-_COLUMNS: Final[Mapping[str, Mapping[str, Callable[[dict[str, Any], float], str]]]] = {
-    "hosts": {
-        "host": lambda row, _: row["host"],
-        "next request": lambda row, now: when(row["next_request"], now),
-        "interval": lambda row, _: _spacing(row),
-    },
-    "deferrals": {
-        "target": lambda row, _: row["url"],
-        "next due": _due,
-        "why": lambda row, _: row["reason"],
-    },
-    "documents": {
-        "document": lambda row, _: row["kind"],
-        "of": lambda row, _: row["key"],
-        "age": lambda row, now: _ago(row["fetched_at"], now) if row["fetched_at"] else "unknown",
-        "state": lambda row, _: "fresh" if row["fresh"] else "stale",
-        "outcome": lambda row, _: f"{row['outcome']} ({row['status']})",
-        "octets": lambda row, _: str(row["octets"]),
-    },
-    "sources": {
-        "source": lambda row, _: row["url"],
-        "last run": lambda row, _: local(row["last_run_at"]) if row["last_run_at"] else "never",
-        "outcome": lambda row, _: row["outcome"],
-        "every": lambda row, _: duration(row["every"]),
-        "next due": _due,
-        "reason given": lambda row, _: row["reason"] or "",
-    },
-    "readings": {
-        "source": lambda row, _: row["url"],
-        "last read": lambda row, now: (
-            f"{local(row['since'])} ({_ago(row['since'], now)} ago)" if row["read"] else "never"
-        ),
-        "last declared": lambda row, now: f"{_ago(min(row['declared_at'], now), now)} ago",
-        "why": lambda row, _: row["reason"] or "",
-        "moved to": lambda row, _: row["moved_to"] or "",
-    },
+_TITLES: Final[Mapping[str, str]] = {
+    "hosts": "hosts, those without an answer and those that wait longest first",
+    "deferrals": "deferred targets",
+    "documents": "documents",
+    "sources": "sources",
+    "readings": "sources not read at their last visit, or moved for good",
 }
+#: By kind, the members that the table shows.
+_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "hosts": ("host", "next_request", "interval", "learned", "silent_since"),
+    "deferrals": ("url", "next_due", "reason"),
+    "documents": ("kind", "key", "fetched_at", "outcome", "status"),
+    "sources": ("url", "last_run_at", "outcome", "every", "next_due", "reason"),
+    "readings": ("url", "read", "since", "declared_at", "reason", "moved_to"),
+}
+_DURATIONS: Final = frozenset({"interval", "learned", "every"})
+
+
+def _cell(name: str, value: Any, now: float) -> str:
+    """What a table has for a member; times are by this machine's clock and zone."""
+    if name == "next_due":
+        return "now" if value is None else when(due_at(value), now)
+    if value is None:
+        return ""
+    if name in _DURATIONS:
+        return duration(value)
+    if name == "next_request":
+        return when(value, now)
+    if isinstance(value, float):
+        return local(value) if value else "never"
+    return str(value)

@@ -32,9 +32,8 @@ _COLOURS: Final = {
     **dict.fromkeys(("ok", "[PASS]", "held", "fed", "negotiated", "llms.txt"), "green"),
     **dict.fromkeys(("sitemap", "not_modified", "fresh"), "green"),
 }
-#: A column is not folded below the width of its longest word, where that is no longer than this:
-#: a time (20) stays whole, a URL does not.
-_WORD: Final = 20
+#: Columns of a terminal that is too narrow for tables: it folds their plain lines itself.
+_NARROW: Final = 60
 
 
 def when(due: float, now: float) -> str:
@@ -60,7 +59,8 @@ def table(
     shown = [tuple(headings), *rows] if headings else list(rows)
     if not shown:
         return
-    if sys.stdout is None or not sys.stdout.isatty():
+    room = shutil.get_terminal_size().columns
+    if sys.stdout is None or not sys.stdout.isatty() or room < _NARROW:
         yield from columns(shown, least=least, right=right, indent=indent, gap=gap)
         return
     from rich.console import Console  # noqa: PLC0415  slow, and for terminals alone
@@ -68,11 +68,10 @@ def table(
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    room = shutil.get_terminal_size().columns
     made = Table.grid(padding=(0, gap, 0, 0))
-    widths = _least_widths(shown, least, room - indent - gap * (len(shown[0]) - 1))
-    for at, width in enumerate(widths):
+    for at in range(len(shown[0])):
         side: Literal["left", "right"] = "right" if at in right else "left"
+        width = least[at] if at < len(least) else None
         made.add_column(min_width=width, justify=side, overflow="fold")
     for number, row in enumerate(shown):
         style = "bold" if headings and not number else ""
@@ -86,20 +85,6 @@ def table(
     with console.capture() as captured:
         console.print(Padding(made, (0, 0, 0, indent)))
     yield from (line.rstrip() for line in captured.get().splitlines())
-
-
-def _least_widths(rows: Sequence[Sequence[str]], least: Sequence[int], room: int) -> Sequence[int]:
-    """Of each column its *least* width, or that of its longest word. None exceeds *room*.
-
-    The first column, by which a row is named, gives way to the others.
-    """
-    found = []
-    for at, cells in enumerate(zip(*rows, strict=True)):
-        words = (len(word) for cell in cells for word in visible(cell).split())
-        longest = max((size for size in words if size <= _WORD), default=1)
-        found.append(max(longest, least[at] if at < len(least) else 1))
-    found[0] -= max(0, sum(found) - room)
-    return found if found[0] > 0 else [1] * len(found)
 
 
 def encodable(text: str) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.policy.list.blocklist import Blocklist
     from scrapy_walsh.proof.verify import Files, Report
+    from scrapy_walsh.proof.verify.judge import Watch
 
 #: Findings that the text shows.
 _SHOWN: Final = 50
@@ -47,15 +48,16 @@ def run(args: argparse.Namespace) -> int:
             raise Misuse(f"--documents {args.documents}: no such file")
         files = replace(files, documents=args.documents)
     report = judged(files, [_head(text) for text in args.head])
-    if not report.lines and report.holds:
-        raise Misuse(f"{ledger}: no line in it, so nothing was verified")
     common.answer(args, _members(report), map(visible, _lines(report)))
     return 0 if report.holds else 1
 
 
-def judged(files: Files, heads: Sequence[Head] = ()) -> Report:
-    """What :func:`verify` finds. Raises OSError."""
-    return verify(files, heads, _blocklist)
+def judged(files: Files, heads: Sequence[Head] = (), watch: Watch | None = None) -> Report:
+    """What :func:`verify` finds. Raises OSError; Misuse where there is nothing to look at."""
+    report = verify(files, heads, _blocklist, watch)
+    if not report.lines and report.holds:
+        raise Misuse(f"{files.parts[-1]}: no line in it, so nothing was verified")
+    return report
 
 
 def _head(text: str) -> Head:

@@ -25,7 +25,7 @@ from redis.exceptions import NoScriptError
 from redis.retry import Retry
 
 from scrapy_walsh.exceptions import ConfigError, StoreAway
-from scrapy_walsh.fleet.scripts import GREET, LIBRARY
+from scrapy_walsh.fleet import scripts
 from scrapy_walsh.policy.words import one_line
 
 if TYPE_CHECKING:
@@ -54,30 +54,20 @@ _WELL: Final = 30.0
 
 #: What Redis refuses for a while only: it is full, saves, is busy, or lacks its replicas.
 _PASSING: Final = "OOM|MISCONF|BUSY|NOREPLICAS|not enough good|max number of|loading|WRONGTYPE"
-#: What of its answers no time mends, whenever they come.
-_RIGHTS: Final = "permission|can't run"
-#: By what is said: what is to be done about WALSH_SHARED_STATE.
-_ADVICE: Final = {
-    "protected mode": "set a password in Redis, and name it",
-    "auth|password": "correct its user and password",
-    _RIGHTS: "give its user all rights to keys that begin with walsh: (docs/fleet.md)",
-    "DB index": "correct the number of the database at its end",
-    "read only|replica": "name the primary: this is a replica",
-    "unknown command|slot|MOVED": "name a single Redis with data: no Sentinel, no cluster",
-    "CERTIFICATE|No such file": "name the file of the right CA with ?ssl_ca_certs=FILE",
-    "argument|connection URL": "correct what stands after the question mark",
-    "": "write redis:// without TLS, and rediss:// with it",
+#: By script, the SHA-1 that Redis knows it by.
+_DIGESTS: Final = {
+    script: hashlib.sha1((scripts.LIBRARY + script).encode(), usedforsecurity=False).hexdigest()
+    for script in scripts.ALL
 }
 
 
 class Link:
     """The connection to the Redis at *url*; *token* is a part of ``prefix``, that of our keys.
 
-    ``away``: why Redis cannot be relied on now, in one line; None while it can. ``refused``: what
-    this user has no right to. ``asked``: whether a connection was ever tried. ``epoch``: the word
-    by which this worker knows Redis, and ``word``: Redis's own when it was last asked. *wall*,
-    *monotonic*, *steady*: this machine's clocks, seconds. ConfigError for a URL that Redis's client
-    does not understand.
+    ``away``: why Redis cannot be relied on now, in one line; None while it can. ``asked``: whether
+    a connection was ever tried. ``epoch``: the word by which this worker knows Redis, and ``word``:
+    Redis's own when it was last asked. *wall*, *monotonic*, *steady*: this machine's clocks,
+    seconds. ConfigError for a URL that Redis's client does not understand.
     """
 
     def __init__(
@@ -90,7 +80,6 @@ class Link:
     ) -> None:
         self.name = _without_password(url)
         self.away: str | None = None
-        self.refused: ConfigError | None = None
         self.asked = False
         self.epoch = self.word = ""
         self.prefix = f"walsh:{{{token.lower()}}}:"
@@ -102,8 +91,6 @@ class Link:
         #: Monotonic seconds: when what fails now began to, and when it last failed.
         self._failing_since, self._failed_at = 0.0, -math.inf
         self._pause = BEAT
-        #: The scripts, by their SHA-1, which Redis knows them by.
-        self._scripts: dict[str, str] = {}
         limits: dict[str, Any] = {"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT}
         # A connection that was idle for long may be gone: one more try, on a new one.
         retry = Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,))
@@ -130,14 +117,7 @@ class Link:
 
     def _how_kept(self) -> list[tuple[int, str]]:
         """What is to be said of how Redis keeps its data."""
-        try:
-            memory, kept = self.client.info("memory"), self.client.info("persistence")
-        except redis.ResponseError:
-            line = (
-                f"{self.name} does not say how it keeps its data: INFO is forbidden to this user; "
-                "see to appendonly yes and maxmemory-policy noeviction"
-            )
-            return [(logging.INFO, line)]
+        memory, kept = self.client.info("memory"), self.client.info("persistence")
         policy = memory.get("maxmemory_policy")
         if memory.get("maxmemory") and policy != "noeviction":
             raise ConfigError(
@@ -160,9 +140,10 @@ class Link:
         return isinstance(cause, (ssl.SSLError, FileNotFoundError)) or other is not None
 
     def _mistake(self, error: object) -> ConfigError:
-        said = one_line(error, 200)
-        advice = next(_ADVICE[each] for each in _ADVICE if re.search(each, said, re.IGNORECASE))
-        return ConfigError(f"WALSH_SHARED_STATE: {self.name} cannot be used ({said}): {advice}")
+        return ConfigError(
+            f"WALSH_SHARED_STATE: {self.name} cannot be used ({one_line(error, 200)}): correct "
+            "its URL (user and password, rediss:// for TLS), or that Redis (docs/fleet.md)"
+        )
 
     # -- while it is used -----------------------------------------------------------------
 
@@ -178,10 +159,7 @@ class Link:
 
     def script(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Command:
         """The command that runs *script* in Redis."""
-        text = LIBRARY + script
-        digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-        self._scripts[digest] = text
-        return ("EVALSHA", digest, len(keys), *keys, *arguments)
+        return ("EVALSHA", _DIGESTS[script], len(keys), *keys, *arguments)
 
     def exchange(self, commands: Sequence[Command]) -> list[Any]:
         """Send *commands* in this order, in one round trip, and return the answers to them.
@@ -193,21 +171,6 @@ class Link:
             for each in commands:
                 pipe.execute_command(*each)
             answers: list[Any] = pipe.execute(raise_on_error=False)
-        unknown = [n for n, each in enumerate(answers) if isinstance(each, NoScriptError)]
-        if unknown:  # at first, and where Redis was started anew
-            before = self.word
-            if before:
-                self.greet()
-            if self.word != before:
-                raise redis.RedisError("it was started anew")
-            for digest in {commands[n][1] for n in unknown}:
-                self.client.script_load(self._scripts[digest])
-            # What only reads or deletes, and came after, comes after them once more.
-            simple = [n for n, each in enumerate(commands) if each[0] != "EVALSHA"]
-            left = sorted({*unknown, *(n for n in simple if n > unknown[0])})
-            again = self.exchange([commands[n] for n in left])
-            for n, answer in zip(left, again, strict=True):
-                answers[n] = answer
         return answers
 
     def greet(self) -> float:
@@ -215,31 +178,30 @@ class Link:
 
         Returns the seconds for which no host may be booked. Raises ``redis.RedisError``.
         """
-        word = uuid.uuid4().hex
-        command = self.script(GREET, [self.epoch_key], [word, self.epoch, 1, CALM, _MARGIN])
+        arguments = [uuid.uuid4().hex, self.epoch, CALM, _MARGIN]
+        command = self.script(scripts.GREET, [self.epoch_key], arguments)
         try:
             found = self.client.execute_command(*command)
         except NoScriptError:
-            self.client.script_load(self._scripts[command[1]])
-            command = (*command[:6], 0, *command[7:])
+            for script in scripts.ALL:
+                self.client.script_load(scripts.LIBRARY + script)
             found = self.client.execute_command(*command)
         self.set_time(found[1])
         self.word = found[0].decode()
         return float(found[2])
 
+    def forget(self) -> None:
+        """Have Redis count as one that has just lost records. Raises ``redis.RedisError``."""
+        lost = {"word": uuid.uuid4().hex, "lost": self.now(), "calm": self.now() + CALM}
+        self.client.hset(self.epoch_key, mapping=lost)
+
     def lose(self, why: object) -> None:
         """Note that Redis is away. *why*: what is put into one line."""
         self.away = one_line(why, 200)
-        if isinstance(why, redis.ResponseError) and re.search(_RIGHTS, self.away):
-            self.refused = self._mistake(why)
         now = self._monotonic()
         if now - self._failed_at > _WELL:
             self._failing_since = now
         self._failed_at = now
-
-    def does_well(self) -> None:
-        """Note that Redis did what it is for."""
-        self._failing_since = self._monotonic()
 
     @property
     def given_up(self) -> bool:

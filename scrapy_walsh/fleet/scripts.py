@@ -42,20 +42,15 @@ local function keep(key, now)
   local record = record_of(key)
   redis.call('EXPIRE', key, math.ceil({HOSTS.lua_ends} - now))
 end
--- The history of the data: another one whenever a primary starts. Empty where INFO is forbidden.
+-- The history of the data: another one whenever a primary starts.
 local function identity()
-  local said = redis.pcall('INFO', 'replication')
-  return type(said) == 'string' and string.match(said, 'master_replid:(%x+)') or ''
-end
-local function is_same(epoch)
-  local here = identity()
-  return epoch.word and (here == '' or epoch.here == here)
+  return string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
 end
 -- When records were last lost; nil where this is not the Redis that the worker knew, and while all
 -- hosts are left alone.
 local function known(key, word, now)
   local epoch = record_of(key)
-  if epoch.word ~= word or not is_same(epoch) or number(epoch.calm) > now then return nil end
+  if epoch.word ~= word or epoch.here ~= identity() or number(epoch.calm) > now then return nil end
   return number(epoch.lost)
 end
 -- The record of a host, which counts as requested by somebody when records were lost. Where Redis's
@@ -97,9 +92,6 @@ end
 local ready, waiting, size, serial, workers, looked = unpack(KEYS)
 local function line(host) return KEYS[1] .. ':line:' .. host end
 local function claims(worker) return KEYS[1] .. ':claims:' .. worker end
--- Hosts that go last, as a worker says that had no answer (D13), until a request is claimed.
-local lasts = KEYS[1] .. ':last'
-local function is_last(host) return redis.call('SISMEMBER', lasts, host) == 1 end
 local function stand(host, interval)
   redis.call('ZREM', waiting, host)
   redis.call('ZADD', ready, redis.call('ZCARD', line(host)) * interval, host)
@@ -144,15 +136,14 @@ end
 """
 
 #: Begins everything that is run in Redis. KEYS epoch; ARGV a new word, the word that the worker
-#: knows or '', 1 where Redis knew this script already, seconds for which hosts are left alone where
-#: records were lost, and the least that are left when a worker comes to write back. Returns the
-#: word, Redis's time, and the seconds for which hosts are still left alone.
+#: knows or '', seconds for which hosts are left alone where records were lost, and the least that
+#: are left when a worker comes to write back. Returns the word, Redis's time, and the seconds for
+#: which hosts are still left alone.
 GREET: Final = """
-local key, new, knew, calm = KEYS[1], ARGV[1], ARGV[2], number(ARGV[4])
+local key, new, knew, calm = KEYS[1], ARGV[1], ARGV[2], number(ARGV[3])
 if redis.call('TYPE', key).ok ~= 'hash' then redis.call('DEL', key) end
 local now, epoch, here = clock(), record_of(key), identity()
--- Where INFO is forbidden: a Redis that was started anew knows no scripts.
-local same = is_same(epoch) and (here ~= '' or ARGV[3] == '1')
+local same = epoch.word and epoch.here == here
 local till, word = number(epoch.calm), same and epoch.word or new
 local missed = knew ~= '' and knew ~= word
 if not same then redis.call('HSET', key, 'word', word, 'here', here) end
@@ -160,7 +151,7 @@ if (not same and epoch.word) or (missed and not (same and epoch.lost)) then
   till = now + calm
   redis.call('HSET', key, 'lost', text(now), 'calm', text(till))
 elseif missed and till > now then
-  till = math.max(till, now + number(ARGV[5]))
+  till = math.max(till, now + number(ARGV[4]))
   redis.call('HSET', key, 'calm', text(till))
 end
 return {word, text(now), text(math.max(0, till - now))}
@@ -187,8 +178,7 @@ return {'0', text(now), found, last}
 #: seconds of hold that are left, seconds since the last request that went ahead of a slow host's
 #: Crawl-delay (D11), '' for none, and what the host has taught. The record's ``by`` stays the
 #: worker only if nobody else has booked the host since. Otherwise it is empty, that other request
-#: counts as under way, every worker keeps the spacing, and the slower of what was taught stays, as
-#: in ``Store.book_host``.
+#: counts as under way, every worker keeps the spacing, and the longer taught interval stays.
 BOOK: Final = """
 local now = clock()
 local record = record_of(KEYS[1])
@@ -196,15 +186,6 @@ local ended = now - number(ARGV[3])
 local till = math.max(number(record.not_before), now + number(ARGV[4]))
 local by = ARGV[1]
 if record.last_end and record.by ~= ARGV[1] then by = '' end
--- As ``throttle.slower``: the longer interval; then what is known at all; then the later one.
-local function slower(one, other)
-  if number(one.interval) ~= number(other.interval) then
-    return number(one.interval) > number(other.interval)
-  end
-  local known = type(one.calm) == 'number'
-  if known ~= (type(other.calm) == 'number') then return known end
-  return number(one.at) >= number(other.at)
-end
 redis.call('HSET', KEYS[1], 'last_end', text(math.max(number(record.last_end), ended)),
   'interval', ARGV[2], 'under_way', by == '' and '1' or '0', 'by', by)
 if till > now then
@@ -216,7 +197,7 @@ if ARGV[5] ~= '' then
   local visited = math.max(number(record.visited_at), now - number(ARGV[5]))
   redis.call('HSET', KEYS[1], 'visited_at', text(visited))
 end
-if by ~= '' or slower(taught(ARGV[6]), taught(record.taught)) then
+if by ~= '' or number(taught(ARGV[6]).interval) >= number(taught(record.taught).interval) then
   redis.call('HSET', KEYS[1], 'taught', ARGV[6])
   if ARGV[6] == '' then redis.call('HDEL', KEYS[1], 'taught') end
 end
@@ -250,14 +231,12 @@ return 1
 # done with it.
 
 #: Adds a request. ARGV host, rank, request, whether it comes back (1: its claim, which had the host
-#: wait for an interval, was not used), seconds until the worker may send it, interval, whether its
-#: host goes last ('0': not). Returns the serial number of its arrival.
+#: wait for an interval, was not used), seconds until the worker may send it, interval.
 PUSH: Final = """
 local host, wait, now = ARGV[1], number(ARGV[5]), clock()
 local arrival = redis.call('INCR', serial)
 redis.call('ZADD', line(host), ARGV[2], string.format('%016d', arrival) .. ARGV[3])
 redis.call('INCR', size)
-if ARGV[4] == '1' and ARGV[7] ~= '0' then redis.call('SADD', lasts, host) end
 local due = redis.call('ZSCORE', waiting, host)
 if wait > 0 then
   if ARGV[4] == '1' then due = 0 end
@@ -265,7 +244,6 @@ if wait > 0 then
 elseif not due then
   stand(host, number(ARGV[6]))
 end
-return arrival
 """
 
 #: Renews a worker's lease. ARGV worker, seconds of its lease, the numbers of the claims that it is
@@ -279,67 +257,43 @@ return 1
 #: Returns, for the due host with the most work left, which then waits an interval: the host, the
 #: number of the claim, the request, and the records that its worker reads next (name, value, name,
 #: value). Where none is due: '', '', the seconds until one may be, -1 where none waits, an empty
-#: list. At last the number of requests, and of arrivals: -1 while nothing may be claimed. A host
-#: that must wait longer than the patience is given out all the same, so that the gate defers its
-#: requests. An entry that no worker of ours has written has no number.
-#: A host that gives no answer (D13, D31) gets a score below all others when its turn has come, and
-#: is given out when no other host waits.
+#: list. Nothing while nothing may be claimed. A host that must wait longer than the patience is
+#: given out all the same, so that the gate defers its requests. An entry that no worker of ours has
+#: written has no number. A host that gives no answer (D31) is given out when no other host is due.
 POP: Final = """
 local interval, patience, now = number(ARGV[5]), number(ARGV[6]), clock()
 settle(ARGV[1], number(ARGV[2]), ARGV[3], ARGV[4], interval, now)
 local lost = known(ARGV[9], ARGV[8], now)
-if not lost then return {'', '', '1', {}, 0, -1} end
-local function answer(host, number_of, data, records)
-  local counted = redis.call('MGET', size, serial)
-  return {host, number_of, data, records, number(counted[1]), number(counted[2])}
-end
--- The records of a host and of the source and the robots.txt that an entry names. Large ones are
--- left out, since the worker may have them already; so is what is not as a worker writes it.
-local function ahead(host, data)
+if not lost then return false end
+-- The records that an entry names. Large ones are left out, since the worker may have them already;
+-- so is what is not as a worker writes it.
+local function ahead(data)
   local found = {}
-  local function add(command, name)
-    local value = redis.pcall(command, name)
-    if type(value) ~= 'table' or not value.err then
-      found[#found + 1], found[#found + 2] = name, value
-    end
-  end
-  add('HGETALL', ARGV[7] .. 'host:' .. host)
   local readable, head = pcall(cjson.decode, string.match(data, '^[^\\n]*'))
-  if not readable or type(head) ~= 'table' then return found end
-  if type(head.key) == 'string' then add('HGETALL', ARGV[7] .. 'source:' .. head.key) end
-  if type(head.origin) == 'string' then
-    local name = ARGV[7] .. 'document:robots ' .. head.origin
+  if not readable or type(head) ~= 'table' or type(head.reads) ~= 'table' then return found end
+  for _, name in ipairs(head.reads) do
     local size = redis.pcall('HSTRLEN', name, 'body')
-    if type(size) == 'number' and size <= 4096 then add('HGETALL', name) end
+    if type(size) == 'number' and size <= 4096 then
+      found[#found + 1], found[#found + 2] = name, redis.call('HGETALL', name)
+    end
   end
   return found
 end
 for _, host in ipairs(redis.call('ZRANGEBYSCORE', waiting, '-inf', text(now), 'LIMIT', 0, 64)) do
-  stand(host, interval_of(host_of(ARGV[7] .. 'host:' .. host, lost, now), interval))
-end
--- Whether a host waits that does not go last: one more is looked at than go last at all.
-local function others_wait()
-  for _, host in ipairs(redis.call('ZRANGE', waiting, 0, redis.call('SCARD', lasts))) do
-    if not is_last(host) then return true end
-  end
-  return false
+  local record = host_of(ARGV[7] .. 'host:' .. host, lost, now)
+  stand(host, record.silent_since and 0 or interval_of(record, interval))
 end
 for _ = 1, 64 do
-  local host, score = unpack(redis.call('ZREVRANGE', ready, 0, 0, 'WITHSCORES'))
+  local host = redis.call('ZREVRANGE', ready, 0, 0)[1]
   if not host then break end
   local record = host_of(ARGV[7] .. 'host:' .. host, lost, now)
-  local last = number(score) < 0
   local own = interval_of(record, interval)
   local wait = wait_for(record, '', own, now)
-  if last and others_wait() then break end
-  if not last and (record.silent_since or is_last(host)) then
-    redis.call('ZADD', ready, -1, host)
-  elseif wait > 0 and wait <= patience then
+  if wait > 0 and wait <= patience then
     put_off(host, now + wait)
   else
     local request, rank = unpack(redis.call('ZRANGE', line(host), 0, 0, 'WITHSCORES'))
     local arrival, data = '', request or ''
-    redis.call('SREM', lasts, host)
     if request then redis.call('ZREM', line(host), request) end
     if string.match(data, '^%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d') then
       arrival, data = string.sub(request, 1, 16), string.sub(request, 17)
@@ -350,21 +304,11 @@ for _ = 1, 64 do
     elseif wait <= patience then
       put_off(host, now + own)
     end
-    return answer(host, arrival, data, ahead(host, data))
+    return {host, arrival, data, ahead(data)}
   end
 end
 local first = redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')
-return answer('', '', first[1] and text(math.max(0, number(first[2]) - now)) or '-1', {})
-"""
-
-#: Lets a host wait. ARGV host, seconds until it may be requested again. Returns the first line of
-#: the entry that goes next on it (JSON with its URL), '' where none waits.
-PUT_OFF: Final = """
-local host, now = ARGV[1], clock()
-local request = redis.call('ZRANGE', line(host), 0, 0)[1]
-if not request then return '' end
-put_off(host, math.max(number(redis.call('ZSCORE', waiting, host)), now + number(ARGV[2])))
-return string.match(string.sub(request, 17), '^[^\\n]*')
+return {'', '', first[1] and text(math.max(0, number(first[2]) - now)) or '-1', {}}
 """
 
 #: Makes a host due at once, since its request was refused and not sent. ARGV host, interval.
@@ -373,23 +317,5 @@ if redis.call('ZSCORE', waiting, ARGV[1]) then stand(ARGV[1], number(ARGV[2])) e
 return 1
 """
 
-#: Goes on where records may be lost. ARGV the number of arrivals that a worker knows of. Returns
-#: the number that Redis knew of: what is missing was queued since, and is lost.
-RESUME: Final = """
-local had = number(redis.call('GET', serial))
-if had < number(ARGV[1]) then redis.call('SET', serial, ARGV[1]) end
-return had
-"""
-
-#: Drops all requests; their serial numbers go on, or this would look like a loss.
-CLEAR: Final = """
-for _, hosts in ipairs({ready, waiting}) do
-  for _, host in ipairs(redis.call('ZRANGE', hosts, 0, -1)) do
-    redis.call('DEL', line(host))
-  end
-end
-for _, worker in ipairs(redis.call('ZRANGE', workers, 0, -1)) do
-  redis.call('DEL', claims(worker))
-end
-return redis.call('DEL', ready, waiting, size, workers, looked, lasts)
-"""
+#: What a worker tells a Redis that knows no scripts; ``GREET`` last, since it asks for that one.
+ALL: Final = (RESERVE, BOOK, PUT, PUSH, RENEW, POP, RELEASE, GREET)

@@ -7,8 +7,8 @@ store has all other records, and a copy of the shared ones. While Redis does not
 read, writes are kept until it is back, and no host can be booked. A blocklist is not read from the
 copy then, since another worker may have adopted a later one.
 
-A record that cannot be read is set aside under another name, with a line. In its place comes what
-asks for the most care: the host, or the source, was requested just now; the list is not known.
+A record that cannot be read is set aside under another name, with a line, and Redis counts as one
+that has lost records: all workers write back what they know, and all hosts as just requested.
 
 The event loop stands still while Redis answers. So a crawl lets its writes wait (``let_wait``):
 whatever is asked of Redis next takes them along, ahead of itself, in the same round trip, or
@@ -26,7 +26,7 @@ import uuid
 from contextlib import suppress
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import redis
 from msgspec import json
@@ -35,13 +35,12 @@ from scrapy_walsh.exceptions import StateError, StoreAway
 from scrapy_walsh.fleet import scripts
 from scrapy_walsh.fleet.link import BEAT, LONGEST_PAUSE, TIMEOUT, Command, Link
 from scrapy_walsh.policy.throttle import NOTHING, Learned
-from scrapy_walsh.state.files import without_text
+from scrapy_walsh.state.files import newer, without_text
 from scrapy_walsh.state.records import (
     BLOCKLIST,
     DEFERRALS,
     DOCUMENTS,
     HOSTS,
-    SOURCES,
     TABLE_OF,
     TABLES,
     Booking,
@@ -66,8 +65,6 @@ if TYPE_CHECKING:
 _AHEAD: Final = 0.1
 #: Records that are written back together: Redis takes so many in some milliseconds.
 _TOGETHER: Final = 500
-#: By what a name in Redis has after the prefix, the table.
-_KINDS: Final = {table.name.removesuffix("s"): table for table in TABLES if table.shared}
 #: Seconds for which a visit to a slow host binds (D11).
 _VISIT: Final = 86_400.0
 
@@ -91,12 +88,6 @@ class Hashes:
     def name(self, table: Table[Any], *key: str) -> str:
         """The name of a record; without *key*, what the names of its kind begin with."""
         return f"{self._link.prefix}{table.name.removesuffix('s')}:{' '.join(key)}"
-
-    def named(self, name: str) -> tuple[Table[Any], Key] | None:
-        """The table and the key of the record with this name; None where it is none."""
-        kind, _, rest = name.removeprefix(self._link.prefix).partition(":")
-        table = _KINDS.get(kind)
-        return None if table is None else (table, tuple(rest.split(" ", len(table.key) - 1)))
 
     def book(self, worker: str, record: HostRecord, now: float) -> Command:
         """The command that books the end of a request to a host; *now*: by the steady clock.
@@ -188,8 +179,9 @@ class SharedStore(Store):
         known = local.get(FleetEpoch, self._place)
         self.link.epoch = "" if known is None else known.word
         self._hashes = Hashes(self.link)
-        #: The name in Redis of a record.
+        #: The name in Redis of a record, and what such names begin with.
         self.key = self._hashes.name
+        self._record_names = tuple(self.key(table) for table in TABLES if table.shared)
         #: The host that this worker has booked, while nothing else has it in writing.
         self._under_way: dict[str, tuple[str, HostRecord]] = {}
         #: Records that Redis does not have yet, because they wait or because it is away.
@@ -201,8 +193,6 @@ class SharedStore(Store):
         #: What is left to write back where records were lost, and to which Redis, by its word.
         self._left: tuple[str, Iterator[Command]] = ("", iter(()))
         self._told: Callable[[], None] | None = None
-        #: Monotonic seconds at which a booking last showed that Redis has our records.
-        self._shown = -math.inf
         #: Records that were just read, or came with a claim, and when; by key in Redis.
         self._ahead: dict[str, tuple[float, Any]] = {}
 
@@ -245,7 +235,7 @@ class SharedStore(Store):
         """Send what waits and then *question*, in one round trip; the answer to the last of these.
 
         To be called within :meth:`ask`. Raises ``redis.RedisError``, also where Redis has refused
-        something that waited. A record that it cannot read is set aside, and all is asked again.
+        something that waited.
         """
         waiting = self._waiting()
         commands = [*(each.command for each in waiting), *question]
@@ -253,45 +243,27 @@ class SharedStore(Store):
         for each, answer in zip(waiting, answers, strict=False):
             if not isinstance(answer, redis.RedisError):
                 each.told(answer)
-        mended = False
         for command, answer in zip(commands, answers, strict=True):
             if isinstance(answer, redis.RedisError):
                 name = str(command[3] if command[0] == "EVALSHA" else command[1])
-                if "WRONGTYPE" not in str(answer) or self._hashes.named(name) is None:
-                    raise answer
-                self._set_aside(name, "it is of another type")
-                mended = True
-        if mended and self.writes:
-            return self.exchange(*question)
-        return {} if mended else (answers or [None])[-1]
+                if "WRONGTYPE" in str(answer) and name.startswith(self._record_names):
+                    self._set_aside(name, "it is of another type")
+                raise answer
+        return answers[-1] if answers else None
 
-    def _set_aside(self, name: str, why: object) -> Any:
-        """Rename what cannot be read; the record that stands in its place now, None for none.
-
-        What asks for the most care does: the host, or the source, was requested just now, and who
-        has an older blocklist does not go by it. Raises ``redis.RedisError``.
-        """
-        self.notices.append(
-            f"{name} in Redis cannot be read ({why}) and is set aside as {self.prefix}aside:...: "
-            "its host or source counts as requested just now, and without it a list is not known"
-        )
-        if not self.writes or (found := self._hashes.named(name)) is None:
-            return None
-        with suppress(redis.ResponseError):  # it is gone meanwhile
-            self.link.client.rename(name, f"{self.prefix}aside:{name.removeprefix(self.prefix)}")
-        table, (first, *_) = found
-        if table is DOCUMENTS:
-            if first == BLOCKLIST:
-                self.link.client.hsetnx(self.link.epoch_key, name, self.link.now())
-            return None
-        record: Any = None
-        if table is HOSTS:
-            record = HostRecord(first, self._steady(), 0.0)
-        elif table is SOURCES:
-            record = SourceRun(first, self._wall(), "unknown")
-        if record is not None:
-            self.link.exchange([self._hashes.put(record)])
-        return record
+    def _set_aside(self, name: str, why: object) -> NoReturn:
+        """Rename what cannot be read, and count records as lost. Raises ``redis.RedisError``."""
+        line = f"{name} in Redis cannot be read ({why})"
+        if self.writes:
+            self.notices.append(
+                f"{line} and is set aside as {self.prefix}aside:...: all hosts count as requested "
+                "just now, and a blocklist that nobody has a copy of is not known"
+            )
+            with suppress(redis.ResponseError):  # it is gone meanwhile
+                aside = f"{self.prefix}aside:{name.removeprefix(self.prefix)}"
+                self.link.client.rename(name, aside)
+            self.link.forget()
+        raise redis.RedisError(line)
 
     def _waiting(self) -> list[Waiting]:
         """What waits, in order: the bookings go first."""
@@ -354,11 +326,6 @@ class SharedStore(Store):
             self._local.put(FleetEpoch(self._place, link.word, self._wall()))
         return True
 
-    def beat(self) -> float:
-        """As :meth:`tend`, unless a booking has just shown the same."""
-        shown = self._monotonic() - self._shown
-        return BEAT - shown if self.link.away is None and shown < BEAT else self.tend()
-
     def ask(self, question: Callable[[], Any]) -> Any:
         """Call *question*, which calls Redis; connect first. Raises StoreAway without an answer."""
         if not self.link.asked:
@@ -369,33 +336,28 @@ class SharedStore(Store):
 
     def reserve_host(self, host: str, interval: float, now: float) -> Booking:
         link, key = self.link, self.key(HOSTS, host)
-        wait, at, values, last = self.ask(
+
+        def book() -> tuple[float, float, float, HostRecord | None]:
             # Called after ``ask`` has connected, which makes the epoch known.
-            lambda: self.exchange(
-                link.script(
-                    scripts.RESERVE, [key, link.epoch_key], [self.worker, interval, link.epoch]
-                )
+            arguments = [self.worker, interval, link.epoch]
+            wait, at, found, last = self.exchange(
+                link.script(scripts.RESERVE, [key, link.epoch_key], arguments)
             )
-        )
+            link.set_time(at)
+            if float(wait) < 0:
+                raise redis.RedisError("it may have lost records")
+            record = self._read(HOSTS, (host,), found)
+            return float(wait), float(at), float(last), record
+
+        wait, at, last, record = self.ask(book)
         self._ahead.pop(key, None)
-        link.set_time(at)
-        if float(wait) < 0:
-            link.lose("it may have lost records")
-            raise StoreAway(link.outage())
-        link.does_well()
-        self._shown = self._monotonic()
-        try:
-            record = self._hashes.read(HOSTS, (host,), values)
-        except DamageError as error:
-            self.ask(partial(self._set_aside, key, error))
-            return Booking(max(float(wait), interval), known=True)
         taught = NOTHING if record is None else record.taught
-        if float(wait) == 0:
+        if wait == 0:
             now = self._steady()
             record = HostRecord(host, now, interval, taught=taught)
             self._under_way = {host: (self.worker, record)}
-        rested = max(0.0, float(at) - float(last))
-        return Booking(float(wait), known=rested < math.inf, rested=rested, taught=taught)
+        rested = max(0.0, at - last)
+        return Booking(wait, known=rested < math.inf, rested=rested, taught=taught)
 
     def book_host(
         self,
@@ -418,14 +380,11 @@ class SharedStore(Store):
         self.send_soon()  # ``tend`` writes it where Redis is away
         self._local.book_host(host, interval, now, hold, visit=visit, taught=taught)
 
-    def update_host(self, host: str, change: Rewrite) -> None:
+    def update_host(self, host: str, change: Rewrite, *, waits: bool = False) -> None:  # noqa: ARG002
         key = self.key(HOSTS, host)
 
         def exchange(pipe: Any) -> None:
-            known = None
-            with suppress(DamageError):  # the next booking sets it aside
-                known = self._hashes.read(HOSTS, (host,), pipe.hgetall(key))
-            changed = change(known)
+            changed = change(self._read(HOSTS, (host,), pipe.hgetall(key)))
             pipe.multi()
             if changed is not None:
                 pipe.eval(scripts.PUT, *self._hashes.put(changed)[2:])
@@ -437,18 +396,26 @@ class SharedStore(Store):
     # -- records --------------------------------------------------------------------------
 
     def get(self, record: type[R], *key: str) -> R | None:
-        """The later of the shared record and this machine's copy of it."""
+        """The shared record, or this machine's copy where that is later, or Redis is away."""
         table, local = TABLE_OF[record], self._local.get(record, *key)
-        if table is DOCUMENTS and key[0] == BLOCKLIST:
-            return self._list_in_force(key[1], local)  # type: ignore[arg-type, return-value]
-        found: R | None = self._found(table, key)
-        if table is DEFERRALS and self.link.away is None:  # another worker may have dropped it
+        if not table.shared:
+            return local
+        is_list = table is DOCUMENTS and key[0] == BLOCKLIST
+        try:
+            if is_list:
+                return self._list_in_force(key[1], local)  # type: ignore[arg-type, return-value]
+            found: R | None = self._found(table, key)
+        except StoreAway:
+            if is_list and self.writes:
+                raise
+            return local
+        if table is DEFERRALS:  # another worker may have dropped it
             return found
-        if found is not None and _supersedes(table, found, local):
-            if table is DOCUMENTS and self.writes:
-                self._local.put(found)
-            return found
-        return local
+        if found is None or (local is not None and _is_later(local, found)):
+            return local
+        if table is DOCUMENTS and self.writes and _is_later(found, local):
+            self._local.put(found)
+        return found
 
     def _list_in_force(self, url: str, local: StoredDocument | None) -> StoredDocument | None:
         """The later of the shared list and this machine's copy, which is shared then.
@@ -456,29 +423,25 @@ class SharedStore(Store):
         One without text where neither is the latest that any worker adopted: that one is lost, and
         who opted out by it is not known. StoreAway where Redis cannot be asked.
         """
-        link, name = self.link, self.key(DOCUMENTS, BLOCKLIST, url)
-        if link.away is not None and self.writes:
-            raise StoreAway(link.outage())
-        if link.away is not None:
-            return local
-        # What cannot be read is noted as adopted when it is set aside, so the record goes first.
+        link, key = self.link, (BLOCKLIST, url)
         # Another worker may adopt one between the two questions, so it is asked for once more.
         for _ in range(2):
-            found = self._found(DOCUMENTS, (BLOCKLIST, url))
-            latest = self.ask(lambda: self.exchange(("HGET", link.epoch_key, name)))
-            best = found if _supersedes(DOCUMENTS, found, local) else local
-            if latest is None or (
-                best is not None
-                and best.fetched_at >= link.to_local()["Wall"](float(latest)) - TIMEOUT
-            ):
+            found = self._found(DOCUMENTS, key)
+            noted = ("HGET", link.epoch_key, self.key(DOCUMENTS, *key))
+            latest = self.ask(partial(self.exchange, noted))
+            best = newer(found, local)
+            if latest is None:
+                break
+            adopted_at = link.to_local()["Wall"](float(latest)) - TIMEOUT
+            if best is not None and best.body and best.fetched_at >= adopted_at:
                 break
         else:
             return without_text(url)
         if self.writes and best is not None and best.body:
-            if best is found:
+            if best is found and (local is None or not local.body or _is_later(found, local)):
                 self._local.put(best)
-            elif _supersedes(DOCUMENTS, best, found):
-                self._share(DOCUMENTS, (BLOCKLIST, url), best)
+            elif best is local and _is_later(local, found):
+                self._share(DOCUMENTS, key, best)
         return best
 
     def put(self, *records: Any) -> None:
@@ -491,55 +454,47 @@ class SharedStore(Store):
         self._share(TABLE_OF[record], key, None)
         self._local.delete(record, *key)
 
-    def _rows(self, table: Table[R], after: Key | None = None) -> Iterator[R]:
+    def _rows(self, table: Table[R], after: Key) -> Iterator[R]:
         """The local records, and those that only Redis has, in key order."""
         rows = {table.key_of(record): record for record in self._local._rows(table, after)}
-        keys = self._shared_keys(table)
-        if table is DEFERRALS and keys is not None:  # another worker may have dropped it
-            rows = {key: rows[key] for key in rows.keys() & set(keys)}
-        for key in keys or ():
-            found = self._found(table, key) if after is None or key > after else None
-            if found is not None:
-                rows[key] = found
+        with suppress(StoreAway):
+            keys = self._shared_keys(table) if table.shared else []
+            found = {key: self.get(table.record, *key) for key in keys if key > after}
+            if table is DEFERRALS:  # another worker may have dropped it
+                rows = {}
+            rows |= {key: record for key, record in found.items() if record is not None}
         return iter([record for _, record in sorted(rows.items(), key=lambda row: row[0])])
 
-    def _shared_keys(self, table: Table[Any]) -> list[Key] | None:
-        """The keys that Redis has; None where it does not answer, or the table is not shared."""
-        if not table.shared:
-            return None
-        start = self.key(table)
-        try:
-            self.send()
-            scan = self.link.client.scan_iter
-            found = self.ask(lambda: list(scan(match=f"{start}*", count=1000)))
-        except StoreAway:
-            return None
-        named = map(self._hashes.named, (each.decode() for each in found))
-        return [each[1] for each in named if each is not None]
+    def _shared_keys(self, table: Table[Any]) -> list[Key]:
+        """The keys that Redis has. Raises StoreAway."""
+        self.send()
+        start, scan = self.key(table), self.link.client.scan_iter
+        names = self.ask(lambda: list(scan(match=f"{start}*", count=1000)))
+        keys = (name.decode().removeprefix(start) for name in names)
+        return [tuple(key.split(" ", len(table.key) - 1)) for key in keys]
 
     def _found(self, table: Table[R], key: Key) -> R | None:
-        """The shared record; None where there is none, and where Redis does not answer."""
-        if not table.shared:
-            return None
+        """The shared record; None where there is none. Raises StoreAway."""
         name, now = self.key(table, *key), self._monotonic()
         self._ahead = {key: each for key, each in self._ahead.items() if now - each[0] < _AHEAD}
-        if name in self._ahead:
-            found = self._ahead[name][1]
-        else:
-            try:
-                found = self.ask(lambda: self.exchange(("HGETALL", name)))
-            except StoreAway:
-                return None
+
+        def look() -> R | None:
+            if name in self._ahead:
+                return self._read(table, key, self._ahead[name][1])
+            found = self.exchange(("HGETALL", name))
             if table is not DOCUMENTS:  # which may be large
                 self._ahead[name] = now, found
+            return self._read(table, key, found)
+
+        found: R | None = self.ask(look)
+        return found
+
+    def _read(self, table: Table[R], key: Key, found: Any) -> R | None:
+        """The record of what Redis has answered. To be called within :meth:`ask`."""
         try:
             return self._hashes.read(table, key, found)
         except DamageError as error:
-            self._ahead.pop(name, None)
-            with suppress(StoreAway):
-                in_its_place: R | None = self.ask(partial(self._set_aside, name, error))
-                return in_its_place
-        return None
+            self._set_aside(self.key(table, *key), error)
 
     def take_ahead(self, found: Sequence[Any]) -> None:
         """Keep for a moment what came with a claim: names in turn with values (``scripts.POP``)."""
@@ -561,21 +516,10 @@ class SharedStore(Store):
             self.send_soon()
 
 
-def _supersedes(table: Table[R], record: R | None, held: R | None) -> bool:
-    """Whether *record* is later than *held*; a list without text counts as older.
-
-    A document that is as old need not be stored again. Of any other record, Redis has what all
-    workers know.
-    """
-    if held is None or record is None:
-        return held is None
-    slack = -TIMEOUT
-    if isinstance(record, StoredDocument) and isinstance(held, StoredDocument):
-        if record.kind == BLOCKLIST and bool(record.body) != bool(held.body):
-            return bool(record.body)
-        slack = TIMEOUT
-    later: float = getattr(record, table.latest) - getattr(held, table.latest)
-    return later > slack
+def _is_later(record: R, other: R | None) -> bool:
+    """Whether *record* is later than *other*, by more than two looks at two clocks may differ."""
+    latest = TABLE_OF[type(record)].latest
+    return other is None or getattr(record, latest) - getattr(other, latest) > TIMEOUT
 
 
 # R11: a fleet's shared records for a command that only reads: nothing is written anywhere.

@@ -24,16 +24,22 @@ import math
 import os
 import sqlite3
 import zlib
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy.strict_json import json_object
-from scrapy_walsh.state.database import Connection, is_damage
-from scrapy_walsh.state.files import claim, make_private, open_private, private, set_aside
+from scrapy_walsh.state.database import Connection
+from scrapy_walsh.state.files import (
+    claim,
+    locked,
+    make_private,
+    open_private,
+    private,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 DOCUMENTS: Final = "ledger-documents.sqlite"
@@ -57,11 +63,9 @@ class Documents:
         self.altered: set[str] = set()
         #: Why ``get`` could not read the file, if it could not.
         self.fault: str | None = None
-        #: Lines for the log on what was found damaged.
-        self.notices: list[str] = []
 
     def put(self, kind: str, body: bytes, digest: str, file: int) -> None:
-        """Keep *body*, which ledger file number *file* names. A damaged file is set aside."""
+        """Keep *body*, which ledger file number *file* names."""
         if self._known.get(digest) == file:
             return
 
@@ -75,7 +79,7 @@ class Documents:
                     (digest, kind, file, zlib.compress(body, 1)),
                 )
 
-        self._change(keep, "a document of the ledger cannot be kept: ")
+        self._change(keep)
         self._known[digest] = file
 
     def get(self, digest: str) -> bytes | None:
@@ -107,27 +111,16 @@ class Documents:
 
         self._change(drop)
 
-    def _change(self, change: Callable[[sqlite3.Connection], None], what: str = "") -> None:
-        """Call *change* in a transaction; a damaged file is set aside, and it is called again."""
+    def _change(self, change: Callable[[sqlite3.Connection], None]) -> None:
+        """Call *change* in a transaction."""
         try:
-            try:
-                self._transact(change)
-            except sqlite3.DatabaseError as error:
-                if not is_damage(error):
-                    raise
-                aside = set_aside(self._path, ("-journal",))
-                self._known.clear()
-                self.notices.append(
-                    f"{self._path} was damaged ({error}): set aside as {aside.name}; verify will "
-                    "miss the documents in it"
-                )
-                self._transact(change)
+            with closing(self._open()) as connection, connection:
+                change(connection)
         except (sqlite3.Error, OSError) as error:
-            raise StateError(f"{self._path}: {what}{error}") from error
-
-    def _transact(self, change: Callable[[sqlite3.Connection], None]) -> None:
-        with closing(self._open()) as connection, connection:
-            change(connection)
+            raise StateError(
+                f"{self._path}: a document of the ledger cannot be kept: {error}; move the file "
+                "away if it is damaged, and verify will miss the documents in it"
+            ) from error
 
     def _open(self, *, read_only: bool = False) -> sqlite3.Connection:
         if read_only:
@@ -229,16 +222,13 @@ class Ledger:
         self.directory = directory
         self._kept = kept
         self._rotate_at = min(ROTATE_AT, kept // _FILES)
-        #: The number of the file that has our first line; 0 before there is one.
-        self._first = 0
-        self._told_full = False
         self._name = str(directory / FILE)
         self.documents = Documents(directory / DOCUMENTS)
         self.file = 1
         self.head = GENESIS
         self.number = 0
-        #: Lines for the log on what was found damaged, or gone.
-        self.notices = self.documents.notices
+        #: Lines for the log on what was found gone.
+        self.notices: list[str] = []
         self._wall = wall
         self._redact = redact
         self._missing = 0
@@ -249,23 +239,23 @@ class Ledger:
             claim(directory)
             self._lock = private(directory / LOCK, "ab")
             self._head_file = _open(directory / HEAD)
-            with self._locked():
+            with locked(self._lock):
                 self._take_up()
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise StateError(_cannot(directory, error)) from error
 
     def write(self, run: str, *entries: Mapping[str, Any]) -> None:
         """Append *entries*; StateError where they cannot be written: the next line will say so."""
         try:
-            with self._locked():
+            with locked(self._lock):
                 if self._changed():
                     self._take_up()
                 if self._end >= self._rotate_at:
                     self._rotate()
-                self._first = self._first or self.file
                 self._note_missing(run)
                 self._append(run, *(map(redacted, entries) if self._redact else entries))
         except (OSError, ValueError) as error:
+            self._end = -1  # what is in the file is looked at again
             self._missing += len(entries)
             raise StateError(_cannot(self.directory, error)) from error
 
@@ -283,20 +273,6 @@ class Ledger:
 
     # -- under the lock -------------------------------------------------------------------
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """As ``state.files.lock``, for a moment; in place of it, since each request comes here."""
-        import portalocker  # noqa: PLC0415  it imports redis, where that is installed
-
-        try:
-            portalocker.lock(self._lock, portalocker.LockFlags.EXCLUSIVE)
-        except portalocker.LockException as error:
-            raise OSError(str(error)) from error
-        try:
-            yield
-        finally:
-            portalocker.unlock(self._lock)
-
     def _changed(self) -> bool:
         """Whether another process has written, or begun a new file, since we looked."""
         try:
@@ -306,38 +282,26 @@ class Ledger:
         ours = os.fstat(self._descriptor)
         return (there.st_ino, there.st_dev, there.st_size) != (ours.st_ino, ours.st_dev, self._end)
 
-    def _take_up(self, *, replaced: bool = False) -> None:
-        """Go on where the file ends. Half a line there is cut off, and a line ``gap`` says so."""
+    def _take_up(self) -> None:
+        """Go on where the file ends. Half a line there is cut off, and a line ``gap`` says so.
+
+        ValueError where it does not end in a line of a ledger.
+        """
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = _open(self.directory / FILE)
         self._end = os.fstat(self._descriptor).st_size
         if self._end == 0:
-            gone = self._begin_file()
-            if gone and not replaced:
-                self.notices.append(f"{self.directory / FILE} {gone}")
-                self._append("", {"kind": "gap", "reason": f"{FILE} {gone}"})
+            self._begin_file()
             return
-        try:
-            line, torn = self._last_line()
-            last = parsed(line)
-            self.file = self._file_number()
-        except ValueError as error:
-            self._replace(str(error))
-            return
+        line, torn = self._last_line()
+        last = parsed(line)
+        self.file = self._file_number()
         self.number, self.head = last["n"], line[-66:-2].decode("ascii")
         if torn:
             self._end -= torn
             os.ftruncate(self._descriptor, self._end)
             self._append("", {"kind": "gap", "reason": f"a line of {torn} octets was cut off"})
-
-    def _replace(self, why: str) -> None:
-        """Set a file aside that cannot be continued, and begin another that says so."""
-        aside = set_aside(self.directory / FILE)
-        self.notices.append(f"{self.directory / FILE} {why}: set aside as {aside.name}")
-        self.number, self.head = 0, GENESIS
-        self._take_up(replaced=True)
-        self._append("", {"kind": "gap", "reason": f"{FILE} {why}; it is now {aside.name}"})
 
     def _last_line(self) -> tuple[bytes, int]:
         """The last whole line, and the octets after it. ValueError where there is none."""
@@ -352,10 +316,10 @@ class Ledger:
         first = os.pread(self._descriptor, 4096, 0).partition(b"\n")[0]
         return int(parsed(first).get("file", 1))
 
-    def _begin_file(self) -> str | None:
+    def _begin_file(self) -> None:
         """Write the first line of a file, chained to the last line of the one before.
 
-        Returns in a few words which lines are gone by the head; None where none are.
+        Where the head knows of a later line than that, a line ``gap`` says so.
         """
         known = read_head(self.directory / HEAD)
         full = rotated(self.directory)
@@ -363,9 +327,12 @@ class Ledger:
             last = full[-1].read_bytes().rstrip(b"\n").rpartition(b"\n")[2]
             self.number, self.head = parsed(last)["n"], last[-66:-2].decode("ascii")
         self.file = _number_of(full[-1]) + 1 if full else 1
-        gone = known is not None and known[0] > self.number
+        before = self.number
         self._append("", {"kind": "ledger", "contract": CONTRACT, "file": self.file})
-        return f"is gone: {HEAD} knows of line {known[0]}" if known is not None and gone else None
+        if known is not None and known[0] > before:
+            gone = f"is gone: {HEAD} knows of line {known[0]}"
+            self.notices.append(f"{self.directory / FILE} {gone}")
+            self._append("", {"kind": "gap", "reason": f"{FILE} {gone}"})
 
     def _rotate(self) -> None:
         (self.directory / FILE).rename(self.directory / f"ledger-{self.file:06}.jsonl")
@@ -375,12 +342,6 @@ class Ledger:
             old.unlink()
             self.documents.forget(_number_of(old))
         self._take_up()
-        if len(full) >= most and 0 < self._first <= _number_of(full[-most]) and not self._told_full:
-            self._told_full = True
-            self.notices.append(
-                f"{self.directory / FILE}: the first lines of this run go when the next file is "
-                "full, and verify cannot judge the run then: raise WALSH_LEDGER_KEPT"
-            )
 
     def _note_missing(self, run: str) -> None:
         if self._missing:
@@ -417,8 +378,6 @@ def _number_of(full: Path) -> int:
 def read_head(path: Path) -> tuple[int, str] | None:
     """The number and the hash of the last line that was written; None without a readable head."""
     try:
-        if not path.is_file():  # reading a FIFO would wait for ever
-            return None
         number, digest = path.read_text(encoding="ascii").split()
         return int(number), digest
     except (OSError, ValueError):
@@ -432,6 +391,6 @@ def _open(path: Path) -> int:
 def _cannot(directory: Path, error: Exception) -> str:
     why = getattr(error, "strerror", None) or error
     return (
-        f"{directory / FILE}: decisions go unrecorded: {why};"
-        " make room there, or set WALSH_LEDGER = False"
+        f"{directory / FILE}: decisions go unrecorded: {why}; "
+        "make room there, move away what is no ledger, or set WALSH_LEDGER = False"
     )

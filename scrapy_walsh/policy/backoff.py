@@ -37,7 +37,7 @@ IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE
 #: Retries without an answer that a run grants a host that has answered nothing in it (D13).
 SILENT_RETRIES: Final = 1
 
-#: The most requests without an answer in a trial of https: one for robots.txt, one for a target.
+#: The most requests without an answer in a trial of https: a crawl makes one, and two did earlier.
 TRIALS: Final = 2
 
 #: Seconds, about 3,000 years. A longer wait is read as this one, so that a due time stays

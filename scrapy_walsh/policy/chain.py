@@ -35,7 +35,6 @@ from scrapy_walsh.policy.verdict import (
     BY_SETTING,
     DEFERRED,
     EXCLUDED_TLD,
-    NotKnown,
     Verdict,
 )
 
@@ -75,14 +74,13 @@ class Rules(Protocol):
 class Held(Protocol):
     """The documents and records that the gates look at.
 
-    ``blocklist`` and ``robots`` return None where the document must be fetched or refreshed first,
-    and NotKnown where that has failed because of us.
+    ``blocklist`` and ``robots`` return None where the document must be fetched or refreshed first.
     """
 
-    def blocklist(self) -> Blocklist | Verdict | NotKnown | None:
+    def blocklist(self) -> Blocklist | Verdict | None:
         """The operator's list, or one verdict in its place (``operator.without_list``)."""
 
-    def robots(self, origin: str) -> Rules | NotKnown | None:
+    def robots(self, origin: str) -> Rules | None:
         """The rules of ``scheme://host[:port]``."""
 
     def last_visit(self, key: str) -> recrawl.Visit | None:
@@ -141,8 +139,6 @@ def _operator_blocks(url: str, held: Held) -> Verdict | NeedDocument | None:
     match found := held.blocklist():
         case None:
             return NeedDocument(BLOCKLIST)
-        case NotKnown():
-            return found.verdict()
         case Verdict():
             return found
         case Blocklist():
@@ -178,8 +174,6 @@ def _robots(url: str, held: Held, gates: Gates) -> Verdict | NeedDocument:
     rules = held.robots(origin)
     if rules is None:
         return NeedDocument(ROBOTS, origin)
-    if isinstance(rules, NotKnown):
-        return rules.verdict()
     verdict = rules.decide(url)
     if not (verdict.allowed and gates.refused_uses):
         return verdict

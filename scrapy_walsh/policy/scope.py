@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from scrapy_walsh.policy import hosts
@@ -68,6 +69,7 @@ def _place(row: bytes | bytearray, rest: bytes) -> int:
     return place
 
 
+@lru_cache(maxsize=16)  # each look at a request begins with its URL's
 def _digest(text: str) -> tuple[bytes, bytes]:
     octets = text.encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(octets, digest_size=_DIGEST).digest()

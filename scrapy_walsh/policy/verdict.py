@@ -101,22 +101,14 @@ class Verdict:
     digest: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NotKnown:
+def not_known(requirement: str, cause: str, document: str | None = None) -> Verdict:
     """The fourth answer to "what do the rules say?": it is not known because of us.
 
     The other three are: the rules allow, they refuse, the site cannot be reached. This one means
     that our own code, machine, proxy or another component of the project kept the document from
-    us. The site has not said a word, so no setting about unreachable sites applies: nothing is
-    sent. ``requirement``: of the document, ``R2`` or ``R3``. ``cause``: one line. ``document``: its
-    URL.
+    us. The site has not said a word, so no setting about unreachable sites applies: nothing that
+    the document would decide about is sent in this run. *requirement*: of the document, ``R2`` or
+    ``R3``. *cause*: one line. *document*: its URL.
     """
-
-    requirement: str
-    cause: str
-    document: str | None = None
-
-    def verdict(self) -> Verdict:
-        """The verdict about every URL that the document would decide about: not in this run."""
-        reason = f"not known because of us: {self.cause}"
-        return Verdict(False, DEFERRED, self.requirement, reason, self.document)
+    reason = f"not known because of us: {cause}"
+    return Verdict(False, DEFERRED, requirement, reason, document)

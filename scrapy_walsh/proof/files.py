@@ -41,15 +41,9 @@ def _replace(path: Path, data: bytes, mode: int | None) -> None:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
-    sync_directory(path.parent)
-
-
-def sync_directory(directory: Path) -> None:
-    """Make the names in *directory* outlive a power cut, where the system can. OSError."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    if os.name == "posix":  # the name in the directory is to outlive a power cut as well
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -2,10 +2,10 @@
 
 A directory has ``key.pem`` (the key to sign with), ``KID.pem`` (each earlier key), ``jwks.json``
 (the public keys of all), and ``http-message-signatures-directory``: the same as the key directory
-of signed requests (:mod:`scrapy_walsh.policy.signing`). A rotation writes a new key as
-``key.pem.next``, lists it in both, copies the old key to ``KID.pem``, and then renames the new one
-to ``key.pem``. In this order both always list ``key.pem``, and no key is lost, whenever the process
-is killed. The next rotation then goes on with the ``key.pem.next`` that it finds.
+of signed requests (:mod:`scrapy_walsh.policy.signing`). A rotation lists a new key in both, copies
+the old key to ``KID.pem``, and then puts the new one in ``key.pem``. In this order both always list
+``key.pem``, and no key that has signed is lost, whenever the process is killed. What a killed one
+has listed by then is a key that nobody has.
 
 Public keys are JWK and JWKS (RFC 7517, RFC 8037), each named by its thumbprint (RFC 7638). joserfc
 reads and writes them. What it does not refuse is refused here: a private key in a published set,
@@ -29,7 +29,7 @@ from scrapy_walsh.files import open_to_others
 from scrapy_walsh.keys import ALGORITHM, LIMIT, KeyUnusable, jwk_of, load_private_key
 from scrapy_walsh.policy.signing import DIRECTORY_PATH
 from scrapy_walsh.policy.strict_json import json_object
-from scrapy_walsh.proof.files import replace_file, sync_directory
+from scrapy_walsh.proof.files import replace_file
 from scrapy_walsh.state.files import exclusive
 
 if TYPE_CHECKING:
@@ -37,19 +37,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KEY: Final = "key.pem"
-NEXT: Final = "key.pem.next"
 JWKS: Final = "jwks.json"
 DIRECTORY: Final = DIRECTORY_PATH.rpartition("/")[2]
 
 
 class KeyFiles(NamedTuple):
-    """What :func:`make_keys` made: the new key's id and file, the key sets, the old key's file."""
+    """What :func:`make_keys` made: the new key's id and file, and the key sets."""
 
     kid: str
     key: Path
     jwks: Path
     directory: Path
-    former: Path | None
 
 
 def make_keys(directory: Path) -> KeyFiles:
@@ -63,15 +61,15 @@ def make_keys(directory: Path) -> KeyFiles:
     with exclusive(directory):
         former = load_private_key(directory / KEY) if (directory / KEY).exists() else None
         listed = _listed(directory / JWKS)
-        new = _next_key(directory / NEXT)
-        kid, kept = jwk_of(new.public_key())["kid"], None
+        new = Ed25519PrivateKey.generate()
         _publish(directory, listed, [new, former] if former else [new])
         if former is not None:
             kept = directory / f"{jwk_of(former.public_key())['kid']}.pem"
             replace_file(kept, (directory / KEY).read_bytes(), 0o600)
-        (directory / NEXT).replace(directory / KEY)
-        sync_directory(directory)
-    return KeyFiles(kid, directory / KEY, directory / JWKS, directory / DIRECTORY, kept)
+        pem = new.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        replace_file(directory / KEY, pem, 0o600)
+    kid = jwk_of(new.public_key())["kid"]
+    return KeyFiles(kid, directory / KEY, directory / JWKS, directory / DIRECTORY)
 
 
 def _listed(path: Path) -> list[dict[str, Any]]:
@@ -83,16 +81,6 @@ def _listed(path: Path) -> list[dict[str, Any]]:
         return []
     except DocumentInvalid as error:
         raise KeyUnusable(f"{path} cannot be added to: {error}") from None
-
-
-def _next_key(path: Path) -> Ed25519PrivateKey:
-    """The key that a rotation which was killed had made, or a new one, written to the disk."""
-    if not path.exists():
-        pem = Ed25519PrivateKey.generate().private_bytes(
-            Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
-        )
-        replace_file(path, pem, 0o600)
-    return load_private_key(path)
 
 
 def _publish(directory: Path, listed: list[dict[str, Any]], keys: list[Ed25519PrivateKey]) -> None:
@@ -109,7 +97,8 @@ def _publish(directory: Path, listed: list[dict[str, Any]], keys: list[Ed25519Pr
 #: Values of a key's member ``alg`` that fit: none, the same, the name of RFC 9864, or of RFC 9421.
 _KEY_ALGORITHMS: Final = (None, ALGORITHM, "Ed25519", "ed25519")
 #: The prime of Curve25519's field, and the y coordinates of the eight points whose order divides 8:
-#: 1, -1, 0, and the two of order 8. RFC 7748 section 7 says why such points are refused.
+#: 1, -1, 0, and the two of order 8. With such a key anybody can make, without a private one, a
+#: signature that is valid for many documents or for all (RFC 7748 section 7).
 _P: Final = 2**255 - 19
 _EIGHTH: Final = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
 _LOW_ORDER: Final = frozenset({0, 1, _P - 1, _EIGHTH, _P - _EIGHTH})
@@ -192,30 +181,16 @@ def public_key(keys: Sequence[dict[str, Any]], kid: object) -> Ed25519PublicKey:
     if len(named) > 1:
         raise DocumentInvalid(f"the JWKS has more than one {shown}")
     key = named[0]
-    if (key.get("kty"), key.get("crv")) != ("OKP", "Ed25519"):
-        raise DocumentInvalid(f"{shown} is not an Ed25519 key")
-    if key.get("use", "sig") != "sig" or key.get("alg") not in _KEY_ALGORITHMS:
-        raise DocumentInvalid(f"{shown} is not for {ALGORITHM} signatures")
+    kind = key.get("kty"), key.get("crv"), key.get("use", "sig")
+    if kind != ("OKP", "Ed25519", "sig") or key.get("alg") not in _KEY_ALGORITHMS:
+        raise DocumentInvalid(f"{shown} is not an Ed25519 key for {ALGORITHM} signatures")
     try:
         octets = decode(key.get("x"), 32)
-        _require_point(octets)
+        if int.from_bytes(octets, "little") % 2**255 % _P in _LOW_ORDER:
+            raise ValueError("a point of low order: anybody can sign with it")
         return Ed25519PublicKey.from_public_bytes(octets)
     except ValueError as error:
         raise DocumentInvalid(f"{shown}: x is {error}") from None
-
-
-def _require_point(octets: bytes) -> None:
-    """Raise ValueError if *octets* are not the canonical encoding of a point, or its order is low.
-
-    RFC 8032 section 5.1.3 decodes only the canonical encoding; the library that verifies does not
-    check that. With a key of low order anybody can make, without a private key, a signature that is
-    valid for many documents or for all.
-    """
-    sign, y = octets[31] >> 7, int.from_bytes(octets, "little") & (2**255 - 1)
-    if y >= _P or (sign and y in (1, _P - 1)):
-        raise ValueError("not the canonical encoding of a point")
-    if y in _LOW_ORDER:
-        raise ValueError("a point of low order: anybody can sign with it")
 
 
 def parse(body: bytes) -> dict[str, Any]:

@@ -8,12 +8,10 @@ was altered, or that stands out of its order, the finding about it is all that i
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from msgspec import ValidationError, convert
-from msgspec.structs import fields
+from msgspec import Struct, ValidationError, convert
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.ledger.files import (
@@ -32,6 +30,8 @@ from scrapy_walsh.policy.event import ASKED, Count, Exchange, Seconds, Time
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
+
+_Typed = TypeVar("_Typed", bound=Struct)
 
 LEDGER: Final = "ledger"
 STARTED: Final = "started"
@@ -122,19 +122,12 @@ class Line(Exchange, frozen=True, kw_only=True):
         return Moment(self.at - max(0.0, self.ended - self.started), self.at)
 
 
-#: What a member has to be.
-_TYPES: Final = {field.name: field.type for field in fields(Line)}
-#: How msgspec says that it is not; the latter, of text with a lone surrogate in some places.
-_UNFIT: Final = (ValidationError, UnicodeEncodeError)
-
-
-def fits(value: object, kind: Any) -> bool:
-    """Whether *value* is there, and of the type *kind*."""
+def typed(members: Mapping[str, Any], kind: type[_Typed]) -> _Typed:
+    """The value of those *members* that *kind* has; Malformed where one is of another type."""
     try:
-        convert(value, kind)
-    except _UNFIT:
-        return False
-    return True
+        return convert(members, kind)
+    except (ValidationError, UnicodeEncodeError) as error:  # the latter: of a lone surrogate
+        raise Malformed(f"has a member of another type: {error}") from None
 
 
 _ABOUT: Final = ("run", "url", "requirement")
@@ -163,17 +156,11 @@ def line_of(members: Mapping[str, Any]) -> Line:
     kind = members["kind"]
     if kind not in _REQUIRED:
         raise Malformed(f"is of no kind that is known: {kind[:40]!r}")
-    missing = [name for name in ("at", *_REQUIRED[kind]) if name not in members]
+    missing = [name for name in ("at", *_REQUIRED[kind]) if members.get(name) is None]
     if missing:
         raise Malformed(f"has no {missing[0]}, which a line {kind!r} has")
-    known = {name: value for name, value in members.items() if name in _TYPES}
-    with suppress(*_UNFIT):
-        if None not in known.values():  # what a Line has for a member that is not there
-            return convert(known, Line)
-    wrong = next(
-        name for name in known if known[name] is None or not fits(known[name], _TYPES[name])
-    )
-    raise Malformed(f"its {wrong} is {str(members[wrong])[:40]!r}, which is of another type")
+    # an empty member is left out
+    return typed({name: each for name, each in members.items() if each is not None}, Line)
 
 
 # -- the chain ----------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """R4 and R5 by a ledger: who requested a host when, and until when it was to be left alone. Pure.
 
-The one tracker of exchanges over a ledger, for ``verify`` and the report. It keeps what was, and
-says what the next exchange had to keep; how long a gap may seem short by is for its callers.
+The tracker of exchanges of ``verify``: it keeps what was, and says what the next exchange had to
+keep.
 
 Spacing is measured within a process from the end of one exchange to the start of the next, and
 between processes from start to start: one may not know yet when the other's exchange ended.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.throttle import visit_from
-from scrapy_walsh.proof.spacing import ONE_CLOCK, THE_WIRE
+from scrapy_walsh.proof.spacing import ONE_CLOCK, THE_WIRE, is_short
 
 if TYPE_CHECKING:
     from scrapy_walsh.proof.ledger import Line
@@ -53,6 +53,11 @@ class Gap(NamedTuple):
     required: float
     slack: float
     since: str
+
+    @property
+    def short(self) -> bool:
+        """Whether it was too short."""
+        return is_short(self.seconds, self.required, self.slack)
 
 
 class Hold(NamedTuple):

@@ -40,7 +40,7 @@ class Fault(Enum):
 class Judgement(NamedTuple):
     """``fault``: None where the signature holds. ``why``: one line where it does not.
 
-    ``keyid``, ``value``: of one that holds, the key's and the signature itself, in hex.
+    ``keyid``: of one that holds. ``value``: the signature itself, in hex.
     """
 
     fault: Fault | None
@@ -87,81 +87,55 @@ def judge(seen: Seen, keys: Sequence[dict[str, Any]], *, slack: float = 0.0) -> 
     """
     if not any(seen.fields.get(name.lower()) for name in signing.FIELDS):
         return Judgement(Fault.UNSIGNED, "it carries no signature")
-    try:
-        found = [_judged(seen, keys, slack, claim) for claim in _claims(seen)]
-    except _Unreadable as error:
-        return Judgement(Fault.MALFORMED, str(error))
+    claims, values = (_dictionary(seen, name) for name in (signing.INPUT, signing.SIGNATURE))
+    found = []
+    for label, (members, parameters) in claims.items():
+        value = values.get(label, (None,))[0]
+        if isinstance(value, bytes) and _is_whole(members, parameters):
+            judged = _judged(seen, keys, slack, label, parameters)
+            found.append(judged._replace(value=value.hex()))
+    if not found:
+        why = "it carries no signature that can be read, and has all that the draft wants"
+        return Judgement(Fault.MALFORMED, why)
     return next((each for each in found if each.fault is None), found[0])
 
 
-# -- one signature ----------------------------------------------------------------------------
-
-
-class _Unreadable(Exception):
-    """A field that cannot be read; the message says which, and why."""
-
-
-class _Claim(NamedTuple):
-    """One signature: the names of what it covers, its parameters, its octets in hex."""
-
-    label: str
-    covered: set[str]
-    parameters: dict[str, Any]
-    value: str
-
-
-def _claims(seen: Seen) -> list[_Claim]:
-    """Each signature with the tag. _Unreadable without any."""
-    claims = _dictionary(seen, signing.INPUT)
-    values = _dictionary(seen, signing.SIGNATURE)
-    found = []
-    for label, (members, parameters) in claims.items():
-        if parameters.get("tag") != signing.TAG:
-            continue
-        if not isinstance(members, list) or label not in values:
-            raise _Unreadable(f"{signing.INPUT} and {signing.SIGNATURE} do not fit")
-        value = values[label][0]
-        if not isinstance(value, bytes):
-            raise _Unreadable(f"{signing.SIGNATURE} has no octets")
-        covered = {name for name, _ in members}
-        found.append(_Claim(label, covered, parameters, value.hex()))
-    if not found:
-        raise _Unreadable(f"no signature has the tag {signing.TAG}")
-    return found
-
-
 def _dictionary(seen: Seen, name: str) -> dict[str, Any]:
+    """The members of a field, each with its parameters; none where it cannot be read (RFC 9651)."""
     import http_sf  # noqa: PLC0415  comes with the extra
 
     text = ", ".join(seen.fields.get(name.lower(), ()))
-    if not text:
-        raise _Unreadable(f"it carries no {name}")
     if len(text) > _LONGEST:
-        raise _Unreadable(f"{name} is longer than {_LONGEST} octets")
+        return {}
     try:
         found: Any = http_sf.parse(text.encode("latin-1"), tltype="dictionary")
+        return dict(found)
     except (ValueError, RecursionError):
-        raise _Unreadable(f"{name} is not a dictionary (RFC 9651)") from None
-    return dict(found)
+        return {}
 
 
-def _judged(seen: Seen, keys: Sequence[dict[str, Any]], slack: float, claim: _Claim) -> Judgement:
-    wrong = signing.wrong_parameter(claim.parameters)
-    if wrong is not None:
-        return Judgement(Fault.MALFORMED, f"its {wrong} is missing or is not as it must be")
-    if not all(least & claim.covered for least in _LEAST):
-        why = "its signature covers no host, or not its Signature-Agent"
-        return Judgement(Fault.MALFORMED, why)
-    keyid = claim.parameters["keyid"]
+def _is_whole(members: Any, parameters: Mapping[str, Any]) -> bool:
+    """Whether a signature covers what it must, and has the tag and all other parameters."""
+    if not isinstance(members, list) or signing.wrong_parameter(parameters) is not None:
+        return False
+    covered = {name for name, _ in members}
+    return all(least & covered for least in _LEAST)
+
+
+def _judged(
+    seen: Seen, keys: Sequence[dict[str, Any]], slack: float, label: str, claimed: Mapping[str, Any]
+) -> Judgement:
+    """Judge the signature with this *label*; *claimed*: its parameters."""
+    keyid, created, expires = (claimed[name] for name in ("keyid", "created", "expires"))
     try:
         key = public_key(_in_use(keys, seen.at), keyid)
     except DocumentInvalid as error:
         return Judgement(Fault.KEY, str(error))
-    late = _out_of_time(claim.parameters, seen.at, slack)
-    if late:
-        return Judgement(Fault.TIME, late)
-    if _holds(seen, claim.label, keyid, key):
-        return Judgement(None, "", keyid, claim.value)
+    if not created - slack <= seen.at <= expires + slack:
+        why = f"its signature is for {created} to {expires}, not {seen.at:.0f} (Unix seconds)"
+        return Judgement(Fault.TIME, why)
+    if _holds(seen, label, keyid, key):
+        return Judgement(None, "", keyid)
     why = f"its signature is not by key {keyid} over this host, method and path"
     return Judgement(Fault.FORGED, why)
 
@@ -173,15 +147,6 @@ def _in_use(keys: Sequence[dict[str, Any]], at: float) -> list[dict[str, Any]]:
 
 def _time(value: object, otherwise: float) -> float:
     return value if isinstance(value, (int, float)) else otherwise
-
-
-def _out_of_time(parameters: Mapping[str, Any], at: float, slack: float) -> str:
-    created, expires = parameters["created"], parameters["expires"]
-    if at > expires + slack:
-        return f"its signature had expired {at - expires:.0f} s before"
-    if at < created - slack:
-        return f"its signature is of {created - at:.0f} s later"
-    return ""
 
 
 class _Request(NamedTuple):

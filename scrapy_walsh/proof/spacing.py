@@ -1,6 +1,6 @@
 """R4, judged from two times: was a host left alone for as long as it had to be? Pure.
 
-For a ledger's exchanges (``verify``, the report), and a server's own arrivals (conformance). They
+For a ledger's exchanges (``verify``), and a server's own arrivals (conformance). They
 differ in how exactly they know a gap, which the caller says by its *tolerance*. The whole seconds
 of an access log are judged in :mod:`scrapy_walsh.proof.audit.pace_rows`.
 """
@@ -11,8 +11,6 @@ from typing import Final
 
 #: Seconds by which a gap may seem short where one clock of one process was read twice.
 ONE_CLOCK: Final = 0.001
-#: The same where a start and an end were read by two clocks of one process, and rounded.
-TWO_CLOCKS: Final = 0.005
 #: Seconds that a gap may be short by at a server, or between two processes: the wire lies between.
 THE_WIRE: Final = 0.02
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-import time
 from collections.abc import Callable
 from contextlib import closing, suppress
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from scrapy_walsh.exceptions import StateError
-from scrapy_walsh.policy.words import plural
+from scrapy_walsh.policy.words import one_line, plural, visible
 from scrapy_walsh.state import files, machine
 from scrapy_walsh.state.records import HOSTS, TABLES, DamageError, HostRecord
 
@@ -39,10 +37,6 @@ APPLICATION: Final = 0x57414C53
 #: The version of the tables. A database of another one is refused (D16).
 VERSION: Final = 1
 
-#: Seconds. A read that comes sooner after the last look does not look whether another process has
-#: replaced the file.
-_LOOKS: Final = 0.02
-
 _MISUSE: Final = (sqlite3.ProgrammingError, sqlite3.IntegrityError, sqlite3.DataError)
 
 #: Seconds to wait for another process's write.
@@ -58,36 +52,23 @@ _PAGE: Final = 512
 #: however often it has changed. A request waits some ten milliseconds for that.
 _CHECKPOINT: Final = 8000
 
-#: Rows that one statement writes at most: SQLite takes 999 values at least.
-_AT_ONCE: Final = 50
-
 #: What a SQLite file begins with, and where in it the application's number is, four octets.
 _MAGIC: Final = b"SQLite format 3\x00"
 _NUMBER: Final = slice(68, 72)
 _HEADER: Final = 100
 
-_READ_ONLY: Final = frozenset(
+#: SQLite's result codes for a file that is not what was once written. By any other error it cannot
+#: be used now.
+_DAMAGED: Final = frozenset(
     {
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_PERM,
-        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_ERROR,  # a table or a column is missing
+        sqlite3.SQLITE_FORMAT,
+        sqlite3.SQLITE_MISMATCH,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_SCHEMA,
     }
 )
-
-#: SQLite's result codes for "no file can be used here" and "not at this moment". Any other error
-#: of a database counts as damage.
-_UNUSABLE: Final = _READ_ONLY | {
-    sqlite3.SQLITE_ABORT,
-    sqlite3.SQLITE_AUTH,
-    sqlite3.SQLITE_BUSY,
-    sqlite3.SQLITE_INTERRUPT,
-    sqlite3.SQLITE_LOCKED,
-    sqlite3.SQLITE_NOLFS,
-    sqlite3.SQLITE_NOMEM,
-    sqlite3.SQLITE_TOOBIG,
-}
 
 #: Where the -shm can be neither read nor made, a WAL file can be opened only in this way.
 _AS_IT_IS: Final = "mode=ro&immutable=1"
@@ -97,7 +78,8 @@ def is_damage(error: Exception) -> bool:
     """Whether *error* says that the file is damaged, not that it cannot be used now."""
     if not isinstance(error, sqlite3.DatabaseError):
         return isinstance(error, DamageError)
-    return _code(error) not in _UNUSABLE
+    # Errors of the sqlite3 module itself have no code.
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in _DAMAGED
 
 
 class Connection(sqlite3.Connection):
@@ -114,23 +96,28 @@ class Connection(sqlite3.Connection):
             raise sqlite3.DatabaseError("a message about it is not UTF-8") from error
 
 
-def connect(path: Path) -> tuple[sqlite3.Connection, bool]:
-    """Open the file at *path*, which is made where it is missing; and whether it can be written.
+def connect(path: Path) -> sqlite3.Connection:
+    """Open the file at *path*, which is made where it is missing.
 
     Raises sqlite3.DatabaseError and DamageError; StateError for a file that is not ours to write.
     """
     _require_ours(path)
-    for options in ("mode=rwc", "mode=ro"):
-        try:
-            return _opened(path, options), options == "mode=rwc"
-        except sqlite3.OperationalError as error:
-            if _code(error) not in _READ_ONLY or not path.exists():
-                raise
-            plain = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY
-            if options == "mode=rwc" and plain and files.may(path, os.W_OK):
-                # Nothing in the way but the file's own header, and that is damage.
-                raise DamageError("its header forbids writing") from error
-    return _opened(path, _AS_IT_IS), False
+    with suppress(OSError):  # SQLite would make it by the umask, and give -wal and -shm its rights
+        files.make_private(path)
+    connection = _raw(path, "mode=rwc")
+    try:
+        connection.execute("PRAGMA cell_size_check=ON")
+        begun = is_begun(connection, path)
+        # Before the first write: a damaged file is to be set aside as it was found.
+        if path.stat().st_size < CHECK_BELOW:
+            found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+            if found != "ok":
+                raise DamageError(found)
+        _prepare_writing(connection, begun=begun)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def read_only(path: Path) -> sqlite3.Connection:
@@ -160,7 +147,7 @@ def salvage(path: Path, target: sqlite3.Connection) -> int:
         target.execute("BEGIN IMMEDIATE")
         with target:
             for table in TABLES:
-                target.executemany(table.replace(1), _readable(source, table))
+                target.executemany(table.replace, _readable(source, table))
                 kept += target.execute(f"SELECT count(*) FROM {table.name}").fetchone()[0]  # noqa: S608
     return kept
 
@@ -221,29 +208,7 @@ def foreign(path: Path) -> str:
     )
 
 
-def _opened(path: Path, options: str) -> sqlite3.Connection:
-    writable = options == "mode=rwc"
-    if writable:  # SQLite would make it by the umask, and give -wal and -shm the same rights
-        with suppress(OSError):
-            files.make_private(path)
-    connection = _raw(path, options)
-    try:
-        connection.execute("PRAGMA cell_size_check=ON")
-        begun = _is_begun(connection, path)
-        # Before the first write: a damaged file is to be set aside as it was found.
-        if path.stat().st_size < CHECK_BELOW:
-            found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
-            if found != "ok":
-                raise DamageError(found)
-        if writable:
-            _prepare_writing(connection, begun=begun)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _is_begun(connection: sqlite3.Connection, path: Path) -> bool:
+def is_begun(connection: sqlite3.Connection, path: Path) -> bool:
     """Whether our tables are in the file; False for an empty one. StateError for any other."""
     (number,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -277,17 +242,6 @@ def _prepare_writing(connection: sqlite3.Connection, *, begun: bool) -> None:
     connection.execute("BEGIN IMMEDIATE")
     with connection:
         connection.execute(f"PRAGMA user_version={VERSION}")
-
-
-def _code(error: sqlite3.Error) -> int:
-    """SQLite's primary result code. Errors of the sqlite3 module itself have none."""
-    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-
-
-def _put(connection: sqlite3.Connection, table: Table[Any], rows: Sequence[Row]) -> None:
-    for at in range(0, len(rows), _AT_ONCE):
-        some = rows[at : at + _AT_ONCE]
-        connection.execute(table.replace(len(some)), list(chain(*some)))
 
 
 def has_records(directory: Path) -> bool:
@@ -328,7 +282,6 @@ class Database:
         self._path = directory / DATABASE
         self._name = str(self._path)
         self._inode: int | None = None
-        self._looked = -_LOOKS
         self._open()
         if machine.is_marked(directory) and not self.rows_lost:
             self._lose("could not be written by an earlier run")
@@ -337,29 +290,20 @@ class Database:
         self._connection.close()
 
     def end(self) -> None:
-        """Close it, and note where the file does not have what this run wrote any more."""
+        """Close it, once it is known whether the file still has what this run wrote."""
+        with suppress(StateError):
+            self._current()
+            self._reopen()
         self.close()
-        try:
-            if not self._path.exists():
-                self._lose("is gone at the end of the run")
-            elif self._inode is not None:
-                connect(self._path)[0].close()
-        except (OSError, sqlite3.Error, DamageError) as error:
-            if is_damage(error):
-                self._lose(f"is damaged at the end of the run ({files.one_line(error)})")
 
     def get(self, table: Table[R], key: Key) -> R | None:
-        """The record with the *key*.
-
-        It may be of a file that another process replaced some milliseconds ago.
-        """
+        """The record with the *key*."""
 
         def fetch(connection: sqlite3.Connection) -> R | None:
             row = connection.execute(table.select, key).fetchone()
             return None if row is None else table.decode(row)
 
-        looked = self._inode is not None and time.monotonic() - self._looked < _LOOKS
-        return self.run(fetch, looks=not looked)
+        return self.run(fetch)
 
     def page(self, table: Table[R], last: Key) -> list[R]:
         """The next records after the key *last*, at most ``table.page_rows``."""
@@ -380,37 +324,33 @@ class Database:
         def exchange(connection: sqlite3.Connection) -> None:
             connection.execute("BEGIN IMMEDIATE")
             with connection:
-                rows: dict[Table[Any], list[Row]] = {}
                 for (table, key), row in changes.items():
                     if row is None:
                         connection.execute(table.delete, key)
                     else:
-                        rows.setdefault(table, []).append(row)
-                for table, some in rows.items():
-                    _put(connection, table, some)
+                        connection.execute(table.replace, row)
                 # Of a host that comes twice (one request ended, the next begins) one row goes.
                 records: dict[str, HostRecord | None] = {}
-                changed: dict[str, Row] = {}
                 for host, rewrite in bookings:
                     if host not in records:
                         row = connection.execute(HOSTS.select, (host,)).fetchone()
                         records[host] = None if row is None else HOSTS.decode(row)
-                    if (record := rewrite(records[host])) is not None:
-                        records[host], changed[host] = record, HOSTS.encode(record)
-                _put(connection, HOSTS, list(changed.values()))
+                    records[host] = rewrite(records[host]) or records[host]
+                for record in filter(None, records.values()):
+                    connection.execute(HOSTS.replace, HOSTS.encode(record))
 
         self.run(exchange)
 
-    def run(self, operation: Callable[[sqlite3.Connection], T], *, looks: bool = True) -> T:
+    def run(self, operation: Callable[[sqlite3.Connection], T]) -> T:
         """Call *operation* with the connection and return its value.
 
         Where it meets damage the file is repaired and it is called again. Raises StateError where
-        that does not help. ``looks``: look first whether another process has replaced the file.
+        that does not help.
         """
         damage: Exception | None = None
         for _ in range(3):
             try:
-                return operation(self._current() if looks else self._connection)
+                return operation(self._current())
             except _MISUSE:
                 raise
             except (sqlite3.DatabaseError, DamageError) as error:
@@ -424,7 +364,6 @@ class Database:
 
     def _current(self) -> sqlite3.Connection:
         """The connection, to a new file where another process has replaced the old one."""
-        self._looked = time.monotonic()
         try:
             inode = os.stat(self._name).st_ino  # noqa: PTH116 - asked before every statement
         except OSError:
@@ -459,20 +398,13 @@ class Database:
             self._lose(f"is gone, and {left} beside it is not")
         if damage is None:
             try:
-                return self._opened()
+                return connect(self._path)
             except (sqlite3.DatabaseError, DamageError) as error:
                 if not is_damage(error):
                     raise
                 damage = error
         self._replace(damage)
-        return self._opened()
-
-    def _opened(self) -> sqlite3.Connection:
-        connection, writable = connect(self._path)
-        if not writable:
-            # An earlier run may not have been able to write either.
-            self._lose("cannot be written: it is read, and what this run learns is forgotten")
-        return connection
+        return connect(self._path)
 
     def _lose(self, what: str) -> None:
         """Note that records are lost, or will be: hosts without one may have been requested."""
@@ -484,17 +416,12 @@ class Database:
         """Copy the rows that can be read to a new file, and rename the damaged one."""
         for suffix in ("", *COMPANIONS):
             self._draft.with_name(self._draft.name + suffix).unlink(missing_ok=True)
-        target, writable = connect(self._draft)
-        with closing(target):
-            if not writable:
-                raise StateError(
-                    files.unusable(self._path, "is damaged, and no new one fits", damage)
-                )
+        with closing(connect(self._draft)) as target:
             kept = salvage(self._path, target)
         aside = files.set_aside(self._path, COMPANIONS)
         self._draft.rename(self._path)
         self._lose(
-            f"was damaged ({files.one_line(damage)}): set aside as {aside.name}, "
+            f"was damaged ({visible(one_line(damage, 200))}): set aside as {aside.name}, "
             f"a new one begun with the {plural(kept, 'row')} that could be read"
         )
 

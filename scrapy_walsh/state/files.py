@@ -1,9 +1,9 @@
 """R11: files of the state directory: their permissions, the lock, and copies of the blocklist.
 
-Every file of ours is a regular file that only its owner may read and write, whatever the directory
-and the umask allow: it has URLs, which may tell something about people. The directory may be a
-symbolic link, for example to another disk. A file may not be one: we replace files by name, and a
-link that somebody else put there would let them choose where we write.
+Every file of ours is made as a regular file that only its owner may read and write, whatever the
+directory and the umask allow: it has URLs, which may tell something about people. The directory may
+be a symbolic link, for example to another disk. A file may not be one: we replace files by name,
+and a link that somebody else put there would let them choose where we write.
 
 A copy of the blocklist is three parts, one after the other: the SHA-256 of what follows and the
 record without its body, a JSON line each, and the body as it was served. It outlives the database
@@ -24,6 +24,7 @@ from dataclasses import asdict, replace
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import StateError
+from scrapy_walsh.policy.words import one_line, visible
 from scrapy_walsh.state.records import BLOCKLIST, DamageError, StoredDocument
 
 if TYPE_CHECKING:
@@ -35,16 +36,11 @@ COPY: Final = "blocklist.json"
 #: The other copy.
 SECOND: Final = "blocklist-2.json"
 COPIES: Final = (COPY, SECOND)
-#: Octets: the most that each of a copy's first two lines may have, and a whole copy. No list of
-#: 256 MiB or more is adopted.
-_LONGEST_LINE: Final = 64 * 1024
-_LONGEST_COPY: Final = 2 * _LONGEST_LINE + 256 * 1024 * 1024
-
 
 #: The names of our own files in a state directory. Damaged files have a suffix after them.
 _OURS: Final = re.compile(
     r"(?:state\.(?:sqlite3(?:\.new)?(?:-wal|-shm|-journal)?|lock|ok|lost)"
-    r"|blocklist(?:-2)?\.json(?:\.new)?|clock\.(?:json(?:\.new)?|new)|(?:sources|run)\.lock"
+    r"|blocklist(?:-2)?\.json(?:\.new)?|clock\.(?:json(?:\.new)?|new)|sources\.lock"
     r"|ledger\.(?:jsonl|head|lock)|ledger-[0-9]{6}\.jsonl"
     r"|ledger-documents\.sqlite(?:-wal|-shm|-journal)?)(?:\.damaged-.*)?"
 )
@@ -55,18 +51,15 @@ _SAFELY: Final = (
 
 
 def claim(directory: Path) -> None:
-    """Take the rights of other users away from our files in *directory*.
+    """Raise StateError (one line) where something that is no regular file has the name of ours.
 
-    Raises OSError; StateError (one line) where something that is not a regular file has the name
-    of one of ours.
+    Raises OSError as well.
     """
     for name in not_files(directory):
         raise StateError(
             f"{directory / name} is not a file (a link, a directory or a device): move it out of "
             "the way, or set another WALSH_STATE_DIR"
         )
-    for name in _ours(directory):
-        _close_to_others(directory / name)
 
 
 def not_files(directory: Path) -> list[str]:
@@ -113,38 +106,27 @@ def replace_private(path: Path, *pieces: bytes, lasting: bool = False) -> None:
 
 
 def make_private(path: Path) -> None:
-    """Make an empty file that only its owner may use, or make one that is there so. OSError.
+    """Make an empty file that only its owner may use, where there is none. Raises OSError.
 
     A file that is there is not opened: closing it would drop SQLite's locks on it (fcntl(2)).
     """
-    try:
+    with suppress(FileExistsError):
         os.close(open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        _close_to_others(path)
 
 
-def _close_to_others(path: Path) -> None:
-    with suppress(OSError):  # another user's, or on a disk that is read only
-        mode = stat.S_IMODE(path.lstat().st_mode)
-        if mode & 0o077:
-            path.chmod(mode & 0o700)
-
-
-def lock(file: IO[Any], *, wait: bool = True) -> bool:
-    """Lock *file* until it is closed or unlocked, or its process ends, however it ends.
-
-    False where another process has locked it; ``wait``: wait for that one instead. Raises OSError.
-    """
+@contextmanager
+def locked(file: IO[Any]) -> Iterator[None]:
+    """Lock *file*, once no other process has it locked. Raises OSError."""
     import portalocker  # noqa: PLC0415  it imports redis, where that is installed
 
-    flags = portalocker.LockFlags.EXCLUSIVE
     try:
-        portalocker.lock(file, flags if wait else flags | portalocker.LockFlags.NON_BLOCKING)
-    except portalocker.AlreadyLocked:
-        return False
+        portalocker.lock(file, portalocker.LockFlags.EXCLUSIVE)
     except portalocker.LockException as error:
         raise OSError(str(error)) from error
-    return True
+    try:
+        yield
+    finally:
+        portalocker.unlock(file)
 
 
 @contextmanager
@@ -155,7 +137,7 @@ def exclusive(directory: Path) -> Iterator[None]:
     """
     with ExitStack() as held:
         with suppress(OSError):
-            lock(held.enter_context(private(directory / LOCK, "ab")))
+            held.enter_context(locked(held.enter_context(private(directory / LOCK, "ab"))))
         yield
 
 
@@ -178,64 +160,43 @@ def _aside(path: Path, number: int, suffix: str) -> Path:
     return path.with_name(f"{path.name}.damaged-{number}{suffix}")
 
 
-class Copies:
-    """The two copies of the blocklist in *directory*; a damaged one is renamed and noted."""
+def read_copies(directory: Path, key: str, notices: list[str]) -> list[StoredDocument | None]:
+    """What each of the two copies has, if that is the blocklist *key*.
 
-    def __init__(self, directory: Path, notices: list[str]) -> None:
-        self._directory, self._notices = directory, notices
-        #: Whether one of them was damaged when they were last read.
-        self.damaged = False
-
-    def read(self, key: str) -> list[StoredDocument | None]:
-        """What each of the files has, if that is the list *key*."""
-        self.damaged = False
-        found = map(self._read, COPIES)
-        ours = (BLOCKLIST, key)
-        return [copy if copy and (copy.kind, copy.key) == ours else None for copy in found]
-
-    def _read(self, name: str) -> StoredDocument | None:
+    One that is damaged is renamed, with a line in *notices*: it had a text that is lost.
+    """
+    found = []
+    for name in COPIES:
+        path = directory / name
         try:
-            return read_copy(self._directory, name)
+            copy = read_copy(directory, name)
         except DamageError as damage:
-            self.damaged = True
-            path = self._directory / name
+            copy = without_text(key)
             with suppress(OSError):
                 aside = set_aside(path)
-                self._notices.append(f"{path} was damaged ({damage}): set aside as {aside.name}")
-            return None
+                notices.append(f"{path} was damaged ({damage}): set aside as {aside.name}")
+        found.append(copy if copy is not None and copy.key == key else None)
+    return found
 
-    def other(self, key: str) -> StoredDocument | None:
-        """The list of another URL than *key* that the files have, None without one."""
-        for name in COPIES:
-            with suppress(DamageError):
-                copy = read_copy(self._directory, name)
-                if copy is not None and copy.key != key:
-                    return copy
-        return None
 
-    def write(self, document: StoredDocument) -> None:
-        """Replace both by *document*. Where one fails, the other is written all the same."""
-        failed: StateError | None = None
-        for name in COPIES:
-            try:
-                write_copy(self._directory, document, name)
-            except OSError as error:
-                line = unusable(self._directory / name, "cannot be written", error)
-                failed = failed or StateError(line)
-        if failed is not None:
-            raise failed
+def write_copies(directory: Path, document: StoredDocument) -> None:
+    """Replace both by *document*. Where one fails, the other is written. StateError."""
+    failed: StateError | None = None
+    for name in COPIES:
+        try:
+            write_copy(directory, document, name)
+        except OSError as error:
+            line = unusable(directory / name, "cannot be written", error)
+            failed = failed or StateError(line)
+    if failed is not None:
+        raise failed
 
 
 def read_copy(directory: Path, name: str = COPY) -> StoredDocument | None:
     """The copy of the blocklist in the file *name*, None without one. Raises DamageError."""
     try:
         with (directory / name).open("rb") as file:
-            if os.fstat(file.fileno()).st_size > _LONGEST_COPY:
-                raise DamageError("it is longer than any list")
-            digest, head = file.readline(_LONGEST_LINE), file.readline(_LONGEST_LINE)
-            if not (digest.endswith(b"\n") and head.endswith(b"\n")):
-                raise DamageError("its checksum does not match")
-            body = file.read()
+            digest, head, body = file.readline(), file.readline(), file.read()
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -261,22 +222,10 @@ def write_copy(directory: Path, document: StoredDocument, name: str = COPY) -> N
 
 def unusable(path: Path, what: str, error: Exception | None) -> str:
     """One line on a file that cannot be used."""
-    why, do = one_line(error), "free or repair the disk"
-    there = [each for each in (path, path.parent) if may(each, os.F_OK)]
-    allowed = all(may(each, os.R_OK | os.W_OK) for each in there)
-    if isinstance(error, PermissionError) or not allowed:
-        do = "let the user of this crawl read and write it"
-    return f"{path} {what} ({why}): {do}, or set another WALSH_STATE_DIR"
-
-
-def may(path: Path, what: int) -> bool:
-    """As ``os.access``, for the user that this process is for the system at present."""
-    return os.access(path, what, effective_ids=os.access in os.supports_effective_ids)
-
-
-def one_line(error: Exception | None) -> str:
-    """*error* as readable text: SQLite quotes damaged octets."""
-    return "".join(c if c.isprintable() else " " for c in str(error))[:200]
+    return (
+        f"{path} {what} ({visible(one_line(error, 200))}): free or repair the disk, let the user "
+        "of this crawl read and write it, or set another WALSH_STATE_DIR"
+    )
 
 
 def without_text(key: str) -> StoredDocument:

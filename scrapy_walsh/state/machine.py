@@ -19,20 +19,18 @@
 The locks are of the process (fcntl(2)): two crawls in one process do not exclude each other, and
 the end of one drops the locks of both. A process sends one request at a time. A library's lock
 (``files.lock``) is of a whole file. It cannot take their place: there would be a file, and an open
-one, for each source whose redirect waits. Where a system has no locks of bytes (Windows) a process
-that has used a state directory has it to itself until it ends (``run.lock``), and that lock is the
-library's.
+one, for each source whose redirect waits. Where a system has no locks of bytes (Windows) no crawl
+has a state directory.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import re
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import MsgspecError, Struct, json
 
@@ -48,59 +46,42 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CLOCK: Final = "clock.json"
-#: Seconds by which the wall clock must have been set since an earlier run to be reported.
-_SET: Final = 600.0
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
-class _Offsets(Struct):
-    """The machine's start, Unix seconds by the wall clock: as first read, and at a later run.
+class _Start(Struct):
+    """The machine's start, Unix seconds by the wall clock as it was first read.
 
     ``boot``: the name that the machine gives to the time since that start.
     """
 
     boot: str
     offset: float
-    wall: float
 
 
-def steady_clock(
-    directory: Path | None, notices: list[str] | None = None, *, keeps: bool = True
-) -> Callable[[], float]:
+def steady_clock(directory: Path | None, *, keeps: bool = True) -> Callable[[], float]:
     """The steady clock of this machine, as a function that returns Unix seconds.
 
     It is the wall clock where the machine does not say when it was started. *directory*: where its
-    file is kept, and ``keeps``: whether it may be written. *notices* gets a line where the wall
-    clock was set since an earlier run.
+    file is kept, and ``keeps``: whether it may be written.
     """
     boot = _boot()
     if boot is None:
         return time.time
-    wall = time.time() - _since_start()
-    known = None if directory is None else _read(directory / CLOCK, boot)
-    offsets = _Offsets(boot, wall if known is None else known.offset, wall)
-    jump = 0.0 if known is None else wall - known.wall
-    if notices is not None and abs(jump) > _SET:
-        notices.append(_told(jump))
-    if keeps and directory is not None and (known is None or abs(jump) > _SET):
-        with suppress(OSError):  # later runs read the wall clock again
-            files.replace_private(directory / CLOCK, json.encode(offsets))
-    return lambda: offsets.offset + _since_start()
-
-
-def _told(jump: float) -> str:
-    way = "ahead" if jump > 0 else "back"
-    return (
-        f"the clock was set {way} by {abs(jump) / 3600:.1f} h since an earlier run: hosts keep "
-        "their spacing and holds; documents and sources whose times do not fit are requested again"
-    )
+    start = None if directory is None else _read(directory / CLOCK)
+    if start is None or start.boot != boot:
+        start = _Start(boot, time.time() - _since_start())
+        if keeps and directory is not None:
+            with suppress(OSError):  # later runs read the wall clock again
+                files.replace_private(directory / CLOCK, json.encode(start))
+    offset = start.offset
+    return lambda: offset + _since_start()
 
 
 def _boot() -> str | None:
-    try:
+    with suppress(OSError, ValueError):
         return _BOOT_ID.read_text(encoding="ascii").strip() or None
-    except (OSError, ValueError):
-        return None
+    return None
 
 
 def _since_start() -> float:
@@ -108,10 +89,9 @@ def _since_start() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-def _read(path: Path, boot: str) -> _Offsets | None:
+def _read(path: Path) -> _Start | None:
     with suppress(OSError, MsgspecError):
-        found = json.decode(path.read_bytes(), type=_Offsets)
-        return found if found.boot == boot else None
+        return json.decode(path.read_bytes(), type=_Start)
     return None
 
 
@@ -148,12 +128,6 @@ def is_marked(directory: Path) -> bool:
 
 
 SOURCES: Final = "sources.lock"
-#: The lock of the one process, where there can be only one.
-ALONE: Final = "run.lock"
-#: By directory, that lock: this process has it until it ends.
-_HELD: Final[dict[Path, IO[Any]]] = {}
-
-
 OWNER: Final = "machine"
 #: What systemd, and most containers' images, say of a machine (machine-id(5)).
 _MACHINE_ID: Final = Path("/etc/machine-id")
@@ -177,7 +151,7 @@ def claim(directory: Path, *, keeps: bool = True) -> None:
         noted = path.read_bytes() if path.is_file() else b""  # a FIFO would be waited for
     except OSError:
         noted = b""
-    if not re.fullmatch(rb"[0-9a-f]{32}", noted):  # damaged, as other files of ours may be
+    if len(noted) != len(ours):  # damaged, as other files of ours may be
         noted = b""
     if noted and noted != ours:
         raise StateError(
@@ -194,29 +168,16 @@ def claim(directory: Path, *, keeps: bool = True) -> None:
 def enter(directory: Path | None) -> None:
     """A crawl of this process begins to use *directory*; None where nothing is kept.
 
-    Raises StateError where it is another machine's, and where another process uses it and the two
-    could not take turns.
+    Raises StateError where it is another machine's, and where a system has no locks for it.
     """
     if directory is None:
         return
-    claim(directory)
-    if fcntl is not None or directory in _HELD:
-        return
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        held = files.private(directory / ALONE, "ab")
-        free = files.lock(held, wait=False)
-    except OSError as error:
+    if fcntl is None:
         raise StateError(
-            f"{directory} cannot be locked: {error}; set another WALSH_STATE_DIR"
-        ) from error
-    if not free:
-        held.close()
-        raise StateError(
-            f"{directory} is in use by another process, and this system has no file locks "
-            "by which the two could take turns: let that one end, or set another WALSH_STATE_DIR"
+            f"{directory} cannot be used: this system has no file locks (fcntl) by which two "
+            "crawls could take turns: set WALSH_STATE_DIR to memory"
         )
-    _HELD[directory] = held
+    claim(directory)
 
 
 class UnderWay:
@@ -226,15 +187,12 @@ class UnderWay:
     """
 
     def __init__(self, directory: Path | None) -> None:
-        self._path = None if directory is None or fcntl is None else directory / SOURCES
+        self._path = None if directory is None else directory / SOURCES
         self._file: int | None = None
         self._held: set[str] = set()
-        #: Those of them whose records may wait to be written.
-        self._done: set[str] = set()
 
     def take(self, key: str) -> bool:
         """Whether no other process is requesting the source *key*; from now on this one is."""
-        self._done.discard(key)
         if key in self._held or self._path is None:
             return True
         try:
@@ -254,16 +212,6 @@ class UnderWay:
             self._held.remove(key)
             with suppress(OSError):
                 fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _place(key))
-
-    def done(self, key: str) -> None:
-        """This process requests *key* no longer, and others may once :meth:`written` is called."""
-        if key in self._held:
-            self._done.add(key)
-
-    def written(self) -> None:
-        """What was done is on record."""
-        while self._done:
-            self.drop(self._done.pop())
 
     def close(self) -> None:
         """Drop all locks."""

@@ -215,13 +215,10 @@ class Table(Generic[R]):
         return 10 if "body" in self.columns else 500
 
     @cached_property
-    def _one(self) -> str:
+    def replace(self) -> str:
+        """Writes a row, in place of the one with the same key."""
         names, marks = ", ".join(self.columns), _marks(self.columns)
         return f"INSERT OR REPLACE INTO {self.name} ({names}) VALUES ({marks})"  # noqa: S608
-
-    def replace(self, rows: int) -> str:
-        """Writes so many rows, in place of those with the same keys."""
-        return self._one + f", ({_marks(self.columns)})" * (rows - 1)
 
     @cached_property
     def delete(self) -> str:

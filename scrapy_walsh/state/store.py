@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy.throttle import NOTHING, Learned, shared_wait, slower
-from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state import files, machine
 from scrapy_walsh.state.database import Database
 from scrapy_walsh.state.records import (
@@ -39,7 +38,7 @@ from scrapy_walsh.state.records import (
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from scrapy_walsh.state.database import Rewrite
@@ -54,8 +53,8 @@ class Store(ABC):
     requested before.
 
     Any method may raise ``StateError`` when the disk cannot be read. When it cannot be written, the
-    first write raises it; this process still reads back what it wrote, and each later write tries
-    again. ValueError is raised for text that is not valid Unicode and for a time that is NaN.
+    first write raises it; :meth:`get` still finds what this process wrote, and each later write
+    tries again. ValueError is raised for text that is not valid Unicode and for a time that is NaN.
     Iterators are in key order, and records may be written while one is in use.
     """
 
@@ -88,7 +87,9 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def _rows(self, table: Table[R], after: Key | None = None) -> Iterator[R]: ...
+    def _rows(self, table: Table[R], after: Key) -> Iterator[R]:
+        """The records after the key *after*, in key order."""
+
     @abstractmethod
     def close(self) -> None: ...
 
@@ -106,15 +107,14 @@ class Store(ABC):
     def rows(self, record: type[R], *begin: str) -> Iterator[R]:
         """All records of class *record* whose keys begin with *begin*."""
         table = TABLE_OF[record]
-        if not begin:
-            return self._rows(table)
         found = self._rows(table, (*begin, *[""] * (len(table.key) - len(begin))))
         return takewhile(lambda each: table.key_of(each)[: len(begin)] == begin, found)
 
-    def update_host(self, host: str, change: Rewrite) -> None:
+    def update_host(self, host: str, change: Rewrite, *, waits: bool = False) -> None:  # noqa: ARG002
         """Replace the record of *host* by what *change* makes of it, in one transaction.
 
         *change* may be called more than once. It returns None to leave the record as it is.
+        ``waits``: nobody waits for it (:meth:`let_wait`).
         """
         changed = change(self.get(HostRecord, host))
         if changed is not None:
@@ -185,11 +185,7 @@ class Store(ABC):
                 under_way=0 if own else record.under_way,
             )
 
-        self._book(host, merge)
-
-    def _book(self, host: str, change: Rewrite) -> None:
-        """As :meth:`update_host`, for a change that nobody waits for."""
-        self.update_host(host, change)
+        self.update_host(host, merge, waits=True)
 
     def prune(self, now: float) -> None:  # noqa: B027  most stores end with their process
         """Drop records that nothing has used for a long time (``records.TABLES`` says how long).
@@ -220,9 +216,9 @@ class MemoryStore(Store):
     def delete(self, record: type[Any], *key: str) -> None:
         self._tables[TABLE_OF[record].name].pop(key, None)
 
-    def _rows(self, table: Table[R], after: Key | None = None) -> Iterator[R]:
+    def _rows(self, table: Table[R], after: Key) -> Iterator[R]:
         rows = sorted(self._tables[table.name].items(), key=lambda row: row[0])
-        return iter([record for key, record in rows if after is None or key > after])
+        return iter([record for key, record in rows if key > after])
 
     def close(self) -> None:
         """Nothing to release."""
@@ -235,7 +231,6 @@ class SqliteStore(Store):
         super().__init__()
         self._directory = directory
         self._database = Database(directory, self.notices)
-        self._copies = files.Copies(directory, self.notices)
         #: What is not in the file yet, because it waits or because the disk refuses it.
         #: By table and key, the record and its row; None for one that is deleted.
         self._unwritten: dict[tuple[Table[Any], Key], tuple[Any, Row | None]] = {}
@@ -252,21 +247,14 @@ class SqliteStore(Store):
     def close(self) -> None:
         """Close the database, after one more try to write what could not be written before.
 
-        What fails again is lost, and later runs are told so (``machine.mark_lost``). The
-        write-ahead log is copied into the database first, so that the next process need not do it.
+        What fails again is lost; this run has said so, and later ones are told
+        (``machine.mark_lost``).
         """
-        with suppress(StateError):
-            self.flush()
-        if self._unwritten:
-            self._commit()
-        if self._unwritten:
-            self.notices.append(
-                f"{plural(len(self._unwritten), 'record')} could not be written to "
-                f"{self._directory} and were not written at the end either: "
-                "the next run does not know of them"
-            )
-        with suppress(StateError):
-            self._database.run(lambda connection: connection.execute("PRAGMA wal_checkpoint"))
+        try:
+            if self._waits or self._unwritten:
+                self._commit()
+        except StateError as error:
+            self.notices.append(str(error))
         self._database.end()
 
     def let_wait(self, told: Callable[[], None]) -> None:
@@ -280,7 +268,7 @@ class SqliteStore(Store):
 
     def get(self, record: type[R], *key: str) -> R | None:
         if record is StoredDocument and key[0] == BLOCKLIST:
-            return self._get_blocklist(key)  # type: ignore[return-value]
+            return self._get_blocklist(key[1])  # type: ignore[return-value]
         return self._read(TABLE_OF[record], key)
 
     def _read(self, table: Table[R], key: Key) -> R | None:
@@ -291,33 +279,15 @@ class SqliteStore(Store):
             return record
         return self._database.get(table, key)
 
-    def _rows(self, table: Table[R], after: Key | None = None) -> Iterator[R]:
-        last = after or ("",) * len(table.key)
+    def _rows(self, table: Table[R], after: Key) -> Iterator[R]:
+        """Records are read page by page: no transaction stays open in between."""
         self.flush()
-        rows = self._pages(table, last)
-        waiting = {
-            key: record
-            for (of, key), (record, _) in self._unwritten.items()
-            if of is table and key > last
-        }
-        if waiting:
-            found = {table.key_of(record): record for record in rows} | waiting
-            rows = iter([record for _, record in sorted(found.items()) if record is not None])
-        each: Any
-        for each in rows:
-            if _is_list(each) and not each.body:
-                yield self.get(table.record, *table.key_of(each)) or each  # its text is in a file
-            else:
-                yield each
-
-    def _pages(self, table: Table[R], last: Key) -> Iterator[R]:
-        """Records after the key *last*, read page by page: no transaction stays open in between."""
-        while True:
-            page = self._database.page(table, last)
-            yield from page
-            if len(page) < table.page_rows:
-                return
-            last = table.key_of(page[-1])
+        page: list[R] | None = None
+        while page is None or len(page) == table.page_rows:
+            page = self._database.page(table, after)
+            for each in page:  # the text of a list is in a file
+                after = table.key_of(each)
+                yield (self.get(table.record, *after) or each) if _is_list(each) else each
 
     # -- writing --------------------------------------------------------------------------
 
@@ -339,35 +309,32 @@ class SqliteStore(Store):
     def _write(self, changes: Mapping[tuple[Table[Any], Key], tuple[Any, Row | None]]) -> None:
         """Write *changes*; while the disk refuses, keep them in memory. StateError, once."""
         self._unwritten.update(changes)
-        if changes and self._told is not None and not self._write_failed:
-            self._wait(self._told)
-        elif changes:
-            self._commit()
+        if changes:
+            self._commit_soon()
 
-    def update_host(self, host: str, change: Rewrite) -> None:
+    def update_host(self, host: str, change: Rewrite, *, waits: bool = False) -> None:
         if self._write_failed:
             super().update_host(host, change)
+            return
+        self._bookings.append((host, change))
+        if waits:
+            self._commit_soon()
         else:
-            self._commit([(host, change)])
+            self._commit()
 
-    def _book(self, host: str, change: Rewrite) -> None:
+    def _commit_soon(self) -> None:
         if self._told is None or self._write_failed:
-            self.update_host(host, change)
-        else:
-            self._bookings.append((host, change))
-            self._wait(self._told)
-
-    def _wait(self, told: Callable[[], None]) -> None:
-        if not self._waits:
+            self._commit()
+        elif not self._waits:
             self._waits = True
-            told()
+            self._told()
 
-    def _commit(self, more: Sequence[tuple[str, Rewrite]] = ()) -> None:
-        """In one transaction, write what waits, and change the records of hosts as *more* says.
+    def _commit(self) -> None:
+        """Write what waits in one transaction.
 
         Where that fails, all of it is kept in memory, and the first time StateError is raised.
         """
-        failed, bookings = self._write_failed, [*self._bookings, *more]
+        failed, bookings = self._write_failed, self._bookings
         self._bookings, self._waits = [], False
         try:
             rows = {place: row for place, (_, row) in self._unwritten.items()}
@@ -401,37 +368,23 @@ class SqliteStore(Store):
 
     # -- the blocklist --------------------------------------------------------------------
 
-    def _get_blocklist(self, key: Key) -> StoredDocument | None:
-        """The newest of the row and the copies; where one of them is missing, it is put back."""
-        copies = self._copies.read(key[1])
-        try:
-            row = self._read(DOCUMENTS, key)
-        except StateError:
-            best = files.newer(*copies)
-            if best is None:
-                raise
-            return best
-        best = files.newer(*copies, row)  # a copy has a checksum, and the row has none
-        whole = best is not None and copies == [best, best] and row == replace(best, body=b"")
-        if best is None and (self._copies.damaged or self.rows_lost):
-            best = files.without_text(key[1])  # stored: later runs will meet no damage any more
-            with suppress(StateError):
-                self._put_blocklist(best)
-        elif best is not None and best.body and not whole:
+    def _get_blocklist(self, url: str) -> StoredDocument | None:
+        """The later of the two copies, which replaces the other; without one, the row."""
+        copies = files.read_copies(self._directory, url, self.notices)
+        best = files.newer(*copies)
+        if best is None and not self.rows_lost:
+            return self._read(DOCUMENTS, (BLOCKLIST, url))
+        best = best or files.without_text(url)
+        if self.rows_lost or not best.body or copies != [best, best]:
             with suppress(StateError):
                 self._put_blocklist(best)
         return best
 
     def _put_blocklist(self, document: StoredDocument) -> None:
-        """Keep the text in two files, and then the row without it: it says that there is a list.
-
-        The list of another URL, whose place it takes in the files, keeps its text in its row.
-        """
+        """Keep the text in two files, and the row without it: it says that there is a list."""
         try:
             if document.body:
-                other = self._copies.other(document.key)
-                self._put(*filter(None, [other]))
-                self._copies.write(document)
+                files.write_copies(self._directory, document)
             self._put(replace(document, body=b""))
         finally:
             self.flush()

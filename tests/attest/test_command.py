@@ -23,7 +23,6 @@ from tests import zygote
 from tests.conformance.kit import put_record
 from tests.crawl.harness import (
     OWN_IDENTITY,
-    USER_AGENT,
     make_project,
     run_scrapy,
     site,
@@ -89,14 +88,9 @@ def test_own_signed_document_verifies(signed: Path, capsys: pytest.CaptureFixtur
     capsys.readouterr()
     assert main(["attest", "--verify", "a.json", "--jwks", "keys/jwks.json"]) == 0
     document = json.loads(signed.read_text())
-    lines = capsys.readouterr().out.splitlines()
-    kid = document["signature"]["kid"]
-    assert lines[0] == f"the signature holds: key {kid}"
-    assert document["issued"] in lines[1]
-    assert USER_AGENT in lines[2]
-    assert document["conformance"]["digest"] in lines[3]
-    assert lines[4].startswith("true: R1 ")
-    assert "false: none" in lines
+    first, _, rest = capsys.readouterr().out.partition("\n")
+    assert first == f"the signature holds: key {document['signature']['kid']}"
+    assert json.loads(rest) == document
 
 
 def test_own_keys_that_came_after_do_not_undo_a_signature(signed: Path) -> None:
@@ -119,7 +113,7 @@ def test_own_what_is_false_is_signed_as_false(
     assert json.loads(Path("a.json").read_text())["requirements"] == dict.fromkeys(IDS, False)
     capsys.readouterr()
     assert main(["attest", "--verify", "a.json", "--jwks", "keys/jwks.json"]) == 0
-    assert "true: none" in capsys.readouterr().out
+    assert '"R1": false' in capsys.readouterr().out
 
 
 def test_own_output_is_replaced_whole_or_not_at_all(
@@ -147,13 +141,10 @@ MISUSE = {
     "bad setting": ([*WALSH, "-s", "WALSH_MIN_INTERVAL=0"], "WALSH_MIN_INTERVAL"),
     "no such key": ([*WALSH, "--sign", "none.pem"], "none.pem"),
     "key is a directory": ([*WALSH, "--sign", "."], "directory"),
-    "output is a directory": ([*WALSH, "--output", "."], "not a file"),
+    "output is a directory": ([*WALSH, "--output", "."], "a directory"),
     "output below a file": ([*WALSH, "--output", "r.json/x"], "r.json"),
     "output over the record": ([*WALSH, "--record", "r.json", "--output", "r.json"], "replace"),
     "keygen in a file": (["--keygen", "r.json"], "r.json"),
-    "keygen and sign": (["--keygen", "k", "--sign", "k.pem"], "--sign"),
-    "keygen and verify": (["--keygen", "k", "--verify", "a", "--jwks", "b"], "alone"),
-    "verify and sign": (["--verify", "a", "--jwks", "b", "--sign", "c"], "--sign"),
     "verify without keys": (["--verify", "a.json"], "--jwks"),
     "keys without verify": ([*WALSH, "--jwks", "a.json"], "--verify"),
     "no such document": (["--verify", "none.json", "--jwks", "r.json"], "none.json"),
@@ -175,6 +166,20 @@ def test_own_misuse_is_one_line(
     assert named in told.err
     assert [path.name for path in folder.iterdir()] == ["r.json"]
     assert (folder / "r.json").read_bytes() == record
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--keygen", "k", "--sign", "k.pem"],
+        ["--keygen", "k", "--verify", "a", "--jwks", "b"],
+        ["--verify", "a", "--jwks", "b", "--sign", "c"],
+    ],
+)
+def test_own_one_thing_at_a_time(folder: Path, arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["attest", *arguments])
+    assert stopped.value.code == 2
 
 
 def test_own_output_never_replaces_the_key(signed: Path) -> None:

@@ -121,11 +121,11 @@ def test_own_the_directory_of_signed_requests_names_no_algorithm_that_it_must_no
     assert [sorted(key) for key in published] == [["crv", "kid", "kty", "use", "x"]]
 
 
-@pytest.mark.parametrize("step", range(1, 6))
-def test_own_killed_rotation_is_finished_by_the_next(
+@pytest.mark.parametrize("step", range(1, 5))
+def test_own_killed_rotation_loses_no_key(
     directory: Path, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each rename of a rotation may be the one that never happens: new key, sets, old key, use."""
+    """Each rename of a rotation may be the one that never happens: sets, old key, new key."""
     keygen(directory)
     first = kid_of(directory / "key.pem")
     renames = 0
@@ -146,12 +146,12 @@ def test_own_killed_rotation_is_finished_by_the_next(
     assert keygen(directory) == 0
     second = kid_of(directory / "key.pem")
     assert second != first
-    assert kids(directory) == [second, first]
+    assert kids(directory)[:2] == [second, first]
     assert kid_of(directory / f"{first}.pem") == first
     assert sorted(path.suffix for path in directory.iterdir() if path.suffix != ".lock") == [
         "", ".json", ".pem", ".pem",
     ]  # fmt: skip
-    assert listed(directory) == [second, first]
+    assert listed(directory) == kids(directory)
 
 
 @posix

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import gzip
-import io
 import ipaddress
 import random
-import sys
 import tracemalloc
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -29,10 +26,10 @@ PLAIN = b'192.0.2.7 - - [23/May/2026:10:00:00 +0000] "GET /a HTTP/1.1" 200 5'
 COMBINED = PLAIN + b' "-" "Agent/1.0"'
 
 
-def read(tmp_path: Path, octets: bytes, vhost: str = "auto") -> Entry | None:
+def read(tmp_path: Path, octets: bytes) -> Entry | None:
     """The request in one line of a log; None where the line cannot be read."""
     (tmp_path / "log").write_bytes(octets + b"\n")
-    bot = Bot(b"", (ipaddress.ip_network("0.0.0.0/0"),), vhost=vhost)
+    bot = Bot(b"", (ipaddress.ip_network("0.0.0.0/0"),))
     try:
         (entry,) = read_logs([str(tmp_path / "log")], bot).entries
     except Unreadable:
@@ -47,7 +44,7 @@ def test_own_nginx_default_format() -> None:
     assert {entry.agent for entry in log.entries} == {USER_AGENT}
     assert log.entries[2].target == '/notes?q="caf\xc3\xa9"'  # octets, one by one
     assert log.entries[0].time == T0
-    assert (log.lines, log.damaged.total(), log.first) == (11, 0, T0 - 109)
+    assert (log.lines, log.damaged, log.first) == (11, 0, T0 - 109)
 
 
 def test_own_apache_vhost_combined() -> None:
@@ -76,37 +73,27 @@ def test_own_apache_common_by_address() -> None:
     assert [entry.target for entry in log.entries] == ["/robots.txt", "/a?b=c", "/b"]
     assert {entry.site for entry in log.entries} == {"site.example"}
     assert {entry.agent for entry in log.entries} == {None}
-    assert not log.agents
 
 
 @pytest.mark.parametrize(
-    ("written_line", "choice", "vhost"),
+    ("written_line", "vhost"),
     [
-        (COMBINED, "auto", ""),
-        (b"site.example " + COMBINED, "auto", "site.example"),
-        (b"site.example:8443 " + COMBINED, "auto", "site.example:8443"),
-        (b"localhost " + COMBINED, "auto", "localhost"),
-        (COMBINED.replace(b" - - ", b" site.example - "), "auto", "site.example"),  # lighttpd
-        (COMBINED.replace(b" - - ", b" localhost - "), "auto", ""),  # by identd
-        (COMBINED.replace(b" - - ", b" localhost - "), "second", "localhost"),
-        (COMBINED, "second", ""),
-        (b"site.example " + COMBINED, "none", None),  # then it is no line of the format
-        (COMBINED + b" site.example", "auto", "site.example"),
-        (PLAIN + b" site.example:80", "auto", "site.example:80"),
-        (COMBINED + b' "203.0.113.9" 0.005 HIT', "auto", ""),
-        (COMBINED + b" TLSv1.3", "auto", ""),
-        (COMBINED + b' "mine.example"', "auto", ""),  # X-Forwarded-For: the client's own word
-        (COMBINED + b' "site.example"', "last", "site.example"),
-        (COMBINED + b" localhost", "last", "localhost"),
-        (COMBINED + b" -", "last", ""),
-        (COMBINED + b" site.example", "none", ""),
-        (COMBINED.replace(b"- - [", b"- mary ann [", 1), "auto", ""),
+        (COMBINED, ""),
+        (b"site.example " + COMBINED, "site.example"),
+        (b"site.example:8443 " + COMBINED, "site.example:8443"),
+        (b"localhost " + COMBINED, "localhost"),
+        (COMBINED.replace(b" - - ", b" site.example - "), "site.example"),  # lighttpd
+        (COMBINED.replace(b" - - ", b" localhost - "), ""),  # by identd
+        (COMBINED + b" site.example", "site.example"),
+        (PLAIN + b" site.example:80", "site.example:80"),
+        (COMBINED + b' "203.0.113.9" 0.005 HIT', ""),
+        (COMBINED + b" TLSv1.3", ""),
+        (COMBINED + b' "mine.example"', ""),  # X-Forwarded-For: the client's own word
+        (COMBINED.replace(b"- - [", b"- mary ann [", 1), ""),
     ],
 )
-def test_own_vhost_fields(
-    written_line: bytes, choice: str, vhost: str | None, tmp_path: Path
-) -> None:
-    found = read(tmp_path, written_line, choice)
+def test_own_vhost_fields(written_line: bytes, vhost: str | None, tmp_path: Path) -> None:
+    found = read(tmp_path, written_line)
     assert (found and found.site) == vhost
     if found:
         assert found.address == "192.0.2.7"
@@ -153,7 +140,7 @@ def test_own_damaged_lines_are_counted_and_named(tmp_path: Path) -> None:
     path = written(tmp_path / "a.log", [*lines, line(T0 + 9)])
     log = read_logs([path], BOT)
     assert [entry.line for entry in log.entries] == [2, 12, 14]
-    assert log.damaged == {path: 11}
+    assert log.damaged == 11
     assert log.named == [f"{path}:{number}" for number in (1, 3, 4, 5, 6)]
 
 
@@ -184,21 +171,11 @@ def test_own_rotated_logs_in_any_order_and_gzip(tmp_path: Path) -> None:
     assert (log.first, log.last) == (T0, T0 + 9)
 
 
-def test_own_a_gzip_that_breaks_off_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
-    noise = random.Random(1)
-    lines = "".join(f"{line(T0 + n, f'/{noise.random()}')}\n" for n in range(2000))
+def test_own_a_gzip_that_breaks_off_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.gz"
-    path.write_bytes(gzip.compress(lines.encode())[:-9000])
-    log = read_logs([str(path)], BOT)
-    assert 100 < len(log.entries) < 2000
-    assert (log.cut, log.damaged.total()) == ([str(path)], 0)
-
-
-def test_own_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    octets = gzip.compress(line(T0).encode())
-    buffer = io.BufferedReader(io.BytesIO(octets))  # type: ignore[arg-type]
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=buffer))
-    assert [entry.place for entry in read_logs(["-"], BOT).entries] == ["-:1"]
+    path.write_bytes(gzip.compress(f"{line(T0)}\n".encode() * 2000)[:-10])
+    with pytest.raises(Unreadable, match=r"a\.gz is damaged or ends too early: unpack what there"):
+        read_logs([str(path)], BOT)
 
 
 def test_own_zones_are_mixed_and_clocks_are_put_back(tmp_path: Path) -> None:
@@ -253,17 +230,21 @@ def test_own_who_is_the_bot(tmp_path: Path) -> None:
     assert targets("2001:db8::/32", "192.0.2.8/32") == (["/elsewhere"], 3)
 
 
-def test_own_a_target_in_absolute_form_names_its_host(tmp_path: Path) -> None:
+def test_own_a_target_in_absolute_form_is_one_of_the_host_that_the_server_names(
+    tmp_path: Path,
+) -> None:
     lines = [
         line(T0, "http://Other.Example:80/x?y"),
         line(T0, "http://site.example?q", host="site.example:443"),
+        line(T0, "HTTP://site.example"),
         line(T0, "/z?u=http://nowhere.example/"),
     ]
     found = read_logs([written(tmp_path / "a", lines)], BOT).entries
-    assert [(entry.site, entry.host, entry.target) for entry in found] == [
-        ("other.example:80", "other.example", "/x?y"),
-        ("site.example:443", "site.example", "/?q"),
-        ("site.example", "site.example", "/z?u=http://nowhere.example/"),
+    assert [(entry.site, entry.target) for entry in found] == [
+        ("site.example", "/x?y"),
+        ("site.example:443", "/?q"),
+        ("site.example", "/"),
+        ("site.example", "/z?u=http://nowhere.example/"),
     ]
 
 
@@ -299,4 +280,4 @@ def test_own_an_audit_skips_and_counts_them(
     bad = [good.replace(b"23/May/2026:10:00:00 +0000", when.encode()) for when in IMPOSSIBLE]
     (tmp_path / "log").write_bytes(b"\n".join([good, *bad, b""]))
     assert main(["audit", str(tmp_path / "log"), "--host", "site.example"]) in (0, 1)
-    assert f"unreadable lines: {len(bad)} " in capsys.readouterr().out
+    assert f"unreadable lines: {len(bad)}\n" in capsys.readouterr().out

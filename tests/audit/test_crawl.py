@@ -120,7 +120,7 @@ def test_own_an_honest_crawl_is_held(honest: Honest) -> None:
         assert rows[name].outcome.value == "held", (name, rows[name])
     assert (rows["agent"].seen, rows["asked"].seen, rows["obeyed"].seen) == (5, 4, 4)
     assert rows["spacing"].seen + rows["spacing"].undecided == 3
-    for name in ("optout", "scope"):
+    for name in ("optout",):
         assert rows[name].outcome.value == "not seen"
 
 

@@ -56,7 +56,7 @@ def test_r1_1_exact_is_held(rows: Any) -> None:
 
 
 def test_own_r1_is_not_seen_where_the_log_has_no_user_agents(rows: Any) -> None:
-    entry = Entry(T0, "a", 1, "", "", "/", "192.0.2.7", "GET", 200, 1, False, None)
+    entry = Entry(T0, "a", 1, "", "", "/", "192.0.2.7", "GET", 200, None)
     found = rows_of(Log([entry], 1, T0, T0))["agent"]
     assert told(found) == ("not seen", 0, 1, 0)
 
@@ -88,7 +88,6 @@ def test_r2_3_robots_txt_held_too_long(rows: Any) -> None:
     found = rows(lines)["asked"]
     assert told(found) == ("broken", 1, 0, 1)
     assert places(found) == [3]
-    assert "1 with one of 24 to 48 h" in found.detail
 
 
 def test_r2_4_each_port_has_its_robots_txt(rows: Any) -> None:
@@ -164,9 +163,6 @@ def test_r2_31_a_change_counts_from_24_hours_on(rows: Any) -> None:
     found = rows(lines, timeline=rules((-math.inf, OPEN), (T0, CLOSED)))["obeyed"]
     assert told(found) == ("broken", 1, 1, 1)
     assert places(found) == [5]
-    assert "last newly refused request 1 d after the change of 2026-05-23T10:00:00Z" in (
-        found.detail
-    )
 
 
 def test_r2_31_who_has_read_the_change_is_bound_at_once(rows: Any) -> None:
@@ -212,7 +208,7 @@ def test_own_what_came_before_the_first_file_is_undecided(rows: Any) -> None:
 def test_own_a_page_that_was_opened_since_is_no_breach(rows: Any) -> None:
     lines = [line(T0 - 60, ROBOTS), line(T0 + 70, "/a")]
     found = rows(lines, timeline=rules((-math.inf, CLOSED), (T0, OPEN)))["obeyed"]
-    assert told(found)[1:] == (1, 0, 0)
+    assert told(found)[1:] == (0, 1, 0)
 
 
 # -- R3 -----------------------------------------------------------------------------------
@@ -223,7 +219,7 @@ def test_r3_8_requests_after_the_refresh_are_broken(rows: Any) -> None:
     found = rows(lines, optout=float(T0))["optout"]
     assert told(found) == ("broken", 0, 2, 1)
     assert places(found) == [4]
-    assert "last request 6 h after the opt-out" in found.detail
+    assert "requests after 2026-05-23T10:00:00Z: 3" in found.detail
 
 
 def test_r3_8_silence_is_held_only_where_the_log_goes_on(rows: Any) -> None:
@@ -271,7 +267,7 @@ def test_own_t1_exempts_the_first_robots_txt_and_one_target(rows: Any) -> None:
 
 def test_own_t1_another_process_may_have_begun_after_an_hour(rows: Any) -> None:
     lines = [line(T0, ROBOTS), line(T0 + 5), line(T0 + DAY, ROBOTS), line(T0 + DAY)]
-    assert told(rows(lines)["spacing"]) == ("held", 1, 1, 0)
+    assert told(rows(lines)["spacing"]) == ("held", 1, 0, 0)
 
 
 def test_r4_5_hosts_are_paced_apart_and_ports_80_and_443_together(rows: Any) -> None:
@@ -311,9 +307,7 @@ def test_r4_3_what_is_said_of_a_gap_is_true(
     stamps = [int(end if ends else start) for start, end in exact]
     for number in range(1, len(stamps)):
         pair = stamps[number - 1 : number + 1]
-        entries = [
-            Entry(at, "a", 1, "", "", f"/{at}", "", "GET", 200, 1, False, USER_AGENT) for at in pair
-        ]
+        entries = [Entry(at, "a", 1, "", "", f"/{at}", "", "GET", 200, USER_AGENT) for at in pair]
         found = rows_of(Log(entries, 2, *pair), answer_time=1.5 if ends else 0.0)["spacing"]
         start_to_start = exact[number][0] - exact[number - 1][0]
         if found.broken:
@@ -328,7 +322,7 @@ def test_r4_3_gaps_that_are_each_within_the_clock_do_not_add_up(rows: Any) -> No
     lines = [line(T0, ROBOTS), *(line(T0 + number, f"/{number}") for number in range(7))]
     found = rows(lines, timeline=timeline)["spacing"]
     assert places(found) == [5, 8]
-    assert "3 gaps in under 4 s since" in found.findings[0].text
+    assert "with the gaps before it 1.44 s too early, 1.5 s required" in found.findings[0].text
     assert found.undecided == 4
     assert told(rows(lines)["spacing"]) == ("held", 0, 6, 0)  # one a second is allowed
     kept = [line(T0, ROBOTS), *(line(T0 + 1.5 * number, f"/{number}") for number in range(40))]
@@ -352,8 +346,7 @@ def test_own_who_keeps_every_gap_is_never_broken(
         stamps.append(int(at + took if ends else at))
     asked = [(T0 - 60, ROBOTS), *((stamp, "/a") for stamp in sorted(stamps))]
     entries = [
-        Entry(stamp, "a", 1, "", "", target, "", "GET", 200, 1, False, USER_AGENT)
-        for stamp, target in asked
+        Entry(stamp, "a", 1, "", "", target, "", "GET", 200, USER_AGENT) for stamp, target in asked
     ]
     log = Log(entries, len(entries), entries[0].time, entries[-1].time)
     terms = {"timeline": rules((-math.inf, body)), "answer_time": 1.5 if ends else 0.0}
@@ -394,7 +387,6 @@ def test_r5_6_a_sixth_retry_is_broken(rows: Any) -> None:
     lines = [line(T0 + 20 * n, status=503) for n in range(7)]
     found = rows(lines)["backoff"]
     assert (found.broken, places(found)) == (1, [7])
-    assert "at most 6 retries" in found.detail
     assert rows(lines[:6])["backoff"].outcome.value == "held"
 
 
@@ -414,21 +406,9 @@ def test_own_r5_without_a_refusal_is_not_seen(rows: Any) -> None:
 # -- R6, R7, R8 ---------------------------------------------------------------------------
 
 
-def test_own_r6_is_never_decided(rows: Any) -> None:
-    lines = [line(T0, "/style.CSS?v=1", referer="https://site.example/"), line(T0 + 9)]
-    found = rows(lines)["scope"]
-    assert found.outcome.value == "not seen"
-    assert "1 request with a Referer, 1 for parts of pages" in found.detail
-
-
 def test_r7_3_a_304_shows_a_conditional_request(rows: Any) -> None:
     lines = [line(T0, "/a"), line(T0 + DAY, "/a", 304, size=0)]
     assert told(rows(lines)["again"]) == ("held", 1, 0, 0)
-
-
-def test_own_r7_same_size_again_is_a_hint(rows: Any) -> None:
-    lines = [line(T0, "/a"), line(T0 + DAY, "/a"), line(T0, "/b"), line(T0 + DAY, "/b", size=9)]
-    assert told(rows(lines)["again"]) == ("not seen", 0, 1, 0)
 
 
 def test_r8_2_the_same_target_within_the_hour_is_counted(rows: Any) -> None:

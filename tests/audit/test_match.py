@@ -23,7 +23,7 @@ HOST = "site.example"
 
 
 def logged(at: int, target: str = "/a", status: int = 200, method: str = "GET") -> Entry:
-    return Entry(at, "log", at - T0, HOST, HOST, target, "", method, status, 1, False, USER_AGENT)
+    return Entry(at, "log", at - T0, HOST, HOST, target, "", method, status, USER_AGENT)
 
 
 def told(

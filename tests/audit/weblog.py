@@ -91,7 +91,7 @@ def audited(tmp_path: Path, lines: Iterable[str], **terms: Any) -> dict[str, Row
 
 def rows_of(log: Log, **terms: Any) -> dict[str, Row]:
     """The rows of *log*, by what they are about."""
-    names = ("agent", "asked", "obeyed", "optout", "spacing", "backoff", "scope", "again", "visit")
+    names = ("agent", "asked", "obeyed", "optout", "spacing", "backoff", "again", "visit")
     rows = judge(log, Terms(USER_AGENT, **terms))
     golden.note([pinned(row) for row in rows])
     return dict(zip(names, rows, strict=True))

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from scrapy_walsh.proof.sandbox import Route, Sandbox
 from tests.campaign import judge
 from tests.campaign.world import REFUSED, Deadline, Place, Report, urls
-from tests.crawl.harness import LIST
-from tests.upgrade.world import CLOCKS, SITECUSTOMIZE, move_clocks
+from tests.crawl.harness import CLOCKS, LIST, give_clocks, move_clocks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,7 +41,7 @@ def campaign(runs: int, seconds: float, seed: int, cases: Sequence[str] = tuple(
 
 def _round(directory: Path, box: Sandbox, report: Report, name: str) -> None:
     """A run, one under a clock that is wrong, and one under the right clock again."""
-    (directory / "sitecustomize.py").write_text(SITECUSTOMIZE)
+    give_clocks(directory)
     place = Place(directory / "project", box)
     move_clocks(directory, 0, *CASES[name])
     wrong = {"PYTHONPATH": str(directory), **CLOCKS}

@@ -40,7 +40,7 @@ def too_soon(log: Sequence[LoggedRequest], cuts: Sequence[float] = ()) -> list[s
 
     *cuts*: when one process had ended and another went on (monotonic).
     """
-    asked = exchanged(log, cuts=cuts)
+    asked = [each._replace(by=sum(cut <= each.start for cut in cuts)) for each in exchanged(log)]
     return [
         f"{gap} {'within a run' if gap.before.by == gap.after.by else 'across a restart'}"
         for gap in exchanges.too_soon(asked, _interval, TOLERANCE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -13,9 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from scrapy_walsh.proof.sandbox import Route, Sandbox, Site, blocklist, requests
 from scrapy_walsh.state.database import DATABASE
 from scrapy_walsh.state.files import COPY
-from tests import zygote
-from tests.crawl import harness
-from tests.crawl.harness import LIST, make_project, served, site, state_dir
+from tests.crawl.harness import LIST, begin, make_project, served, site, state_dir
 
 if TYPE_CHECKING:
     import random
@@ -181,20 +178,9 @@ class Place:
         environment: Mapping[str, str] | None = None,
     ) -> Run:
         """Begin a crawl of *targets*."""
-        process = zygote.Popen(
-            [
-                *(sys.executable, "-m", "scrapy", "crawl", "probe"),
-                *("-a", f"urls={' '.join(targets)}", *arguments),
-            ],
-            cwd=self.project,
-            env=harness.environment(
-                self.project, self.box, PYTHONDONTWRITEBYTECODE="1", **(environment or {})
-            ),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        words = ("scrapy", "crawl", "probe", "-a", f"urls={' '.join(targets)}", *arguments)
+        more = {"PYTHONDONTWRITEBYTECODE": "1", **(environment or {})}
+        process = begin(self.project, self.box, *words, output=subprocess.PIPE, **more)
         return Run(process, self.box)
 
     def crawl(self, targets: Sequence[str], *arguments: str, **options: Any) -> Ended:

@@ -49,7 +49,6 @@ def test_r3_an_opt_out_is_one_command_and_the_gate_holds_it(
         "added: shop.site.test",
         "blocklist.json lists 2 domains; upload it",
         "crawls fetch it again when their copy is older than 6 h",
-        "for its owner: `scrapy walsh report --host shop.site.test` makes a page that says so",
     ]
     assert said.err.endswith("it blocks every host below shop.site.test\n")
     entry = listed()[1]

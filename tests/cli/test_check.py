@@ -1,4 +1,4 @@
-"""``walsh check``: offline from files, in batches, and online against the sandbox's log."""
+"""``walsh check``: offline from files, and online against the sandbox's log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.commands import check
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.proof.sandbox import Route, Sandbox, blocklist, default_sites, hosts
@@ -65,21 +64,6 @@ def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, dict[st
         return code, json.loads(capsys.readouterr().out)
 
     return _told
-
-
-@pytest.fixture
-def batch(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., tuple[int, list[dict[str, Any]]]]:
-    """Run ``check --batch`` on lines: octets as they are, other values as JSON."""
-
-    def _batch(*lines: Any, options: tuple[str, ...] = ()) -> tuple[int, list[dict[str, Any]]]:
-        octets = [each if isinstance(each, bytes) else json.dumps(each).encode() for each in lines]
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\n".join(octets))))
-        code = main(["check", "--batch", *options])
-        return code, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-
-    return _batch
 
 
 # -- from files ---------------------------------------------------------------------------
@@ -159,7 +143,6 @@ def test_own_token(told: Any) -> None:
     [
         ("example.com/x", "https://example.com/x"),
         ("example.com:8080/x", "https://example.com:8080/x"),
-        ("//example.com/x", "https://example.com/x"),
         ("localhost", "https://localhost"),
         ("http://example.com/a b", "http://example.com/a b"),
     ],
@@ -193,7 +176,6 @@ def test_own_readable_answer(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "no URL"),
         (["http://h.test/", "--robots", "nowhere.txt"], "nowhere.txt"),
         (["http://h.test/", "--robots", "."], "cannot read"),
         (["http://h.test/", "--blocklist", "robots.txt"], "not JSON"),
@@ -206,8 +188,6 @@ def test_own_readable_answer(capsys: pytest.CaptureFixture[str]) -> None:
         (["http://h.test/", "--robots", "robots.txt", "--token", "Bot/1.0"], "token"),
         (["http://h.test/", "--robots", "robots.txt", "--identity", "nobody"], "WALSH_IDENTITY"),
         (["http://h.test/", "--robots", "robots.txt", "-s", "WALSH_PATIENCE"], "NAME=VALUE"),
-        (["http://h.test/", "--batch"], "--batch"),
-        (["--batch", "--robots", "-"], "--batch"),
         (["http://h.test/", "--token", "Bot"], "--token"),
         (["http://h.test/"], "--identity"),
         (["http://h.test/"], "R1.4"),
@@ -227,12 +207,11 @@ def test_own_misuse_is_one_line(
     assert not (folder / ".scrapy").exists()
 
 
-@pytest.mark.parametrize("arguments", [["--batch"], ["http://h.test/", "--robots", "-"]])
 def test_own_closed_standard_input_is_one_line(
-    arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", None)
-    assert main(["check", *arguments]) == 2
+    assert main(["check", "http://h.test/", "--robots", "-"]) == 2
     assert capsys.readouterr().err == "walsh check: standard input is closed\n"
 
 
@@ -245,22 +224,12 @@ def test_own_closed_standard_output_leaves_the_exit_code(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (["http://h.test/private", "--robots", "robots.txt"], ""),
-        (["http://h.test/private", "--robots", "robots.txt", "--json"], ""),
-        (["--batch"], '{"robots": "", "url": "http://h.test/"}'),
-    ],
-)
-def test_own_an_answer_that_cannot_be_written_is_unknown_and_not_denied(
-    arguments: list[str], line: str
-) -> None:
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_own_an_answer_that_cannot_be_written_is_unknown_and_not_denied(more: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [*COMMAND, *arguments],
+            [*COMMAND, "http://h.test/private", "--robots", "robots.txt", *more],
             env=child_environment(),
-            input=line,
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
@@ -272,8 +241,9 @@ def test_own_an_answer_that_cannot_be_written_is_unknown_and_not_denied(
 
 
 def test_own_unknown_option() -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(["check", "http://h.test/", "--bogus"])
+    for words in (["http://h.test/", "--bogus"], ["http://h.test/", "--batch"], []):
+        with pytest.raises(SystemExit, match="2"):
+            main(["check", *words])
 
 
 @pytest.mark.parametrize(
@@ -302,8 +272,6 @@ def test_own_long_blocklist_without_a_schema(told: Any, folder: Path) -> None:
     assert told("http://h3000.test/", "--blocklist", "long.json")[0] == 0
 
 
-# -- batch --------------------------------------------------------------------------------
-
 WEBCANON = [
     (["Disallow: /private"], "/private/a", "disallowed_explicit"),
     (["Disallow: /private"], "/public", "allowed_implicit"),
@@ -314,105 +282,14 @@ WEBCANON = [
 ]
 
 
-def entry(rules: list[str], path: str, **more: Any) -> dict[str, Any]:
-    return {"robots": "\n".join(["User-agent: *", *rules]), "url": f"http://h.test{path}", **more}
-
-
-def test_own_webcanon_examples_in_a_batch(batch: Any) -> None:
-    code, answers = batch(*(entry(rules, path) for rules, path, _ in WEBCANON))
-    assert code == 0
-    assert [answer["verdict"] for answer in answers] == [verdict for _, _, verdict in WEBCANON]
-    assert [answer["url"] for answer in answers] == [
-        f"http://h.test{path}" for _, path, _ in WEBCANON
-    ]
-    assert all(list(answer) == MEMBERS for answer in answers)
-
-
-def test_own_batch_tokens_and_blocklists(batch: Any) -> None:
-    robots = {"robots": "User-agent: b\nDisallow: /", "url": "http://blocked.test/"}
-    code, answers = batch(
-        robots,
-        {**robots, "token": "b"},
-        {**robots, "blocklist": blocklist()},
-        {**robots, "blocklist": json.dumps(blocklist())},
-        {"url": "http://h.test/", "blocklist": blocklist()},
-    )
-    assert code == 0
-    assert [answer["requirement"] for answer in answers] == ["R2", "R2", "R3", "R3", "R3"]
-    assert [answer["allowed"] for answer in answers] == [True, False, False, False, True]
-
-
-def test_own_batch_lines_fall_back_on_files(batch: Any) -> None:
-    files = ("--robots", "robots.txt", "--blocklist", "blocklist.json")
-    code, answers = batch(
-        {"url": "http://h.test/private"},
-        {"url": "http://h.test/other"},
-        {"url": "http://h.test/other", "token": "OtherBot"},
-        entry(["Disallow: /other"], "/private"),
-        {"url": "http://blocked.test/other"},
-        options=files,
-    )
-    assert code == 0
-    assert [answer["allowed"] for answer in answers] == [False, True, False, True, False]
-    assert "not judged" not in answers[1]["reason"]
-
-
-BAD_LINES = {
-    "cut off": b'{"robots": ',
-    "no object": b"[]",
-    "no URL": {"robots": ""},
-    "URL is a number": {"robots": "", "url": 17},
-    "no host": {"robots": "", "url": "/x"},
-    "surrogate in the host": {"robots": "", "url": "http://\ud800/"},
-    "no robots": {"url": "http://h.test/"},
-    "robots is null": {"robots": None, "url": "http://h.test/"},
-    "robots is a list": {"robots": [], "url": "http://h.test/"},
-    "token is null": {"robots": "", "url": "http://h.test/", "token": None},
-    "token with version": {"robots": "", "url": "http://h.test/", "token": "Bot/1"},
-    "no blocklist": {"robots": "", "url": "http://h.test/", "blocklist": {}},
-    "not UTF-8": b'{"robots": "caf\xe9", "url": "http://h.test/"}',
-    "deep": b"[" * 100_000,
-    "long number": b"1" * 5_000,
-    "control characters": b"\x00\x01\x02",
-}
-
-
-@pytest.mark.parametrize("line", BAD_LINES.values(), ids=BAD_LINES)
-def test_own_bad_line_is_an_error_and_the_others_get_their_answers(batch: Any, line: Any) -> None:
-    good = entry(["Disallow: /"], "/x")
-    code, answers = batch(good, b"", b"  ", line, good)
-    assert code == 2
-    assert len(answers) == 3
-    assert answers[0] == answers[2]
-    assert answers[0]["verdict"] == "disallowed_explicit"
-    assert set(answers[1]) == {"url", "error"}
-    assert answers[1]["error"].startswith("line 4: ")
-
-
-def test_own_lone_surrogates_are_judged(batch: Any) -> None:
-    code, answers = batch(
-        {"robots": "User-agent: *\nDisallow: /\ud800\nDisallow: /x", "url": "http://h.test/x\udfff"}
-    )
-    assert (code, answers[0]["allowed"]) == (0, False)
-
-
-def test_own_line_beyond_the_limit(batch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "MAX_OCTETS", 1000)
-    good = entry(["Disallow: /"], "/x")
-    code, answers = batch(good, entry(["Disallow: /"], "/" + "x" * 5000), good)
-    assert code == 2
-    assert ["error" in answer for answer in answers] == [False, True, False]
-
-
-def test_own_huge_robots_in_a_line(batch: Any) -> None:
-    code, answers = batch(entry(["Disallow: /"] * 200_000, "/x"))
-    assert (code, answers[0]["allowed"]) == (0, False)
-
-
-def test_own_byte_order_mark_and_no_lines(batch: Any) -> None:
-    assert batch() == (0, [])
-    line = json.dumps(entry(["Disallow: /"], "/x")).encode()
-    assert batch(b"\xef\xbb\xbf" + line)[0] == 0
+@pytest.mark.parametrize(("rules", "path", "verdict"), WEBCANON)
+def test_own_webcanon_examples(
+    told: Any, folder: Path, rules: list[str], path: str, verdict: str
+) -> None:
+    (folder / "canon.txt").write_text("\n".join(["User-agent: *", *rules]))
+    code, answer = told(f"http://h.test{path}", "--robots", "canon.txt")
+    assert (code == 0, answer["verdict"]) == (verdict.startswith("allowed"), verdict)
+    assert (list(answer), answer["url"]) == (MEMBERS, f"http://h.test{path}")
 
 
 COMMAND = [sys.executable, "-m", "scrapy_walsh", "check"]
@@ -421,28 +298,6 @@ COMMAND = [sys.executable, "-m", "scrapy_walsh", "check"]
 def child_environment(**more: str) -> dict[str, str]:
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     return {**os.environ, "PYTHONPATH": path, **more}
-
-
-def test_own_each_line_is_answered_at_once_and_a_gone_reader_ends_it() -> None:
-    with subprocess.Popen(
-        [*COMMAND, "--batch"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=child_environment(),
-    ) as child:
-        assert child.stdin
-        assert child.stdout
-        assert child.stderr
-        line = json.dumps(entry(["Disallow: /"], "/x")).encode() + b"\n"
-        child.stdin.write(line)
-        child.stdin.flush()
-        assert json.loads(child.stdout.readline())["allowed"] is False
-        child.stdout.close()
-        child.stdin.write(line)
-        child.stdin.close()
-        assert child.stderr.read() == b""
-        assert child.wait(20) == 2
 
 
 # -- by a name, and what is cached --------------------------------------------------------
@@ -481,7 +336,6 @@ def test_own_a_name_is_judged_by_what_is_cached_and_nothing_is_sent(
     found, answer = told(url, "--token", token)
     assert (found, answer["requirement"]) == (code, requirement)
     if requirement == "R2":
-        assert answer["note"] == "as it was fetched at 2001-09-09T01:46:40Z"
         assert answer["document"].endswith(".test/robots.txt")
 
 
@@ -496,32 +350,6 @@ def test_own_what_is_not_cached_needs_an_identity_and_is_not_called_allowed(
     assert "(R1.4)" in said
     code, answer = told("https://blocked.test/open", "--token", "Bot", "--robots", "robots.txt")
     assert (code, answer["requirement"]) == (1, "R3")  # the list that is cached still counts
-
-
-@pytest.mark.usefixtures("cached")
-def test_own_a_batch_takes_plain_urls(batch: Any) -> None:
-    lines = (b"https://h.test/private", b"h.test/open", {"url": "https://h.test/private"})
-    code, answers = batch(*lines, b"https://other.test/", options=("--token", "Bot"))
-    assert [each.get("allowed") for each in answers] == [False, True, False, None]
-    assert (code, set(answers[3])) == (2, {"url", "error"})
-
-
-@pytest.mark.parametrize(
-    ("body", "note"),
-    [
-        (b"\x7fELF\x01\x00", "this robots.txt is no text: see what its host serves"),
-        (b"<!doctype html><html><body>404", "this robots.txt is an HTML page"),
-        (ROBOTS.encode("utf-16"), None),
-        (ROBOTS.encode(), None),
-        (b"", None),
-    ],
-)
-def test_own_a_robots_txt_that_is_no_text_gets_a_note(
-    told: Any, folder: Path, body: bytes, note: str | None
-) -> None:
-    (folder / "odd.txt").write_bytes(body)
-    _, answer = told("https://h.test/private", "--robots", "odd.txt")
-    assert answer.get("note", "").startswith(note) if note else "note" not in answer
 
 
 # -- online -------------------------------------------------------------------------------
@@ -569,22 +397,6 @@ def test_own_online_asks_for_the_list_then_robots_txt_and_never_the_target(box: 
     code, answer, _ = online(box, "http://path.test/private/open")
     assert asked(box) == [], "the documents were held, the target is never asked"
     assert (code, answer["verdict"]) == (0, "allowed_explicit")
-
-
-@pytest.mark.parametrize(
-    ("host", "body", "kind", "note"),
-    [
-        ("html.test", "<!doctype html><html><body>Not here</body></html>", "text/html", "HTML"),
-        ("binary.test", b"\x7fELF\x01\x00\x02", "application/octet-stream", "no text"),
-        ("rules.test", "User-agent: *\nDisallow: /private\n", "text/plain", None),
-    ],
-)
-def test_own_a_fetched_robots_txt_that_is_no_text_gets_a_note(
-    box: Sandbox, host: str, body: Any, kind: str, note: str | None
-) -> None:
-    box.put(site(host, robots=Route(body=body, content_type=kind)))
-    _, answer, _ = online(box, f"http://{host}/private")
-    assert note in answer["note"] if note else "note" not in answer
 
 
 def test_own_online_blocked_host_is_not_even_asked_for_robots_txt(box: Sandbox) -> None:
@@ -685,14 +497,6 @@ def test_own_docs_commands_run(box: Sandbox, folder: Path) -> None:
     assert [command[:2] for command in outside] == [["walsh", "check"]] * 3
     codes = [main(command[1:]) for command in outside]
     assert codes == [1, 0, 0]
-
-
-def test_own_docs_batch_answers_as_shown(batch: Any) -> None:
-    given, shown = re.findall(r"```json\n(.*?)```", DOCUMENT, re.DOTALL)
-    code, answers = batch(given.encode())
-    assert code == 2
-    shown_answers = [json.loads(line) for line in shown.splitlines()]
-    assert answers == shown_answers
 
 
 def test_own_docs_name_every_member() -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.commands import completion, init
-from scrapy_walsh.commands.main import MISUSE, SUBCOMMANDS, fill, form, main
+from scrapy_walsh.commands.main import MISUSE, SUBCOMMANDS, main, parser_of
 from scrapy_walsh.proof import files
 from scrapy_walsh.proof.sandbox import blocklist
 from scrapy_walsh.state.records import HostRecord, Validators
@@ -40,18 +40,15 @@ NOT_JSON = {"attest", "completion", "demo", "init", "report"}
 NO_SETTINGS = {"blocklist add", "blocklist remove", "completion", "demo", "init", "sandbox"}
 
 
-def parser_of(name: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"walsh {name}", **form(name))
-    fill(parser, name)
-    return parser
+def choices(parser: argparse.ArgumentParser) -> list[Any]:
+    return [a.choices for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
 
 
 def parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """Each command that can be run, an action of a subcommand with its name."""
-    for name in SUBCOMMANDS:
-        parser = parser_of(name)
-        actions = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
-        below = [(f"{name} {each}", made) for a in actions for each, made in a.choices.items()]
+    (every,) = choices(parser_of(*SUBCOMMANDS))
+    for name, parser in every.items():
+        below = [(f"{name} {each}", made) for a in choices(parser) for each, made in a.items()]
         yield from below or [(name, parser)]
 
 
@@ -76,7 +73,7 @@ def test_own_each_help_has_examples_that_work_and_every_exit_code(
     for line in shown[1].splitlines():
         example = shlex.split(re.split("[<>]", line)[0])
         assert example[: len(words.split()) + 1] == ["walsh", *words.split()]
-        parser_of(name).parse_args(example[2:])
+        parser_of(name).parse_args(example[1:])
     assert shown[1]
     entry = SUBCOMMANDS[name]
     codes = [says for says in (entry.zero, entry.one) if says]

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
-import pty
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -103,82 +100,36 @@ def test_own_init_overwrites_nothing_and_makes_what_is_missing(
     assert all(f"written: {each}" in said and (folder / each).is_file() for each in others)
 
 
-@pytest.mark.parametrize("changed", [False, True])
-def test_own_init_does_not_leave_on_the_page_what_is_true_no_more(
-    changed: bool, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (folder / "scrapy.cfg").write_text("[settings]\ndefault = own.settings\n")
-    (folder / "own").mkdir()
-    settings, page = folder / "own" / "settings.py", folder / "policy.html"
-
-    def said(follows: bool) -> str:
-        settings.write_text(f"SPIDER_MODULES = ['own']\nWALSH_FOLLOW_LINKS = {follows}\n")
-        assert main(["init", *GIVEN]) == 0
-        return capsys.readouterr().out
-
-    said(follows=False)
-    first = page.read_text()
-    if changed:
-        page.write_text(first.replace("<h2>How", "<p>It reads notes.</p>\n<h2>How"))
-    kept = page.read_text()
-    for follows, wrong, true in (
-        (True, "follows no links from them", "pages that these link to"),
-        (False, "pages that these link to", "follows no links from them"),
-    ):
-        (line,) = [each for each in said(follows).splitlines() if each.endswith(": policy.html")]
-        if changed:
-            expected = f'kept, and not true any more; write "{true}" for "{wrong}" in: policy.html'
-            assert line == expected if follows else line == "kept, as it was: policy.html"
-            assert page.read_text() == kept
-        else:
-            assert line.startswith("written anew, since it said of links")
-            assert page.read_text() == first.replace("follows no links from them", true)
-        assert "kept, as it was: policy.html" in said(follows) or changed
-    assert page.read_text() == (kept if changed else first)
-
-
 def files_of(folder: Path) -> dict[Path, bytes]:
-    """Every file in *folder* but what Python compiled when ``init`` looked at the spiders."""
-    files = (each for each in folder.rglob("*") if each.is_file())
-    return {each: each.read_bytes() for each in files if "__pycache__" not in each.parts}
+    return {each: each.read_bytes() for each in folder.rglob("*") if each.is_file()}
 
 
-@pytest.mark.usefixtures("forked")
 def test_own_init_after_init_changes_nothing(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (folder / "scrapy.cfg").write_text("[settings]\ndefault = own.settings\n")
-    (folder / "own").mkdir()
-    (folder / "own" / "settings.py").write_text("SPIDER_MODULES = ['own']\n")
-    asked = ["init", *GIVEN, "--sign", "--write"]
+    (folder / "settings.py").write_text("SPIDER_MODULES = ['own']\n")
+    asked = ["init", *GIVEN, "--write", "settings.py"]
     assert main(asked) == 0
     before = files_of(folder)
     capsys.readouterr()
     assert main(asked) == 0
-    assert capsys.readouterr().out.count("kept, as it was: ") == 5
+    assert capsys.readouterr().out.count("kept, as it was: ") == 4
     assert before == files_of(folder)
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "no --product given"),
-        (GIVEN[:2], "no --site given"),
         (("--product", "OurBot", *GIVEN[2:]), "Token/MAJOR.MINOR"),
         (("--product", "Googlebot/2.1", *GIVEN[2:]), "use your own"),
         ((*GIVEN[:2], "--site", "bots.org"), "absolute http or https URL"),
         ((*GIVEN, "--contact", "nobody"), "no mail address"),
-        ((*GIVEN, "--write"), "leave --write out"),
+        ((*GIVEN, "--write", "none.py"), "none.py: No such file"),
     ],
 )
 def test_own_misuse_is_one_line_and_writes_nothing(
-    words: tuple[str, ...],
-    said: str,
-    folder: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...], said: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", None)
     assert main(["init", *words]) == 2
     output, errors = capsys.readouterr()
     assert (output, errors.count("\n")) == ("", 1)
@@ -190,24 +141,6 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
-def test_own_on_a_terminal_it_asks_for_what_is_not_given(folder: Path) -> None:
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-m", "scrapy_walsh", "init", "--product", "OurBot/1.0"],
-        stdin=theirs,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment(),
-    ) as child:
-        os.write(ours, b"https://bots.org\n\n")
-        said, _ = child.communicate(timeout=120)
-    os.close(theirs)
-    os.close(ours)
-    assert child.returncode == 0
-    assert "whom to write to [opt-out@bots.org]" in said
-    assert json.loads((folder / "blocklist.json").read_text())["contact"] == "opt-out@bots.org"
-
-
 @pytest.mark.usefixtures("forked")
 def test_own_write_appends_to_the_settings_of_a_new_project(folder: Path) -> None:
     """As `scrapy startproject` makes them; what they set already stays."""
@@ -216,7 +149,7 @@ def test_own_write_appends_to_the_settings_of_a_new_project(folder: Path) -> Non
     path = folder / "ours" / "ours" / "settings.py"
     before = path.read_text()
     path.write_text(before + 'ADDONS = {"another.Addon": 1}')
-    assert main(["init", *GIVEN, "--dir", "ours", "--write"]) == 0
+    assert main(["init", *GIVEN, "--dir", "ours", "--write", str(path)]) == 0
     settings = settings_of(path.read_text())
     assert path.read_text().startswith(before)
     assert settings["SPIDER_MODULES"] == ["ours.spiders", "scrapy_walsh.spiders"]
@@ -224,118 +157,13 @@ def test_own_write_appends_to_the_settings_of_a_new_project(folder: Path) -> Non
     assert config_of(settings).identity.product == "OurBot/1.0"
 
 
-def test_own_write_adds_only_what_is_missing(folder: Path) -> None:
-    (folder / "scrapy.cfg").write_text("[settings]\ndefault = own.settings\n")
-    (folder / "own").mkdir()
-    path = folder / "own" / "settings.py"
-    before = (
-        'WALSH_IDENTITY = "walsh-research"\nSPIDER_MODULES = ["own"]\n'
-        'SPIDER_MODULES += ["scrapy_walsh.spiders"]\n'
-    )
-    path.write_text(before)
-    assert main(["init", *GIVEN, "--write"]) == 0
-    assert path.read_text() == before + '\nADDONS = {"scrapy_walsh.Addon": 500}\n'
+def test_own_an_identity_that_is_there_stays(folder: Path) -> None:
+    path = folder / "settings.py"
+    before = b'# caf\xe9\nWALSH_IDENTITY = "walsh-research"\n'
+    path.write_bytes(before)
+    assert main(["init", *GIVEN, "--write", str(path)]) == 0
+    assert path.read_bytes() == before
     assert (folder / "blocklist.json").exists()
-
-
-# -- the spiders that are there -----------------------------------------------------------
-
-SPIDERS = """
-import scrapy
-from scrapy.linkextractors import LinkExtractor
-from scrapy.spiders import CrawlSpider, Rule, SitemapSpider, XMLFeedSpider
-
-class Books(CrawlSpider):
-    name = "books"
-    rules = [Rule(LinkExtractor())]
-
-class Shops(SitemapSpider):
-    name = "shops"
-
-class Pages(scrapy.Spider):
-    name = "pages"
-
-    def parse(self, response):
-        yield from self.further(response)
-
-    def further(self, response):
-        return [scrapy.Request(url) for url in response.css("a::attr(href)").getall()]
-
-class Feed(XMLFeedSpider):
-    name = "feed"
-
-    def parse_node(self, response, node):
-        return {"title": node.xpath("title").get()}
-
-class Declared(scrapy.Spider):
-    name = "declared"
-
-    async def start(self):
-        yield scrapy.Request("http://h.test/")
-
-class Agreed(Pages):
-    name = "agreed"
-    custom_settings = {"WALSH_FOLLOW_LINKS": True, "WALSH_SCRAPING": True}
-"""
-
-
-@pytest.fixture
-def project(folder: Path) -> Path:
-    (folder / "scrapy.cfg").write_text("[settings]\ndefault = own_settings\n")
-    (folder / "own_settings.py").write_text("SPIDER_MODULES = ['own_spiders']\n")
-    (folder / "own_spiders.py").write_text(SPIDERS)
-    return folder
-
-
-@pytest.mark.usefixtures("project")
-def test_own_init_says_before_the_first_run_what_will_be_different(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stdin", None)
-    assert main(["init", *GIVEN]) == 0
-    said = capsys.readouterr().out.splitlines()
-    links = {line.rpartition("(spider ")[2] for line in said if line.startswith("  R6 ")}
-    assert links == {"books)", "shops)", "pages)"}
-    assert all("WALSH_FOLLOW_LINKS = True" in line for line in said if line.startswith("  R6 "))
-    (html,) = (line for line in said if line.startswith("  R9 "))
-    assert html.endswith("WALSH_SCRAPING = True, if it is meant (spider books, pages)")
-
-
-@pytest.mark.usefixtures("project")
-def test_own_what_is_agreed_to_on_the_terminal_is_set_and_said_on_the_policy_page(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-    answers = iter(["", "y", "n"])
-
-    def answer(question: str) -> str:
-        asked.append(question)
-        return next(answers)
-
-    monkeypatch.setattr(sys, "stdin", type("Terminal", (), {"isatty": lambda _: True})())
-    monkeypatch.setattr("builtins.input", answer)
-    assert main(["init", *GIVEN, "--write"]) == 0
-    assert asked[1:] == [
-        "follow links? [y/N] (books, pages, shops): ", "scrape HTML? [y/N] (books, pages): "
-    ]  # fmt: skip
-    settings = settings_of(_read("own_settings.py"))
-    assert settings["WALSH_FOLLOW_LINKS"] is True
-    assert "WALSH_SCRAPING" not in settings
-    assert "and pages that these link to." in _read("policy.html")
-    said = capsys.readouterr().out
-    assert "  R9 " in said
-    assert "  R6 " not in said
-
-
-def test_own_a_project_that_cannot_be_looked_at_is_said_in_one_line(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (project / "own_spiders.py").write_text("import no_such_module\n")
-    assert main(["init", *GIVEN, "--contact", "a@bots.org"]) == 0
-    assert "own_spiders cannot be imported" in capsys.readouterr().out
-    (project / "own_settings.py").write_text("raise ValueError('unset')\n")
-    assert main(["init", *GIVEN, "--contact", "a@bots.org"]) == 0
-    assert "the project's spiders are not seen" in capsys.readouterr().err
 
 
 # -- docs ---------------------------------------------------------------------------------

@@ -62,9 +62,10 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("option", ["-h", "--help"])
 def test_own_help_lists_every_subcommand(tmp_path: Path, module: str, option: str) -> None:
     done = run(tmp_path, *module.split(), option)
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{commands.usage()}\n", "")
+    assert (done.returncode, done.stderr) == (0, "")
+    said = " ".join(done.stdout.split())
     for name, entry in commands.SUBCOMMANDS.items():
-        assert f"  {name:<12} {entry.summary}" in done.stdout.splitlines()
+        assert f" {name} {entry.summary}" in said
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -81,20 +82,13 @@ def test_own_help_after_a_subcommand_is_its_own(tmp_path: Path, module: str) -> 
     assert done.stdout.startswith("usage: walsh check ")
 
 
-@pytest.mark.parametrize(
-    ("written", "said"),
-    [
-        ("chek", "did you mean check?"),
-        ("Verify", "did you mean verify?"),
-        ("conform", "did you mean conformance?"),
-        ("xyzzy", f"there are: {', '.join(commands.SUBCOMMANDS)}"),
-    ],
-)
-def test_own_an_unknown_subcommand_names_the_nearest(
-    written: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert commands.main([written, "-h"]) == 2
-    assert capsys.readouterr() == ("", f"walsh: no subcommand {written!r}; {said}\n")
+def test_own_an_unknown_subcommand_is_answered_with_all(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["chek", "-h"], []):
+        with pytest.raises(SystemExit, match="2"):
+            commands.main(words)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert all(name in err for name in ["'chek'", *commands.SUBCOMMANDS])
 
 
 def test_own_the_console_script_is_the_module(
@@ -104,5 +98,6 @@ def test_own_the_console_script_is_the_module(
     assert scripts == {"walsh": f"{commands.__name__}:run"}
     assert module.run is commands.run
     monkeypatch.setattr(sys, "argv", ["walsh", "--version"])
-    assert commands.run() == 0
+    with pytest.raises(SystemExit, match="0"):
+        commands.run()
     assert capsys.readouterr().out == f"scrapy-walsh {__version__}, for {SPEC_VERSION}\n"

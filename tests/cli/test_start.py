@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from scrapy.utils.conf import get_sources
 
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.commands import common
@@ -112,16 +111,13 @@ def test_own_a_project_is_where_scrapy_would_find_one(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not common.in_project()
-    assert [str(path) for path in common.config_files()] == get_sources(use_closest=False)
     assert common.default_state_dir() == default_state_dir()
     (folder / "scrapy.cfg").touch()
     (folder / "below" / "it").mkdir(parents=True)
     monkeypatch.chdir(folder / "below" / "it")
     assert common.in_project()
     assert common.default_state_dir() == default_state_dir()
-    (folder / "scrapy.cfg").rename(folder / ".scrapy.cfg")  # of the user
-    assert common.in_project()
-    (folder / ".scrapy.cfg").unlink()
+    (folder / "scrapy.cfg").unlink()
     assert not common.in_project()
     monkeypatch.setenv("SCRAPY_SETTINGS_MODULE", "own.settings")
     assert common.in_project()

@@ -125,10 +125,7 @@ BUILDS: dict[str, dict[str, Break]] = {
         "what robots.txt says about use not read": broken_so(
             "items",
             {
-                "R2": [
-                    "a use that robots.txt disallows, if refused",
-                    "what robots.txt says about use, by line",
-                ],
+                "R2": ["a use that robots.txt disallows, if refused"],
             },
             """
             from scrapy_walsh.policy.robots.usage import UsageRules
@@ -314,13 +311,13 @@ BUILDS: dict[str, dict[str, Break]] = {
             },
             """
             from scrapy_walsh.adapters.gate import Gate
-            from scrapy_walsh.adapters.downloadermiddlewares import GateMiddleware
-            Gate._still_clear = lambda self, ticket: True
-            judged = GateMiddleware.process_request
-            async def popped_alone(self, request, spider=None):
-                if self.crawl.tickets.of(request).popped:
-                    return await judged(self, request)
-            GateMiddleware.process_request = popped_alone
+            from scrapy_walsh.policy.verdict import Verdict
+            whole = Gate.at_queue
+            def popped_alone(self, ticket, **more):
+                if ticket.popped:
+                    return whole(self, ticket, **more)
+                return Verdict(True, "allowed_implicit", "R2", "broken")
+            Gate.at_queue = popped_alone
             """,
         ),
         "Crawl-delay capped": broken_so(
@@ -500,14 +497,12 @@ BUILDS: dict[str, dict[str, Break]] = {
             "signing",
             {"R1": ["each request is signed"]},
             """
-            from contextlib import nullcontext
             from scrapy_walsh.adapters import handler
-            whole = handler.Handler._signed
+            whole = handler.Handler._sign
             def targets_alone(self, under, request):
-                if request.url.endswith("/robots.txt"):
-                    return nullcontext()
-                return whole(self, under, request)
-            handler.Handler._signed = targets_alone
+                if not request.url.endswith("/robots.txt"):
+                    whole(self, under, request)
+            handler.Handler._sign = targets_alone
             """,
         ),
         "a key that is not listed": broken_so(

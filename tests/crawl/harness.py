@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.proof import exchanges
@@ -38,7 +38,13 @@ from scrapy_walsh.proof.sandbox import (
     requests,
 )
 from scrapy_walsh.state import open_store
-from scrapy_walsh.state.records import Deferral, HostRecord, SourceRun, StoredDocument
+from scrapy_walsh.state.records import (
+    TABLES,
+    Deferral,
+    HostRecord,
+    SourceRun,
+    StoredDocument,
+)
 from tests import zygote
 
 if TYPE_CHECKING:
@@ -46,6 +52,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from scrapy_walsh.proof.sandbox.site import Answerer
+    from scrapy_walsh.state.store import Store
 
 OPERATOR = "http://operator.test/.well-known/walsh-research"
 #: Of the operator's documents, as paths and as the keys of their records.
@@ -390,6 +397,21 @@ def environment(project: Path, box: Sandbox, **more: str) -> dict[str, str]:
     }
 
 
+def begin(
+    project: Path, box: Sandbox, *words: str, output: int | IO[str], **more: str
+) -> zygote.Popen:
+    """Start ``python -m WORDS`` in *project*; *more*: what its environment has besides."""
+    return zygote.Popen(
+        [sys.executable, "-m", *words],
+        cwd=project,
+        env=environment(project, box, **more),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
 def run_scrapy(
     project: Path,
     box: Sandbox,
@@ -482,14 +504,7 @@ def stop(
     (project / "stats.json").unlink(missing_ok=True)
     output = project / "stopped.txt"
     with output.open("w") as file:
-        process = zygote.Popen(
-            [sys.executable, "-m", "scrapy", *arguments],
-            cwd=project,
-            env=environment(project, box),
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-        )
+        process = begin(project, box, "scrapy", *arguments, output=file)
         try:
             _until(lambda: process.poll() is not None or when(box.log), timeout)
             time.sleep(after)
@@ -516,6 +531,127 @@ def _until(condition: Callable[[], bool], timeout: float) -> None:
         if time.monotonic() > end:
             raise TimeoutError("the log never showed what the test waits for")
         time.sleep(0.05)
+
+
+# -- clocks that a test moves ---------------------------------------------------------------------
+
+#: Moves the clocks by the seconds in a file beside it: by the first number all of them, as if so
+#: much time had passed; by the second the wall clock alone, as if somebody had set it, so many
+#: seconds after the start as the third says.
+CLOCKS_MODULE = """
+import pathlib, time
+_file = pathlib.Path(__file__).with_name("clocks")
+_passed, _set, _after = map(float, _file.read_text().split()) if _file.exists() else (0, 0, 0)
+_time, _gettime, _monotonic = time.time, time.clock_gettime, time.monotonic
+_from = _monotonic() + _after
+_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+time.time = lambda: _time() + _passed + (_set if _monotonic() >= _from else 0)
+time.clock_gettime = lambda clock: _gettime(clock) + (_passed if clock == _BOOTTIME else 0.0)
+"""
+#: That module moves clocks, and does nothing else.
+CLOCKS = {zygote.BROKEN: "1"}
+
+
+def give_clocks(directory: Path) -> Path:
+    """Let :func:`move_clocks` move those of every Python that has *directory* on its path."""
+    (directory / "sitecustomize.py").write_text(CLOCKS_MODULE)
+    return directory
+
+
+def move_clocks(project: Path, passed: float, jump: float = 0.0, after: float = 0.0) -> None:
+    """From now on *passed* seconds have passed in *project*, and its wall clock is *jump* off.
+
+    That sets in *after* seconds of a process.
+    """
+    (project / "clocks").write_text(f"{passed!r} {jump!r} {after!r}")
+
+
+# -- one run after another ------------------------------------------------------------------------
+
+HOUR, DAY = 3600.0, 86400.0
+#: The columns that are times, of all tables.
+_TIMES = (
+    "counted_from", "declared_at", "due", "fetched_at", "gave_up_at", "gone_at", "last_at",
+    "last_end", "last_run_at", "not_before", "seen_at", "since", "stored_at", "told_at",
+    "visited_at",
+)  # fmt: skip
+AGAIN = {"WALSH_REVISIT_REASON": "one run after another"}
+
+
+class Runs:
+    """Crawls of one project, one after another; ``log`` is that of all of them."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *sites: Site,
+        settings: dict[str, Any] | None = None,
+        spider: str = LIST_SPIDER,
+    ) -> None:
+        self.box = Sandbox()
+        self.project = make_project(directory, spider, settings)
+        self.log: list[LoggedRequest] = []
+        self._sites = sites
+
+    def __enter__(self) -> Runs:
+        self.box.__enter__()
+        for each in self._sites:
+            self.box.put(each)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.box.__exit__(None, None, None)
+
+    def __call__(self, *urls: str, arguments: tuple[str, ...] = (), **options: Any) -> Crawl:
+        """One more run."""
+        done = crawl(self.project, self.box, *urls, arguments=arguments, **options)
+        assert "Traceback" not in done.output, done.output
+        self.log += done.log
+        return done
+
+    def serve(self, host: str, path: str, route: Route) -> None:
+        """Answer so from now on."""
+        self.box.set_route(host, path, route)
+
+    def age(self, kind: str, key: str, seconds: float) -> None:
+        """Make a stored document *seconds* older."""
+        age_document(self.project, kind, key, seconds)
+
+    @contextmanager
+    def store(self) -> Iterator[Store]:
+        """The store, between two runs."""
+        opened = open_store(state_dir(self.project))
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+    def pass_time(self, seconds: float) -> None:
+        """Make everything on record *seconds* older."""
+        with self.store() as store:
+            for table in TABLES:
+                for record in list(store.rows(table.record)):
+                    store.put(_older(record, seconds))
+
+    def source_ran(self, url: str, ago: float) -> None:
+        """Make the last run of source *url* lie *ago* seconds back, its first one."""
+        with self.store() as store:
+            source = store.get(SourceRun, url)
+            assert source is not None, f"no run of {url} is on record"
+            store.put(replace(source, last_run_at=time.time() - ago, counted_from=None))
+
+    def host(self, name: str) -> HostRecord:
+        """What is on record about a host."""
+        with self.store() as store:
+            record = store.get(HostRecord, name)
+        assert record is not None, f"no record of {name}"
+        return record
+
+
+def _older(record: Any, seconds: float) -> Any:
+    """*record* with each of its times *seconds* earlier."""
+    held = {name: getattr(record, name) for name in _TIMES if hasattr(record, name)}
+    return replace(record, **{name: at - seconds for name, at in held.items() if at is not None})
 
 
 # -- the log --------------------------------------------------------------------------------------

@@ -34,7 +34,9 @@ ROBOTS = {
     "utf16.test": Route(body=RULES.decode().encode("utf-16")),
     "html.test": Route(body="<!doctype html><title>not here</title>"),
     "cut.test": Route(body=RULES, behaviour="truncate"),
-    "bomb.test": Route(behaviour="bomb"),
+    "bomb.test": Route(
+        body=gzip.compress(bytes(64 << 20), 1), headers={"Content-Encoding": "gzip"}
+    ),
     "strange.test": Route(body=b"\x8b\x02\x80", headers={"Content-Encoding": "br"}),
     "named.test": Route(body=RULES, headers={"Content-Encoding": "br"}),
 }

@@ -121,7 +121,7 @@ def test_own_the_hostile_answers_were_met(seen: Seen) -> None:
     assert len(done.asked("odd-robots.test")) >= 2  # the redirect was followed
     assert done.lines("refused http://rules.test/x", "R2")
     assert done.lines("refused http://listed.test/", "R3")
-    assert done.lines("gopher")
+    assert done.lines("robots.txt is unreachable (HTTP 302)")  # a redirect to gopher leads nowhere
     assert done.lines("again.test", "given_up")
 
 

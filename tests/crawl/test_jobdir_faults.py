@@ -196,10 +196,6 @@ def test_own_a_second_process_on_a_jobdir_stops_at_its_start(tmp_path: Path) -> 
 
 
 def test_own_the_jobdirs_file_is_its_owners_alone(tmp_path: Path, box: Sandbox) -> None:
-    project = stopped(tmp_path, box, HEALTHY)
-    queue_of(project).chmod(0o644)
-    crawl(project, box, arguments=("-a", "resumed=1"))
-    assert stat.S_IMODE(queue_of(project).stat().st_mode) == 0o600
     assert stat.S_IMODE(queue_of(stopped(tmp_path / "new", box)).stat().st_mode) == 0o600
 
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.proof.sandbox import Route
-from tests.crawl.harness import Crawl, crawl, make_project, site, solo, state_dir
+from tests.crawl.harness import AGAIN, DAY, Crawl, Runs, crawl, make_project, site, solo, state_dir
 from tests.ledger.verify_kit import report_of, told
-from tests.runs.kit import AGAIN, DAY, Runs
 
 if TYPE_CHECKING:
     from pathlib import Path

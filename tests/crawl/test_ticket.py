@@ -47,7 +47,7 @@ def on_its_way(crawl: Walsh) -> Request:
     ticket.via, ticket.filtered = [SOURCE], True
     ticket.popped, ticket.first, ticket.late = True, True, True
     ticket.verdict = Verdict(True, ALLOWED_IMPLICIT, "R2", "no rule")
-    ticket.basis, ticket.cleared_at, ticket.sent = (1, 1), 1.0, f"{URL}?impl=x"
+    ticket.basis, ticket.cleared, ticket.sent = (1, 1), True, f"{URL}?impl=x"
     return request
 
 
@@ -114,9 +114,9 @@ def test_own_another_request_takes_over_what_lasts_and_nothing_else(
     request = on_its_way(crawl)
     ticket = crawl.tickets.of(way(crawl, request))
     assert (sorted(ticket.via), ticket.filtered) == (sorted(via), filtered)
-    assert (ticket.verdict, ticket.basis, ticket.cleared_at) == (None, None, None)
+    assert (ticket.verdict, ticket.basis, ticket.cleared) == (None, None, False)
     assert (ticket.popped, ticket.late, ticket.sent) == (False, False, None)
-    assert crawl.tickets.of(request).cleared_at == 1.0  # its own ticket is as it was
+    assert crawl.tickets.of(request).cleared  # its own ticket is as it was
 
 
 def test_own_a_queue_keeps_no_ticket_of_which_nothing_lasts(crawl: Walsh) -> None:
@@ -128,21 +128,21 @@ def test_own_a_queue_keeps_no_ticket_of_which_nothing_lasts(crawl: Walsh) -> Non
 def test_own_what_redis_says_of_a_ticket_is_text_or_nothing(crawl: Walsh) -> None:
     for said in ({"via": SOURCE, "filtered": 1}, {"via": [1, None]}, [SOURCE], "x", object()):
         ticket = crawl.tickets.of(Request(URL, meta={"walsh_ticket": said}))
-        assert (ticket.via, ticket.filtered, ticket.cleared_at) == ([], False, None)
+        assert (ticket.via, ticket.filtered, ticket.cleared) == ([], False, False)
 
 
 def test_own_a_ticket_is_of_one_crawl(crawl: Walsh) -> None:
     request = on_its_way(crawl)
     crawler = Crawler(Spider, {"WALSH_IDENTITY": OWN_IDENTITY, "WALSH_STATE_DIR": "memory"})
     crawler.stats = StatsCollector(crawler)
-    assert Walsh.of(crawler).tickets.of(request).cleared_at is None
+    assert not Walsh.of(crawler).tickets.of(request).cleared
 
 
 def test_r6_another_url_in_the_same_request_was_let_pass_by_no_gate(crawl: Walsh) -> None:
     request = on_its_way(crawl)
     request._set_url(NEXT)
     ticket = crawl.tickets.of(request)
-    assert (ticket.url, ticket.before, ticket.cleared_at) == (NEXT, URL, None)
+    assert (ticket.url, ticket.before, ticket.cleared) == (NEXT, URL, False)
 
 
 def test_r8_another_body_in_the_same_request_is_another_form(crawl: Walsh) -> None:

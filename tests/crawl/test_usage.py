@@ -268,5 +268,5 @@ def test_own_plan_and_check_know_it(refusing: Run, action: str, verdict: str) ->
         command = ("walsh", "check", f"{HOST}/plain", "--robots", "robots.txt", *setting)
         checked = run_scrapy(refusing.project, box, *command).stdout
         assert box.log == []
-    assert (target["verdict"]["name"] == verdict) is bool(verdict)
+    assert (target["verdict"] and target["verdict"]["name"]) == (verdict or None)
     assert ('"disallowed_usage"' in checked) is bool(verdict)

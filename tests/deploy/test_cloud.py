@@ -130,7 +130,6 @@ def test_own_settings_of_a_job_cannot_loosen_a_must(cloud: Cloud, layer: str) ->
     for name in ("CONCURRENT_REQUESTS", "USER_AGENT", "COOKIES_ENABLED"):
         assert f"{name} is " in job.log
         assert "scrapy_walsh overrides it" in job.log
-    assert "robots.txt is obeyed all the same" in job.log
 
 
 @pytest.mark.parametrize(

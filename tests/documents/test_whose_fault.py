@@ -127,17 +127,16 @@ def test_own_the_sandbox_is_no_proxy_but_the_sites(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("status", "proxy", "stopped", "ours"),
+    ("status", "proxy", "ours"),
     [
-        (200, None, False, False),
-        (404, PROXY, False, False),
-        (503, PROXY, False, False),
-        (407, None, False, False),
-        (407, PROXY, False, True),
-        (200, None, True, True),
+        (200, None, False),
+        (404, PROXY, False),
+        (503, PROXY, False),
+        (407, None, False),
+        (407, PROXY, True),
     ],
 )
-def test_own_an_answer_counts_unless_the_proxy_or_a_component_gave_it(
-    status: int, proxy: str | None, stopped: bool, ours: bool
+def test_own_an_answer_counts_unless_the_proxy_gave_it(
+    status: int, proxy: str | None, ours: bool
 ) -> None:
-    assert isinstance(faults.of_answer(status, proxy, stopped=stopped), OwnFault) == ours
+    assert isinstance(faults.of_answer(status, proxy), OwnFault) == ours

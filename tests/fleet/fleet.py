@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,8 +13,7 @@ import redis
 
 from scrapy_walsh.proof import exchanges
 from scrapy_walsh.proof.sandbox import LoggedRequest, Sandbox, exchanged, requests
-from tests import zygote
-from tests.crawl.harness import LIST_SPIDER, TOLERANCE, make_project
+from tests.crawl.harness import LIST_SPIDER, TOLERANCE, begin, make_project
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,17 +137,9 @@ def worker(
     """Start one crawl of *urls* that shares its state through *server*."""
     make_project(project, spider, {"WALSH_SHARED_STATE": server.url, **settings})
     (project / "urls.txt").write_text("\n".join(urls))
-    proxy = {"http_proxy": box.proxy_url, "https_proxy": box.proxy_url, "no_proxy": ""}
-    path = os.pathsep.join(filter(None, [str(project), os.environ.get("PYTHONPATH")]))
+    words = ("scrapy", "crawl", "probe", "-a", f"urls={' '.join(urls)}")
     with (project / "output").open("w") as output:
-        process = zygote.Popen(
-            [sys.executable, "-m", "scrapy", "crawl", "probe", "-a", f"urls={' '.join(urls)}"],
-            cwd=project,
-            env={**os.environ, **proxy, "PYTHONPATH": path},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
+        process = begin(project, box, *words, output=output)
     return Worker(project, process)
 
 

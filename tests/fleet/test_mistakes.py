@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import subprocess
 from typing import TYPE_CHECKING
@@ -57,26 +58,26 @@ def start(run: list[Server], folder: Path, *options: str) -> Server:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "advice"),
+    ("before", "after", "said"),
     [
-        ("unknown:secret@", "/0", "correct its user and password"),
-        ("", "/99", "correct the number of the database at its end"),
-        ("", "/0?ssl_word=1", "correct what stands after the question mark"),
-        ("", "/0?db=secret", "correct what stands after the question mark"),
+        ("unknown:secret@", "/0", "invalid username-password pair"),
+        ("", "/99", "DB index is out of range"),
+        ("", "/0?ssl_word=1", "ssl_word"),
+        ("", "/0?db=secret", "'db'"),
     ],
 )
 def test_own_a_url_that_is_wrong_is_said(
-    server: Server, before: str, after: str, advice: str
+    server: Server, before: str, after: str, said: str
 ) -> None:
     url = server.url.replace("//", f"//{before}").removesuffix("/0")
-    with pytest.raises(ConfigError, match=advice):
+    with pytest.raises(ConfigError, match=f"{said}.*correct its URL"):
         link(f"{url}{after}").begin()
 
 
 def test_own_a_password_that_is_missing_or_wrong_is_said(run: list[Server], tmp_path: Path) -> None:
     closed = start(run, tmp_path, "--requirepass", "word")
     for url in (closed.url, closed.url.replace("//", "//:secret@")):
-        assert began(url).endswith("correct its user and password")
+        assert re.search("authenticated|invalid username-password", began(url))
 
 
 @pytest.mark.parametrize(
@@ -85,15 +86,15 @@ def test_own_a_password_that_is_missing_or_wrong_is_said(run: list[Server], tmp_
 )
 def test_own_too_few_rights_are_said(server: Server, rights: str) -> None:
     server.client.execute_command("ACL", "SETUSER", "few", "on", ">word", *rights.split())
-    assert "give its user all rights" in began(server.url.replace("//", "//few:word@"))
+    assert re.search("permission|can't run", began(server.url.replace("//", "//few:word@")))
 
 
 def test_own_a_replica_a_sentinel_and_a_cluster_are_said(run: list[Server], tmp_path: Path) -> None:
     primary = start(run, tmp_path)
     replica = start(run, tmp_path, "--replicaof", "127.0.0.1", str(primary.port))
-    assert began(replica.url).endswith("this is a replica")
+    assert re.search("read only|replica", began(replica.url))
     cluster = start(run, tmp_path, "--cluster-enabled", "yes", "--cluster-port", str(free_port()))
-    assert "no cluster" in began(cluster.url)
+    assert "slot" in began(cluster.url)
     (tmp_path / "sentinel.conf").write_text(
         f"port {cluster.port}\nbind 127.0.0.1\nsentinel monitor m 127.0.0.1 {primary.port} 1\n"
     )
@@ -103,7 +104,7 @@ def test_own_a_replica_a_sentinel_and_a_cluster_are_said(run: list[Server], tmp_
     )
     try:
         wait_until(lambda: answers(cluster.port))
-        assert "no Sentinel" in began(cluster.url)
+        assert "unknown command" in began(cluster.url)
     finally:
         sentinel.kill()
         sentinel.wait()
@@ -132,12 +133,12 @@ def test_own_tls_where_there_is_none_and_the_reverse_are_said(
     secure.client = link(f"rediss://localhost:{port}/0?ssl_cert_reqs=none").client
     run.append(secure)
     secure.start()
-    assert "rediss:// with it" in began(f"redis://:secret@127.0.0.1:{port}/0")
-    assert "?ssl_ca_certs=FILE" in began(f"rediss://:secret@localhost:{port}/0")
-    assert "?ssl_ca_certs=FILE" in began(f"rediss://localhost:{port}/0?ssl_ca_certs=none.pem")
+    assert "rediss:// for TLS" in began(f"redis://:secret@127.0.0.1:{port}/0")
+    assert "CERTIFICATE" in began(f"rediss://:secret@localhost:{port}/0")
+    assert "No such file" in began(f"rediss://localhost:{port}/0?ssl_ca_certs=none.pem")
     assert link(f"rediss://localhost:{port}/0?ssl_ca_certs={certificate}").begin() is not None
     plain = start(run, tmp_path)
-    assert "redis:// without TLS" in began(f"rediss://:secret@127.0.0.1:{plain.port}/0")
+    assert "rediss:// for TLS" in began(f"rediss://:secret@127.0.0.1:{plain.port}/0")
 
 
 def self_signed(key: Path, certificate: Path) -> None:
@@ -191,13 +192,12 @@ def test_own_a_redis_that_writes_nothing_down_is_a_warning(server: Server) -> No
     assert link(server.url).begin() == []
 
 
-def test_own_where_info_is_forbidden_one_line_says_so(server: Server) -> None:
+def test_own_where_info_is_forbidden_is_refused(server: Server) -> None:
+    """Without it nobody can see that Redis was started anew."""
     server.client.execute_command(
         *("ACL", "SETUSER", "few", "on", ">word", "~walsh:*", "+@all", "-@dangerous")
     )
-    [(level, line)] = link(server.url.replace("//", "//few:word@")).begin() or []
-    assert level == logging.INFO
-    assert "INFO is forbidden to this user" in line
+    assert "can't run" in began(server.url.replace("//", "//few:word@"))
 
 
 def test_own_doctor_says_the_same(server: Server) -> None:
@@ -212,7 +212,7 @@ def test_own_doctor_says_the_same(server: Server) -> None:
     assert [mark for mark, _ in said()] == ["ok"]
     server.client.config_set("requirepass", "word")
     [(mark, text)] = said()
-    assert (mark, text.endswith("correct its user and password")) == ("FAIL", True)
+    assert (mark, "authenticated" in text) == ("FAIL", True)
     server.kill()
     [(mark, text)] = said()
     assert (mark, "does not answer" in text) == ("FAIL", True)
@@ -270,6 +270,6 @@ def test_own_a_mistake_that_shows_once_redis_is_up_ends_the_crawl(
     server.options = ("--requirepass", "word")
     server.start()
     said = one.finish(60, code=1)
-    assert "correct its user and password" in said
+    assert "authenticated" in said
     assert "Traceback" not in said
     assert not requests(box.log)

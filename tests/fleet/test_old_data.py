@@ -14,16 +14,15 @@ from scrapy_walsh.fleet.store import SharedStore
 from scrapy_walsh.state.records import BLOCKLIST, Deferral, SourceRun, StoredDocument
 from scrapy_walsh.state.store import MemoryStore, SqliteStore
 from tests.fleet import old_data
-from tests.fleet.fleet import Server
 from tests.fleet.test_scrapy_redis import _no_timers, crawl_of, finish, queue, urls_of  # noqa: F401
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from scrapy_walsh.state.store import Store
+    from tests.fleet.fleet import Server
 
 HOST, URL, LIST = "h.test", "http://h.test/feed", "http://o.test/list"
-FEW = ("--user", "few", "on", ">word", "~walsh:*", "+@all", "-@dangerous")
 
 
 def worker(server: Server, local: Store | None = None) -> SharedStore:
@@ -110,29 +109,6 @@ def test_r4_whoever_is_new_notices_it_first(server: Server) -> None:
     assert booking.wait > 50
     assert booking.known  # T1's exemption is for hosts that nobody has requested
     assert reserve(new, 60.0) > 50  # the record in the snapshot is older than the loss
-
-
-def test_r4_without_info_a_redis_that_knows_no_scripts_was_started_anew(tmp_path: Path) -> None:
-    server = Server(tmp_path, *FEW)
-    server.start()
-    server.url = server.url.replace("//", "//few:word@")
-    try:
-        one = worker(server)
-        assert reserve(one) == 0
-        snapshot = server.snapshot()
-        server.go_back(snapshot)
-        with pytest.raises(StoreAway):
-            reserve(one, host="other.test")
-        assert one.tend() > 3
-        over(server)
-        assert one.tend() == 1
-        assert reserve(worker(server), host="new.test") > 0
-        server.client.script_flush()
-        one.tend()
-        with pytest.raises(StoreAway):
-            reserve(worker(server), host="other.test")
-    finally:
-        server.kill()
 
 
 def test_r4_the_word_is_on_each_machine_too(server: Server, tmp_path: Path) -> None:

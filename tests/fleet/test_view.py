@@ -111,9 +111,9 @@ def test_own_state_show_tells_what_the_fleet_holds(
     shown = run_scrapy(project, box, "walsh", "state", "show")
     assert shown.returncode == 0
     assert server.url in shown.stdout.splitlines()[0]
-    assert "hosts: 0 may be requested now, 1 not yet" in shown.stdout
+    assert "wait longest first: 1" in shown.stdout
     assert "deferred targets: 1" in shown.stdout
-    assert "documents: 1 blocklist, 1 robots" in shown.stdout
+    assert "documents: 2" in shown.stdout
     assert "http://asked.test/feed" in shown.stdout
     server.kill()
     away = run_scrapy(project, box, "walsh", "state", "show", "--json")

@@ -18,7 +18,6 @@ MODULES: Final = {
     "tests.ledger.test_verify_forged": "verify_forged",
     "tests.ledger.test_verify_days": "verify_days",
     "tests.audit.test_judge": "audit",
-    "tests.report.test_model": "report",
     "tests.conformance.test_judge": "conformance",
     "tests.golden.test_golden": "golden",
 }

@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
-from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.commands import attest, doctor, doctor_state
+from scrapy_walsh.commands import doctor, doctor_state
 from scrapy_walsh.commands.conformance import lines as report_lines
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.ledger.files import FILE
 from scrapy_walsh.policy.throttle import Learned
 from scrapy_walsh.proof.attest import document
-from scrapy_walsh.proof.attest.document import IDS, Evidence, PolicyPage
+from scrapy_walsh.proof.attest.document import IDS, PolicyPage
 from scrapy_walsh.proof.audit.judge import Terms, judge
 from scrapy_walsh.proof.audit.reading import read_logs
 from scrapy_walsh.proof.conformance.check import WORDS, Check, in_order
 from scrapy_walsh.proof.conformance.evidence import spaced
 from scrapy_walsh.proof.findings import Outcome
-from scrapy_walsh.proof.report.findings import findings
 from scrapy_walsh.proof.report.html import page
-from scrapy_walsh.proof.report.lanes import ALL, Report
+from scrapy_walsh.proof.report.runs import ALL
 from scrapy_walsh.proof.sandbox import blocklist
 from scrapy_walsh.sources.report import Row, as_lines
 from scrapy_walsh.state.records import (
@@ -47,16 +43,12 @@ from tests.crawl.harness import OWN_IDENTITY, USER_AGENT
 from tests.ledger.verify_kit import (
     H,
     T,
-    asked,
-    began,
-    ended,
     honest,
     lines_of,
     report_of,
-    robots,
     write,
 )
-from tests.report.kit import Read, pinned
+from tests.report.kit import Read
 from tests.report.kit import report_of as report_on
 
 if TYPE_CHECKING:
@@ -104,13 +96,12 @@ def cut_inside(lines: list[bytes], at: int) -> list[bytes]:
 def test_own_a_chain_that_was_tampered_with(
     change: Callable[[list[bytes], int], list[bytes]], at: int, tmp_path: Path
 ) -> None:
-    """By ``verify``, and by the report."""
+    """By ``verify``."""
     write(tmp_path, honest().entries)
     lines = (tmp_path / FILE).read_bytes().splitlines(keepends=True)
     lines = change(lines, at % len(lines))
     (tmp_path / FILE).write_bytes(b"".join(lines))
     report_of(tmp_path)
-    report_on([each.removesuffix(b"\n") for each in lines], ALL)
 
 
 # -- spacing at the edge --------------------------------------------------------------------
@@ -118,7 +109,7 @@ def test_own_a_chain_that_was_tampered_with(
 
 @pytest.mark.parametrize("short", [0.0, 0.0009, 0.0011, 0.004, 0.006, 0.019, 0.021, 0.5])
 def test_own_a_gap_that_is_short_by_so_many_seconds(short: float, tmp_path: Path) -> None:
-    """By ``verify``, by the report, and by a row of conformance."""
+    """By ``verify``, and by a row of conformance."""
     forge = honest()
     one = forge.only("asked", f"{H}/target")
     before = forge.only("asked", f"{H}/own")
@@ -130,8 +121,6 @@ def test_own_a_gap_that_is_short_by_so_many_seconds(short: float, tmp_path: Path
     held = forge.only("asked", f"{H}/busy", nth=1)
     held["started"] = forge.only("asked", f"{H}/busy")["ended"] + 7.0 - short
     forge.check(tmp_path)
-    lines = lines_of(began(), asked(0), asked(1.01 - short), asked(4, wait=3.0), ended())
-    report_on([*lines[:-1], *lines_of(asked(7.01 - short), ended(), first=5)])
     found = spaced([2.0 - short, 2.5], 2.0)
     golden.note([WORDS[found.outcome], found.text])
 
@@ -149,54 +138,9 @@ def test_own_stamps_of_whole_seconds(delay: str, tmp_path: Path) -> None:
 # -- whole answers --------------------------------------------------------------------------
 
 
-def plain(value: Any) -> Any:
-    """A frozen model as JSON: what is empty is left out."""
-    if is_dataclass(value):
-        members = {each.name: plain(getattr(value, each.name)) for each in fields(value)}
-        return {name: each for name, each in members.items() if each not in (None, [], {}, "")}
-    if isinstance(value, dict | Counter):
-        return {str(name): plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    return sorted(value) if isinstance(value, frozenset) else value
-
-
-#: What the golden file calls members of the ledger's lines on rules.
-OF_RULES = ("kind", "requirement", "verdict", "rule", "document", "line", "group", "reason")
-
-
-def model_of(report: Report) -> dict[str, Any]:
-    """A report as JSON, but for its hash chain, which is in the findings."""
-    here = ("runs", "said", "began", "span", "kinds", "purposes", "unread", "overlaps", "hosts")
-    found = {name: getattr(report, name) for name in (*here, "lanes")}
-    found["others"] = len(report.all_runs) - len(report.runs)
-    found["rules"] = [
-        {**{name: getattr(each.of, name) for name in OF_RULES}, "count": each.count}
-        | {"examples": each.examples}
-        for each in report.rules
-    ]
-    empty = (None, [], {}, "", ())
-    for each in (*found["rules"], found):
-        for name in [name for name, value in each.items() if value in empty]:
-            del each[name]
-    return plain(found)  # type: ignore[no-any-return]
-
-
-def test_own_the_model_of_a_report_and_its_page(tmp_path: Path) -> None:
-    forge = honest()
-    write(tmp_path, forge.entries)
-    report = report_on((tmp_path / FILE).read_bytes().splitlines(), ALL)
-    model = model_of(report)
-    golden.note(model)
-    golden.note(" ".join(Read(page(report)).text.split()))
-
-
-def test_own_the_findings_of_a_report_with_breaches() -> None:
-    lines = lines_of(
-        began(), robots(0), asked(0.1), asked(0.5, wait=5.0), asked(2.5), asked(2.505), began("r2")
-    )
-    report = report_on([*lines, b"noise"], ALL)
-    golden.note(pinned(findings(report)))
+def test_own_the_page_of_a_report() -> None:
+    lines = lines_of(*honest().entries)
+    golden.note(" ".join(Read(page(*report_on(lines, ALL))).text.split()))
 
 
 def test_own_rows_of_an_audit_as_json(tmp_path: Path) -> None:
@@ -233,26 +177,11 @@ def test_own_doctor_on_settings() -> None:
         WALSH_SCRAPING=True,
         WALSH_BACKOFF_BASE=0.5,
         WALSH_REVISIT_REASON="x",
-        WALSH_BLOCKLIST_URL="http://mirror.test/b.json",
     )
     told(doctor.of_identity(given))
 
 
-def test_own_doctor_on_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    state = Path("state")
-    told(doctor_state.of_place(state))
-    state.mkdir()
-    state.chmod(0o777)
-    (state / "state.sqlite3").write_text("not a database")
-    (state / "state.sqlite3.damaged-1").touch()
-    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=5 << 20))
-    monkeypatch.setattr("os.geteuid", lambda: 2)
-    owner = f"user {state.stat().st_uid},"
-    found = list(doctor_state.of_place(state))
-    told(replace(each, text=each.text.replace(owner, "user 1,")) for each in found)
-    (found,) = doctor_state.of_place(state / "state.sqlite3")
-    told([replace(found, text=found.text.replace(str(state), "state"))])
+def test_own_doctor_on_state() -> None:
     memory = config(WALSH_STATE_DIR="memory")
     told(doctor_state.of_state(memory))
     url = "http://l.test/"
@@ -264,35 +193,28 @@ def test_own_doctor_on_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_own_doctor_on_spiders() -> None:
-    pin = ["WARNING", "R5", "pins", "RETRY_ENABLED is True; it is pinned: remove yours"]
-    unknown = ["WARNING", "R0.6", "settings", "WALSH_X is new: remove it"]
-    seat = ["BROKEN", "R0.6", "seats", "cannot be looked at: Boom: correct the setting"]
-    spiders = [
-        {"name": "a", "said": [pin], "whole": True},
-        {"name": "b", "said": [unknown, seat], "whole": False},
-    ]
-    broken = [{"module": "s.bad", "error": "no"}]
-    project = {"said": [pin]}
-    report = {"broken": broken, "reached": ["h"], "spiders": spiders, "project": project}
-    told(doctor.of_spiders(report))
+    pin = ["WARNING", "RETRY_ENABLED is True: scrapy_walsh overrides it with False"]
+    value = ["BROKEN", "WALSH_MIN_INTERVAL is 0.5; accepted: a number of seconds, at least 1"]
+    spiders = {"a": [pin], "b": [pin, value]}
+    told(doctor.of_spiders({"broken": "", "spiders": spiders}))
+    told(doctor.of_spiders({"broken": "no", "spiders": {}}))
 
 
 def test_own_attest_says_what_stands_against_each_requirement() -> None:
     checks = [check(id_, "FAIL" if id_ in ("R2", "R4") else "PASS") for id_ in IDS if id_ != "R2b"]
-    evidence = Evidence(record(checks=checks), note="the run had less")
+    evidence = record(checks=checks)
     strict = config(WALSH_FOLLOW_LINKS=True, WALSH_REVISIT=4000, WALSH_STATE_DIR="memory")
     for looked_at in (PolicyPage("http://p.test/"), PolicyPage("http://p.test/", "now", 404, "x")):
         found = document.judge(evidence, strict, looked_at)
         golden.note(
             [
                 {id_: document.value_of(each) for id_, each in found.items()},
-                list(attest._lines(evidence, found)),
+                [f"{id_}: {why.text}" for id_, against in found.items() for why in against],
                 looked_at.members(),
             ]
         )
-    nothing = Evidence(None, "there is none")
-    found = document.judge(nothing, config(), PolicyPage("http://p.test/", "now", 200))
-    golden.note([list(attest._lines(nothing, found)), json.dumps(sorted(found))])
+    found = document.judge(None, config(), PolicyPage("http://p.test/", "now", 200))
+    golden.note(json.dumps(sorted(found)))
 
 
 def test_own_the_report_of_conformance() -> None:

@@ -170,25 +170,6 @@ def test_own_full_files_are_kept_up_to_a_number(tmp_path: Path) -> None:
     assert ledger.documents.get(digest) is None, "named by no file that is kept"
 
 
-def test_own_it_is_said_before_the_first_lines_of_this_run_go(tmp_path: Path) -> None:
-    earlier = opened(tmp_path, kept=16_000)
-    for _ in range(30):
-        earlier.write("a", ENTRY)
-    earlier.close()
-    first = earlier.file
-    ledger = opened(tmp_path, kept=16_000)
-    while not ledger.notices:
-        ledger.write("b", ENTRY)
-        assert ledger.file <= first + 17
-    (notice,) = ledger.notices
-    assert "raise WALSH_LEDGER_KEPT" in notice
-    runs = [json.loads(line).get("run") for line in rotated(tmp_path)[0].read_bytes().splitlines()]
-    assert "b" in runs, "nothing of this run has gone yet"
-    for _ in range(30):
-        ledger.write("b", ENTRY)
-    assert len(ledger.notices) == 1, "once a run"
-
-
 def test_own_a_line_that_was_cut_off_is_named_and_gone_on_from(tmp_path: Path) -> None:
     ledger = opened(tmp_path)
     ledger.write("a", ENTRY)
@@ -202,15 +183,27 @@ def test_own_a_line_that_was_cut_off_is_named_and_gone_on_from(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("content", [b"x" * 100, b"\n", b"{}\n", b"\0" * 5000 + b"\n"])
-def test_own_a_file_that_cannot_be_gone_on_with_is_set_aside(
+def test_own_a_file_that_cannot_be_gone_on_with_is_left_and_said(
     tmp_path: Path, content: bytes
 ) -> None:
     (tmp_path / FILE).write_bytes(content)
+    with pytest.raises(StateError, match="move away what is no ledger"):
+        opened(tmp_path)
+    assert (tmp_path / FILE).read_bytes() == content
+
+
+def test_own_a_file_that_is_spoilt_meanwhile_is_not_gone_on_with(tmp_path: Path) -> None:
     ledger = opened(tmp_path)
     ledger.write("a", ENTRY)
-    assert [line["kind"] for line in lines(tmp_path)] == ["ledger", "gap", "fetched"]
-    (aside,) = tmp_path.glob("*.damaged-*")
-    assert aside.read_bytes() == content
+    whole = (tmp_path / FILE).read_bytes()
+    (tmp_path / FILE).write_bytes(b"{}\n")
+    for _ in range(2):
+        with pytest.raises(StateError):
+            ledger.write("a", ENTRY)
+    assert (tmp_path / FILE).read_bytes() == b"{}\n"
+    (tmp_path / FILE).write_bytes(whole)
+    ledger.write("a", ENTRY)
+    assert [line["kind"] for line in lines(tmp_path)] == ["ledger", "fetched", "gap", "fetched"]
 
 
 def test_own_what_could_not_be_written_is_counted_in_the_next_line(

@@ -37,8 +37,8 @@ def test_own_a_member_of_another_type(member: str, value: object) -> None:
         line_of(line)
 
 
-def test_own_a_lone_surrogate_is_a_character_like_others() -> None:
-    for more in ({"\ud800": 1}, {"reason": "\ud800"}):
-        assert line_of({**ASKED, **more}).reason == more.get("reason", "")
-    with pytest.raises(Malformed, match="attempt"):
-        line_of({**ASKED, "attempt": "\ud800"})
+def test_own_a_lone_surrogate_is_a_character_like_others_in_a_text() -> None:
+    assert line_of({**ASKED, "reason": "\ud800"}).reason == "\ud800"
+    for more in ({"\ud800": 1}, {"attempt": "\ud800"}):
+        with pytest.raises(Malformed):
+            line_of({**ASKED, **more})

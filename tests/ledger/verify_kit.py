@@ -102,7 +102,6 @@ def lines_of(*entries: dict[str, Any], first: int = 1, previous: str = GENESIS) 
 # -- the entries that a report shows --------------------------------------------------------------
 
 ONE = "h.test"
-SHOWN = {"min_interval": 1.0, "pace_robots": False, "excluded_tlds": [], "shared": False}
 
 
 def header(file: int = 1) -> dict[str, Any]:
@@ -110,9 +109,21 @@ def header(file: int = 1) -> dict[str, Any]:
     return {"at": T, "kind": "ledger", "contract": CONTRACT, "file": file}
 
 
+def terms_of(process: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """The members of a line ``started``; what the rules grant goes by the settings."""
+    given = {**SETTINGS, **settings}
+    grant = granted(given["max_retries"], given["robots_unreachable"])
+    longest = min(given["patience"], LONGEST)
+    return {
+        "process": process, "version": "0", "spec": "walsh-research-compliance/v1.3",
+        "user_agent": USER_AGENT, "token": "Walsh-Research", "blocklist_url": LIST_URL,
+        "schema_url": None,
+        "settings": {"silent_attempts": grant, "longest_learned": longest, **given},
+    }  # fmt: skip
+
+
 def began(run: str = "r1", at: float = 0.0, **more: Any) -> dict[str, Any]:
-    terms = {"process": f"p-{run}", "token": "Walsh-Research", "settings": SHOWN}
-    return {"at": T + at, "run": run, "kind": "started", **terms, **more}
+    return {"at": T + at, "run": run, "kind": "started", **terms_of(f"p-{run}", {}), **more}
 
 
 def ended(run: str = "r1", at: float = 99.0) -> dict[str, Any]:
@@ -166,25 +177,7 @@ class Forge:
     def start(self, at: float, run: str, process: str, **settings: Any) -> dict[str, Any]:
         """A run; what its rules grant goes by its settings, where they do not say it."""
         self.run = run
-        given = {**SETTINGS, **settings}
-        grant = granted(given["max_retries"], given["robots_unreachable"])
-        given = {
-            "silent_attempts": grant,
-            "longest_learned": min(given["patience"], LONGEST),
-            **given,
-        }
-        return self.add(
-            at,
-            "started",
-            process=process,
-            version="0",
-            spec="walsh-research-compliance/v1.3",
-            user_agent=USER_AGENT,
-            token="Walsh-Research",
-            blocklist_url=LIST_URL,
-            schema_url=None,
-            settings=given,
-        )
+        return self.add(at, "started", **terms_of(process, settings))
 
     def declare(self, at: float, *urls: str) -> None:
         for url in urls:

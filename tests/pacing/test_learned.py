@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.commands.main import main
+from scrapy_walsh.policy.times import duration
 from scrapy_walsh.proof.sandbox import Route, gaps
 from scrapy_walsh.state.records import HostRecord
-from tests.crawl.harness import TOLERANCE, Crawl, Limit, kept, site, state_dir
+from tests.crawl.harness import AGAIN, TOLERANCE, Crawl, Limit, Runs, kept, site, state_dir
 from tests.ledger.test_crawl import ledger_of
-from tests.runs.kit import AGAIN, Runs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,8 +110,8 @@ def test_own_who_refuses_once_or_never_or_answers_503_is_not_slowed(
 
 
 def test_own_state_show_says_it_and_forget_drops_it(learning: Learning) -> None:
-    (line,) = [line for line in learning.shown.splitlines() if HOST in line and "learned" in line]
-    assert f"learned {round(learning.taught, 2):g} s" in line
+    (line,) = [line for line in learning.shown.splitlines() if line.split()[:1] == [HOST]]
+    assert f"  {duration(learning.taught)}" in line
     assert learning.forgotten["dropped"]["learned interval"] == 1
     assert learning.interval_after == 1.0
 

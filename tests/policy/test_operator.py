@@ -14,7 +14,7 @@ from scrapy_walsh.policy.backoff import GiveUp, Retry
 from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.list.blocklist import Blocklist
 from scrapy_walsh.policy.list.operator import Failed, State, held_off, without_list
-from scrapy_walsh.policy.verdict import NotKnown
+from scrapy_walsh.policy.verdict import not_known
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ URL = "https://op.test/list.json"
 HOUR = 3600.0
 GATES = Gates(patience=300.0, max_retries=3, backoff_base=1.0, backoff_cap=60.0)
 RETRY, GAVE_UP = Retry(7.0, "status 503"), GiveUp("status 503; given up", 0.0)
-LOST = NotKnown("R3", "the disk failed", URL)
+LOST = not_known("R3", "the disk failed", URL)
 
 
 def listing(*domains: str, refresh: float = 6 * HOUR) -> Blocklist:
@@ -47,7 +47,7 @@ def failed(before: State, failure: Retry | GiveUp | None = None, rand: float = 0
     return before.failed("it is away", failure, GATES, rand)
 
 
-def goes_by(now_in: State, at: float) -> Blocklist | Verdict | NotKnown | str:
+def goes_by(now_in: State, at: float) -> Blocklist | Verdict | str:
     """What a target goes by at that time, or ``waits``."""
     found = now_in.in_force()
     fresh = found.since <= at < found.until

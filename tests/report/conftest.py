@@ -61,7 +61,7 @@ def world_of(project: Path, log: list[LoggedRequest]) -> World:
 @pytest.fixture(scope="package")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     directory = tmp_path_factory.mktemp("world")
-    settings = {"WALSH_BACKOFF_BASE": 0.01, "WALSH_MAX_RETRIES": 2}
+    settings = {"WALSH_MAX_RETRIES": 2}
     with Sandbox() as box:
         project = make_project(directory, LIST_SPIDER, settings)
         done = crawl(project, box, *URLS)

@@ -3,40 +3,53 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-from scrapy_walsh.proof.findings import Outcome
-from scrapy_walsh.proof.report.findings import findings
-from scrapy_walsh.proof.report.lanes import LAST, Report, build
-from tests import golden
+from scrapy_walsh.commands.verify import judged
+from scrapy_walsh.ledger.files import FILE
+from scrapy_walsh.proof.ledger import files_of
+from scrapy_walsh.proof.report.runs import LAST, chosen, runs_of, since
+from scrapy_walsh.proof.report.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from scrapy_walsh.proof.findings import Finding
+    from scrapy_walsh.proof.report.history import History
+    from scrapy_walsh.proof.verify import Report as Verified
+    from scrapy_walsh.proof.verify.judge import Watch
 
-SAID = {Outcome.HELD: "holds", Outcome.BROKEN: "broken", Outcome.UNSEEN: "not seen"}
 VOID = {"meta", "br"}
 
 
-def report_of(
-    lines: Sequence[bytes], wanted: str = LAST, said: tuple[int, str] | None = None
-) -> Report:
-    """The report on lines that come from no file; *said*: what ``ledger.head`` says."""
+class Shown(NamedTuple):
+    """What a page is made of."""
 
-    def read() -> Iterator[tuple[str, bytes]]:
-        for line in lines:
-            yield "", line + b"\n"
-
-    report = build(read, wanted, said)
-    golden.note(pinned(findings(report)))
-    return report
+    report: Tally
+    verified: Verified
 
 
-def pinned(found: Sequence[Finding]) -> list[list[str]]:
-    """What a report says first, as its golden file has it."""
-    return [[SAID[each.outcome], each.about, each.text] for each in found]
+def of_file(lines: Sequence[bytes]) -> Iterator[tuple[str, bytes]]:
+    """The lines as those of a file."""
+    return ((FILE, line + b"\n") for line in lines)
+
+
+def verified(lines: Sequence[bytes], watch: Watch) -> Verified:
+    """What ``verify`` finds in the lines, of which *watch* is told."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / FILE
+        path.write_bytes(b"".join(line for _, line in of_file(lines)))
+        return judged(files_of(path), watch=watch)
+
+
+def report_of(lines: Sequence[bytes], wanted: str = LAST, history: History | None = None) -> Shown:
+    """The report on lines that come from no file."""
+    runs = runs_of(of_file(lines))
+    shown = chosen(runs, wanted) if history is None else since(runs, history.began)
+    report = Tally(shown, len(runs) - len(shown), history)
+    return Shown(report, verified(lines, report.take))
 
 
 class Read(HTMLParser):

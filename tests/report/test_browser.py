@@ -32,7 +32,6 @@ pytestmark = pytest.mark.skipif(
 WINDOWS = [(360, 800), (1440, 900)]
 SCHEMES = ["light", "dark"]
 PAGES = ["crawl", "sources", "busy", "hostile", "owner", "days"]
-OPEN = "document.querySelectorAll('details').forEach(each => each.open = true)"
 #: Every text that is seen, with its contrast (WCAG 2.1) where that is below 4.5.
 CONTRAST = """(() => {
   const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
@@ -58,8 +57,7 @@ CONTRAST = """(() => {
     const node = walk.currentNode.parentElement, words = walk.currentNode.data.trim();
     if (!words || !node.getClientRects().length) continue;
     const style = getComputedStyle(node);
-    const [a, b] = [light(node instanceof SVGElement ? style.fill : style.color),
-                    light(behind(node))].sort((x, y) => y - x);
+    const [a, b] = [light(style.color), light(behind(node))].sort((x, y) => y - x);
     seen.push(words);
     const contrast = (a + 0.05) / (b + 0.05);
     if (contrast < 4.5) poor.push([words.slice(0, 40), contrast]);
@@ -80,7 +78,7 @@ PIXELS = """(async () => {
 WIDTHS = "[document.documentElement.scrollWidth, innerWidth]"
 #: What sticks out of its part of the page, but for what scrolls in a frame of its own.
 OUTSIDE = """[...document.querySelectorAll('body *')].filter(each =>
-  !each.closest('.scroll') && !each.closest('defs') && each.getClientRects().length
+  !each.closest('.scroll') && each.getClientRects().length
   && each.getBoundingClientRect().right > 0.5 + (each.parentElement.closest('section')
     ?? document.documentElement).getBoundingClientRect().right
 ).map(each => each.outerHTML.slice(0, 80))"""
@@ -102,11 +100,11 @@ def pages(
     busy = [asked(n * 0.6, host=f"host{n % 40}.{'long-name-' * (n % 7)}.test") for n in range(3000)]
     rules = [decided("refused", n, rule=f"Disallow: /{'x' * n}", line=n) for n in range(1, 200)]
     made = {
-        "crawl": page(report_of(world.lines)),
-        "sources": page(report_of(sourced.lines), known(source("a"), source("b", 9e5))),
-        "busy": page(report_of(lines_of(began(), *busy, *rules, ended()))),
-        "hostile": page(report_of(evil_lines(), "all"), evil_sources()),
-        "days": page(days_of(*three_days()), known(source("b"))),
+        "crawl": page(*report_of(world.lines)),
+        "sources": page(*report_of(sourced.lines), known(source("a"), source("b", 9e5))),
+        "busy": page(*report_of(lines_of(began(), *busy, *rules, ended()))),
+        "hostile": page(*report_of(evil_lines(), "all"), evil_sources()),
+        "days": page(*days_of(*three_days()), known(source("b"))),
         "owner": html_of(found_of(world.lines, "flaky.test")),
     }
     assert sorted(made) == sorted(PAGES)
@@ -123,9 +121,7 @@ def test_own_the_page_fits_is_readable_and_asks_nobody(
 ):
     tab.look(*window, scheme)
     tab.open(pages[name])
-    closed = tab.run(WIDTHS)
-    tab.run(OPEN)
-    assert [closed, tab.run(WIDTHS)] == [[window[0]] * 2] * 2
+    assert tab.run(WIDTHS) == [window[0]] * 2
     assert tab.run(OUTSIDE) == []
     contrast = tab.run(CONTRAST)
     assert contrast["seen"] > 50
@@ -144,31 +140,13 @@ def test_own_the_page_is_drawn_in_its_scheme(
     for scheme in SCHEMES:
         tab.look(*window, scheme)
         tab.open(pages["crawl"])
-        tab.run("document.querySelector('#timeline').scrollIntoView()")
+        tab.run("document.querySelector('#hosts').scrollIntoView()")
         shot = base64.b64encode(tab.screenshot()).decode()
         tab.call("Page.navigate", url="about:blank")
         width, height, colours, shades[scheme] = tab.run(PIXELS % shot)
         assert (width, height) == window
         assert colours > 20
     assert shades["light"] > 2 * shades["dark"]
-
-
-def test_own_the_pictures_have_their_marks_and_fillings(tab: Page, pages: dict[str, Path]):
-    tab.look(1440, 900)
-    tab.open(pages["crawl"])
-    for name in ("target", "robots", "operator", "held", "refused", "deferred", "given_up"):
-        boxes = tab.run(
-            f"[...document.querySelectorAll('.row use[href=\"#m-{name}\"]')]"
-            ".map(each => each.getBoundingClientRect().width)"
-        )
-        if name != "held":
-            assert boxes, name
-        assert all(width >= 4 for width in boxes), name
-    fills = tab.run(
-        "['target', 'robots', 'operator', 'wait', 'hold'].map(name => "
-        "getComputedStyle(document.querySelector(`.${name}`)).fill)"
-    )
-    assert len(set(fills)) == len(fills)
 
 
 def test_own_nothing_of_a_strangers_runs(tab: Page, pages: dict[str, Path]):

@@ -13,7 +13,7 @@ import pytest
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.proof.sandbox import Sandbox
 from tests.crawl.harness import run_scrapy
-from tests.ledger.verify_kit import asked, began, ended, header, lines_of
+from tests.ledger.verify_kit import H, header, honest, lines_of
 from tests.report.kit import Read
 
 if TYPE_CHECKING:
@@ -24,13 +24,8 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Path:
-    return write(tmp_path, asked(0), asked(2))
-
-
-def write(directory: Path, *entries: dict[str, object]) -> Path:
-    path = directory / "other.jsonl"
-    path.write_bytes(b"\n".join([*lines_of(header(), began(), *entries, ended()), b""]))
-    return path
+    honest().check(tmp_path)
+    return (tmp_path / "ledger.jsonl").rename(tmp_path / "other.jsonl")
 
 
 def test_own_a_page_is_written_and_its_place_said(
@@ -50,22 +45,22 @@ def test_own_a_minus_writes_to_stdout(ledger: Path, capsysbinary: pytest.Capture
 def test_own_what_is_broken_is_written_and_is_exit_code_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    ledger = write(tmp_path, asked(0), asked(0.5))
+    forge = honest()
+    forge.only("asked", f"{H}/target")["started"] -= 1.0
+    forge.check(tmp_path)
     page = tmp_path / "out.html"
-    assert main(["report", str(ledger), "--output", str(page)]) == 1
-    assert "requested after 0.490 s, 1 s required" in capsys.readouterr().err
+    assert main(["report", str(tmp_path), "--run", "all", "--output", str(page)]) == 1
+    assert "the ledger does not hold, and the page says so" in capsys.readouterr().err
     assert 'role="alert"' in page.read_text()
+    assert "h.test was asked 1.090 s after the end of" in Read(page.read_text()).text
 
 
-def test_own_a_tampered_ledger_is_named_at_the_top(
-    ledger: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_own_a_tampered_ledger_is_named_at_the_top(ledger: Path, tmp_path: Path):
     ledger.write_bytes(ledger.read_bytes().replace(b'"method":"GET"', b'"method":"PUT"', 1))
     page = tmp_path / "out.html"
     assert main(["report", str(ledger), "--output", str(page)]) == 1
-    assert "line 3: was altered" in capsys.readouterr().err
     text = Read(page.read_text()).text
-    assert text.index("line 3: was altered") < text.index("What the ledger shows")
+    assert text.index("was altered") < text.index("What the ledger shows")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +70,7 @@ def test_own_a_tampered_ledger_is_named_at_the_top(
         (["other.jsonl", "--run", "x"], "no run 'x' begins"),
         (["other.jsonl", "--days", "0"], "--days 0: give 1 to 3660"),
         (["other.jsonl", "--host", "x y"], "not a URL"),
-        (["other.jsonl", "--run", "r1", "--days", "3"], "--run does not go together"),
+        (["other.jsonl", "--run", "one", "--days", "3"], "--run does not go together"),
         (["other.jsonl", "--output", "no/such/place"], "no/such/place: No such file"),
         ([], "no ledger .scrapy/walsh/ledger.jsonl: run it in the project, or give LEDGER"),
     ],
@@ -95,12 +90,13 @@ def test_own_misuse_is_one_line_and_exit_code_2(
 
 
 def test_own_full_files_are_read_before_the_last_one(tmp_path: Path):
-    lines = lines_of(header(), began(), asked(0), header(2), asked(2), ended())
-    (tmp_path / "ledger-000001.jsonl").write_bytes(b"\n".join([*lines[:3], b""]))
-    (tmp_path / "ledger.jsonl").write_bytes(b"\n".join([*lines[3:], b""]))
+    entries = honest().entries
+    lines = lines_of(*entries[:9], header(2), *entries[9:])
+    (tmp_path / "ledger-000001.jsonl").write_bytes(b"\n".join([*lines[:9], b""]))
+    (tmp_path / "ledger.jsonl").write_bytes(b"\n".join([*lines[9:], b""]))
     page = tmp_path / "out.html"
-    assert main(["report", str(tmp_path), "--output", str(page)]) == 0
-    assert Read(page.read_text()).number("Requests") == "2"
+    assert main(["report", str(tmp_path), "--run", "one", "--output", str(page)]) == 0
+    assert Read(page.read_text()).number("Requests") == "7"
 
 
 @pytest.mark.crawl

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.commands.main import main
-from scrapy_walsh.proof.report import pictures
 from scrapy_walsh.proof.report.history import FAILED, READ, REFUSED, UNCHANGED, History
 from scrapy_walsh.proof.report.html import page
-from scrapy_walsh.proof.report.lanes import NoRun, Report, build
+from scrapy_walsh.proof.report.runs import NoRun
 from tests.ledger.verify_kit import T, asked, began, decided, ended, lines_of
-from tests.report.kit import Read
+from tests.report.kit import Read, Shown, report_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 DAY = 86_400.0
@@ -35,14 +33,8 @@ def a_day(day: float, *entries: dict[str, Any]) -> list[dict[str, Any]]:
     return [began(run, at), *moved, ended(run, at + 99)]
 
 
-def days_of(*entries: dict[str, Any], days: int = 4, now: float = T + 3 * DAY) -> Report:
-    lines = lines_of(*entries)
-
-    def read() -> Iterator[tuple[str, bytes]]:
-        for line in lines:
-            yield "", line + b"\n"
-
-    return build(read, history=History.until(now, days))
+def days_of(*entries: dict[str, Any], days: int = 4, now: float = T + 3 * DAY) -> Shown:
+    return report_of(lines_of(*entries), history=History.until(now, days))
 
 
 A, B = "http://h.test/a", "http://h.test/b"
@@ -67,40 +59,31 @@ def three_days() -> list[dict[str, Any]]:
 
 
 def test_own_each_source_has_what_became_of_it_by_days():
-    report = days_of(*three_days())
-    assert report.history is not None
-    assert report.history.rows([]) == [
+    shown = days_of(*three_days())
+    history = shown.report.history
+    assert history is not None
+    assert history.rows([]) == [
         (B, bytearray([0, FAILED, REFUSED, 0])), (A, bytearray([READ, UNCHANGED, UNCHANGED, 0])),
     ]  # fmt: skip
-    assert [url for url, _ in report.history.rows([A])] == [A]
-    assert len(report.history.rows(["http://else.test/"])) == 2
-    text = " ".join(Read(page(report)).text.split())
+    assert [url for url, _ in history.rows([A])] == [A]
+    assert len(history.rows(["http://else.test/"])) == 2
+    text = " ".join(Read(page(*shown)).text.split())
     assert "4 days, 3 runs" in text
-    assert f"{A} 1 2 0 0" in text
-
-
-def test_r7_what_304_saved_is_what_the_answer_before_had():
-    report = days_of(*three_days())
-    (host,) = (host for host in report.hosts if host.requests)
-    assert (host.requests, host.octets, host.unchanged, host.saved) == (3, 700, 2, 1400)
-    assert "2 of 3 requests had the answer 304 ( R7 ), which saved about 1.4 kB" in " ".join(
-        Read(page(report)).text.split()
-    )
-    later = days_of(*three_days(), days=2)  # the answer came before them
-    assert (later.hosts[0].octets, later.hosts[0].saved) == (0, 700)
+    assert f"{A} ✓==· 1 2 0 0" in text
+    assert f"{B} ·✗-· 0 0 1 1" in text
 
 
 def test_r3_an_opt_out_has_its_first_refusal():
-    report = days_of(*three_days())
-    assert [host.opted_out for host in report.hosts] == [T + 2 * DAY + 3]
-    assert "refused since 2027-01-17 08:00:03 UTC" in Read(page(report)).text
+    shown = days_of(*three_days())
+    assert [host.opted_out for host in shown.report.hosts] == [T + 2 * DAY + 3]
+    assert "refused since 2027-01-17 08:00:03 UTC" in Read(page(*shown)).text
 
 
 def test_own_a_redirect_of_a_source_counts_for_it_and_a_sitemaps_children_do_not():
     moved = {**declared("http://h.test/new", 0, via=A), "at": T}
     child = {**declared("http://h.test/c", 0, by=A), "at": T}
     there = declared(A, 0) | {"at": T}
-    report = days_of(*a_day(0, there, moved, child, *got("http://h.test/new")))
+    report, _ = days_of(*a_day(0, there, moved, child, *got("http://h.test/new")))
     assert report.history is not None
     assert report.history.rows([]) == [(A, bytearray([READ, 0, 0, 0]))]
 
@@ -110,15 +93,6 @@ def test_own_days_are_those_of_utc_and_today_is_the_last():
     history = History.until(now, 30)
     assert history.began % DAY == 0
     assert history.began + 29 * DAY <= now < history.began + 30 * DAY
-
-
-def test_own_many_days_are_drawn_in_columns_by_the_worst_of_each():
-    days = bytearray([READ] * 180)
-    days[4] = FAILED
-    days[7] = 0
-    drawn = [shape for shape in pictures.days(days).shapes if shape.tag != "line"]
-    assert len(drawn) == 60
-    assert [shape.kind for shape in drawn[:3]] == ["target", "given_up", "target"]
 
 
 def test_own_days_without_a_run_are_one_line_that_says_when_the_last_one_was(

@@ -10,11 +10,11 @@ import pytest
 from scrapy_walsh.policy.recrawl import Reading
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import visible
-from scrapy_walsh.proof.report.html import LARGEST, environment, page
+from scrapy_walsh.proof.report.html import environment, page
 from scrapy_walsh.proof.report.sources import LISTED, Sources, sources_of
 from scrapy_walsh.proof.report.words import cut
 from scrapy_walsh.proof.sandbox import gaps, hosts
-from tests.ledger.verify_kit import asked, began, decided, ended, lines_of, robots
+from tests.ledger.verify_kit import SETTINGS, asked, began, decided, ended, lines_of, robots
 from tests.report.kit import Read, report_of
 
 if TYPE_CHECKING:
@@ -24,11 +24,10 @@ EVIL = (
     '"><img src=x onerror=alert(1)></script></style></title><!--\u202e\u2066\x00\x1b[2J\ud800&amp;'
 )
 ALLOWED_TAGS = {
-    "a", "b", "bdi", "body", "br", "circle", "code", "dd", "defs", "details", "div", "dl", "dt",
-    "figcaption", "figure", "footer", "h1", "h2", "h3", "head", "header", "html", "li", "line",
-    "main", "meta", "nav", "p", "path", "pattern", "rect", "section", "small", "span", "strong",
-    "style", "summary", "svg", "table", "tbody", "td", "text", "th", "thead", "title", "tr", "ul",
-    "use",
+    "a", "b", "bdi", "body", "code", "dd", "div", "dl", "dt", "footer", "h1", "h2", "h3",
+    "head", "header", "html", "i", "li", "line", "main", "meta", "nav", "p", "rect",
+    "section", "small", "span", "strong", "style", "svg", "table", "tbody", "td", "text",
+    "th", "thead", "title", "tr", "ul",
 }  # fmt: skip
 
 
@@ -37,9 +36,10 @@ ALLOWED_TAGS = {
 
 @pytest.mark.crawl
 def test_own_the_numbers_are_those_of_the_ledger_and_of_the_server(world: World):
-    read = Read(page(report_of(world.lines)))
+    read = Read(page(*report_of(world.lines)))
     assert int(read.number("Requests")) == len(world.log) == len(world.entries("asked"))
-    assert int(read.number("Hosts requested")) == len(hosts(world.log))
+    asked = [host for host in report_of(world.lines).report.hosts if host.requests]
+    assert len(asked) == len(hosts(world.log))
     for tile, kind in (
         ("Fetched", "fetched"), ("Refused", "refused"), ("Held", "held"),
         ("Backed off", "retried"), ("Given up", "given_up"), ("Deferred", "deferred"),
@@ -52,22 +52,21 @@ def test_own_the_numbers_are_those_of_the_ledger_and_of_the_server(world: World)
 
 @pytest.mark.crawl
 def test_r4_the_gaps_are_those_that_the_server_saw(world: World):
-    report = report_of(world.lines)
+    report, found = report_of(world.lines)
     seen = 0
     for host in report.hosts:
-        found = gaps(world.log, host.name)
-        closest = [gap for gap in (host.closest,) if gap is not None]
-        assert sum(host.gaps.values()) == len(found), host.name
-        for gap in closest:
-            assert min(abs(gap.seconds - each) for each in found) < 0.2, host.name  # a busy machine
+        shortest = [host.shortest] if host.shortest is not None else []
+        for seconds in shortest:
+            slept = gaps(world.log, host.name)
+            assert min(abs(seconds - each) for each in slept) < 0.2, host.name  # a busy machine
             seen += 1
     assert seen >= 2
-    assert not report.total("too short")
+    assert not [each for each in found.findings if each.rule == "R4"]
 
 
 @pytest.mark.crawl
 def test_own_what_was_refused_is_told_with_its_rule_line_and_document(world: World):
-    text = Read(page(report_of(world.lines))).text
+    text = Read(page(*report_of(world.lines))).text
     for word in ("Disallow: /private/", "http://path.test/robots.txt", "blocked.test"):
         assert word in text
     (refused,) = (entry for entry in world.entries("refused") if entry["requirement"] == "R2")
@@ -78,7 +77,7 @@ def test_own_what_was_refused_is_told_with_its_rule_line_and_document(world: Wor
 def test_own_the_octets_of_each_answer_are_in_the_ledger(world: World):
     lines = [each for each in world.entries("asked") if "status" in each]
     assert all("octets" in each for each in lines)
-    assert sum(host.octets for host in report_of(world.lines).hosts) > 0
+    assert sum(host.octets for host in report_of(world.lines).report.hosts) > 0
 
 
 NOW = 1_800_000_000.0
@@ -86,7 +85,7 @@ DAY = 86_400.0
 
 
 def known(*readings: Reading) -> Sources:
-    found = sources_of(lambda: readings, NOW, DAY)
+    found = sources_of(readings, NOW, DAY)
     assert found is not None
     return found
 
@@ -109,28 +108,28 @@ def test_own_the_sources_that_need_a_person_come_first():
     ]  # fmt: skip
     assert str(found) == "2 of 7 sources read, 4 need a person"
     assert "not read for 9 d: no answer" in found.rows[0].why
-    assert sources_of(list, NOW, DAY) is None
+    assert sources_of([], NOW, DAY) is None
 
 
 def test_own_the_head_speaks_of_sources_before_it_speaks_of_promises():
-    report = report_of(lines_of(began(), asked(0), asked(2), ended()))
-    html = page(report, known(source("good"), source("dead", 9 * DAY, reason="no answer")))
-    assert "! 1 of 2 sources read, 1 needs a person; 2 of 2 promises to their sites kept" in html
+    shown = report_of(lines_of(began(), asked(0), asked(2), ended()))
+    html = page(*shown, known(source("good"), source("dead", 9 * DAY, reason="no answer")))
+    assert "1 of 2 sources read, 1 needs a person; 2 requests, 0 refused, " in html
     text = Read(html).text
     assert text.index("http://dead.test/") < text.index("http://good.test/")
     assert text.index("not read for 9 d") < text.rindex("What the ledger shows")
-    assert "No state with sources is beside this ledger." in Read(page(report)).text
+    assert "No state with sources is beside this ledger." in Read(page(*shown)).text
 
 
 def test_own_more_sources_than_fit_are_counted():
     found = known(*(source(f"s{n}") for n in range(LISTED + 7)))
     assert (len(found.rows), found.total) == (LISTED, LISTED + 7)
-    html = page(report_of(lines_of(began(), ended())), found)
+    html = page(*report_of(lines_of(began(), ended())), found)
     assert "And 7 more" in Read(html).text
 
 
 def test_own_the_codes_of_a_page_lead_to_what_they_say():
-    read = Read(page(report_of(lines_of(began(), asked(0), asked(2), ended()))))
+    read = Read(page(*report_of(lines_of(began(), asked(0), asked(2), ended()))))
     identifiers = {value for _, name, value in read.attributes if name == "id"}
     linked = {value for _, name, value in read.attributes if name == "href"}
     assert {f"#R{n}" for n in (2, 3, 4, 5, 6, 7, 8)} <= linked
@@ -149,10 +148,12 @@ def evil_lines(*more: dict[str, Any]) -> list[bytes]:
     told = dict.fromkeys(("requirement", "verdict", "reason", "document", "rule", "digest"), EVIL)
     whole = {**told, "url": EVIL, "host": EVIL, "group": [EVIL], "line": 3, "schema": EVIL}
     terms = dict.fromkeys(("version", "spec", "user_agent", "token", "blocklist_url"), EVIL)
+    odd = {**SETTINGS, "usage": {EVIL: EVIL}, "slow_hosts": EVIL, "revisit_reason": EVIL}
+    settings = {**odd, "silent_attempts": 1, "longest_learned": 1.0}
     run = EVIL
     decisions = ("refused", "deferred", "given_up", "held", "adopted", "rejected", "fetched")
     return lines_of(
-        {**began(run), **terms, "process": EVIL, "settings": {EVIL: EVIL, "min_interval": [EVIL]}},
+        {**began(run), **terms, "process": EVIL, "settings": settings},
         robots(0, run=run, url=EVIL, host=EVIL),
         asked(0.1, run=run, url=EVIL, host=EVIL, purpose=EVIL, status=429, wait=1.0, method=EVIL),
         asked(0.5, run=run, url=EVIL, host=EVIL),
@@ -164,13 +165,9 @@ def evil_lines(*more: dict[str, Any]) -> list[bytes]:
     )
 
 
-@pytest.mark.parametrize("busy", [False, True])
-def test_own_hostile_text_stays_text(*, busy: bool):
-    more = [asked(at * 1.1, run=EVIL, host=EVIL, url=EVIL) for at in range(200)]
-    lines = evil_lines(*more) if busy else evil_lines()
-    html = page(report_of(lines, "all"), evil_sources())
+def test_own_hostile_text_stays_text():
+    html = page(*report_of(evil_lines(), "all"), evil_sources())
     read = Read(html)
-    assert ("more like it" in html) is busy  # where marks are too many
     assert set(read.tags) <= ALLOWED_TAGS
     assert not [name for _, name, _ in read.attributes if name.startswith("on")]
     assert not [value for _, name, value in read.attributes if name in ("src", "style", "action")]
@@ -192,7 +189,7 @@ def test_own_no_template_takes_a_value_for_markup():
 
 
 def test_own_the_page_refers_to_nothing_outside_of_it():
-    html = page(report_of(evil_lines(), "all"))
+    html = page(*report_of(evil_lines(), "all"))
     read = Read(html)
     references = [value for _, name, value in read.attributes if name in ("href", "src")]
     assert references
@@ -206,19 +203,10 @@ def test_own_the_page_refers_to_nothing_outside_of_it():
     assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; img-src data:;")
 
 
-def test_own_every_picture_has_its_name_and_its_table():
-    read = Read(page(report_of(lines_of(began(), robots(0), asked(0.1), asked(2.0), ended()))))
-    named = {value for tag, name, value in read.attributes if name == "aria-labelledby"}
-    identifiers = [value for _, name, value in read.attributes if name == "id"]
-    assert named <= set(identifiers)
-    assert len(identifiers) == len(set(identifiers))
-    figures = read.tags.count("figure")
-    assert figures == read.tags.count("details") >= 1
-
-
 def test_own_long_urls_are_cut_with_the_whole_beside_them():
-    url = "http://h.test/" + "a" * 300
-    read = Read(page(report_of(lines_of(began(), asked(0, url=url), ended()))))
+    url = "http://h.test/" + "a" * 250
+    refused = decided("refused", url=url, requirement="R6", verdict="out_of_scope")
+    read = Read(page(*report_of(lines_of(began(), refused, ended()))))
     assert url in [value for _, name, value in read.attributes if name == "title"]
     assert url not in read.text
 
@@ -230,17 +218,16 @@ def test_own_the_size_of_a_page_is_bounded():
     by = {"requirement": "R2", "verdict": "disallowed_explicit", "document": long, "url": long}
     rules = [decided("refused", n, rule=f"{n}{long}", **by) for n in range(900)]
     sources = known(*(source(f"{n}{long}", reason=long, read=0) for n in range(LISTED)))
-    html = page(report_of(lines_of(began(), *entries, *rules, ended())), sources)
-    assert len(html.encode()) <= LARGEST
+    html = page(*report_of(lines_of(began(), *entries, *rules, ended())), sources)
+    assert len(html.encode()) < 5_000_000
     text = Read(html).text
-    assert "24 hosts of 1,501 are drawn" in text
-    assert "The first 100 of 900." in text  # with more room it would be 400
+    assert "The first 200 of 900." in text
 
 
 def test_own_a_cut_table_says_so():
     by = {"requirement": "R2", "verdict": "disallowed_explicit"}
     rules = [decided("refused", n, rule=f"Disallow: /{n}", **by) for n in range(500)]
-    assert "The first 400 of 500." in Read(page(report_of(lines_of(began(), *rules)))).text
+    assert "The first 200 of 500." in Read(page(*report_of(lines_of(began(), *rules)))).text
 
 
 # -- small parts --------------------------------------------------------------------------

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.proof.sandbox import Route
-from tests.crawl.harness import Crawl, site
-from tests.runs.kit import Runs
+from tests.crawl.harness import Crawl, Runs, site
 from tests.sources.world import rss
 
 if TYPE_CHECKING:

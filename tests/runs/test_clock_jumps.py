@@ -96,11 +96,6 @@ def test_r7_the_validator_is_sent_when_the_page_is_due(jumped: Jumped) -> None:
             assert page.status == 304
 
 
-def test_own_each_setting_of_the_clock_is_said_once(jumped: Jumped) -> None:
-    said = [run.lines("WARNING", "the clock was set") for run in jumped.runs]
-    assert [len(lines) for lines in said] == [0, 1, 1]
-
-
 def test_own_the_clock_does_not_stop_a_run(jumped: Jumped) -> None:
     for run in jumped.runs:
         assert run.returncode == 0

@@ -10,8 +10,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.proof.sandbox import Route, blocklist, requests
-from tests.crawl.harness import LIST, LIST_URL, SCHEMA, SCHEMA_URL, Crawl, listing, served, site
-from tests.runs.kit import AGAIN, DAY, HOUR, Runs
+from tests.crawl.harness import (
+    AGAIN,
+    DAY,
+    HOUR,
+    LIST,
+    LIST_URL,
+    SCHEMA,
+    SCHEMA_URL,
+    Crawl,
+    Runs,
+    listing,
+    served,
+    site,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,8 +10,7 @@ from scrapy_walsh.policy import recrawl
 from scrapy_walsh.policy.recrawl import Visit
 from scrapy_walsh.proof.sandbox import Route
 from scrapy_walsh.state.records import SourceRun
-from tests.crawl.harness import site
-from tests.runs.kit import HOUR, Runs
+from tests.crawl.harness import HOUR, Runs, site
 from tests.runs.test_revisit import verified
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ import pytest
 from scrapy_walsh.policy import recrawl
 from scrapy_walsh.proof.sandbox import Route
 from scrapy_walsh.state.records import Reading, SourceRun
-from tests.crawl.harness import site
-from tests.runs.kit import DAY, Runs
+from tests.crawl.harness import DAY, Runs, site
 from tests.runs.test_revisit import verified
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.proof.sandbox import Route
-from tests.crawl.harness import rules, site
-from tests.runs.kit import DAY, Runs
+from tests.crawl.harness import DAY, Runs, rules, site
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,7 @@ import pytest
 
 from scrapy_walsh.proof.sandbox import Route, requests
 from scrapy_walsh.state.records import Deferral, HostRecord
-from tests.crawl.harness import Crawl, kept, site
-from tests.runs.kit import AGAIN, HOUR, Runs
+from tests.crawl.harness import AGAIN, HOUR, Crawl, Runs, kept, site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,7 @@ from scrapy.spiders import SitemapSpider
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.proof.sandbox import Route
 from scrapy_walsh.state.records import Reading
-from tests.crawl.harness import Crawl, site
-from tests.runs.kit import DAY, Runs
+from tests.crawl.harness import DAY, Crawl, Runs, site
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -12,9 +12,8 @@ import pytest
 
 from scrapy_walsh.proof.sandbox import Route
 from scrapy_walsh.state.records import SourceRun
-from tests.crawl.harness import OWN_IDENTITY, Crawl, site, state_dir, verify
+from tests.crawl.harness import DAY, HOUR, OWN_IDENTITY, Crawl, Runs, site, state_dir, verify
 from tests.ledger.test_crawl import ledger_of
-from tests.runs.kit import DAY, HOUR, Runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from scrapy_walsh.proof.sandbox import Route
-from tests.crawl.harness import Crawl, site, state_dir
+from tests.crawl.harness import AGAIN, Crawl, Runs, site, state_dir
 from tests.ledger.test_crawl import ledger_of
 from tests.ledger.verify_kit import report_of, wrong_in
 from tests.pacing.test_learned import walsh
-from tests.runs.kit import AGAIN, Runs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,8 +113,10 @@ def test_own_state_show_and_plan_say_it(days: Days) -> None:
     found = {each["host"]: each["silent_since"] for each in json.loads(days.said["json"])["hosts"]}
     assert found[DEAD] is not None
     assert found[LIVE] is None
-    (line,) = [each for each in days.said["show"].splitlines() if DEAD in each and "since" in each]
-    assert "no answer since 20" in line
+    assert "silent since" in days.said["show"]
+    lines = {each.split()[0]: each for each in days.said["show"].splitlines() if each.strip()}
+    assert re.search(r" 20\S+ \S+$", lines[DEAD])
+    assert lines[LIVE].endswith(" s")
     planned = [each for each in days.said["plan"].splitlines() if each.startswith("  in ")]
     assert [DEAD in each for each in planned] == sorted(DEAD in each for each in planned)
     assert DEAD in planned[-1]

@@ -13,9 +13,8 @@ import pytest
 
 from scrapy_walsh.proof.sandbox import Route, gaps
 from scrapy_walsh.state.records import ROBOTS, Deferral, HostRecord, SourceRun, StoredDocument
-from tests.crawl.harness import OPEN, TOLERANCE, Crawl, rules, site
+from tests.crawl.harness import DAY, OPEN, TOLERANCE, Crawl, Runs, rules, site
 from tests.ledger.test_crawl import ledger_of
-from tests.runs.kit import DAY, Runs
 
 if TYPE_CHECKING:
     from pathlib import Path

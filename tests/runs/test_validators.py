@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.proof.sandbox import Route, Sandbox
-from tests.crawl.harness import Crawl, crawl, make_project, site
-from tests.runs.kit import AGAIN, Runs
+from tests.crawl.harness import AGAIN, Crawl, Runs, crawl, make_project, site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.exceptions import ConfigError
-from scrapy_walsh.proof.attest.document import Evidence, PolicyPage, document
+from scrapy_walsh.proof.attest.document import PolicyPage, document
 from scrapy_walsh.proof.verify.terms import broken_terms, terms_of
 from tests.crawl.harness import OWN_IDENTITY, make_project, run_scrapy, site, solo, state_dir
 from tests.sign.kit import DIRECTORY, IDENTITY, keygen
@@ -156,7 +156,7 @@ def test_own_an_attestation_says_that_requests_are_signed_and_not_where_the_key_
     settings, _ = keygen(tmp_path / "keys")
     config = WalshConfig.from_settings(settings, Path)
     page, found = PolicyPage("https://operator.test/bot/"), {}
-    made = document(Evidence(None, "none"), config, page, found, "2026-11-22T20:00:00Z")
+    made = document(None, config, page, found, "2026-11-22T20:00:00Z")
     assert made["overrides"] == {"WALSH_SIGN_REQUESTS": True}
     assert settings["WALSH_SIGNING_KEY"] not in json.dumps(made)
 

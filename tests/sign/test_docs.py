@@ -126,6 +126,6 @@ def test_own_the_log_formats_of_the_page_have_what_the_command_reads(
     code = main([*words, "--token", "ExampleBot", "--user-agent", AGENT])
     told = capsys.readouterr()
     assert code == 0, told
-    assert "requests: 3 of the bot" in told.out
+    assert "requests: 3\n" in told.out
     assert "signed by: " in told.out
     assert "\nnot judged" not in told.out

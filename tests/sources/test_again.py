@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,18 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.crawl
 
+BOMB = Route(
+    body=gzip.compress(bytes(64 << 20), 1),
+    content_type=RSS,
+    headers={"Content-Encoding": "gzip"},
+    etag='"b"',
+)
 LLMS = Route(body="[l](http://news.test/l)", content_type="text/plain")
 ROUTES: dict[str, dict[str, Route]] = {
     "good": {"/": Route(body=rss(entry("g")), content_type=RSS, etag='"g"')},
     "mislabelled": {"/": Route(body=rss(entry("m")), content_type="text/html", etag='"m"')},
     "laughs": {"/": Route(body=rss(head=LAUGHS), content_type=RSS, etag='"l"')},
-    "bomb": {"/": Route(content_type=RSS, behaviour="bomb", etag='"b"')},
+    "bomb": {"/": BOMB},
     "page": {"/": Route(body=HTML_PAGE, etag='"p"'), "/llms.txt": LLMS},
     "pdf": {"/": Route(body="%PDF", content_type="application/pdf", etag='"f"')},
 }

@@ -271,7 +271,6 @@ name = "mine"
 """
 OFFERS = (
     site("page.test", {"/blog": WITH_FEED}),
-    site("opted.test", {"/blog": WITH_FEED}, robots="User-agent: *\nDisallow: /f\n"),
     site(
         "o.test",
         {
@@ -334,8 +333,6 @@ def test_own_what_is_found_is_added_and_the_file_stays_as_it_is(
     [
         ("http://www.blocked.test/x", "blocklist", []),
         ("http://shut.test/x", "Disallow: /", ["/robots.txt"]),
-        ("http://opted.test/blog", "http://opted.test/f: Disallow: /f",
-         ["/robots.txt", "/blog", "/llms.txt"]),
         ("http://o.test/i.xml", "an index of 1 sitemap", ["/robots.txt", "/i.xml", "/llms.txt"]),
         ("http://guide.test/gone", "HTTP 404", ["/robots.txt", "/gone"]),
     ],

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.proof.sandbox import Route, Site
-from tests.crawl.harness import Crawl, site
-from tests.runs.kit import DAY, Runs
+from tests.crawl.harness import DAY, Crawl, Runs, site
 from tests.sources.world import HTML_PAGE, QUICK, RSS, entry, rss
 
 if TYPE_CHECKING:

@@ -328,18 +328,6 @@ def test_own_verify_derives_what_an_index_declared(world: World, box: Sandbox) -
     assert "nothing wrong was found" in done.stdout, done.stdout
 
 
-@pytest.mark.parametrize("children", [True, False])
-def test_own_plan_says_that_children_may_follow(
-    tmp_path: Path, box: Sandbox, children: bool
-) -> None:
-    source = {"sitemap": "http://index.test/i.xml", "children": children}
-    project = project_of(tmp_path / "project", [source])
-    done = run_scrapy(project, box, "walsh", "plan", "-a", "sources=sources.jsonl")
-    assert "http://index.test/i.xml" in done.stdout
-    assert ("; up to 1,0" in done.stdout) is children
-    assert box.log == []
-
-
 def test_r6_walsh_research_refuses_a_source_that_wants_what_an_index_lists(
     tmp_path: Path, box: Sandbox
 ) -> None:

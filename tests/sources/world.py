@@ -32,6 +32,7 @@ class Adapt:
 """
 
 RSS = "application/rss+xml"
+PACKED = {"Content-Encoding": "gzip"}
 HTML_PAGE = (
     "<!DOCTYPE html><html><head><title>t</title></head><body>"
     + "".join(f'<a href="/link{n}">{n}</a>' for n in range(20))
@@ -224,12 +225,9 @@ DECLARED: dict[str, Declared] = {
         feed="/feed", routes=feed(rss(entry("&x;"), head=OUTSIDE.format("file:///etc/passwd")))
     ),
     "zipped": Declared(
-        feed="/feed",
-        routes=feed(gzip.compress(rss(entry("z")).encode()), headers={"Content-Encoding": "gzip"}),
+        feed="/feed", routes=feed(gzip.compress(rss(entry("z")).encode()), headers=PACKED)
     ),
-    "bomb": Declared(
-        feed="/feed", routes={**feed(""), "/feed": Route(content_type=RSS, behaviour="bomb")}
-    ),
+    "bomb": Declared(feed="/feed", routes=feed(gzip.compress(bytes(64 << 20), 1), headers=PACKED)),
     "huge": Declared(feed="/feed", routes={**feed(""), "/feed": _fifty_megabytes}),
     "endless": Declared(
         feed="/feed",

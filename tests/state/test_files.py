@@ -135,18 +135,6 @@ def test_own_a_stricter_umask_holds(tmp_path: Path) -> None:
     assert modes(tmp_path) == {"x": 0o400}
 
 
-def test_own_files_of_an_earlier_version_are_closed_to_others(tmp_path: Path) -> None:
-    run(tmp_path)
-    for path in tmp_path.iterdir():
-        path.chmod(0o644)
-    (tmp_path / "notes.txt").write_text("not ours")
-    (tmp_path / "notes.txt").chmod(0o644)
-    SqliteStore(tmp_path).close()
-    found = modes(tmp_path)
-    assert found.pop("notes.txt") == 0o644
-    assert set(found.values()) == {0o600}
-
-
 # -- one that is gone ---------------------------------------------------------------------
 
 

@@ -64,6 +64,6 @@ def test_own_where_another_one_was_there_meanwhile_the_slower_stays(tmp_path: Pa
 def test_own_forget_drops_it_and_nothing_that_was_promised(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path)) as store:
         store.book_host(HOST, 2.5, 1000.0, 60.0, taught=TAUGHT)
-        done = forget(store, HOST, 2000.0, 86400.0)
-        assert done.dropped["learned interval"] == 1
+        dropped, _ = forget(store, HOST, 2000.0, 86400.0)
+        assert dropped["learned interval"] == 1
         assert store.get(HostRecord, HOST) == HostRecord(HOST, 1000.0, 2.5, 1060.0)

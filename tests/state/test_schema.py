@@ -229,7 +229,7 @@ def test_own_a_field_is_declared_once(odd: Odd) -> None:
     table = Table("odds", Odd, ("name",), "at", (("at",),), DAY)
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute(table.create)
-        connection.execute(table.replace(1), table.encode(odd))
+        connection.execute(table.replace, table.encode(odd))
         (row,) = connection.execute(table.select, ("é b" if odd.count else "a",)).fetchall()
     found = {name.encode(): each for name, each in table.hash_of(odd).items()}
     coded = {

@@ -40,6 +40,6 @@ def test_own_a_booking_leaves_it(tmp_path: Path) -> None:
 def test_own_forget_drops_it(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path)) as store:
         put(store, 990.0)
-        assert forget(store, HOST, 2000.0, 86400.0).dropped["silence"] == 1
+        assert forget(store, HOST, 2000.0, 86400.0)[0]["silence"] == 1
         assert store.get(HostRecord, HOST) == HostRecord(HOST, 1000.0, 1.0)
-        assert forget(store, HOST, 2000.0, 86400.0).dropped["silence"] == 0
+        assert forget(store, HOST, 2000.0, 86400.0)[0]["silence"] == 0

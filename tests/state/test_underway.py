@@ -54,22 +54,6 @@ def test_r8_one_process_at_a_time_and_none_after_its_end(tmp_path: Path) -> None
         last.kill()
 
 
-def test_r8_a_source_is_locked_until_its_record_is_written(tmp_path: Path) -> None:
-    locks = UnderWay(tmp_path)
-    for path in "ab":
-        assert locks.take(f"http://a.test/{path}")
-        locks.done(f"http://a.test/{path}")
-    assert locks.take("http://a.test/b")  # requested once more meanwhile
-    with other(tmp_path, "http://a.test/a") as early:
-        assert said(early) == "[False]"
-        early.kill()
-    locks.written()
-    with other(tmp_path, "http://a.test/a", "http://a.test/b") as late:
-        assert said(late) == "[True, False]"
-        late.kill()
-    locks.close()
-
-
 @pytest.mark.parametrize("directory", [None, "missing"])
 def test_own_where_nothing_can_be_locked_every_source_is_free(
     tmp_path: Path, directory: str | None

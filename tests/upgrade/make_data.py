@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from scrapy_walsh.proof.sandbox import Sandbox, requests
 from scrapy_walsh.state.machine import OWNER
-from tests.crawl.harness import crawl, state_dir
+from tests.crawl.harness import begin, crawl, move_clocks, state_dir
 from tests.upgrade import world
 from tests.upgrade.world import BEGINNING, DAILY, DAY, HOUR
 
@@ -52,7 +51,7 @@ def days(directory: Path) -> Path:
     with served() as box:
 
         def run(at: float, *urls: str, arguments: tuple[str, ...] = ()) -> None:
-            world.move_clocks(project, at - time.time())
+            move_clocks(project, at - time.time())
             done = crawl(project, box, *urls, arguments=arguments)
             assert done.returncode == 0, done.output
             assert "Traceback" not in done.output, done.output
@@ -64,13 +63,13 @@ def days(directory: Path) -> Path:
         run(BEGINNING + 2 * DAY + 900, world.AGAIN, arguments=("-a", "again=1"))
         reason = ("-s", f"WALSH_REVISIT_REASON={world.REASON}")
         run(BEGINNING + 2 * DAY + 1050, world.BARE, arguments=reason)
-        world.move_clocks(project, BEGINNING + 2 * DAY + 1200 - time.time())
+        move_clocks(project, BEGINNING + 2 * DAY + 1200 - time.time())
         done = crawl(
             project, box, spider_name="walsh_metadata",
             arguments=("-a", "sources=sources.toml"),
         )  # fmt: skip
         assert len(done.items) == 2, done.output
-        world.move_clocks(project, world.LAST_RUN - time.time())
+        move_clocks(project, world.LAST_RUN - time.time())
         killed(project, box, [world.FAILING], lambda: asked(box, "failing.test") >= 2)
     # What a killed process left open goes into the file, as after any later look at it.
     subprocess.run(
@@ -81,25 +80,15 @@ def days(directory: Path) -> Path:
 
 
 @contextmanager
-def served(padding: int = 0) -> Iterator[Sandbox]:
+def served() -> Iterator[Sandbox]:
     with Sandbox() as box:
-        for each in world.sites(padding):
+        for each in world.sites():
             box.put(each)
         yield box
 
 
 def asked(box: Sandbox, host: str) -> int:
     return sum(each.completed is not None for each in requests(box.log, host))
-
-
-def start(project: Path, box: Sandbox, *arguments: str) -> subprocess.Popen[bytes]:
-    proxy = {"http_proxy": box.proxy_url, "https_proxy": box.proxy_url, "no_proxy": ""}
-    path = os.pathsep.join(filter(None, [str(project), os.environ.get("PYTHONPATH")]))
-    return subprocess.Popen(
-        [sys.executable, "-m", "scrapy", "crawl", "probe", *arguments],
-        cwd=project, env={**os.environ, **proxy, "PYTHONPATH": path},
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
 
 
 def wait(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
@@ -113,15 +102,10 @@ def wait(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> Non
 def killed(project: Path, box: Sandbox, urls: list[str], condition: Callable[[], bool]) -> None:
     """A crawl of *urls* that is killed (SIGKILL) as soon as *condition* holds."""
     box.clear()
-    base = (
-        "-s",
-        "WALSH_BACKOFF_BASE=30",
-        "-s",
-        "WALSH_BACKOFF_CAP=60",
-        "-s",
-        "WALSH_MAX_RETRIES=3",
-    )
-    process = start(project, box, "-a", f"urls={' '.join(urls)}", *base)
+    words = ("scrapy", "crawl", "probe", "-a", f"urls={' '.join(urls)}")
+    for name, value in (("BACKOFF_BASE", 30), ("BACKOFF_CAP", 60), ("MAX_RETRIES", 3)):
+        words = (*words, "-s", f"WALSH_{name}={value}")
+    process = begin(project, box, *words, output=subprocess.DEVNULL)
     wait(condition, process)
     time.sleep(0.5)
     process.kill()

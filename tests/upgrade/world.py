@@ -7,28 +7,30 @@ what it left behind, in a project whose clocks go on from there.
 from __future__ import annotations
 
 import gzip
-import json
-import os
 import shutil
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.proof.sandbox import Route, Sandbox, Site, blocklist
-from tests import zygote
 from tests.crawl.harness import (
+    CLOCKS,
     LIST,
     SCHEMA,
     Crawl,
     crawl,
+    give_clocks,
     make_project,
+    move_clocks,
+    run_scrapy,
     served,
     site,
     state_dir,
 )
+
+if TYPE_CHECKING:
+    import subprocess
 
 HOUR, DAY = 3600.0, 86400.0
 #: Unix seconds at which the first run of the data begins: 2026-06-01, 06:00 UTC.
@@ -55,25 +57,22 @@ RETRY_AFTER, CRAWL_DELAY = 5 * DAY, 2 * HOUR
 ETAG = '"page-1"'
 #: Why R8 was lifted for the last run of bare.test.
 REASON = "the operator asked for a second look"
-JOB_HOSTS = ("job1.test", "job2.test")
-JOB_PAGES = [f"http://{host}/{page}" for page in range(4) for host in JOB_HOSTS]
 
 SETTINGS: dict[str, Any] = {
     "SPIDER_MODULES": ["spiders", "scrapy_walsh.spiders.walsh_metadata"],
     "WALSH_MAX_RETRIES": 1,
 }
 
-#: ``again``: each answered URL is asked for once more in the same run. ``empty``: nothing is
-#: declared, so what is sent comes from the JOBDIR.
+#: ``again``: each answered URL is requested once more in the same run.
 SPIDER = """
 import scrapy
 
 class Probe(scrapy.Spider):
     name = "probe"
-    urls = again = empty = ""
+    urls = again = ""
 
     async def start(self):
-        for url in () if self.empty else self.urls.split():
+        for url in self.urls.split():
             yield scrapy.Request(url, callback=self.parse, errback=self.failed)
 
     def parse(self, response):
@@ -89,33 +88,6 @@ class Probe(scrapy.Spider):
         yield {"url": failure.request.url, "error": error, "why": why}
 """
 
-#: A worker of scrapy-redis.
-FLEET_SPIDER = """
-from scrapy_redis.spiders import RedisSpider
-from scrapy_walsh.adapters.redis_queue import DueSpiderMixin
-
-class Probe(DueSpiderMixin, RedisSpider):
-    name = "probe"
-    max_idle_time = 3
-
-    def parse(self, response):
-        yield {"url": response.url}
-"""
-
-#: Moves the clocks by the seconds in a file beside it: by the first number all of them, as if so
-#: much time had passed; by the second the wall clock alone, as if somebody had set it, so many
-#: seconds after the start as the third says.
-SITECUSTOMIZE = """
-import pathlib, time
-_file = pathlib.Path(__file__).with_name("clocks")
-_passed, _set, _after = map(float, _file.read_text().split()) if _file.exists() else (0, 0, 0)
-_time, _gettime, _monotonic = time.time, time.clock_gettime, time.monotonic
-_from = _monotonic() + _after
-_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-time.time = lambda: _time() + _passed + (_set if _monotonic() >= _from else 0)
-time.clock_gettime = lambda clock: _gettime(clock) + (_passed if clock == _BOOTTIME else 0.0)
-"""
-
 RSS = (
     '<?xml version="1.0"?><rss version="2.0"><channel><title>t</title>'
     "<item><title>one</title><link>http://news.test/one</link></item>"
@@ -123,19 +95,18 @@ RSS = (
 )
 
 
-def listed(*domains: str, padding: int = 0) -> Route:
-    """The operator's list without a schema of its own, *padding* blanks longer."""
-    document = blocklist("http://operator.test", *(domains or ("optout.test",)), inline=False)
-    return Route(body=json.dumps(document) + " " * padding, content_type="application/json")
+def listed() -> Route:
+    """The operator's list without a schema of its own."""
+    return served(blocklist("http://operator.test", "optout.test", inline=False))
 
 
-def sites(padding: int = 0) -> list[Site]:
+def sites() -> list[Site]:
     """Every host as it is at the beginning."""
     page = Route(body="<p>page</p>", etag=ETAG)
     schema = served(blocklist()["schema"])
     star = "User-agent: *\n"
     return [
-        Site("operator.test", {LIST: listed(padding=padding), SCHEMA: schema}),
+        Site("operator.test", {LIST: listed(), SCHEMA: schema}),
         site("page.test", {"/p": page}),
         site("feed.test", {"/feed": Route(body=RSS, content_type="application/rss+xml")}),
         site("busy.test", {"/p": Route(429, headers={"Retry-After": f"{RETRY_AFTER:.0f}"})}),
@@ -148,42 +119,16 @@ def sites(padding: int = 0) -> list[Site]:
         site("hop.test"),
         site("failing.test", {"/p": Route(503)}),
         site("again.test"),
-        *map(site, JOB_HOSTS),
     ]
-
-
-def with_clocks(
-    directory: Path, settings: dict[str, Any] | None = None, spider: str = SPIDER
-) -> Path:
-    """A project in *directory* whose clocks :func:`move_clocks` moves."""
-    made = make_project(directory, spider, {**SETTINGS, **(settings or {})})
-    (made / "sitecustomize.py").write_text(SITECUSTOMIZE)
-    return made
-
-
-def fleet_settings(url: str) -> dict[str, Any]:
-    """Those of a worker of scrapy-redis on the Redis at *url*, beside WALSH_SHARED_STATE."""
-    return {
-        "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
-        "SCHEDULER_QUEUE_CLASS": "scrapy_walsh.adapters.redis_queue.DueQueue",
-        "DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter",
-        "SCHEDULER_PERSIST": True,
-        "REDIS_URL": url,
-    }
-
-
-def move_clocks(project: Path, passed: float, jump: float = 0.0, after: float = 0.0) -> None:
-    """From now on *passed* seconds have passed in *project*, and its wall clock is *jump* off.
-
-    That sets in *after* seconds of a process.
-    """
-    (project / "clocks").write_text(f"{passed!r} {jump!r} {after!r}")
 
 
 DATA = Path(__file__).parent / "data"
 UNREACHABLE = Route(behaviour="reset")
-#: :data:`SITECUSTOMIZE` moves clocks, and does nothing else.
-CLOCKS = {zygote.BROKEN: "1"}
+
+
+def with_clocks(directory: Path, settings: dict[str, Any] | None = None) -> Path:
+    """A project in *directory* whose clocks :func:`move_clocks` moves."""
+    return give_clocks(make_project(directory, SPIDER, {**SETTINGS, **(settings or {})}))
 
 
 def copy(name: str, target: Path) -> Path:
@@ -218,17 +163,7 @@ class Project:
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """``walsh ARGUMENTS`` in the project, under its clocks."""
-        path = [str(self.directory), os.environ.get("PYTHONPATH")]
-        return zygote.run(
-            [sys.executable, "-m", "scrapy_walsh", *arguments],
-            cwd=self.directory,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path)), **CLOCKS},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return run_scrapy(self.directory, self.box, *arguments, module="scrapy_walsh", **CLOCKS)
 
 
 def project(directory: Path, box: Sandbox, name: str | None = "days", **settings: Any) -> Project:

@@ -1,11 +1,10 @@
 """R3's document: the operator's blocklist, requested, validated, kept, and put into force.
 
 ``policy/list/operator.py`` decides when it is requested and what follows from each attempt; its
-docstring says how. ``OperatorList`` makes the requests, and does what was decided. ``ListStore`` is
-the list's way into the crawl and into the store. All of that is done in threads, since it may take
-seconds with a list of a million domains (D3): to parse and to look at each entry, to write it to
-the disk, and to read it from there. Python code lets go of the interpreter lock every 5 ms, and
-file, hash and SQLite while they work.
+docstring says how. ``OperatorList`` makes the requests, and does what was decided. A list goes into
+the crawl and into the store in threads, since it may take seconds with a million domains (D3): to
+parse and to look at each entry, to write it to the disk, and to read it from there. Python code
+lets go of the interpreter lock every 5 ms, and file, hash and SQLite while they work.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from scrapy_walsh.adapters import compat, faults
@@ -30,17 +29,16 @@ from scrapy_walsh.policy.freshness import SCHEMA_TTL, is_fresh
 from scrapy_walsh.policy.list import operator, schema
 from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, is_inline, lifted
 from scrapy_walsh.policy.words import plural
-from scrapy_walsh.state.files import COPY
 from scrapy_walsh.state.records import BLOCKLIST, SCHEMA, StoredDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.fetcher import Fetched, Fetcher
     from scrapy_walsh.adapters.pacing import Pacing
     from scrapy_walsh.policy.list.blocklist import Blocklist
-    from scrapy_walsh.policy.verdict import NotKnown, Verdict
+    from scrapy_walsh.policy.verdict import Verdict
     from scrapy_walsh.state.store import Store
 
 #: Seconds that the validator may take (D3), and more for each MiB: a million entries need some.
@@ -48,121 +46,9 @@ _VALIDATION_TIMEOUT: Final = 5.0
 _VALIDATION_PER_MIB: Final = 1.0
 #: Seconds between two looks at whether the shared store is back.
 _AWAY: Final = 0.5
+#: What the store says of a list or a schema.
+_HELD: Final = "held"
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A list, and the record of the document it was read from, with its text."""
-
-    blocklist: Blocklist
-    document: StoredDocument
-
-
-class ListStore:
-    """Where the list of one crawl is kept, in the store and for the ledger."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._url = context.config.blocklist_url
-
-    # -- a list that comes ----------------------------------------------------------------
-
-    async def validated(
-        self,
-        document: StoredDocument,
-        standalone_schema: Callable[[], Awaitable[dict[str, Any] | None]],
-    ) -> Found:
-        """The list in *document*. Raises DocumentInvalid; OwnFault where nobody can validate it.
-
-        *standalone_schema*: brings the schema beside it, for a list that has none (R10).
-        """
-        body = document.body
-        time = _VALIDATION_TIMEOUT + _VALIDATION_PER_MIB * (len(body) // 2**20)
-        found = await compat.run_in_thread(lambda: schema.read_document(body))
-        standalone = None if is_inline(found) else await standalone_schema()
-        # In a thread also where it is short: the first list imports jsonschema (60 ms).
-        await compat.run_in_thread(lambda: validate(found, body, standalone, time))
-        if compat.closing(self._context.crawler):
-            raise Closing
-        adopted = await compat.run_in_thread(lambda: schema.blocklist_in(found, body, self._url))
-        return Found(adopted, replace(document, refresh=adopted.refresh))
-
-    # -- the list that is kept ------------------------------------------------------------
-
-    async def put(self, found: Found) -> None:
-        """Keep *found* for later runs."""
-        await self._write(lambda store: store.put(found.document))
-
-    async def confirm(self, record: StoredDocument) -> None:
-        """Keep the list that is there as fetched when *record* says (304)."""
-
-        def renew(store: Store) -> None:
-            kept = store.get(StoredDocument, BLOCKLIST, self._url)
-            # Another one must not pass for fresh: the disk may have refused to keep ours.
-            if kept is not None and replace(kept, body=b"", fetched_at=record.fetched_at) == record:
-                store.put(replace(kept, fetched_at=record.fetched_at))
-
-        await self._write(renew)
-
-    async def stored(self, not_before: float) -> Found | None:
-        """The list that is kept, fetched at *not_before* (Unix seconds) or later.
-
-        Raises DocumentInvalid or StateError where there is one, or may be, and it cannot be read.
-        What was adopted was validated, and what is read is what was adopted (its checksum): so
-        the floor checks alone are made again, and no child decides whether it is in force.
-        """
-        while True:
-            try:
-                kept = await self._apart(
-                    lambda store: store.get(StoredDocument, BLOCKLIST, self._url)
-                )
-                break
-            except StoreAway:  # nothing is sent meanwhile, and ``Pulse`` ends the wait
-                await _pause(self._context, _AWAY)
-        if kept is None or (kept.body and kept.fetched_at < not_before):
-            return None
-        body = text_of(kept)
-        found = await compat.run_in_thread(lambda: schema.reread_blocklist(body, self._url))
-        return Found(found, kept)
-
-    async def _write(self, write: Callable[[Store], None]) -> None:
-        try:
-            await self._apart(write)
-        except OwnFault as error:
-            self._context.recorder.own_fault(str(error))
-
-    async def _apart(self, work: Callable[[Store], _T]) -> _T:
-        """Do *work* in a thread, over a connection of its own. Raises StateError."""
-        context = self._context
-        if context.config.state_dir is None and context.config.shared_state is None:
-            return work(context.store)  # this process's memory
-
-        def opened() -> _T:
-            store = context.open_store()
-            try:
-                return work(store)
-            finally:
-                store.close()
-                context.store.notices += store.notices  # told at the end of the crawl
-
-        return await compat.run_in_thread(opened)
-
-    # -- the ledger -----------------------------------------------------------------------
-
-    async def keep_for_ledger(self, found: Found) -> bytes | None:
-        """Keep what *found* was read from, and the standalone schema that it was validated with.
-
-        Returns that schema, None where the list brought its own, or none is kept.
-        """
-        context, body, digest = self._context, found.document.body, found.blocklist.digest or ""
-        url = None if found.blocklist.inline else context.config.schema_url
-        stored = None if url is None else context.store.get(StoredDocument, SCHEMA, url)
-        standalone = None if stored is None else stored.body
-        await compat.run_in_thread(lambda: context.recorder.keep(BLOCKLIST, body, digest))
-        if standalone:
-            context.recorder.keep(SCHEMA, standalone, hashlib.sha256(standalone).hexdigest())
-        return standalone
 
 
 _MAX_HOPS: Final = 5
@@ -178,14 +64,14 @@ class OperatorList:
         self._context = context
         self._fetcher = fetcher
         self._pacing = pacing
-        self._store = ListStore(context)
+        self._url = context.config.blocklist_url
         #: The record of the list in force: what a conditional request is made from.
         self._document: StoredDocument | None = None
         self._retry = compat.Timer(lambda: compat.run(self._beside_the_crawl()))
         config = context.config
         self._change(operator.State(config.blocklist_url, config.blocklist_unreachable))
 
-    def current(self) -> Blocklist | Verdict | NotKnown | None:
+    def current(self) -> Blocklist | Verdict | None:
         """The list to go by now, or what stands for it; None: await :meth:`bring` first."""
         now = self._in_force
         return now.answer if now.since <= self._context.wall() < now.until else None
@@ -219,18 +105,15 @@ class OperatorList:
         """Take up the copy of an earlier run: "first-ever" counts that one too (T7)."""
         try:
             with faults.ours("the blocklist that was held cannot be read"):
-                found = await self._store.stored(0.0)
+                found = await self._stored(0.0)
         except (DocumentInvalid, OwnFault) as error:
-            url, place = self._context.config.blocklist_url, self._context.config.state_dir
             cause = f"the blocklist that was held cannot be read ({error})"
             self._change(self.state.lose(cause))
-            backup = "" if place is None else f", or put {COPY} of a backup into {place}"
-            self._context.recorder.own_fault(
-                f"{cause}: no request is sent before {url} can be had: see that it answers{backup}"
-            )
+            remedy = f"no request is sent before {self._url} can be had: see that it answers"
+            self._context.recorder.own_fault(f"{cause}: {remedy}, or bring a backup back")
             return
         if found is not None:
-            await self._put_in_force(found, events.TAKEN_UP, "held from an earlier run")
+            await self._adopt(*found, events.TAKEN_UP)
 
     # -- one attempt ----------------------------------------------------------------------
 
@@ -238,10 +121,12 @@ class OperatorList:
         """Try once to get the list; the seconds for which targets wait for the next attempt."""
         try:
             with faults.ours("the blocklist could not be put in force"):
-                if (held := self._held_off()) is not None:
-                    return self._failed(
-                        f"its host may not be asked for {held:.0f} s", Retry(held, "")
-                    )
+                # R5 may leave the list's host alone.
+                traffic = self._pacing.host_of(self._url).traffic
+                wait = traffic.wait(self._context.monotonic())
+                if (held := operator.held_off(wait, traffic.interval)) is not None:
+                    why = f"its host may not be asked for {held:.0f} s"
+                    return self._failed(why, Retry(held, ""))
                 await self._renew()
         except (Closing, Halted):
             raise
@@ -258,14 +143,9 @@ class OperatorList:
         finally:
             self._change(self.state.over())
 
-    def _held_off(self) -> float | None:
-        """Seconds for which R5 leaves the list's host alone; None where it may be requested."""
-        traffic = self._pacing.host_of(self._context.config.blocklist_url).traffic
-        return operator.held_off(traffic.wait(self._context.monotonic()), traffic.interval)
-
     async def _renew(self) -> None:
         """Ask for the list, unless another process has brought it meanwhile (R4.6)."""
-        context, url = self._context, self._context.config.blocklist_url
+        context, url = self._context, self._url
         look = self.state.looks_first
         while not (look and await self._taken_up()):
             look = True
@@ -283,12 +163,12 @@ class OperatorList:
     async def _taken_up(self) -> bool:
         """Go by the list in the store where that is a later one; whether it is fresh."""
         try:
-            found = await self._store.stored(self.state.newer_from)
+            found = await self._stored(self.state.newer_from)
         except DocumentInvalid:
             return False
         if found is None:
             return False
-        await self._adopt(found, events.TAKEN_UP)
+        await self._adopt(*found, events.TAKEN_UP)
         return not self.state.is_stale(self._context.wall())
 
     async def _take(self, fetched: Fetched) -> None:
@@ -297,55 +177,119 @@ class OperatorList:
             return
         if len(fetched.body) >= MAX_OCTETS:
             raise DocumentInvalid(f"blocklist is longer than {MAX_OCTETS} octets")
-        url = self._context.config.blocklist_url
-        document = _record(BLOCKLIST, url, fetched, fetched.body, self._context.wall())
-        found = await self._store.validated(document, self._standalone_schema)
-        await self._adopt(found, events.ADOPTED)
-        await self._store.put(found)
+        document = fetched.record(BLOCKLIST, self._url, fetched.body, _HELD, self._context.wall())
+        blocklist = await self._validated(document.body)
+        document = replace(document, refresh=blocklist.refresh)
+        await self._adopt(blocklist, document, events.ADOPTED)
+        await self._write(lambda store: store.put(document))
 
-    async def _confirm(self, document: StoredDocument) -> None:
-        """Hold *document* anew from now on: it is still the operator's (304)."""
+    async def _validated(self, body: bytes) -> Blocklist:
+        """The list in *body*. Raises DocumentInvalid; OwnFault where nobody can validate it."""
+        time = _VALIDATION_TIMEOUT + _VALIDATION_PER_MIB * (len(body) // 2**20)
+        found = await compat.run_in_thread(lambda: schema.read_document(body))
+        standalone = None if is_inline(found) else await self._standalone_schema()
+        # In a thread also where it is short: the first list imports jsonschema (60 ms).
+        await compat.run_in_thread(lambda: validate(found, body, standalone, time))
+        if compat.closing(self._context.crawler):
+            raise Closing
+        return await compat.run_in_thread(lambda: schema.blocklist_in(found, body, self._url))
+
+    async def _confirm(self, record: StoredDocument) -> None:
+        """Hold the list of *record* anew from now on: it is still the operator's (304)."""
         now = self._context.wall()
-        self._document = document = replace(document, fetched_at=now)
+
+        def renew(store: Store) -> None:
+            kept = store.get(StoredDocument, BLOCKLIST, self._url)
+            # Another one must not pass for fresh: the disk may have refused to keep ours.
+            if kept is not None and replace(kept, body=b"", fetched_at=record.fetched_at) == record:
+                store.put(replace(kept, fetched_at=now))
+
+        self._document = replace(record, fetched_at=now)
         self._change(self.state.confirm(now))
-        await self._store.confirm(document)
+        await self._write(renew)
         if self.state.blocklist is not None:
             self._tell(events.TAKEN_UP, self.state.blocklist, "304, not modified")
 
-    async def _adopt(self, found: Found, kind: EventKind) -> None:
-        """Go by *found* from now on, and say which opt-outs the operator lifted."""
-        before, adopted = self.state.blocklist, found.blocklist
+    async def _adopt(self, adopted: Blocklist, document: StoredDocument, kind: EventKind) -> None:
+        """Go by *adopted*, record that, and keep what it was read from and validated with.
+
+        Then say what a person should see: odd entries, and which opt-outs the operator lifted.
+        """
+        context, before = self._context, self.state.blocklist
+        self._document = replace(document, body=b"")  # which would take memory from now on
+        self._change(self.state.adopt(adopted, document.fetched_at))
+        body, digest = document.body, adopted.digest or ""
+        await compat.run_in_thread(lambda: context.recorder.keep(BLOCKLIST, body, digest))
+        schema_url = None if adopted.inline else context.config.schema_url
+        by = stored = None
+        if schema_url is not None:
+            stored = context.store.get(StoredDocument, SCHEMA, schema_url)
+        if stored is not None:
+            by = hashlib.sha256(stored.body).hexdigest()
+            context.recorder.keep(SCHEMA, stored.body, by)
         told = f"blocklist of {plural(len(adopted), 'domain')}, refresh {adopted.refresh:g} s"
-        await self._put_in_force(found, kind, told)
-        for warning in adopted.warnings:
+        self._tell(kind, adopted, told, by)
+        for warning in adopted.warnings if kind == events.ADOPTED else ():
             logger.warning("blocklist: %s", warning)
         if before is None:
             return
-        gone = await compat.run_in_thread(lambda: lifted(before, adopted))
-        if gone:
+        if gone := await compat.run_in_thread(lambda: lifted(before, adopted)):
             shown = ", ".join(sorted(gone[:_MAX_LIFTED_LOGGED]))
             logger.warning("the operator lifted the opt-out of: %s", shown)
 
-    async def _put_in_force(self, found: Found, kind: EventKind, reason: str) -> None:
-        """Go by *found*, record that, and keep what it and its schema were read from."""
-        self._document = replace(found.document, body=b"")  # which would take memory from now on
-        self._change(self.state.adopt(found.blocklist, found.document.fetched_at))
-        standalone = await self._store.keep_for_ledger(found)
-        self._tell(kind, found.blocklist, reason, standalone)
-
     def _tell(
-        self, kind: EventKind, adopted: Blocklist, reason: str, standalone: bytes | None = None
+        self, kind: EventKind, adopted: Blocklist, reason: str, by: str | None = None
     ) -> None:
-        self._context.recorder.record(
-            Event(
-                kind,
-                self._context.config.blocklist_url,
-                "R3",
-                reason=reason,
-                digest=adopted.digest,
-                schema=None if standalone is None else hashlib.sha256(standalone).hexdigest(),
-            )
-        )
+        """Record that *adopted* is in force. *by*: digest of the standalone schema, if one."""
+        digest = adopted.digest
+        event = Event(kind, self._url, "R3", reason=reason, digest=digest, schema=by)
+        self._context.recorder.record(event)
+
+    # -- the list that is kept ------------------------------------------------------------
+
+    async def _stored(self, not_before: float) -> tuple[Blocklist, StoredDocument] | None:
+        """The list that is kept, fetched at *not_before* (Unix seconds) or later.
+
+        Raises DocumentInvalid or StateError where there is one, or may be, and it cannot be read.
+        What was adopted was validated, and what is read is what was adopted (its checksum): so
+        the floor checks alone are made again, and no child decides whether it is in force.
+        """
+        while True:
+            try:
+                kept = await self._apart(
+                    lambda store: store.get(StoredDocument, BLOCKLIST, self._url)
+                )
+                break
+            except StoreAway:  # nothing is sent meanwhile, and ``Pulse`` ends the wait
+                await _pause(self._context, _AWAY)
+        if kept is None or (kept.body and kept.fetched_at < not_before):
+            return None
+        body = text_of(kept)
+        return await compat.run_in_thread(lambda: schema.reread_blocklist(body, self._url)), kept
+
+    async def _write(self, write: Callable[[Store], None]) -> None:
+        try:
+            await self._apart(write)
+        except OwnFault as error:
+            self._context.recorder.own_fault(str(error))
+
+    async def _apart(self, work: Callable[[Store], _T]) -> _T:
+        """Do *work* in a thread, over a connection of its own. Raises StateError."""
+        context = self._context
+        if context.config.state_dir is None and context.config.shared_state is None:
+            return work(context.store)  # this process's memory
+
+        def opened() -> _T:
+            store = context.open_store()
+            try:
+                return work(store)
+            finally:
+                store.close()
+                context.store.notices += store.notices  # told at the end of the crawl
+
+        return await compat.run_in_thread(opened)
+
+    # -- what follows from a failure ------------------------------------------------------
 
     def _failed(
         self, why: str, failure: Retry | GiveUp | None, *, ours: bool = False
@@ -408,7 +352,7 @@ class OperatorList:
                 raise DocumentInvalid(f"no schema inline, and none to be had: {error}") from error
             logger.warning("schema not refreshed: %s; the cached one is used (R10)", error)
             return schema.read_schema(stored.body)
-        document = _record(SCHEMA, url, fetched, body, self._context.wall())
+        document = fetched.record(SCHEMA, url, body, _HELD, self._context.wall())
         self._context.remember(lambda: self._context.store.put(document))
         return found
 
@@ -428,18 +372,3 @@ async def _pause(context: Context, seconds: float) -> None:
         if compat.closing(context.crawler):
             raise Closing
         await compat.sleep(min(left, _CLOSING_CHECK))
-
-
-def _record(kind: str, url: str, fetched: Fetched, body: bytes, now: float) -> StoredDocument:
-    """The record of what *url* answered at *now* (Unix seconds)."""
-    return StoredDocument(
-        kind=kind,
-        key=url,
-        url=fetched.url,
-        body=body,
-        fetched_at=now,
-        status=fetched.status,
-        outcome="held",
-        etag=fetched.headers.get("etag"),
-        last_modified=fetched.headers.get("last-modified"),
-    )

@@ -1,4 +1,4 @@
-"""R2's document: robots.txt per origin, fetched step by step, kept parsed (LRU) and stored.
+"""R2's document: robots.txt per origin, fetched step by step, kept parsed and stored.
 
 One call of ``step`` makes at most one request. A caller that comes from the queue gives its
 request back between steps, so that a robots.txt that backs off holds its host alone (R5).
@@ -10,7 +10,7 @@ import itertools
 import math
 from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, assert_never
+from typing import TYPE_CHECKING, Final, Literal
 
 from scrapy_walsh.adapters import faults
 from scrapy_walsh.adapters.outcomes import NotYet
@@ -23,9 +23,9 @@ from scrapy_walsh.policy.chain import NeedDocument, judge_host
 from scrapy_walsh.policy.event import Event, EventKind
 from scrapy_walsh.policy.freshness import is_fresh
 from scrapy_walsh.policy.robots import fetch as robots_fetch
-from scrapy_walsh.policy.robots.fetch import MAX_OCTETS, Keep, Leave, StandIn
+from scrapy_walsh.policy.robots.fetch import MAX_OCTETS, Keep, Leave
 from scrapy_walsh.policy.robots.file import Robots, no_rules, parse_robots
-from scrapy_walsh.policy.verdict import UNKNOWN_PARSE_ERROR, NotKnown, Verdict, VerdictName
+from scrapy_walsh.policy.verdict import Verdict, VerdictName
 from scrapy_walsh.state.records import ROBOTS, StoredDocument
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ _SERIALS: Final = itertools.count(1)
 class _Entry:
     """Rules that targets go by from ``since`` on, before ``until``; Unix seconds."""
 
-    rules: Rules | NotKnown
+    rules: Rules
     since: float
     until: float
     serial: int = field(default_factory=_SERIALS.__next__)
@@ -68,12 +68,7 @@ class _Progress:
 
 
 class RobotsTxt:
-    """The robots.txt files of one crawl.
-
-    ``counts``: decisions by a file that was cached (``hits``) or fetched for it (``misses``), the
-    requests for files (``asked``), how many of those told the rules (``answered``), and files that
-    were ``evicted`` from memory.
-    """
+    """The robots.txt files of one crawl."""
 
     def __init__(self, context: Context, fetcher: Fetcher, pacing: Pacing, documents: Held) -> None:
         self._context = context
@@ -87,31 +82,32 @@ class RobotsTxt:
         self._progress: dict[str, _Progress] = {}
         of_targets = context.crawler.settings.getfloat("DOWNLOAD_TIMEOUT")
         self._timeout = min(of_targets or _TIMEOUT, _TIMEOUT)
+        #: Decisions by a file that was cached (``hits``) or fetched for it (``misses``); requests
+        #: for files (``asked``), those that told the rules (``answered``); files ``evicted``.
         self.counts: Counter[str] = Counter()
 
-    def current(self, origin: str) -> Rules | NotKnown | None:
+    def current(self, origin: str) -> Rules | None:
         """The rules to go by now, or None when a request must be made first."""
-        entry = self._fresh(self._in_memory(origin) or self._stored(origin))
-        if entry is not None and origin in self._held:
-            self._held.move_to_end(origin)
+        entry = self._fresh(origin) or self._stored(origin)
         return None if entry is None else entry.rules
 
     def _in_memory(self, origin: str) -> _Entry | None:
         return self._standing.get(origin) or self._held.get(origin)
 
-    def _fresh(self, entry: _Entry | None) -> _Entry | None:
+    def _fresh(self, origin: str) -> _Entry | None:
+        entry = self._in_memory(origin)
         known = entry is not None and entry.since <= self._context.wall() < entry.until
         return entry if known else None
 
     def last(self, origin: str) -> Rules | None:
         """The rules in memory for *origin*, fresh or not; those of the store are not taken up."""
         entry = self._in_memory(origin)
-        return None if entry is None or isinstance(entry.rules, NotKnown) else entry.rules
+        return None if entry is None else entry.rules
 
     def serial(self, url: str) -> int | None:
         """The number of the fresh rules for *url*; None where they are not in memory."""
         try:
-            entry = self._fresh(self._in_memory(hosts.origin(url)))
+            entry = self._fresh(hosts.origin(url))
         except ValueError:
             return None
         return None if entry is None else entry.serial
@@ -143,18 +139,16 @@ class RobotsTxt:
     def count(self) -> None:
         """Put the counts into the stats, at the end of a crawl: SPYDER's list, and the cache."""
         tell, counts = self._context.recorder.set, self.counts
-        tell("robots/cache_hits", counts["hits"])
-        tell("robots/cache_misses", counts["misses"])
         tell("robots/cached", len(self._held))
         tell("robots/evicted", counts["evicted"])
+        tell("robots/cache_hits", counts["hits"])
+        tell("robots/cache_misses", counts["misses"])
         if used := counts["hits"] + counts["misses"]:
             tell("robots/cache_hit_rate", counts["hits"] / used)
         if counts["asked"]:
             tell("robots/fetch_success_rate", counts["answered"] / counts["asked"])
 
     async def _ask(self, origin: str, *, trial: bool) -> None:
-        if self.current(origin) is not None:
-            return
         progress = self._begun(origin)
         try:
             fetched = await self._fetcher.fetch(
@@ -173,7 +167,10 @@ class RobotsTxt:
         except NotYet:  # another process asks this host now, and may bring its robots.txt
             return
         except OwnFault as fault:
-            self._not_known(origin, fault)
+            host = hosts.host_key(origin)
+            line = f"nothing is requested of {host}: its robots.txt is not known because of us: "
+            self._context.recorder.own_fault(f"{line}{fault}", fault.cause or str(fault), host)
+            self._do_without(origin, robots_fetch.OURS, str(fault))
 
     def _take(self, origin: str, progress: _Progress, fetched: Fetched) -> None:
         meaning = robots_fetch.meaning(
@@ -181,12 +178,16 @@ class RobotsTxt:
             location=bool(fetched.location),
             hops=progress.hops,
             failure=fetched.failure,
-            readable=fetched.readable,
+            readable=not fetched.encoding,
         )
         self.counts["asked"] += 1
         self.counts["answered"] += meaning in _ANSWERS
-        if meaning == robots_fetch.AGAIN:
-            self._back_off(origin, progress, fetched)
+        if isinstance(fetched.failure, Retry):
+            progress.attempt += 1
+            if robots_fetch.is_broken(fetched.status):
+                self._pacing.host_of(origin).robots_failed = True
+            _hold_origin(self._pacing, origin, progress.url)
+            self._pacing.tell_failure(progress.url, fetched.failure, fetched.status, fetched.error)
         elif meaning == robots_fetch.FOLLOW:
             self._follow(origin, progress, fetched.location)
         elif meaning == robots_fetch.UNREADABLE:
@@ -196,30 +197,9 @@ class RobotsTxt:
         else:
             self._do_without(origin, meaning, fetched.why)
 
-    def _back_off(self, origin: str, progress: _Progress, fetched: Fetched) -> None:
-        progress.attempt += 1
-        if robots_fetch.is_broken(fetched.status):
-            self._pacing.host_of(origin).robots_failed = True
-        _hold_origin(self._pacing, origin, progress.url)
-        wait = fetched.failure.delay if isinstance(fetched.failure, Retry) else 0.0
-        failure = fetched.failure.why if fetched.failure else fetched.why
-        why = failure.replace("no answer", fetched.why, 1) if fetched.error else failure
-        self._context.recorder.record(
-            Event(
-                events.RETRIED,
-                progress.url,
-                "R5",
-                reason=why,
-                host=self._pacing.look_up(progress.url),
-                status=fetched.status,
-                wait=wait,
-                due=self._context.wall() + wait,
-            )
-        )
-
     def _follow(self, origin: str, progress: _Progress, url: str) -> None:
         """Take the next hop, unless R3 forbids its host (D5); a new host is a new start."""
-        against = _unusable(url) or judge_host(url, self._documents, self._context.gates)
+        against = judge_host(url, self._documents, self._context.gates)
         if isinstance(against, Verdict):
             why = f"it redirects to {url}, refused: {against.reason}"
             self._do_without(origin, robots_fetch.UNREACHABLE, why)
@@ -233,57 +213,31 @@ class RobotsTxt:
         self._progress.pop(origin, None)
         fleet = config.shared_state is not None
         found = robots_fetch.without(cause, why, url, config.robots_unreachable, fleet=fleet)
-        match found:
-            case Leave():
-                self._pacing.hold(self._pacing.host_of(origin), found.seconds)
-                self._fail(origin, found.reason)
-            case StandIn():
-                self._stand_in(origin, found)
-            case Keep():
-                self._keep(origin, found)
-            case NotKnown():
-                self._fail(origin, found.verdict().reason, found.verdict().name)
-                self._put_in_place(origin, found, robots_fetch.REASK)
-            case _:
-                assert_never(found)
+        if isinstance(found, Keep):
+            # Rules that are stored and cannot be read are not known because of us.
+            stored = self._context.store.get(StoredDocument, ROBOTS, origin)
+            if stored is not None:
+                rules = self._parsed(origin, stored)
+                self._record(events.REJECTED, origin, stored, rules, found.reason)
+                self._put_in_place(origin, rules, found.ttl)
+                return
+            found = found.otherwise
+        if isinstance(found, Leave):
+            self._pacing.hold(self._pacing.host_of(origin), found.seconds)
+            self._fail(origin, found.reason)
+        else:
+            self._fail(origin, found.verdict.reason, found.verdict.name)
+            self._put_in_place(origin, found, found.ttl)
 
-    def _not_known(self, origin: str, fault: OwnFault) -> None:
-        """Request nothing of *origin*: its robots.txt is not known because of us."""
-        host = hosts.host_key(origin)
-        line = f"nothing is requested of {host}: its robots.txt is not known because of us: {fault}"
-        self._context.recorder.own_fault(line, fault.cause or str(fault), host)
-        self._do_without(origin, robots_fetch.OURS, str(fault))
-
-    def _put_in_place(self, origin: str, found: Rules | NotKnown, ttl: float) -> None:
+    def _put_in_place(self, origin: str, found: Rules, ttl: float) -> None:
         now = self._context.wall()
         self._standing[origin] = _Entry(found, now, now + ttl)
         _judge_again(self._context, origin)
 
-    def _keep(self, origin: str, found: Keep) -> None:
-        # Rules that are stored and cannot be read are not known because of us.
-        stored = self._context.store.get(StoredDocument, ROBOTS, origin)
-        if stored is None:
-            self._stand_in(origin, found.otherwise)
-            return
-        rules = self._parsed(origin, stored)
-        self._record(events.REJECTED, origin, stored, rules, found.reason)
-        self._put_in_place(origin, rules, found.ttl)
-
-    def _stand_in(self, origin: str, found: StandIn) -> None:
-        self._fail(origin, found.verdict.reason, found.verdict.name)
-        self._put_in_place(origin, found, found.ttl)
-
     def _fail(self, origin: str, reason: str, verdict: VerdictName | Literal[""] = "") -> None:
-        self._context.recorder.record(
-            Event(
-                events.REJECTED,
-                f"{origin}/robots.txt",
-                "R2",
-                verdict,
-                reason,
-                host=hosts.host_key(origin),
-            )
-        )
+        url, host = f"{origin}/robots.txt", hosts.host_key(origin)
+        event = Event(events.REJECTED, url, "R2", verdict, reason, host=host)
+        self._context.recorder.record(event)
 
     def _record(
         self, kind: EventKind, origin: str, document: StoredDocument, rules: Robots, reason: str
@@ -307,17 +261,9 @@ class RobotsTxt:
         )
 
     def _adopt(self, origin: str, meaning: str, fetched: Fetched) -> None:
-        document = StoredDocument(
-            kind=ROBOTS,
-            key=origin,
-            url=fetched.url,
-            body=fetched.body if meaning == robots_fetch.PARSE else b"",
-            fetched_at=self._context.wall(),
-            status=fetched.status,
-            outcome=meaning,
-        )
+        body = fetched.body if meaning == robots_fetch.PARSE else b""
+        document = fetched.record(ROBOTS, origin, body, meaning, self._context.wall())
         rules = self._parsed(origin, document)
-        self._standing.pop(origin, None)
         self._progress.pop(origin, None)
         # Before another process can take it up: its line must not come first.
         self._record(events.ADOPTED, origin, document, rules, f"{fetched.why}, {meaning}")
@@ -355,6 +301,7 @@ class RobotsTxt:
 
     def _hold(self, origin: str, rules: Rules, fetched_at: float, ttl: float) -> _Entry:
         self._pacing.host_of(origin).robots_failed = False
+        self._standing.pop(origin, None)
         entry = self._held[origin] = _Entry(rules, fetched_at, fetched_at + ttl)
         self._held.move_to_end(origin)
         while len(self._held) > self._context.config.robots_cache_size:
@@ -376,14 +323,3 @@ def _hold_origin(pacing: Pacing, origin: str, url: str) -> None:
     due = asked.traffic.document_due
     if host.key != asked.key and due < math.inf:  # else a request to it is under way
         host.traffic.hold(due)
-
-
-def _unusable(url: str) -> Verdict | None:
-    """The verdict against a hop that is no http or https URL with a readable host."""
-    try:
-        hosts.host_key(url)
-    except ValueError as error:
-        return Verdict(False, UNKNOWN_PARSE_ERROR, "R2", str(error))
-    if url.startswith(("http://", "https://")):
-        return None
-    return Verdict(False, UNKNOWN_PARSE_ERROR, "R2", "not http or https")

@@ -116,11 +116,23 @@ def _ask(
 ) -> tuple[dict[str, Any], bytes]:
     path = [*map(str, sys.path), _ROOT]  # in the order in which this process looks
     head = json.dumps({**task, "length": len(body), "memory": memory, "path": path}).encode()
-    code, output, said = _run(b"%s\n%s" % (head, body), timeout)
-    first, _, rest = output.partition(b"\n")
+    try:
+        child = subprocess.run(  # noqa: S603 - our own module, by our own interpreter
+            [sys.executable or os.devnull, "-I", "-S", "-c", _BOOT],
+            input=b"%s\n%s" % (head, body),
+            capture_output=True,
+            timeout=timeout,
+            env={name: text for name, text in os.environ.items() if not name.startswith("PYTHON")},
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise AtLimit(_line(f"no answer in {timeout:g} s")) from error
+    except (OSError, ValueError) as error:
+        raise OwnFault(_line(f"it cannot be started: {one_line(error)}")) from error
+    code, (first, _, rest) = child.returncode, child.stdout.partition(b"\n")
     answer = _answer(first) if code == 0 else None  # part of an answer is none
     if answer is None:
-        last = one_line(said.decode("utf-8", "replace").strip().rpartition("\n")[2])
+        last = one_line(child.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2])
         why = f"it ended with code {code} and no answer{': ' if last else ''}{last}"
         raise (AtLimit if code < 0 else OwnFault)(_line(why))
     if "limit" in answer:
@@ -137,28 +149,6 @@ def _answer(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return found if isinstance(found, dict) and "ok" in found else None
-
-
-def _run(given: bytes, timeout: float) -> tuple[int, bytes, bytes]:
-    """Give a child *given*: its exit code, what it answered, and its stderr. Raises OwnFault."""
-    try:
-        child = subprocess.Popen(  # noqa: S603 - our own module, by our own interpreter
-            [sys.executable or os.devnull, "-I", "-S", "-c", _BOOT],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={name: text for name, text in os.environ.items() if not name.startswith("PYTHON")},
-        )
-    except (OSError, ValueError) as error:
-        raise OwnFault(_line(f"it cannot be started: {one_line(error)}")) from error
-    with child:
-        try:
-            answer, said = child.communicate(given, timeout)
-        except subprocess.TimeoutExpired as error:
-            raise AtLimit(_line(f"no answer in {timeout:g} s")) from error
-        finally:
-            child.kill()
-    return child.returncode, answer, said
 
 
 def _line(why: str) -> str:

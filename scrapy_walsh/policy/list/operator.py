@@ -46,9 +46,9 @@ from scrapy_walsh.policy.list.blocklist import Blocklist
 from scrapy_walsh.policy.verdict import (
     DEFERRED,
     UNKNOWN_BLOCKLIST,
-    NotKnown,
     Verdict,
     VerdictName,
+    not_known,
 )
 from scrapy_walsh.policy.words import plural
 
@@ -70,7 +70,7 @@ class InForce:
     ``answer``: the list, or what stands for it; None: targets wait at all times. Unix seconds.
     """
 
-    answer: Blocklist | Verdict | NotKnown | None
+    answer: Blocklist | Verdict | None
     since: float = 0.0
     until: float = math.inf
 
@@ -135,9 +135,9 @@ class State:
         held = self.blocklist
         return held is None or not is_fresh(self.fetched_at, now, held.refresh)
 
-    def _without(self) -> Verdict | NotKnown | None:
+    def _without(self) -> Verdict | None:
         if self.not_known:
-            return NotKnown("R3", self.not_known, self.url)
+            return not_known("R3", self.not_known, self.url)
         return without_list(self.position, self.url)
 
     # -- the next attempt -----------------------------------------------------------------
@@ -207,8 +207,7 @@ class State:
         was = self.lose(why) if ours else self
         held = was.blocklist is not None and not was.not_known
         without = None if held else was._without()
-        verdict = without.verdict() if isinstance(without, NotKnown) else without
-        name, stays = "" if verdict is None else verdict.name, was._stays(verdict)
+        name, stays = "" if without is None else without.name, was._stays(without)
         event = Event(REJECTED, self.url, "R3", name, f"blocklist not refreshed: {why}; {stays}")
         delay, failures = self._backed_off(failure, gates, rand)
         waits = (

@@ -38,8 +38,8 @@ from scrapy_walsh.policy.backoff import BACKOFF_STATUSES, REDIRECTS, GiveUp, Ret
 from scrapy_walsh.policy.verdict import (
     UNKNOWN_PARSE_ERROR,
     UNKNOWN_UNREACHABLE,
-    NotKnown,
     Verdict,
+    not_known,
 )
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class Leave:
 
 def without(
     cause: str, why: str, document: str, position: str, *, fleet: bool = False
-) -> Keep | StandIn | Leave | NotKnown:
+) -> Keep | StandIn | Leave:
     """What holds for an origin whose robots.txt cannot be had, as the second table above says.
 
     ``cause``: ``DEFER``, ``UNREADABLE``, ``UNREACHABLE`` or ``OURS``. ``why``: the last answer in a
@@ -195,7 +195,7 @@ def without(
     if cause == DEFER:
         return Leave(f"robots.txt is not to be had for now; {why}")
     if cause == OURS:
-        return NotKnown("R2", why, document)
+        return StandIn(not_known("R2", why, document))
     if cause == UNREADABLE:
         reason = (
             f"robots.txt came with Content-Encoding {why[:40]!r} and is not text that "

@@ -8,16 +8,13 @@ but :func:`evidence_in`, which reads the record.
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import to_builtins
 
-from scrapy_walsh.config import DEFAULTS, OVERRIDE, SETTINGS, SLOW_VISIT, WalshConfig, out_of_bounds
+from scrapy_walsh.config import DEFAULTS, OVERRIDE, SETTINGS, WalshConfig, out_of_bounds
 from scrapy_walsh.exceptions import ConfigError, DocumentInvalid
 from scrapy_walsh.policy.hosts import without_userinfo
 from scrapy_walsh.policy.scope import MAX_CHILDREN
@@ -33,6 +30,17 @@ TOOL: Final = "scrapy-walsh"
 #: The value of a requirement that is for the operator to keep; the reference bot's word for it.
 OPERATOR: Final = "operator-responsibility"
 
+#: Where a request may follow another sooner than R4 or WALSH_REVISIT says, by requirement, and
+#: where a target may be declared by a document (R6).
+EXEMPTIONS: Final = {
+    "R4": "the target after the first robots.txt of a host never requested before",
+    "R4 slow hosts": "with WALSH_SLOW_HOSTS = visit, where a Crawl-delay exceeds WALSH_PATIENCE,"
+    " one target in 24 h, 1 s after the robots.txt that had to be refreshed, if the host had no"
+    " request for its whole Crawl-delay before",
+    "R6 sitemaps": f"the sitemaps on the same host, {MAX_CHILDREN} at most, that a declared sitemap"
+    " index lists, where its source says children = true, which is refused to walsh-research",
+    "R8 sources": "a source whose declaration has a revisit of its own, an hour at least",
+}
 #: The requirements that have parts, and the letters of these.
 _PARTS: Final = {"R2": "abcd", "R3": "abc"}
 #: The requirements of the checklist, in its order (spec section 15; R13: section 22.1).
@@ -42,20 +50,7 @@ _OF_THE_RECORD: Final = ("date", "digest", "code", "live", "versions", "settings
 _OF_WORD: Final = {word: outcome for outcome, word in WORDS.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """The conformance record of this very build, or ``problem``: why there is none, in one line.
-
-    ``note``: in which settings the run differed from the project, in one line. They do not matter.
-    """
-
-    record: Mapping[str, Any] | None
-    problem: str | None = None
-    note: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyPage:
+class PolicyPage(NamedTuple):
     """R1.4: the policy page at ``url``, and what a request for it showed.
 
     ``checked``: when it was requested, ISO 8601 in UTC; None if it was not. ``status``: of HTTP;
@@ -68,28 +63,25 @@ class PolicyPage:
     problem: str | None = None
 
     @property
-    def outcome(self) -> Outcome:
-        """The outcome, as that of a check in a conformance record."""
+    def against(self) -> Finding | None:
+        """What speaks against R1."""
         if self.checked is None:
-            return Outcome.UNSEEN
-        return Outcome.BROKEN if self.problem else Outcome.HELD
+            why = f"the policy page {self.url} was not requested (R1.4): run attest --online"
+            return unseen(why)
+        return broken(f"policy page {self.url}: {self.problem}") if self.problem else None
 
     def members(self) -> dict[str, Any]:
         """The attestation's member ``policy_url``."""
-        return {
-            "url": self.url,
-            "outcome": WORDS[self.outcome],
-            "checked": self.checked,
-            "status": self.status,
-        }
+        outcome = Outcome.HELD if self.against is None else self.against.outcome
+        found = {"url": self.url, "checked": self.checked, "status": self.status}
+        return {**found, "outcome": WORDS[outcome]}
 
 
 # -- the conformance record that it rests on -----------------------------------------------
 #
 # It is used only if it was made by this build, on this Scrapy, as this identity, with settings no
 # stricter than the project's, and was not edited since. A run with stricter settings says nothing
-# about the project. A project that is stricter than the run keeps what the run showed: that
-# difference is only mentioned.
+# about the project. A project that is stricter than the run keeps what the run showed.
 
 #: What to do about it: the end of a message.
 _RUN: Final = "run walsh conformance"
@@ -97,24 +89,24 @@ _RUN: Final = "run walsh conformance"
 _BENEATH: Final = ("scrapy", "protego")
 
 
-def evidence_in(path: Path, config: WalshConfig) -> Evidence:
+def evidence_in(path: Path, config: WalshConfig) -> Mapping[str, Any]:
     """The record in the file *path*, if it shows something about this build with *config*.
 
-    Otherwise the evidence has no record, but the problem. Never raises for what is in the file.
+    Raises DocumentInvalid, whose text says why it does not, in one line.
     """
     try:
         record = read_record(path)
-    except FileNotFoundError:
-        return Evidence(None, f"there is no conformance record {path}: {_RUN}")
     except OSError as error:
-        return Evidence(None, f"cannot read the conformance record {path}: {error.strerror}")
-    except DocumentInvalid as error:
-        return Evidence(None, str(error))
-    stricter, note = _compare(record["settings"], config)
-    problem = _difference(record, config.identity.user_agent) or stricter
+        why = f"there is no conformance record {path} to read ({error.strerror}): {_RUN}"
+        raise DocumentInvalid(why) from None
+    try:
+        problem = _difference(record, config.identity.user_agent)
+        problem = problem or _stricter(record["settings"], config)
+    except (KeyError, TypeError, AttributeError) as error:
+        problem = f"is not whole ({error!r})"
     if problem:
-        return Evidence(None, f"the conformance record {path} {problem}: {_RUN} again")
-    return Evidence(record, note=note)
+        raise DocumentInvalid(f"the conformance record {path} {problem}: {_RUN} again")
+    return record
 
 
 def _difference(record: Mapping[str, Any], user_agent: str) -> str | None:
@@ -131,56 +123,53 @@ def _difference(record: Mapping[str, Any], user_agent: str) -> str | None:
         found = record["versions"].get(name) if name in beneath else record[name]
         if found != value:
             return f"is of another build or identity ({name}: {found}, here {value})"
-    if record["live"]:
-        return "is of a --live run, which shows a few rows only"
-    with suppress(ValueError, TypeError):  # no date, or one without a time zone
-        if datetime.fromisoformat(record["date"]) <= datetime.now(UTC):
-            return None
-    return f"has no date with a time zone, or one in the future ({record['date']})"
+    return "is of a --live run, which shows a few rows only" if record["live"] else None
 
 
-def _compare(settings: Mapping[str, Any], config: WalshConfig) -> tuple[str | None, str | None]:
-    """Compare *settings*, that member of a conformance record, with *config*, the project's.
+def _stricter(settings: Mapping[str, Any], config: WalshConfig) -> str | None:
+    """Why a run with *settings*, that member of its record, says nothing about *config*.
 
-    Returns why the run says nothing about the project, and which differences are fine: each in one
-    line, None where there is nothing to say. Settings that cannot be read are a problem. A project
-    below a default is judged for that by ``judge``, whatever the run had.
+    None where it does. Settings that cannot be read are a problem. A project below a default is
+    judged for that by ``judge``, whatever the run had.
     """
     overrides = settings.get("overrides")
     if not isinstance(overrides, dict):
-        return "does not say with which settings it was made", None
+        return "does not say with which settings it was made"
     names = {"DOWNLOAD_DELAY", *(each.name for each in SETTINGS if each.row.stricter)}
     given = {name: value for name, value in overrides.items() if name in names}
     try:
         run = WalshConfig.from_settings({**given, "WALSH_IDENTITY": "walsh-research"}, Path)
     except ConfigError as error:
-        return f"has settings with which nothing can run ({error})", None
-    stricter: list[str] = []
-    fine: list[str] = []
+        return f"has settings with which nothing can run ({error})"
+    found: list[str] = []
     for each in SETTINGS:
-        theirs, ours = getattr(run, each.field), getattr(config, each.field)
-        if (rank := each.row.stricter) is not None and theirs != ours:
-            above = rank(theirs) > max(rank(ours), rank(each.row.default))
-            (stricter if above else fine).append(f"{each.name} {theirs}, here {ours}")
-    if stricter:
-        return f"is of a run with stricter settings ({'; '.join(stricter)})", None
-    return None, f"the conformance run had {'; '.join(fine)}" if fine else None
+        theirs, ours, rank = (
+            getattr(run, each.field),
+            getattr(config, each.field),
+            each.row.stricter,
+        )
+        if rank is not None and rank(theirs) > max(rank(ours), rank(each.row.default)):
+            found.append(f"{each.name} {theirs}, here {ours}")
+    return f"is of a run with stricter settings ({'; '.join(found)})" if found else None
 
 
 # -- requirements -------------------------------------------------------------------------
 
 
-def judge(evidence: Evidence, config: WalshConfig, page: PolicyPage) -> dict[str, list[Finding]]:
+def judge(
+    record: Mapping[str, Any] | None, config: WalshConfig, page: PolicyPage
+) -> dict[str, list[Finding]]:
     """What speaks against each requirement, by id, in the order of the checklist.
 
-    *config*: that of the project that attests. *page*: the policy page of its identity. A finding
-    without a text is one whose reason is printed elsewhere.
+    *record*: of :func:`evidence_in`; None where there is none. *config*: that of the project that
+    attests. *page*: the policy page of its identity. A finding without a text is one whose reason
+    is printed elsewhere.
     """
-    if evidence.record is None:
+    if record is None:
         return {id_: [unseen("")] for id_ in IDS}
     found: dict[str, list[Finding]] = {id_: [] for id_ in IDS}
     looked_at = set()
-    for check in evidence.record["checks"]:
+    for check in record["checks"]:
         # The checks of a part, which is an id of the checklist, are reported with it alone.
         id_ = check["id"] if check["id"] in found else check["requirement"]
         looked_at |= {id_, check["requirement"]}
@@ -209,11 +198,8 @@ def value_of(against: Sequence[Finding]) -> bool | str:
 
 def _undone(config: WalshConfig, page: PolicyPage) -> Iterator[tuple[str, Finding]]:
     """What the policy page lacks, and what settings undo of what the conformance run showed."""
-    if page.checked is None:
-        why = f"the policy page {page.url} was not requested (R1.4): run attest --online"
-        yield "R1", unseen(why)
-    elif page.problem:
-        yield "R1", broken(f"policy page {page.url}: {page.problem}")
+    if page.against is not None:
+        yield "R1", page.against
     if any(each.row.requirement == "R5" for each, _ in out_of_bounds(config)):
         why = "WALSH_BACKOFF_BASE or WALSH_BACKOFF_CAP retries sooner than the schedule"
         yield "R5", broken(why)
@@ -232,14 +218,13 @@ def _undone(config: WalshConfig, page: PolicyPage) -> Iterator[tuple[str, Findin
 
 
 def document(
-    evidence: Evidence,
+    record: Mapping[str, Any] | None,
     config: WalshConfig,
     page: PolicyPage,
     found: Mapping[str, Sequence[Finding]],
     issued: str,
 ) -> dict[str, Any]:
     """The attestation, unsigned. *found*: what :func:`judge` returned. *issued*: ISO 8601, UTC."""
-    record = evidence.record
     return {
         "contract": CONTRACT,
         "tool": TOOL,
@@ -255,31 +240,8 @@ def document(
         "WALSH_PACE_ROBOTS": config.pace_robots,
         "WALSH_FOLLOW_LINKS": config.follow_links,
         "WALSH_SLOW_HOSTS": config.slow_hosts,
-        "exemptions": _exemptions(config),
+        "exemptions": EXEMPTIONS,
     }
-
-
-def _exemptions(config: WalshConfig) -> dict[str, str]:
-    """Where a request may follow another sooner than R4 or WALSH_REVISIT says, by requirement.
-
-    And where a target may be declared by a document (R6), which is refused to walsh-research.
-    """
-    found = {
-        "R4": "the target after the first robots.txt of a host never requested before",
-        "R8 sources": "a source whose declaration has a revisit of its own, an hour at least",
-    }
-    if config.slow_hosts == SLOW_VISIT:
-        found["R4 slow hosts"] = (
-            f"where a Crawl-delay exceeds WALSH_PATIENCE ({config.patience:g} s), one target in"
-            " 24 h, 1 s after the robots.txt that had to be refreshed, if the host had no request"
-            " for its whole Crawl-delay before"
-        )
-    if not config.is_walsh_research:
-        found["R6 sitemaps"] = (
-            f"the sitemaps on the same host, {MAX_CHILDREN} at most, that a declared sitemap index"
-            " lists, where its source says children = true"
-        )
-    return found
 
 
 def _mirrors(config: WalshConfig) -> dict[str, str]:
@@ -312,40 +274,7 @@ def _overrides(config: WalshConfig) -> dict[str, Any]:
 # -- an attestation that somebody else made -------------------------------------------------
 
 
-def check_shape(found: Mapping[str, Any]) -> None:
-    """Check that *found* has what section 14 requires of an attestation; else DocumentInvalid."""
+def check_contract(found: Mapping[str, Any]) -> None:
+    """Raise DocumentInvalid if *found* is not an attestation of this contract."""
     if found.get("contract") != CONTRACT:
-        raise DocumentInvalid(
-            f"its contract is {ascii(found.get('contract'))[:100]}, not {CONTRACT!r}"
-        )
-    for name in ("tool", "tool_version", "spec", "user_agent", "issued"):
-        if not isinstance(found.get(name), str):
-            raise DocumentInvalid(f"its {name} is missing, or is not a string")
-    stated = found.get("requirements")
-    if not isinstance(stated, dict) or not stated:
-        raise DocumentInvalid("its requirements are missing")
-    for name, value in stated.items():
-        if not isinstance(value, (bool, str)):
-            raise DocumentInvalid(f"requirement {ascii(name)[:100]} is neither true nor false")
-
-
-def in_words(found: Mapping[str, Any]) -> Iterator[str]:
-    """The lines that say to a person what *found* states. It has passed :func:`check_shape`."""
-    yield f"issued {found['issued']} by {found['tool']} {found['tool_version']}"
-    yield f"of {found['user_agent']}, for {found['spec']}"
-    run = found.get("conformance")
-    if isinstance(run, dict):
-        yield f"conformance run of {run.get('date')}, digest {run.get('digest')}"
-    else:
-        yield "without a conformance run behind it"
-    stated = found["requirements"]
-    yield f"true: {_ids(stated, True)}"
-    yield f"false: {_ids(stated, False)}"
-    yield from (f"{name}: {value}" for name, value in stated.items() if isinstance(value, str))
-    for member in ("mirrors", "overrides", "exemptions"):
-        if found.get(member):
-            yield f"{member}: {found[member]}"
-
-
-def _ids(stated: Mapping[str, Any], value: bool) -> str:
-    return " ".join(name for name, found in stated.items() if found is value) or "none"
+        raise DocumentInvalid(f"its contract is not {CONTRACT}")

@@ -14,7 +14,7 @@ from scrapy_walsh.proof.audit import pace_rows, robots_rows
 from scrapy_walsh.proof.audit.rows import Row, shown
 from scrapy_walsh.proof.exchanges import ROBOTS
 from scrapy_walsh.proof.findings import Outcome, overall
-from scrapy_walsh.proof.signatures import Judgement, Seen, repeated
+from scrapy_walsh.proof.signatures import Seen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,15 +27,13 @@ if TYPE_CHECKING:
 # signature holds is the bot's. Every other one may be anybody's, whatever its User-Agent says, and
 # says nothing about the bot.
 
-#: Of a line that does not say, as from before the log's format had the fields.
-_NOT_LOGGED: Final = "no fields of a signature in the log"
 #: Of a request that carries the signature of an earlier one, which anybody may have seen.
 _REPLAYED: Final = "a signature sent again"
 
 
 @dataclass(slots=True)
 class Own:
-    """What was told apart: ``entries`` of the bot, and how many requests were not its, by reason.
+    """What was told apart: ``entries`` of the bot, and requests that are not its.
 
     ``keys``: how many requests each key signed. ``forged``: the place of each request that is not
     the bot's, and why.
@@ -43,47 +41,29 @@ class Own:
 
     entries: list[Entry]
     keys: Counter[str]
-    reasons: Counter[str]
     forged: list[tuple[str, str]]
 
 
 def tell_apart(entries: Sequence[Entry], keys: Sequence[dict[str, Any]], slack: float) -> Own:
     """Judge each of *entries*. *slack*: seconds by which the log's clock may be off."""
-    judged = [(entry, signatures.judge(_seen(entry), keys, slack=slack)) for entry in entries]
-    again = {later: first for first, later in repeated(judged)}
-    found = Own([], Counter(), Counter(), [])
-    for entry, judgement in judged:
-        fault, why = _why_not(entry, judgement, again.get(entry))
-        if fault is None:
+    found, sent = Own([], Counter(), []), set[str]()
+    for entry in entries:
+        judgement = signatures.judge(_seen(entry), keys, slack=slack)
+        if judgement.fault is not None:
+            found.forged.append((entry.place, judgement.fault.value))
+        elif judgement.value in sent:
+            found.forged.append((entry.place, _REPLAYED))
+        else:
+            sent.add(judgement.value)
             found.entries.append(entry)
             found.keys[judgement.keyid] += 1
-        else:
-            found.reasons[fault] += 1
-            found.forged.append((entry.place, why))
     return found
-
-
-def _why_not(entry: Entry, judgement: Judgement, first: Entry | None) -> tuple[str | None, str]:
-    if entry.signature is None:
-        return _NOT_LOGGED, "its line has not the three fields of a signature"
-    if judgement.fault is not None:
-        return judgement.fault.value, judgement.why
-    if first is not None:
-        return _REPLAYED, f"its signature is that of {first.place}"
-    return None, ""
 
 
 def _seen(entry: Entry) -> Seen:
     fields = zip(FIELDS, entry.signature or (), strict=False)
     lines = {name.lower(): [value] for name, value in fields if value}
     return Seen(entry.method, entry.site, entry.target, float(entry.time), lines)
-
-
-#: What only a page brings in, by its ending (R6).
-_SUBRESOURCES: Final = (
-    ".css", ".js", ".mjs", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".avif", ".svg", ".ico",
-    ".woff", ".woff2", ".ttf", ".otf", ".mp4", ".webm",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,47 +93,35 @@ def judge(log: Log, terms: Terms) -> list[Row]:
         for step in walk
         if step.entry.path != ROBOTS and (step.entry.host, step.entry.path) not in terms.documents
     ]
-    agent, scope = agent_row(log.entries, terms.user_agent), scope_row(log.entries)
-    of_each_host = [
+    return [
+        agent_row(log.entries, terms.user_agent),
         robots_rows.asked_row(targets, first),
         robots_rows.obeyed_row(targets, terms.timeline),
         optout_row(log.entries, last, terms),
+        pace_rows.spacing_row(walk, terms.answer_time, rules=bool(terms.timeline)),
+        pace_rows.backoff_row(walk, terms.retry_after, terms.answer_time),
+        pace_rows.conditional_row(walk),
+        pace_rows.revisit_row(targets, last),
     ]
-    spacing = pace_rows.spacing_row(walk, terms.answer_time, rules=bool(terms.timeline))
-    backoff = pace_rows.backoff_row(walk, terms.retry_after, terms.answer_time)
-    conditional, revisit = pace_rows.conditional_row(walk), pace_rows.revisit_row(targets, last)
-    if not all(entry.host for entry in log.entries):
-        for row in (*of_each_host, spacing, backoff, revisit):
-            row.without_hosts(of_each=row in of_each_host)
-    return [agent, *of_each_host, spacing, backoff, scope, conditional, revisit]
 
 
-def outcome(rows: Sequence[Row], *, whole: bool = True) -> Outcome:
-    """The outcome of all rows but those of a SHOULD. *whole*: the log was read to its end.
-
-    Nothing is held where a breach may lie in what is not here, or only in lines that name no host.
-    """
-    deciding = [row for row in rows if row.level != "SHOULD"]
-    found = overall(row.outcome for row in deciding)
-    doubtful = not whole or any(row.unclear for row in deciding)
-    return Outcome.UNSEEN if doubtful and found is Outcome.HELD else found
+def outcome(rows: Sequence[Row]) -> Outcome:
+    """The outcome of all rows but those of a SHOULD."""
+    return overall(row.outcome for row in rows if row.level != "SHOULD")
 
 
 def agent_row(entries: Sequence[Entry], expected: str) -> Row:
     """R1: the exact User-Agent, byte for byte."""
     row = Row("R1", "MUST", "User-Agent exact")
-    others: Counter[str] = Counter()
     for entry in entries:
         if entry.agent is None:
             row.undecided += 1
         elif entry.agent == expected:
             row.seen += 1
         else:
-            others[entry.agent] += 1
             row.breach(entry, f"from {entry.address}, {shown(entry.agent) or 'no User-Agent'}")
     row.tell(
         f"{row.seen} of {len(entries)} exact",
-        others and plural(len(others), "other User-Agent"),
         row.undecided and f"{plural(row.undecided, 'line')} in a format without User-Agent",
     )
     return row
@@ -173,28 +141,10 @@ def optout_row(entries: Sequence[Entry], last: int, terms: Terms) -> Row:
             row.breach(entry, f"{lag} after the opt-out")
         else:
             row.undecided += 1
-    reaches = last > end
-    row.seen = int(reaches and not row.broken)
-    lag = duration(after[-1].time - terms.optout) if after else ""
-    allowed = f"the {duration(terms.refresh)} that the list may be held"
+    row.seen = int(last > end and not row.broken)
     row.tell(
-        f"last request {lag} after the opt-out of {iso(terms.optout)}"
-        if lag
-        else f"no request after {iso(terms.optout)}",
-        row.undecided and f"{row.undecided} within {allowed}",
-        not reaches and f"the log ends before {iso(end)}",
-    )
-    return row
-
-
-def scope_row(entries: Sequence[Entry]) -> Row:
-    """R6: a server cannot know which URLs were declared to the bot, so this is never decided."""
-    row = Row("R6", "MUST", "declared targets only")
-    referers = sum(entry.referer for entry in entries)
-    files = sum(entry.path.lower().endswith(_SUBRESOURCES) for entry in entries)
-    row.undecided = len(entries)
-    hints = f"{plural(referers, 'request')} with a Referer, {files} for parts of pages"
-    row.tell(
-        "which targets are declared is not in a log", (referers or files) and f"hints: {hints}"
+        f"requests after {iso(terms.optout)}: {len(after)}",
+        row.undecided and f"{row.undecided} while the list may be held ({duration(terms.refresh)})",
+        last <= end and f"the log ends before {iso(end)}",
     )
     return row

@@ -114,11 +114,25 @@ def match_rows(log: Log, ledgers: Ledgers, skew: float) -> list[Row]:
     """
     entries, sent = pair(log.entries, ledgers.sent, skew)
     matched = len(log.entries) - len(entries)
+    told = Row("--", MATCH, "in the log, also in the ledger", seen=matched)
+    for entry in entries:
+        if any(first + skew < entry.time < last - skew for first, last in ledgers.spans):
+            told.breach(entry, "not in the ledger")
+        else:
+            told.undecided += 1
+    told.tell(
+        f"matched: {matched}; outside the ledger's time: {told.undecided}",
+        ledgers.faults and f"ledger lines missing or damaged: {ledgers.faults} (walsh verify)",
+    )
+    logged = Row("--", MATCH, "in the ledger, also in the log", seen=matched)
     first, last = (log.first or 0) + skew, (log.last or 0) - skew
-    return [
-        _omitted_by_ledger(entries, matched, ledgers, skew),
-        _omitted_by_log(sent, matched, first, last),
-    ]
+    for each in sent:
+        if each.status and first < each.start and each.end < last:
+            logged.breach(each, "not in the log")
+        else:
+            logged.undecided += 1
+    logged.detail = f"matched: {matched}; unanswered, or outside the log's time: {logged.undecided}"
+    return [told, logged]
 
 
 def pair(
@@ -179,30 +193,3 @@ def _by_time(
         else:
             alone.append(entry)
     return alone, [*untold, *(each for _, each in current), *waiting]
-
-
-def _omitted_by_ledger(
-    entries: Sequence[Entry], matched: int, ledgers: Ledgers, skew: float
-) -> Row:
-    row = Row("--", MATCH, "in the log, also in the ledger", seen=matched)
-    for entry in entries:
-        if any(first + skew < entry.time < last - skew for first, last in ledgers.spans):
-            row.breach(entry, "not in the ledger")
-        else:
-            row.undecided += 1
-    row.tell(
-        f"matched: {matched}; outside the ledger's time: {row.undecided}",
-        ledgers.faults and f"ledger lines missing or damaged: {ledgers.faults} (walsh verify)",
-    )
-    return row
-
-
-def _omitted_by_log(sent: Sequence[Sent], matched: int, first: float, last: float) -> Row:
-    row = Row("--", MATCH, "in the ledger, also in the log", seen=matched)
-    for each in sent:
-        if each.status and first < each.start and each.end < last:
-            row.breach(each, "not in the log")
-        else:
-            row.undecided += 1
-    row.detail = f"matched: {matched}; unanswered, or outside the log's time: {row.undecided}"
-    return row

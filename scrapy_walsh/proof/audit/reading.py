@@ -7,14 +7,12 @@ import ipaddress
 import re
 import sys
 import zlib
-from collections import Counter
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain, islice
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import hosts
@@ -24,19 +22,16 @@ from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import BinaryIO
 
 # One line of an access log: common or combined, of Apache, nginx or lighttpd, with or without a
 # vhost.
 #
 # ``[VHOST] ADDRESS IDENT USER [TIME] "REQUEST" STATUS SIZE ["REFERER" "USER-AGENT"] [MORE ...]``
 
-#: Where a line names the host: in front (``%v:%p %h ...``), in the place of IDENT (lighttpd's
-#: default), at the end, nowhere. ``auto``: as the first lines of a file say; at the end only
-#: without quotes. What is quoted there may be what the client sent (nginx logs X-Forwarded-For so),
-#: and a client must not choose the host that it is judged for.
-VHOSTS: Final = ("auto", "first", "second", "last", "none")
-#: So many lines of a file say where it names the host.
+#: So many lines of a file say where it names the host: in front ("first", ``%v:%p %h ...``), in the
+#: place of IDENT ("second", lighttpd's default), at the end ("last"), or nowhere ("none"). At the
+#: end only without quotes. What is quoted there may be what the client sent (nginx logs
+#: X-Forwarded-For so), and a client must not choose the host that it is judged for.
 _FIRST_LINES: Final = 100
 
 _INSIDE: Final = rb'(?:[^"\\]++|\\.)*+'
@@ -45,14 +40,17 @@ _ONE_QUOTED: Final = re.compile(rb"(?<= )" + _QUOTED + rb"(?= |\Z)")
 #: All further fields: half a combined line, cut off, must not pass for a common one.
 _MORE: Final = rb'((?: (?:"' + _INSIDE + rb'"|[^" ][^ ]*+)?)*+)'
 _LINE: Final = re.compile(
-    rb'([^\["]++)\[([0-3][0-9]/[A-Za-z]{3}/[0-9]{4}):([0-9]{2}):([0-9]{2}):([0-9]{2}) '
-    rb'([+-][0-9]{4})\] ' + _QUOTED + rb" ([0-9]{3}|-) ([0-9]+|-)"
-    rb"(?: " + _QUOTED + rb" " + _QUOTED + rb")?" + _MORE,
+    rb'([^\["]++)\[([0-9]{2}/[A-Za-z]{3}/[0-9]{4}(?::[0-9]{2}){3} [+-][0-9]{4})\] '
+    + _QUOTED + rb" ([0-9]{3}|-) (?:[0-9]+|-)"
+    rb'(?: "' + _INSIDE + rb'" ' + _QUOTED + rb")?" + _MORE,
     re.DOTALL,
 )  # fmt: skip
 _ESCAPE: Final = re.compile(rb"\\(x[0-9A-Fa-f]{2}|.)", re.DOTALL)
 _LETTERS: Final = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"b": b"\b", b"v": b"\v"}
-_REQUEST: Final = re.compile(rb"([!-~]+) (.+?)(?: HTTP/[0-9.]+)?", re.DOTALL)
+#: Method and target; of one in absolute form the path and query, since the server names the host.
+_REQUEST: Final = re.compile(
+    rb"([!-~]+) (?:(?i:https?)://[^/? ]*)?(.*?)(?: HTTP/[0-9.]+)?", re.DOTALL
+)
 _NAME: Final = re.compile(rb"(?:[A-Za-z0-9_-]+\.)+[A-Za-z][A-Za-z0-9-]*(?::[0-9]+)?")
 
 
@@ -83,29 +81,27 @@ def _octet(found: re.Match[bytes]) -> bytes:
     return bytes((int(code[1:], 16),)) if len(code) == 3 else _LETTERS.get(code, code)
 
 
-@lru_cache(maxsize=64)
-def _midnight(day: bytes, zone: bytes) -> int | None:
-    """Unix seconds of the start of a day in a zone; None where there is no such day."""
+@lru_cache(maxsize=1024)
+def _second(stamp: bytes) -> int | None:
+    """Unix seconds of a time; None where there is none, or before 1970: no web server was there."""
     with suppress(ValueError):
-        return int(datetime.strptime((day + zone).decode(), "%d/%b/%Y%z").timestamp())
+        time = int(datetime.strptime(stamp.decode(), "%d/%b/%Y:%H:%M:%S %z").timestamp())
+        return time if 0 <= time <= LAST_SECOND else None
     return None
-
-
-def _form(names: list[bytes], rest: bytes) -> str:
-    """Where a line names the host, of ``VHOSTS``."""
-    ident = names[1] if len(names) > 2 else b"-"
-    if ident != b"-" and len(names) > 3:
-        return "first"
-    if ident != b"-" and _NAME.fullmatch(ident):
-        return "second"
-    return "last" if _NAME.fullmatch(_last(rest)) else "none"
 
 
 def _form_of(lines: Sequence[bytes]) -> str:
     """Where the first *lines* of a file name the host: as the first of them that does."""
-    found = filter(None, (_LINE.fullmatch(each.rstrip(b"\r\n")) for each in lines))
-    forms = (_form(each[1].split(), each[12]) for each in found)
-    return next((form for form in forms if form != "none"), "none")
+    for found in filter(None, (_LINE.fullmatch(each.rstrip(b"\r\n")) for each in lines)):
+        names = found[1].split()
+        ident = names[1] if len(names) > 2 else b"-"
+        if ident != b"-" and len(names) > 3:
+            return "first"
+        if ident != b"-" and _NAME.fullmatch(ident):
+            return "second"
+        if _NAME.fullmatch(_last(found[6])):
+            return "last"
+    return "none"
 
 
 def _client(names: list[bytes], form: str, rest: bytes) -> tuple[bytes, bytes] | None:
@@ -145,8 +141,7 @@ class Entry(NamedTuple):
     names it, which has one robots.txt; ``host``: the key of R4 (``hosts.host_key``). Either
     is empty where the log does not say. ``target``: raw, in origin form. ``status``: 0 when none
     was logged. ``agent``: None where the log has no such field, empty where none was sent.
-    ``signature``: Signature-Agent, Signature-Input and Signature, where they were asked for and the
-    log has them.
+    ``signature``: Signature-Agent, Signature-Input and Signature, if the log may have them.
     """
 
     time: int
@@ -158,8 +153,6 @@ class Entry(NamedTuple):
     address: str
     method: str
     status: int
-    size: int
-    referer: bool
     agent: str | None
     signature: tuple[str, str, str] | None = None
 
@@ -178,27 +171,14 @@ class Entry(NamedTuple):
 class Bot:
     """Whose requests are kept: by ``token`` (lower case, in the User-Agent), or by address.
 
-    With ``networks`` it is everything from there, and nothing else. ``host``: of
-    lines that name none. ``only``: the one host to keep (its key of R4), or empty. ``vhost``: one
-    of ``VHOSTS``. ``signed``: whether the fields of a signature are read.
+    With ``networks`` it is everything from there, and nothing else. ``host``: of lines that name
+    none. ``only``: the one host to keep (its key of R4), or empty.
     """
 
     token: bytes
     networks: tuple[_Network, ...] = ()
     host: str = ""
     only: str = ""
-    vhost: str = "auto"
-    signed: bool = False
-
-    def asked(self, address: bytes, agent: bytes | None) -> bool:
-        """Whether a line is a request of the bot."""
-        if self.networks:
-            return _within(address, self.networks)
-        return self.named(agent)
-
-    def named(self, agent: bytes | None) -> bool:
-        """Whether the User-Agent of a line has the token."""
-        return agent is not None and self.token in agent.lower()
 
 
 @dataclass(slots=True)
@@ -206,10 +186,8 @@ class Log:
     """What was read. ``first``, ``last``: Unix seconds of anybody's lines; None without any.
 
     ``elsewhere``: requests under the token from addresses that are not judged. ``others``: the
-    bot's requests to hosts that are not judged. ``damaged``: by file, the number of lines that
-    could not be read; ``named``: where the first of them are (``FILE:LINE``). ``cut``: files that
-    are compressed and damaged, or end too early. ``agents``: whether any line has a User-Agent
-    field.
+    bot's requests to hosts that are not judged. ``damaged``: the number of lines that could not be
+    read; ``named``: where the first of them are (``FILE:LINE``).
     """
 
     entries: list[Entry] = field(default_factory=list)
@@ -218,14 +196,12 @@ class Log:
     last: int | None = None
     elsewhere: int = 0
     others: int = 0
-    damaged: Counter[str] = field(default_factory=Counter)
+    damaged: int = 0
     named: list[str] = field(default_factory=list)
-    cut: list[str] = field(default_factory=list)
-    agents: bool = False
 
 
 class Unreadable(WalshError, ValueError):
-    """A file that is not an access log."""
+    """A file that is not an access log, or a damaged one."""
 
 
 def read_logs(paths: Sequence[str], bot: Bot) -> Log:
@@ -239,63 +215,53 @@ def read_logs(paths: Sequence[str], bot: Bot) -> Log:
     begins: dict[str, int] = {}
     for path in paths:
         before = log.lines
-        with _opened(path) as stream:
-            first = _read(stream, path, bot, log)
+        try:
+            first = _read(path, bot, log)
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            why = "is damaged or ends too early: unpack what there is of it, and give that"
+            raise Unreadable(f"{path} {why}") from None
         if first is not None:
             begins.setdefault(path, first)
-        elif log.damaged[path]:
-            lines = plural(log.lines - before, "line")
-            raise Unreadable(f"{path} is not an access log: of {lines} none can be read; {_READ}")
+        elif lines := log.lines - before:
+            told = f"of {plural(lines, 'line')} none can be read"
+            raise Unreadable(f"{path} is not an access log: {told}; {_READ}")
     if log.first is None:
         raise Unreadable(f"nothing to read in {', '.join(paths)}")
     log.entries.sort(key=lambda entry: (entry.time, begins[entry.file]))
     return log
 
 
-@contextmanager
-def _opened(path: str) -> Iterator[BinaryIO]:
-    if path == "-":
-        yield _unpacked(sys.stdin.buffer)
-    else:
-        with Path(path).open("rb") as file:
-            yield _unpacked(file)
-
-
-def _unpacked(stream: BinaryIO) -> BinaryIO:
-    """By its first octets, since a rotated or piped log need not be called ``.gz``."""
-    peek = getattr(stream, "peek", None)
-    packed = peek is not None and peek(2)[:2] == _GZIP
-    return cast("BinaryIO", gzip.open(stream)) if packed else stream
-
-
-def _read(stream: BinaryIO, path: str, bot: Bot, log: Log) -> int | None:
+def _read(path: str, bot: Bot, log: Log) -> int | None:
     """Read one file into *log*; the earliest time in it, None where no line could be read."""
     first: int | None = None
-    lines = _lines(stream, path, log)
+    lines = _lines(path)
     begun = list(islice(lines, _FIRST_LINES))
-    form = _form_of(begun) if bot.vhost == "auto" else bot.vhost
+    form = _form_of(begun)
     for number, octets in enumerate(chain(begun, lines), 1):
         log.lines += 1
         time = _take(log, bot, octets.rstrip(b"\r\n"), form, (path, number))
         if time is None:
-            log.damaged[path] += 1
-            if log.damaged[path] <= NAMED:
+            log.damaged += 1
+            if log.damaged <= NAMED:
                 log.named.append(f"{path}:{number}")
         else:
             first = time if first is None else min(first, time)
     return first
 
 
-def _lines(stream: BinaryIO, path: str, log: Log) -> Iterator[bytes]:
-    """Each line; of one that is too long the beginning."""
-    try:
+def _lines(path: str) -> Iterator[bytes]:
+    """Each line of a file, unpacked where its first octets are of gzip, whatever it is called.
+
+    Of a line that is too long the beginning.
+    """
+    with open(0 if path == "-" else path, "rb") as file:  # noqa: PTH123  0 is standard input
+        packed = file.peek(2)[:2] == _GZIP
+        stream = gzip.GzipFile(fileobj=file) if packed else file
         while line := stream.readline(LONGEST_LINE):
             rest = line
             while len(rest) == LONGEST_LINE and not rest.endswith(b"\n"):
                 rest = stream.readline(LONGEST_LINE)
             yield line
-    except (EOFError, zlib.error, gzip.BadGzipFile):  # cut off, or damaged within
-        log.cut.append(path)
 
 
 def _take(log: Log, bot: Bot, line: bytes, form: str, place: tuple[str, int]) -> int | None:
@@ -303,18 +269,15 @@ def _take(log: Log, bot: Bot, line: bytes, form: str, place: tuple[str, int]) ->
     found = _LINE.fullmatch(line)
     if found is None:
         return None
-    names, day, hour, minute, second, zone, *_, agent, _ = found.groups()
-    midnight, client = _midnight(day, zone), _client(names.split(), form, found[12])
-    if midnight is None or client is None or hour > b"23" or minute > b"59" or second > b"60":
-        return None
-    time = midnight + int(hour) * 3600 + int(minute) * 60 + int(second)
-    if not 0 <= time <= LAST_SECOND:  # before 1970 no web server wrote a log
+    names, stamp, *_, agent, more = found.groups()
+    time, client = _second(stamp), _client(names.split(), form, more)
+    if time is None or client is None:
         return None
     log.first = time if log.first is None else min(log.first, time)
     log.last = time if log.last is None else max(log.last, time)
-    log.agents |= agent is not None
-    if not bot.asked(client[1], agent):
-        log.elsewhere += bot.named(agent)
+    named = agent is not None and bot.token in agent.lower()
+    if not (_within(client[1], bot.networks) if bot.networks else named):
+        log.elsewhere += named
         return time
     entry = _entry(time, client, found, bot, place)
     if entry is not None and bot.only in ("", entry.host):
@@ -329,42 +292,27 @@ def _entry(
 ) -> Entry | None:
     """The request in a line; None for a connection without a request, and for a CONNECT."""
     vhost, address = client
-    *_, request, status, size, referer, agent, more = found.groups()
+    *_, request, status, agent, more = found.groups()
     asked = _REQUEST.fullmatch(request)
     if asked is None or asked[1] == b"CONNECT":
         return None
+    target = text(asked[2])
     return Entry(
         time,
         *place,
-        *_place_of(text(vhost) or bot.host, text(asked[2])),
+        *_site_and_host(text(vhost) or bot.host),
+        f"/{target}" if target[:1] in ("", "?") else target,
         sys.intern(text(address)),
         sys.intern(text(asked[1])),
         0 if status == b"-" else int(status),
-        0 if size == b"-" else int(size[:18]),
-        referer not in (None, b"-", b""),
         None if agent is None else sys.intern("" if agent == b"-" else text(agent)),
-        signature_fields(more) if bot.signed else None,
+        signature_fields(more),
     )
-
-
-def _place_of(named: str, target: str) -> tuple[str, str, str]:
-    """Site, key of R4 and origin-form target; an absolute-form target names its own host."""
-    scheme, separator, rest = target.partition("://")
-    if not separator or scheme.lower() not in {"http", "https"}:
-        return (*_site_and_host(named), target)
-    site, host = _site_and_host(named)
-    authority = rest.replace("?", "/", 1).partition("/")[0]
-    own_site, own_host = _site_and_host(authority)
-    path = rest[len(authority) :].partition("#")[0]
-    if own_host != host:
-        site, host = own_site, own_host
-    return site, host, path if path.startswith("/") else f"/{path}"
 
 
 @lru_cache(maxsize=1024)
 def _site_and_host(named: str) -> tuple[str, str]:
-    if not named:
-        return "", ""
+    """What the log names, which has one robots.txt, and the key of R4."""
     try:
         return named.lower(), hosts.host_key(f"http://{named}")
     except ValueError:

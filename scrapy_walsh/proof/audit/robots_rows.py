@@ -8,28 +8,23 @@ every way to read their text, is certainly a breach.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy.robots.fetch import ROBOTS_TTL
 from scrapy_walsh.policy.robots.file import Robots, no_rules
-from scrapy_walsh.policy.times import duration, iso
-from scrapy_walsh.policy.verdict import Verdict
+from scrapy_walsh.policy.times import duration
 from scrapy_walsh.proof.audit.rows import Row
 from scrapy_walsh.proof.exchanges import ROBOTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from scrapy_walsh.policy.verdict import Verdict
     from scrapy_walsh.proof.audit.reading import Entry
 
 #: Seconds: R12's STALE_HARD_CUTOFF for a robots.txt (spec section 6).
 HARD_CUTOFF: Final = 2 * ROBOTS_TTL
-
-ALLOWED: Final = "allowed"
-UNAWARE: Final = "refused, by rules that it need not have read yet (24 h)"
 
 _NO_RULES: Final = no_rules(None)
 
@@ -120,7 +115,6 @@ def asked_row(targets: Sequence[Step], first: int) -> Row:
     ``first``: when the log begins, Unix seconds.
     """
     row = Row("R2", "MUST", "robots.txt asked before targets")
-    late = 0
     for step in targets:
         entry = step.entry
         since = entry.time - first if step.age is None else step.age
@@ -130,12 +124,10 @@ def asked_row(targets: Sequence[Step], first: int) -> Row:
             row.undecided += 1
         else:
             row.seen += 1
-            late += step.age - 1 > ROBOTS_TTL
     first_day = "within 48 h of the log's beginning, perhaps asked before"
     row.tell(
         f"targets after it: {row.seen}",
         row.undecided and f"{row.undecided} {first_day}",
-        late and f"{late} with one of 24 to 48 h, which R12 lets a bot use while it refreshes",
     )
     return row
 
@@ -146,30 +138,21 @@ def obeyed_row(targets: Sequence[Step], timeline: Sequence[Version]) -> Row:
     if not timeline:
         row.detail = "no robots.txt to judge by: give --robots FILE"
         return row
-    counts: Counter[str] = Counter()
     for step in targets:
-        outcome = _outcome(step, timeline)
-        if isinstance(outcome, Verdict):
-            row.breach(step.entry, outcome.reason)
+        denials = [rules and denial(rules, step.entry) for rules in step.rules]
+        # Not where another reading of the text allows it, or no rule is known that refuses it.
+        certain = [each for each in denials if each and each.line is not None and not each.readings]
+        if len(certain) == len(denials):
+            row.breach(step.entry, certain[-1].reason)
+        elif any(denials) or None in step.rules:
+            row.undecided += 1
         else:
-            counts[outcome] += 1
-    row.seen = counts.pop(ALLOWED, 0)
-    row.undecided = counts.total()
-    told = [f"{count} {why}" for why, count in counts.items()]
-    row.tell(f"{row.seen} allowed", *told, *latencies(targets, timeline))
+            row.seen += 1
+    unsure = (
+        "in one reading only, by rules that it need not have read yet (24 h), or by unknown ones"
+    )
+    row.tell(f"{row.seen} allowed", row.undecided and f"{row.undecided} refused {unsure}")
     return row
-
-
-def _outcome(step: Step, timeline: Sequence[Version]) -> Verdict | str:
-    """The verdict against which the request was certainly sent, else what ``detail`` counts."""
-    if None in step.rules:
-        return "before the first file given"
-    denials = [rules and denial(rules, step.entry) for rules in step.rules]
-    if not all(denials):
-        now = served(timeline, step.entry.time, step.entry.time)[-1]
-        return UNAWARE if now and denial(now, step.entry) else ALLOWED
-    sure = [verdict for verdict in denials if verdict and not _doubtful(verdict)]
-    return sure[-1] if len(sure) == len(denials) else "refused in one reading of the file only"
 
 
 def denial(rules: Robots, entry: Entry) -> Verdict | None:
@@ -178,26 +161,3 @@ def denial(rules: Robots, entry: Entry) -> Verdict | None:
     slash = "" if target.startswith("/") else "/"
     verdict = rules.decide(f"http://{entry.host or 'host'}{slash}{target}")
     return None if verdict.allowed else verdict
-
-
-def _doubtful(verdict: Verdict) -> bool:
-    """Whether another reading of the text allows it, or no rule is known that refuses it."""
-    return bool(verdict.readings) or verdict.line is None
-
-
-def latencies(targets: Sequence[Step], timeline: Sequence[Version]) -> Iterator[str]:
-    """For each change of robots.txt, how long what it newly disallows was still requested."""
-    ends = [version.since for version in timeline[2:]] + [math.inf]
-    for (before, version), until in zip(pairwise(timeline), ends, strict=False):
-        times = [
-            step.entry.time
-            for step in targets
-            if version.since <= step.entry.time < until
-            and denial(version.rules, step.entry)
-            and not denial(before.rules, step.entry)
-        ]
-        if times:
-            lag = duration(times[-1] - version.since)
-            yield f"last newly refused request {lag} after the change of {iso(version.since)}"
-        else:
-            yield f"no newly refused request after the change of {iso(version.since)}"

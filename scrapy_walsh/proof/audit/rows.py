@@ -10,10 +10,6 @@ from scrapy_walsh.proof.findings import Finding, Outcome, overall
 
 #: Breaches of a row that are kept with their place; all are counted.
 KEPT: Final = 100
-#: Why a row is not judged where lines name no host: they may be of several sites.
-HOSTLESS: Final = (
-    "the log names no host, so its lines may be of several: give --host if it is of one"
-)
 #: Characters of a logged text that a line of output has room for.
 LONGEST: Final = 100
 
@@ -33,8 +29,7 @@ class Row:
 
     ``seen``: occasions on which it certainly held. ``undecided``: those of which the log does
     not tell enough. ``broken``: those on which it certainly did not hold, the first of them in
-    ``findings``. ``detail``: one line. ``within_clock``: see ``outcome``. ``unclear``: the log has
-    what would be broken if all its lines were of one host, and it does not say so.
+    ``findings``. ``detail``: one line. ``within_clock``: see ``outcome``.
     """
 
     id: str
@@ -46,7 +41,6 @@ class Row:
     broken: int = 0
     findings: list[Finding] = field(default_factory=list)
     within_clock: bool = False
-    unclear: bool = False
 
     @property
     def outcome(self) -> Outcome:
@@ -55,22 +49,9 @@ class Row:
         With ``within_clock``, undecided occasions are so only because of the log's clock, and
         count as held; without it, only those that certainly held count.
         """
-        kept = not self.unclear and (self.seen or (self.within_clock and self.undecided))
+        kept = self.seen or (self.within_clock and self.undecided)
         found = [Outcome.BROKEN] if self.broken else []
         return overall([*found, Outcome.HELD] if kept else found)
-
-    def without_hosts(self, *, of_each: bool) -> None:
-        """Judge anew for a log whose lines may be of several hosts.
-
-        What was kept between all its requests was kept between those of any host. That shows
-        nothing *of_each* host's own robots.txt, though, or of its own opt-out.
-        """
-        if self.broken or (of_each and self.seen):
-            self.unclear = bool(self.broken)
-            self.undecided += self.broken + self.seen
-            self.broken = self.seen = 0
-            self.findings.clear()
-            self.detail += f"; {HOSTLESS}"
 
     def tell(self, *parts: object) -> None:
         """Set the detail: those of *parts* that are not empty."""

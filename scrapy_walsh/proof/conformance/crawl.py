@@ -9,23 +9,16 @@ import subprocess
 import sys
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
-from threading import Event, Thread
+from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import WalshError
-from scrapy_walsh.proof.conformance.evidence import (
-    LIST_URL,
-    SCHEMA_URL,
-    Evidence,
-    Run,
-    urls_of,
-)
+from scrapy_walsh.proof.conformance.evidence import LIST_URL, SCHEMA_URL, Run, urls_of
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import HostRecord, StoredDocument
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from io import BufferedReader
     from pathlib import Path
 
     from scrapy_walsh.policy.identity import Identity
@@ -41,21 +34,8 @@ _PROXIES: Final = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
 _DROPPED: Final = ("SCRAPY_SETTINGS_MODULE", "SCRAPY_PROJECT", "all_proxy", "ALL_PROXY")
 #: Octets of a command's output that are kept: its end.
 _OUTPUT: Final = 16 * 4096
-#: Seconds between asking a command to end and ending it.
-_GRACE: Final = 5.0
-#: The operator's documents, played by the sandbox.
-MIRROR: Final = {"WALSH_BLOCKLIST_URL": LIST_URL, "WALSH_BLOCKLIST_SCHEMA_URL": SCHEMA_URL}
-
-_STOPPED: Final = Event()
-
-
-class Stopped(WalshError):
-    """The run was interrupted: no further crawl is begun."""
-
-
-def stop() -> None:
-    """Begin no further crawl in this process."""
-    _STOPPED.set()
+#: Set: no further crawl is begun in this process.
+STOPPED: Final = Event()
 
 
 @dataclass(frozen=True)
@@ -96,11 +76,14 @@ class Stage:
         self.keys: list[dict[str, Any]] = []
         self._box = box
         self._state = project / "state"
-        self._account = project / "account.json"
-        self._items = project / "items.jsonl"
         self.project = project
         self.runs: list[Run] = []
-        mirrored = {"WALSH_STATE_DIR": str(self._state), "WALSH_IMPL": IMPLEMENTATION, **MIRROR}
+        mirrored = {
+            "WALSH_BLOCKLIST_URL": LIST_URL,
+            "WALSH_BLOCKLIST_SCHEMA_URL": SCHEMA_URL,
+            "WALSH_STATE_DIR": str(self._state),
+            "WALSH_IMPL": IMPLEMENTATION,
+        }
         values = {
             "BOT_NAME": "conformance",
             "SPIDER_MODULES": ["scrapy_walsh.spiders", "scrapy_walsh.proof.conformance.probe"],
@@ -120,21 +103,21 @@ class Stage:
     def probe(self, urls: str, settings: Mapping[str, Any] | None = None, **task: Any) -> Run:
         """One more crawl by the probe of *urls*, by spaces; *task*: what else it does."""
         declared = urls_of(urls)
-        given = json.dumps({"urls": declared, "account": str(self._account), **task})
+        given = json.dumps({"urls": declared, "account": str(self._file("account")), **task})
         return self._crawl("walsh_conformance", declared, settings or {}, task=given)
 
     def metadata(self, name: str, sources: str, declared: Sequence[str] = ()) -> Run:
         """One more crawl, by the spider ``walsh_metadata``, of *sources* in a file *name*."""
         file = self.project / name
         file.write_text(sources, encoding="utf-8")
-        feeds = {"FEEDS": json.dumps({str(self._items): {"format": "jsonlines"}})}
+        feeds = {"FEEDS": json.dumps({str(self._file("items")): {"format": "jsonlines"}})}
         return self._crawl("walsh_metadata", declared, feeds, sources=str(file))
 
     def _crawl(
         self, spider: str, declared: Sequence[str], settings: Mapping[str, Any], **arguments: str
     ) -> Run:
-        if _STOPPED.is_set():
-            raise Stopped("stopped")
+        if STOPPED.is_set():
+            raise WalshError("stopped")
         command = [sys.executable, "-m", "scrapy", "crawl", spider]
         for option, pairs in (("-a", arguments), ("-s", settings)):
             for name, value in pairs.items():
@@ -144,9 +127,13 @@ class Stage:
         env = environment(self._box.proxy_url if self._box else None)
         code, output = run_command(command, env, TIME_LIMIT, self.project)
         log = self._box.log if self._box else []
-        told = _taken(self._account) or [{}]
-        self.runs.append(Run(log, declared, told[0], _taken(self._items), output, code))
+        told, items = _lines(self._file("account")) or [{}], _lines(self._file("items"))
+        self.runs.append(Run(log, declared, told[0], items, output, code))
         return self.runs[-1]
+
+    def _file(self, name: str) -> Path:
+        """Where the run that is under way, or the next, writes its account or its items."""
+        return self.project / f"{name}-{len(self.runs)}.jsonl"
 
     def serve(self, host: str, path: str, route: Route) -> None:
         """From now on, answer requests for *path* of *host* by *route*."""
@@ -158,79 +145,52 @@ class Stage:
 
         Of the *kind* ``host``: its last answer, and its hold (R4, R5).
         """
-        names = ("last_end", "not_before") if kind == "host" else ("fetched_at",)
         wanted: Any = (HostRecord, key) if kind == "host" else (StoredDocument, kind, key)
         with closing(open_store(self._state)) as store:
             if record := store.get(*wanted):
-                times = {name: getattr(record, name) for name in names}
+                names = ("last_end", "not_before", "fetched_at")
+                times = {name: getattr(record, name, None) for name in names}
                 known = {name: at - seconds for name, at in times.items() if at is not None}
                 store.put(replace(record, **known))
 
-    def evidence(self) -> Evidence:
-        """What the runs so far showed."""
-        user_agent = self.bot.identity.user_agent
-        return Evidence(user_agent, self.runs, self.bot.robots_pace, self.keys)
 
-
-def _taken(path: Path) -> list[dict[str, Any]]:
-    """The JSON objects in the lines of *path*, which is gone then; without one that was cut off."""
-    found: list[dict[str, Any]] = []
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """The JSON objects in the lines of *path*; none where a run wrote it in part, or not at all."""
     with suppress(ValueError, OSError):
-        found.extend(map(json.loads, path.read_text(encoding="utf-8").splitlines()))
-    path.unlink(missing_ok=True)
-    return found
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return []
 
 
 def run_command(
-    words: Sequence[str],
+    command: Sequence[str] | str,
     env: Mapping[str, str],
     seconds: float,
     folder: Path | None = None,
-    *,
-    foreign: bool = False,
 ) -> tuple[int | None, str]:
     """Exit code (None: cut off) and the end of the output, both streams together.
 
-    *foreign*: whatever the command has started is ended with it. Raises OSError.
+    A *command* in one text is another crawler's, for a shell; whatever it has started ends with it.
     """
-    process = subprocess.Popen(  # noqa: S603  our own command, or the user's
-        words,
+    foreign = isinstance(command, str)
+    code, said = None, b""
+    with subprocess.Popen(  # noqa: S603  our own command, or the user's
+        command,
+        shell=foreign,
         cwd=folder,
         env=env,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=foreign,
-    )
-    said = bytearray()
-    reader = Thread(target=_keep_end, args=(process.stdout, said), daemon=True)
-    reader.start()
-    code = None
-    try:
-        with suppress(subprocess.TimeoutExpired):
-            code = process.wait(seconds)
-    finally:
-        _end(process, group=foreign)
-        reader.join(_GRACE)  # what the command has left running may still hold the pipe
-    return code, bytes(said).decode("utf-8", "replace")
-
-
-def _keep_end(pipe: BufferedReader, said: bytearray) -> None:
-    """Read *pipe* to its end, and keep the last of it in *said*: a command may say any amount."""
-    with pipe:
-        while piece := pipe.read1(_OUTPUT):
-            said += piece
-            del said[:-_OUTPUT]
-
-
-def _end(process: subprocess.Popen[bytes], *, group: bool) -> None:
-    """End a command if it goes on; *group*: and what else is of its process group."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError, PermissionError):
-            if group:
-                os.killpg(process.pid, number)
-            else:
-                process.send_signal(number)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE)
-            return
+    ) as process:
+        try:
+            said, _ = process.communicate(timeout=seconds)
+            code = process.returncode
+        except subprocess.TimeoutExpired as error:
+            said = error.output or b""
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                if foreign:
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.kill()
+    return code, said[-_OUTPUT:].decode("utf-8", "replace")

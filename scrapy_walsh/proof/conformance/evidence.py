@@ -72,10 +72,6 @@ class Run:
         logged = any(is_form_of(target_of(each), path) for each in self.asked(host))
         return logged or any(is_form_of(each, full(url)) for each in had)
 
-    def elsewhere(self) -> list[LoggedRequest]:
-        """The requests to other hosts than the operator's."""
-        return [each for each in requests(self.log) if each.host != OPERATOR_HOST]
-
     def results(self, url: str) -> list[Mapping[str, Any]]:
         """What the bot says became of its target *url*, each time; empty where it says nothing."""
         return [each for each in self.told.get("results", ()) if each["url"] == full(url)]
@@ -144,11 +140,6 @@ def target_of(request: LoggedRequest) -> str:
     if not absolute:
         return request.target
     return "/" + rest.partition("/")[2].partition("#")[0]
-
-
-def prefix_of(token: str) -> str:
-    """The first half of a bot's *token*, by which a group of robots.txt names the bot as well."""
-    return token.lower()[: max(1, len(token) // 2)]
 
 
 def is_form_of(sent: str, url: str) -> bool:
@@ -267,7 +258,8 @@ def list_first(*runs: int) -> Judge:
 
     def judge(evidence: Evidence) -> Finding:
         for run in map(evidence.run, runs):
-            first = seen(run.elsewhere(), "no other host was asked")[0]
+            others = [each for each in requests(run.log) if each.host != OPERATOR_HOST]
+            first = seen(others, "no other host was asked")[0]
             listed = run.get(THE_LIST)
             if not listed or (listed[0].completed or first.arrived) > first.arrived:
                 return broken(f"{first.host}{first.path} was asked first")
@@ -321,10 +313,9 @@ def _other_agent(request: LoggedRequest) -> str:
     return f"{', '.join(request.values('User-Agent')) or 'none'!r} to {request.host}{request.path}"
 
 
-def intervals(asked: Sequence[LoggedRequest], *, exempt: bool = False) -> list[float]:
-    """Seconds from each request of a host to its next one, by arrival; *exempt*: but T1's pair."""
-    found = gaps(exchanged(asked))
-    return [gap.apart for gap in found if not (exempt and gap.first_pair)]
+def intervals(asked: Sequence[LoggedRequest]) -> list[float]:
+    """Seconds from each request of a host to its next one, by arrival."""
+    return [gap.apart for gap in gaps(exchanged(asked))]
 
 
 def spaced(found: Sequence[float], seconds: float) -> Finding:

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 class ProbeSpider(Spider):
     """``-a task=JSON`` is what it is to do, by these members.
 
-    ``urls``: its targets; ``posts``: targets by POST. ``headers``, ``user_agents`` (in turn): set
-    on the requests. ``document``: the URL of the target whose text is in the account. ``account``:
-    the file that gets the account.
+    ``urls``: its targets; ``posts``: targets by POST. ``headers``: set on the requests.
+    ``document``: the URL of the target whose text is in the account. ``account``: the file that
+    gets the account.
 
     In its first callback: ``undeclared``: URLs that it yields. ``also``: it repeats its request,
     with these as declared by it in ``meta``. ``past``: it downloads these by
@@ -38,7 +38,7 @@ class ProbeSpider(Spider):
 
     The account: ``results`` (one for each target), ``past`` (the URLs that were waited for),
     ``received`` (URL and monotonic seconds of every answer's head), ``intervals`` (by URL,
-    seconds), ``given_up`` (their number, from the stats).
+    seconds).
     """
 
     name = "walsh_conformance"
@@ -60,17 +60,14 @@ class ProbeSpider(Spider):
 
     async def start(self) -> AsyncIterator[Any]:
         """A request for each URL given."""
-        for number, url in enumerate(self.task.get("urls", ())):
-            yield self._request(url, number)
+        for url in self.task.get("urls", ()):
+            yield self._request(url)
         for url in self.task.get("posts", ()):
-            yield self._request(url, 0).replace(method="POST", body=b"a=1")
+            yield self._request(url, method="POST", body=b"a=1")
 
-    def _request(self, url: str, number: int) -> Request:
-        headers = dict(self.task.get("headers", {}))
-        if agents := self.task.get("user_agents"):
-            headers["User-Agent"] = agents[number % len(agents)]
-        meta = {"declared": url}
-        return Request(url, self.parse, errback=self.failed, headers=headers, meta=meta)
+    def _request(self, url: str, **more: Any) -> Request:
+        meta, headers = {"declared": url}, self.task.get("headers")
+        return Request(url, self.parse, errback=self.failed, headers=headers, meta=meta, **more)
 
     async def parse(self, response: Response) -> AsyncIterator[Request]:
         """Note the answer. The first time, also do what the task says of the first callback."""
@@ -79,26 +76,23 @@ class ProbeSpider(Spider):
             found["document"] = response.body.decode("utf-8", "replace")
         self._note(response.meta["declared"], **found)
         once, self.once = self.once, {}
-        if "later" in once:
-            self._let_time_go_by(once["later"])
-        for number, url in enumerate(once.get("undeclared", ())):
-            yield self._request(url, number)
+        if later := once.get("later"):
+            core = Crawl.of(self.crawler)
+            wall = core.wall
+            core.wall = lambda: wall() + later
+        for url in once.get("undeclared", ()):
+            yield self._request(url)
         if also := once.get("also"):
             meta = {**response.meta, "walsh_also": also}
             yield Request(
                 response.url, self.parse, errback=self.failed, meta=meta, dont_filter=True
             )
             for url in also:
-                yield self._request(url, 0)
+                yield self._request(url)
         for url in once.get("past", ()):
             with suppress(Exception):  # what came of it shows in the server's log
                 await compat.download(self.crawler, Request(url))
             self.went_past.append(url)
-
-    def _let_time_go_by(self, seconds: float) -> None:
-        core = Crawl.of(self.crawler)
-        wall = core.wall
-        core.wall = lambda: wall() + seconds
 
     def failed(self, failure: Failure) -> None:
         """Note why there was no answer."""
@@ -120,10 +114,8 @@ class ProbeSpider(Spider):
             "past": self.went_past,
             "received": self.received,
             "intervals": {url: host_of(url).traffic.interval for url in urls},
-            "given_up": self.crawler.stats.get_value("walsh/given_up", 0),
         }
-        if account := self.task.get("account"):
-            Path(account).write_text(json.dumps(told), encoding="utf-8")
+        Path(self.task["account"]).write_text(json.dumps(told), encoding="utf-8")
 
 
 def _told(error: BaseException | None) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -11,13 +10,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.words import plural
-from scrapy_walsh.proof.conformance import crawl, parts, vectors
+from scrapy_walsh.proof.conformance import crawl, parts
 from scrapy_walsh.proof.conformance.check import Check, Part, Scene, in_order, judged
 from scrapy_walsh.proof.conformance.evidence import LIST_URL, Evidence, Run
-from scrapy_walsh.proof.conformance.scene_edges import DAYS, EDGES
 from scrapy_walsh.proof.conformance.scene_operator import DOCUMENTS, OPERATOR
 from scrapy_walsh.proof.conformance.scene_signing import SIGNING
-from scrapy_walsh.proof.conformance.scene_spider import ITEMS, SPIDER
+from scrapy_walsh.proof.conformance.scenes import DAYS, EDGES, ITEMS, SPIDER
+from scrapy_walsh.proof.conformance.vectors import VECTORS
 from scrapy_walsh.proof.sandbox import Sandbox
 from scrapy_walsh.proof.sandbox.routes import operator_site
 from scrapy_walsh.proof.signatures import have_library
@@ -31,17 +30,16 @@ _Chosen = TypeVar("_Chosen", bound=Part | Scene)
 
 #: Nothing can be signed, and no signature verified, without the extra ``sign``.
 SCENES: Final = (
-    *(DOCUMENTS, EDGES, DAYS, OPERATOR, SPIDER, ITEMS),
+    *(DOCUMENTS, EDGES, DAYS, OPERATOR, SPIDER, ITEMS, VECTORS),
     *((SIGNING,) if have_library() else ()),
 )
-VECTORS: Final = "vectors"
 #: Scenes at a time. Most of a scene is waiting for a host's time.
 _SIDE_BY_SIDE: Final = 3
 
 
 def names() -> list[str]:
     """What ``--only`` takes beside R1 to R13."""
-    return [*(part.name for part in parts.PARTS), *(scene.name for scene in SCENES), VECTORS]
+    return [each.name for each in (*parts.PARTS, *SCENES)]
 
 
 def chosen(candidates: Iterable[_Chosen], only: Sequence[str]) -> list[_Chosen]:
@@ -68,35 +66,28 @@ def run(
         try:
             played = list(pool.map(lambda scene: _play(scene, bot, progress), scenes))
         except KeyboardInterrupt:
-            crawl.stop()  # else every scene would go on to its end
+            crawl.STOPPED.set()  # else every scene would go on to its end
             raise
     found = [check for checks, _ in played for check in checks]
-    if not only or any(name == VECTORS or _is_requirement(name) for name in only):
-        found += vectors.checks()
-    if only and all(map(_is_requirement, only)):
+    if only and all(name.startswith("R") for name in only):
         found = [check for check in found if check.requirement in only]
     return in_order(found), [line for _, lines in played for line in lines]
 
 
-def _is_requirement(name: str) -> bool:
-    return name[:1] == "R"
-
-
 def _play(scene: Scene, bot: Bot, progress: Callable[[str], None]) -> tuple[list[Check], list[str]]:
-    bot = scene.bot(bot) if scene.bot else bot
     sites = [operator_site(), *scene.sites(bot.identity.token)]
     with tempfile.TemporaryDirectory(prefix="walsh-conformance-") as folder, Sandbox(sites) as box:
         here = crawl.Stage(bot, Path(folder, "project"), box, **scene.settings)
         scene.play(here)
-        evidence = here.evidence()
+    evidence = Evidence(bot.identity.user_agent, here.runs, bot.robots_pace, here.keys)
     checks = judged(scene.rows, evidence)
     progress(f"{scene.name}: {plural(len(evidence.runs), 'crawl')}, {plural(len(checks), 'check')}")
-    return checks, [f"{scene.name}: {problem}" for problem in problems(evidence)]
+    return checks, [f"{scene.name}: {problem}" for problem in problems(evidence.runs)]
 
 
-def problems(evidence: Evidence) -> Iterator[str]:
+def problems(runs: Sequence[Run]) -> Iterator[str]:
     """A line for each run that did not end well, with the last line of its output."""
-    for number, run in enumerate(evidence.runs, 1):
+    for number, run in enumerate(runs, 1):
         if run.code != 0:
             ended = "was cut off" if run.code is None else f"ended with code {run.code}"
             last = (run.output.strip().splitlines() or ["nothing was said"])[-1]
@@ -107,9 +98,8 @@ def _lab_scene(lab: Sequence[Part]) -> Scene:
     """The lab's own hosts and judge, with this package as the crawler."""
 
     def play(here: Stage) -> None:
-        for number in range(2):
-            if urls := parts.targets(lab, number):
-                here.metadata("sources.txt", "\n".join(urls) + "\n", urls)
+        for urls in parts.targets(lab):
+            here.metadata("sources.txt", "\n".join(urls) + "\n", urls)
 
     table = {heading: judge for part in lab for heading, judge in part.table.items()}
     return Scene(name="lab", sites=partial(parts.sites, lab), play=play, table=table)
@@ -117,73 +107,34 @@ def _lab_scene(lab: Sequence[Part]) -> Scene:
 
 # The lab: any crawler's command, run twice against the sandbox, judged by the log alone.
 
-#: Seconds that each run of a command may take without ``--time-limit``.
-TIME_LIMIT: Final = 180.0
-
 
 class CommandFailed(WalshError):
     """The command cannot be judged: it did not start, or sent no request."""
 
 
 def play(
-    command: str,
-    lab: Sequence[Part],
-    *,
-    user_agent: str,
-    token: str,
-    time_limit: float | None,
-    progress: Callable[[str], None],
-) -> Evidence:
-    """Run *command* twice with the targets of *lab*; *time_limit*: seconds, for each run.
+    command: str, lab: Sequence[Part], token: str, seconds: float, progress: Callable[[str], None]
+) -> list[Run]:
+    """Have a shell run *command* twice with the targets of *lab*; *seconds*: for each run.
 
-    Its environment has the targets (``WALSH_LAB_URLS``, by spaces; ``WALSH_LAB_FILE``, a line
-    each), the operator's list (``WALSH_LAB_BLOCKLIST``) and the proxy (``http_proxy``); both runs
-    share the directory ``WALSH_LAB_DIR``, empty at first, for what a bot stores.
+    Its environment has the targets (``WALSH_LAB_URLS``, by spaces), the operator's list
+    (``WALSH_LAB_BLOCKLIST``) and the proxy (``http_proxy``); both runs share the directory
+    ``WALSH_LAB_DIR``, empty at first, for what a bot stores.
     Raises CommandFailed.
     """
-    words = _words(command)
-    seconds = time_limit or TIME_LIMIT
     runs: list[Run] = []
     sites = [operator_site(), *parts.sites(lab, token)]
     with Sandbox(sites) as box, tempfile.TemporaryDirectory() as folder:
-        for number in range(2):
+        env = crawl.environment(box.proxy_url)
+        env |= {"WALSH_LAB_DIR": folder, "WALSH_LAB_BLOCKLIST": LIST_URL}
+        for number, urls in enumerate(parts.targets(lab), 1):
             box.clear()
-            urls = parts.targets(lab, number)
-            if not urls:
-                continue
-            added = _lab_environment(Path(folder), urls)
-            env = {**crawl.environment(box.proxy_url), **added}
-            try:
-                code, output = crawl.run_command(words, env, seconds, foreign=True)
-            except OSError as error:
-                raise CommandFailed(f"the command cannot be run: {error}") from None
+            lab_urls = {"WALSH_LAB_URLS": " ".join(urls)}
+            code, output = crawl.run_command(command, env | lab_urls, seconds)
             runs.append(Run(box.log, urls, output=output, code=code))
             ended = f"was cut off after {seconds:g} s" if code is None else f"ended with {code}"
-            progress(f"run {number + 1} {ended}; requests: {len(runs[-1].log)}")
+            progress(f"run {number} {ended}; requests: {len(runs[-1].log)}")
     if not any(run.log for run in runs):
         last = (runs[0].output.strip().splitlines() or ["no output"])[-1]
         raise CommandFailed(f"the command asked nothing through the proxy; it said: {last[:300]}")
-    return Evidence(user_agent, runs)
-
-
-def _words(command: str) -> list[str]:
-    try:
-        words = shlex.split(command)
-    except ValueError as error:
-        raise CommandFailed(f"--command {command!r} cannot be read: {error}") from None
-    if not words:
-        raise CommandFailed("--command is empty")
-    return words
-
-
-def _lab_environment(folder: Path, urls: Sequence[str]) -> dict[str, str]:
-    listed = folder / "urls.txt"
-    listed.write_text("\n".join(urls) + "\n", encoding="utf-8")
-    own = folder / "bot"
-    own.mkdir(exist_ok=True)
-    return {
-        "WALSH_LAB_URLS": " ".join(urls),
-        "WALSH_LAB_FILE": str(listed),
-        "WALSH_LAB_DIR": str(own),
-        "WALSH_LAB_BLOCKLIST": LIST_URL,
-    }
+    return runs

@@ -19,7 +19,6 @@ from scrapy_walsh.proof.conformance.evidence import (
     Judge,
     every,
     list_first,
-    never,
     none,
     nothing_of,
     only,
@@ -29,10 +28,8 @@ from scrapy_walsh.proof.conformance.evidence import (
     where,
 )
 from scrapy_walsh.proof.exchanges import ROBOTS
-from scrapy_walsh.proof.findings import Finding, held_if
 from scrapy_walsh.proof.sandbox import Route, Site, blocklist, default_sites, page
 from scrapy_walsh.proof.sandbox.routes import (
-    FIXTURES,
     JSON,
     LIST,
     OPERATOR_HOST,
@@ -46,10 +43,15 @@ from scrapy_walsh.proof.sandbox.scenario import canary_robots, fixtures
 from scrapy_walsh.spec import SPEC_VERSION
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from scrapy_walsh.proof.conformance.crawl import Stage
+    from scrapy_walsh.proof.findings import Finding
     from scrapy_walsh.proof.sandbox import LoggedRequest
 
 _UNTAGGED: Final = "/untagged/page"
+_NAME, _, _COMMIT = IMPLEMENTATION.partition("@")
+_TAGS: Final = {"impl": [_NAME], "sha": [_COMMIT], "spec": [SPEC_VERSION]}
 _FOUND: Final = convert(fixtures(), live.Fixtures)
 
 
@@ -63,8 +65,6 @@ def _sites(token: str) -> list[Site]:
 
 
 def _play(here: Stage) -> None:
-    url = live.fixtures_url(LIST_URL)
-    here.probe(url, document=url)
     here.probe(" ".join([*live.targets(_FOUND), f"{ORIGIN}{_UNTAGGED}"]))
 
 
@@ -72,32 +72,15 @@ def _tags(request: LoggedRequest) -> dict[str, list[str]]:
     return parse_qs(urlsplit(target_of(request)).query)
 
 
-def _tagged(evidence: Evidence) -> Finding:
-    implementation, _, commit = IMPLEMENTATION.partition("@")
-    expected = {"impl": [implementation], "sha": [commit], "spec": [SPEC_VERSION]}
-    asked = [e for e in evidence.log if e.host == OPERATOR_HOST and e.path != _UNTAGGED]
-    seen(asked, "none of its URLs was asked")
-    bare = [each for each in asked if _tags(each) != expected]
-    return none(bare, target_of, f"requests={len(asked)}")
+def _sent_with(tags: dict[str, list[str]], of: Callable[[LoggedRequest], bool]) -> Judge:
+    """Each request *of* a kind had these *tags*."""
 
+    def judge(evidence: Evidence) -> Finding:
+        asked = seen([each for each in evidence.log if of(each)])
+        wrong = [each for each in asked if _tags(each) != tags]
+        return none(wrong, target_of, f"requests={len(asked)}")
 
-def _others_untagged(evidence: Evidence) -> Finding:
-    asked = [each for run in evidence.runs for each in run.elsewhere()]
-    occasion = asked and any("impl" in _tags(each) for each in evidence.log)
-    seen(occasion, "nothing was tagged, or no other host asked")
-    return none([each.host for each in asked if _tags(each)], kept=f"requests={len(asked)}")
-
-
-def _sent_untagged(evidence: Evidence) -> Finding:
-    asked = evidence.run(1).get(f"{OPERATOR_HOST}{_UNTAGGED}")
-    occasion = asked and any("impl" in _tags(each) for each in evidence.log)
-    seen(occasion, "it was not asked, or nothing was tagged")
-    return held_if(not _tags(asked[0]), target_of(asked[0]))
-
-
-def _fixtures_read(evidence: Evidence) -> Finding:
-    read = evidence.first.result(f"{ORIGIN}{FIXTURES}").get("document", "{}")
-    return held_if(json.loads(read).get("fixtures") == fixtures())
+    return judge
 
 
 OPERATOR: Final = Scene(
@@ -106,18 +89,20 @@ OPERATOR: Final = Scene(
     play=_play,
     table={
         **live.table(_FOUND),
-        "R2 canary dogfood-disallow never on the wire": never(
-            " ".join(live.disallowed(_FOUND)), _FOUND.robots_allowed_sentinel, run=1
+        "R13 SHOULD the operator's URLs carry impl, sha, spec": _sent_with(
+            _TAGS, lambda each: each.host == OPERATOR_HOST and each.path != _UNTAGGED
         ),
-        "R2 SHOULD the fixtures document is read": _fixtures_read,
-        "R13 SHOULD the operator's URLs carry impl, sha, spec": _tagged,
-        "R13 SHOULD other hosts see no tags": _others_untagged,
-        "R13 SHOULD untagged where the tagged form is disallowed": _sent_untagged,
+        "R13 SHOULD other hosts see no tags": _sent_with(
+            {}, lambda each: each.host != OPERATOR_HOST
+        ),
+        "R13 SHOULD untagged where the tagged form is disallowed": _sent_with(
+            {}, lambda each: each.path == _UNTAGGED
+        ),
     },
 )
 
 
-# The operator's list over nine runs: it fails, it is damaged, its schema comes and goes.
+# The operator's list over eight runs: it fails, it is damaged, its schema comes and goes.
 #
 # R3b, R3c, R10 and R12. Between two runs the stored documents are made older, so that the next run
 # has to request them again.
@@ -147,12 +132,11 @@ _RUNS: Final[dict[str, tuple[Route, Route]]] = {
     ),
     "no schema": (_without_schema("other.test"), missing()),
     "schema": (_without_schema("blocked.test", "later.test"), _SCHEMA_PAGE),
-    "schema held": (_without_schema("blocked.test", "third.test"), _SCHEMA_PAGE),
     "schema gone": (_without_schema("blocked.test", "fourth.test"), missing()),
 }
 _NAMES: Final = ("first", *_RUNS)
 _LISTED: Final = "blocked.test www.blocked.test"
-_HOSTS: Final = f"{_LISTED} open.test other.test later.test third.test fourth.test".split()
+_HOSTS: Final = f"{_LISTED} open.test other.test later.test fourth.test".split()
 
 
 def _urls(number: int) -> str:
@@ -162,10 +146,9 @@ def _urls(number: int) -> str:
 
 def _play_documents(here: Stage) -> None:
     here.probe(_urls(0))
-    for number, (name, (listed, schema)) in enumerate(_RUNS.items(), 1):
+    for number, (listed, schema) in enumerate(_RUNS.values(), 1):
         here.age("blocklist", LIST_URL, _AGED)
-        if name != "schema held":
-            here.age("schema", SCHEMA_URL, _AGED)
+        here.age("schema", SCHEMA_URL, _AGED)
         here.serve(OPERATOR_HOST, LIST, listed)
         here.serve(OPERATOR_HOST, SCHEMA, schema)
         here.probe(_urls(number))
@@ -209,7 +192,6 @@ DOCUMENTS: Final = Scene(
         "R10 no inline schema: the standalone one is asked": _adopted(
             "schema", "later.test", LIST, SCHEMA
         ),
-        "R10 SHOULD a schema held is not asked again": _adopted("schema held", "third.test", LIST),
         "R10 SHOULD schema refresh failing: the held one is used": _adopted(
             "schema gone", "fourth.test", LIST, SCHEMA
         ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +14,7 @@ from scrapy_walsh.proof.sandbox.routes import busy, site
 from scrapy_walsh.proof.signatures import Fault, Judgement, Seen, directory_keys, judge, repeated
 
 if TYPE_CHECKING:
-    from scrapy_walsh.proof.conformance.crawl import Bot, Stage
+    from scrapy_walsh.proof.conformance.crawl import Stage
     from scrapy_walsh.proof.conformance.evidence import Evidence, Judge
     from scrapy_walsh.proof.sandbox import LoggedRequest
 
@@ -73,15 +72,6 @@ _HEADERS: Final = {
 }
 
 
-def _with_tls(bot: Bot) -> Bot:
-    """*bot*, its policy page by https, as signing wants it; it is not requested here."""
-    url = bot.identity.policy_url
-    if url.startswith("https:"):
-        return bot
-    identity = replace(bot.identity, policy_url=f"https:{url.partition(':')[2]}")
-    return replace(bot, identity=identity, setting=asdict(identity))
-
-
 def _sites(_token: str) -> list[Site]:
     return [
         *map(site, ("signed.test", "signed-too.test")),
@@ -102,7 +92,6 @@ SIGNING: Final = Scene(
     sites=_sites,
     play=_play,
     settings={"WALSH_SIGN_REQUESTS": True, "WALSH_MAX_RETRIES": 1},
-    bot=_with_tls,
     table={
         "R1 SHOULD each request is signed": _none_has(Fault.UNSIGNED),
         "R1 SHOULD signed by a key of the directory": _none_has(Fault.KEY),

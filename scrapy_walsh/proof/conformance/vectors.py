@@ -11,7 +11,7 @@ from scrapy_walsh.policy.freshness import parse_duration
 from scrapy_walsh.policy.list.schema import parse_blocklist
 from scrapy_walsh.policy.recrawl import canonical_url
 from scrapy_walsh.policy.robots.file import parse_robots
-from scrapy_walsh.proof.conformance.check import Check, judged, rows_of
+from scrapy_walsh.proof.conformance.check import Scene
 from scrapy_walsh.proof.conformance.evidence import Evidence, none
 from scrapy_walsh.proof.findings import Finding, held_if
 from scrapy_walsh.proof.sandbox import blocklist
@@ -68,22 +68,23 @@ def _jitter(_: Evidence) -> Finding:
     return held_if(kept, f"min={low:.3f} max={high:.3f}")
 
 
-_TABLE: Final = {
-    "R2a vectors: robots.txt group selection": _all("groups", _group),
-    "R2b vectors: robots.txt path matching": _all("paths", _path),
-    "R3a vectors: blocklist domain matching": _all("domains", _domain),
-    "R7b vectors: canonical URL drops #fragment, and five more": _all(
-        "canonical", lambda vector: canonical_url(vector["given"])
-    ),
-    "R5b vectors: Retry-After in seconds and as a date": _all("retry_after", _retry_after),
-    "R5b Retry-After empty/None -> None": _all("retry_after_none", _retry_after),
-    "R12 vectors: durations": _all(
-        "durations", lambda vector: parse_duration(vector["given"]) * 1000
-    ),
-    "R5a backoff_delay is full jitter": _jitter,
-}
-
-
-def checks() -> list[Check]:
-    """A check for each table."""
-    return judged(rows_of(_TABLE), Evidence("", ()))
+#: A row for each table, and no crawl.
+VECTORS: Final = Scene(
+    name="vectors",
+    sites=lambda _token: [],
+    play=lambda _stage: None,
+    table={
+        "R2a vectors: robots.txt group selection": _all("groups", _group),
+        "R2b vectors: robots.txt path matching": _all("paths", _path),
+        "R3a vectors: blocklist domain matching": _all("domains", _domain),
+        "R7b vectors: canonical URL drops #fragment, and five more": _all(
+            "canonical", lambda vector: canonical_url(vector["given"])
+        ),
+        "R5b vectors: Retry-After in seconds and as a date": _all("retry_after", _retry_after),
+        "R5b Retry-After empty/None -> None": _all("retry_after_none", _retry_after),
+        "R12 vectors: durations": _all(
+            "durations", lambda vector: parse_duration(vector["given"]) * 1000
+        ),
+        "R5a backoff_delay is full jitter": _jitter,
+    },
+)

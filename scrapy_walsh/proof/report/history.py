@@ -19,6 +19,8 @@ DAY: Final = 86400
 MOST: Final = 10_000
 #: What became of a source on a day, the best last; 0: nothing, as it was not due, or not declared.
 FAILED, REFUSED, UNCHANGED, READ = 1, 2, 3, 4
+#: How a page writes each of them.
+SIGNS: Final = "·✗-=✓"
 _OUTCOMES: Final = {
     events.NOT_MODIFIED: UNCHANGED, events.REFUSED: REFUSED, events.DEFERRED: FAILED,
     events.GIVEN_UP: FAILED, events.TOO_MANY_REDIRECTS: FAILED,
@@ -78,6 +80,11 @@ class History:
         known = self.sources.items()
         found = [row for row in known if row[0] in listed] or [row for row in known if any(row[1])]
         return sorted(found, key=lambda row: (-_bad(row[1]), row[0]))
+
+
+def strip(days: bytearray) -> str:
+    """A sign for each of *days*."""
+    return "".join(SIGNS[day] for day in days)
 
 
 def _bad(days: bytearray) -> int:

@@ -11,7 +11,6 @@ import re
 import shlex
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scrapy_walsh.ledger.files import REDACTED
@@ -22,21 +21,22 @@ from scrapy_walsh.policy.robots.groups import MAX_OCTETS, Records, decode, selec
 from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR, DISALLOWED_EXPLICIT
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.findings import Outcome
-from scrapy_walsh.proof.report.entries import runs_of, text
-from scrapy_walsh.proof.report.tally import KEPT, SHORT, UNCLEAR, Gap, Tally
+from scrapy_walsh.proof.report.words import answer_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from scrapy_walsh.proof.ledger import Line
-    from scrapy_walsh.proof.report.entries import Lines, Run
+    from scrapy_walsh.proof.ledgered import Gap
+    from scrapy_walsh.proof.report.runs import Run
+    from scrapy_walsh.proof.verify import Report as Verified
 
 #: Requests, and versions of a robots.txt, that are listed at most.
 REQUESTS: Final = 1000
 _VERSIONS: Final = 20
 #: Rows of what was not requested, beyond which rules are not told apart.
 _LEFT: Final = 100
-#: The groups of pauses: their names, by the seconds that all in it are below.
+#: The groups of pauses in the picture: their names, by the seconds that all in it are below.
 _PAUSES: Final = {
     1: "less than a second", 2: "1 to 2 seconds", 10: "2 to 10 seconds",
     60: "10 seconds to a minute", 3600: "a minute to an hour", 86400: "an hour to a day",
@@ -60,16 +60,6 @@ _WHY_ELSE: Final = "a rule of our own excludes it"
 _PURPOSES: Final = {"robots": "your robots.txt", "operator": "our own documents"}
 
 
-class OptOut(NamedTuple):
-    """A host is on the operator's list: ``added`` on that day, empty where the list does not say.
-
-    ``in_force``: the copy that crawls go by has it, too.
-    """
-
-    added: str
-    in_force: bool
-
-
 class Asked(NamedTuple):
     """One request. ``at``: when it was sent, Unix seconds by the wall clock, as in a server's log.
 
@@ -89,18 +79,15 @@ class Version:
     """One state of a robots.txt, in force from ``since`` on; ``until``: of the next one.
 
     ``elsewhere``: its address redirected to another host, whose text is not shown. ``rules``: its
-    lines for us and what came of each. ``unread``: it has a
-    text, which is not at hand. ``uses``: what came of a line, by its number and the kind of event.
-    ``closest``: the shortest pause while it was in force, seconds.
+    lines for us and what came of each; None where its text is not at hand. ``uses``: what came of a
+    line, by its number and the kind of event.
     """
 
     of: Line
     since: float
     until: float = math.inf
-    rules: list[tuple[str, str]] = field(default_factory=list)
-    unread: bool = False
+    rules: list[tuple[str, str]] | None = None
     uses: Counter[tuple[int | None, str]] = field(default_factory=Counter)
-    closest: float = math.inf
 
     @property
     def elsewhere(self) -> bool:
@@ -122,19 +109,17 @@ class Version:
 class Extract:
     """Takes each line of a ledger, keeps what is about ``host`` since ``since``, Unix seconds.
 
-    ``wrong``: the rule of what ``verify`` found wrong, by line. ``requests``: the last of
-    ``total``. ``left``: pages that were not requested, by why and by which rule of robots.txt, if
-    by one; ``examples``: the last of each. ``first``, ``last``: of requests. ``covers``: of all
-    lines. ``broken``: findings that concern the host, by rule. ``slowed``: requests after which R5
-    left the host alone.
+    ``runs``: all of the ledger. ``requests``: the last of ``total``. ``left``: pages that were not
+    requested, by why and by which rule of robots.txt, if by one; ``examples``: the last of each.
+    ``first``, ``last``: of requests. ``covers``: of all lines. ``shortest``: pause, seconds.
+    ``pauses``: their numbers, by groups. ``slowed``: requests after which R5 left the host alone.
     ``list_digest``: of the operator's list that crawls go by. ``unsure``: the robots.txt by which
-    a page was requested is not to be seen, so that ``verify`` did not derive it. ``headed``: a file
-    says which line is the last.
+    a page was requested is not to be seen, so that ``verify`` did not derive it. ``lines``: the
+    numbers of those about the host.
     """
 
     host: str
     since: float = 0.0
-    wrong: Mapping[int, str] = field(default_factory=dict)
     runs: Mapping[str, Run] = field(default_factory=dict)
     requests: deque[Asked] = field(default_factory=lambda: deque(maxlen=REQUESTS))
     total: int = 0
@@ -142,19 +127,19 @@ class Extract:
     last: float = 0.0
     covers: tuple[float, float] = (math.inf, 0.0)
     answers: Counter[str] = field(default_factory=Counter)
-    pauses: Counter[str] = field(default_factory=Counter)
-    gaps: Counter[str] = field(default_factory=Counter)
-    shortest: Gap | None = None
+    shortest: float = math.inf
+    pauses: Counter[str] = field(
+        default_factory=lambda: Counter(dict.fromkeys(_PAUSES.values(), 0))
+    )
     left: Counter[tuple[str, str]] = field(default_factory=Counter)
     examples: dict[tuple[str, str], str] = field(default_factory=dict)
     versions: list[Version] = field(default_factory=list)
-    broken: Counter[str] = field(default_factory=Counter)
+    lines: set[int] = field(default_factory=set)
     names: dict[str, None] = field(default_factory=dict)
     twin_requests: int = 0
     slowed: int = 0
     list_digest: str | None = None
     unsure: bool = False
-    headed: bool = False
     _went_by: set[str] = field(default_factory=set)
     #: By digest, the version with that text that is in force, or was last.
     _latest: dict[str | None, Version] = field(default_factory=dict)
@@ -173,18 +158,25 @@ class Extract:
     @property
     def token(self) -> str:
         """The name by which a robots.txt addresses the bot."""
-        return text(self.run.terms, "token") if self.run else ""
+        return self.run.terms.token if self.run else ""
+
+    @property
+    def agents(self) -> list[str]:
+        """The User-Agents that the host has seen; of the last run, where it has seen none."""
+        last = [] if self.run is None else [self.run.terms.user_agent]
+        return list(self.names) or last
 
     @property
     def policy(self) -> str:
         """The address in the bot's User-Agent, where it says how to reach its operator."""
-        found = _POLICY.search(" ".join(self.names))
+        found = _POLICY.search(" ".join(self.agents))
         return found[1] if found else ""
 
     @property
     def audit(self) -> str:
         """The command that judges the bot by a server's log."""
-        name = ["--token", self.token or "NAME", "--user-agent", next(reversed(self.names), "NAME")]
+        agent = (self.agents or ["NAME"])[-1]
+        name = ["--token", self.token or "NAME", "--user-agent", agent]
         words = ["-m", "scrapy_walsh", "audit", "access.log", "--host", self.host, *name]
         return shlex.join(["python", *words])
 
@@ -196,18 +188,17 @@ class Extract:
     @property
     def shared(self) -> bool:
         """Whether other machines of the bot have ledgers of their own."""
-        return any(run.settings.get("shared") is True for run in self.runs.values())
+        return any(run.terms.shared for run in self.runs.values())
 
     def take(self, line: Line, gap: Gap | None) -> None:
         """Keep what *line* says about the host; *gap*: before it, if it is a request."""
-        if line.at:
-            self.covers = min(self.covers[0], line.at), max(self.covers[1], line.at)
+        self.covers = min(self.covers[0], line.at), max(self.covers[1], line.at)
         about = hosts.host_or_url(line.url) if line.url else ""
         recent = line.moment.began >= self.since
         if line.kind in (events.ADOPTED, events.TAKEN_UP, events.REJECTED):
             self._document(line, about)
         if about == self.host and recent:
-            self.broken.update([self.wrong[line.n]] if line.n in self.wrong else [])
+            self.lines.add(line.n)
             self._of_host(line, gap)
         self.twin_requests += line.kind == ASKED and about == self.twin and recent
 
@@ -226,7 +217,7 @@ class Extract:
             self._left(line)
 
     def _asked(self, line: Line, gap: Gap | None) -> None:
-        at, answer = line.moment.began, _answer(line)
+        at, answer = line.moment.began, answer_of(line)
         self.total += 1
         self.first, self.last = min(self.first, at), max(self.last, at)
         self.answers[answer] += 1
@@ -236,17 +227,10 @@ class Extract:
         what = _PURPOSES.get(line.purpose, "page")
         self.requests.append(Asked(at, line.url, what, answer, gap, line.wait))
         if line.run in self.runs:
-            self.names[text(self.runs[line.run].terms, "user_agent")] = None
-        if gap is None:
-            return
-        self.gaps[gap.verdict] += 1
-        if gap.verdict not in (KEPT, SHORT):
-            return
-        if self.shortest is None or gap.seconds < self.shortest.seconds:
-            self.shortest = gap
-        if (version := self._latest.get(line.digest)) is not None:
-            version.closest = min(gap.seconds, version.closest)
-        self.pauses[next(name for end, name in _PAUSES.items() if gap.seconds < end)] += 1
+            self.names[self.runs[line.run].terms.user_agent] = None
+        if gap is not None and gap.required > 0:
+            self.shortest = min(gap.seconds, self.shortest)
+            self.pauses[next(name for end, name in _PAUSES.items() if gap.seconds < end)] += 1
 
     def _left(self, line: Line) -> None:
         requirement = line.requirement or "R5"
@@ -279,12 +263,8 @@ class Extract:
         """Say of each robots.txt what it said to the bot. *body_of*: a document by its digest."""
         self.unsure |= any(body_of(digest) is None for digest in self._went_by)
         for each in self.versions:
-            digest = each.of.digest
-            if digest is None or each.elsewhere or each.of.kind == events.REJECTED:
-                continue
-            body = body_of(digest)
-            each.unread = body is None
-            each.rules = [] if body is None else list(self._rules(body, each))
+            body = None if each.said else body_of(each.of.digest or "")
+            each.rules = None if body is None else list(self._rules(body, each))
 
     def _rules(self, body: bytes, version: Version) -> Iterator[tuple[str, str]]:
         """The lines of a robots.txt that are for the bot, and what came of each.
@@ -294,9 +274,7 @@ class Extract:
         written = decode(body)
         selections = select(written, Records(written, cut=len(body) > MAX_OCTETS), self.token)
         for delay in dict.fromkeys(delay for each in selections for delay in each.delays):
-            kept = f"our shortest pause was {version.closest:.1f} s"
-            none = "no two requests were sent under it"
-            yield f"Crawl-delay: {delay}", none if version.closest == math.inf else kept
+            yield f"Crawl-delay: {delay}", "our pauses between two requests go by it"
         lines = {line[2]: line for each in selections for line in each.lines}
         found = [
             (f"{kind}: {value}", _came_of(version, number, value))
@@ -319,34 +297,12 @@ def _state(line: Line) -> tuple[object, ...]:
     return line.digest, line.status, line.kind == events.REJECTED
 
 
-def _answer(line: Line) -> str:
-    if line.status is None:
-        return "no answer" if line.answered else "we broke it off"
-    try:
-        return f"{line.status} {HTTPStatus(line.status).phrase}"
-    except ValueError:
-        return str(line.status)
-
-
-def extract(
-    lines: Lines, host: str, since: float, wrong: Mapping[int, str], said: tuple[int, str] | None
-) -> Extract:
-    """What a ledger has about *host*; *said* as in ``lanes.build``, *wrong* as in ``Extract``."""
-    found = Extract(host, since, wrong, runs_of(lines), headed=said is not None)
-    tally = Tally(found.runs, (), said, watch=found.take)
-    for file, raw in lines():
-        tally.take(file, raw)
-    if not found.names and found.run:
-        found.names[text(found.run.terms, "user_agent")] = None
-    return found
-
-
 #: By requirement, what is said where it was broken, and where it was kept.
 _PROMISES: Final = (
     ("R2", "{} times we did not keep to your robots.txt.",
      "We requested no page that your robots.txt forbids."),
-    ("R4", "{} pauses between two requests were too short.",
-     "Every pause between two requests was as long as it had to be{}."),
+    ("R4", "{} times we came too soon after the request before.",
+     "Every pause between two requests was as long as it had to be; the shortest was {:.1f} s."),
     ("R5", "{} times we did not slow down as we should have.",
      "Where your site was busy, failed, or asked us to slow down, we left it alone."),
     ("R3", "{} requests were sent although your site is on our list of sites to leave alone.", ""),
@@ -354,25 +310,21 @@ _PROMISES: Final = (
 )  # fmt: skip
 
 
-def kept(found: Extract, *, holds: bool) -> list[tuple[Outcome, str]]:
+def kept(found: Extract, verified: Verified) -> list[tuple[Outcome, str]]:
     """What the site's owner was promised, and whether it was kept.
 
-    *holds*: ``verify`` found nothing wrong with the ledger; else nothing is said to be kept.
+    Where ``verify`` found something wrong with the ledger, nothing is said to be kept.
     """
     known = {rule for rule, _, _ in _PROMISES}
-    broken = Counter(found.broken)
-    broken["R4"] = max(broken["R4"], found.gaps[SHORT])
-    broken[""] = sum(count for rule, count in broken.items() if rule not in known)
-    shortest = (
-        "" if found.shortest is None else f"; the shortest was {found.shortest.seconds:.1f} s"
-    )
-    seen = {"R2": found.total, "R4": found.gaps[KEPT], "R5": found.slowed}
-    unsure = {"R2": found.unsure, "R4": found.gaps[UNCLEAR]}
+    rules = [each.rule for each in verified.findings if each.line in found.lines]
+    broken = Counter(rule if rule in known else "" for rule in rules)
+    seen = {"R2": found.total, "R4": found.shortest < math.inf, "R5": found.slowed}
     said = []
     for rule, bad, good in _PROMISES:
         if broken[rule]:
             said.append((Outcome.BROKEN, bad.format(f"{broken[rule]:,}")))
         elif seen.get(rule):
-            shown = holds and not unsure.get(rule)
-            said.append((Outcome.HELD if shown else Outcome.UNSEEN, good.format(shortest)))
+            shown = verified.holds and not (rule == "R2" and found.unsure)
+            outcome = Outcome.HELD if shown else Outcome.UNSEEN
+            said.append((outcome, good.format(found.shortest)))
     return said

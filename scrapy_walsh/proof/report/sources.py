@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
-from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scrapy_walsh.policy.recrawl import PERIODS, REVISIT_FLOOR, is_unread
@@ -11,7 +9,7 @@ from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Collection
 
     from scrapy_walsh.policy.recrawl import Reading
 
@@ -56,31 +54,23 @@ class Sources(NamedTuple):
         return f"{self.read:,} of {plural(self.total, 'source')} read{person}"
 
 
-def sources_of(
-    readings: Callable[[], Iterable[Reading]], now: float, revisit: float
-) -> Sources | None:
+def sources_of(readings: Collection[Reading], now: float, revisit: float) -> Sources | None:
     """The sources that are still declared; None where there are none.
 
     Others stay on record for a year: a source is left out that no run has declared for as long as
     one may stay unread, counted from the last declaration of any. *revisit*: seconds.
     """
-    last = max((each.declared_at for each in readings()), default=None)
+    last = max((each.declared_at for each in readings), default=None)
     if last is None:
         return None
-    counts = Counter[str]()
-
-    def declared() -> Iterator[Row]:
-        for each in readings():
-            period = max(each.revisit or 0.0, revisit, REVISIT_FLOOR)
-            if each.declared_at >= last - PERIODS * period:
-                row = _row(each, now, revisit)
-                counts["all"] += 1
-                counts["well"] += row.well
-                counts["needs"] += row.state == NEEDS
-                yield row
-
-    rows = heapq.nsmallest(LISTED, declared(), key=_place)
-    return Sources(now, rows, counts["all"], counts["well"], counts["needs"])
+    rows = []
+    for each in readings:
+        period = max(each.revisit or 0.0, revisit, REVISIT_FLOOR)
+        if each.declared_at >= last - PERIODS * period:
+            rows.append(_row(each, now, revisit))
+    read = sum(row.well for row in rows)
+    needs = sum(row.state == NEEDS for row in rows)
+    return Sources(now, sorted(rows, key=_place)[:LISTED], len(rows), read, needs)
 
 
 def _place(row: Row) -> tuple[int, float, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import time
-from bisect import bisect_right
 from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 from pathlib import Path
@@ -161,12 +160,9 @@ def paths(log: Iterable[LoggedRequest], host: str | None = None) -> list[str]:
 
 
 def exchanged(
-    log: Iterable[LoggedRequest], host: str | None = None, cuts: Sequence[float] = ()
+    log: Iterable[LoggedRequest], host: str | None = None
 ) -> list[Exchange[LoggedRequest]]:
-    """The requests of the log, or of one host, as :mod:`scrapy_walsh.proof.exchanges` has them.
-
-    *cuts*: when one process ended and the next one went on, in order; monotonic seconds.
-    """
+    """The requests of the log, or of one host, as :mod:`scrapy_walsh.proof.exchanges` has them."""
     return [
         Exchange(
             each.key,
@@ -175,7 +171,6 @@ def exchanged(
             math.inf if each.completed is None else each.completed,
             each.status,
             each,
-            by=bisect_right(cuts, each.arrived),
         )
         for each in requests(log, host)
     ]

@@ -9,6 +9,8 @@ import asyncio
 import itertools
 import os
 import threading
+from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from .connection import Connection, WatchedReader
@@ -18,7 +20,7 @@ from .site import Answerer, Route, Site, Sites
 from .tls import Authority
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
 _LOOPBACK = "127.0.0.1"
@@ -51,10 +53,9 @@ class Sandbox:
         self._log = RequestLog()
         self._authority = Authority()
         self._numbers = itertools.count(1)
-        self._serving: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._ended = asyncio.Event()
         self.port = port
 
     @property
@@ -85,73 +86,54 @@ class Sandbox:
 
     def __enter__(self) -> Self:
         self._log = RequestLog(self._log_path)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="sandbox", daemon=True)
+        opened: Future[int] = Future()
+        serve = partial(asyncio.run, self._serve(opened))
+        self._thread = threading.Thread(target=serve, name="sandbox", daemon=True)
         self._thread.start()
-        try:
-            self.port = self._run(self._loop, self._open())
-        except BaseException:
-            self._stop()
-            raise
+        self.port = opened.result(_PATIENCE_SECONDS)
         os.environ[_LAB_PROXY] = ",".join([*self._other_labs(), self.proxy_url])
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop()
+        os.environ[_LAB_PROXY] = ",".join(self._other_labs())
+        self._do(self._ended.set)
+        if self._thread is not None:
+            self._thread.join(_PATIENCE_SECONDS)
+        self._loop = None
+        self._log.close()
 
     def _do(self, action: Callable[[], _T]) -> _T:
         """Act in the server's thread, where all state lives."""
         if self._loop is None or threading.current_thread() is self._thread:
             return action()
-        return self._run(self._loop, _settled(action))
-
-    @staticmethod
-    def _run(loop: asyncio.AbstractEventLoop, work: Coroutine[None, None, _T]) -> _T:
-        return asyncio.run_coroutine_threadsafe(work, loop).result(_PATIENCE_SECONDS)
-
-    def _stop(self) -> None:
-        if self._loop is None or self._thread is None:
-            return
-        if self._server is not None:
-            os.environ[_LAB_PROXY] = ",".join(self._other_labs())
-        self._run(self._loop, self._close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_PATIENCE_SECONDS)
-        self._loop.close()
-        self._loop = self._thread = None
-        self._log.close()
+        done = asyncio.run_coroutine_threadsafe(_settled(action), self._loop)
+        return done.result(_PATIENCE_SECONDS)
 
     def _other_labs(self) -> list[str]:
         found = os.environ.get(_LAB_PROXY, "").split(",")
         return [each for each in found if each not in ("", self.proxy_url)]
 
-    async def _open(self) -> int:
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._accept, _LOOPBACK, self.port)
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
-
-    async def _close(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-        for task in self._serving:
-            task.cancel()
-        if self._serving:
-            await asyncio.wait(self._serving)
-        await _settled(self._serving.clear)
+    async def _serve(self, opened: Future[int]) -> None:
+        """Serve until ``_ended``; then ``asyncio.run`` cancels what is being answered."""
+        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            server = await self._loop.create_server(self._accept, _LOOPBACK, self.port)
+        except OSError as error:
+            self._loop = None
+            opened.set_exception(error)
+            return
+        opened.set_result(server.sockets[0].getsockname()[1])
+        await self._ended.wait()
+        server.close()
 
     def _accept(self) -> asyncio.StreamReaderProtocol:
-        reader = WatchedReader()
-        return asyncio.StreamReaderProtocol(reader, self._connected)
+        reader = WatchedReader(1 << 20)
 
-    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        assert isinstance(reader, WatchedReader)  # noqa: S101 (made by _accept)
-        place = next(self._numbers), reader, writer
-        connection = Connection(*place, self._sites, self._log, self._authority)
-        task = asyncio.ensure_future(connection.serve())
-        self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
+        async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            place = next(self._numbers), reader, writer
+            await Connection(*place, self._sites, self._log, self._authority).serve()
+
+        return asyncio.StreamReaderProtocol(reader, serve)
 
 
 async def _settled(action: Callable[[], _T]) -> _T:

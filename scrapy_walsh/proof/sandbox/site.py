@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,9 +12,7 @@ from .log import LoggedRequest, host_key, without_port
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-Behaviour = Literal[
-    "answer", "close", "reset", "hang", "truncate", "endless", "drip", "bomb", "headers"
-]
+Behaviour = Literal["answer", "close", "reset", "hang", "truncate", "endless", "drip", "headers"]
 Headers: TypeAlias = Mapping[str, str] | Sequence[tuple[str, str]]
 
 
@@ -47,8 +44,8 @@ class Route:
 
     ``behaviour``: ``answer``; ``close`` and ``reset`` (TCP RST) end the connection before a
     single octet; ``hang`` never answers; ``truncate`` announces more than it sends; ``endless``
-    sends blocks and ``drip`` single octets, ``pause`` seconds apart; ``bomb`` is 64 MiB of zeros
-    under gzip; ``headers`` sends 32 MiB of header lines, and no end of them.
+    sends blocks and ``drip`` single octets, ``pause`` seconds apart; ``headers`` sends 32 MiB of
+    header lines, and no end of them.
     """
 
     status: int = 200
@@ -116,18 +113,18 @@ class Sites:
         return next((self._sites[key] for key in keys if key in self._sites), None)
 
     def resolve(self, request: Request) -> Route:
-        """The answer to a request. A callable route that raises is a 500 with its traceback."""
+        """The answer to a request."""
         site = self.find(request.scheme, request.host)
         if site is None:
             return NOT_FOUND
-        key = _route_key(site, request)
+        candidates = (f"{request.path}?{request.query}", request.path)
+        key = next((each for each in candidates if each in site.routes), "*")
         entry = site.routes.get(key, NOT_FOUND)
-        try:
-            route = entry if isinstance(entry, Route) else entry(request)
-        except Exception:  # any mistake of a scenario's author
-            return Route(500, traceback.format_exc(), "text/plain; charset=utf-8")
+        route = entry if isinstance(entry, Route) else entry(request)
         found = self._variant(route, request, (site.host, request.key, key))
-        return _conditional(found, request)
+        if found.status == 200 and _unchanged(found, request):
+            return replace(found, status=304, body=b"", content_type=None)
+        return found
 
     def _variant(self, route: Route, request: Request, key: tuple[str, str, str]) -> Route:
         if route.sequence:
@@ -141,17 +138,6 @@ class Sites:
 def _site_key(host: str) -> str:
     scheme, separator, name = host.rpartition("://")
     return scheme.lower() + separator + host_key(scheme or "http", name)
-
-
-def _route_key(site: Site, request: Request) -> str:
-    candidates = (f"{request.path}?{request.query}", request.path)
-    return next((key for key in candidates if key in site.routes), "*")
-
-
-def _conditional(route: Route, request: Request) -> Route:
-    if route.status != 200 or not _unchanged(route, request):
-        return route
-    return replace(route, status=304, body=b"", content_type=None)
 
 
 def _unchanged(route: Route, request: Request) -> bool:

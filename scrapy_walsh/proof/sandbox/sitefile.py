@@ -22,63 +22,36 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
-
-from msgspec import Struct, convert, structs
+from typing import Any, get_args
 
 from scrapy_walsh.exceptions import ConfigError
 
 from .site import Behaviour, Route, Site
 
 
-class _Route(Struct, forbid_unknown_fields=True):
-    """As :class:`Route`, whose members it has."""
-
-    status: int = 200
-    body: str = ""
-    content_type: str | None = Route.content_type
-    headers: dict[str, str] | list[tuple[str, str]] = {}
-    delay: float = 0.0
-    etag: str | None = None
-    last_modified: str | None = None
-    location: str | None = None
-    sequence: list[_Route | str] = []
-    accept: dict[str, _Route | str] = {}
-    behaviour: Behaviour = "answer"
-    pause: float = 0.01
-
-
-class _Site(Struct, forbid_unknown_fields=True):
-    host: str
-    routes: dict[str, _Route | str] = {}
-    tls: bool = True
-
-
-class _File(Struct):
-    sites: list[_Site]
-
-
 def load_sites(path: Path | str) -> list[Site]:
     """The sites of a file, in its order.
 
-    Raises ConfigError, in one line that names the place, and OSError.
+    Raises ConfigError, in one line, and OSError.
     """
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
         document = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-        found = convert(document, _File)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: {error}") from None
-    return [Site(each.host, _routes(each.routes), each.tls) for each in found.sites]
+        return [_site(**each) for each in document["sites"]]
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        raise ConfigError(f"{path}: not sites of the sandbox: {error}") from None
 
 
-def _routes(found: dict[str, _Route | str]) -> dict[str, Route]:
-    return {key: _route(each) for key, each in found.items()}
+def _site(host: str, routes: dict[str, Any] | None = None, *, tls: bool = True) -> Site:
+    return Site(host, {path: _route(each) for path, each in (routes or {}).items()}, tls)
 
 
-def _route(found: _Route | str) -> Route:
+def _route(found: dict[str, Any] | str) -> Route:
     if isinstance(found, str):
         return Route(body=found)
-    turns, variants = tuple(map(_route, found.sequence)), _routes(found.accept)
-    given = {"body": found.body or b"", "headers": found.headers or ()}
-    return Route(**{**structs.asdict(found), **given, "sequence": turns, "accept": variants})
+    if found.get("behaviour", "answer") not in get_args(Behaviour):
+        raise ValueError(f"no behaviour {found['behaviour']!r}")
+    turns = tuple(map(_route, found.get("sequence", ())))
+    variants = {media: _route(each) for media, each in found.get("accept", {}).items()}
+    return Route(**{**found, "sequence": turns, "accept": variants})

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy import event as events
@@ -15,14 +15,13 @@ from scrapy_walsh.policy.list import operator
 from scrapy_walsh.policy.list.blocklist import Blocklist
 from scrapy_walsh.policy.list.schema import read_schema, reread_blocklist
 from scrapy_walsh.policy.robots import fetch as robots_fetch
-from scrapy_walsh.policy.robots.fetch import Keep, Leave, StandIn
+from scrapy_walsh.policy.robots.fetch import Keep, Leave
 from scrapy_walsh.policy.robots.file import Robots, no_rules, parse_robots
-from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR, NotKnown
+from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR, not_known
 from scrapy_walsh.proof.verify.run import LIST, Held, is_robots
 
 if TYPE_CHECKING:
     from scrapy_walsh.ledger.files import Documents
-    from scrapy_walsh.policy.verdict import VerdictName
     from scrapy_walsh.proof.ledger import Line
     from scrapy_walsh.proof.verify.run import Report, Run
 
@@ -100,7 +99,7 @@ class Adoptions:
 
     def _operator_list(self, run: Run, line: Line) -> None:
         answer, run.operator_answer = run.operator_answer, None
-        if run.begun and line.url != run.terms.blocklist_url:
+        if line.url != run.terms.blocklist_url:
             self._report.find(line.n, "R3", f"{line.url} is not the blocklist of this run")
         elif line.kind == events.REJECTED:
             self._keep_list(run, line)
@@ -118,10 +117,10 @@ class Adoptions:
         position = run.terms.blocklist_unreachable
         verdict = operator.without_list(position, line.url)
         if line.verdict == DEFERRED:  # always right: what failed on the run's own side is not told
-            verdict = NotKnown("R3", line.reason, line.url).verdict()
+            verdict = not_known("R3", line.reason, line.url)
         elif verdict is None:
             self._check_last_list(run, line, None)
-        if run.begun and line.verdict != (verdict.name if verdict else ""):
+        if line.verdict != (verdict.name if verdict else ""):
             told = line.verdict or "an empty list"
             text = f"goes by {told}, and this run's blocklist_unreachable is {position!r}"
             self._report.find(line.n, "R3", text)
@@ -132,8 +131,9 @@ class Adoptions:
         brought = answer is not None and answer.status == status and answer.whole is not False
         if line.kind == events.TAKEN_UP and not brought:
             self._check_last_list(run, line, digest)
-        elif line.kind == events.ADOPTED and not brought and run.begun and not run.holes:
-            self._report.find(line.n, "R3", f"no exchange of this run brought {line.url}")
+        elif line.kind == events.ADOPTED and not brought:
+            text = f"no exchange of this run brought {line.url}"
+            self._report.find(line.n, "R3", text, holes=run.holes)
         self._last[line.url] = line.n, digest
         if answer is not None and brought:
             self._fetched[line.url, digest] = answer.at, line.n
@@ -147,12 +147,10 @@ class Adoptions:
     def _check_last_list(self, run: Run, line: Line, digest: str | None) -> None:
         """R3b, T7: a run begins with the list that was in force before it, if there was one."""
         number, held = self._last.get(line.url, (0, digest))
-        if digest == held or number > run.line or not run.begun or run.holes:
+        if digest == held or number > run.line or run.holes:
             return
         if digest is None or (line.url, digest) in self._fetched:
-            told = "none" if digest is None else "an older list"
-            text = f"goes by {told}, though the list of line {number} was held (R3b)"
-            self._report.find(line.n, "R3", text)
+            self._report.find(line.n, "R3", f"the list of line {number} was held (R3b)")
 
     def _parsed(self, line: Line, digest: str) -> Blocklist | None:
         try:
@@ -195,38 +193,31 @@ class Adoptions:
         One that no line adopted at all may come from a run that kept no ledger, or an import.
         """
         owners, last = self._adopted_for.get(line.digest or "", set()), self._last.get(origin)
-        if owners and origin not in owners and last and run.begun and not run.terms.shared:
+        if owners and origin not in owners and last and not run.terms.shared:
             text = f"that robots.txt is of {min(owners)}; line {last[0]} adopted another"
-            self._unless_holes(run, line, text)
-
-    def _unless_holes(self, run: Run, line: Line, text: str | None) -> None:
-        """A finding about a robots.txt, unless lines are missing that may explain it."""
-        if text is not None and not run.holes:
-            self._report.find(line.n, "R2", text)
+            self._report.find(line.n, "R2", text, holes=run.holes)
 
     def _brought(self, run: Run, line: Line) -> Line | None:
         """The exchange that brought an adopted robots.txt; None, and a finding, without one."""
         answer = run.robots_asked.get(line.document or line.url)
         first = run.robots_asked.get(line.url)
         if answer is None or first is None:
-            self._unless_holes(run, line, f"no exchange of this run brought {line.url}")
+            text = f"no exchange of this run brought {line.url}"
+            self._report.find(line.n, "R2", text, holes=run.holes)
             return None
-        redirected = line.document is None or first.status in REDIRECTS
         means = _meaning(answer)
-        parsed = means == robots_fetch.PARSE
-        if answer.status != line.status or not redirected:
-            text = f"line {answer.n} answered {answer.status}, not {line.status}"
-        elif not (parsed or means == robots_fetch.NO_RULES):
-            text = f"status {line.status} brings no rules"
-        elif parsed != (line.digest is not None):
-            text = f"status {line.status} means {means!r}, which it was not taken for"
-        elif answer.whole is False and (answer.octets or 0) < robots_fetch.MAX_OCTETS:
-            text = f"line {answer.n} brought {answer.octets} octets, and more would have come"
-        elif answer.body is not None and answer.body != line.digest:
-            text = f"line {answer.n} brought {answer.body}, not {line.digest}"
-        else:
+        cut = answer.whole is False and (answer.octets or 0) < robots_fetch.MAX_OCTETS
+        if (
+            answer.status == line.status
+            and (line.document is None or first.status in REDIRECTS)
+            and means == (robots_fetch.NO_RULES if line.digest is None else robots_fetch.PARSE)
+            and answer.body in (None, line.digest)
+            and not cut
+        ):
             return answer
-        self._unless_holes(run, line, text)
+        got = f"{answer.status}, {answer.octets} octets{' of more' if cut else ''} of {answer.body}"
+        text = f"line {answer.n} answered {got}: {line.status} with {line.digest} was adopted"
+        self._report.find(line.n, "R2", text, holes=run.holes)
         return None
 
     def _put(
@@ -242,10 +233,10 @@ class Adoptions:
             rules = self._robots(line.digest, token, document)
         if rules is None:
             self._unread(line, "a robots.txt", line.digest)
-        elif run.begun and rules.group != line.group:
+        elif rules.group != line.group:
             group = " ".join(rules.group) or "none"
             self._report.find(line.n, "R2", f"the group of {token!r} is {group}")
-        elif run.begun:
+        else:
             self._report.derived += 1
         delay = 0.0 if rules is None else rules.crawl_delay or 0.0
         ttl = robots_fetch.robots_ttl(run.terms.robots_ttl, max(delay, run.terms.min_interval))
@@ -254,37 +245,26 @@ class Adoptions:
 
     def _reject(self, run: Run, line: Line, origin: str) -> None:
         cause, position = _cause(line), run.terms.robots_unreachable
-        self._unless_holes(run, line, _no_cause(run, line, cause))
+        if (text := _no_cause(run, line, cause)) is not None:
+            self._report.find(line.n, "R2", text, holes=run.holes)
         found = robots_fetch.without(cause, "", line.url, position, fleet=run.terms.shared)
         number, digest = self._last.get(origin, (0, line.digest))
         if isinstance(found, Leave):
             run.held.put(origin, None)
-        elif isinstance(found, NotKnown):
-            stands = StandIn(found.verdict())
-            run.held.put(origin, Held(line.n, line.at, stands, line.at, stands.ttl))
-        elif line.verdict:
-            self._stand_in(run, line, origin, found)
-        else:
-            self._put(run, line, origin, line.at, found.ttl)
-            if digest != line.digest:
-                text = f"the rules that were held are those of line {number}"
-                self._report.find(line.n, "R2", text)
-
-    def _stand_in(self, run: Run, line: Line, origin: str, found: Keep | StandIn) -> None:
-        """T3, T6: a run goes by one verdict, since it never had the rules of *origin*."""
-        stands = found.otherwise if isinstance(found, Keep) else found
-        right = line.verdict == stands.verdict.name
-        if not right:
-            self._report.find(line.n, "R2", f"{line.verdict!r} stands for no robots.txt")
-        elif isinstance(found, Keep) and origin in self._last:
-            text = f"goes by none, though rules were held (line {self._last[origin][0]}, T6)"
+            return
+        if digest != line.digest and (isinstance(found, Keep) or not line.verdict):
+            text = f"the rules that were held are those of line {number} (T6)"
             self._report.find(line.n, "R2", text)
-        elif run.begun:
+        if not line.verdict:
+            self._put(run, line, origin, line.at, found.ttl)
+            return
+        stands = found.otherwise if isinstance(found, Keep) else found
+        if line.verdict != stands.verdict.name:
+            self._report.find(line.n, "R2", f"{line.verdict!r} stands for no robots.txt")
+        else:
             self._report.derived += 1
-        allowed = right and stands.verdict.allowed
-        name = cast("VerdictName", line.verdict)  # as written, right or not
-        verdict = replace(stands.verdict, allowed=allowed, name=name, reason=line.reason)
-        run.held.put(origin, Held(line.n, line.at, StandIn(verdict), line.at, stands.ttl))
+        stands = replace(stands, verdict=replace(stands.verdict, reason=line.reason))
+        run.held.put(origin, Held(line.n, line.at, stands, line.at, stands.ttl))
 
 
 def _meaning(answer: Line) -> str:

@@ -24,6 +24,8 @@ from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, OUT_OF_SCOPE, Verdict
 from scrapy_walsh.proof.verify.run import LIST, Snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from scrapy_walsh.policy.chain import Conclusion
     from scrapy_walsh.policy.recrawl import Visit
     from scrapy_walsh.proof.ledger import Line
@@ -32,16 +34,9 @@ if TYPE_CHECKING:
 
 #: Seconds between the moment that a gate looks at a document's age, and the request.
 _CLEARED: Final = 2.0
-NO_START: Final = "decisions of a run whose start is not here"
-_HOLES: Final = "decisions that rest on lines which are not here"
 _REDACTED: Final = "decisions about URLs whose query is redacted"
 _ANSWER: Final = "answers to exchanges whose decision was not derived"
-_NO_RUNS: Final = "refusals by R8 that rest on what is not in this ledger"
 _KILLED: Final = "R8 after a run that has no end, which may have lost its answers"
-_TOLD_AGAIN: Final = {
-    True: "this run had no answer to that request before",
-    False: "this run had had an answer to that request",
-}
 _NAMES: Final = {chain.BLOCKLIST: ("R3", "the blocklist"), chain.ROBOTS: ("R2", "robots.txt")}
 #: What a line says of a verdict, and what that is of the verdict.
 _FACTS: Final = ("requirement", "name", "document", "digest", "group", "rule", "line")
@@ -65,9 +60,8 @@ class Decisions:
         self._report = report
         self._adoptions = adoptions
         self._answered: dict[str, _Answered] = {}
-        #: By the run that had the answer: sources sent again too soon, if that run has an end.
-        self._doubts: dict[str, list[tuple[int, str]]] = {}
-        self._over: set[str] = set()
+        #: Sources sent again too soon: the run that had the answer, the line, and what is wrong.
+        self._too_soon: list[tuple[str, int, str]] = []
         #: Targets that answered with a redirect, and the form of the last such request: a run that
         #: is resumed goes on with its hop.
         self._redirected: dict[str, str] = {}
@@ -85,12 +79,13 @@ class Decisions:
         elif line.via in self._redirected and run.scope.source_of(line.via) is not None:
             run.scope.declare_hop(line.url, line.via)
             self._hop(run, line, line.via)
-        elif run.holes or (self._report.partial and run.scope.source_of(line.via) is not None):
-            run.scope.declare_hop(line.url, line.via)
-            self._report.missed(_HOLES)
         else:
+            holes = run.holes or (
+                self._report.partial and run.scope.source_of(line.via) is not None
+            )
+            run.scope.declare_hop(line.url, line.via)
             text = f"{line.via} did not redirect there, or is no target itself"
-            self._report.find(line.n, "R6", text)
+            self._report.find(line.n, "R6", text, holes=holes)
 
     def _declared(self, run: Run, line: Line) -> None:
         """Take what ``Spider.start`` has declared; an index of it may declare sitemaps."""
@@ -106,13 +101,11 @@ class Decisions:
         answered = recrawl.key_of(line.by, "") in run.answered
         if answered and run.scope.declare_child(line.url, line.by):
             return
-        if run.holes or self._report.partial or not run.begun:
-            run.scope.declare(line.url)
-            self._report.missed(_HOLES)
-            return
+        run.scope.declare(line.url)
         text = f"{line.by} could not declare {line.url}: it was not declared with children = true"
         more = f"has not answered, is on another host, or has declared {MAX_CHILDREN} before"
-        self._report.find(line.n, "R6", f"{text}, {more}")
+        holes = run.holes or self._report.partial
+        self._report.find(line.n, "R6", f"{text}, {more}", holes=holes)
 
     def _hop(self, run: Run, line: Line, via: str) -> None:
         """Note for which sources an answer to the hop of *line* counts (R8)."""
@@ -135,15 +128,12 @@ class Decisions:
         run.redirects_told.pop(line.url, None)
         if line.status in REDIRECTS:
             self._redirected[line.url] = line.form
-        if run.begun and REDACTED not in line.url:
+        if REDACTED not in line.url:
             self._not_refused_before(run, line)
             self._visit(run, line, answered=concluded.answered)
 
     def _derive(self, run: Run, line: Line) -> Verdict | None:
         """The verdict that let the request pass, derived again; None where that is not possible."""
-        if not run.begun:
-            self._report.missed(NO_START)
-            return None
         snapshot = Snapshot(run, line.moment)
         found = self._judge(run, line.url, snapshot)
         if not self.may_go(run, line, found) or isinstance(found, NeedDocument):
@@ -156,7 +146,7 @@ class Decisions:
             return None
         if line.verdict and (line.verdict, line.digest) != (found.name, found.digest):
             text = f"{line.url} passed as {line.verdict} by {line.digest}; it is {_told(found)}"
-            self._differs(run, line, found.requirement, text)
+            self._report.find(line.n, found.requirement, text, holes=run.holes)
             return None
         self._report.derived += 1
         return found
@@ -165,13 +155,12 @@ class Decisions:
         """Whether nothing stands against a request that was sent; else that is a finding."""
         if isinstance(found, NeedDocument):
             rule, name = _NAMES[found.kind]
-            self._differs(run, line, rule, f"{line.url} was asked before {name} was in force")
+            text = f"{line.url} was asked before {name} was in force"
+            self._report.find(line.n, rule, text, holes=run.holes)
         elif found is not None and not found.allowed:
             text = f"{line.url} was asked, though {found.name}: {found.reason}"
-            if found.name == OUT_OF_SCOPE:
-                self._differs(run, line, found.requirement, text)
-            else:
-                self._report.find(line.n, found.requirement, text)
+            holes = run.holes and found.name == OUT_OF_SCOPE
+            self._report.find(line.n, found.requirement, text, holes=holes)
         else:
             return True
         return False
@@ -186,18 +175,15 @@ class Decisions:
     def _fresh(self, run: Run, line: Line) -> None:
         """R12: no request is let through by a document that is older than it may be."""
         began, origin = line.moment.began, hosts.origin(line.url)
-        for of, key, what, allowed in (
-            (LIST, run.terms.blocklist_url, "blocklist", "its refresh is {:g} s"),
-            (origin, origin, "robots.txt", "{:g} s are allowed"),
-        ):
+        for of, key in ((LIST, run.terms.blocklist_url), (origin, origin)):
             held = run.held.at(of, line.moment)
             if held is None or held.ttl == math.inf:
                 continue
             at = self._adoptions.fetched_at(key, held)
             at = held.since if at is None and of else at
             if at is not None and _stale(run, at, began, held.ttl):
-                text = f"the {what} of line {held.serial} was {began - at:.0f} s old"
-                self._report.find(line.n, "R12", f"{text}, {allowed.format(held.ttl)}")
+                text = f"the document of line {held.serial} was {began - at:.0f} s old"
+                self._report.find(line.n, "R12", f"{text}, {held.ttl:g} s are allowed")
 
     def _tagged(self, run: Run, line: Line) -> None:
         """N3: where robots.txt denies the tagged form, the request is sent without tags."""
@@ -222,8 +208,9 @@ class Decisions:
         key = recrawl.key_of(line.url, line.form)
         last = self._answered.get(key) if run.scope.is_source(line.url) else None
         again = bool(line.again)
-        if not run.holes and again != (key in run.answered):
-            self._report.find(line.n, "R8", f"again is {again}: {_TOLD_AGAIN[again]}")
+        if again != (key in run.answered):
+            text = f"again is {again}; by the lines before, {not again}"
+            self._report.find(line.n, "R8", text, holes=run.holes)
         if last is not None and last.run != run.name and key not in run.hops:
             self._not_too_soon(run, line, last)
         for source in _counts_for(run, line.url, key) if answered else ():
@@ -250,21 +237,15 @@ class Decisions:
         if soon is None or since > began:
             return
         text = f"{line.url} was asked again {began - since:.0f} s after line {last.line}"
-        if last.run in self._over:
-            self._report.find(line.n, "R8", text)
-        else:
-            self._doubts.setdefault(last.run, []).append((line.n, text))
+        self._too_soon.append((last.run, line.n, text))
 
-    def over(self, run: str) -> None:
-        """Note that *run* has ended, so that the answers it had count for R8."""
-        self._over.add(run)
-        for number, text in self._doubts.pop(run, ()):
-            self._report.find(number, "R8", text)
-
-    def end(self) -> None:
-        """Count the doubts about runs without an end as not derived."""
-        for doubts in self._doubts.values():
-            self._report.underived[_KILLED] += len(doubts)
+    def end(self, ended: Container[str]) -> None:
+        """Judge what was sent again too soon: by the answers of runs that have *ended*."""
+        for run, number, text in self._too_soon:
+            if run in ended:
+                self._report.find(number, "R8", text)
+            else:
+                self._report.missed(_KILLED)
 
     # -- how a request ended for its spider -----------------------------------------------
 
@@ -281,7 +262,7 @@ class Decisions:
             self._unseen(run, line)
         elif asked.status != line.status:
             text = f"line {asked.n} answered {asked.status}, not {line.status}"
-            self._differs(run, line, "run", text)
+            self._report.find(line.n, "run", text, holes=run.holes)
         elif asked.wait is not None and not asked.gives_up:
             text = f"it is told as fetched, and line {asked.n} is to be sent again"
             self._report.find(line.n, "R5", text)
@@ -301,31 +282,21 @@ class Decisions:
             self._unseen(run, line)
         elif asked.status != line.status or line.status not in REDIRECTS:
             text = f"line {asked.n} answered {asked.status}: no redirect of status {line.status}"
-            self._differs(run, line, "D5", text)
+            self._report.find(line.n, "D5", text, holes=run.holes)
         else:
             self._given_up(run, line)
             self._report.derived += 1
-
-    def _differs(self, run: Run, line: Line, rule: str, text: str) -> None:
-        """A finding, unless lines are missing that may explain the difference."""
-        if run.holes:
-            self._report.missed(_HOLES)
-        else:
-            self._report.find(line.n, rule, text)
 
     def _unseen(self, run: Run, line: Line) -> None:
         if REDACTED in line.url and not run.holes:
             self._report.missed(_REDACTED)
         else:
-            self._differs(run, line, "run", f"no exchange brought {line.url}")
+            self._report.find(line.n, "run", f"no exchange brought {line.url}", holes=run.holes)
 
     # -- a refusal ------------------------------------------------------------------------
 
     def refused(self, run: Run, line: Line) -> None:
         """Judge a line ``refused``, or ``deferred`` for want of a robots.txt."""
-        if not run.begun:
-            self._report.missed(NO_START)
-            return
         by_time = line.requirement == "R8"
         last = self._answered.get(recrawl.key_of(line.url, line.form))
         visit = _visit_of(run, last, line.url) if by_time and last else None
@@ -357,10 +328,10 @@ class Decisions:
         elif r8 and verdict is not None and verdict.requirement == "R8":
             self._report.derived += 1
         elif r8:
-            self._report.missed(_NO_RUNS)
+            self._report.missed()
         else:
             told = "undecided" if verdict is None else _told(verdict)
-            self._differs(run, line, line.requirement, _differing(line, told))
+            self._report.find(line.n, line.requirement, _differing(line, told), holes=run.holes)
 
 
 def _visit_of(run: Run, answered: _Answered, source: str) -> Visit:

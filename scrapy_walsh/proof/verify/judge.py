@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import unquote
 
 from msgspec.structs import replace
@@ -27,7 +27,7 @@ from scrapy_walsh.proof import ledger
 from scrapy_walsh.proof.ledger import Chain, Head, Malformed, line_of, lines_in
 from scrapy_walsh.proof.ledgered import Hold
 from scrapy_walsh.proof.verify.adoptions import Adoptions
-from scrapy_walsh.proof.verify.decisions import NO_START, Decisions
+from scrapy_walsh.proof.verify.decisions import Decisions
 from scrapy_walsh.proof.verify.replay import Replay, told_fault
 from scrapy_walsh.proof.verify.run import CLOCK_SET, Report, Run, Snapshot, is_robots
 from scrapy_walsh.proof.verify.terms import Terms, broken_terms, terms_of
@@ -37,23 +37,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from scrapy_walsh.proof.ledger import Files, Line
+    from scrapy_walsh.proof.ledgered import Gap
     from scrapy_walsh.proof.verify.adoptions import Parse
+
+    #: Is told of each line of a run, and of the gap before it on its host, if it is a request.
+    Watch: TypeAlias = Callable[[Line, Gap | None], None]
 
 #: Seconds that a deferral's wait may seem short by: it was computed before its line was written.
 _RECKONED: Final = 0.1
-#: Seconds that a wait may seem long by: a later run does not know exactly when the last request of
-#: an earlier one reached the server.
-_RESTORED: Final = 0.5
-_HELD: Final = "holds that rest on what is not in this ledger"
-_DEFERRALS: Final = "deferrals that rest on what is not in this ledger"
+_NO_START: Final = "lines of a run whose start is not here: only its pace is judged"
+#: What is deferred whatever the setting is.
+_WITHOUT_SETTING: Final = (DEFERRED, UNKNOWN_PARSE_ERROR)
 _TAGS: Final = re.compile(r"[?&]impl=([^&#]+)(?:&sha=([^&#]+))?&spec=[^&#]+(?:#|\Z)")
 
 
 class Judge:
     """Takes the members of each line, in order."""
 
-    def __init__(self, report: Report, documents: Documents, parse: Parse) -> None:
+    def __init__(
+        self, report: Report, documents: Documents, parse: Parse, watch: Watch | None = None
+    ) -> None:
         self._report = report
+        self._watch = watch
         self._runs: dict[str, Run] = {}
         self._replay = Replay(report)
         self._adoptions = Adoptions(report, documents, parse)
@@ -72,7 +77,6 @@ class Judge:
             events.NOT_MODIFIED: self._decisions.told,
             events.TOO_MANY_REDIRECTS: self._decisions.redirected_out,
             events.REFUSED: self._decisions.refused,
-            events.HELD: self._held,
             events.DEFERRED: self._deferred,
             events.RETRIED: self._retried,
             events.GIVEN_UP: self._retried,
@@ -104,11 +108,14 @@ class Judge:
             self._report.find(line.n, "chain", f"lines are missing here: {line.reason[:200]}")
             self.hole()
         elif line.kind != ledger.LEDGER:
+            self._replay.gap = None
             self._of_run(line)
+            if self._watch is not None:
+                self._watch(line, self._replay.gap)
 
     def end(self) -> None:
-        """Count what the end of the ledger leaves open."""
-        self._decisions.end()
+        """Judge what could not be judged before."""
+        self._decisions.end({name for name, run in self._runs.items() if run.ended})
 
     # -- runs -----------------------------------------------------------------------------
 
@@ -128,7 +135,7 @@ class Judge:
 
     def _of_run(self, line: Line) -> None:
         run = self._runs.get(line.run)
-        if run is None:  # its start is not here: its exchanges are judged, its decisions are not
+        if run is None:
             if not (self._report.partial or self._holed):
                 text = f"a line of run {line.run!r}, which no line has started"
                 self._report.find(line.n, "run", text)
@@ -139,11 +146,14 @@ class Judge:
             self._report.find(line.n, "run", f"a line of run {line.run} after its end")
             return
         judge = self._take.get(line.kind)
-        if judge is not None:
-            judge(run, line)
+        if not run.begun and line.kind not in (ASKED, ledger.ENDED):
+            self._report.missed(_NO_START)
+        elif judge is not None:
+            judge(run, self._owned(line) if line.kind == ASKED else line)
+        elif line.kind == events.HELD:
+            self._owned(line)
 
     def _ended(self, run: Run, line: Line) -> None:
-        self._decisions.over(line.run)
         self._runs[line.run] = Run(run.name, run.terms, run.process, begun=run.begun, ended=True)
 
     def _owned(self, line: Line) -> Line:
@@ -160,13 +170,14 @@ class Judge:
         self._report.requests += 1
         run.note_clocks(line)
         self._clock_set = self._clock_set or abs(run.ahead or 0.0) > CLOCK_SET
-        line = self._owned(line)
         killed = (each for each in self._runs.values() if each is not run and not each.ended)
         others = bool(line.taught) and any(killed)
         partial = self._report.partial or self._holed
         concluded = self._replay.asked(run, line, partial=partial, others=others)
-        tagged = sent_fault(line, run.terms) if run.begun else None
-        if tagged is not None:
+        if not run.begun:
+            self._report.missed(_NO_START)
+            return
+        if (tagged := sent_fault(line, run.terms)) is not None:
             self._report.find(line.n, "R13", tagged)
         if line.purpose == events.TARGET:
             self._decisions.asked(run, line, concluded)
@@ -186,8 +197,6 @@ class Judge:
                 self._report.find(line.n, "R2", text)
         run.robots_hops += line.status in REDIRECTS
         run.robots_asked[line.url] = line
-        if not run.begun:
-            return
         snapshot = Snapshot(run, line.moment)
         found = chain.judge_host(line.url, snapshot, run.terms.gates)
         if not self._decisions.may_go(run, line, found):
@@ -200,9 +209,9 @@ class Judge:
     def _asked_operator(self, run: Run, line: Line) -> None:
         terms = run.terms
         known = [url for url in (terms.blocklist_url, terms.schema_url) if url]
-        if run.begun and hosts.origin_or_url(line.url) not in map(hosts.origin_or_url, known):
+        if hosts.origin_or_url(line.url) not in map(hosts.origin_or_url, known):
             self._report.find(line.n, "R3", f"{line.url} is not of the operator")
-        elif run.begun and line.url not in known and not (run.operator_hop or run.holes):
+        elif line.url not in known and not (run.operator_hop or run.holes):
             text = f"{line.url} is neither blocklist nor schema, and neither redirected to it"
             self._report.find(line.n, "R3", text)
         run.operator_hop = line.status in REDIRECTS
@@ -221,35 +230,18 @@ class Judge:
         self._adoptions.take(run, line)
         if line.requirement == "R2" and not (line.verdict or line.digest or line.status):
             exchanges, host = self._replay.exchanges, hosts.host_or_url(line.url)
-            since, why = (
-                exchanges.last_end(host),
-                f"line {line.n} leaves it to a later run (429, D7)",
-            )
+            since = exchanges.last_end(host)
+            why = f"line {line.n} leaves it to a later run (429, D7)"
             exchanges.hold(host, Hold(since + robots_fetch.REASK, since, run.process, why))
-
-    def _held(self, run: Run, line: Line) -> None:
-        if self._owned(line) is not line:
-            return
-        if (line.wait or 0.0) <= self._wait(run, line.host, line) + _RESTORED:
-            self._report.derived += 1
-        else:  # AutoThrottle, or another process, made it longer: that is allowed
-            self._report.missed(_HELD)
-
-    def _wait(self, run: Run, host: str, line: Line) -> float:
-        """Seconds until *host* was due when *line* was written, as far as exchanges show it."""
-        due = self._replay.exchanges.due(host, run.held.crawl_delay(host, line.moment))
-        return due - (line.at - (run.ahead or 0.0))
 
     def _deferred(self, run: Run, line: Line) -> None:
         """Judge a deferral: ``chain.admit`` refuses it, or what stands for a document."""
-        if line.requirement == "R3" or (line.requirement, line.verdict) == ("R2", DEFERRED):
+        if line.requirement in ("R2", "R3") or line.verdict != DEFERRED:
+            setting = line.requirement != "R3" and line.verdict not in _WITHOUT_SETTING
+            if setting and run.terms.robots_unreachable != "defer":
+                text = f"{line.verdict} is deferred, and this run's setting is not 'defer'"
+                self._report.find(line.n, "R2", text)
             self._decisions.refused(run, line)
-            return
-        if line.verdict != DEFERRED:
-            self._unreachable(run, line)
-            return
-        if not run.begun:
-            self._report.missed(NO_START)
             return
         names = {line.host, line.reason.partition(" ")[0]}  # its robots.txt may be of another host
         refused = (self._refused(run, name, line) for name in names)
@@ -257,31 +249,24 @@ class Judge:
         rests = line.requirement != "R5" and (run.terms.shared or unknown_clock)
         if any(line.requirement in found for found in refused):
             self._report.derived += 1
-        elif self._report.partial or run.holes or rests:
-            self._report.missed(_DEFERRALS)
         else:
-            rule, why = "R4", f"nothing here holds it for more than {run.terms.patience:g} s"
-            if line.requirement == "R5":
-                rule, why = "R5", "it gave no answer to fewer requests than a run grants a host"
-            self._report.find(line.n, rule, f"deferred, though {line.host} may be asked: {why}")
+            rule = "R5" if line.requirement == "R5" else "R4"
+            text = f"deferred by {line.requirement}, though {line.host} may be asked"
+            holes = self._report.partial or run.holes or rests
+            self._report.find(line.n, rule, text, holes=holes)
 
     def _refused(self, run: Run, host: str, line: Line) -> set[str]:
         """The requirements by which a request to *host*, or its robots.txt, was to be refused."""
-        wait, gates = self._wait(run, host, line) + _RECKONED, run.terms.gates
-        interval, found = run.held.crawl_delay(host, line.moment), set()
+        gates, found = run.terms.gates, set()
+        interval = run.held.crawl_delay(host, line.moment)
+        wait = self._replay.exchanges.due(host, interval) - (line.at - (run.ahead or 0.0))
+        wait += _RECKONED
         for document in (False, True):
             spent = run.host(host).spent(line.at, document=document)
             step = chain.admit(Pace(host, wait, interval, spent), gates, line.at, document=document)
             if isinstance(step, Refuse):
                 found.add(step.verdict.requirement)
         return found
-
-    def _unreachable(self, run: Run, line: Line) -> None:
-        by_setting = line.verdict != UNKNOWN_PARSE_ERROR
-        if run.begun and by_setting and run.terms.robots_unreachable != "defer":
-            text = f"{line.verdict} is deferred, and this run's setting is not 'defer'"
-            self._report.find(line.n, "R2", text)
-        self._decisions.refused(run, line)
 
 
 def sent_fault(line: Line, terms: Terms) -> str | None:
@@ -294,20 +279,19 @@ def sent_fault(line: Line, terms: Terms) -> str | None:
     found = _TAGS.search(line.sent)
     impl, sha = (None, None) if found is None else found.groups()
     tagged = tag_url(line.url, unquote(impl or ""), sha and unquote(sha), terms.spec)
-    if not impl or tagged != line.sent:
-        return f"{line.sent} was sent, which is not {line.url} with its tags"
-    if not (terms.tag_requests or terms.in_shell):
-        return f"{line.sent} carries tags, and this run sends none"
-    if not is_operator_url(line.url, terms.operator_urls):
-        return f"{line.sent} carries tags, and is not of the operator"
-    return None
+    tags = terms.tag_requests or terms.in_shell
+    if impl and tagged == line.sent and tags and is_operator_url(line.url, terms.operator_urls):
+        return None
+    return f"{line.sent} was sent, which is not {line.url} with the tags that it may carry"
 
 
 # -- the files of a ledger ---------------------------------------------------------------------
 
 
-def verify(files: Files, heads: Sequence[Head], parse: Parse) -> Report:
-    """Check a ledger. *heads*: known from elsewhere. *parse*: reads a list. Raises OSError."""
+def verify(files: Files, heads: Sequence[Head], parse: Parse, watch: Watch | None = None) -> Report:
+    """Check a ledger. *heads*: known from elsewhere. *parse*: reads a list. *watch*: is called with
+    each line of a run that has begun, and the gap before it, if it is a request. Raises OSError.
+    """
     report = Report()
     known = read_head(files.head) if files.head is not None else None  # before lines are added
     said = [Head(*known, said_by=HEAD)] if known is not None else []
@@ -315,7 +299,7 @@ def verify(files: Files, heads: Sequence[Head], parse: Parse) -> Report:
         lambda line, text: report.find(line, "chain", text), report.note, [*said, *heads]
     )
     documents = Documents(files.documents)
-    judge = Judge(report, documents, parse)
+    judge = Judge(report, documents, parse, watch)
     for name, raw in lines_in(files.parts):
         members = chained.take(name, raw)
         if chained.hole:
@@ -331,7 +315,8 @@ def verify(files: Files, heads: Sequence[Head], parse: Parse) -> Report:
         report.note(f"{files.documents.name} is not here: no document can be read again")
     if documents.fault is not None:
         report.note(f"{files.documents.name} cannot be read: {documents.fault}")
-    chained.end(headed=bool(said or heads), running=judge.running, later=files.later)
+    report.headed = bool(said or heads)
+    chained.end(headed=report.headed, running=judge.running, later=files.later)
     report.lines, report.head = chained.count, chained.head
     report.findings.sort(key=attrgetter("line", "rule", "text"))
     return report

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from scrapy_walsh.proof.ledger import Line
+    from scrapy_walsh.proof.ledgered import Gap
     from scrapy_walsh.proof.verify.run import Report, Run
 
 _EXACT: Final = 0.001
@@ -40,20 +41,18 @@ _LATER: Final = 2.0
 _MOST: Final = math.nextafter(1.0, 0.0)
 _ROBOTS: Final = "robots"
 _numbers: Final = attrgetter("interval", "accepted", "at")
-#: Why what a run says is not derived: lines of others are missing.
-_ELSEWHERE: Final = "learned intervals that rest on what is not in this ledger"
 _DROPPED: Final = "runs that go on without a learned interval: state forget drops it"
-_FIRST: Final = "whether a host had been asked before: earlier lines are not here"
-_VISITS: Final = "visits of slow hosts that rest on lines which are not here"
 
 
 class Replay:
     """The exchanges of all runs. ``_left``: by host and run, what its last exchange has left of
-    what the host had taught, and when that ended.
+    what the host had taught, and when that ended. ``gap``: before the exchange that was judged
+    last, with the hold that R5 had put on its host; None before a host's first.
     """
 
     def __init__(self, report: Report) -> None:
         self.exchanges = Exchanges()
+        self.gap: Gap | None = None
         self._report = report
         self._left: dict[str, dict[str, tuple[Learned, float]]] = {}
 
@@ -72,7 +71,7 @@ class Replay:
             *_tried(run, line),
         ):
             self._report.find(line.n, rule, fault)
-        if run.begun and not run.holes:
+        if not run.holes:
             self._learn(run, line, known, least.learned)
         return least
 
@@ -113,7 +112,7 @@ class Replay:
         if concluded.exempt:
             credit = terms.min_interval if terms.pace_robots else 0.0
             if partial:
-                self._report.missed(_FIRST)
+                self._report.missed()
         elif line.exempt:
             text = f"it is exempt, and is not the first robots.txt of {line.host}, answered"
             yield "R4", f"{text} without a redirect or a retry (T1)"
@@ -135,12 +134,17 @@ class Replay:
             yield "R4", "it ended before it started"
         elif busy is not None and line.started < busy.ended - ONE_CLOCK:
             yield "R4", f"two requests at once: that of line {busy.n} had not ended"
-        if gap is not None and is_short(gap.seconds, gap.required, gap.slack):
+        if gap is not None and gap.short:
             text = f"{line.host} was asked {gap.seconds:.3f} s after {gap.since} of line"
             yield "R4", f"{text} {gap.before.n}, {gap.required:g} s were due"
-        if hold is not None and line.started < hold.until - hold.slack(one.process):
-            early = hold.until - line.started
+        self.gap = gap
+        if hold is None:
+            return
+        early = hold.until - line.started
+        if early > hold.slack(one.process):
             yield "R5", f"{line.host} was asked {early:.3f} s early: {hold.why}"
+        if gap is not None:
+            self.gap = gap._replace(required=max(gap.required, gap.seconds + early))
 
     def _ahead(self, run: Run, line: Line, need: float) -> float | None:
         """What must pass before a target that says that it went ahead (D11); None: it may not."""
@@ -148,16 +152,9 @@ class Replay:
         ahead = self.exchanges.ahead(line, need, terms.patience, terms.min_interval)
         if ahead is not None and terms.slow_hosts == SLOW_VISIT:
             return ahead
-        if run.holes:
-            self._report.missed(_VISITS)
-            return terms.min_interval
-        text = (
-            f"it went ahead of the {need:g} s that {line.host} asks for, which D11 does not allow"
-        )
-        rested = self.exchanges.of(line.host).rested
-        more = f"slow_hosts {terms.slow_hosts[:40]}, patience {terms.patience:g} s"
-        self._report.find(line.n, "R4", f"{text}: {more}, rested for {rested:.0f} s")
-        return None
+        text = f"it went ahead of the {need:g} s of {line.host}, which D11 does not allow"
+        self._report.find(line.n, "R4", text, holes=run.holes)
+        return terms.min_interval if run.holes else None
 
     # -- R5, D13, D31: a host that gives no answer --------------------------------------------
 
@@ -203,8 +200,8 @@ class Replay:
         """What the host had taught before, which the interval must keep to."""
         host = run.host(line.host)
         if run.holes:
-            if run.begun and (line.learned is not None or line.taught):
-                self._report.missed(_ELSEWHERE)
+            if line.learned is not None or line.taught:
+                self._report.missed()
             host.known = False
             return NOTHING
         known = host.learned
@@ -231,11 +228,11 @@ class Replay:
         meanwhile = any(ended > line.started for name, ended in ends.items() if name != run.name)
         if any(_same(eased(one, max(one.at, at + _EXACT)), given) for one in left):
             self._report.derived += 1
-        elif rests or meanwhile or all(interval > one.interval for one in left):
-            self._report.missed(_ELSEWHERE)
         else:
             text = f"it goes by {interval:g} s that {line.host} is to have taught"
-            self._report.find(line.n, "R4", f"{text}; no line before says so")
+            longer = all(interval > one.interval for one in left)
+            holes = rests or meanwhile or longer
+            self._report.find(line.n, "R4", f"{text}; no line before says so", holes=holes)
         return given
 
     def _learn(self, run: Run, line: Line, known: Learned, taught: Learned) -> None:
@@ -275,10 +272,9 @@ def _waited(run: Run, line: Line, least: Conclusion, most: Conclusion) -> Iterat
     if line.wait is None:
         yield "R5", f"status {line.status} has no wait"
         return
-    if line.wait < least.hold - _EXACT:
-        yield "R5", f"its wait is {line.wait:.3f} s, {least.hold:.3f} s were asked for"
-    if line.wait > most.hold + _EXACT:
-        yield "R5", f"its wait is {line.wait:.3f} s, of {most.hold:.3f} s at most"
+    if not least.hold - _EXACT <= line.wait <= most.hold + _EXACT:
+        due = f"{least.hold:.3f} to {most.hold:.3f} s are right"
+        yield "R5", f"its wait is {line.wait:.3f} s, {due}"
     unknown = line.status is None and (run.holes or run.terms.shared)
     if line.gives_up != isinstance(failure, GiveUp) and not (unknown and line.gives_up):
         yield "R5", f"gives_up is {line.gives_up} after retry {line.attempt}: {failure.why}"
@@ -323,11 +319,11 @@ def told_fault(run: Run, line: Line) -> str | None:
     failed = run.failed.pop(line.url, None)
     if failed is None:
         return f"{line.kind}, and no exchange of {line.url} failed before it"
-    if failed.status != line.status or not _alike(failed.wait, line.wait or 0.0):
-        return f"does not say what line {failed.n} says: status {failed.status}, {failed.wait} s"
-    if failed.gives_up != (line.kind == GIVEN_UP):
-        return f"{line.kind}, though line {failed.n} says gives_up: {failed.gives_up}"
-    return None
+    alike = failed.status == line.status and _alike(failed.wait, line.wait or 0.0)
+    if alike and failed.gives_up == (line.kind == GIVEN_UP):
+        return None
+    what = f"status {failed.status}, {failed.wait} s, gives_up {failed.gives_up}"
+    return f"{line.kind}, which is not what line {failed.n} says: {what}"
 
 
 def _same(one: Learned, other: Learned) -> bool:

@@ -31,8 +31,9 @@ _NOTES_KEPT: Final = 100
 class Report:
     """The result. ``findings``: what is broken, each with its rule: ``chain``, ``run``, R1 to R13.
 
-    ``underived``: what could not be derived again, by its reason, counted. ``partial``: the ledger
-    begins after its first line.
+    ``underived``: what could not be derived again, by its reason, counted. ``head``: number
+    and hash of the last line. ``headed``: it is known from elsewhere which line is the last.
+    ``partial``: the ledger begins after its first line.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -44,6 +45,7 @@ class Report:
     derived: int = 0
     underived: Counter[str] = field(default_factory=Counter)
     head: tuple[int, str] | None = None
+    headed: bool = False
     partial: bool = False
 
     @property
@@ -51,9 +53,11 @@ class Report:
         """Whether nothing was found; ``underived`` was not seen to hold."""
         return not self.findings
 
-    def find(self, line: int, rule: str, text: str) -> None:
-        """Add a finding."""
-        if len(self.findings) < _KEPT:
+    def find(self, line: int, rule: str, text: str, *, holes: bool = False) -> None:
+        """Add a finding; with *holes*, lines are missing that may explain it: then count it."""
+        if holes:
+            self.missed()
+        elif len(self.findings) < _KEPT:
             self.findings.append(Finding(Outcome.BROKEN, rule, text=text, line=line))
         else:
             self.more += 1
@@ -63,7 +67,7 @@ class Report:
         if len(self.notes) < _NOTES_KEPT:
             self.notes.append(text)
 
-    def missed(self, why: str) -> None:
+    def missed(self, why: str = "what rests on lines that are not here") -> None:
         """Count what could not be derived again."""
         self.underived[why] += 1
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import fields as dataclass_fields
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict
 
-from msgspec import Meta, Struct, convert
+from msgspec import Meta, Struct
 from msgspec.structs import fields
 
 from scrapy_walsh.config import SETTINGS, SLOW_SKIP, out_of_bounds
@@ -19,7 +19,7 @@ from scrapy_walsh.policy.robots.fetch import ROBOTS_TTL
 from scrapy_walsh.policy.robots.usage import REFUSE
 from scrapy_walsh.policy.signing import directory_url
 from scrapy_walsh.policy.throttle import LONGEST, MIN_REQUEST_INTERVAL
-from scrapy_walsh.proof.ledger import Malformed, fits
+from scrapy_walsh.proof.ledger import Malformed, typed
 from scrapy_walsh.spec import SPEC_VERSION
 
 if TYPE_CHECKING:
@@ -104,10 +104,7 @@ def terms_of(members: Mapping[str, Any]) -> Terms:
     if not isinstance(settings, dict):
         raise Malformed("has no settings")
     found = {**settings, **{each.name: members.get(each.name) for each in _TOP}}
-    for each in fields(Terms):
-        if not fits(found.get(each.name), each.type):
-            raise Malformed(f"its {each.name} is {str(found.get(each.name))[:40]!r}")
-    return convert(found, Terms)
+    return typed({each.name: found.get(each.name) for each in fields(Terms)}, Terms)
 
 
 def broken_terms(terms: Terms) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,458 @@
+"""What the lab does not show: scenes of this package's own spiders, in several runs where need be.
+
+Edges, in three runs that follow one another at once and share their state: https, requests that go
+past the scheduler, a run after a run (R1 to R6 and R12). Then one day after another; a spider that
+misbehaves; and the main spider.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy_walsh.policy.backoff import MAX_RETRIES
+from scrapy_walsh.policy.identity import WALSH_RESEARCH
+from scrapy_walsh.proof.conformance.check import Scene
+from scrapy_walsh.proof.conformance.evidence import (
+    Evidence,
+    Judge,
+    counted,
+    every,
+    exact_user_agent,
+    full,
+    intervals,
+    never,
+    none,
+    nothing_of,
+    only,
+    refused,
+    seen,
+    spaced,
+    urls_of,
+    was_asked,
+    where,
+)
+from scrapy_walsh.proof.exchanges import ROBOTS
+from scrapy_walsh.proof.findings import Finding, broken, held_if
+from scrapy_walsh.proof.sandbox import Route, Site, default_sites
+from scrapy_walsh.proof.sandbox.routes import (
+    OPEN,
+    TEXT,
+    busy,
+    down,
+    negotiated,
+    refreshing,
+    site,
+    text,
+)
+from scrapy_walsh.proof.spacing import THE_WIRE
+
+if TYPE_CHECKING:
+    from scrapy_walsh.proof.conformance.crawl import Stage
+
+_CONTROL: Final = "start.test/page"
+_SECURE: Final = "https://schemes.test/denied https://secure.test/denied"
+_SECURE_CONTROLS: Final = "schemes.test/page https://secure.test/page"
+_YEARS: Final = ("years.test/a", "years.test/b")
+_LIMITED: Final = "limited-robots.test"
+_FAILING: Final = "failing-robots.test"
+#: These answer 503 and 429 to every request.
+_DOWN: Final = ("down.test/page", "busy.test/page")
+_PAST: Final = "past.test/page blocked.test/page start.test/denied"
+#: Older than a robots.txt (a day).
+_DAY: Final = 90_000.0
+_DELAY: Final = 8.0
+#: Seconds that a robots.txt's own 503 asks for.
+_RETRY_AFTER: Final = 2.0
+
+
+def _sites(token: str) -> list[Site]:
+    deny = f"User-agent: {token}\nDisallow: /denied\n"
+    later, closed = down(f"{_RETRY_AFTER:g}"), text(f"User-agent: {token}\nDisallow: /\n")
+    return [
+        site("start.test", deny),
+        site("schemes.test"),
+        site("https://schemes.test", deny),
+        site("https://secure.test", deny),
+        site("years.test", "User-agent: *\nCrawl-delay: 100000\n"),
+        site("down.test", page=down("0")),
+        site("busy.test", page=busy("0")),
+        site(_LIMITED, busy("0")),
+        site(_FAILING, Route(sequence=(later, down("0"), closed))),
+        site("delayed.test", f"User-agent: *\nCrawl-delay: {_DELAY:g}\n"),
+        *map(site, ("again.test", "past.test", "blocked.test")),
+    ]
+
+
+def _play(here: Stage) -> None:
+    first = (
+        f"{_CONTROL} {_SECURE_CONTROLS} {_SECURE} years.test/a years.test/b"
+        f" down.test/page busy.test/page {_LIMITED}/page {_FAILING}/page"
+    )
+    here.probe(first, past=urls_of(_PAST))
+    here.probe("again.test/a delayed.test/a")
+    here.age("robots", "http://again.test", _DAY)
+    here.probe("delayed.test/b again.test/b")
+
+
+def _never_shortened(evidence: Evidence) -> Finding:
+    """One target goes by T1's exemption; the other is deferred (D8)."""
+    asked = seen(sum(map(evidence.first.requested, _YEARS)), "neither target was asked")
+    told = [evidence.first.result(url) for url in _YEARS]
+    deferred = any(each.get("verdict") == "deferred" for each in told)
+    return held_if(asked == 1 and deferred, f"asked={asked}")
+
+
+def _robots_retry_after(evidence: Evidence) -> Finding:
+    """R5.3 binds every request, so the fetch of a robots.txt too."""
+    return spaced(intervals(evidence.first.get(f"{_FAILING}{ROBOTS}")[:2]), _RETRY_AFTER)
+
+
+def _given_up(evidence: Evidence) -> Finding:
+    """After five retries a URL is given up, and the spider gets no response (R5.8)."""
+    run = evidence.first
+    calls = [len(run.get(place)) for place in _DOWN]
+    seen(all(calls), "it was not asked to the end")
+    named = [run.result(place).get("gave_up") for place in _DOWN]
+    kept = named == [503, 429] and max(calls) <= 1 + MAX_RETRIES
+    return held_if(kept, f"calls={max(calls)}")
+
+
+def _went_past(evidence: Evidence) -> Finding:
+    """The callback waited for each of them (``download_async``, as media pipelines do)."""
+    told = evidence.first.told.get("past")
+    return held_if(told == urls_of(_PAST), "the callback did not ask for them")
+
+
+def _kept_from_run_to_run(evidence: Evidence) -> Finding:
+    before, after = (evidence.run(number).asked("delayed.test") for number in (1, 2))
+    seen(before and after, "one of two runs did not ask the host")
+    return spaced([after[0].arrived - before[-1].arrived], _DELAY)
+
+
+def _refresh_spaced(evidence: Evidence) -> Finding:
+    """T1 exempts the first robots.txt of a host, not the one that replaces it."""
+    return spaced(intervals(evidence.run(2).asked("again.test")), 1.0)
+
+
+EDGES: Final = Scene(
+    name="edges",
+    sites=_sites,
+    play=_play,
+    table={
+        "R1 exact UA by https, and in later runs": where(
+            was_asked("https://secure.test/page"), exact_user_agent()
+        ),
+        "R2 robots.txt obeyed by https, each scheme by its own": never(_SECURE, _SECURE_CONTROLS),
+        "R2 robots.txt answering 429 to the end is not 'no rules'": where(
+            was_asked(f"{_LIMITED}{ROBOTS}"), never(f"{_LIMITED}/page", _CONTROL)
+        ),
+        "R2d Crawl-delay beyond the run's patience not shortened": _never_shortened,
+        "R4 spacing kept from one run to the next (>=8s)": _kept_from_run_to_run,
+        "R4 MUST NOT a robots.txt asked again is spaced from its target": _refresh_spaced,
+        "R12 expired robots.txt: refresh precedes the target": only(
+            "again.test", ROBOTS, "/b", run=2
+        ),
+        "R5 robots.txt answering 503 asked again": only(_FAILING, ROBOTS, ROBOTS, ROBOTS),
+        "R5 robots.txt answering 429 asked five times again at most": counted(
+            lambda run: run.get(f"{_LIMITED}{ROBOTS}"), MAX_RETRIES + 1
+        ),
+        "R5 MUST NOT 503 and 429 to the end: given up, and no response": _given_up,
+        "R5b Retry-After of a robots.txt waited for (>=2s)": _robots_retry_after,
+        "R6 MUST NOT what a callback downloads past the scheduler": where(
+            _went_past, every(never(_PAST), nothing_of("past.test blocked.test", _CONTROL))
+        ),
+    },
+)
+
+
+# One day after another: conditional requests, an opt-out, a Retry-After of a day.
+#
+# R1, R2, R5 and R7, in three runs that share their state. Before the second, what is stored is made
+# older; during the third, a day goes by.
+
+_DATE: Final = "Tue, 03 Nov 2026 08:30:00 GMT"
+_ALL: Final = "etag.test/page modified.test/page optout.test/page"
+_TOMORROW: Final = "tomorrow.test/page"
+#: Its robots.txt disallows all from the second answer on.
+_TURNING: Final = "turning.test/a turning.test/b"
+#: Seconds of a Retry-After, and how many of them have gone by before the second run.
+_RETRY_AFTER_AGAIN: Final = 86_400
+_GONE_BY: Final = 7_200.0
+_REASON: Final = {"WALSH_REVISIT_REASON": "the conformance run asks twice"}
+
+
+def _again_sites(token: str) -> list[Site]:
+    return [
+        site("etag.test", page=negotiated(etag='"page-1"')),
+        site("modified.test", page=negotiated(last_modified=_DATE)),
+        site("optout.test"),
+        site("tomorrow.test", page=down(str(_RETRY_AFTER_AGAIN))),
+        site("turning.test", Route(sequence=(text(OPEN), _opt_out(token)))),
+    ]
+
+
+def _opt_out(token: str) -> Route:
+    return text(f"User-agent: {token}\nDisallow: /\n")
+
+
+def _play_again(here: Stage) -> None:
+    here.probe(f"{_ALL} {_TOMORROW}")
+    here.serve("optout.test", ROBOTS, _opt_out(here.bot.identity.token))
+    here.age("robots", "http://optout.test", _DAY)
+    here.age("host", "tomorrow.test", _GONE_BY)
+    here.probe(f"{_ALL} {_TOMORROW}", _REASON)
+    here.probe(_TURNING, _REASON, later=_DAY)
+
+
+def _replayed(host: str, header: str, value: str) -> Judge:
+    def judge(evidence: Evidence) -> Finding:
+        asked = seen(evidence.run(1).get(f"{host}/page"), "the page was not asked again")
+        sent = asked[0].values(header)
+        return held_if(sent == [value], f"{header}: {', '.join(sent) or 'none'}")
+
+    return judge
+
+
+def _not_modified(evidence: Evidence) -> Finding:
+    """The answer was a 304, and the spider was given no response for it (R7.3)."""
+    asked = seen(evidence.run(1).get("etag.test/page"), "the page was not asked again")
+    error = evidence.run(1).result("etag.test/page").get("error")
+    return held_if(asked[0].status == 304 and error == "NotModified", f"status={asked[0].status}")
+
+
+def _whole_time(evidence: Evidence) -> Finding:
+    """Sent once, then left until its Retry-After is over, in the run two hours later too (D8)."""
+    asked = seen([each for run in evidence.runs for each in run.get(_TOMORROW)])
+    due = asked[0].wall + _RETRY_AFTER_AGAIN
+    told = [each for run in evidence.runs for each in run.results(_TOMORROW)]
+    if len(asked) > 1 or [each.get("verdict") for each in told] != ["deferred", "deferred"]:
+        return broken(f"calls={len(asked)}")
+    first, second = (each.get("due") or 0.0 for each in told)
+    early = max(due - first, due - _GONE_BY - second)
+    return held_if(early <= THE_WIRE, f"due {early:.0f}s early" if early > THE_WIRE else "")
+
+
+def _turned(evidence: Evidence) -> Finding:
+    """A robots.txt that goes stale between two targets is requested again, and obeyed (R2.31)."""
+    paths = evidence.run(2).paths("turning.test")
+    seen("/a" in paths and paths != [ROBOTS, "/a"], "it was not asked past the TTL")
+    return held_if(paths == [ROBOTS, "/a", ROBOTS], ", ".join(paths))
+
+
+DAYS: Final = Scene(
+    name="days",
+    sites=_again_sites,
+    play=_play_again,
+    table={
+        "R1 exact UA on conditional requests": every(
+            exact_user_agent(lambda each: each.values("If-None-Match")),
+            exact_user_agent(lambda each: each.values("If-Modified-Since")),
+        ),
+        "R2 opt-out in robots.txt honored once its TTL is over": where(
+            every(was_asked("optout.test/page"), was_asked(f"optout.test{ROBOTS}", run=1)),
+            never("optout.test/page", "etag.test/page", run=1),
+        ),
+        "R2 opt-out in robots.txt honored once its TTL is over within a run": _turned,
+        "R5b Retry-After of a day: deferred, with its whole time": _whole_time,
+        "R7 SHOULD ETag replayed": _replayed("etag.test", "If-None-Match", '"page-1"'),
+        "R7 SHOULD Last-Modified replayed": _replayed("modified.test", "If-Modified-Since", _DATE),
+        "R7 SHOULD conditional GET yields 304 when ETag unchanged": _not_modified,
+    },
+)
+
+
+# A spider that misbehaves: it sets header fields, requests undeclared URLs, is redirected.
+#
+# R1, R2, R3, R5 and R6, in one run.
+
+_HOPS: Final = {
+    "hop-blocked.test": "http://blocked.test/hop",
+    "hop-denied.test": "http://start.test/denied/hop",
+}
+_REFRESHING: Final = "refresh.test/page"
+_UNDECLARED: Final = "start.test/undeclared elsewhere.test/undeclared"
+_ALSO: Final = "start.test/also"
+_POSTS: Final = ("post.test/error", "post.test/broken")
+#: What a spider might set to be taken for somebody else, or to change how the message ends.
+_HEADERS: Final = {
+    "Forwarded": "for=192.0.2.1",
+    "X-Forwarded-For": "192.0.2.1",
+    "X-Forwarded-Host": "other.test",
+    "X-Real-Ip": "192.0.2.1",
+    "X-Original-User-Agent": "Mozilla/5.0",
+    "Host": "other.test",
+    "Transfer-Encoding": "chunked",
+    "User-Agent": "Mozilla/5.0 (X11; Linux x86_64; rv:130.0) Gecko/20100101 Firefox/130.0",
+}
+
+
+def _spider_sites(token: str) -> list[Site]:
+    return [
+        site("start.test", f"User-agent: {token}\nDisallow: /denied\n"),
+        *(site(host, page=Route(302, location=target)) for host, target in _HOPS.items()),
+        site("robots-moved.test", Route(302, location="http://blocked.test/robots.txt")),
+        site("refresh.test", page=refreshing("/by-meta", "/by-header")),
+        site("post.test", error=Route(500, "no\n", TEXT), broken=Route(behaviour="close")),
+        *map(site, ("blocked.test", "elsewhere.test")),
+    ]
+
+
+def _play_spider(here: Stage) -> None:
+    here.probe(
+        f"{_CONTROL} start.test/denied robots-moved.test/page"
+        f" {_REFRESHING} hop-blocked.test/page hop-denied.test/page",
+        undeclared=urls_of(_UNDECLARED),
+        also=urls_of(_ALSO),
+        posts=urls_of(" ".join(_POSTS)),
+        headers=_HEADERS,
+    )
+
+
+def _none_of_its_headers(evidence: Evidence) -> Finding:
+    """No value that the spider sets is sent: neither another sender, nor another framing (R1)."""
+    wrong = [
+        f"its {name} was sent to {each.host}"
+        for each in evidence.log
+        for name, value in _HEADERS.items()
+        if value in each.values(name)
+    ]
+    return none(wrong)
+
+
+def _posted_once(evidence: Evidence) -> Finding:
+    """A POST is sent once: unless 429 or 503 says that it did nothing, it may have had effect."""
+    calls = [len(evidence.first.get(place)) for place in _POSTS]
+    seen(all(calls))
+    return held_if(max(calls) == 1, f"calls={max(calls)}")
+
+
+def _hop_refused(host: str) -> Judge:
+    return never(_HOPS[host], f"{host}/page")
+
+
+def _answer_itself(evidence: Evidence) -> Finding:
+    told = evidence.first.result(_REFRESHING)
+    itself = (told.get("status"), told.get("final")) == (200, full(_REFRESHING))
+    return held_if(itself, "" if itself else str(told.get("why", told.get("final"))))
+
+
+SPIDER: Final = Scene(
+    name="spider",
+    sites=_spider_sites,
+    play=_play_spider,
+    table={
+        "R1 MUST NOT headers that mislead do not reach the wire": where(
+            was_asked(_CONTROL), every(exact_user_agent(), _none_of_its_headers)
+        ),
+        "R2 robots.txt blocks /denied, named as the reason": refused(
+            "start.test/denied", "R2", "disallowed_explicit"
+        ),
+        "R2 redirect to a disallowed path not followed": _hop_refused("hop-denied.test"),
+        "R3 redirect to a listed host not followed": _hop_refused("hop-blocked.test"),
+        "R3 robots.txt redirected to a listed host not followed": where(
+            was_asked(f"robots-moved.test{ROBOTS}"), nothing_of("blocked.test", _CONTROL)
+        ),
+        "R5 MUST NOT a POST that failed is not sent again": _posted_once,
+        "R6 MUST NOT a page that refreshes is the answer itself": every(
+            _answer_itself, never("refresh.test/by-meta refresh.test/by-header")
+        ),
+        "R6 MUST NOT undeclared requests of a callback refused, by name": refused(
+            _UNDECLARED, "R6", "out_of_scope"
+        ),
+        "R6 MUST NOT a callback that says it declares a URL declares nothing": refused(
+            _ALSO, "R6", "out_of_scope"
+        ),
+    },
+)
+
+
+# The main spider, and a source of each form.
+
+_SOURCES: Final = """\
+source = [
+  { name = "feed", url = "http://rss.test/", feed = "http://rss.test/feed.xml" },
+  { name = "index", sitemap = "http://quiet.test/index.xml" },
+  { name = "children", sitemap = "http://index.test/index.xml", children = true },
+  { name = "use", url = "http://use.test/page" },
+  { name = "refused use", url = "http://use.test/refused/page" },
+  { name = "html", url = "http://html.test/" },
+]
+"""
+_WANTED: Final = ", children = true"
+_MEMBERS: Final = frozenset(
+    {"source", "title", "url", "published", "via", "canonical_url", "fetched_at", "usage"}
+)
+
+
+def _index(*urls: str) -> Route:
+    entries = "".join(f"<sitemap><loc>{url}</loc></sitemap>" for url in urls)
+    return Route(body=f"<sitemapindex>{entries}</sitemapindex>", content_type="application/xml")
+
+
+def _item_sites(token: str) -> list[Site]:
+    """A page whose use is refused; two indices, of which one is to be followed."""
+    use = f"User-agent: {token}\nAllow: /\nContent-Usage: /refused/ train-ai=n\n"
+    of_index = {
+        "/index.xml": _index("http://elsewhere.test/second.xml", "http://index.test/deep.xml"),
+        "/deep.xml": _index("http://index.test/deeper.xml"),
+    }
+    return [
+        *(each for each in default_sites() if each.host in ("rss.test", "html.test")),
+        site("use.test", use),
+        Site("quiet.test", {"/index.xml": _index("http://quiet.test/first.xml")}),
+        Site("index.test", of_index),
+    ]
+
+
+def _play_items(here: Stage) -> None:
+    # walsh-research refuses a source that wants what an index lists: there none does.
+    research = here.bot.identity.token.lower() == WALSH_RESEARCH.token.lower()
+    here.metadata("sources.toml", _SOURCES.replace(_WANTED, "") if research else _SOURCES)
+
+
+def _items(evidence: Evidence, source: str) -> list[Any]:
+    return [item for item in evidence.first.items if item["source"] == source]
+
+
+def _feed_alone(evidence: Evidence) -> Finding:
+    """Of a source with a feed, the feed alone was requested, and gave the items."""
+    asked = seen([each.path for each in evidence.first.targets("rss.test")])
+    found = _items(evidence, "feed")
+    kept = asked == ["/feed.xml"] and bool(found) and all(i["via"] == "feed" for i in found)
+    return held_if(kept, f"{', '.join(asked)}: items={len(found)}")
+
+
+def _left_out(evidence: Evidence) -> Finding:
+    occasion = "/" in evidence.first.paths("html.test") and evidence.first.items
+    seen(occasion, "its page was not asked, or no source gave any item")
+    items = len(_items(evidence, "html"))
+    return held_if(items == 0, f"items={items}")
+
+
+def _metadata_only(evidence: Evidence) -> Finding:
+    items = seen(evidence.first.items, "no items")
+    extra = {name for item in items for name in item} - _MEMBERS
+    return held_if(not extra, ", ".join(sorted(extra)) or f"items={len(items)}")
+
+
+ITEMS: Final = Scene(
+    name="items",
+    sites=_item_sites,
+    play=_play_items,
+    settings={"WALSH_USAGE": {"train-ai": "refuse"}},
+    table={
+        "R6 MUST NOT metadata, no content, in the items": _metadata_only,
+        "R9 SHOULD a feed is preferred": _feed_alone,
+        "R2 SHOULD a use that robots.txt disallows, if refused": never(
+            "use.test/refused/page", "use.test/page"
+        ),
+        "R6 MUST NOT a sitemap index is followed only if declared so": never(
+            "quiet.test/first.xml", "quiet.test/index.xml"
+        ),
+        "R6 MUST NOT of an index that is followed: its host, one level": every(
+            never("index.test/deeper.xml", "index.test/index.xml"),
+            nothing_of("elsewhere.test", "index.test/index.xml"),
+        ),
+        "R9 MUST NOT HTML is left out, not scraped": _left_out,
+    },
+)

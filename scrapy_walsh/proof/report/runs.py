@@ -1,0 +1,82 @@
+"""The runs of a ledger, by their lines ``started`` and ``ended``; which of them are shown. Pure."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from scrapy_walsh.exceptions import WalshError
+from scrapy_walsh.ledger.files import parsed
+from scrapy_walsh.policy.times import iso
+from scrapy_walsh.proof.ledger import ENDED, STARTED, Line, line_of
+from scrapy_walsh.proof.verify.terms import Terms, terms_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+#: What the lines of interest contain. No string inside a line can look like it, since JSON escapes
+#: its quotes. So most lines need not be parsed.
+_NEEDLES: Final = (b'"kind":"started"', b'"kind":"ended"')
+#: Values of ``--run`` beside the name of a run.
+LAST: Final = "last"
+ALL: Final = "all"
+
+
+class NoRun(WalshError):
+    """The ledger does not have the run that was named, or has none."""
+
+
+@dataclass(slots=True)
+class Run:
+    """One run: its lines ``started`` and ``ended``; None where no line says that it ended."""
+
+    began: Line
+    terms: Terms
+    ended: Line | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name in the ledger."""
+        return self.began.run
+
+
+def runs_of(lines: Iterable[tuple[str, bytes]]) -> dict[str, Run]:
+    """The runs of which the ledger has the line ``started``, by name, oldest first."""
+    runs: dict[str, Run] = {}
+    for _, raw in lines:
+        if any(needle in raw for needle in _NEEDLES):
+            with suppress(ValueError, RecursionError):  # a damaged line, of which ``verify`` tells
+                members = parsed(raw.removesuffix(b"\n"))
+                line = line_of(members)
+                if line.kind == STARTED:
+                    runs.setdefault(line.run, Run(line, terms_of(members)))
+                elif line.kind == ENDED and line.run in runs:
+                    runs[line.run].ended = line
+    return runs
+
+
+def since(runs: Mapping[str, Run], began: float) -> tuple[Run, ...]:
+    """Those that began at *began*, Unix seconds, or later. Raises NoRun."""
+    found = tuple(run for run in runs.values() if run.began.at >= began)
+    if not found:
+        last = iso(max((run.began.at for run in runs.values()), default=0.0))
+        raise NoRun(f"no run began in these days; the last one of this ledger began at {last}")
+    return found
+
+
+def chosen(runs: Mapping[str, Run], wanted: str) -> tuple[Run, ...]:
+    """ALL runs, the run of the name *wanted*, or the LAST one that has ended. Raises NoRun.
+
+    Where no run has ended, LAST is the one that began last.
+    """
+    if wanted == ALL:
+        return tuple(runs.values())
+    if wanted in runs:
+        return (runs[wanted],)
+    ended = [run for run in runs.values() if run.ended is not None]
+    last = [*runs.values(), *ended][-1:]
+    if wanted != LAST or not last:
+        known = ", ".join(list(runs)[-5:]) or "none"
+        raise NoRun(f"no run {wanted!r} begins in this ledger; its last ones: {known}")
+    return tuple(last)
