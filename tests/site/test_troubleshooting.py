@@ -66,7 +66,7 @@ OTHERS = (
     ("ledger/files.py", "is gone:"),
     ("policy/identity.py", "WALSH_IDENTITY is not set:"),
     ("policy/recrawl.py", "has not been read since"),
-    ("policy/recrawl.py", "is refused by its owner,"),
+    ("policy/recrawl.py", "refuses from now on what it let be read:"),
     ("policy/recrawl.py", "is gone (410):"),
     ("policy/recrawl.py", "no run since then was answered before it ended"),
     ("policy/recrawl.py", "has moved for good to"),
