@@ -40,7 +40,7 @@ from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.ticket import TICKET
 from scrapy_walsh.policy import hosts, recrawl
 from scrapy_walsh.policy.agenda import enough
-from scrapy_walsh.policy.hosts import without_userinfo
+from scrapy_walsh.policy.hosts import HAS_USERINFO, without_userinfo
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -67,10 +67,6 @@ _FREEZE: Final = 2_000
 _LOOK: Final = 0.1
 #: Seconds after which a `start` that yields nothing is not waited for any more.
 _STALLED: Final = 5.0
-_REMEDY: Final = (
-    "it is not used: give a target's credentials by Scrapy's http_user, http_pass and "
-    "http_auth_domain"
-)
 
 
 class Intake:
@@ -194,7 +190,7 @@ class Intake:
             host = "a URL without a readable host"
         if host not in self._named and len(self._named) < _HOSTS_NAMED:
             self._named.add(host)
-            logger.warning("a URL of %s holds a user name or a password; %s", host, _REMEDY)
+            logger.warning("a URL of %s %s", host, HAS_USERINFO)
         return bare
 
     def request(self, request: Request) -> Request:

@@ -56,7 +56,7 @@ OTHERS = (
     ("fleet/store.py", "in Redis cannot be read ("),
     ("adapters/lease.py", "the lease of this job cannot be kept in"),
     ("adapters/events.py", "to the next run ("),
-    ("adapters/intake.py", "it is not used: give a target's credentials by Scrapy's"),
+    ("policy/hosts.py", "it is not used: give a target's credentials by Scrapy's"),
     ("commands/command.py", "would run without scrapy_walsh, and nothing be gated or "),
     ("fleet/link.py", "the shared store"),
     ("fleet/link.py", "cannot be relied on:"),
