@@ -119,6 +119,7 @@ class WalshMetadataSpider(Spider):
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> WalshMetadataSpider:
         spider = super().from_crawler(crawler, *args, **kwargs)
         crawler.signals.connect(spider._opened, signals.spider_opened)
+        crawler.signals.connect(spider._count_bytes, signals.bytes_received)
         crawler.signals.connect(spider._idle, signals.spider_idle)
         spider.handover = Handover(crawler)
         return spider
@@ -272,6 +273,7 @@ class WalshMetadataSpider(Spider):
         """Take the steps of the source, as far as they are needed, and end its *visit*."""
         source, row = visit.source, visit.row
         steps = [*plan(source.url, source.feed, source.sitemap)]
+        requested = [source.sitemap]
         failed: bool | None = None  # of its feed, sitemap or page; None before one was answered
         while True:
             step, answer = yield (steps.pop(0),)
@@ -287,11 +289,14 @@ class WalshMetadataSpider(Spider):
             if step.kind != "llms" or failed is None:
                 failed = answer.failed
             if urls := self._children(visit, answer):
+                requested += urls
                 answer = yield from self._of_index(visit, urls)
             if answer.outcome is not None or not steps:
                 break
         row.outcome = replace(answer, failed=bool(failed)).ending
         row.requirement = answer.requirement or ("R9" if row.outcome == recrawl.LEFT_OUT else "")
+        named = self._crawl.documents.sitemaps(step.url)
+        row.suggested_sitemaps += [each for each in named if each not in requested]
         visit.due = answer.due
         self._tell(visit, row.outcome, answer.refusal)
 
@@ -370,6 +375,10 @@ class WalshMetadataSpider(Spider):
             row.requests += 1
         else:
             self.documents += 1
+
+    def _count_bytes(self, data: bytes, request: Request) -> None:
+        if row := self._row_of(request):
+            row.bytes += len(data)
 
     def closed(self, reason: str) -> None:
         """Writes the source report to the log, and to ``-a report=FILE``."""

@@ -173,7 +173,7 @@ def test_r9_4_a_declared_feed_is_read_and_nothing_else_asked(tmp_path: Path) -> 
     assert item.published == "2026-05-23T00:00:00Z"
     assert item.fetched_at.endswith("Z")
     assert (net.rows[0].outcome, net.rows[0].requirement) == ("fed", "R9")
-    assert (net.rows[0].requests, net.rows[0].items) == (1, 1)
+    assert (net.rows[0].requests, net.rows[0].bytes, net.rows[0].items) == (1, len(FEED), 1)
 
 
 def test_r9_4_order_in_full(tmp_path: Path) -> None:
