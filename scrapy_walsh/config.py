@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import json
-import math
 import operator
 import os
 import sys
@@ -154,10 +153,11 @@ def _text(name: str, value: Any) -> str:
 
 
 def _url(name: str, value: Any) -> str:
-    bare = without_userinfo(value.strip()) if isinstance(value, str) else value
-    if not isinstance(bare, str) or not is_http_url(bare):
-        raise _refuse(name, bare, "an absolute http or https URL")
-    return bare
+    url = value.strip() if isinstance(value, str) else ""
+    if not is_http_url(url) or without_userinfo(url) != url:
+        shown = without_userinfo(url) or value  # what stands there may be a password
+        raise _refuse(name, shown, "an absolute http or https URL, no user name in it")
+    return url
 
 
 _texts: Final = _of_type(tuple[str, ...], 'a list of host suffixes, such as ["gov", ".mil"]')
@@ -244,7 +244,6 @@ class WalshConfig:
     Durations are seconds; ``state_dir`` None means memory only.
     ``usage``: categories of use, each with what is to be done where a robots.txt disallows it.
     ``signing_key``: the file of the key that requests are signed with; None where they are not.
-    ``with_userinfo``: settings whose URL held a user name or a password, which is left out.
     """
 
     identity: Identity = _row(_identity, None, "R1", attested=ELSEWHERE)
@@ -298,7 +297,6 @@ class WalshConfig:
     signing_key: Path | None = _row(lambda _name, value: value, None, "R1", attested=PRIVATE)
     impl: str | None = _row(_impl, None, "R13")
     tag_requests: bool = _row(_flag, False, "R13", terms=True)
-    with_userinfo: tuple[str, ...] = ()
 
     @classmethod
     def from_settings(
@@ -314,9 +312,7 @@ class WalshConfig:
         found["min_interval"] = max(found["min_interval"], _download_delay(settings))
         signed = found["sign_requests"]
         found["signing_key"] = _signing_key(found["signing_key"], identity) if signed else None
-        urls = [each.name for each in SETTINGS if each.row.read is _url]
-        userinfo = tuple(name for name in urls if _has_userinfo(_get(settings, name)))
-        config = cls(**found, with_userinfo=userinfo)
+        config = cls(**found)
         _check_profile(config)
         return config
 
@@ -396,10 +392,6 @@ def out_of_bounds(values: object) -> Iterator[tuple[Setting, str]]:
             yield each, f"is {value:g}{unit}, above {most:g}{unit}"
 
 
-def _has_userinfo(value: object) -> bool:
-    return isinstance(value, str) and without_userinfo(value) != value
-
-
 def _signing_key(value: object, identity: Identity) -> Path:
     """The key's file, with WALSH_SIGN_REQUESTS on; the crawl reads it."""
     accepted = "with WALSH_SIGN_REQUESTS: a file that attest --keygen made"
@@ -411,11 +403,8 @@ def _signing_key(value: object, identity: Identity) -> Path:
 
 def _download_delay(settings: SettingsLike) -> float:
     """Scrapy's own DOWNLOAD_DELAY, in seconds: it raises the minimum interval, if it is longer."""
-    try:
-        delay = float(settings.get("DOWNLOAD_DELAY") or 0)
-    except (TypeError, ValueError):
-        raise _refuse("DOWNLOAD_DELAY", settings.get("DOWNLOAD_DELAY"), "a number") from None
-    return delay if math.isfinite(delay) else 0.0
+    delay: float = _number(0.0)("DOWNLOAD_DELAY", settings.get("DOWNLOAD_DELAY") or 0)
+    return delay
 
 
 def _check_profile(config: WalshConfig) -> None:

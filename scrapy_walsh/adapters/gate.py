@@ -106,7 +106,7 @@ class Documents:
             name.decode("latin-1").lower(): [value.decode("latin-1") for value in values]
             for name, values in response.headers.items()
         }
-        return (*in_robots, *usage.of_response(fields, url))
+        return (*in_robots, *usage.of_response(fields, url, self._context.config.identity.token))
 
 
 @dataclass(slots=True)

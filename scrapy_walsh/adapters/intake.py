@@ -40,7 +40,7 @@ from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.ticket import TICKET
 from scrapy_walsh.policy import recrawl
 from scrapy_walsh.policy.agenda import enough
-from scrapy_walsh.policy.hosts import without_userinfo
+from scrapy_walsh.policy.hosts import HAS_USERINFO, without_userinfo
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -65,10 +65,6 @@ _FREEZE: Final = 2_000
 _LOOK: Final = 0.1
 #: Seconds after which a `start` that yields nothing is not waited for any more.
 _STALLED: Final = 5.0
-_REMEDY: Final = (
-    "it is not used: give a target's credentials by Scrapy's http_user, http_pass and "
-    "http_auth_domain"
-)
 
 
 class Intake:
@@ -87,8 +83,6 @@ class Intake:
         self._taken = self._exempt_at = 0
         #: How many requests wait in :meth:`ended`.
         self._waiters = 0
-        for name in context.config.with_userinfo:
-            logger.warning("%s holds a user name or a password; %s", name, _REMEDY)
 
     # -- Spider.start ---------------------------------------------------------------------
 
@@ -185,7 +179,7 @@ class Intake:
             return url
         if not self._told:
             self._told = True
-            logger.warning("a URL holds a user name or a password: %s; %s", bare, _REMEDY)
+            logger.warning("a URL %s: %s", HAS_USERINFO, bare)
         return bare
 
     def request(self, request: Request) -> Request:

@@ -456,7 +456,7 @@ class Sources:
         if recrawl.replaces(known, outcome):
             self._note(key, 1 + OUTCOMES.index(outcome), instead_of=_OUTCOME)
             # Of many sources alike, the reason is kept once.
-            why = sys.intern(visible(one_line(reason, 500)))
+            why = sys.intern(visible(one_line(reason, 500))) if reason else ""
             self.account.add(key, Heard(outcome, why, self._context.wall(), moved_to), known)
 
     def close(self) -> None:
@@ -491,7 +491,7 @@ class Account:
         self.gone: dict[str, None] = {}
         #: How many sources need a person, once it is closed.
         self.needy = 0
-        #: By key, the records of those.
+        #: By key, the records of those, and of others that are unread or have moved.
         self._ailing: dict[str, Reading] = {}
         #: Of the first target that was refused or failed: why, and what to do.
         self._first = ""
@@ -536,7 +536,8 @@ class Account:
         if kept:
             context.remember(lambda: context.store.put(*found))
         for each in found:
-            if recrawl.attention(each, now, revisit):
+            unread = recrawl.is_unread(each, now, revisit)
+            if unread or each.moved_to or recrawl.attention(each, now, revisit):
                 self._ailing[each.url] = each
             else:
                 self._ailing.pop(each.url, None)
@@ -571,14 +572,15 @@ class Account:
         *kept*: there are records, and it goes into them who was told of.
         """
         context, now, revisit = self._context, self._context.wall(), self._context.config.revisit
-        needy = self._ailing.values()
+        ailing = self._ailing.values()
+        needy = [each for each in ailing if recrawl.attention(each, now, revisit)]
         told = [each for each in needy if recrawl.is_to_be_told(each, now)]
         for line in recrawl.attention_lines(told, now, revisit):
             logger.warning("%s", line)
         if kept:
-            unread = sum(recrawl.is_unread(each, now, revisit) for each in needy)
+            unread = sum(recrawl.is_unread(each, now, revisit) for each in ailing)
             context.recorder.set("unread", unread)
-            context.recorder.set("moved", sum(each.moved_to is not None for each in needy))
+            context.recorder.set("moved", sum(each.moved_to is not None for each in ailing))
             context.remember(
                 lambda: context.store.put(*[replace(each, told_at=now) for each in told])
             )

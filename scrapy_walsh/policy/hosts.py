@@ -181,6 +181,13 @@ def stripped(text: str) -> str:
     return text.strip(_TRIMMED).translate(_REMOVED)
 
 
+#: What a warning says of a URL that has them, and what to do.
+HAS_USERINFO: Final = (
+    "holds a user name or a password; it is not used: give a target's credentials by Scrapy's "
+    "http_user, http_pass and http_auth_domain"
+)
+
+
 def without_userinfo(url: str) -> str:
     """Return *url* without the user name and the password before its host. Raises nothing.
 

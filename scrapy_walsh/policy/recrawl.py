@@ -42,7 +42,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from scrapy_walsh.policy.freshness import parse_duration
-from scrapy_walsh.policy.hosts import DEFAULT_PORT, stripped
+from scrapy_walsh.policy.hosts import DEFAULT_PORT, host_key, stripped
 from scrapy_walsh.policy.times import Wall, iso
 from scrapy_walsh.policy.verdict import (
     DEFERRED,
@@ -484,11 +484,13 @@ def updated(old: Reading | None, url: str, heard: Heard, now: float) -> Reading:
     """The record of *url* after a run that ends at *now*; *old*: the one before it.
 
     A time on record that lies in the future is a clock that was put back: it counts as *now*.
+    A deferral tells nothing new of a source that is said once.
     """
     base = Reading(url, now, now) if old is None else old
     since = min(base.since, now)
     base = replace(base, since=since, declared_at=now, revisit=heard.revisit)
-    if heard.outcome in (NOT_DUE, NOT_REQUESTED):
+    silent = heard.outcome == DEFERRED and _is_said_once(base)
+    if silent or heard.outcome in (NOT_DUE, NOT_REQUESTED):
         return base
     if heard.outcome == READ:
         new = replace(base, since=heard.at, read=1, gone_at=None, reason=None)
@@ -530,15 +532,28 @@ def is_unread(reading: Reading, now: float, revisit: float) -> bool:
     return now - reading.since >= (PERIODS - SLACK) * _interval(reading, revisit)
 
 
-def attention(reading: Reading, now: float, revisit: float) -> str:
-    """Why a source needs a person, and what to do, in one line; empty where it needs none.
+def _is_said_once(reading: Reading) -> bool:
+    """Whether the source is gone, or refused by its owner: a person can mend nothing there."""
+    return reading.gone_at is not None or cause(reading.reason) in OWNERS_NO
 
+
+def _has_opted_out(reading: Reading) -> bool:
+    """Whether the owner refuses a source that was read before."""
+    return bool(reading.read) and cause(reading.reason) in OWNERS_NO
+
+
+def attention(reading: Reading, now: float, revisit: float) -> str:
+    """Why a source needs a person, and what to do, to follow its name; empty where it needs none.
+
+    Of an opt-out it follows the name of the host. What is said once needs nobody after that.
     *revisit*: WALSH_REVISIT, seconds.
     """
+    if _is_said_once(reading) and reading.told_at is not None:
+        return ""
     if reading.gone_at is not None:
         return f"is gone (410): {_TAKE_OUT}"
-    if reading.read and cause(reading.reason) in OWNERS_NO:
-        return f"is refused by its owner, {reading.reason}: {_TAKE_OUT}"
+    if _has_opted_out(reading):
+        return f"by {reading.reason}: take them out, this is said once"
     if reading.moved_to is not None:
         return f"has moved for good to {reading.moved_to}: change it in your list"
     if is_unread(reading, now, revisit):
@@ -559,15 +574,30 @@ def is_to_be_told(reading: Reading, now: float) -> bool:
 
 
 def attention_lines(readings: Iterable[Reading], now: float, revisit: float) -> list[str]:
-    """What warnings say of *readings*, sources that need a person: the longest unread first.
+    """What warnings say of *readings*, sources that need a person.
 
-    The first LISTED of them are named. *revisit*: WALSH_REVISIT, seconds.
+    First what is said once, one line for a host that has opted out; then the longest unread. There
+    are LISTED lines at most, and one for the others. *revisit*: WALSH_REVISIT, seconds.
     """
-    longest = sorted(readings, key=lambda reading: (reading.since, reading.url))
-    lines = [f"{each.url} {attention(each, now, revisit)}" for each in longest[:LISTED]]
-    if len(longest) > LISTED:
-        lines.append(f"... and {len(longest) - LISTED} more (scrapy walsh state show lists them)")
-    return lines
+    ordered = sorted(readings, key=lambda each: (not _is_said_once(each), each.since, each.url))
+    hosts = Counter(_host(each) for each in ordered if _has_opted_out(each))
+    lines: dict[str, str] = {}
+    for each in ordered:
+        name = each.url
+        if _has_opted_out(each):
+            many = plural(hosts[_host(each)], "source")
+            name = f"{_host(each)} refuses from now on what it let be read: {many} of your list,"
+        lines.setdefault(name, f"{name} {attention(each, now, revisit)}")
+    said = list(lines.values())
+    if len(said) > LISTED:
+        more = f"... and {len(said) - LISTED} more (scrapy walsh state show lists them)"
+        return [*said[:LISTED], more]
+    return said
+
+
+def _host(reading: Reading) -> str:
+    """The host of a source, whose key may name a form after the URL."""
+    return host_key(reading.url.partition(" ")[0])
 
 
 _TAKE_OUT: Final = "take it out of your list"

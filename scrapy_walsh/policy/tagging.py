@@ -25,7 +25,8 @@ def tag_url(url: str, impl: str | None, sha: str | None, spec: str) -> str:
     """
     if not impl:
         return url
-    tags = _query(impl, sha, spec)
+    pairs = {"impl": impl, "sha": sha, "spec": spec}
+    tags = "&".join(f"{name}={quote(value)}" for name, value in pairs.items() if value)
     address, hash_mark, fragment = url.partition("#")
     path, _, query = address.partition("?")
     if query == tags or query.endswith("&" + tags):
@@ -45,8 +46,3 @@ def is_operator_url(url: str, operator_urls: Iterable[str]) -> bool:
         return hosts.origin(url) in map(hosts.origin_or_url, operator_urls)
     except ValueError:
         return False
-
-
-def _query(impl: str, sha: str | None, spec: str) -> str:
-    pairs = {"impl": impl, "sha": sha, "spec": spec}
-    return "&".join(f"{name}={quote(value)}" for name, value in pairs.items() if value)

@@ -186,6 +186,7 @@ def _from_links(step: Step, response: Response, use: _Use, found: Links) -> Answ
         listed = plural(len(found.children), "sitemap")
         reason = "; ".join(filter(None, (f"an index of {listed}", found.note)))
         return Answer(None, "R9", reason, links=found, moved_to=moved_to, forget=True)
+    suggested = (moved_to,) if moved_to and use is _FEED else ()
     return Answer(
         use.outcome,
         "R9",
@@ -193,7 +194,7 @@ def _from_links(step: Step, response: Response, use: _Use, found: Links) -> Answ
         use.via,
         found,
         moved_to=moved_to,
-        suggested_feeds=_suggested(response, formats.MARKDOWN) if use is _MARKDOWN else (),
+        suggested_feeds=_suggested(response, formats.MARKDOWN) if use is _MARKDOWN else suggested,
         forget=use is _FEED and _is_known_page(step, compat.header(response, "Content-Type")),
     )
 

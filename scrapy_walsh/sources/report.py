@@ -32,10 +32,12 @@ class Row:
 
     ``requirement``: the spec's id (``R2``), or "". ``reason``: one line. ``requests``: those that
     were sent for it, with redirects and retries; one that two sources share counts for the first.
-    ``items``: emitted. ``new``: links found that no earlier run emitted; ``known``: links that one
-    did. ``moved_to``: where permanent redirects led. ``suggested_feeds``: feeds that the source
-    offers and nobody declared. ``next_due``: ISO 8601 in UTC, before which no run requests the
-    source; None where the next run does.
+    ``bytes``: of the bodies received. ``items``: emitted. ``new``: links found that no earlier run
+    emitted; ``known``: links that one did. ``moved_to``: where permanent redirects led.
+    ``suggested_feeds``: feeds that the source offers and nobody declared, and the new place of a
+    declared one that has moved for good. ``suggested_sitemaps``: those that robots.txt names and
+    nobody declared. ``next_due``: ISO 8601 in UTC, before which no run requests the source; None
+    where the next run does.
     """
 
     source: str
@@ -44,11 +46,13 @@ class Row:
     requirement: str = ""
     reason: str = ""
     requests: int = 0
+    bytes: int = 0
     items: int = 0
     new: int = 0
     known: int = 0
     moved_to: str | None = None
     suggested_feeds: list[str] = field(default_factory=list)
+    suggested_sitemaps: list[str] = field(default_factory=list)
     next_due: str | None = None
 
 
@@ -85,9 +89,9 @@ def as_document(rows: Sequence[Row], problems: Sequence[str], documents: int) ->
     }
 
 
-_COUNTS: Final = ("requests", "new", "known")
+_COUNTS: Final = ("requests", "bytes", "new", "known")
 _HEADINGS: Final = ("source", "outcome", "by", *_COUNTS, "next due", "why")
-_NUMBERS: Final = range(3, 6)
+_NUMBERS: Final = range(3, 7)
 _WIDEST: Final = 40
 
 
@@ -99,7 +103,7 @@ def as_lines(rows: Iterable[Row]) -> list[str]:
 
 
 def _cells(row: Row, names: Counter[str]) -> tuple[str, ...]:
-    counts = (str(row.requests), str(row.new), str(row.known))
+    counts = (str(row.requests), str(row.bytes), str(row.new), str(row.known))
     name = row.source if names[row.source] == 1 else row.url  # unnamed sources of one host
     name = name if len(name) <= _WIDEST else name[: _WIDEST - 1] + "…"
     due = row.next_due or "next run"
@@ -110,6 +114,8 @@ def _why(row: Row) -> str:
     hints = [row.reason]
     if row.moved_to:
         hints.append(f"moved for good to {row.moved_to}")
-    if row.suggested_feeds:
-        hints.append(f"offers a feed: {', '.join(row.suggested_feeds)}")
+    if offered := [feed for feed in row.suggested_feeds if feed != row.moved_to]:
+        hints.append(f"offers a feed: {', '.join(offered)}")
+    if row.suggested_sitemaps and row.outcome not in READ:  # else nearly every line would say so
+        hints.append(f"robots.txt names a sitemap: {', '.join(row.suggested_sitemaps)}")
     return "; ".join(hint for hint in hints if hint)

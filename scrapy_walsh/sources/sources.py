@@ -18,7 +18,7 @@ from xml.etree import ElementTree as ET
 import msgspec
 
 from scrapy_walsh.exceptions import SourcesInvalid
-from scrapy_walsh.policy.hosts import is_http_url, without_userinfo
+from scrapy_walsh.policy.hosts import HAS_USERINFO, is_http_url, without_userinfo
 from scrapy_walsh.policy.recrawl import cadence, canonical_url
 from scrapy_walsh.policy.words import one_line
 
@@ -181,6 +181,10 @@ def _checked(entries: Iterable[_Entry], file: str, problems: list[str]) -> list[
         first, _ = seen.setdefault(canonical_url(source.first), (place, source))
         if first != place:
             problems.append(f"{file}: {place} ({source.name}): the same URL as {first}; dropped")
+        urls = [entry.get(key, "") for key in ("url", "feed", "sitemap")]
+        if any(without_userinfo(url) != url for url in urls):
+            host = urlsplit(source.url).netloc
+            problems.append(f"{file}: {place} ({source.name}): a URL of {host} {HAS_USERINFO}")
         problems.extend(
             f"{file}: {place} ({source.name}): unknown key {key!r}; ignored"
             for key in sorted(entry.keys() - set(_Given.__struct_fields__))
@@ -211,24 +215,20 @@ def _source(entry: Mapping[str, Any]) -> Source:
 
 def _offered(key: str, written: str) -> str | None:
     """The URL of the feed or the sitemap of an entry, None without one."""
-    url = written.strip() or None
-    if url and not _is_usable(url):
+    url = without_userinfo(written.strip()) or None
+    if url and not is_http_url(url):
         raise SourcesInvalid(_unusable(key, url))
     return url
 
 
-def _is_usable(url: str) -> bool:
-    return is_http_url(url) and without_userinfo(url) == url
-
-
 def _url(written: str) -> tuple[str, bool]:
     """The URL to request, and whether it was written without a scheme."""
-    written = written.strip()
+    written = without_userinfo(written.strip())
     if not written:
         raise SourcesInvalid('no url; add url = "https://..."')
     bare = "://" not in written and _BARE.fullmatch(written) is not None
     url = f"https://{written}" if bare else written
-    if not _is_usable(url):
+    if not is_http_url(url):
         raise SourcesInvalid(_unusable("url", written))
     return (url if urlsplit(url).path or urlsplit(url).query else f"{url}/") if bare else url, bare
 
@@ -236,6 +236,4 @@ def _url(written: str) -> tuple[str, bool]:
 def _unusable(key: str, written: str) -> str:
     _, at, host = written.rpartition("@")
     shown = one_line(f"***@{host}" if at else written)  # what stood there may be a password
-    return (
-        f"{key} {shown!r} cannot be used; write an absolute http or https URL, no user name in it"
-    )
+    return f"{key} {shown!r} cannot be used; write an absolute http or https URL"

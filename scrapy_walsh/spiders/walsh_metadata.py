@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 _WAITING_OCTETS: Final = 8 * MAX_BODY
 #: Yields steps to take now, or none; is sent one of those that it has yielded, and the answer.
 _Walk = Generator[Sequence[Step], tuple[Step, Answer], None]
-_ARGUMENTS: Final = "there are sources, urls, report and all_items"
 
 
 @dataclass(slots=True)
@@ -91,8 +90,6 @@ class WalshMetadataSpider(Spider):
         self.report_path = report
         self.all_items = all_items == "1"
         self.refusal: str | None = None
-        #: What a runner adds (scrapyd: ``_job``) begins with an underscore.
-        self.unknown = sorted(name for name in kwargs if not name.startswith("_"))
         self.problems: list[str] = []
         #: By R8's key of the source's first request.
         self.visits: dict[str, _Visit] = {}
@@ -122,6 +119,7 @@ class WalshMetadataSpider(Spider):
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> WalshMetadataSpider:
         spider = super().from_crawler(crawler, *args, **kwargs)
         crawler.signals.connect(spider._opened, signals.spider_opened)
+        crawler.signals.connect(spider._count_bytes, signals.bytes_received)
         crawler.signals.connect(spider._idle, signals.spider_idle)
         spider.handover = Handover(crawler)
         return spider
@@ -159,8 +157,6 @@ class WalshMetadataSpider(Spider):
         """One request for each first step; ``walsh_also`` declares what may follow it."""
         for problem in self.problems:
             self.logger.warning("%s", problem)
-        for name in self.unknown:
-            self.logger.warning("-a %s is not an argument of walsh_metadata: %s", name, _ARGUMENTS)
         if self.refusal is not None:
             self.logger.error("walsh_metadata: %s", self.refusal)
             fail_command()
@@ -277,6 +273,7 @@ class WalshMetadataSpider(Spider):
         """Take the steps of the source, as far as they are needed, and end its *visit*."""
         source, row = visit.source, visit.row
         steps = [*plan(source.url, source.feed, source.sitemap)]
+        requested = [source.sitemap]
         failed: bool | None = None  # of its feed, sitemap or page; None before one was answered
         while True:
             step, answer = yield (steps.pop(0),)
@@ -292,11 +289,14 @@ class WalshMetadataSpider(Spider):
             if step.kind != "llms" or failed is None:
                 failed = answer.failed
             if urls := self._children(visit, answer):
+                requested += urls
                 answer = yield from self._of_index(visit, urls)
             if answer.outcome is not None or not steps:
                 break
         row.outcome = replace(answer, failed=bool(failed)).ending
         row.requirement = answer.requirement or ("R9" if row.outcome == recrawl.LEFT_OUT else "")
+        named = self._crawl.documents.sitemaps(step.url)
+        row.suggested_sitemaps += [each for each in named if each not in requested]
         visit.due = answer.due
         self._tell(visit, row.outcome, answer.refusal)
 
@@ -375,6 +375,10 @@ class WalshMetadataSpider(Spider):
             row.requests += 1
         else:
             self.documents += 1
+
+    def _count_bytes(self, data: bytes, request: Request) -> None:
+        if row := self._row_of(request):
+            row.bytes += len(data)
 
     def closed(self, reason: str) -> None:
         """Writes the source report to the log, and to ``-a report=FILE``."""

@@ -366,7 +366,7 @@ def test_own_mirrors_and_overrides_are_stated() -> None:
     own = stated()
     assert (own["mirrors"], own["overrides"]) == ({}, {})
     found = stated(
-        WALSH_BLOCKLIST_URL="http://name:secret@mirror.test:81/list.json",
+        WALSH_BLOCKLIST_URL="http://mirror.test:81/list.json",
         WALSH_BLOCKLIST_SCHEMA_URL=OWN_IDENTITY["schema_url"],
         WALSH_PACE_ROBOTS=True,
         WALSH_FOLLOW_LINKS=True,

@@ -331,9 +331,8 @@ def test_own_an_identity_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_own_unusable_sources_are_said_once(planned: Any) -> None:
     code, plan, err = planned("https://a.test/ ftp://x")
     assert (code, len(plan["targets"])) == (0, 1)
-    assert err.splitlines() == [
-        "walsh plan: urls: url 2: url 'ftp://x' cannot be used; write an absolute http or https URL"
-    ]
+    why = "cannot be used; write an absolute http or https URL, no user name in it"
+    assert err.splitlines() == [f"walsh plan: urls: url 2: url 'ftp://x' {why}"]
 
 
 # -- against a crawl ----------------------------------------------------------------------

@@ -86,8 +86,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Crawl, Path]:
         "JOBDIR": "job",
         "DUPEFILTER_DEBUG": True,
         "WALSH_MAX_RETRIES": 0,
-        "WALSH_BLOCKLIST_URL": f"http://{USERINFO}operator.test/.well-known/walsh-research/"
-        "blocklist.json",
     }
     project = make_project(tmp_path_factory.mktemp("secrets"), SPIDER, settings)
     with Sandbox() as box:
@@ -114,7 +112,6 @@ def test_own_one_warning_names_the_first_url_and_the_remedy(finished: tuple[Craw
     done, _ = finished
     (line,) = done.lines("WARNING", "a URL holds a user name or", "http_user", "http_auth_domain")
     assert line.isprintable()
-    assert len(done.lines("WARNING", "WALSH_BLOCKLIST_URL holds")) == 1
 
 
 def test_own_the_credentials_that_scrapy_has_settings_for_are_sent(tmp_path: Path) -> None:
@@ -154,7 +151,7 @@ def test_own_a_sources_file_and_its_report_hold_none(tmp_path: Path) -> None:
         done = crawl(project, box, spider_name="walsh_metadata", arguments=arguments)
     assert "/feed" in done.asked("plain.test")
     assert len(json.loads((project / "report.json").read_text())["problems"]) == 3
-    assert len(done.lines("WARNING", "source 1 (a)")) == 1
+    assert len(done.lines("WARNING", "source 1 (a)", "plain.test", "http_user")) == 1
     assert_secret(done, project)
 
 
@@ -162,6 +159,7 @@ def test_own_a_sources_file_and_its_report_hold_none(tmp_path: Path) -> None:
     "settings",
     [
         {"WALSH_BLOCKLIST_URL": f"gopher://{USERINFO}operator.test/"},
+        {"WALSH_BLOCKLIST_URL": f"http://{USERINFO}operator.test/list.json"},
         {"WALSH_IDENTITY": {
             "product": "ExampleBot/1.0",
             "policy_url": f"http://{USERINFO}operator.test/bot/",

@@ -400,8 +400,8 @@ def test_r8_1_a_claim_carries_the_cadence_of_its_source(server: Server) -> None:
     assert sorted(filter(None, urls_of(other, 2))) == ["http://a.test/", "http://b.test/"]
     week = 7 * 86400.0
     for line in (one, other):
-        assert crawl_of(line).scope.cadence("http://a.test/", 86400.0) == week
-        assert crawl_of(line).scope.cadence("http://b.test/", 86400.0) is None
+        assert crawl_of(line).scope.cadence("http://a.test/") == week
+        assert crawl_of(line).scope.cadence("http://b.test/") is None
 
 
 def test_r6_a_claim_carries_the_declared_target_and_no_other(server: Server) -> None:

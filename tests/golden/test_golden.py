@@ -266,10 +266,11 @@ def test_own_the_source_report(monkeypatch: pytest.MonkeyPatch) -> None:
     in_utc(monkeypatch)
     due = "2026-05-24T00:00:00Z"
     moved = Row("b", "https://b.test/1", "left_out", "R9", "page: HTML", moved_to="https://c.test/")
-    moved.suggested_feeds = ["https://c.test/f"]
+    moved.suggested_feeds = ["https://c.test/f", "https://c.test/"]
+    moved.suggested_sitemaps = ["https://b.test/s.xml"]
     rows = [
-        Row("a", "https://a.test/", "fed", "R9", "", 1, 10, 10, 3, next_due=due),
-        Row("x" * 50, "https://x.test/", "refused", "R2", "robots.txt line 3: \x1b[31m", 0, 0),
+        Row("a", "https://a.test/", "fed", "R9", "", 1, 1234, 10, 10, 3, next_due=due),
+        Row("x" * 50, "https://x.test/", "refused", "R2", "robots.txt line 3: \x1b[31m", 0, 0, 0),
         moved,
         Row("b", "https://b.test/2", None),
     ]

@@ -95,7 +95,7 @@ def test_r3_2_a_listed_ipv4_address_is_refused_where_ipv6_carries_it(host: str) 
     verdict = listing("192.0.2.7").blocks(f"http://{host}:8080/")
     assert verdict is not None
     assert verdict.rule == "192.0.2.7"
-    assert "192.0.2.7, is on the operator blocklist" in verdict.reason or "ffff" in host
+    assert "192.0.2.7 is on the operator blocklist" in verdict.reason
     assert listing("192.0.2.8").blocks(f"http://{host}/") is None
 
 

@@ -105,7 +105,7 @@ def _blocklist(body: bytes) -> None:
 
 def _fields(text: str) -> None:
     names = ("content-usage", "x-robots-tag", "tdm-reservation", "tdm-policy", "link")
-    usage.of_response({name: [text, f"<{text}", f'<a>; rel="{text}'] for name in names}, URL)
+    usage.of_response({name: [text, f"<{text}", f'<a>; rel="{text}'] for name in names}, URL, "Bot")
 
 
 def _json(text: str) -> None:

@@ -230,6 +230,7 @@ def told(*visits: Day, moved: str | None = None) -> list[str]:
         needs = recrawl.attention(reading, now, DAY)
         named = needs and recrawl.is_to_be_told(reading, now)
         if named:
+            assert recrawl.attention_lines([reading], now, DAY)
             reading = replace(reading, told_at=now)
         found.append("named" if named else "counted" if needs else "-")
     return found
@@ -243,21 +244,22 @@ WEEK = ["named", *["counted"] * 6]
 @pytest.mark.parametrize(
     ("visits", "said"),
     [
-        # What its owner refuses, the day it begins.
-        ([GOOD, *[NO] * 8], ["-", *WEEK, "counted"]),
-        ([GOOD, NO, DOWN, NO], ["-", "named", "-", "named"]),
+        # What its owner refuses is said the day it begins, and again only once it was let again.
+        ([GOOD, NO, NO, *[NO] * 30], ["-", "named", *["-"] * 31]),
+        ([GOOD, NO, DOWN, NO, BUSY, NO], ["-", "named", "-", "-", "named", "named"]),
+        ([GOOD, NO, DOWN, NO, DOWN, DOWN, NO, NO], ["-", "named", *["-"] * 6]),
         ([GOOD, NO, GOOD, NO], ["-", "named", "-", "named"]),
-        ([GOOD, NO, LIST_NO, LIST_NO], ["-", "named", "named", "counted"]),
-        ([GOOD, NO, (REFUSED, f"{RULE}0")], ["-", "named", "counted"]),
-        ([*[NO] * 5], ["-", "-", "-", "named", "counted"]),
-        # What is dead is named after three periods, and when something changes.
+        ([GOOD, NO, LIST_NO, LIST_NO], ["-", "named", "named", "-"]),
+        ([GOOD, NO, (REFUSED, f"{RULE}0")], ["-", "named", "-"]),
+        ([*[NO] * 12], ["-", "-", "-", "named", *["-"] * 8]),
+        # What is dead is named after three periods, once a week, and when something changes.
         ([GOOD, *[DOWN] * 17], ["-", "-", "-", *WEEK, *WEEK, "named"]),
         ([GOOD, *[DOWN, BUSY] * 8], ["-", "-", "-", *WEEK, *WEEK]),
         (
             [GOOD, *[DOWN] * 4, (FAILED, "HTTP 403"), (FAILED, "HTTP 404"), (FAILED, "HTTP 404")],
             ["-", "-", "-", "named", "counted", "named", "named", "counted"],
         ),
-        ([GOOD, *[DOWN] * 4, NO, NO], ["-", "-", "-", "named", "counted", "named", "counted"]),
+        ([GOOD, *[DOWN] * 4, NO, NO], ["-", "-", "-", "named", "counted", "named", "-"]),
         ([GOOD, (REFUSED, "R6 out_of_scope (no)")], ["-", "-"]),
     ],
 )
@@ -271,9 +273,14 @@ def test_own_what_has_moved_is_named_once_a_week() -> None:
     assert told(*[GOOD] * 8, moved="https://y.test/") == [*WEEK, "named"]
 
 
-def test_own_what_is_gone_is_to_be_taken_out() -> None:
+def test_own_what_is_gone_is_named_once() -> None:
     gone = updated(None, URL, Heard(FAILED, "HTTP 410", BEGIN, gone=True), BEGIN)
-    assert recrawl.attention(gone, BEGIN, DAY) == "is gone (410): take it out of your list"
+    line = f"{URL} is gone (410): take it out of your list"
+    assert recrawl.attention_lines([gone], BEGIN, DAY) == [line]
+    gone = replace(gone, told_at=BEGIN)
+    for days, visit in ((31, (DEFERRED, DEAD, 0.0)), (40, (FAILED, "HTTP 410", 0.0, None, True))):
+        gone = updated(gone, URL, Heard(*visit), BEGIN + days * DAY)
+        assert recrawl.attention(gone, BEGIN + days * DAY, DAY) == ""
 
 
 def test_own_a_clock_that_was_put_back_silences_nothing() -> None:
@@ -304,7 +311,13 @@ def test_own_a_warning_of_a_target_is_none_where_the_last_visit_ended_so(
     assert recrawl.is_known(reading, event, BEGIN + 3 * DAY, DAY)
 
 
-def test_own_an_opt_out_is_one_line() -> None:
-    refused = Reading(URL, BEGIN, BEGIN, 1, RULE)
-    said = f"{URL} is refused by its owner, {RULE}: take it out of your list"
-    assert recrawl.attention_lines([refused], BEGIN, DAY) == [said]
+def test_own_an_opt_out_is_one_line_a_host() -> None:
+    both = [Reading(f"https://x.test/{each}", BEGIN, BEGIN, 1, RULE) for each in "ab"]
+    said = "x.test refuses from now on what it let be read: 2 sources of your list, by "
+    line = f"{said}{RULE}: take them out, this is said once"
+    assert recrawl.attention_lines(both, BEGIN, DAY) == [line]
+    # It is not lost among many others that need a person.
+    dead = [Reading(f"https://d{n}.test/", BEGIN - 9 * DAY, BEGIN, 1, DEAD) for n in range(30)]
+    lines = recrawl.attention_lines([*dead, *both], BEGIN, DAY)
+    assert lines[0] == line
+    assert lines[20:] == ["... and 11 more (scrapy walsh state show lists them)"]

@@ -126,9 +126,12 @@ def test_own_what_is_not_a_sitemap_is_said_in_one_line(body: bytes, why: str):
         read(body)
 
 
-def test_own_of_a_sitemap_that_is_cut_off_what_is_whole_is_kept():
-    (entry,) = read(f"<urlset><url><loc>{URL}</loc></url><ur".encode()).entries
+@pytest.mark.parametrize("rest", ["", "<lastmod>20", "<lastmod>2026</lastmod><news:n", "</url><ur"])
+@pytest.mark.parametrize("before", ["", "<url><loc>http://a.test/first</loc></url>"])
+def test_own_of_a_sitemap_that_is_cut_off_what_is_whole_is_kept(before: str, rest: str):
+    *others, entry = read(f"<urlset>{before}<url><loc>{URL}</loc>{rest}".encode()).entries
     assert entry.url == URL
+    assert len(others) == bool(before)
     with pytest.raises(DocumentInvalid, match="broken before any entry"):
         read(b"<urlset><url><loc>http://a.test/who")
 

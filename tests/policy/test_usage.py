@@ -163,7 +163,7 @@ def test_own_a_file_that_takes_too_long_to_match_is_malformed():
     ],
 )
 def test_own_preferences_of_a_value(value: str, expected: dict[str, bool]):
-    (said,) = of_response({"content-usage": [value]}, PAGE) or (None,)
+    (said,) = of_response({"content-usage": [value]}, PAGE, "Bot") or (None,)
     assert said is not None
     assert dict(said.preferences) == expected
     assert said.malformed == ""
@@ -186,7 +186,7 @@ def test_own_preferences_of_a_value(value: str, expected: dict[str, bool]):
 @pytest.mark.parametrize("where", ["header", "robots.txt"])
 def test_own_a_malformed_field_is_recorded_and_allows_nothing(value: str, where: str):
     if where == "header":
-        (said,) = of_response({"content-usage": [value]}, PAGE)
+        (said,) = of_response({"content-usage": [value]}, PAGE, "Bot")
     else:
         (said,) = robots(f"{GROUP}Content-Usage: {value}\n").said(PAGE)
     assert said.malformed
@@ -239,18 +239,32 @@ def test_own_content_signal_stands_beside_any_path():
 
 def said_by(**fields: Any) -> list[str]:
     named = {name.replace("_", "-"): [*value] for name, value in fields.items()}
-    return [str(each) for each in of_response(named, PAGE)]
+    return [str(each) for each in of_response(named, PAGE, "Walsh-Research")]
 
 
-def test_own_other_fields_are_recorded_as_they_are():
-    found = said_by(
-        x_robots_tag=["noai", "googlebot: nofollow"],
-        tdm_reservation=["1"],
-        tdm_policy=["https://site.test/policy.json"],
-    )
+@pytest.mark.parametrize(
+    ("value", "ours"),
+    [
+        ("noindex, noai", True),
+        ("noai", True),
+        ("walsh-research: noindex", True),
+        ("Walsh-Research:none", True),
+        ("otherbot: noindex, nofollow, walsh-research: noai", True),
+        ("noai, otherbot: noindex", True),
+        ("googlebot: nofollow", False),
+        ("otherbot: noindex, nofollow", False),
+        ("unavailable_after: 25 Jun 2026 15:00:00 PST", True),
+        ("googlebot: unavailable_after: 25 Jun 2026 15:00:00 PST", False),
+        ("max-snippet: 10", True),
+    ],
+)
+def test_own_x_robots_tag_with_our_token_or_without(value: str, ours: bool):
+    assert said_by(x_robots_tag=[value]) == ([f"header X-Robots-Tag: {value}"] if ours else [])
+
+
+def test_own_tdm_fields_are_recorded_as_they_are():
+    found = said_by(tdm_reservation=["1"], tdm_policy=["https://site.test/policy.json"])
     assert found == [
-        "header X-Robots-Tag: noai",
-        "header X-Robots-Tag: googlebot: nofollow",
         "header TDM-Reservation: 1",
         "header TDM-Policy: https://site.test/policy.json",
     ]
@@ -272,13 +286,13 @@ def test_own_a_license_link(value: str, target: str | None):
 
 
 def test_own_a_flood_of_fields_is_bounded():
-    found = of_response({"x-robots-tag": ["noai " + "x" * 9000] * 500}, PAGE)
+    found = of_response({"x-robots-tag": ["noai " + "x" * 9000] * 500}, PAGE, "Bot")
     assert len(found) == 20
     assert max(map(len, values(found))) == 300
 
 
 def test_own_what_an_item_gets():
-    said = of_response({"content-usage": ["train-ai=n", "search=y"]}, PAGE)
+    said = of_response({"content-usage": ["train-ai=n", "search=y"]}, PAGE, "Bot")
     assert as_member(said) == {
         "said": [{"field": "Content-Usage", "value": "train-ai=n, search=y", "document": PAGE}],
         "preferences": {"search": "allowed", "train-ai": "disallowed"},

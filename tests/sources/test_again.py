@@ -75,5 +75,5 @@ def test_own_second_visit(
 
 def test_r7_3_not_modified_gives_nothing(again: tuple[Crawl, dict[str, Any]]) -> None:
     row = again[1]["good"]
-    assert (row["requirement"], row["items"]) == ("R7", 0)
+    assert (row["requirement"], row["bytes"], row["items"]) == ("R7", 0, 0)
     assert row["next_due"] is not None

@@ -79,7 +79,13 @@ def test_own_a_body_over_the_limit_is_refused_and_not_asked_for_again(
     assert str(MAX_BODY) in row["reason"]
     assert world.paths(source) == ["/feed"]
     assert row["requests"] == 1
+    assert row["bytes"] < MAX_BODY + 1_000_000
     assert not world.run.lines("retried", f"{source}.test")
+
+
+def test_own_what_was_received_of_a_cut_body_is_counted(world: World) -> None:
+    assert world.row("endless")["bytes"] > MAX_BODY
+    assert world.row("huge")["bytes"] == 0
 
 
 def test_own_items_have_the_fields_of_the_contract(world: World) -> None:

@@ -117,4 +117,5 @@ def test_own_the_last_line_counts_by_the_spiders_outcomes(visits: dict[str, Craw
     )
     assert " 1 refused" in last["early"]
     assert " 6 not due" in last["early"]
-    assert f"; 4 need {PERSON}; the first: http" in last["early"]
+    # That of the site which refuses is known by now.
+    assert f"; 3 need {PERSON}; the first: http" in last["early"]

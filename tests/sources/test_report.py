@@ -74,6 +74,15 @@ def test_own_items_are_those_that_were_written(world: World) -> None:
     assert all(row["items"] == row["new"] and row["known"] == 0 for row in world.report["sources"])
 
 
+def test_own_bytes_are_those_of_the_bodies(world: World) -> None:
+    body = DECLARED["declared"].routes["/feed"].content
+    assert world.row("declared")["bytes"] == len(body)
+    assert world.row("flaky")["bytes"] == len("later") + len(
+        DECLARED["flaky"].routes["/feed"].sequence[1].content
+    )
+    assert world.row("disallowed")["bytes"] == 0
+
+
 @pytest.mark.parametrize("source", ["declared", "order", "htmlonly", "slow", "huge"])
 def test_own_no_run_asks_before_nine_tenths_of_a_day(world: World, source: str) -> None:
     answered = world.targets(source)[0].wall

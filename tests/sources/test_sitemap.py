@@ -239,6 +239,7 @@ def test_own_an_index_with_children(world: World) -> None:
         "1000; 2 of 5 sitemaps read (http://index.test/private/c.xml: "
     )
     assert min(world.run.gaps("index.test")[1:]) >= 0.98  # the first follows robots.txt (T1)
+    assert row["suggested_sitemaps"] == ["http://index.test/more.xml"]
 
 
 def test_r6_2_a_redirect_of_an_index_declares_nothing_elsewhere(world: World) -> None:
@@ -258,6 +259,14 @@ def test_own_bombs_and_entities_are_refused_in_one_line(world: World, name: str,
     assert why in world.row(name)["reason"]
     assert world.items(name) == []
     assert "\n" not in world.row(name)["reason"]
+
+
+def test_own_what_robots_txt_names_is_a_suggestion(world: World) -> None:
+    """Resolved, http and https alone; never requested."""
+    named = ["http://named.test/one.xml", "http://named.test/two.xml"]
+    assert world.row("named")["suggested_sitemaps"] == named
+    assert world.paths("named") == ["/", "/llms.txt"]
+    assert world.run.lines("named", f"robots.txt names a sitemap: {', '.join(named)}")
 
 
 def test_own_a_page_that_is_a_sitemap_is_not_read_as_one(world: World) -> None:

@@ -10,8 +10,8 @@ from scrapy_walsh.sources.report import Row, as_document, as_lines
 def test_own_table_lines_up() -> None:
     due = datetime.fromtimestamp(1779580800.0, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     rows = [
-        Row("a", "https://a.test/", "fed", "R9", "", 1, 10, 10, 3, next_due=due),
-        Row("x" * 50, "https://x.test/", "refused", "R2", "robots.txt line 3", 0, 0),
+        Row("a", "https://a.test/", "fed", "R9", "", 1, 1234, 10, 10, 3, next_due=due),
+        Row("x" * 50, "https://x.test/", "refused", "R2", "robots.txt line 3", 0, 0, 0),
     ]
     lines = as_lines(rows)
     assert len(lines) == 3
@@ -20,13 +20,14 @@ def test_own_table_lines_up() -> None:
         "outcome",
         "by",
         "requests",
+        "bytes",
         "new",
         "known",
         "next",
         "due",
         "why",
     ]
-    assert lines[1].split() == ["a", "fed", "R9", "1", "10", "3", due]
+    assert lines[1].split() == ["a", "fed", "R9", "1", "1234", "10", "3", due]
     assert lines[2].startswith("x" * 39 + "…  refused  R2")
     assert lines[2].endswith("  next run              robots.txt line 3")
     assert (
@@ -68,11 +69,13 @@ def test_own_document_has_every_field() -> None:
             "requirement": "",
             "reason": "",
             "requests": 0,
+            "bytes": 0,
             "items": 0,
             "new": 0,
             "known": 0,
             "moved_to": None,
             "suggested_feeds": [],
+            "suggested_sitemaps": [],
             "next_due": None,
         }
     ]

@@ -173,7 +173,7 @@ def test_r9_4_a_declared_feed_is_read_and_nothing_else_asked(tmp_path: Path) -> 
     assert item.published == "2026-05-23T00:00:00Z"
     assert item.fetched_at.endswith("Z")
     assert (net.rows[0].outcome, net.rows[0].requirement) == ("fed", "R9")
-    assert (net.rows[0].requests, net.rows[0].items) == (1, 1)
+    assert (net.rows[0].requests, net.rows[0].bytes, net.rows[0].items) == (1, len(FEED), 1)
 
 
 def test_r9_4_order_in_full(tmp_path: Path) -> None:
@@ -562,14 +562,6 @@ def test_own_a_report_that_cannot_be_written_in_the_end_fails_the_command(
     Net(spider, {}).run()
     (line,) = (r.getMessage() for r in caplog.records if r.levelno == logging.ERROR)
     assert line.startswith(f"walsh_metadata: -a report={path}: cannot be written: ")
-
-
-def test_own_an_argument_that_is_none_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    given = {"reprot": "r.json", "_job": "of scrapyd"}
-    start_requests(spider_of(urls="https://a.test/", **given))
-    lines = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-    known = "there are sources, urls, report and all_items"
-    assert lines == [f"-a reprot is not an argument of walsh_metadata: {known}"]
 
 
 def test_own_a_source_without_an_answer_is_reported() -> None:

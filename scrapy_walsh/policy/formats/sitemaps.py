@@ -110,6 +110,8 @@ class _Reader:
         try:
             parser.Parse(text.encode(), True)
         except ExpatError:
+            if "loc" in self._entry and not self.full:  # cut off within the entry, after that
+                self.found.append(self._entry)
             return True
         return False
 

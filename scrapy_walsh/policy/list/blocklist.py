@@ -76,19 +76,19 @@ class Blocklist:
             return self._judged(usual[1])
         for form in host_forms(url_or_host):
             for host in (form, *carried_ipv4(form)):
-                if verdict := self._judged(host, "" if host == form else f"{form}, which carries "):
+                if verdict := self._judged(host):
                     return verdict
         if is_doubtful(url_or_host):
             raise ValueError(f"not two slashes before the host in {url_or_host[:200]!r}")
         return None
 
-    def _judged(self, host: str, carrier: str = "") -> Verdict | None:
+    def _judged(self, host: str) -> Verdict | None:
         # IP addresses need no exception: listed ones are complete, so none is a suffix of another.
         domain = self._covering(host)
         if not domain:
             return None
-        below = "," * bool(carrier) if host == domain else f", below {domain},"
-        reason = f"host {carrier}{host}{below} is on the operator blocklist"
+        below = "" if host == domain else f", below {domain},"
+        reason = f"host {host}{below} is on the operator blocklist"
         return Verdict(
             False, BLOCKED_OPERATOR, "R3", reason, self.document, None, (), (), domain, self.digest
         )

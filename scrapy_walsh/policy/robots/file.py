@@ -18,12 +18,21 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from protego import Protego
 
 from scrapy_walsh.policy.robots.groups import MAX_OCTETS, Records, crawl_delay, decode, select
-from scrapy_walsh.policy.robots.rules import RuleSet, Ruling, TooCostly, forms, named, ruling
+from scrapy_walsh.policy.robots.rules import (
+    ANOTHER_FORM,
+    RuleSet,
+    Ruling,
+    TooCostly,
+    forms,
+    named,
+    ruling,
+)
 from scrapy_walsh.policy.robots.usage import UsageRules
 from scrapy_walsh.policy.verdict import (
     ALLOWED_EXPLICIT,
@@ -35,7 +44,7 @@ from scrapy_walsh.policy.verdict import (
 from scrapy_walsh.policy.words import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from scrapy_walsh.policy.robots.groups import Selection
     from scrapy_walsh.policy.robots.rules import Answer
@@ -86,7 +95,7 @@ class Robots:
     def decide(self, url: str) -> Verdict:
         """The verdict on *url*, a URL or a path with its query (9.1.4). Never raises."""
         found = forms(url)
-        if next(iter(found)) == "/robots.txt":
+        if found[0] == "/robots.txt":
             return self._verdict(ALLOWED_IMPLICIT, "/robots.txt itself is always allowed")
         try:
             finding = ruling(self._answers(found))
@@ -99,14 +108,12 @@ class Robots:
             return known
         return self._verdict(DISALLOWED_EXPLICIT, _PROTEGO_ALONE, readings=_PROTEGO_DENIES)
 
-    def _answers(self, found: Mapping[str, str]) -> list[Answer]:
+    def _answers(self, found: Sequence[str]) -> list[Answer]:
+        answers = self.rules.answers(found[0])
         if len(found) == 1:  # nearly always
-            return self.rules.answers(next(iter(found)))
-        return [
-            answer
-            for form, name in found.items()
-            for answer in named(name, self.rules.answers(form))
-        ]
+            return answers
+        others = (named(ANOTHER_FORM, self.rules.answers(form)) for form in found[1:])
+        return [*answers, *chain.from_iterable(others)]
 
     def said(self, url: str) -> tuple[Statement, ...]:
         """What the file says about the use of *url*. Never raises."""
@@ -153,12 +160,12 @@ class SecondOpinion:
             self._octets = sum([len(line) for line in text.split("\n") if "*" in line])
             self._parsed = _parse(text)
 
-    def allows(self, url: str, found: Iterable[str] = ()) -> bool:
+    def allows(self, url: str, found: Sequence[str] = ()) -> bool:
         """Whether Protego allows *url*, and each form of its path that was *found* but the first.
 
         True if it cannot say, or not quickly.
         """
-        return all(map(self._allows, (url, *[f"http://host{form}" for form in [*found][1:]])))
+        return all(map(self._allows, (url, *[f"http://host{form}" for form in found[1:]])))
 
     def _allows(self, url: str) -> bool:
         # Its matcher compares at most each character of a rule with a star to each of the URL.

@@ -77,12 +77,6 @@ _AUTHORITY: Final = re.compile(
 #: Characters that WHATWG URL drops wherever they are.
 _URL_NOISE: Final = str.maketrans("", "", "\t\r\n")
 
-#: The names of a URL's forms.
-AS_SENT: Final = "path as sent"
-RESOLVED: Final = "dot segments resolved"
-SLASHED: Final = "backslashes as slashes"
-NO_MARK: Final = "without the empty query"
-
 
 def normalize(text: str) -> str:
     """*text* with escapes as the module's docstring says."""
@@ -140,8 +134,8 @@ def as_octets(text: str) -> str:
     )
 
 
-def forms(url: str) -> dict[str, str]:
-    """The forms of a URL's path and query that rules must be matched with: each form's name.
+def forms(url: str) -> list[str]:
+    """The forms of a URL's path and query that rules must be matched with.
 
     There is one with dot segments as they are and one without them (T41), one with a ``?`` that
     ends the URL and one without it, one with a backslash in the path as it is and one with the
@@ -150,25 +144,15 @@ def forms(url: str) -> dict[str, str]:
     """
     plain = _PLAIN_URL(url)
     if plain and "/." not in url and url[-1:] != "?":  # nearly all URLs
-        return {plain[1]: AS_SENT}
+        return [plain[1]]
     text = url.translate(_URL_NOISE).strip().partition("#")[0]
     authority = _AUTHORITY.match(text)
     target = text[authority.end() :] if authority else text
     path, mark, query = target.partition("?")
-    found = {_rooted(normalize(target)): AS_SENT}
-    if "\\" in path:
-        found[_rooted(normalize(path.replace("\\", "/") + mark + query))] = SLASHED
-    for form, name in list(found.items()):
-        found.setdefault(_resolved(form), _and(name, RESOLVED))
-    for form, name in list(found.items()):
-        if form.find("?") == len(form) - 1:
-            found.setdefault(form[:-1], _and(name, NO_MARK))
-    return found
-
-
-def _and(name: str, more: str) -> str:
-    """The name of a form that is made from the one called *name*. No two forms share a name."""
-    return more if name == AS_SENT else f"{name}, {more}"
+    found = [_rooted(normalize(each + mark + query)) for each in (path, path.replace("\\", "/"))]
+    found += map(_resolved, found[:])
+    found += [form[:-1] for form in found if form.find("?") == len(form) - 1]
+    return list(dict.fromkeys(found))
 
 
 def _rooted(target: str) -> str:
@@ -331,6 +315,8 @@ AS_WRITTEN: Final = "value as written"
 WITH_SLASH: Final = "value with a leading /"
 AS_TEXT: Final = "escapes as text"
 AS_OCTETS: Final = "escapes as octets"
+#: Of a path (:func:`forms`) but the first.
+ANOTHER_FORM: Final = "another form of the path"
 
 #: The answer of each reading: its name, and whether it allows the path.
 Readings = tuple[tuple[str, bool], ...]

@@ -6,7 +6,7 @@ those of these texts, each in its own words:
 - ``Content-Usage``, in robots.txt by path and in a response (draft-ietf-aipref-attach; categories
   and how statements combine: draft-ietf-aipref-vocab, sections 5 and 6);
 - ``Content-Signal`` in robots.txt (contentsignals.org);
-- ``X-Robots-Tag``, whichever bot it is for;
+- ``X-Robots-Tag``, for every bot or for ours;
 - ``TDM-Reservation`` and ``TDM-Policy`` (W3C TDM Reservation Protocol), as header fields;
 - ``Link`` with ``rel="license"`` (RFC 8288, RFC 4946).
 
@@ -58,6 +58,9 @@ _NO: Final = re.compile(
 _YES: Final = {CONTENT_USAGE: "y", CONTENT_SIGNAL: "yes"}
 #: Header fields that are recorded as they stand.
 _AS_SAID: Final = ("X-Robots-Tag", "TDM-Reservation", "TDM-Policy")
+#: Names in an X-Robots-Tag, each of a bot but for those of directives that have a value.
+_NAMED: Final = re.compile(r"(?:^|,)\s*([A-Za-z_][\w.-]*)\s*:")
+_VALUED: Final = ("unavailable_after", "max-snippet", "max-image-preview", "max-video-preview")
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,22 +249,35 @@ def _split(value: str) -> tuple[str, str]:
 # -- a response ---------------------------------------------------------------------------
 
 
-def of_response(fields: Mapping[str, Sequence[str]], url: str) -> tuple[Statement, ...]:
+def of_response(fields: Mapping[str, Sequence[str]], url: str, token: str) -> tuple[Statement, ...]:
     """What the header of the response from *url* says, at most 20 statements.
 
-    *fields*: the values of each field, by its name in lower case.
+    *fields*: the values of each field, by its name in lower case. *token*: our product token.
     """
     found: list[Statement] = []
     if usage := fields.get("content-usage"):
         found.append(_statement(CONTENT_USAGE, ", ".join(usage), url))
     for name in _AS_SAID:
-        found += [Statement(name, _shown(value), url) for value in fields.get(name.lower(), ())]
+        values = fields.get(name.lower(), ())
+        found += [
+            Statement(name, _shown(value), url)
+            for value in values
+            if name != "X-Robots-Tag" or _is_for(value, token)
+        ]
     found += [
         Statement("Link", f'<{_shown(target)}>; rel="license"', url)
         for target, given in links_in(fields.get("link", ()))
         if "license" in given.get("rel", "").lower().split()
     ]
     return tuple(found[:_MOST])
+
+
+def _is_for(value: str, token: str) -> bool:
+    """Whether an X-Robots-Tag says something to every bot, or to the one of our *token*."""
+    first = _NAMED.match(value)
+    if first is None or first[1].lower() in _VALUED:
+        return True
+    return token.lower() in (name.lower() for name in _NAMED.findall(value))
 
 
 def _shown(value: str) -> str:
