@@ -331,7 +331,7 @@ def test_own_an_identity_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_own_unusable_sources_are_said_once(planned: Any) -> None:
     code, plan, err = planned("https://a.test/ ftp://x")
     assert (code, len(plan["targets"])) == (0, 1)
-    why = "cannot be used; write an absolute http or https URL, no user name in it"
+    why = "cannot be used; write an absolute http or https URL"
     assert err.splitlines() == [f"walsh plan: urls: url 2: url 'ftp://x' {why}"]
 
 

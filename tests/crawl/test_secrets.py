@@ -108,7 +108,7 @@ def test_own_the_url_without_it_is_asked_and_judged(finished: tuple[Crawl, Path]
     assert "/.well-known/walsh-research/blocklist.json" in done.asked("operator.test")
 
 
-def test_own_one_warning_names_the_first_url_and_the_remedy(finished: tuple[Crawl, Path]) -> None:
+def test_own_one_warning_names_the_host_and_the_remedy(finished: tuple[Crawl, Path]) -> None:
     done, _ = finished
     (line,) = done.lines("WARNING", "a URL holds a user name or", "http_user", "http_auth_domain")
     assert line.isprintable()
@@ -143,7 +143,6 @@ def test_own_a_sources_file_and_its_report_hold_none(tmp_path: Path) -> None:
         f'feed = "http://{USERINFO}plain.test/feed"\n'
         f'[[source]]\nname = "b"\nurl = "{USERINFO}plain.test"\n'
         f'[[source]]\nname = "c"\nurl = "gopher://{USERINFO}plain.test/"\n'
-        '[[source]]\nname = "d"\nurl = "http://plain.test/"\nfeed = "http://plain.test/feed"\n'
     )
     arguments = ("-a", "sources=sources.toml", "-a", "report=report.json")
     with Sandbox() as box:
