@@ -492,7 +492,7 @@ class Account:
         self.gone: dict[str, None] = {}
         #: How many sources need a person, once it is closed.
         self.needy = 0
-        #: By key, the records of those.
+        #: By key, the records of those, and of all that were not read for long.
         self._ailing: dict[str, Reading] = {}
         #: Of the first target that was refused or failed: why, and what to do.
         self._first = ""
@@ -537,7 +537,7 @@ class Account:
         if kept:
             context.remember(lambda: context.store.put(*found))
         for each in found:
-            if recrawl.attention(each, now, revisit):
+            if recrawl.is_unread(each, now, revisit) or recrawl.attention(each, now, revisit):
                 self._ailing[each.url] = each
             else:
                 self._ailing.pop(each.url, None)
@@ -572,14 +572,15 @@ class Account:
         *kept*: there are records, and it goes into them who was told of.
         """
         context, now, revisit = self._context, self._context.wall(), self._context.config.revisit
-        needy = self._ailing.values()
+        ailing = self._ailing.values()
+        needy = [each for each in ailing if recrawl.attention(each, now, revisit)]
         told = [each for each in needy if recrawl.is_to_be_told(each, now)]
         for line in recrawl.attention_lines(told, now, revisit):
             logger.warning("%s", line)
         if kept:
-            unread = sum(recrawl.is_unread(each, now, revisit) for each in needy)
+            unread = sum(recrawl.is_unread(each, now, revisit) for each in ailing)
             context.recorder.set("unread", unread)
-            context.recorder.set("moved", sum(each.moved_to is not None for each in needy))
+            context.recorder.set("moved", sum(each.moved_to is not None for each in ailing))
             context.remember(
                 lambda: context.store.put(*[replace(each, told_at=now) for each in told])
             )

@@ -533,8 +533,12 @@ def is_unread(reading: Reading, now: float, revisit: float) -> bool:
 def attention(reading: Reading, now: float, revisit: float) -> str:
     """Why a source needs a person, and what to do, in one line; empty where it needs none.
 
+    That it is gone, or that its owner refuses it, is said once: nothing can be mended there.
     *revisit*: WALSH_REVISIT, seconds.
     """
+    ended = reading.gone_at is not None or cause(reading.reason) in OWNERS_NO
+    if ended and reading.told_at is not None:
+        return ""
     if reading.gone_at is not None:
         return f"is gone (410): {_TAKE_OUT}"
     if reading.read and cause(reading.reason) in OWNERS_NO:
@@ -548,13 +552,8 @@ def attention(reading: Reading, now: float, revisit: float) -> str:
 
 
 def is_to_be_told(reading: Reading, now: float) -> bool:
-    """Whether a warning is to name a source that needs a person: first, then once a week.
-
-    That its owner has refused it is said once.
-    """
+    """Whether a warning is to name a source that needs a person: first, then once a week."""
     at = reading.told_at
-    if at is not None and cause(reading.reason) in OWNERS_NO:
-        return False
     return at is None or not 0 <= now - at < (1 - SLACK) * NAMED_AGAIN
 
 

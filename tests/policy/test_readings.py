@@ -244,12 +244,12 @@ WEEK = ["named", *["counted"] * 6]
     ("visits", "said"),
     [
         # What its owner refuses, the day it begins.
-        ([GOOD, *[NO] * 8], ["-", *WEEK, "counted"]),
+        ([GOOD, *[NO] * 8], ["-", "named", *["-"] * 7]),
         ([GOOD, NO, DOWN, NO], ["-", "named", "-", "named"]),
         ([GOOD, NO, GOOD, NO], ["-", "named", "-", "named"]),
-        ([GOOD, NO, LIST_NO, LIST_NO], ["-", "named", "named", "counted"]),
-        ([GOOD, NO, (REFUSED, f"{RULE}0")], ["-", "named", "counted"]),
-        ([*[NO] * 5], ["-", "-", "-", "named", "counted"]),
+        ([GOOD, NO, LIST_NO, LIST_NO], ["-", "named", "named", "-"]),
+        ([GOOD, NO, (REFUSED, f"{RULE}0")], ["-", "named", "-"]),
+        ([*[NO] * 5], ["-", "-", "-", "named", "-"]),
         # What is dead is named after three periods, and when something changes.
         ([GOOD, *[DOWN] * 17], ["-", "-", "-", *WEEK, *WEEK, "named"]),
         ([GOOD, *[DOWN, BUSY] * 8], ["-", "-", "-", *WEEK, *WEEK]),
@@ -257,7 +257,7 @@ WEEK = ["named", *["counted"] * 6]
             [GOOD, *[DOWN] * 4, (FAILED, "HTTP 403"), (FAILED, "HTTP 404"), (FAILED, "HTTP 404")],
             ["-", "-", "-", "named", "counted", "named", "named", "counted"],
         ),
-        ([GOOD, *[DOWN] * 4, NO, NO], ["-", "-", "-", "named", "counted", "named", "counted"]),
+        ([GOOD, *[DOWN] * 4, NO, NO], ["-", "-", "-", "named", "counted", "named", "-"]),
         ([GOOD, (REFUSED, "R6 out_of_scope (no)")], ["-", "-"]),
     ],
 )
