@@ -563,13 +563,8 @@ def attention(reading: Reading, now: float, revisit: float) -> str:
 
 
 def is_to_be_told(reading: Reading, now: float) -> bool:
-    """Whether a warning is to name a source that needs a person: first, then once a week.
-
-    That its owner has refused it is said once.
-    """
+    """Whether a warning is to name a source that needs a person: first, then once a week."""
     at = reading.told_at
-    if at is not None and cause(reading.reason) in OWNERS_NO:
-        return False
     return at is None or not 0 <= now - at < (1 - SLACK) * NAMED_AGAIN
 
 
