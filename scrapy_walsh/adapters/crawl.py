@@ -15,8 +15,8 @@ from scrapy.exceptions import CloseSpider
 
 from scrapy_walsh.adapters import compat, disk_lines, seats
 from scrapy_walsh.adapters.context import FINISHED, NOT_WELL, REFUSED, Context
+from scrapy_walsh.adapters.documents.fetcher import Fetcher
 from scrapy_walsh.adapters.events import process_name
-from scrapy_walsh.adapters.fetcher import Fetcher
 from scrapy_walsh.adapters.gate import Documents, Gate
 from scrapy_walsh.adapters.intake import Intake
 from scrapy_walsh.adapters.lease import Lease

@@ -17,8 +17,9 @@ from scrapy.downloadermiddlewares.redirect import RedirectMiddleware as ScrapyRe
 from scrapy.exceptions import IgnoreRequest
 from scrapy.settings import default_settings
 
-from scrapy_walsh.adapters import compat, faults
+from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Crawl, Seat
+from scrapy_walsh.adapters.documents import faults
 from scrapy_walsh.adapters.events import NO_ANSWER
 from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, TooManyRedirects
 from scrapy_walsh.adapters.ticket import TRY_HTTPS

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 from scrapy import Request
 from scrapy.exceptions import IgnoreRequest
 
-from scrapy_walsh.adapters import faults
+from scrapy_walsh.adapters.documents import faults
+from scrapy_walsh.adapters.documents.fetcher import OPERATOR, Document
 from scrapy_walsh.adapters.documents.operator_list import OperatorList
 from scrapy_walsh.adapters.documents.robots_txt import RobotsTxt
 from scrapy_walsh.adapters.events import logger
-from scrapy_walsh.adapters.fetcher import OPERATOR, Document
 from scrapy_walsh.adapters.outcomes import Closing, GaveUp, Halted, NotModified, NotYet, Refused
 from scrapy_walsh.policy import chain, hosts, recrawl
 from scrapy_walsh.policy import event as events
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
 
     from scrapy_walsh.adapters.context import Context
-    from scrapy_walsh.adapters.fetcher import Fetcher
+    from scrapy_walsh.adapters.documents.fetcher import Fetcher
     from scrapy_walsh.adapters.intake import Intake
     from scrapy_walsh.adapters.pacing import Pacing
     from scrapy_walsh.adapters.sources import Sources

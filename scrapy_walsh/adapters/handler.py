@@ -19,10 +19,11 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.utils.misc import build_from_crawler, load_object
 from twisted.python.failure import Failure
 
-from scrapy_walsh.adapters import compat, faults
+from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Crawl, Seat
+from scrapy_walsh.adapters.documents import faults
+from scrapy_walsh.adapters.documents.fetcher import Document
 from scrapy_walsh.adapters.events import logger
-from scrapy_walsh.adapters.fetcher import Document
 from scrapy_walsh.adapters.outcomes import Closing, GaveUp, NotYet, Refused
 from scrapy_walsh.adapters.pacing import TURNSTILE
 from scrapy_walsh.adapters.ticket import TICKET, Ticket

@@ -17,7 +17,8 @@ from twisted.internet import error as net
 from twisted.python.failure import Failure
 from twisted.web.client import ResponseFailed
 
-from scrapy_walsh.adapters import compat, faults
+from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.documents import faults
 from scrapy_walsh.exceptions import OwnFault, StateError
 
 PROXY = "http://proxy.test:3128"

@@ -15,10 +15,11 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from scrapy_walsh.adapters import compat, faults
+from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.documents import faults
+from scrapy_walsh.adapters.documents.fetcher import OPERATOR
 from scrapy_walsh.adapters.documents.validate import text_of, validate
 from scrapy_walsh.adapters.events import logger
-from scrapy_walsh.adapters.fetcher import OPERATOR
 from scrapy_walsh.adapters.outcomes import Closing, Halted, NotYet, Refused
 from scrapy_walsh.exceptions import DocumentInvalid, OwnFault, StoreAway, WalshError
 from scrapy_walsh.policy import event as events
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scrapy_walsh.adapters.context import Context
-    from scrapy_walsh.adapters.fetcher import Fetched, Fetcher
+    from scrapy_walsh.adapters.documents.fetcher import Fetched, Fetcher
     from scrapy_walsh.adapters.pacing import Pacing
     from scrapy_walsh.policy.list.blocklist import Blocklist
     from scrapy_walsh.policy.verdict import Verdict

@@ -12,7 +12,7 @@ from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
-from scrapy_walsh.adapters import faults
+from scrapy_walsh.adapters.documents import faults
 from scrapy_walsh.adapters.outcomes import NotYet
 from scrapy_walsh.adapters.pacing import EARLIER_RUN
 from scrapy_walsh.exceptions import OwnFault
@@ -30,7 +30,7 @@ from scrapy_walsh.state.records import ROBOTS, StoredDocument
 
 if TYPE_CHECKING:
     from scrapy_walsh.adapters.context import Context
-    from scrapy_walsh.adapters.fetcher import Document, Fetched, Fetcher
+    from scrapy_walsh.adapters.documents.fetcher import Document, Fetched, Fetcher
     from scrapy_walsh.adapters.pacing import Pacing
     from scrapy_walsh.policy.chain import Held, Rules
     from scrapy_walsh.policy.host import Host

@@ -13,9 +13,9 @@
 | 5xx, no answer, no retries left; any other | unreachable (T3, T6) |
 
 Whether there was no answer because of the site, or because of us, is not for this module to say
-(``adapters/faults.py`` does). After four of these there are no new rules, and :func:`without` says
-what holds instead. It holds for :data:`REASK` seconds. The next target that comes then has
-robots.txt requested again.
+(``adapters/documents/faults.py`` does). After four of these there are no new rules, and
+:func:`without` says what holds instead. It holds for :data:`REASK` seconds. The next target that
+comes then has robots.txt requested again.
 
 | meaning | there were rules before | there never were |
 |---|---|---|

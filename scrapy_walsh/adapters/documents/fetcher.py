@@ -30,7 +30,8 @@ from scrapy.http.request import NO_CALLBACK
 from twisted.internet.defer import Deferred
 from w3lib.url import safe_url_string
 
-from scrapy_walsh.adapters import compat, faults
+from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.documents import faults
 from scrapy_walsh.adapters.events import NO_ANSWER
 from scrapy_walsh.adapters.outcomes import UNSENT, Closing
 from scrapy_walsh.adapters.ticket import TICKET, Ticket, Tickets
