@@ -110,11 +110,13 @@ def test_own_what_moved_is_named_by_the_address_in_the_list(visits: dict[str, Cr
 def test_own_the_last_line_counts_by_the_spiders_outcomes(visits: dict[str, Crawl]) -> None:
     last = {name: run.output.splitlines()[-1].partition("] ")[2] for name, run in visits.items()}
     assert last["first"] == (
-        f"WARNING: walsh: 4 of 7 sources read or unchanged, 1 refused (R2), 2 left out; 1 needs {PERSON}"
+        f"WARNING: walsh: 4 of 7 sources read or unchanged, 1 refused (R2), 2 left out; "
+        f"1 needs {PERSON}"
     )
     assert last["fourth"] == (
-        f"WARNING: walsh: 4 of 7 sources read or unchanged, 1 refused (R2), 2 left out; 4 need {PERSON}"
+        f"WARNING: walsh: 4 of 7 sources read or unchanged, 1 refused (R2), 2 left out; "
+        f"4 need {PERSON}"
     )
     assert " 1 refused" in last["early"]
     assert " 6 not due" in last["early"]
-    assert f"; 4 need {PERSON}; the first: http" in last["early"]
+    assert f"; 3 need {PERSON}; the first: http" in last["early"]
