@@ -34,6 +34,8 @@ from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from scrapy.settings import BaseSettings
+
 
 #: Of ``WALSH_SLOW_HOSTS``: one target a visit, or none.
 SLOW_VISIT, SLOW_SKIP = "visit", "skip"
@@ -347,6 +349,16 @@ def has_identity(settings: SettingsLike) -> bool:
 def identity_given(settings: SettingsLike) -> Any:
     """The identity as the project writes it: a profile's name or a dict."""
     return settings.get("WALSH_IDENTITY")
+
+
+def follows_links(settings: BaseSettings) -> bool:
+    """Whether links are followed (R6), as Scrapy reads a switch."""
+    return bool(settings.getbool("WALSH_FOLLOW_LINKS"))
+
+
+def scrapes(settings: BaseSettings) -> bool:
+    """Whether HTML is scraped on purpose (R9)."""
+    return bool(settings.getbool("WALSH_SCRAPING"))
 
 
 def is_shared(settings: SettingsLike) -> bool:

@@ -16,6 +16,7 @@ from scrapy.spiders import CrawlSpider, CSVFeedSpider, SitemapSpider, XMLFeedSpi
 from scrapy.utils.spider import iter_spider_classes
 
 from scrapy_walsh.adapters import compat
+from scrapy_walsh.config import follows_links, scrapes
 from scrapy_walsh.policy.words import one_line
 
 if TYPE_CHECKING:
@@ -70,10 +71,10 @@ def ways_of(cls: type[Spider], settings: BaseSettings) -> Iterator[str]:
     used = _names(cls)
     rules = issubclass(cls, CrawlSpider) and bool(cls.rules)
     follows = rules or issubclass(cls, SitemapSpider) or bool(used & _REQUESTS)
-    if follows and not settings.getbool("WALSH_FOLLOW_LINKS"):
+    if follows and not follows_links(settings):
         yield _LINKS
     selects = used & _SELECTORS and not issubclass(cls, (XMLFeedSpider, CSVFeedSpider))
-    if (rules or selects) and not settings.getbool("WALSH_SCRAPING"):
+    if (rules or selects) and not scrapes(settings):
         yield _HTML
     if 0 < settings.getfloat("DOWNLOAD_TIMEOUT") < 5:
         yield _SHORT

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.proof.sandbox import Route
-from tests.crawl.harness import Crawl, side_by_side, site, state_dir
+from tests.crawl.harness import Crawl, side_by_side, site, solo, state_dir
 from tests.ledger.verify_kit import report_of, wrong_in
 
 if TYPE_CHECKING:
@@ -147,3 +147,18 @@ def test_own_evictions_from_the_cache_of_robots_txt_are_counted(
     assert len({*came}) == 6
     assert stats["robots/cached"] == 3
     assert stats["robots/evicted"] == len(came) - 3
+
+
+def test_own_of_one_host_the_first_refusal_is_told_and_the_others_are_at_debug(
+    tmp_path: Path,
+) -> None:
+    urls = [f"http://{host}.test/p{n}" for host in ("denied", "other") for n in range(3)]
+    rules = "User-agent: *\nDisallow: /\n"
+    done = solo(
+        tmp_path, *urls, sites=(site("denied.test", robots=rules), site("other.test", robots=rules))
+    )
+    for level, each in (("INFO", 1), ("DEBUG", 2)):
+        for host in ("denied.test", "other.test"):
+            assert len(done.lines(f"[scrapy_walsh] {level}: refused http://{host}/")) == each
+    (remedy,) = done.lines("[scrapy_walsh] INFO: refused", "take it out of the sources")
+    assert "denied.test" in remedy
