@@ -1,4 +1,4 @@
-"""The requirements R1 to R13: level and title."""
+"""The requirements R1 to R13: level, title, and the module that is each one's home."""
 
 from __future__ import annotations
 
@@ -17,21 +17,30 @@ class Requirement(NamedTuple):
     id: str
     level: str
     title: str
+    home: str
 
 
-#: CONTRIBUTING.md has the module that is each one's home.
 REQUIREMENTS: Final = (
-    Requirement("R1", "MUST", "exact User-Agent, no impersonation"),
-    Requirement("R2", "MUST", "robots.txt fetched, cached, obeyed"),
-    Requirement("R3", "MUST", "operator blocklist, before robots.txt"),
-    Requirement("R4", "MUST", "serial; max(1 s, Crawl-delay) per host"),
-    Requirement("R5", "MUST", "backoff, full jitter, Retry-After"),
-    Requirement("R6", "MUST", "declared targets only, metadata only"),
-    Requirement("R7", "SHOULD", "conditional fetch, canonical-URL de-duplication"),
-    Requirement("R8", "SHOULD", "daily or less per source"),
-    Requirement("R9", "SHOULD/MUST NOT", "structured formats, never scraping"),
-    Requirement("R10", "MUST", "blocklist schema: inline first, external fallback"),
-    Requirement("R11", "SHOULD", "caches outlive the process"),
-    Requirement("R12", "clarification", "stale: block on refresh"),
-    Requirement("R13", "SHOULD", "implementation tags on the operator's URLs"),
+    Requirement("R1", "MUST", "exact User-Agent, no impersonation", "policy/identity.py"),
+    Requirement("R2", "MUST", "robots.txt fetched, cached, obeyed", "policy/robots/file.py"),
+    Requirement("R3", "MUST", "operator blocklist, before robots.txt", "policy/list/blocklist.py"),
+    Requirement("R4", "MUST", "serial; max(1 s, Crawl-delay) per host", "policy/host.py"),
+    Requirement("R5", "MUST", "backoff, full jitter, Retry-After", "policy/backoff.py"),
+    Requirement("R6", "MUST", "declared targets only, metadata only", "policy/scope.py"),
+    Requirement(
+        "R7", "SHOULD", "conditional fetch, canonical-URL de-duplication", "policy/recrawl.py"
+    ),
+    Requirement("R8", "SHOULD", "daily or less per source", "policy/recrawl.py"),
+    Requirement(
+        "R9",
+        "SHOULD/MUST NOT",
+        "structured formats, never scraping",
+        "policy/formats/representation.py",
+    ),
+    Requirement(
+        "R10", "MUST", "blocklist schema: inline first, external fallback", "policy/list/schema.py"
+    ),
+    Requirement("R11", "SHOULD", "caches outlive the process", "state/"),
+    Requirement("R12", "clarification", "stale: block on refresh", "policy/freshness.py"),
+    Requirement("R13", "SHOULD", "implementation tags on the operator's URLs", "policy/tagging.py"),
 )

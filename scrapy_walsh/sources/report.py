@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections import Counter
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy.recrawl import NOT_REQUESTED
-from scrapy_walsh.terminal import columns
+from scrapy_walsh.terminal import columns, local
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -58,10 +61,15 @@ class Row:
 
 def check_writable(path: str) -> None:
     """Raise SourcesInvalid where a report cannot be written to *path*: called before the crawl."""
-    try:
-        Path(path).open("a").close()
-    except OSError as error:
-        raise _cannot(path, error) from error
+    target = Path(path)
+    place = target if target.exists() else target.parent
+    if target.is_dir() or not target.parent.is_dir():
+        code = errno.EISDIR if target.is_dir() else errno.ENOENT
+    elif not os.access(place, os.W_OK):
+        code = errno.EACCES
+    else:
+        return
+    raise _cannot(path, OSError(code, os.strerror(code)))
 
 
 def write(document: dict[str, Any], path: str) -> None:
@@ -106,7 +114,7 @@ def _cells(row: Row, names: Counter[str]) -> tuple[str, ...]:
     counts = (str(row.requests), str(row.bytes), str(row.new), str(row.known))
     name = row.source if names[row.source] == 1 else row.url  # unnamed sources of one host
     name = name if len(name) <= _WIDEST else name[: _WIDEST - 1] + "…"
-    due = row.next_due or "next run"
+    due = local(datetime.fromisoformat(row.next_due).timestamp()) if row.next_due else "next run"
     return (name, row.outcome or NOT_REQUESTED, row.requirement or "-", *counts, due, _why(row))
 
 

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from scrapy_walsh.sources.report import Row, as_document, as_lines
+import pytest
+
+from scrapy_walsh.exceptions import SourcesInvalid
+from scrapy_walsh.sources.report import Row, as_document, as_lines, check_writable
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_own_table_lines_up() -> None:
     due = datetime.fromtimestamp(1779580800.0, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    shown = datetime.fromtimestamp(1779580800.0).strftime("%Y-%m-%d %H:%M:%S")
     rows = [
         Row("a", "https://a.test/", "fed", "R9", "", 1, 1234, 10, 10, 3, next_due=due),
         Row("x" * 50, "https://x.test/", "refused", "R2", "robots.txt line 3", 0, 0, 0),
@@ -27,9 +35,9 @@ def test_own_table_lines_up() -> None:
         "due",
         "why",
     ]
-    assert lines[1].split() == ["a", "fed", "R9", "1", "1234", "10", "3", due]
+    assert lines[1].split() == ["a", "fed", "R9", "1", "1234", "10", "3", *shown.split()]
     assert lines[2].startswith("x" * 39 + "…  refused  R2")
-    assert lines[2].endswith("  next run              robots.txt line 3")
+    assert lines[2].endswith("  next run             robots.txt line 3")
     assert (
         len(
             {
@@ -79,3 +87,11 @@ def test_own_document_has_every_field() -> None:
             "next_due": None,
         }
     ]
+
+
+def test_own_to_look_whether_a_report_can_be_written_makes_no_file(tmp_path: Path) -> None:
+    check_writable(str(tmp_path / "report.json"))
+    assert list(tmp_path.iterdir()) == []
+    for where in (tmp_path, tmp_path / "none" / "report.json"):
+        with pytest.raises(SourcesInvalid, match="cannot be written: "):
+            check_writable(str(where))
