@@ -23,13 +23,13 @@ import msgspec
 from scrapy_walsh.exceptions import ConfigError
 from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES
 from scrapy_walsh.policy.gates import Gates
-from scrapy_walsh.policy.hosts import is_http_url, without_userinfo
 from scrapy_walsh.policy.identity import WALSH_RESEARCH, Identity, identity_from
 from scrapy_walsh.policy.recrawl import REVISIT, REVISIT_FLOOR, cadence
 from scrapy_walsh.policy.robots.fetch import ROBOTS_TTL
 from scrapy_walsh.policy.robots.usage import CATEGORIES, RECORD, REFUSE
 from scrapy_walsh.policy.signing import directory_url
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
+from scrapy_walsh.policy.urls import is_http_url, without_userinfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

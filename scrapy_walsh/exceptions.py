@@ -4,10 +4,31 @@
 ``DocumentInvalid``: a document that somebody serves; ``DocumentTooCostly``: one that is not read to
 its end. ``ScrapingRefused``: the project's code. ``OwnFault``: ours, or that of the machine or the
 project that we run in; of these, ``StateError``: the disk's, and ``StoreAway``: the shared store's.
-Each message is one line: what is wrong, where, and what to do.
+Each message is one line: what is wrong, where, and what to do. What others wrote has no effect
+there, nor in a log, a terminal or a report (``visible``).
 """
 
 from __future__ import annotations
+
+
+def visible(text: str) -> str:
+    """*text* on one line, without anything that a log or a terminal could take for a command.
+
+    Whatever Python calls unprintable is escaped as in its string literals: control characters
+    with line ends, bidirectional overrides, lone surrogates. All else stays as it is.
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
+def one_line(what: object, limit: int = 300) -> str:
+    """What another's error or document says, as part of a message.
+
+    It is made visible, its white space is folded into single spaces, and it is cut after *limit*
+    characters.
+    """
+    return visible(" ".join(str(what).split())[:limit])
 
 
 class WalshError(Exception):

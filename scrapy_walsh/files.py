@@ -7,7 +7,7 @@ import stat
 import tempfile
 from typing import TYPE_CHECKING
 
-from scrapy_walsh.policy.words import one_line
+from scrapy_walsh.exceptions import one_line
 
 if TYPE_CHECKING:
     from pathlib import Path

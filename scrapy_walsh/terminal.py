@@ -6,8 +6,8 @@ import math
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from scrapy_walsh.exceptions import visible
 from scrapy_walsh.policy.times import LAST_SECOND
-from scrapy_walsh.policy.words import visible
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence

@@ -132,7 +132,7 @@ def documentation() -> dict[str, Figure]:
 
 
 def shape() -> dict[str, Figure]:
-    """Methods of a class, importers of a module, public methods of the gate."""
+    """Methods of a class, importers of a module that is not a value, public methods of the gate."""
     trees = {_name(path): tree for path, _, tree in _modules()}
     classes = {
         f"{name}.{node.name}": _methods(node)
@@ -140,17 +140,25 @@ def shape() -> dict[str, Figure]:
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
     }
+    packages = {name.rpartition(".")[0] for name in trees}
     importers: Counter[str] = Counter()
     for tree in trees.values():
-        importers.update(set(_imported(tree)) & trees.keys())
+        importers.update(set(_imported(tree)) & trees.keys() - VALUES - packages)
     most = max(classes, key=lambda each: len(classes[each]))
     module, users = importers.most_common(1)[0]
     gate = [each for each in classes["scrapy_walsh.adapters.gate.Gate"] if each[0] != "_"]
     return {
         "methods of a class": Figure(len(classes[most]), most),
-        "importers of a module": Figure(users, module),
+        "importers of a module that is not a value": Figure(users, module),
         "public methods of the gate": Figure(len(gate), ", ".join(gate)),
     }
+
+
+#: Modules of values that are passed on: errors, what a gate decided, what happened. Whoever raises,
+#: receives or makes one imports its module.
+VALUES: Final = frozenset(
+    f"scrapy_walsh.{each}" for each in ("exceptions", "policy.verdict", "policy.event")
+)
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:

@@ -40,6 +40,30 @@ def test_own_the_public_face_is_frozen() -> None:
         assert name in dir(scrapy_walsh)
 
 
+#: The pure functions that may be imported by their paths, too (D23).
+PURE = {
+    "policy.robots": "parse_robots", "policy.verdict": "Verdict",
+    "policy.schema": "parse_blocklist", "policy.blocklist": "Blocklist",
+    "policy.urls": "canonical_url",
+    "policy.backoff": "parse_retry_after backoff_delay", "policy.freshness": "parse_duration",
+    "policy.formats": "markdown_links", "policy.tagging": "tag_url",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("module", "names"), PURE.items())
+def test_own_the_paths_of_the_pure_functions_are_frozen(module: str, names: str) -> None:
+    found = importlib.import_module(f"scrapy_walsh.{module}")
+    assert all(callable(getattr(found, name)) for name in names.split())
+    assert f"`scrapy_walsh.{module}`" in DOCUMENT
+
+
+def test_own_the_links_of_a_markdown_text_are_pairs_in_order() -> None:
+    from scrapy_walsh.policy.formats import markdown_links  # noqa: PLC0415
+
+    text = "[B](http://site.test/b) and [A](http://site.test/a), [again](http://site.test/b)"
+    assert markdown_links(text) == [("B", "http://site.test/b"), ("A", "http://site.test/a")]
+
+
 def test_own_a_name_that_is_not_public_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="'scrapy_walsh' has no attribute 'Chek'"):
         scrapy_walsh.Chek  # noqa: B018

@@ -517,12 +517,6 @@ def skips_start_requests(cls: type[Spider]) -> bool:
     return cls.start.__module__.startswith("scrapy.spiders")
 
 
-def header(message: Request | Response, name: str) -> str | None:
-    """The value of the header field *name*, the last if there are more; None without it."""
-    value = message.headers.get(name)
-    return None if value is None else value.decode("latin-1")
-
-
 def is_shell(crawler: Crawler) -> bool:
     """Whether this crawl is a ``scrapy shell``; to be called when the spider opens.
 

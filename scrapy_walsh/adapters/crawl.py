@@ -118,7 +118,7 @@ class Crawl(Context):
             self.tickets.watch = None
             self.sources.account.due = False  # what a person types is no source
         if shell or self.config.tag_requests:
-            self.tags = Tags(self, self.documents.robots, shell=shell)
+            self.tags = Tags(self, self.documents.rules_of, shell=shell)
         self.recorder.note("started", **self._terms())
         if missing := seats.missing(self.crawler, self.config):
             self.halt(f"scrapy_walsh is not completely installed: {'; '.join(missing)}")

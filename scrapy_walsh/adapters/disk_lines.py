@@ -22,8 +22,7 @@ from scrapy.utils.request import request_from_dict
 from scrapy_walsh import files
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.sources import form_of
-from scrapy_walsh.exceptions import StateError
-from scrapy_walsh.policy.words import one_line, visible
+from scrapy_walsh.exceptions import StateError, one_line
 from scrapy_walsh.state.database import Connection
 from scrapy_walsh.state.files import make_private
 
@@ -123,7 +122,7 @@ def _unusable(path: Path, error: Exception) -> StateError:
         )
     if name == "SQLITE_NOTADB" or "no such" in str(error):
         return StateError(f"{path} is not a queue of scrapy_walsh: set another JOBDIR")
-    why = visible(one_line(error, 200))
+    why = one_line(error, 200)
     return StateError(
         f"{path} cannot be used ({why}): free or repair the disk, or set another JOBDIR"
     )
@@ -272,7 +271,7 @@ class DiskLines:
             if request.url != url:
                 raise ValueError("it is damaged")
         except Exception as error:  # whatever a project's classes raise
-            raise _UnreadableError(visible(one_line(error, 200)) or type(error).__name__) from error
+            raise _UnreadableError(one_line(error, 200) or type(error).__name__) from error
         return request
 
     def counts(self) -> Iterable[tuple[str, int]]:

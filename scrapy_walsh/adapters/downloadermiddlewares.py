@@ -17,7 +17,6 @@ from scrapy.downloadermiddlewares.redirect import RedirectMiddleware as ScrapyRe
 from scrapy.exceptions import IgnoreRequest
 from scrapy.settings import default_settings
 
-from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Crawl, Seat
 from scrapy_walsh.adapters.documents import faults
 from scrapy_walsh.adapters.events import NO_ANSWER
@@ -26,8 +25,9 @@ from scrapy_walsh.adapters.ticket import TRY_HTTPS
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import recrawl
 from scrapy_walsh.policy.backoff import Retry, reaches_spider
-from scrapy_walsh.policy.formats.representation import ACCEPT_PAGE
-from scrapy_walsh.policy.recrawl import READ, canonical_url
+from scrapy_walsh.policy.formats.representation import ACCEPT_PAGE, header
+from scrapy_walsh.policy.recrawl import READ
+from scrapy_walsh.policy.urls import canonical_url
 from scrapy_walsh.state.records import Validators
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class RevalidateMiddleware(Seat):
             self.crawl.sources.taken((request,))
             self.crawl.sources.ended(request, READ)
             held = self.crawl.store.get(Validators, request.url, _representation(request))
-            content_type = compat.header(response, "Content-Type")
+            content_type = header(response, "Content-Type")
             raise NotModified(request.url, content_type or (held.content_type if held else None))
         if request.method == "GET" and recrawl.replaces_validators("GET", response.status):
             self._keep(request, response)
@@ -139,10 +139,10 @@ class RevalidateMiddleware(Seat):
         kept = recrawl.validators_from(
             request.url,
             key,
-            compat.header(response, "ETag"),
-            compat.header(response, "Last-Modified"),
+            header(response, "ETag"),
+            header(response, "Last-Modified"),
             now=self.crawl.wall(),
-            content_type=compat.header(response, "Content-Type"),
+            content_type=header(response, "Content-Type"),
         )
         if kept is not None:
             self.crawl.sources.untaken.add(request, kept)
@@ -202,4 +202,4 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
 
 
 def _representation(request: Request) -> str:
-    return recrawl.representation_key(compat.header(request, "Accept"))
+    return recrawl.representation_key(header(request, "Accept"))

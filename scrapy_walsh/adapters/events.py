@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import structs
 
 from scrapy_walsh import signals
-from scrapy_walsh.exceptions import StateError
+from scrapy_walsh.exceptions import StateError, visible
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 from scrapy_walsh.policy.verdict import (
@@ -33,7 +33,7 @@ from scrapy_walsh.policy.verdict import (
     REMEDIES,
     ROBOTS_NAMES,
 )
-from scrapy_walsh.policy.words import plural, visible
+from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

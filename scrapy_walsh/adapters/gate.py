@@ -42,7 +42,6 @@ from scrapy_walsh.policy.verdict import (
     UNKNOWN_UNREACHABLE,
     Verdict,
 )
-from scrapy_walsh.state.records import ROBOTS
 
 if TYPE_CHECKING:
     from scrapy.http import Response
@@ -85,7 +84,7 @@ class Documents:
         """The sitemaps that the robots.txt of *url*'s origin names, if it is in memory."""
         rules = self.rules_of(url)
         named = rules.sitemaps if isinstance(rules, Robots) else ()
-        return formats.suggested_sitemaps(named, f"{hosts.origin(url)}/robots.txt")
+        return formats.suggested_sitemaps(named, hosts.robots_url(url))
 
     def rules_of(self, url: str) -> Rules | None:
         """The robots.txt of *url*'s origin, if it is in memory, fresh or not."""
@@ -400,7 +399,11 @@ class Gate:
         """Why no retry may follow what a request has brought; "" if one may, as far as R5 goes."""
         if response is None:
             return self.retries.unanswered(ticket)
-        if response.status >= 500 and isinstance(ticket, Document) and ticket.purpose == ROBOTS:
+        if (
+            response.status >= 500
+            and isinstance(ticket, Document)
+            and ticket.purpose == chain.ROBOTS
+        ):
             return self.documents.robots_txt.no_retry(ticket, response.status)
         return ""
 

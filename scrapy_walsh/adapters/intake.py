@@ -1,6 +1,6 @@
 """The first step for each request, before anything is declared, sent or written down.
 
-A URL loses its user name and its password (``policy.hosts.without_userinfo``): then they are in no
+A URL loses its user name and its password (``policy.urls.without_userinfo``): then they are in no
 log, ledger, state, JOBDIR or queue. A request that is written to a queue names in its meta only
 those further targets (``ALSO``) that have been declared already, and only those sitemap indexes
 (``CHILDREN``) that may declare sitemaps (R6), and the cadence of its source (``REVISIT``).
@@ -40,7 +40,7 @@ from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.ticket import TICKET
 from scrapy_walsh.policy import recrawl
 from scrapy_walsh.policy.agenda import enough
-from scrapy_walsh.policy.hosts import HAS_USERINFO, without_userinfo
+from scrapy_walsh.policy.urls import HAS_USERINFO, without_userinfo
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

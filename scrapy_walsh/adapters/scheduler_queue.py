@@ -30,7 +30,7 @@ from scrapy_walsh.adapters.outcomes import Closing
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy.agenda import Agenda, Load
 from scrapy_walsh.policy.chain import ROBOTS, START, NeedDocument
-from scrapy_walsh.policy.recrawl import canonical_url
+from scrapy_walsh.policy.urls import canonical_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -16,7 +16,7 @@ from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.ticket import TICKET, Ticket
 from scrapy_walsh.exceptions import ScrapingRefused
-from scrapy_walsh.policy.formats.representation import is_html
+from scrapy_walsh.policy.formats.representation import header, is_html
 
 if TYPE_CHECKING:
     from scrapy_walsh.adapters.context import Context
@@ -31,7 +31,7 @@ class Scraping:
 
     def look(self, response: Any) -> None:
         """Raise ScrapingRefused, or warn, where *response* is a page."""
-        declared, html = compat.header(response, "Content-Type"), isinstance(response, HtmlResponse)
+        declared, html = header(response, "Content-Type"), isinstance(response, HtmlResponse)
         if self._warned or not is_html(declared, response.body, taken_for=html):
             return
         if self._context.config.is_walsh_research:

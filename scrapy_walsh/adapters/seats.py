@@ -17,8 +17,7 @@ from scrapy_walsh.adapters import compat, disk_lines, plugins
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.config import WalshConfig, unknown_settings
-from scrapy_walsh.exceptions import StateError, WalshError
-from scrapy_walsh.policy.words import one_line
+from scrapy_walsh.exceptions import StateError, WalshError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

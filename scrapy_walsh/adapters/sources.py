@@ -34,13 +34,12 @@ from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import GaveUp, Refused, TooManyRedirects
 from scrapy_walsh.adapters.ticket import TICKET, Ticket
-from scrapy_walsh.exceptions import StateError
+from scrapy_walsh.exceptions import StateError, one_line
 from scrapy_walsh.policy import recrawl
 from scrapy_walsh.policy.recrawl import FAILED, NOT_REQUESTED, OUTCOMES, READ, Heard
 from scrapy_walsh.policy.scope import Digests
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.verdict import NOT_DUE, REMEDIES
-from scrapy_walsh.policy.words import one_line, visible
 from scrapy_walsh.state.machine import UnderWay
 from scrapy_walsh.state.records import Deferral, Reading, SourceRun, Validators
 
@@ -456,7 +455,7 @@ class Sources:
         if recrawl.replaces(known, outcome):
             self._note(key, 1 + OUTCOMES.index(outcome), instead_of=_OUTCOME)
             # Of many sources alike, the reason is kept once.
-            why = sys.intern(visible(one_line(reason, 500))) if reason else ""
+            why = sys.intern(one_line(reason, 500)) if reason else ""
             self.account.add(key, Heard(outcome, why, self._context.wall(), moved_to), known)
 
     def close(self) -> None:
@@ -501,7 +500,7 @@ class Account:
     def first(self, line: str) -> None:
         """Keep *line*, which says why a target was refused or failed, if it is the first."""
         if not self._first:
-            self._first = visible(one_line(line, 500))
+            self._first = one_line(line, 500)
 
     def add(self, key: str, heard: Heard, known: str | None) -> None:
         """Note what was *heard* of the source *key*; *known*: its outcome before, if any."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.tagging import is_operator_url, tag_url
 from scrapy_walsh.spec import SPEC_VERSION
 
@@ -28,7 +27,7 @@ _SHORT: Final = 7
 class Tags:
     """The tags of one crawl, made where requests are to have some. *shell*: of a person's.
 
-    *robots*: returns the cached robots.txt rules of an origin, or None (``chain.Held.robots``).
+    *robots*: returns the robots.txt rules for a URL that are in force, or None.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class Tags:
         return tagged if self._allowed(url, tagged) else url
 
     def _allowed(self, url: str, tagged: str) -> bool:
-        rules = self._robots(hosts.origin(url))
+        rules = self._robots(url)
         return rules is None or rules.decide(tagged).allowed
 
 

@@ -19,7 +19,7 @@ from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.freshness import parse_duration
 from scrapy_walsh.policy.robots.file import parse_robots
 from scrapy_walsh.policy.times import iso
-from scrapy_walsh.policy.words import plural, visible
+from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.audit.judge import Own, Terms, judge, outcome, tell_apart
 from scrapy_walsh.proof.audit.match import match_rows, read_ledgers
 from scrapy_walsh.proof.audit.reading import Bot, Log, read_logs
@@ -221,7 +221,7 @@ def _lines(members: Mapping[str, Any]) -> Iterator[str]:
             more = [f"... and {len(told) - _LISTED} more"] if len(told) > _LISTED else []
             told = ", ".join([*told[:_LISTED], *more])
         if told:
-            yield visible(f"{name.replace('_', ' ')}: {told}")
+            yield common.printable(f"{name.replace('_', ' ')}: {told}")
     yield ""
 
 

@@ -17,7 +17,7 @@ from scrapy_walsh.commands.terminal import show
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, normalised
 from scrapy_walsh.policy.times import duration, iso
-from scrapy_walsh.policy.words import plural, visible
+from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.files import replace_file
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _add(args: argparse.Namespace) -> int:
     members = {"added": new, "on_the_list_already": there, **_members(made)}
     lines = [f"{'added' if host in new else 'on the list already'}: {host}" for host in hosts]
     lines += _when(args.file, made)
-    common.answer(args, members, map(visible, lines))
+    common.answer(args, members, map(common.printable, lines))
     return 0
 
 
@@ -80,13 +80,13 @@ def _remove(args: argparse.Namespace) -> int:
     kept = [entry for entry in document["blocked"] if not _is_of(entry, set(hosts))]
     if len(kept) == len(document["blocked"]):
         common.tell("blocklist", f"no entry for {args.host}")
-        show(map(visible, _parents(hosts, held)))
+        show(map(common.printable, _parents(hosts, held)))
         return 1
     document["blocked"] = kept
     made = _write(args.file, document)
     lines = [*(f"removed: {host}" for host in hosts), *_parents(hosts, made)]
     lines += _when(args.file, made)
-    common.answer(args, {"removed": hosts, **_members(made)}, map(visible, lines))
+    common.answer(args, {"removed": hosts, **_members(made)}, map(common.printable, lines))
     return 0
 
 
@@ -151,7 +151,7 @@ def _check(args: argparse.Namespace) -> int:
     try:
         held = common.blocklist_of(body, args.list)
     except DocumentInvalid as error:
-        told = visible(f"no crawl would adopt {args.list}: {error}")
+        told = common.printable(f"no crawl would adopt {args.list}: {error}")
         common.answer(args, {"adopted": False, "reason": str(error)}, [told])
         return 1
     members = {"adopted": True, **_members(held), "warnings": list(held.warnings)}
@@ -159,7 +159,7 @@ def _check(args: argparse.Namespace) -> int:
     facts = [f"a crawl would adopt {args.list}: {what}"]
     if "schema" not in json.loads(body):
         facts.append("it has no schema: a crawl validates with that of the identity's schema_url")
-    common.answer(args, members, map(visible, facts))
+    common.answer(args, members, map(common.printable, facts))
     if not args.json:
         common.tell("blocklist", *held.warnings)
     return 0

@@ -25,7 +25,6 @@ from scrapy_walsh.policy.packing import is_text
 from scrapy_walsh.policy.robots.fetch import NO_RULES, PARSE
 from scrapy_walsh.policy.robots.file import parse_robots
 from scrapy_walsh.policy.times import iso
-from scrapy_walsh.policy.words import visible
 from scrapy_walsh.state.database import has_records
 from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, StoredDocument
 from scrapy_walsh.state.store import SqliteStore
@@ -103,7 +102,7 @@ def _note(robots: bytes) -> str:
 def _lines(members: dict[str, Any]) -> Iterator[str]:
     """The answer for a person."""
     permission = {True: "allowed", False: "denied"}
-    yield visible(f"{permission[members['allowed']]}: {members['url']}")
+    yield common.printable(f"{permission[members['allowed']]}: {members['url']}")
     delay, readings = members["crawl_delay"], members.get("readings", {})
     rows = {
         "verdict": f"{members['verdict']} ({members['requirement']})",
@@ -115,7 +114,7 @@ def _lines(members: dict[str, Any]) -> Iterator[str]:
     }
     for name, value in rows.items():
         if value not in (None, ""):
-            yield f"  {name:<12} {visible(str(value))}"
+            yield f"  {name:<12} {common.printable(str(value))}"
 
 
 # -- what is judged by where nothing is requested ---------------------------------------------

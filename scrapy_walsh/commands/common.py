@@ -16,12 +16,11 @@ from urllib.parse import urlsplit
 
 from scrapy_walsh.commands.terminal import encodable, show
 from scrapy_walsh.config import WalshConfig, has_identity, identity_given, unknown_settings
-from scrapy_walsh.exceptions import DocumentInvalid, WalshError
+from scrapy_walsh.exceptions import DocumentInvalid, WalshError, visible
 from scrapy_walsh.ledger.files import FILE
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.given import product_token
 from scrapy_walsh.policy.list.blocklist import MAX_OCTETS
-from scrapy_walsh.policy.words import visible
 
 if TYPE_CHECKING:
     import argparse

@@ -18,7 +18,6 @@ from scrapy_walsh.commands.terminal import table
 from scrapy_walsh.config import DEFAULTS, WalshConfig, identity_given
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.policy.times import iso
-from scrapy_walsh.policy.words import visible
 from scrapy_walsh.proof.conformance import check, live, parts
 from scrapy_walsh.proof.conformance import run as runs
 from scrapy_walsh.proof.conformance.check import SHOULD, WORDS, holds, in_order, judged
@@ -193,7 +192,7 @@ _LEAST: Final = (10, 4, 58)
 
 def lines(title: str, checks: Sequence[Check], seconds: float) -> Iterator[str]:
     """The table, a row for each of *checks*, and the totals as its last line."""
-    yield visible(title)
+    yield common.printable(title)
     yield _RULE
     yield from table(map(_cells, checks), least=_LEAST, indent=2, gap=1)
     yield _RULE

@@ -17,18 +17,18 @@ from urllib.parse import urlsplit
 from scrapy import Request, Spider
 from scrapy.exceptions import IgnoreRequest
 
-from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import GaveUp
 from scrapy_walsh.adapters.ticket import TRY_HTTPS
 from scrapy_walsh.commands import common
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.own_crawl import crawl_apart, verdict_on
-from scrapy_walsh.exceptions import SourcesInvalid
+from scrapy_walsh.exceptions import SourcesInvalid, one_line
 from scrapy_walsh.policy.formats import representation as formats
-from scrapy_walsh.policy.recrawl import canonical_url, representation_key
+from scrapy_walsh.policy.recrawl import representation_key
+from scrapy_walsh.policy.urls import canonical_url
 from scrapy_walsh.policy.verdict import NOT_DUE
-from scrapy_walsh.policy.words import one_line, plural, visible
+from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.files import replace_file
 from scrapy_walsh.sources.answers import MAX_BODY, from_failure, from_response
 from scrapy_walsh.sources.sources import read_sources, text_of
@@ -67,12 +67,12 @@ def run(args: argparse.Namespace) -> int:
         raise Misuse(f"--add {file}: give a .toml file")
     pages, settings = _pages(args.host, whole=file is not None), common.settings_to_send(args)
     if file is not None and (there := _there(file, *pages)):
-        common.answer(args, {"added": None, "said": there}, [visible(there)])
+        common.answer(args, {"added": None, "said": there}, [common.printable(there)])
         return 0
     found, well = discover(pages, settings, adds=file is not None)
     if file is not None:
         found["added"], found["said"] = _add(file, found) if well else (None, _NOT_WELL)
-    common.answer(args, found, map(visible, _lines(found)))
+    common.answer(args, found, map(common.printable, _lines(found)))
     return 0 if found["links" if file is None else "source"] and well else 1
 
 
@@ -161,7 +161,7 @@ class DiscoverSpider(Spider):
         """Callback of every request."""
         step = self.steps[number]
         self._forget(step._replace(url=response.url))
-        kind = formats.representation(compat.header(response, "Content-Type"), response.body)
+        kind = formats.representation(formats.header(response, "Content-Type"), response.body)
         if self.adds and kind in (formats.SITEMAP, formats.GZIP):
             step = formats.sitemap_step(step.url)
         brought = await from_response(step, response)

@@ -25,8 +25,7 @@ from scrapy_walsh.commands import own_process
 from scrapy_walsh.commands.common import project_settings
 from scrapy_walsh.commands.spiders import classes_of, ways_of
 from scrapy_walsh.config import is_shared
-from scrapy_walsh.exceptions import WalshError
-from scrapy_walsh.policy.words import one_line
+from scrapy_walsh.exceptions import WalshError, one_line
 from scrapy_walsh.proof.findings import Outcome
 
 if TYPE_CHECKING:

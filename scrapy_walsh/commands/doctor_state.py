@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy_walsh.adapters.documents.validate import text_of
-from scrapy_walsh.exceptions import StateError, WalshError
+from scrapy_walsh.exceptions import StateError, WalshError, one_line
 from scrapy_walsh.files import open_to_others, why_unusable
 from scrapy_walsh.policy.freshness import is_fresh
 from scrapy_walsh.policy.list import schema
 from scrapy_walsh.policy.times import duration
-from scrapy_walsh.policy.words import one_line
 from scrapy_walsh.proof.findings import Finding, Outcome
 from scrapy_walsh.state import files, machine, open_store
 from scrapy_walsh.state.database import copy_to

@@ -25,10 +25,10 @@ from urllib.parse import urlsplit
 from scrapy_walsh.commands import own_process
 from scrapy_walsh.commands.common import Misuse, blocklist_of
 from scrapy_walsh.commands.terminal import show
+from scrapy_walsh.exceptions import visible
 from scrapy_walsh.policy.identity import identity_from
 from scrapy_walsh.policy.signing import DIRECTORY_PATH, DIRECTORY_TYPE, directory_url
 from scrapy_walsh.policy.times import iso
-from scrapy_walsh.policy.words import visible
 from scrapy_walsh.proof.files import replace_file
 from scrapy_walsh.proof.findings import Outcome
 

@@ -20,7 +20,6 @@ from scrapy.crawler import CrawlerProcess
 from scrapy.exceptions import IgnoreRequest
 from scrapy.utils.misc import load_object
 
-from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import NotModified, Refused
@@ -28,13 +27,13 @@ from scrapy_walsh.adapters.seats import Addon
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.own_process import APART
 from scrapy_walsh.config import WalshConfig
-from scrapy_walsh.exceptions import WalshError
+from scrapy_walsh.exceptions import WalshError, one_line
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy.chain import NeedDocument
+from scrapy_walsh.policy.formats.representation import header
 from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, Blocklist
 from scrapy_walsh.policy.robots.file import Robots
 from scrapy_walsh.policy.signing import DIRECTORY_PATH
-from scrapy_walsh.policy.words import one_line
 from scrapy_walsh.signals import walsh_rejected
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import ROBOTS, StoredDocument, Validators
@@ -224,7 +223,7 @@ class PagesSpider(Spider):
     def answered(self, response: Response, url: str) -> None:
         """Callback. No validators stay: a crawl that has the page as a source needs its body."""
         core = Crawl.of(self.crawler)
-        kind, date = (compat.header(response, name) or "" for name in ("Content-Type", "Date"))
+        kind, date = (header(response, name) or "" for name in ("Content-Type", "Date"))
         ahead = None
         with suppress(ValueError, OverflowError):
             ahead = core.wall() - parsedate_to_datetime(date).timestamp()

@@ -16,8 +16,7 @@ from contextlib import contextmanager
 from logging.handlers import BufferingHandler
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.exceptions import WalshError
-from scrapy_walsh.policy.words import one_line
+from scrapy_walsh.exceptions import WalshError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

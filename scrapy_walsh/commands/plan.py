@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy_walsh.commands import common, own_process
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.terminal import due_at
+from scrapy_walsh.exceptions import visible
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.times import duration
-from scrapy_walsh.policy.words import plural, visible
+from scrapy_walsh.policy.words import plural
 from scrapy_walsh.terminal import columns, local
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from scrapy.utils.spider import iter_spider_classes
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.config import follows_links, scrapes
-from scrapy_walsh.policy.words import one_line
+from scrapy_walsh.exceptions import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -25,7 +25,7 @@ from scrapy_walsh.commands.state_show import Now, as_lines, everything, summary
 from scrapy_walsh.commands.terminal import show
 from scrapy_walsh.policy import hosts, recrawl
 from scrapy_walsh.policy.throttle import NOTHING
-from scrapy_walsh.policy.words import plural, visible
+from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state.database import has_records
 from scrapy_walsh.state.machine import steady_clock
 from scrapy_walsh.state.records import (
@@ -119,7 +119,7 @@ def _forget(args: argparse.Namespace, config: WalshConfig, directory: Path) -> i
         ", ".join(f"{name} {count}" for name, count in counts.items() if count) or "nothing"
         for counts in (dropped, kept)
     ]
-    lines = [visible(f"forgotten of {host}: {told[0]}")]
+    lines = [common.printable(f"forgotten of {host}: {told[0]}")]
     if kept.total():
         why = "last requests, holds and R8's last runs are promises to the host"
         lines.append(f"kept: {told[1]}: {why} (WALSH_REVISIT_REASON lifts R8 for a run)")
@@ -173,5 +173,5 @@ def _verify(args: argparse.Namespace, config: WalshConfig, directory: Path) -> i
     said = plural(len(problems), "problem") if problems else "in order"
     left = [f"set aside by an earlier run: {name}" for name in aside]
     members = {"directory": str(directory), "problems": problems, "set_aside": aside}
-    common.answer(args, members, map(visible, [*problems, *left, f"{directory}: {said}"]))
+    common.answer(args, members, map(common.printable, [*problems, *left, f"{directory}: {said}"]))
     return 1 if problems else 0

@@ -9,11 +9,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scrapy_walsh.commands.terminal import due_at, table, when
+from scrapy_walsh.exceptions import visible
 from scrapy_walsh.policy import hosts, recrawl
 from scrapy_walsh.policy.recrawl import is_unread
 from scrapy_walsh.policy.throttle import eased
 from scrapy_walsh.policy.times import duration, iso
-from scrapy_walsh.policy.words import visible
 from scrapy_walsh.state.records import (
     DEFERRALS,
     DOCUMENTS,

@@ -6,8 +6,7 @@ import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from scrapy_walsh.exceptions import StateError, WalshError
-from scrapy_walsh.policy.words import one_line
+from scrapy_walsh.exceptions import StateError, WalshError, one_line
 from scrapy_walsh.state import files
 from scrapy_walsh.state.database import DATABASE, is_begun, read_only
 from scrapy_walsh.state.records import (

@@ -17,8 +17,8 @@ import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal
 
+from scrapy_walsh.exceptions import visible
 from scrapy_walsh.policy.times import duration
-from scrapy_walsh.policy.words import visible
 from scrapy_walsh.terminal import columns, local
 
 if TYPE_CHECKING:

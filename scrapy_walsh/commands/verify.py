@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy_walsh.adapters.documents import validate
 from scrapy_walsh.commands import common
 from scrapy_walsh.commands.common import Misuse
-from scrapy_walsh.policy.words import plural, visible
+from scrapy_walsh.exceptions import visible
+from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.verify import Head, files_of, verify
 
 if TYPE_CHECKING:

@@ -24,9 +24,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError
 from redis.retry import Retry
 
-from scrapy_walsh.exceptions import ConfigError, StoreAway
+from scrapy_walsh.exceptions import ConfigError, StoreAway, one_line
 from scrapy_walsh.fleet import scripts
-from scrapy_walsh.policy.words import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

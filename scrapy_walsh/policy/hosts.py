@@ -8,8 +8,6 @@ Nearly all URLs are plain (``_PLAIN_URL``): one regular expression finds their o
 take a slow path: scheme and authority are split off in each way that a standard or a tool does
 (``_authorities``), the host is decoded, and each way to read it adds a form: today's IDNA and that
 of 2003, an IPv4 address with octal numbers and without (``_canonical``).
-
-Every URL passes :func:`without_userinfo` before it is declared, sent or written down.
 """
 
 from __future__ import annotations
@@ -19,22 +17,14 @@ import re
 from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote_to_bytes, urlsplit
+from urllib.parse import unquote_to_bytes
 
 import idna
 
+from scrapy_walsh.policy.urls import DEFAULT_PORT, stripped
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-#: The ports that a URL need not name.
-DEFAULT_PORT: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443, "ftp": 21}
-
-#: What stands before the host of a URL: scheme and slashes (WHATWG URL takes any number of them,
-#: and backslashes, after http and https), then userinfo (RFC 3986 section 3.2.1).
-_USERINFO: Final = re.compile(
-    r"([\s\x00-\x20]*+(?:https?:[/\\]*+|[A-Za-z][A-Za-z0-9+.-]*:[/\\]{2,}+|[/\\]{2,}+))[^/?#]*@",
-    re.IGNORECASE,
-)
 
 # The common case: an ASCII authority without userinfo and escapes, whose last label is not a
 # number, with no more than the 127 labels of DNS. Everything else takes the slow path.
@@ -46,12 +36,9 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 # WHATWG URL: after these schemes the authority begins behind any run of slashes and backslashes.
 _SPECIAL: Final = frozenset({"http", "https", "ws", "wss", "ftp"})
 _AUTHORITY: Final = re.compile(r"(?:\[([^\[\]]*:[^\[\]]*)\]|([^:\[]*))(?::([0-9]*))?")
-_TRIMMED: Final = "".join(map(chr, range(0x21)))
-_REMOVED: Final = {ord(c): None for c in "\t\r\n"}
 _FORBIDDEN: Final = re.compile(
     r"[\x00-\x20\x7f#/:<>?@\[\\\]^|%]"
 )  # WHATWG forbidden domain code points
-_UNSENDABLE: Final = re.compile(r"[\x00-\x20\x7f\ud800-\udfff]")
 _NUMBER: Final = re.compile(r"0[xX][0-9A-Fa-f]*|[0-9]+")
 # RFC 6052 2.2: where an address in IPv6 keeps one of IPv4, by the length of its prefix; the octet
 # at 8 is skipped.
@@ -174,37 +161,6 @@ def origin_or_url(url: str) -> str:
 def robots_url(url: str) -> str:
     """Return the URL of the robots.txt for ``url`` (RFC 9309 section 2.3). Raises as ``origin``."""
     return f"{origin(url)}/robots.txt"
-
-
-def stripped(text: str) -> str:
-    """Return a URL without what every reader ignores: blanks around it, tabs and line ends."""
-    return text.strip(_TRIMMED).translate(_REMOVED)
-
-
-#: What a warning says of a URL that has them, and what to do.
-HAS_USERINFO: Final = (
-    "holds a user name or a password; it is not used: give a target's credentials by Scrapy's "
-    "http_user, http_pass and http_auth_domain"
-)
-
-
-def without_userinfo(url: str) -> str:
-    """Return *url* without the user name and the password before its host. Raises nothing.
-
-    A relative reference that begins with ``//``, as a Location may, is a URL here as well.
-    """
-    found = _USERINFO.match(url)
-    return f"{found[1]}{url[found.end() :]}" if found else url
-
-
-def is_http_url(url: str) -> bool:
-    """Tell whether *url* is an absolute http or https URL that can be sent as it is."""
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-    return usable and not _UNSENDABLE.search(url)
 
 
 def excluded_suffix(host: str, suffixes: Sequence[str]) -> str | None:

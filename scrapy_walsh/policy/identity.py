@@ -14,7 +14,7 @@ from typing import Final, NoReturn
 from urllib.parse import urlsplit
 
 from scrapy_walsh.exceptions import ConfigError
-from scrapy_walsh.policy.hosts import is_http_url, without_userinfo
+from scrapy_walsh.policy.urls import is_http_url, without_userinfo
 
 
 @dataclass(frozen=True, slots=True)

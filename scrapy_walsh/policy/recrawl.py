@@ -42,8 +42,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from scrapy_walsh.policy.freshness import parse_duration
-from scrapy_walsh.policy.hosts import DEFAULT_PORT, host_key, stripped
-from scrapy_walsh.policy.times import Wall, iso
+from scrapy_walsh.policy.hosts import host_key
+from scrapy_walsh.policy.throttle import Wall  # noqa: TC001  a store reads the declared types
+from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.verdict import (
     DEFERRED,
     NOT_DUE,
@@ -356,39 +357,6 @@ def _field_value(value: str | None) -> str | None:
     if any(char < " " or char == "\x7f" or char > "\xff" for char in value):
         return None
     return value
-
-
-#: An absolute URL: scheme, authority, path, query. A host and its port.
-_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?]*)([^?]*)(?:\?(.*))?", re.DOTALL)
-_PORT: Final = re.compile(r"(.*):([0-9]*)", re.DOTALL)
-
-
-def canonical_url(url: str) -> str:
-    """Return R7's key for de-duplication, which is nothing else (D4).
-
-    It is ``scheme://host[:non-default-port]path[?query]`` (spec section 10.2).
-
-    Userinfo and an empty query are dropped (T19); the query is otherwise verbatim. A URL
-    without an authority only loses its fragment. Raises nothing.
-    """
-    text = stripped(stripped(url).partition("#")[0])
-    found = _URL.match(text)
-    if not found:
-        return text
-    scheme, authority, path, query = found.groups()
-    scheme = scheme.lower()
-    path = path.removesuffix("/") or "/"
-    key = f"{scheme}://{_host_and_port(authority, scheme)}{path}"
-    return f"{key}?{query}" if query else key
-
-
-def _host_and_port(authority: str, scheme: str) -> str:
-    netloc = authority.rpartition("@")[2].lower()
-    found = _PORT.fullmatch(netloc)
-    if not found:
-        return netloc
-    host, port = found[1], found[2].lstrip("0") or found[2][:1]
-    return host if port in ("", str(DEFAULT_PORT.get(scheme))) else f"{host}:{port}"
 
 
 # -- R11: is it read? ---------------------------------------------------------------------

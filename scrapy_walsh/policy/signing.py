@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from scrapy_walsh.exceptions import ConfigError
-from scrapy_walsh.policy.hosts import DEFAULT_PORT
+from scrapy_walsh.policy.urls import DEFAULT_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

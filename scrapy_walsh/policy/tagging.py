@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from scrapy_walsh.policy import hosts
+from scrapy_walsh.policy.urls import without_userinfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,7 +41,7 @@ def is_operator_url(url: str, operator_urls: Iterable[str]) -> bool:
 
     False for a URL that cannot be read or that has a user name. Never raises.
     """
-    if not url.isprintable() or hosts.without_userinfo(url) != url or hosts.is_doubtful(url):
+    if not url.isprintable() or without_userinfo(url) != url or hosts.is_doubtful(url):
         return False  # readers differ over it
     try:
         return hosts.origin(url) in map(hosts.origin_or_url, operator_urls)

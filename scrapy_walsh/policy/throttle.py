@@ -33,7 +33,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final
 
-from scrapy_walsh.policy.times import Steady  # noqa: TC001  a store reads the declared types
+#: What a time in a record is; whoever moves it to another clock goes by these names. ``Wall`` and
+#: ``Steady`` have passed, by the wall clock and by the steady one (D9); ``Due`` and ``Until``, of
+#: the same two clocks, may lie ahead. Unix seconds all of them.
+Wall = float
+Due = float
+Steady = float
+Until = float
 
 #: MIN_REQUEST_INTERVAL of spec section 6, seconds.
 MIN_REQUEST_INTERVAL: Final = 1.0

@@ -6,14 +6,6 @@ import math
 from datetime import UTC, datetime
 from typing import Final
 
-#: What a time in a record is; whoever moves it to another clock goes by these names. ``Wall`` and
-#: ``Steady`` have passed, by the wall clock and by the steady one (D9); ``Due`` and ``Until``, of
-#: the same two clocks, may lie ahead. Unix seconds all of them.
-Wall = float
-Due = float
-Steady = float
-Until = float
-
 LAST_SECOND: Final = 253402300799.0
 """Unix seconds: the last that a date can name. A Crawl-delay may lead beyond the calendar."""
 

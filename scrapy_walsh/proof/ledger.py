@@ -25,6 +25,7 @@ from scrapy_walsh.ledger.files import (
     rotated,
 )
 from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.event import ASKED, Count, Exchange, Seconds, Time
 
 if TYPE_CHECKING:
@@ -120,6 +121,16 @@ class Line(Exchange, frozen=True, kw_only=True):
     def moment(self) -> Moment:
         """When it was decided: an exchange, when it began, by the wall clock."""
         return Moment(self.at - max(0.0, self.ended - self.started), self.at)
+
+    @property
+    def origin(self) -> str:
+        """Whose robots.txt is read for its URL; the URL where it has no readable host."""
+        return hosts.origin_or_url(self.url)
+
+    @property
+    def is_robots(self) -> bool:
+        """Whether its URL is that of the robots.txt of an origin."""
+        return self.url == f"{self.origin}/robots.txt"
 
 
 def typed(members: Mapping[str, Any], kind: type[_Typed]) -> _Typed:

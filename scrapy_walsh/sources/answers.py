@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scrapy.spidermiddlewares.httperror import HttpError
 
-from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.documents.apart import links_of
 from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, Refused, TooManyRedirects
 from scrapy_walsh.adapters.sources import moved_for_good
-from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly, OwnFault
+from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly, OwnFault, one_line
 from scrapy_walsh.policy.formats import representation as formats
 from scrapy_walsh.policy.formats import sitemaps
 from scrapy_walsh.policy.formats.text import Links, text_of
 from scrapy_walsh.policy.recrawl import FAILED, LEFT_OUT, outcome_of, refusal_line
-from scrapy_walsh.policy.words import one_line, plural
+from scrapy_walsh.policy.words import plural
 from scrapy_walsh.sources import report
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ async def from_response(step: Step, response: Response) -> Answer:
     """What *response* means for *step*; a large body is read in a child process."""
     if response.status != 200:
         return _without_page(step, response.status)
-    content_type = compat.header(response, "Content-Type")
+    content_type = formats.header(response, "Content-Type")
     kind = formats.representation(content_type, response.body)
     use = _USES_OF.get(step.kind, _USES).get(kind)
     if use is None:
@@ -195,7 +194,7 @@ def _from_links(step: Step, response: Response, use: _Use, found: Links) -> Answ
         found,
         moved_to=moved_to,
         suggested_feeds=_suggested(response, formats.MARKDOWN) if use is _MARKDOWN else suggested,
-        forget=use is _FEED and _is_known_page(step, compat.header(response, "Content-Type")),
+        forget=use is _FEED and _is_known_page(step, formats.header(response, "Content-Type")),
     )
 
 
@@ -209,5 +208,5 @@ def _suggested(response: Response, kind: str) -> tuple[str, ...]:
     html = ""
     if kind == formats.HTML:  # its head: a character has four octets at most
         head = response.body[: 4 * formats.MAX_HEAD]
-        html = text_of(head, compat.header(response, "Content-Type"))
+        html = text_of(head, formats.header(response, "Content-Type"))
     return tuple(formats.suggested_feeds(links, html, response.url))

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy import Request, signals
 from scrapy.extensions.feedexport import FeedExporter
 
-from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.exceptions import StateError
+from scrapy_walsh.policy.formats.representation import header
 from scrapy_walsh.policy.recrawl import representation_key
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import SeenItem, Validators
@@ -144,4 +144,4 @@ class Handover:
 
 def _key(request: Request) -> tuple[str, str]:
     """Where the validators of the answer to *request* are kept (T20)."""
-    return request.url, representation_key(compat.header(request, "Accept"))
+    return request.url, representation_key(header(request, "Accept"))

@@ -17,10 +17,9 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
-from scrapy_walsh.exceptions import SourcesInvalid
-from scrapy_walsh.policy.hosts import HAS_USERINFO, is_http_url, without_userinfo
-from scrapy_walsh.policy.recrawl import cadence, canonical_url
-from scrapy_walsh.policy.words import one_line
+from scrapy_walsh.exceptions import SourcesInvalid, one_line
+from scrapy_walsh.policy.recrawl import cadence
+from scrapy_walsh.policy.urls import HAS_USERINFO, canonical_url, is_http_url, without_userinfo
 
 
 @dataclass(frozen=True, slots=True)

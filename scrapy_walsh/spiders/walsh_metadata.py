@@ -24,10 +24,11 @@ from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy import recrawl
 from scrapy_walsh.policy.formats.representation import Step, plan, sitemap_step
 from scrapy_walsh.policy.formats.text import Links
-from scrapy_walsh.policy.recrawl import canonical_url, key_of
+from scrapy_walsh.policy.recrawl import key_of
 from scrapy_walsh.policy.robots.usage import as_member
 from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.times import iso
+from scrapy_walsh.policy.urls import canonical_url
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.sources import report
 from scrapy_walsh.sources.answers import MAX_BODY, Answer, from_failure, from_response, max_body

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from scrapy_walsh.exceptions import StateError
-from scrapy_walsh.policy.words import one_line, plural, visible
+from scrapy_walsh.exceptions import StateError, one_line
+from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state import files, machine
 from scrapy_walsh.state.records import HOSTS, TABLES, DamageError, HostRecord
 
@@ -405,7 +405,7 @@ class Database:
         aside = files.set_aside(self._path, COMPANIONS)
         self._draft.rename(self._path)
         self._lose(
-            f"was damaged ({visible(one_line(damage, 200))}): set aside as {aside.name}, "
+            f"was damaged ({one_line(damage, 200)}): set aside as {aside.name}, "
             f"a new one begun with the {plural(kept, 'row')} that could be read"
         )
 

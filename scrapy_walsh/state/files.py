@@ -23,8 +23,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.exceptions import StateError
-from scrapy_walsh.policy.words import one_line, visible
+from scrapy_walsh.exceptions import StateError, one_line
 from scrapy_walsh.state.records import BLOCKLIST, DamageError, StoredDocument
 
 if TYPE_CHECKING:
@@ -214,7 +213,7 @@ def write_copy(directory: Path, document: StoredDocument, name: str = COPY) -> N
 def unusable(path: Path, what: str, error: Exception | None) -> str:
     """One line on a file that cannot be used."""
     return (
-        f"{path} {what} ({visible(one_line(error, 200))}): free or repair the disk, let the user "
+        f"{path} {what} ({one_line(error, 200)}): free or repair the disk, let the user "
         "of this crawl read and write it, or set another WALSH_STATE_DIR"
     )
 

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, get_
 from msgspec import DecodeError, convert, json
 
 from scrapy_walsh.policy.recrawl import GONE, REVISIT_FLOOR, Reading, Validators, Visit
-from scrapy_walsh.policy.throttle import NOTHING, Learned
-from scrapy_walsh.policy.times import Due, Steady, Until, Wall  # noqa: TC001  of the fields
+from scrapy_walsh.policy.throttle import NOTHING, Due, Learned, Steady, Until, Wall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

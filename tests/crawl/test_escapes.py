@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.policy.words import visible
+from scrapy_walsh.exceptions import visible
 from scrapy_walsh.proof.sandbox import Route, Sandbox, blocklist
 from tests import zygote
 from tests.crawl.harness import Crawl, crawl, make_project, site, solo, state_dir

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.exceptions import DocumentInvalid
-from scrapy_walsh.policy import backoff, freshness, hosts, packing, recrawl
+from scrapy_walsh.policy import backoff, freshness, hosts, packing, urls
 from scrapy_walsh.policy.formats import feeds, links, sitemaps
 from scrapy_walsh.policy.formats import representation as formats
 from scrapy_walsh.policy.formats.text import absolute_http_url, plain_text, text_of
@@ -75,7 +75,7 @@ def _url_against_rules(text: str) -> None:
 def _url(text: str) -> None:
     for url in (URL + text, f"http://{text}", f"http://{text}.test/", text):
         absolute_http_url(url)
-        for read in (recrawl.canonical_url, hosts.without_userinfo, hosts.host_of, hosts.origin):
+        for read in (urls.canonical_url, urls.without_userinfo, hosts.host_of, hosts.origin):
             with suppress(ValueError):
                 read(url)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from scrapy_walsh.policy.recrawl import canonical_url
+from scrapy_walsh.policy.urls import canonical_url
 
 DATA = Path(__file__).parents[1] / "data"
 

@@ -54,7 +54,7 @@ OTHERS = (
     ("fleet/link.py", "forgets its latest records in a crash (appendonly no)"),
     ("fleet/store.py", "in Redis cannot be read ("),
     ("adapters/lease.py", "the lease of this job cannot be kept in"),
-    ("policy/hosts.py", "it is not used: give a target's credentials by Scrapy's"),
+    ("policy/urls.py", "it is not used: give a target's credentials by Scrapy's"),
     ("commands/command.py", "would run without scrapy_walsh, and nothing be gated or "),
     ("fleet/link.py", "the shared store"),
     ("fleet/link.py", "cannot be relied on:"),

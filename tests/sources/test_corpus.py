@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from scrapy_walsh.policy.recrawl import canonical_url
+from scrapy_walsh.policy.urls import canonical_url
 from scrapy_walsh.proof.sandbox import Route, Sandbox
 from tests.crawl.harness import Crawl, crawl, make_project, site
 from tests.sources.world import QUICK

@@ -27,9 +27,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly, OwnFault
+from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly, OwnFault, one_line
 from scrapy_walsh.policy.list import schema
-from scrapy_walsh.policy.words import one_line
 
 if TYPE_CHECKING:
     from scrapy_walsh.policy.list.blocklist import Blocklist

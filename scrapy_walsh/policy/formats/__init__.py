@@ -1,1 +1,10 @@
 """R9: what an answer is, and how its links are read."""
+
+from __future__ import annotations
+
+
+def markdown_links(text: str) -> list[tuple[str, str]]:
+    """Title and absolute URL of each link of a markdown text, in its order, each URL once."""
+    from scrapy_walsh.policy.formats import links  # noqa: PLC0415  it loads a parser
+
+    return [(each.title, each.url) for each in links.markdown_links(text).entries]

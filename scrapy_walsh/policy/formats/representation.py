@@ -12,7 +12,7 @@ import re
 from contextlib import suppress
 from html.parser import HTMLParser
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urljoin
 
 from scrapy_walsh.policy.formats.text import links_in, resolved
@@ -104,6 +104,12 @@ def plan(url: str, feed: str | None, sitemap: str | None = None) -> tuple[Step, 
 def sitemap_step(url: str) -> Step:
     """The request for the sitemap *url*."""
     return Step("sitemap", url, ACCEPT_SITEMAP)
+
+
+def header(message: Any, name: str) -> str | None:
+    """The value of the header field *name* of a Request or Response, the last if there are more."""
+    value = message.headers.get(name)
+    return None if value is None else value.decode("latin-1")
 
 
 def representation(content_type: str | None, body: bytes) -> str:

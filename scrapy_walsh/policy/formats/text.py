@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urljoin
 
-from scrapy_walsh.policy.hosts import is_http_url, without_userinfo
+from scrapy_walsh.policy.urls import is_http_url, without_userinfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

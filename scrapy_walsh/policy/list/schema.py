@@ -18,11 +18,10 @@ import json
 import re
 from typing import Any, Final
 
-from scrapy_walsh.exceptions import DocumentInvalid
+from scrapy_walsh.exceptions import DocumentInvalid, one_line
 from scrapy_walsh.policy.freshness import refresh_seconds
 from scrapy_walsh.policy.list.blocklist import Blocklist, is_inline, normalised
 from scrapy_walsh.policy.strict_json import json_object
-from scrapy_walsh.policy.words import one_line
 
 _CONTRACT: Final = re.compile(r"walsh-research-blocklist/v1(\.[0-9]+)?")
 # Members that must not occur twice: two JSON parsers could then read two different lists.

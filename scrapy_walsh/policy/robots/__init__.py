@@ -2,3 +2,7 @@
 
 ``fetch`` says what an answer to a request for one means.
 """
+
+from scrapy_walsh.policy.robots.file import parse_robots
+
+__all__ = ["parse_robots"]

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from protego import Protego
 
+from scrapy_walsh.exceptions import visible
 from scrapy_walsh.policy.robots.groups import MAX_OCTETS, Records, crawl_delay, decode, select
 from scrapy_walsh.policy.robots.rules import (
     ANOTHER_FORM,
@@ -41,7 +42,6 @@ from scrapy_walsh.policy.verdict import (
     Verdict,
     VerdictName,
 )
-from scrapy_walsh.policy.words import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -24,11 +24,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from scrapy_walsh.exceptions import one_line
 from scrapy_walsh.policy.formats.text import links_in
 from scrapy_walsh.policy.robots.groups import CONTENT_SIGNAL, CONTENT_USAGE
 from scrapy_walsh.policy.robots.rules import LENGTHS, Patterns, TooCostly, forms
 from scrapy_walsh.policy.verdict import BY_USAGE, DISALLOWED_USAGE, Verdict
-from scrapy_walsh.policy.words import one_line, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -168,7 +168,7 @@ def _read(field: str, value: str) -> tuple[tuple[tuple[str, bool], ...], str]:
     try:
         tokens = {} if why else _tokens(value)
     except ValueError as error:
-        why = "not ASCII" if isinstance(error, UnicodeError) else visible(one_line(error))
+        why = "not ASCII" if isinstance(error, UnicodeError) else one_line(error)
     refused = [(_SAME[key.lower()], False) for key in _NO.findall(value[:_LONGEST])]
     if why:
         return tuple(refused), why
@@ -281,4 +281,4 @@ def _is_for(value: str, token: str) -> bool:
 
 
 def _shown(value: str) -> str:
-    return visible(one_line(value, _SHOWN))
+    return one_line(value, _SHOWN)

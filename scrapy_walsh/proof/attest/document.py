@@ -16,8 +16,8 @@ from msgspec import to_builtins
 
 from scrapy_walsh.config import DEFAULTS, OVERRIDE, SETTINGS, WalshConfig, out_of_bounds
 from scrapy_walsh.exceptions import ConfigError, DocumentInvalid
-from scrapy_walsh.policy.hosts import without_userinfo
 from scrapy_walsh.policy.scope import MAX_CHILDREN
+from scrapy_walsh.policy.urls import without_userinfo
 from scrapy_walsh.proof.conformance.check import WORDS, code_digest, read_record
 from scrapy_walsh.proof.findings import Finding, Outcome, broken, unseen
 from scrapy_walsh.spec import REQUIREMENTS, SPEC_VERSION, __version__

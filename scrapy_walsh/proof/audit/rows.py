@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from scrapy_walsh.policy.words import visible
+from scrapy_walsh.exceptions import visible
 from scrapy_walsh.proof.findings import Finding, Outcome, overall
 
 #: Breaches of a row that are kept with their place; all are counted.

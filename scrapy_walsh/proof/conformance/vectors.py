@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy_walsh.policy.backoff import backoff_delay, parse_retry_after
 from scrapy_walsh.policy.freshness import parse_duration
 from scrapy_walsh.policy.list.schema import parse_blocklist
-from scrapy_walsh.policy.recrawl import canonical_url
 from scrapy_walsh.policy.robots.file import parse_robots
+from scrapy_walsh.policy.urls import canonical_url
 from scrapy_walsh.proof.conformance.check import Scene
 from scrapy_walsh.proof.conformance.evidence import Evidence, none
 from scrapy_walsh.proof.findings import Finding, held_if

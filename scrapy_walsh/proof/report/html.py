@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from scrapy_walsh.exceptions import visible
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.robots.fetch import ROBOTS_TTL
 from scrapy_walsh.policy.times import duration
-from scrapy_walsh.policy.words import plural, visible
+from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.findings import Outcome
 from scrapy_walsh.proof.ledger import DECLARED
 from scrapy_walsh.proof.report import history, owner, timeline, words

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.policy.words import visible
+from scrapy_walsh.exceptions import visible
 from scrapy_walsh.spec import REQUIREMENTS
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING
 
 import msgspec
 
-from scrapy_walsh.policy.hosts import DEFAULT_PORT
+from scrapy_walsh.policy.urls import DEFAULT_PORT
 from scrapy_walsh.proof.exchanges import Exchange
 from scrapy_walsh.proof.exchanges import gaps as neighbours
 

@@ -18,7 +18,7 @@ from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.robots.fetch import Keep, Leave
 from scrapy_walsh.policy.robots.file import Robots, no_rules, parse_robots
 from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR, not_known
-from scrapy_walsh.proof.verify.run import LIST, Held, is_robots
+from scrapy_walsh.proof.verify.run import LIST, Held
 
 if TYPE_CHECKING:
     from scrapy_walsh.ledger.files import Documents
@@ -167,7 +167,7 @@ class Adoptions:
     # -- R2 -------------------------------------------------------------------------------
 
     def _robots_txt(self, run: Run, line: Line, origin: str) -> None:
-        if not is_robots(line.url):
+        if not line.is_robots:
             self._report.find(line.n, "R2", f"{line.url} is the robots.txt of no origin")
         elif line.kind == events.REJECTED:
             self._reject(run, line, origin)

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.ledger.files import REDACTED
-from scrapy_walsh.policy import chain, hosts, recrawl
+from scrapy_walsh.policy import chain, recrawl
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import REDIRECTS, reaches_spider
 from scrapy_walsh.policy.chain import NeedDocument
@@ -174,7 +174,7 @@ class Decisions:
 
     def _fresh(self, run: Run, line: Line) -> None:
         """R12: no request is let through by a document that is older than it may be."""
-        began, origin = line.moment.began, hosts.origin(line.url)
+        began, origin = line.moment.began, line.origin
         for of, key in ((LIST, run.terms.blocklist_url), (origin, origin)):
             held = run.held.at(of, line.moment)
             if held is None or held.ttl == math.inf:
@@ -187,7 +187,7 @@ class Decisions:
 
     def _tagged(self, run: Run, line: Line) -> None:
         """N3: where robots.txt denies the tagged form, the request is sent without tags."""
-        held = run.held.at(hosts.origin(line.url), line.moment)
+        held = run.held.at(line.origin, line.moment)
         if line.sent is None or held is None or held.what is None:
             return
         verdict = held.what.decide(line.sent)
@@ -197,7 +197,7 @@ class Decisions:
     def _not_refused_before(self, run: Run, line: Line) -> None:
         """Without ``chain``: what was refused is not requested while no document has changed."""
         refused, requirement, basis = run.refused.get(line.url, (0, "", None))
-        same = basis == run.basis(hosts.origin_or_url(line.url), line.moment)
+        same = basis == run.basis(line.origin, line.moment)
         if requirement in ("R2", "R3") and same:
             text = f"{line.url} was asked, though line {refused} refused it"
             self._report.find(line.n, requirement, text)
@@ -309,7 +309,7 @@ class Decisions:
             found = against or nothing
         self._compare(run, line, found, snapshot)
         if not isinstance(found, NeedDocument) and REDACTED not in line.url and not line.proxy:
-            basis = run.basis(hosts.origin_or_url(line.url), line.moment)
+            basis = run.basis(line.origin, line.moment)
             run.refused[line.url] = (line.n, line.requirement, basis)
             if line.kind == events.REFUSED and not run.scope.is_source(line.url):
                 self._given_up(run, line)
@@ -367,7 +367,7 @@ def _stale(run: Run, fetched_at: float, began: float, ttl: float) -> bool:
 
 def _usage_fault(run: Run, asked: Line, line: Line) -> str | None:
     """Why what *line* says of its robots.txt and the use of its answer cannot be so, or None."""
-    held = run.held.at(hosts.origin(line.url), asked.moment)
+    held = run.held.at(line.origin, asked.moment)
     if line.kind != events.FETCHED or held is None or held.what is None or REDACTED in line.url:
         return None
     expected = tuple(map(str, held.what.said(line.url)))

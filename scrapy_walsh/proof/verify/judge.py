@@ -29,7 +29,7 @@ from scrapy_walsh.proof.ledgered import Hold
 from scrapy_walsh.proof.verify.adoptions import Adoptions
 from scrapy_walsh.proof.verify.decisions import Decisions
 from scrapy_walsh.proof.verify.replay import Replay, told_fault
-from scrapy_walsh.proof.verify.run import CLOCK_SET, Report, Run, Snapshot, is_robots
+from scrapy_walsh.proof.verify.run import CLOCK_SET, Report, Run, Snapshot
 from scrapy_walsh.proof.verify.terms import Terms, broken_terms, terms_of
 from scrapy_walsh.spec import SPEC_VERSION
 
@@ -189,7 +189,7 @@ class Judge:
             self._report.find(line.n, "run", f"{line.purpose!r} is no purpose of a request")
 
     def _asked_robots(self, run: Run, line: Line) -> None:
-        if not (is_robots(line.url) or line.url in run.robots_asked or run.holes):
+        if not (line.is_robots or line.url in run.robots_asked or run.holes):
             if run.robots_hops > 0:
                 run.robots_hops -= 1
             else:
@@ -209,7 +209,7 @@ class Judge:
     def _asked_operator(self, run: Run, line: Line) -> None:
         terms = run.terms
         known = [url for url in (terms.blocklist_url, terms.schema_url) if url]
-        if hosts.origin_or_url(line.url) not in map(hosts.origin_or_url, known):
+        if line.origin not in map(hosts.origin_or_url, known):
             self._report.find(line.n, "R3", f"{line.url} is not of the operator")
         elif line.url not in known and not (run.operator_hop or run.holes):
             text = f"{line.url} is neither blocklist nor schema, and neither redirected to it"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.config import SLOW_VISIT
 from scrapy_walsh.ledger.files import REDACTED
-from scrapy_walsh.policy import chain, hosts
+from scrapy_walsh.policy import chain
 from scrapy_walsh.policy.backoff import TRIALS, GiveUp
 from scrapy_walsh.policy.chain import Answer, Conclusion
 from scrapy_walsh.policy.event import GIVEN_UP, TARGET
@@ -25,7 +25,7 @@ from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.throttle import NOTHING, Learned, accepts, eased
 from scrapy_walsh.proof.ledgered import Exchanges, Sent
 from scrapy_walsh.proof.spacing import ONE_CLOCK, is_short
-from scrapy_walsh.proof.verify.run import CLOCK_SET, is_robots
+from scrapy_walsh.proof.verify.run import CLOCK_SET
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,7 +90,7 @@ class Replay:
             line.retry_after,
             max(line.attempt, 0),
             line.hops,
-            unseen=exempt and is_robots(line.url),
+            unseen=exempt and line.is_robots,
             whole=line.answered,
             last=last,
             spacing=spacing,
@@ -183,7 +183,7 @@ class Replay:
 
     def _trial(self, run: Run, line: Line, *, silent: bool) -> str:
         """A trial of https is not counted, so it is one robots.txt and one target at most."""
-        origin = hosts.origin_or_url(line.url)
+        origin = line.origin
         if not silent or not line.url.startswith("https://"):
             text = f"{line.url} is told as a trial of https that got no answer"
             self._report.find(line.n, "R5", text)

@@ -7,7 +7,6 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.host import Host
 from scrapy_walsh.policy.host import Terms as HostTerms
 from scrapy_walsh.policy.list.blocklist import Blocklist
@@ -123,14 +122,6 @@ class InForce:
         """The longest Crawl-delay that the rules of both schemes of *host* ask for."""
         held = (self.at(f"{scheme}://{host}", moment) for scheme in ("http", "https"))
         return max((each.crawl_delay for each in held if each is not None), default=0.0)
-
-
-def is_robots(url: str) -> bool:
-    """Whether *url* is that of the robots.txt of an origin."""
-    try:
-        return url == hosts.robots_url(url)
-    except ValueError:
-        return False
 
 
 #: Seconds by which wall clock and steady clock must have moved apart for the wall clock to be set.

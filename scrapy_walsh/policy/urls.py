@@ -1,0 +1,87 @@
+"""R7, and what every URL is put through: its text, without the question of which host it names.
+
+Every URL passes :func:`without_userinfo` before it is declared, sent or written down. The canonical
+URL is a key for de-duplication and nothing else (D4).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import urlsplit
+
+#: The ports that a URL need not name.
+DEFAULT_PORT: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443, "ftp": 21}
+
+#: What stands before the host of a URL: scheme and slashes (WHATWG URL takes any number of them,
+#: and backslashes, after http and https), then userinfo (RFC 3986 section 3.2.1).
+_USERINFO: Final = re.compile(
+    r"([\s\x00-\x20]*+(?:https?:[/\\]*+|[A-Za-z][A-Za-z0-9+.-]*:[/\\]{2,}+|[/\\]{2,}+))[^/?#]*@",
+    re.IGNORECASE,
+)
+
+_TRIMMED: Final = "".join(map(chr, range(0x21)))
+_REMOVED: Final = {ord(c): None for c in "\t\r\n"}
+_UNSENDABLE: Final = re.compile(r"[\x00-\x20\x7f\ud800-\udfff]")
+#: An absolute URL: scheme, authority, path, query. A host and its port.
+_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?]*)([^?]*)(?:\?(.*))?", re.DOTALL)
+_PORT: Final = re.compile(r"(.*):([0-9]*)", re.DOTALL)
+
+
+def stripped(text: str) -> str:
+    """Return a URL without what every reader ignores: blanks around it, tabs and line ends."""
+    return text.strip(_TRIMMED).translate(_REMOVED)
+
+
+#: What a warning says of a URL that has them, and what to do.
+HAS_USERINFO: Final = (
+    "holds a user name or a password; it is not used: give a target's credentials by Scrapy's "
+    "http_user, http_pass and http_auth_domain"
+)
+
+
+def without_userinfo(url: str) -> str:
+    """Return *url* without the user name and the password before its host. Raises nothing.
+
+    A relative reference that begins with ``//``, as a Location may, is a URL here as well.
+    """
+    found = _USERINFO.match(url)
+    return f"{found[1]}{url[found.end() :]}" if found else url
+
+
+def is_http_url(url: str) -> bool:
+    """Tell whether *url* is an absolute http or https URL that can be sent as it is."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    return usable and not _UNSENDABLE.search(url)
+
+
+def canonical_url(url: str) -> str:
+    """Return R7's key for de-duplication, which is nothing else (D4).
+
+    It is ``scheme://host[:non-default-port]path[?query]`` (spec section 10.2).
+
+    Userinfo and an empty query are dropped (T19); the query is otherwise verbatim. A URL
+    without an authority only loses its fragment. Raises nothing.
+    """
+    text = stripped(stripped(url).partition("#")[0])
+    found = _URL.match(text)
+    if not found:
+        return text
+    scheme, authority, path, query = found.groups()
+    scheme = scheme.lower()
+    path = path.removesuffix("/") or "/"
+    key = f"{scheme}://{_host_and_port(authority, scheme)}{path}"
+    return f"{key}?{query}" if query else key
+
+
+def _host_and_port(authority: str, scheme: str) -> str:
+    netloc = authority.rpartition("@")[2].lower()
+    found = _PORT.fullmatch(netloc)
+    if not found:
+        return netloc
+    host, port = found[1], found[2].lstrip("0") or found[2][:1]
+    return host if port in ("", str(DEFAULT_PORT.get(scheme))) else f"{host}:{port}"
