@@ -22,7 +22,7 @@ from scrapy import Request  # noqa: E402
 
 from bench import report  # noqa: E402
 from scrapy_walsh.adapters import compat  # noqa: E402
-from scrapy_walsh.adapters.signing import Signer  # noqa: E402
+from scrapy_walsh.adapters.wire.signing import Signer  # noqa: E402
 from scrapy_walsh.keys import jwk_of  # noqa: E402
 from scrapy_walsh.proof.keys import directory_of  # noqa: E402
 from scrapy_walsh.proof.signatures import Seen, judge  # noqa: E402

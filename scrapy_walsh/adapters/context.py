@@ -18,7 +18,7 @@ from scrapy.utils.project import inside_project
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import Recorder, logger, quiet_libraries
 from scrapy_walsh.adapters.outcomes import Closing
-from scrapy_walsh.config import LEDGER_OFF, LEDGER_REDACTED, WalshConfig, gates_of
+from scrapy_walsh.config import LEDGER_OFF, LEDGER_REDACTED, gates_of
 from scrapy_walsh.exceptions import OwnFault, StateError
 from scrapy_walsh.fleet import join
 from scrapy_walsh.ledger import Ledger
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
-    from scrapy_walsh.adapters.signing import Signer
+    from scrapy_walsh.config import WalshConfig
     from scrapy_walsh.state.store import Store
 
     #: A URL that an earlier run left in a queue, the declared target that it belongs to (R6), and
@@ -116,27 +116,17 @@ def default_state_dir() -> str:
     return str(data / "walsh")
 
 
-def _signer(config: WalshConfig) -> Signer | None:
-    if config.signing_key is None:
-        return None
-    from scrapy_walsh.adapters.signing import signer_of  # noqa: PLC0415  an extra
-
-    return signer_of(config)
-
-
 class Context:
     """What the parts of one crawl share.
 
     ``monotonic`` is for waiting, ``wall`` for records of documents and sources, ``steady`` for
-    those of hosts, which no setting of the clock may move (D9). Raises ConfigError or StateError
-    where the settings or the state directory cannot be used.
+    those of hosts, which no setting of the clock may move (D9). Raises StateError where the state
+    directory cannot be used.
     """
 
-    def __init__(self, crawler: Crawler) -> None:
-        self.crawler = crawler
+    def __init__(self, crawler: Crawler, config: WalshConfig) -> None:
+        self.crawler, self.config = crawler, config
         quiet_libraries()
-        self.config = WalshConfig.from_settings(crawler.settings, default_state_dir)
-        self.signer = _signer(self.config)
         self.monotonic: Callable[[], float] = time.monotonic
         self.wall: Callable[[], float] = time.time
         self.rand: Callable[[], float] = random.random

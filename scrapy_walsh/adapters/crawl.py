@@ -14,18 +14,18 @@ from scrapy import Request, signals
 from scrapy.exceptions import CloseSpider
 
 from scrapy_walsh.adapters import compat, disk_lines, seats
-from scrapy_walsh.adapters.context import FINISHED, NOT_WELL, REFUSED, Context
+from scrapy_walsh.adapters.context import FINISHED, NOT_WELL, REFUSED, Context, default_state_dir
 from scrapy_walsh.adapters.documents.fetcher import Fetcher
 from scrapy_walsh.adapters.events import process_name
 from scrapy_walsh.adapters.gate import Documents, Gate
 from scrapy_walsh.adapters.intake import Intake
 from scrapy_walsh.adapters.lease import Lease
-from scrapy_walsh.adapters.pacing import TURNSTILE, Pacing, Pulse
 from scrapy_walsh.adapters.scraping import Scraping
 from scrapy_walsh.adapters.sources import Progress, Sources
-from scrapy_walsh.adapters.tags import Tags
 from scrapy_walsh.adapters.ticket import Retries, Tickets
-from scrapy_walsh.config import SETTINGS
+from scrapy_walsh.adapters.wire.pacing import TURNSTILE, Pacing, Pulse
+from scrapy_walsh.adapters.wire.tags import Tags
+from scrapy_walsh.config import SETTINGS, WalshConfig
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.backoff import granted
 from scrapy_walsh.policy.recrawl import NOT_REQUESTED, READ
@@ -38,7 +38,17 @@ if TYPE_CHECKING:
 
     from scrapy.crawler import Crawler
 
+    from scrapy_walsh.adapters.wire.signing import Signer
+
 _ATTRIBUTE: Final = "walsh"
+
+
+def _signer(config: WalshConfig) -> Signer | None:
+    if config.signing_key is None:
+        return None
+    from scrapy_walsh.adapters.wire.signing import signer_of  # noqa: PLC0415  an extra
+
+    return signer_of(config)
 
 
 class Crawl(Context):
@@ -59,7 +69,9 @@ class Crawl(Context):
     def __init__(self, crawler: Crawler) -> None:
         #: The file of the JOBDIR, which is this process's alone from now on.
         self.job = disk_lines.open_job(crawler.settings)
-        super().__init__(crawler)
+        config = WalshConfig.from_settings(crawler.settings, default_state_dir)
+        self.signer = _signer(config)
+        super().__init__(crawler, config)
         self._lease = Lease.of_process(self.config, self.wall)
         #: Called with each request that is about to be sent.
         self.on_wire: list[Callable[[Request], None]] = []

@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.documents.fetcher import Fetcher
     from scrapy_walsh.adapters.intake import Intake
-    from scrapy_walsh.adapters.pacing import Pacing
     from scrapy_walsh.adapters.sources import Sources
     from scrapy_walsh.adapters.ticket import Retries, Ticket, Tickets
+    from scrapy_walsh.adapters.wire.pacing import Pacing
     from scrapy_walsh.policy.chain import Rules
     from scrapy_walsh.policy.host import Host
     from scrapy_walsh.policy.robots.usage import Statement

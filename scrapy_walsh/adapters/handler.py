@@ -25,8 +25,8 @@ from scrapy_walsh.adapters.documents import faults
 from scrapy_walsh.adapters.documents.fetcher import Document
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import Closing, GaveUp, NotYet, Refused
-from scrapy_walsh.adapters.pacing import TURNSTILE
 from scrapy_walsh.adapters.ticket import TICKET, Ticket
+from scrapy_walsh.adapters.wire.pacing import TURNSTILE
 from scrapy_walsh.policy.identity import may_send
 from scrapy_walsh.policy.signing import is_signature_field
 

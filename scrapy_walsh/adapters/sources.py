@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
 
     from scrapy_walsh.adapters.context import Context
-    from scrapy_walsh.adapters.pacing import Pacing
+    from scrapy_walsh.adapters.wire.pacing import Pacing
     from scrapy_walsh.policy.event import Event
     from scrapy_walsh.policy.recrawl import Visit
     from scrapy_walsh.policy.verdict import Verdict

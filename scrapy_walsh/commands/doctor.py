@@ -285,7 +285,7 @@ def _of_page(requirement: str, about: str, url: str, page: Page) -> Finding:
 
 def _of_directory(config: WalshConfig, page: Page) -> Finding:
     """Whether a signature of ours holds by the key directory, as whoever verifies one has it."""
-    from scrapy_walsh.adapters.signing import signer_of  # noqa: PLC0415  an extra
+    from scrapy_walsh.adapters.wire.signing import signer_of  # noqa: PLC0415  an extra
 
     url, kind, signer = config.key_directory, page.kind.partition(";")[0].strip(), signer_of(config)
     assert signer is not None  # noqa: S101  requests are signed

@@ -356,8 +356,8 @@ BUILDS: dict[str, dict[str, Break]] = {
                 ],
             },
             """
-            from scrapy_walsh.adapters import pacing
-            from scrapy_walsh.adapters.pacing import Pacing
+            from scrapy_walsh.adapters.wire import pacing
+            from scrapy_walsh.adapters.wire.pacing import Pacing
             from scrapy_walsh.state.records import Booking
             pacing.restore = lambda host, store, now, steady: None
             Pacing.reserve = lambda self, host: Booking(0.0, known=False)
@@ -467,7 +467,7 @@ BUILDS: dict[str, dict[str, Break]] = {
             "operator",
             {"R13": ["the operator's URLs carry impl, sha, spec"]},
             """
-            from scrapy_walsh.adapters import tags
+            from scrapy_walsh.adapters.wire import tags
             whole = tags.tag_url
             tags.tag_url = lambda url, impl, sha, spec: whole(url, impl, None, spec)
             """,
@@ -476,7 +476,7 @@ BUILDS: dict[str, dict[str, Break]] = {
             "operator",
             {"R13": ["other hosts see no tags"]},
             """
-            from scrapy_walsh.adapters import tags
+            from scrapy_walsh.adapters.wire import tags
             tags.is_operator_url = lambda url, operator_urls: True
             """,
         ),
@@ -484,7 +484,7 @@ BUILDS: dict[str, dict[str, Break]] = {
             "operator",
             {"R13": ["untagged where the tagged form is disallowed"]},
             """
-            from scrapy_walsh.adapters.tags import Tags
+            from scrapy_walsh.adapters.wire.tags import Tags
             whole = Tags.__init__
             def without_robots(self, context, robots, **shell):
                 whole(self, context, lambda origin: None, **shell)
@@ -510,7 +510,7 @@ BUILDS: dict[str, dict[str, Break]] = {
             {"R1": ["signed by a key of the directory"]},
             """
             from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-            from scrapy_walsh.adapters.signing import Signer
+            from scrapy_walsh.adapters.wire.signing import Signer
             by_listed = Signer.fields
             def by_another(self, target, now):
                 if target.path == "/first":
@@ -523,7 +523,7 @@ BUILDS: dict[str, dict[str, Break]] = {
             "signing",
             {"R1": ["signed for this time"]},
             """
-            from scrapy_walsh.adapters.signing import Signer
+            from scrapy_walsh.adapters.wire.signing import Signer
             in_time = Signer.fields
             def too_late(self, target, now):
                 return in_time(self, target, now - 3600 if target.path == "/second" else now)
@@ -534,7 +534,7 @@ BUILDS: dict[str, dict[str, Break]] = {
             "signing",
             {"R1": ["signed for this host, method and path, once"]},
             """
-            from scrapy_walsh.adapters.signing import Signer
+            from scrapy_walsh.adapters.wire.signing import Signer
             for_host = Signer.fields
             def for_any(self, target, now):
                 if target.path == "/third":
@@ -549,7 +549,7 @@ BUILDS: dict[str, dict[str, Break]] = {
             "signing",
             {"R1": ["signed for this host, method and path, once"]},
             """
-            from scrapy_walsh.adapters.signing import Signer
+            from scrapy_walsh.adapters.wire.signing import Signer
             afresh, kept = Signer.fields, {}
             def once(self, target, now):
                 return kept.setdefault((target.authority, target.path), afresh(self, target, now))

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BROKEN = """
-from scrapy_walsh.adapters import compat, disk_lines, intake, pacing, scheduler_queue, sources
+from scrapy_walsh.adapters import compat, disk_lines, intake, scheduler_queue, sources
+from scrapy_walsh.adapters.wire import pacing
 from scrapy_walsh.policy import host
 
 def broken(*args, **kwargs):

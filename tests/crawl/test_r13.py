@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from scrapy_walsh.adapters.tags import implementation
+from scrapy_walsh.adapters.wire.tags import implementation
 from scrapy_walsh.proof.sandbox import Route, Sandbox
 from tests.crawl.harness import Crawl, make_project, run_scrapy, site, solo
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.adapters.pacing import restore
+from scrapy_walsh.adapters.wire.pacing import restore
 from scrapy_walsh.exceptions import StateError, StoreAway
 from scrapy_walsh.fleet import join
 from scrapy_walsh.fleet.store import _AHEAD, SharedStore

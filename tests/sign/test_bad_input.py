@@ -181,7 +181,7 @@ def test_own_verify_finds_a_directory_that_is_not_on_the_policy_pages_host(tmp_p
 
 CANNOT_SIGN = """
 import scrapy
-from scrapy_walsh.adapters.signing import Signer
+from scrapy_walsh.adapters.wire.signing import Signer
 
 def fails(self, target, now):
     raise ValueError("no signature for this")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from joserfc.jwk import OKPKey
 
-from scrapy_walsh.adapters.signing import signer_of
+from scrapy_walsh.adapters.wire.signing import signer_of
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.policy.signing import DIRECTORY_PATH, DIRECTORY_TYPE

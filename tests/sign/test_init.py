@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.adapters.signing import signer_of
+from scrapy_walsh.adapters.wire.signing import signer_of
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.policy.signing import DIRECTORY_TYPE
 from tests.cli.test_init import GIVEN, config_of, settings_of

@@ -81,7 +81,7 @@ BOT = """
 import os, sys, time, urllib.request
 from pathlib import Path
 from urllib.parse import urlsplit
-from scrapy_walsh.adapters.signing import Signer
+from scrapy_walsh.adapters.wire.signing import Signer
 from scrapy_walsh.keys import load_private_key
 from scrapy_walsh.policy.signing import target
 

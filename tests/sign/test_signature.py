@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scrapy import Request
 
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.adapters.signing import Signer
+from scrapy_walsh.adapters.wire.signing import Signer
 from scrapy_walsh.keys import jwk_of
 from scrapy_walsh.policy import signing
 from scrapy_walsh.policy.signing import FIELDS, Target, target
@@ -87,7 +87,7 @@ def test_own_the_library_makes_the_signature_of_rfc_9421(monkeypatch: pytest.Mon
     monkeypatch.setattr(signing, "TAG", None)
     monkeypatch.setattr(signing, "window", lambda now: (int(now), 0))
     monkeypatch.setattr(signing, "covered_values", lambda *_: components)
-    monkeypatch.setattr("scrapy_walsh.adapters.signing.datetime", NoEnd)
+    monkeypatch.setattr("scrapy_walsh.adapters.wire.signing.datetime", NoEnd)
     fields = signer.fields(target("POST", "https", "example.com", "/foo"), vector["created"])
     assert fields["Signature-Input"] == f"sig={vector['parameters']}"
     assert fields["Signature"] == f"sig=:{vector['signature']}:"

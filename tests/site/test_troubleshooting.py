@@ -39,7 +39,7 @@ MADE_ELSEWHERE = {
         """_unusable(f"the project's collection {COLLECTION}", error)""",
     ): "its own",
     ("adapters/lease.py", '_unusable("the platform\'s storage", error)'): "its own",
-    ("adapters/pacing.py", "line"): "fleet/link.py",
+    ("adapters/wire/pacing.py", "line"): "fleet/link.py",
     ("adapters/sources.py", "line"): "policy/recrawl.py",
     ("sources/handover.py", "error"): "StateError",
     ("spiders/walsh_metadata.py", "problem"): "SourcesInvalid",

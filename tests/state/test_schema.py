@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from state_samples import change
 
-from scrapy_walsh.adapters.pacing import restore
+from scrapy_walsh.adapters.wire.pacing import restore
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.exceptions import ConfigError
 from scrapy_walsh.policy.host import Host

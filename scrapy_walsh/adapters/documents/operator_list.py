@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.documents.fetcher import Fetched, Fetcher
-    from scrapy_walsh.adapters.pacing import Pacing
+    from scrapy_walsh.adapters.wire.pacing import Pacing
     from scrapy_walsh.policy.list.blocklist import Blocklist
     from scrapy_walsh.policy.verdict import Verdict
     from scrapy_walsh.state.store import Store

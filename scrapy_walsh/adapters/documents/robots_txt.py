@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from scrapy_walsh.adapters.documents import faults
 from scrapy_walsh.adapters.outcomes import NotYet
-from scrapy_walsh.adapters.pacing import EARLIER_RUN
+from scrapy_walsh.adapters.wire.pacing import EARLIER_RUN
 from scrapy_walsh.exceptions import OwnFault
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts
@@ -31,7 +31,7 @@ from scrapy_walsh.state.records import ROBOTS, StoredDocument
 if TYPE_CHECKING:
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.documents.fetcher import Document, Fetched, Fetcher
-    from scrapy_walsh.adapters.pacing import Pacing
+    from scrapy_walsh.adapters.wire.pacing import Pacing
     from scrapy_walsh.policy.chain import Held, Rules
     from scrapy_walsh.policy.host import Host
 
