@@ -121,6 +121,8 @@ class Crawl(Context):
         self.remember(lambda: self.store.prune(min(self.wall(), self.steady())))
         self.say_lost(self.store)
         self.let_writes_wait()
+        if not any(isinstance(each, seats.Addon) for each in self.crawler.addons.addons):
+            seats.tell_plugins(self.crawler.settings)  # else the add-on has told of them
         shell = compat.is_shell(self.crawler)
         if shell:
             # What a person types is declared, and a reason to send it again (spec section 1.1).

@@ -69,6 +69,12 @@ PREFERRED: Final[Mapping[str, Any]] = {"DOWNLOAD_TIMEOUT": 30, "CONCURRENT_ITEMS
 #: Values for what our components do in place of Scrapy's own: they are overridden without a word.
 GRANTED: Final[Mapping[str, Any]] = {"ROBOTSTXT_OBEY": True, "RETRY_ENABLED": True}
 
+#: Pinned values that a project must not rely on, though they are ours: what happens instead.
+UNHEARD: Final[Mapping[str, str]] = {
+    "ROBOTSTXT_OBEY": "robots.txt is obeyed all the same, by the gate of scrapy_walsh"
+}
+_OVERRIDDEN: Final = "scrapy_walsh overrides it with {}"
+
 #: By setting, our components and their places; None takes one of Scrapy's out.
 SEATS: Final[Mapping[str, Mapping[str, int | None]]] = {
     "DOWNLOADER_MIDDLEWARES": {
@@ -137,8 +143,7 @@ class Addon:
             compat.refuse_start(error)
         for line in unknown_settings(settings):
             logger.warning("%s", line)
-        for warns, line in plugins.sentences(settings):  # before components are overridden
-            logger.log(logging.WARNING if warns else logging.INFO, "%s", line)
+        tell_plugins(settings)  # before components are overridden
         for name, value in PREFERRED.items():
             settings.set(name, value, priority="addon")
         for name, value in pinned(config).items():
@@ -148,13 +153,20 @@ class Addon:
             _seat(settings, name, components)
 
 
+def tell_plugins(settings: BaseSettings) -> None:
+    """Say of each package that *settings* name what does not happen with it."""
+    for warns, line in plugins.sentences(settings):
+        logger.log(logging.WARNING if warns else logging.INFO, "%s", line)
+
+
 def _pin(settings: BaseSettings, name: str, value: Any) -> None:
     if SETTINGS_PRIORITIES["addon"] <= (settings.getpriority(name) or 0) < _PRIORITY:
         granted = name in GRANTED and _agrees(settings, name, GRANTED[name])
-        if not (granted or _agrees(settings, name, value)):
+        told = UNHEARD.get(name) if _agrees(settings, name, value) else _OVERRIDDEN.format(value)
+        if told and not granted:
             found = settings.get(name)
             text = one_line(dict(found) if hasattr(found, "keys") else repr(found))
-            logger.warning("%s is %s: scrapy_walsh overrides it with %s", name, text, value)
+            logger.warning("%s is %s: %s", name, text, told)
     settings.set(name, value, priority=_PRIORITY)
 
 

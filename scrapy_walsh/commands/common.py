@@ -108,7 +108,13 @@ def actions_of(
 
     def add(name: str, action: object, summary: str) -> argparse.ArgumentParser:
         made = actions.add_parser(
-            name, parents=parents, help=summary, description=summary, allow_abbrev=False
+            name,
+            parents=parents,
+            help=summary,
+            description=summary,
+            epilog=parser.epilog,
+            formatter_class=parser.formatter_class,
+            allow_abbrev=False,
         )
         add_json(made)
         made.set_defaults(action=action)

@@ -1,4 +1,4 @@
-"""What ``walsh doctor`` says of the state directory, the stored blocklist, and the clocks.
+"""What ``walsh doctor`` says of the state directory, the ledger, and the stored blocklist.
 
 It looks at a copy of the directory's files as the start of a crawl would; it leaves nothing behind.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy_walsh.adapters.documents.validate import text_of
+from scrapy_walsh.config import LEDGER_OFF
 from scrapy_walsh.exceptions import StateError, WalshError, one_line
 from scrapy_walsh.files import open_to_others, why_unusable
 from scrapy_walsh.policy.freshness import is_fresh
@@ -79,6 +80,9 @@ def _of_start(config: WalshConfig, directory: Path) -> Iterator[Finding]:
     else:
         text = "is in order" if exists else "can be made by the first crawl"
         yield _state(Outcome.HELD, f"{directory} {text}")
+    if config.ledger != LEDGER_OFF:
+        text = f"the ledger keeps {config.ledger_kept >> 20} MiB (WALSH_LEDGER_KEPT)"
+        yield _state(Outcome.HELD, f"{text}: of a run that is longer the first lines go")
     yield of_blocklist(held, time.time(), url)
 
 

@@ -50,8 +50,8 @@ _POLICY: Final = """\
 <h1>About {token}</h1>
 <p>{token} is an automated client. Each of its requests has this User-Agent:</p>
 <pre>{user_agent}</pre>
-<p>It requests the pages and feeds that its operator has listed. It sends one request at a time, at
-least a second apart on one host, and further apart where a robots.txt has a
+<p>It requests the pages and feeds that its operator has listed, and {links}. It sends one request
+at a time, at least a second apart on one host, and further apart where a robots.txt has a
 <code>Crawl-delay</code> or an answer a <code>Retry-After</code>. It requests the same page once a
 day at most.</p>
 <h2>How to opt out</h2>
@@ -78,8 +78,12 @@ _SOURCES: Final = """\
 """
 
 
+#: What the page says of links, by whether they are followed.
+_LINKS: Final = {False: "follows no links from them", True: "pages that these link to"}
 #: What a person at the terminal is asked where a spider needs the setting.
 _SWITCHES: Final = {"WALSH_FOLLOW_LINKS": "follow links?", "WALSH_SCRAPING": "scrape HTML?"}
+#: A line of a settings.py by which links are followed.
+_FOLLOWS: Final = re.compile(rb"^WALSH_FOLLOW_LINKS\s*=\s*True\b", re.MULTILINE)
 #: What a settings.py has that needs no more; else the name of the setting.
 _ENTRIES: Final = {
     "SPIDER_MODULES": r"[^#\n]*scrapy_walsh\.spiders",
@@ -121,12 +125,13 @@ def run(args: argparse.Namespace) -> int:
         raise Misuse(f"no Scrapy project's settings at {args.dir}: give --write FILE")
     settings = written or project
     before = b"" if settings is None else settings.read_bytes()
-    writes: dict[Path, Callable[[], object]] = {
-        args.dir / name: partial(replace_file, args.dir / name, text.encode())
-        for name, text in _files(identity, contact).items()
-    }
     report = {"spiders": {}, "broken": []} if project is None else _look(project)
     more = dict.fromkeys(_wanted(report["spiders"]), "True")
+    follows = "WALSH_FOLLOW_LINKS" in more or re.search(_FOLLOWS, before) is not None
+    writes: dict[Path, Callable[[], object]] = {
+        args.dir / name: partial(replace_file, args.dir / name, text.encode())
+        for name, text in _files(identity, contact, follows=follows).items()
+    }
     if args.sign:
         from scrapy_walsh.proof.keys import make_keys  # noqa: PLC0415  slow
 
@@ -203,7 +208,7 @@ def _settings_file(directory: Path) -> Path | None:
 # -- what is written --------------------------------------------------------------------------
 
 
-def _files(identity: Identity, contact: str) -> dict[str, str]:
+def _files(identity: Identity, contact: str, *, follows: bool) -> dict[str, str]:
     """Each file's name and text. DocumentInvalid when a crawl would not adopt the list."""
     from scrapy_walsh.proof.sandbox import page  # noqa: PLC0415  the contract's schema
 
@@ -223,6 +228,7 @@ def _files(identity: Identity, contact: str) -> dict[str, str]:
         "blocklist.json": document,
         "policy.html": _POLICY.format(
             contact=escape(contact),
+            links=_LINKS[follows],
             **{
                 name: escape(getattr(identity, name))
                 for name in ("token", "user_agent", "blocklist_url")

@@ -14,6 +14,7 @@ from scrapy_walsh.commands.terminal import due_at
 from scrapy_walsh.exceptions import visible
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.times import duration
+from scrapy_walsh.policy.verdict import without_due
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.terminal import columns, local
 
@@ -101,7 +102,8 @@ def _target(target: Mapping[str, Any]) -> str:
     if verdict is None:
         return url
     due = f"; next due {local(due_at(target['next_due']))}" if target["next_due"] else ""
-    return f"{url}: {verdict['name']} ({verdict['requirement']}): {verdict['reason']}{due}"
+    why = without_due(verdict["reason"])
+    return f"{url}: {verdict['name']} ({verdict['requirement']}): {why}{due}"
 
 
 def _in(seconds: float) -> str:

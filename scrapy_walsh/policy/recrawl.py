@@ -47,6 +47,7 @@ from scrapy_walsh.policy.throttle import Wall  # noqa: TC001  a store reads the 
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.verdict import (
     DEFERRED,
+    NEXT_DUE,
     NOT_DUE,
     OUT_OF_SCOPE,
     OWNERS_NO,
@@ -161,10 +162,12 @@ def next_due(last: Visit | None, held: float, now: float, revisit: float) -> flo
     *last*: as for :func:`not_due`. *held*: until when its host is left alone (R5), Unix seconds.
     This is what every command and report calls "next due".
     """
-    moment = held
-    if last is not None and not_due(last, now, revisit, None) is not None:
-        moment = max(held, _abort_ends(last, now), _bound_until(last, now, revisit))
+    moment = held if last is None else max(held, _until(last, now, revisit))
     return moment if moment > now else None
+
+
+def _until(last: Visit, now: float, revisit: float) -> float:
+    return max(_abort_ends(last, now), _bound_until(last, now, revisit))
 
 
 def hour_left(last: Visit | None, now: float, revisit: float) -> float | None:
@@ -220,19 +223,15 @@ def not_due(last: Visit | None, now: float, revisit: float, reason: str | None) 
     """
     if last is None or (reason is not None and reason.strip()):
         return None
-    if now < (end := _abort_ends(last, now)):
-        since = iso(end - REVISIT_FLOOR)
-        line = f"given up {since}, to be requested again {iso(math.ceil(end))} or later"
-        return Verdict(False, NOT_DUE, "R8", line)
-    moment = _bound_until(last, now, revisit)
+    moment, hour = _until(last, now, revisit), _abort_ends(last, now)
     if now >= moment:
         return None
-    line = f"last requested {iso(last.sent_at)}, next due {iso(math.ceil(due(last, revisit)))}"
-    if last.gone:
-        line = f"{line}: it answered 410 (Gone), so it is left alone for 30 days"
+    if now < hour:
+        what = f"given up {iso(hour - REVISIT_FLOOR)}"
     else:
-        line = f"{line} (for a run that is early: from {iso(math.ceil(moment))} on)"
-    return Verdict(False, NOT_DUE, "R8", line)
+        what = f"last requested {iso(last.sent_at)}"
+        what += ", answered 410 (Gone) and left alone for 30 days" if last.gone else ""
+    return Verdict(False, NOT_DUE, "R8", f"{what}{NEXT_DUE}{iso(math.ceil(moment))}")
 
 
 def counts_for(

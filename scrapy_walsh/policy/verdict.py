@@ -112,3 +112,12 @@ def not_known(requirement: str, cause: str, document: str | None = None) -> Verd
     """
     reason = f"not known because of us: {cause}"
     return Verdict(False, DEFERRED, requirement, reason, document)
+
+
+#: What parts a reason of R8 from its time.
+NEXT_DUE: Final = ", next due "
+
+
+def without_due(reason: str) -> str:
+    """The reason of a refusal, for whoever shows beside it when the target is next due."""
+    return reason.partition(NEXT_DUE)[0]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy.recrawl import NOT_REQUESTED
+from scrapy_walsh.policy.verdict import without_due
 from scrapy_walsh.terminal import columns, local
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def _cells(row: Row, names: Counter[str]) -> tuple[str, ...]:
 
 
 def _why(row: Row) -> str:
-    hints = [row.reason]
+    hints = [without_due(row.reason)]
     if row.moved_to:
         hints.append(f"moved for good to {row.moved_to}")
     if offered := [feed for feed in row.suggested_feeds if feed != row.moved_to]:

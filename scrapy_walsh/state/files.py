@@ -213,8 +213,8 @@ def write_copy(directory: Path, document: StoredDocument, name: str = COPY) -> N
 def unusable(path: Path, what: str, error: Exception | None) -> str:
     """One line on a file that cannot be used."""
     return (
-        f"{path} {what} ({one_line(error, 200)}): free or repair the disk, let the user "
-        "of this crawl read and write it, or set another WALSH_STATE_DIR"
+        f"{path} {what} ({one_line(error, 200)}): let the user of this crawl read and write it, "
+        "free or repair the disk, or set another WALSH_STATE_DIR"
     )
 
 

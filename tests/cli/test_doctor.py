@@ -509,9 +509,11 @@ def test_own_the_state_directory_is_judged(tmp_path: Path) -> None:
         found = doctor_state.of_state(config_of({**OWN, "WALSH_STATE_DIR": str(tmp_path)}))
         return [(MARKS[each.outcome], each.text) for each in found if each.about == "state"]
 
-    assert said() == [("ok", f"{tmp_path} is in order")]
+    assert [mark for mark, _ in said()] == ["ok", "ok"]
+    assert said()[0] == ("ok", f"{tmp_path} is in order")
+    assert said()[1][1].startswith("the ledger keeps 256 MiB (WALSH_LEDGER_KEPT)")
     tmp_path.chmod(0o777)
-    assert [mark for mark, _ in said()] == ["warn", "ok"]
+    assert [mark for mark, _ in said()] == ["warn", "ok", "ok"]
     assert "written by everyone" in said()[0][1]
     (tmp_path / "clock.json").mkdir()
     assert said()[-1] == ("FAIL", f"{tmp_path}: clock.json is not a file: move it out of the way")

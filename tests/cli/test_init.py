@@ -310,6 +310,7 @@ def test_own_what_is_agreed_to_on_the_terminal_is_set(
     settings = settings_of(_read("own_settings.py"))
     assert settings["WALSH_FOLLOW_LINKS"] is True
     assert "WALSH_SCRAPING" not in settings
+    assert "and pages that these link to." in _read("policy.html")
     assert set(different(capsys.readouterr().out)) == {"R9"}
 
 

@@ -259,13 +259,21 @@ def test_own_a_value_that_is_the_pinned_one_is_no_warning(
     run: Callable[..., Crawl], settings: dict[str, Any]
 ) -> None:
     result = run(TARGETS[0], settings=settings)
-    assert result.lines("WARNING", "ROBOTSTXT_OBEY") == result.lines("WARNING", "overrides") == []
+    told = [] if "ADDONS" not in settings else result.lines("WARNING", "ROBOTSTXT_OBEY is False")
+    assert result.lines("WARNING", "ROBOTSTXT_OBEY") == told
+    assert result.lines("WARNING", "overrides") == []
 
 
-def test_own_robots_txt_is_obeyed_where_it_is_switched_off(box: Sandbox, tmp_path: Path) -> None:
-    project = make_project(tmp_path, SPIDER.format(custom={"ROBOTSTXT_OBEY": False}))
+@pytest.mark.parametrize("spider", [SPIDER.format(custom={"ROBOTSTXT_OBEY": False}), None])
+def test_own_who_switches_robots_off_is_told_that_it_is_obeyed(
+    box: Sandbox, tmp_path: Path, spider: str | None
+) -> None:
+    settings = {} if spider else {"ROBOTSTXT_OBEY": False}
+    project = make_project(tmp_path, spider or SPIDER.format(custom={}), settings)
     result = crawl(project, box, "http://path.test/private/x")
     assert result.asked("path.test") == ["/robots.txt"]
+    (line,) = result.lines("WARNING", "ROBOTSTXT_OBEY is False")
+    assert line.endswith("robots.txt is obeyed all the same, by the gate of scrapy_walsh")
 
 
 def test_own_a_projects_own_components_stay(box: Sandbox, tmp_path: Path) -> None:

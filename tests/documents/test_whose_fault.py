@@ -141,3 +141,24 @@ def test_own_an_answer_counts_unless_the_proxy_gave_it(
     status: int, proxy: str | None, ours: bool
 ) -> None:
     assert isinstance(faults.of_answer(status, proxy), OwnFault) == ours
+
+
+class _Middleware:
+    def process_request(self) -> None:
+        raise IgnoreRequest("not today")
+
+
+class _Other(_Middleware):
+    def process_request(self) -> None:
+        raise IgnoreRequest("nor tomorrow")
+
+
+def test_own_a_component_that_raises_is_named_and_two_of_them_are_two_causes() -> None:
+    causes = []
+    for each in (_Middleware(), _Other()):
+        with pytest.raises(IgnoreRequest) as raised:
+            each.process_request()
+        fault = faults.before_wire(raised.value)
+        assert str(fault).startswith(f"{__name__}.{type(each).__name__} raised IgnoreRequest: no")
+        causes.append(fault.cause)
+    assert len(set(causes)) == 2

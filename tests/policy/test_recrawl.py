@@ -19,10 +19,12 @@ from scrapy_walsh.policy.recrawl import (
     hour_left,
     key_of,
     met,
+    next_due,
     not_due,
     opens,
 )
-from scrapy_walsh.policy.verdict import Verdict
+from scrapy_walsh.policy.times import iso
+from scrapy_walsh.policy.verdict import Verdict, without_due
 
 NOW = 1779494400.0  # 2026-05-23T00:00:00Z
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
@@ -42,9 +44,18 @@ def test_r8_1_a_source_asked_within_the_day_is_refused_with_the_times() -> None:
         False,
         "not_due",
         "R8",
-        "last requested 2026-05-22T23:59:55Z, next due 2026-05-23T23:59:55Z "
-        "(for a run that is early: from 2026-05-23T21:35:55Z on)",
+        "last requested 2026-05-22T23:59:55Z, next due 2026-05-23T21:35:55Z",
     )
+
+
+def test_own_a_reason_names_one_due_time_and_that_is_next_due() -> None:
+    for last in (first(NOW - 5), Visit(NOW - 5, NOW - 5 + DAY, gave_up_at=NOW - 2)):
+        verdict, due = not_due(last, NOW, DAY, None), next_due(last, 0.0, NOW, DAY)
+        assert verdict is not None
+        assert due is not None
+        assert verdict.reason.endswith(f", next due {iso(math.ceil(due))}")
+        assert verdict.reason.count("next due") == 1
+        assert without_due(verdict.reason).partition(" 2")[0] in ("last requested", "given up")
 
 
 @pytest.mark.parametrize(
@@ -130,7 +141,7 @@ def test_own_a_time_in_the_future_refuses_for_a_while_but_not_for_ever(
 def test_own_the_due_time_shown_is_never_early() -> None:
     verdict = not_due(first(NOW + 0.25), NOW, DAY, None)
     assert verdict is not None
-    assert "next due 2026-05-24T00:00:01Z" in verdict.reason
+    assert "next due 2026-05-23T21:36:01Z" in verdict.reason
 
 
 def test_own_an_interval_beyond_the_calendar_is_a_refusal() -> None:

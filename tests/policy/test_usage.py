@@ -268,6 +268,9 @@ def test_own_tdm_fields_are_recorded_as_they_are():
         "header TDM-Reservation: 1",
         "header TDM-Policy: https://site.test/policy.json",
     ]
+    assert said_by(tdm_reservation=["yes"]) == [
+        "header TDM-Reservation: yes (malformed: neither 0 nor 1)"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ import re
 import ssl
 from contextlib import contextmanager
 from socket import gaierror
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from scrapy.exceptions import IgnoreRequest
@@ -144,8 +145,19 @@ def before_wire(error: BaseException | None) -> OwnFault:
     if error is None:
         cause = "a downloader middleware of this project answered in the place of the site"
         return _fault(f"{cause}: {let}", cause)
-    cause = f"a component of this project raised {_text(error)}"
-    return _fault(f"{cause}: {let}", f"before the wire {type(error)}")
+    component = _component(error)
+    return _fault(f"{component} raised {_text(error)}: {let}", f"{component} {type(error)}")
+
+
+def _component(error: BaseException) -> str:
+    """The class or module of the project whose code raised *error*, for a person to look for."""
+    named = "a component of this project"
+    for frame, _ in walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] not in ("scrapy", "twisted", "scrapy_walsh", "asyncio"):
+            owner = frame.f_locals.get("self")
+            named = module if owner is None else f"{module}.{type(owner).__name__}"
+    return named
 
 
 def pass_on(what: str, error: Exception) -> NoReturn:

@@ -29,6 +29,7 @@ _AROUND: Final = "\"'`<>(){}^!"  # people put names between these, and no name h
 _NO_ADDRESS: Final = re.compile(r"[^0-9.]")
 _ASKABLE: Final = re.compile(r"[a-z0-9._:-]+")
 _SIGNS: Final = re.compile(r"[]=:/?$()[{}<>|^]+")  # what ad filters and patterns put around a name
+_ADDRESS: Final = re.compile(r"[0-9.]+|.*:.*")
 _NAME: Final = re.compile(r"\.?[\w-]+(?:\.[\w-]+)+\.?")
 _MAX_WARNINGS: Final = 20
 #: Octets of a list that are read, by a crawl and by a command; a longer one is not adopted.
@@ -120,7 +121,8 @@ def normalised(entries: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:
         else:
             found = _unusual(entry)
             domains.extend(found)
-            what = f"every host below {', '.join(found[:3])}" if found else "nothing"
+            below = "every host below " if not all(map(_ADDRESS.fullmatch, found)) else ""
+            what = f"{below}{', '.join(found[:3])}" if found else "nothing"
             warnings.append(f"entry {entry[:200]!r} is no plain domain: it blocks {what}")
     more = len(warnings) - _MAX_WARNINGS
     summary = [f"{more} more odd entries"] if more > 0 else []

@@ -260,7 +260,7 @@ def of_response(fields: Mapping[str, Sequence[str]], url: str, token: str) -> tu
     for name in _AS_SAID:
         values = fields.get(name.lower(), ())
         found += [
-            Statement(name, _shown(value), url)
+            Statement(name, _shown(value), url, malformed=_wrong(name, value))
             for value in values
             if name != "X-Robots-Tag" or _is_for(value, token)
         ]
@@ -270,6 +270,12 @@ def of_response(fields: Mapping[str, Sequence[str]], url: str, token: str) -> tu
         if "license" in given.get("rel", "").lower().split()
     ]
     return tuple(found[:_MOST])
+
+
+def _wrong(name: str, value: str) -> str:
+    """Why the value of one of _AS_SAID is malformed, empty where it is not."""
+    is_flag = name == "TDM-Reservation"
+    return "neither 0 nor 1" if is_flag and value.strip() not in ("0", "1") else ""
 
 
 def _is_for(value: str, token: str) -> bool:

@@ -25,7 +25,7 @@ from scrapy_walsh.spec import REQUIREMENTS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from scrapy_walsh.proof.conformance.crawl import Stage
+    from scrapy_walsh.proof.conformance.crawl import Bot, Stage
     from scrapy_walsh.proof.conformance.evidence import Evidence, Judge
     from scrapy_walsh.proof.sandbox import Site
 
@@ -88,21 +88,29 @@ class Part(_Judged):
     """A part of the lab: hosts, and targets that any bot is given, by spaces.
 
     ``urls``: those of the first run. ``later``: those of the second, where it shows more.
+    ``foreign``: rows of other crawlers alone, since for ours a scene has such rows.
     """
 
     urls: str
     later: str = ""
+    foreign: Mapping[str, Judge] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """Those of any other crawler."""
+        return rows_of({**self.foreign, **self.table})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scene(_Judged):
     """Hosts and a project of our own, and the runs that ``play`` makes of it.
 
-    ``settings``: the project's.
+    ``settings``: the project's. ``bot``: who crawls, made of who would.
     """
 
     play: Callable[[Stage], None]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    bot: Callable[[Bot], Bot] = lambda bot: bot
 
 
 @dataclass(frozen=True, slots=True)

@@ -378,9 +378,14 @@ BACKOFF: Final = Part(
         site("limited.test", page=Route(sequence=(busy("2"), busy("2"), negotiated()))),
         site("date.test", page=_dated),
         *(site(host, page=down()) for host in _DOWN),
+        site("robots-503.test", down()),
     ],
-    urls="down-a.test/page down-b.test/page down-c.test/page limited.test/page date.test/page",
+    urls="down-a.test/page down-b.test/page down-c.test/page robots-503.test/page limited.test/page"
+    " date.test/page",
     table={
+        "R2 SHOULD robots.txt unreachable: the host is not dropped": where(
+            was_asked(f"robots-503.test{ROBOTS}"), was_asked("robots-503.test/page")
+        ),
         "R5 429 asked again until 200": _answered_in_the_end,
         "R5 at most five retries of a 503, then given up": _bounded,
         "R5 MUST NOT a retry keeps the host's spacing (>=1s)": lambda e: spaced(
@@ -459,6 +464,18 @@ _NEW: Final = "etag.test/new"
 _DOCUMENTS: Final = f"etag.test{ROBOTS} {THE_LIST}"
 
 
+def _validators(evidence: Evidence) -> Finding:
+    """Where the second run requests a page again, the request is conditional."""
+    given = {"etag.test": "If-None-Match", "modified.test": "If-Modified-Since"}
+    asked = [
+        (host, each.values(header))
+        for host, header in given.items()
+        for each in evidence.run(1).get(f"{host}/page")
+    ]
+    seen(asked, "the second run asked neither page")
+    return none([host for host, values in asked if not values], "{} was asked without".format)
+
+
 AGAIN: Final = Part(
     name="again",
     sites=lambda _token: [
@@ -478,6 +495,7 @@ AGAIN: Final = Part(
             was_asked(_DOCUMENTS), never(_DOCUMENTS, _NEW, run=1)
         ),
     },
+    foreign={"R7 SHOULD second run replays ETag and Last-Modified": _validators},
     later=f"{_SOURCES} {_NEW}",
 )
 

@@ -75,6 +75,7 @@ def run(
 
 
 def _play(scene: Scene, bot: Bot, progress: Callable[[str], None]) -> tuple[list[Check], list[str]]:
+    bot = scene.bot(bot)
     sites = [operator_site(), *scene.sites(bot.identity.token)]
     with tempfile.TemporaryDirectory(prefix="walsh-conformance-") as folder, Sandbox(sites) as box:
         here = crawl.Stage(bot, Path(folder, "project"), box, **scene.settings)

@@ -102,7 +102,7 @@ OPERATOR: Final = Scene(
 )
 
 
-# The operator's list over eight runs: it fails, it is damaged, its schema comes and goes.
+# The operator's list over nine runs: it fails, it is damaged, its schema comes and goes.
 #
 # R3b, R3c, R10 and R12. Between two runs the stored documents are made older, so that the next run
 # has to request them again.
@@ -132,11 +132,12 @@ _RUNS: Final[dict[str, tuple[Route, Route]]] = {
     ),
     "no schema": (_without_schema("other.test"), missing()),
     "schema": (_without_schema("blocked.test", "later.test"), _SCHEMA_PAGE),
+    "schema held": (_without_schema("blocked.test", "third.test"), _SCHEMA_PAGE),
     "schema gone": (_without_schema("blocked.test", "fourth.test"), missing()),
 }
 _NAMES: Final = ("first", *_RUNS)
 _LISTED: Final = "blocked.test www.blocked.test"
-_HOSTS: Final = f"{_LISTED} open.test other.test later.test fourth.test".split()
+_HOSTS: Final = f"{_LISTED} open.test other.test later.test third.test fourth.test".split()
 
 
 def _urls(number: int) -> str:
@@ -146,9 +147,10 @@ def _urls(number: int) -> str:
 
 def _play_documents(here: Stage) -> None:
     here.probe(_urls(0))
-    for number, (listed, schema) in enumerate(_RUNS.values(), 1):
+    for number, (name, (listed, schema)) in enumerate(_RUNS.items(), 1):
         here.age("blocklist", LIST_URL, _AGED)
-        here.age("schema", SCHEMA_URL, _AGED)
+        if name != "schema held":
+            here.age("schema", SCHEMA_URL, _AGED)
         here.serve(OPERATOR_HOST, LIST, listed)
         here.serve(OPERATOR_HOST, SCHEMA, schema)
         here.probe(_urls(number))
@@ -192,6 +194,7 @@ DOCUMENTS: Final = Scene(
         "R10 no inline schema: the standalone one is asked": _adopted(
             "schema", "later.test", LIST, SCHEMA
         ),
+        "R10 SHOULD a schema held is not asked again": _adopted("schema held", "third.test", LIST),
         "R10 SHOULD schema refresh failing: the held one is used": _adopted(
             "schema gone", "fourth.test", LIST, SCHEMA
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +15,7 @@ from scrapy_walsh.proof.sandbox.routes import busy, site
 from scrapy_walsh.proof.signatures import Fault, Judgement, Seen, directory_keys, judge, repeated
 
 if TYPE_CHECKING:
-    from scrapy_walsh.proof.conformance.crawl import Stage
+    from scrapy_walsh.proof.conformance.crawl import Bot, Stage
     from scrapy_walsh.proof.conformance.evidence import Evidence, Judge
     from scrapy_walsh.proof.sandbox import LoggedRequest
 
@@ -72,6 +73,13 @@ _HEADERS: Final = {
 }
 
 
+def _by_https(bot: Bot) -> Bot:
+    """*bot*, its policy page by https, as signing wants it; the page is not requested here."""
+    url = bot.identity.policy_url.partition(":")[2]
+    identity = replace(bot.identity, policy_url=f"https:{url}")
+    return replace(bot, identity=identity, setting=asdict(identity))
+
+
 def _sites(_token: str) -> list[Site]:
     return [
         *map(site, ("signed.test", "signed-too.test")),
@@ -92,6 +100,7 @@ SIGNING: Final = Scene(
     sites=_sites,
     play=_play,
     settings={"WALSH_SIGN_REQUESTS": True, "WALSH_MAX_RETRIES": 1},
+    bot=_by_https,
     table={
         "R1 SHOULD each request is signed": _none_has(Fault.UNSIGNED),
         "R1 SHOULD signed by a key of the directory": _none_has(Fault.KEY),

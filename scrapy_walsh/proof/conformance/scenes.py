@@ -171,7 +171,7 @@ EDGES: Final = Scene(
 # older; during the third, a day goes by.
 
 _DATE: Final = "Tue, 03 Nov 2026 08:30:00 GMT"
-_ALL: Final = "etag.test/page modified.test/page optout.test/page"
+_ALL: Final = "etag.test/page modified.test/page changed.test/page optout.test/page"
 _TOMORROW: Final = "tomorrow.test/page"
 #: Its robots.txt disallows all from the second answer on.
 _TURNING: Final = "turning.test/a turning.test/b"
@@ -185,6 +185,7 @@ def _again_sites(token: str) -> list[Site]:
     return [
         site("etag.test", page=negotiated(etag='"page-1"')),
         site("modified.test", page=negotiated(last_modified=_DATE)),
+        site("changed.test", page=negotiated(etag='"old"')),
         site("optout.test"),
         site("tomorrow.test", page=down(str(_RETRY_AFTER_AGAIN))),
         site("turning.test", Route(sequence=(text(OPEN), _opt_out(token)))),
@@ -197,16 +198,17 @@ def _opt_out(token: str) -> Route:
 
 def _play_again(here: Stage) -> None:
     here.probe(f"{_ALL} {_TOMORROW}")
+    here.serve("changed.test", "/page", negotiated(etag='"new"'))
     here.serve("optout.test", ROBOTS, _opt_out(here.bot.identity.token))
     here.age("robots", "http://optout.test", _DAY)
     here.age("host", "tomorrow.test", _GONE_BY)
     here.probe(f"{_ALL} {_TOMORROW}", _REASON)
-    here.probe(_TURNING, _REASON, later=_DAY)
+    here.probe(f"changed.test/page {_TURNING}", _REASON, later=_DAY)
 
 
-def _replayed(host: str, header: str, value: str) -> Judge:
+def _replayed(host: str, header: str, value: str, run: int = 1) -> Judge:
     def judge(evidence: Evidence) -> Finding:
-        asked = seen(evidence.run(1).get(f"{host}/page"), "the page was not asked again")
+        asked = seen(evidence.run(run).get(f"{host}/page"), "the page was not asked again")
         sent = asked[0].values(header)
         return held_if(sent == [value], f"{header}: {', '.join(sent) or 'none'}")
 
@@ -257,6 +259,12 @@ DAYS: Final = Scene(
         "R7 SHOULD ETag replayed": _replayed("etag.test", "If-None-Match", '"page-1"'),
         "R7 SHOULD Last-Modified replayed": _replayed("modified.test", "If-Modified-Since", _DATE),
         "R7 SHOULD conditional GET yields 304 when ETag unchanged": _not_modified,
+        "R7 SHOULD a 200 refreshes the validators": _replayed(
+            "changed.test", "If-None-Match", '"new"', run=2
+        ),
+        "R8 SHOULD a written reason lifts it": where(
+            was_asked("etag.test/page"), was_asked("etag.test/page", run=1)
+        ),
     },
 )
 

@@ -146,6 +146,10 @@ class Tally:
 
     def take(self, line: Line, gap: Gap | None) -> None:
         """Count *line*, if it is of a chosen run; *gap*: before it, if it is a request."""
+        before = self._bodies.get(line.url)  # also of another run: that is what a 304 saves
+        known = before is not None or len(self._bodies) < _URLS
+        if line.kind == ASKED and line.status != 304 and known:
+            self._bodies[line.url] = line.octets or 0
         if line.run not in self._names:
             return
         self.kinds[line.kind] += 1
@@ -162,10 +166,7 @@ class Tally:
         if line.kind == ASKED:
             self.purposes[line.purpose] += 1
             host.asked(line, gap)
-            if line.status == 304:
-                self.saved += self._bodies.get(line.url, 0)
-            elif line.url in self._bodies or len(self._bodies) < _URLS:
-                self._bodies[line.url] = line.octets or 0
+            self.saved += (before or 0) if line.status == 304 else 0
         elif line.verdict == BLOCKED_OPERATOR and host.opted_out is None:
             host.opted_out = line.at
 

@@ -44,6 +44,7 @@ class Terms(Struct, frozen=True):
     ``longest_learned``: the longest interval that a run learns (D28).
     """
 
+    spider: str | None = None
     version: str = ""
     user_agent: str = ""
     token: str = ""
@@ -95,7 +96,7 @@ class Terms(Struct, frozen=True):
 
 
 #: Members of the line itself, beside its settings: the first ones.
-_TOP: Final = fields(Terms)[:7]
+_TOP: Final = fields(Terms)[:8]
 
 
 def terms_of(members: Mapping[str, Any]) -> Terms:
