@@ -163,6 +163,7 @@ def test_r2_31_a_change_counts_from_24_hours_on(rows: Any) -> None:
     found = rows(lines, timeline=rules((-math.inf, OPEN), (T0, CLOSED)))["obeyed"]
     assert told(found) == ("broken", 1, 1, 1)
     assert places(found) == [5]
+    assert "after the change of 2026-05-23T10:00:00Z: the last 1 d after it" in found.detail
 
 
 def test_r2_31_who_has_read_the_change_is_bound_at_once(rows: Any) -> None:
@@ -219,7 +220,7 @@ def test_r3_8_requests_after_the_refresh_are_broken(rows: Any) -> None:
     found = rows(lines, optout=float(T0))["optout"]
     assert told(found) == ("broken", 0, 2, 1)
     assert places(found) == [4]
-    assert "requests after 2026-05-23T10:00:00Z: 3" in found.detail
+    assert "requests after 2026-05-23T10:00:00Z: 3; the last 6 h after it" in found.detail
 
 
 def test_r3_8_silence_is_held_only_where_the_log_goes_on(rows: Any) -> None:

@@ -24,9 +24,9 @@ EVIL = (
     '"><img src=x onerror=alert(1)></script></style></title><!--\u202e\u2066\x00\x1b[2J\ud800&amp;'
 )
 ALLOWED_TAGS = {
-    "a", "b", "bdi", "body", "code", "dd", "div", "dl", "dt", "footer", "h1", "h2", "h3",
+    "a", "b", "bdi", "body", "code", "dd", "details", "div", "dl", "dt", "footer", "h1", "h2", "h3",
     "head", "header", "html", "i", "li", "line", "main", "meta", "nav", "p", "rect",
-    "section", "small", "span", "strong", "style", "svg", "table", "tbody", "td", "text",
+    "section", "small", "span", "strong", "style", "summary", "svg", "table", "tbody", "td", "text",
     "th", "thead", "title", "tr", "ul",
 }  # fmt: skip
 
@@ -201,6 +201,17 @@ def test_own_the_page_refers_to_nothing_outside_of_it():
     assert set(re.findall(r"url\(([^)]*)\)", style)) <= {f"#{name}" for name in identifiers}
     policy = next(value for _, name, value in read.attributes if name == "content")
     assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; img-src data:;")
+
+
+def test_own_each_request_of_the_picture_stands_in_a_table():
+    lines = lines_of(began(), robots(0), asked(0.1), asked(2.0, status=503, wait=86400.0), ended())
+    html = page(*report_of(lines))
+    read = Read(html)
+    assert read.tags.count("details") == 1
+    table = html.partition("<details>")[2].partition("</details>")[0]
+    assert table.count('<th scope="row">') == 3
+    assert "503 Service Unavailable" in table
+    assert "1 d, to 2027-01-16" in table
 
 
 def test_own_long_urls_are_cut_with_the_whole_beside_them():

@@ -144,6 +144,7 @@ def optout_row(entries: Sequence[Entry], last: int, terms: Terms) -> Row:
     row.seen = int(last > end and not row.broken)
     row.tell(
         f"requests after {iso(terms.optout)}: {len(after)}",
+        after and f"the last {duration(after[-1].time - terms.optout)} after it",
         row.undecided and f"{row.undecided} while the list may be held ({duration(terms.refresh)})",
         last <= end and f"the log ends before {iso(end)}",
     )

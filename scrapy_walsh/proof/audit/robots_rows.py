@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy.robots.fetch import ROBOTS_TTL
 from scrapy_walsh.policy.robots.file import Robots, no_rules
-from scrapy_walsh.policy.times import duration
+from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.proof.audit.rows import Row
 from scrapy_walsh.proof.exchanges import ROBOTS
 
@@ -151,8 +152,27 @@ def obeyed_row(targets: Sequence[Step], timeline: Sequence[Version]) -> Row:
     unsure = (
         "in one reading only, by rules that it need not have read yet (24 h), or by unknown ones"
     )
-    row.tell(f"{row.seen} allowed", row.undecided and f"{row.undecided} refused {unsure}")
+    row.tell(
+        f"{row.seen} allowed",
+        row.undecided and f"{row.undecided} refused {unsure}",
+        *latencies(targets, timeline),
+    )
     return row
+
+
+def latencies(targets: Sequence[Step], timeline: Sequence[Version]) -> Iterator[str]:
+    """For each change of robots.txt, how long what it newly disallows was still requested."""
+    ends = [*(version.since for version in timeline[2:]), math.inf]
+    for (before, version), until in zip(pairwise(timeline), ends, strict=False):
+        late = [
+            step.entry.time - version.since
+            for step in targets
+            if version.since <= step.entry.time < until
+            and denial(version.rules, step.entry)
+            and not denial(before.rules, step.entry)
+        ]
+        last = f"the last {duration(late[-1])} after it" if late else "none"
+        yield f"newly refused requests after the change of {iso(version.since)}: {last}"
 
 
 def denial(rules: Robots, entry: Entry) -> Verdict | None:

@@ -40,7 +40,8 @@ class Mark(NamedTuple):
     """One request. ``sent``, ``ended``: Unix seconds by the wall clock.
 
     ``spaced``, ``held``: seconds for which the host had to be left alone after it, by R4's interval
-    and by R5. ``label``: its answer, where that is worth a word. ``short``: it came too early.
+    and by R5. ``answer``: in words; ``label``: where the picture has a word for it. ``short``: it
+    came too early.
     """
 
     purpose: str
@@ -48,6 +49,7 @@ class Mark(NamedTuple):
     ended: float
     spaced: float
     held: float
+    answer: str
     label: str
     short: bool
 
@@ -72,6 +74,7 @@ def mark_of(line: Line, gap: Gap | None) -> Mark:
         line.at,
         0.0 if line.exempt else line.interval,
         line.wait or 0.0,
+        answer_of(line),
         "" if well else str(line.status or answer_of(line)),
         gap is not None and gap.short,
     )
