@@ -20,7 +20,6 @@ from scrapy_walsh.commands.main import main
 from scrapy_walsh.proof.attest.document import IDS, PolicyPage
 from scrapy_walsh.proof.sandbox import Sandbox, default_sites
 from tests import zygote
-from tests.conformance.kit import put_record
 from tests.crawl.harness import (
     OWN_IDENTITY,
     make_project,
@@ -28,6 +27,7 @@ from tests.crawl.harness import (
     site,
     state_dir,
 )
+from tests.kit import put_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,7 +26,7 @@ from scrapy_walsh.state.records import HostRecord, Validators
 from scrapy_walsh.state.store import SqliteStore
 from tests import zygote
 from tests.crawl.harness import put_records
-from tests.ledger.verify_kit import honest, write
+from tests.kit import honest, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

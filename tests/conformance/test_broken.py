@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import zygote
-from tests.conformance.kit import Done, conformance, walsh
+from tests.kit import Done, conformance, walsh
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

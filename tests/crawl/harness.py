@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_walsh.commands.main import main
+from scrapy_walsh.policy.signing import DIRECTORY_PATH
 from scrapy_walsh.proof import exchanges
 from scrapy_walsh.proof.sandbox import (
     LoggedRequest,
@@ -68,6 +69,10 @@ OWN_IDENTITY = {
     "blocklist_url": f"{OPERATOR}/blocklist.json",
     "schema_url": f"{OPERATOR}/blocklist.schema.json",
 }
+
+#: One that may sign: its policy page is https, and its keys are beside it.
+SIGNING_IDENTITY = {**OWN_IDENTITY, "policy_url": "https://operator.test/bot/"}
+KEYS_URL = f"https://operator.test{DIRECTORY_PATH}"
 
 #: What fails is not asked again while a short crawl lasts: a wait below 10 s has odds of 1e-5.
 FAR_OFF: dict[str, Any] = {"WALSH_BACKOFF_BASE": 1e6, "WALSH_BACKOFF_CAP": 1e6}
@@ -206,6 +211,19 @@ class Crawl:
         printed = self.output.rpartition("Dumping Scrapy stats")[2]
         found = re.findall(r"'walsh/([^']+)': ([0-9.]+)", printed)
         return {name: float(value) for name, value in found}
+
+
+def keygen(directory: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Settings with which requests are signed by a new key in *directory*, and the key set."""
+    from scrapy_walsh.proof.keys import keys_of, make_keys  # noqa: PLC0415  it needs an extra
+
+    made = make_keys(directory)
+    settings = {
+        "WALSH_IDENTITY": SIGNING_IDENTITY,
+        "WALSH_SIGN_REQUESTS": True,
+        "WALSH_SIGNING_KEY": str(made.key),
+    }
+    return settings, keys_of(made.jwks.read_bytes())
 
 
 # -- sites ----------------------------------------------------------------------------------------

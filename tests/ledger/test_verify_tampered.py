@@ -22,7 +22,7 @@ from scrapy_walsh.ledger.files import DOCUMENTS, HEAD, Ledger, parsed
 from scrapy_walsh.proof.sandbox import Route, Sandbox
 from tests import zygote
 from tests.crawl.harness import Crawl, crawl, make_project, run_scrapy, site, state_dir
-from tests.ledger.verify_kit import honest, report_of, told
+from tests.kit import honest, report_of, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
