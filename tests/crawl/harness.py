@@ -447,13 +447,17 @@ def make_project(
     directory.mkdir(parents=True, exist_ok=True)
     merged = {**SETTINGS, **(settings or {})}
     extensions = {"statsfile.StatsFile": 0, **merged.pop("EXTENSIONS", {})}
-    lines = [f"{name} = {value!r}" for name, value in merged.items() if value is not None]
-    lines.append(f"EXTENSIONS = {extensions!r}")
-    (directory / "scrapy.cfg").write_text("[settings]\ndefault = probe_settings\n")
-    (directory / "probe_settings.py").write_text("\n".join(lines) + "\n")
+    write_settings(directory, {**merged, "EXTENSIONS": extensions})
     (directory / "statsfile.py").write_text(STATS_EXTENSION)
     (directory / "spiders.py").write_text(textwrap.dedent(spider))
     return directory
+
+
+def write_settings(project: Path, settings: Mapping[str, Any]) -> None:
+    """Give *project* these settings; what is None is left out."""
+    given = (f"{name} = {value!r}\n" for name, value in settings.items() if value is not None)
+    (project / "probe_settings.py").write_text("".join(given))
+    (project / "scrapy.cfg").write_text("[settings]\ndefault = probe_settings\n")
 
 
 def environment(project: Path, box: Sandbox, **more: str) -> dict[str, str]:
@@ -598,7 +602,8 @@ class Run:
         """Wait for its end; a command that does not end is killed, and has no return code."""
         code = self.process.returncode if self.over(timeout) else None
         self.kill()
-        return Crawl(code, self.output, *_left_in(self.project), self.log)
+        left = ([], {}) if code is None else _left_in(self.project)
+        return Crawl(code, self.output, *left, self.log)
 
     def said(self, timeout: float = 180, *, code: int = 0) -> str:
         """Its output at its end; AssertionError unless it exits with *code*."""
