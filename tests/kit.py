@@ -12,8 +12,6 @@ import json
 import os
 import re
 import sqlite3
-import subprocess
-import sys
 import tempfile
 from contextlib import closing
 from dataclasses import dataclass
@@ -44,7 +42,7 @@ from scrapy_walsh.proof.verify import Report, files_of, verify
 from scrapy_walsh.state.database import DATABASE
 from scrapy_walsh.state.records import HostRecord, StoredDocument
 from tests import golden, zygote
-from tests.crawl.harness import LIST_URL, USER_AGENT
+from tests.crawl.harness import LIST_URL, USER_AGENT, walsh
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -513,26 +511,10 @@ class Done:
         return {(each["id"], each["title"]) for each in checks if each["outcome"] == "FAIL"}
 
 
-def conformance(
-    folder: Path, *arguments: str, path: Path | None = None, **environment: str
-) -> Done:
+def conformance(folder: Path, *arguments: str, path: Path | None = None, **more: str) -> Done:
     """``walsh conformance ARGUMENTS`` in *folder*; *path* goes to the front of PYTHONPATH."""
-    return walsh(folder, "conformance", *arguments, path=path, **environment)
-
-
-def walsh(folder: Path, *arguments: str, path: Path | None = None, **environment: str) -> Done:
-    """``walsh ARGUMENTS`` in *folder*, as :func:`conformance`."""
-    paths = [*([str(path)] if path else []), str(zygote.ROOT), os.environ.get("PYTHONPATH", "")]
-    done = zygote.run(
-        [sys.executable, "-m", "scrapy_walsh", *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    given = os.pathsep.join(str(each) for each in (path, zygote.ROOT) if each)
+    done = walsh(folder, "conformance", *arguments, timeout=240, PYTHONPATH=given, **more)
     return Done(done.returncode, done.stdout, done.stderr)
 
 

@@ -460,16 +460,15 @@ def write_settings(project: Path, settings: Mapping[str, Any]) -> None:
     (project / "scrapy.cfg").write_text("[settings]\ndefault = probe_settings\n")
 
 
-def environment(project: Path, box: Sandbox, **more: str) -> dict[str, str]:
+def environment(project: Path, box: Sandbox | None, **more: str) -> dict[str, str]:
     """Of a command in *project* whose proxy is the sandbox; *more*: what it has besides."""
     path = [more.pop("PYTHONPATH", None), str(project), os.environ.get("PYTHONPATH")]
+    proxies = dict.fromkeys(("http_proxy", "https_proxy"), box.proxy_url) if box else {}
     return {
         **os.environ,
         **more,
-        "http_proxy": box.proxy_url,
-        "https_proxy": box.proxy_url,
-        "no_proxy": "",
-        "PYTHONPATH": os.pathsep.join(each for each in path if each),
+        **({**proxies, "no_proxy": ""} if box else {}),
+        "PYTHONPATH": os.pathsep.join(filter(None, path)),
     }
 
 
@@ -480,15 +479,16 @@ def begin(project: Path, box: Sandbox, *words: str, **more: str) -> Run:
 
 def run_scrapy(
     project: Path,
-    box: Sandbox,
+    box: Sandbox | None,
     *arguments: str,
     timeout: float = 180,
     module: str = "scrapy",
+    apart: bool = False,
     **more: str,
 ) -> subprocess.CompletedProcess[str]:
     """``scrapy ARGUMENTS`` in *project*, or another *module*, with the sandbox as its proxy.
 
-    *more*: what its environment has besides.
+    *apart*: ``stderr`` is not with ``stdout``. *more*: what its environment has besides.
     """
     return zygote.run(
         [sys.executable, "-m", module, *arguments],
@@ -496,11 +496,19 @@ def run_scrapy(
         env=environment(project, box, **more),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stderr=subprocess.PIPE if apart else subprocess.STDOUT,
         text=True,
         timeout=timeout,
         check=False,
     )
+
+
+def walsh(
+    folder: Path, *words: str, box: Sandbox | None = None, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """``walsh WORDS`` in *folder*: what it prints, and apart from it what else it says."""
+    given = {"module": "scrapy_walsh", "apart": True, **options}
+    return run_scrapy(folder, box, *words, **given)
 
 
 def crawl(
@@ -698,6 +706,8 @@ _TIMES = (
     "visited_at",
 )  # fmt: skip
 AGAIN = {"WALSH_REVISIT_REASON": "one run after another"}
+#: Not repeated while a short crawl lasts, so that only what must be is seen.
+ONCE: dict[str, Any] = {**AGAIN, **FAR_OFF}
 
 
 class Runs:
