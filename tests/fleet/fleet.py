@@ -128,11 +128,6 @@ def settled(box: Sandbox, timeout: float = 120) -> int:
     return seen
 
 
-def targets(log: Sequence[LoggedRequest], host: str | None = None) -> list[LoggedRequest]:
-    """The requests for pages, in order of arrival."""
-    return [each for each in requests(log, host) if each.path.startswith("/page")]
-
-
 def too_close(log: Sequence[LoggedRequest], interval: float = 1.0) -> list[str]:
     """Every pair of requests to one host that is closer, start to start, than *interval*.
 

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.proof import exchanges
 from scrapy_walsh.proof.sandbox import Route, Sandbox, exchanged
-from tests.crawl.harness import TOLERANCE, Run, site, wait_until
-from tests.fleet.fleet import PATIENT, Server, all_at_once, targets, worker
+from tests.crawl.harness import TOLERANCE, Run, site, targets, wait_until
+from tests.fleet.fleet import PATIENT, Server, all_at_once, worker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,8 +11,8 @@ from scrapy import FormRequest, Request
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.proof.sandbox import hosts
-from tests.crawl.harness import OWN_IDENTITY, site, wait_until
-from tests.fleet.fleet import targets, too_close, worker
+from tests.crawl.harness import OWN_IDENTITY, site, targets, wait_until
+from tests.fleet.fleet import too_close, worker
 from tests.fleet.test_scrapy_redis import LINE, crawl_of, queue
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scrapy_walsh.proof.sandbox import Route, hosts
-from tests.crawl.harness import Run, site
-from tests.fleet.fleet import PATIENT, all_at_once, targets, too_close, worker
+from tests.crawl.harness import Run, site, targets
+from tests.fleet.fleet import PATIENT, all_at_once, too_close, worker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.policy.throttle import Learned
 from scrapy_walsh.proof.sandbox import requests
-from tests.crawl.harness import Limit, site, state_dir
-from tests.fleet.fleet import targets, too_close, worker
+from tests.crawl.harness import Limit, site, state_dir, targets
+from tests.fleet.fleet import too_close, worker
 from tests.fleet.test_scrapy_redis import crawl_of, queue
 from tests.ledger.test_crawl import ledger_of
 

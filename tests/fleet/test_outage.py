@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.proof.sandbox import Sandbox, requests
-from tests.crawl.harness import Run, site, wait_until
-from tests.fleet.fleet import PATIENT, Server, all_at_once, settled, targets, too_close, worker
+from tests.crawl.harness import Run, site, targets, wait_until
+from tests.fleet.fleet import PATIENT, Server, all_at_once, settled, too_close, worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

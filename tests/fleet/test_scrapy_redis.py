@@ -23,8 +23,8 @@ from scrapy_walsh.adapters.redis_queue import DueQueue
 from scrapy_walsh.exceptions import ConfigError, StoreAway
 from scrapy_walsh.proof.sandbox import Route, Sandbox, hosts, paths
 from scrapy_walsh.state.records import ROBOTS, Deferral, HostRecord, SourceRun, StoredDocument
-from tests.crawl.harness import OWN_IDENTITY, Run, site, state_dir, verify, wait_until
-from tests.fleet.fleet import settled, targets, too_close, worker
+from tests.crawl.harness import OWN_IDENTITY, Run, site, state_dir, targets, verify, wait_until
+from tests.fleet.fleet import settled, too_close, worker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,8 +6,8 @@ import time
 from typing import TYPE_CHECKING
 
 from scrapy_walsh.proof.sandbox import Route, paths, requests
-from tests.crawl.harness import OPERATOR, kept, site
-from tests.fleet.fleet import targets, too_close, worker
+from tests.crawl.harness import OPERATOR, kept, site, targets
+from tests.fleet.fleet import too_close, worker
 
 if TYPE_CHECKING:
     from pathlib import Path
