@@ -133,9 +133,6 @@ class Probe(scrapy.Spider):
         yield {"url": failure.request.url, "error": error, "why": why}
 """
 
-#: Reaches ports of this machine without the sandbox, which is the proxy for all else.
-DIRECT_SPIDER = f'import os\n\nos.environ["no_proxy"] = "127.0.0.1"\n{LIST_SPIDER}'
-
 #: For spiders that ask past the queue, whatever the Scrapy version, reactor or loop.
 TOGETHER = """
 import asyncio
