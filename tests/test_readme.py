@@ -19,8 +19,7 @@ from scrapy_walsh.commands.main import SUBCOMMANDS
 from scrapy_walsh.config import DEFAULTS, WalshConfig
 from scrapy_walsh.proof.sandbox import Sandbox, default_sites, demo_sources
 from scrapy_walsh.sources.sources import read_sources
-from tests import zygote
-from tests.crawl.harness import SETTINGS, crawl, make_project
+from tests.crawl.harness import SETTINGS, crawl, make_project, walsh
 from tests.test_records import pages
 
 ROOT = Path(__file__).parent.parent
@@ -60,15 +59,7 @@ def test_own_no_page_names_the_repository():
 def test_own_readme_shows_what_the_demo_prints(tmp_path: Path):
     shown = re.search(r"<!-- demo -->\n```text\n(.*?)```", README, re.DOTALL)
     assert shown is not None
-    command = [sys.executable, "-m", "scrapy_walsh", "demo", "--dir", str(tmp_path / "demo")]
-    done = zygote.run(
-        command,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = walsh(tmp_path, "demo", "--dir", str(tmp_path / "demo"), timeout=120)
     assert done.returncode == 0, done.stderr
     assert steady(shown[1]) in steady(done.stdout), done.stdout
 

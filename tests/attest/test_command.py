@@ -19,15 +19,15 @@ from scrapy_walsh.commands import attest
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.proof.attest.document import IDS, PolicyPage
 from scrapy_walsh.proof.sandbox import Sandbox, default_sites
-from tests import zygote
-from tests.conformance.kit import put_record
 from tests.crawl.harness import (
     OWN_IDENTITY,
     make_project,
     run_scrapy,
     site,
     state_dir,
+    walsh,
 )
+from tests.kit import put_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -247,20 +247,7 @@ def test_r1_4_policy_page_is_asked_for_through_the_gates(
     put_record(folder / "r.json", user_agent=user_agent)
     box.clear()
     arguments = ["--online", "--record", "r.json", "--identity", json.dumps(identity)]
-    done = zygote.run(
-        [sys.executable, "-m", "scrapy_walsh", "attest", *arguments],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "http_proxy": box.proxy_url,
-            "https_proxy": box.proxy_url,
-            "no_proxy": "",
-        },
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = walsh(Path.cwd(), "attest", *arguments, box=box, timeout=60)
     found = json.loads(done.stdout)
     held = status == 200
     assert found["policy_url"]["status"] == status

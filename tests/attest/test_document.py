@@ -15,8 +15,8 @@ from scrapy_walsh.commands.main import main
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.proof.attest import document
 from scrapy_walsh.proof.attest.document import IDS, PolicyPage
-from tests.conformance.kit import DATE, check, put_record, record
 from tests.crawl.harness import OWN_IDENTITY, USER_AGENT
+from tests.kit import DATE, check, put_record, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable

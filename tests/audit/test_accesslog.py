@@ -18,8 +18,8 @@ from scrapy_walsh.proof.audit.reading import (
     Unreadable,
     read_logs,
 )
-from tests.audit.weblog import BOT, T0, line, written
 from tests.crawl.harness import USER_AGENT
+from tests.kit import BOT, T0, line, written
 
 DATA = Path(__file__).parent.parent / "data" / "audit"
 PLAIN = b'192.0.2.7 - - [23/May/2026:10:00:00 +0000] "GET /a HTTP/1.1" 200 5'

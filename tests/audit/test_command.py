@@ -17,8 +17,8 @@ import pytest
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.ledger.files import chained
 from scrapy_walsh.proof.sandbox import Sandbox
-from tests.audit.weblog import T0, line, written
 from tests.crawl.harness import OWN_IDENTITY, make_project, run_scrapy
+from tests.kit import T0, line, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable

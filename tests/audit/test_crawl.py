@@ -23,11 +23,11 @@ from scrapy_walsh.proof.sandbox import (
     requests,
     user_agents,
 )
-from tests.audit.weblog import line, nginx, rows_of, rules, written
 from tests.crawl.harness import TOLERANCE, USER_AGENT, Crawl, crawl, make_project, site, state_dir
+from tests.kit import line, rows_of, rules, written
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from scrapy_walsh.proof.audit.rows import Row
@@ -38,6 +38,27 @@ RETRY_AFTER = 3
 BUSY = Route(429, headers={"Retry-After": str(RETRY_AFTER)})
 #: A visitor two days ago: so long has the server logged.
 LONG_AGO = 2 * 86400 + 60
+
+
+def nginx(log: Iterable[LoggedRequest], host: str) -> list[str]:
+    """What nginx would have logged of *host*: at the end of each request, at its end's second."""
+    done = [
+        (record.wall + (record.completed or record.arrived) - record.arrived, record)
+        for record in log
+        if record.host == host and record.method != "CONNECT"
+    ]
+    return [
+        line(
+            ended,
+            record.target.removeprefix(f"http://{host}"),  # the sandbox is a proxy, nginx is not
+            record.status or 499,
+            agent=", ".join(record.values("User-Agent")) or "-",
+            address="127.0.0.1",
+            method=record.method,
+            referer=", ".join(record.values("Referer")) or "-",
+        )
+        for ended, record in sorted(done, key=lambda pair: pair[0])
+    ]
 
 
 def the_site(busy: Route) -> Site:

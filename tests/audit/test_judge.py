@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scrapy_walsh.proof.audit.judge import outcome
-from scrapy_walsh.proof.audit.reading import Entry, Log
-from tests.audit.weblog import T0, audited, line, rows_of, rules
+from scrapy_walsh.proof.audit.reading import Entry, Log, read_logs
 from tests.crawl.harness import USER_AGENT
+from tests.kit import BOT, T0, line, rows_of, rules, written
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
 
     from scrapy_walsh.proof.audit.rows import Row
 
@@ -29,8 +30,13 @@ CLOSED = "User-agent: Walsh-Research\nDisallow: /\n"
 
 
 @pytest.fixture
-def rows(tmp_path: Any) -> Callable[..., dict[str, Row]]:
-    return partial(audited, tmp_path)
+def rows(tmp_path: Path) -> Callable[..., dict[str, Row]]:
+    """The rows of a log of some lines, by what they are about."""
+
+    def audited(lines: Iterable[str], **terms: Any) -> dict[str, Row]:
+        return rows_of(read_logs([written(tmp_path / "access.log", lines)], BOT), **terms)
+
+    return audited
 
 
 def places(row: Row) -> list[int]:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scrapy_walsh.ledger.files import chained
 from scrapy_walsh.proof.audit.match import Ledgers, Sent, match_rows, pair, read_ledgers
 from scrapy_walsh.proof.audit.reading import Entry, Log, Unreadable
-from tests.audit.weblog import T0
 from tests.crawl.harness import USER_AGENT
+from tests.kit import T0
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,7 +12,7 @@ from tests.campaign import clock, damage, disk, kill
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.campaign.world import Report
+    from tests.campaign.judge import Report
 
 CAMPAIGNS: dict[str, Callable[[int, float, int], Report]] = {
     "kill": kill.campaign,

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scrapy_walsh.proof.sandbox import Route, Sandbox
+from scrapy_walsh.proof.sandbox import Route
 from tests.campaign import judge
-from tests.campaign.world import REFUSED, Deadline, Place, Report, urls
-from tests.crawl.harness import CLOCKS, LIST, give_clocks, move_clocks
+from tests.campaign.judge import REFUSED, Report, urls
+from tests.crawl.harness import LIST
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+    from pathlib import Path
 
 #: Seconds that the clock of the second run is off by, and when that sets in.
 CASES = {
@@ -27,34 +26,27 @@ CASES = {
 def campaign(runs: int, seconds: float, seed: int, cases: Sequence[str] = tuple(CASES)) -> Report:
     """Each case in turn, *runs* of them; nothing is begun after *seconds*."""
     report = Report(f"clock, seed {seed}")
-    deadline = Deadline(seconds)
-    with Sandbox() as box:
-        for number in range(runs):
-            if deadline.passed():
-                break
-            name = cases[number % len(cases)]
-            report.figures[name] += 1
-            with tempfile.TemporaryDirectory() as directory:
-                _round(Path(directory), box, report, name)
+    for number, directory in judge.rounds(runs, seconds):
+        name = cases[number % len(cases)]
+        report.figures[name] += 1
+        _round(directory, report, name)
     return report
 
 
-def _round(directory: Path, box: Sandbox, report: Report, name: str) -> None:
+def _round(directory: Path, report: Report, name: str) -> None:
     """A run, one under a clock that is wrong, and one under the right clock again."""
-    give_clocks(directory)
-    place = Place(directory / "project", box)
-    move_clocks(directory, 0, *CASES[name])
-    wrong = {"PYTHONPATH": str(directory), **CLOCKS}
-    plain: Mapping[str, str] = {}
+    right = (0.0, 0.0)
     cuts = []
-    for page, environment in (("a", plain), ("b", wrong), ("c", plain)):
-        ended = place.crawl([*urls(page), *urls(f"{page}/2"), *REFUSED], environment=environment)
-        cuts.append(time.monotonic())
-        report.broken(name, judge.unclean(ended))
-        report.broken(name, judge.lost([*urls(page), *urls(f"{page}/2")], place.parsed()))
-        box.set_route("operator.test", LIST, Route(404))
-    report.broken(name, judge.refused(box.log))
-    report.broken(name, judge.too_soon(box.log, cuts))
+    with judge.place(directory) as place:
+        for page, wrong in (("a", right), ("b", CASES[name]), ("c", right)):
+            place.move_clocks(0, *wrong)
+            ended = place.start([*urls(page), *urls(f"{page}/2"), *REFUSED]).finish()
+            cuts.append(time.monotonic())
+            report.broken(name, judge.unclean(ended))
+            report.broken(name, judge.lost([*urls(page), *urls(f"{page}/2")], place))
+            place.serve("operator.test", LIST, Route(404))
+        report.broken(name, judge.refused(place.box.log))
+        report.broken(name, judge.too_soon(place.box.log, cuts))
 
 
 __all__ = ["CASES", "campaign"]

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import tempfile
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scrapy_walsh.proof.sandbox import Sandbox
 from tests.campaign import judge
-from tests.campaign.world import REFUSED, Deadline, Place, Report, urls
-from tests.crawl.harness import fill_disk
+from tests.campaign.judge import REFUSED, Report, urls
+from tests.crawl.harness import can_mount, fill_disk, mount, unmount
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from scrapy_walsh.proof.sandbox import LoggedRequest
-    from tests.campaign.world import Ended
+    from tests.crawl.harness import Crawl, Runs
 
 #: Octets of the small disk, and of the largest file where there is no small disk to be had.
 _SMALL = 1 << 20
@@ -31,54 +28,51 @@ FOLLOWS = "the next run may request hosts and sources again too early"
 def campaign(runs: int, seconds: float, seed: int, cases: Sequence[str] | None = None) -> Report:
     """Each case in turn, *runs* of them; nothing is begun after *seconds*."""
     report = Report(f"disk, seed {seed}")
-    deadline = Deadline(seconds)
     names = list(CASES) if cases is None else cases
-    with Sandbox() as box:
-        for number in range(runs):
-            if deadline.passed():
-                break
-            name = names[number % len(names)]
-            with tempfile.TemporaryDirectory() as directory:
-                done = CASES[name](Path(directory), box, report)
-            report.figures[name if done else f"{name}: no rights here"] += 1
+    for number, directory in judge.rounds(runs, seconds):
+        name = names[number % len(names)]
+        done = CASES[name](directory, report)
+        report.figures[name if done else f"{name}: no rights here"] += 1
     return report
 
 
-def _judge(place: Place, report: Report, where: str, cuts: list[float]) -> None:
+def _judge(place: Runs, report: Report, where: str, cuts: list[float]) -> None:
     report.broken(where, judge.refused(place.box.log))
     report.broken(where, judge.too_soon(place.box.log, cuts))
 
 
-def _refused(place: Place, report: Report, where: str, trouble: Callable[[], object]) -> None:
+def _refused(place: Runs, report: Report, where: str, trouble: Callable[[], object]) -> None:
     """A good run, then one with the disk in *trouble*: it sends nothing, and one line says why."""
-    report.broken(where, judge.unclean(place.crawl([*urls("a"), *REFUSED])))
+    report.broken(where, judge.unclean(_crawl(place, "a")))
     trouble()
-    report.broken(where, refusal(place.crawl([*urls("b"), *REFUSED]), "WALSH_STATE_DIR"))
+    report.broken(where, refusal(_crawl(place, "b"), "WALSH_STATE_DIR"))
     _judge(place, report, where, [])
 
 
-def _full(directory: Path, box: Sandbox, report: Report) -> bool:
+def _crawl(place: Runs, page: str) -> Crawl:
+    return place.start([*urls(page), *REFUSED]).finish()
+
+
+def _full(directory: Path, report: Report) -> bool:
     """The disk fills up between two runs, and is freed again before a last one."""
-    with _mounted("-t", "tmpfs", "-o", f"size={_SMALL}", "tmpfs", at=directory / "disk") as disk:
-        if disk is None:
-            return False
-        place = Place(directory / "project", box, {"WALSH_STATE_DIR": str(disk)})
+    if not can_mount():
+        return False
+    with _small(directory) as (disk, place):
         _refused(place, report, "full disk", partial(fill_disk, disk / "filler"))
         (disk / "filler").unlink()
-        after = place.crawl(urls("d"))
+        after = place.start(urls("d")).finish()
         report.broken("disk freed again", judge.unclean(after))
-        report.broken("disk freed again", judge.lost(urls("d"), place.parsed()))
-        report.broken("disk freed again", judge.refused(box.log))
+        report.broken("disk freed again", judge.lost(urls("d"), place))
+        report.broken("disk freed again", judge.refused(place.box.log))
     return True
 
 
-def _full_meanwhile(directory: Path, box: Sandbox, report: Report) -> bool:
+def _full_meanwhile(directory: Path, report: Report) -> bool:
     """The disk fills up during a run, which is killed, and has room again for the next one."""
     where = "full meanwhile"
-    with _mounted("-t", "tmpfs", "-o", f"size={_SMALL}", "tmpfs", at=directory / "disk") as disk:
-        if disk is None:
-            return False
-        place = Place(directory / "project", box, {"WALSH_STATE_DIR": str(disk)})
+    if not can_mount():
+        return False
+    with _small(directory) as (disk, place):
         run = place.start([*urls("a", "b", "c"), *REFUSED])
 
         def full(log: list[LoggedRequest]) -> bool:
@@ -90,7 +84,7 @@ def _full_meanwhile(directory: Path, box: Sandbox, report: Report) -> bool:
         killed = run.kill_when(full, 0.1)
         report.broken(where, ["the run was over too soon"] if killed is None else [])
         (disk / "filler").unlink(missing_ok=True)
-        after = place.crawl(urls("b", "d"))
+        after = place.start(urls("b", "d")).finish()
         report.broken(where, judge.unclean(after, 1))
         if len(after.lines("could not be written by an earlier run", " ERROR: ")) != 1:
             report.broken(where, [f"not one line: {after.output[-1500:]}"])
@@ -98,14 +92,13 @@ def _full_meanwhile(directory: Path, box: Sandbox, report: Report) -> bool:
     return True
 
 
-def _full_at_first(directory: Path, box: Sandbox, report: Report) -> bool:
+def _full_at_first(directory: Path, report: Report) -> bool:
     """A disk that was full before the first run: it is refused, or goes on with what it fetched."""
-    with _mounted("-t", "tmpfs", "-o", f"size={_SMALL}", "tmpfs", at=directory / "disk") as disk:
-        if disk is None:
-            return False
-        place = Place(directory / "project", box, {"WALSH_STATE_DIR": str(disk)})
+    if not can_mount():
+        return False
+    with _small(directory) as (disk, place):
         fill_disk(disk / "filler")
-        ended = place.crawl([*urls("a"), *REFUSED])
+        ended = _crawl(place, "a")
         report.broken("full at first", [each for each in judge.unclean(ended) if "trace" in each])
         if not (ended.lines("WALSH_STATE_DIR", " ERROR: ") or "scrapy_walsh: " in ended.output):
             report.broken("full at first", [f"not one line: {ended.output[-1500:]}"])
@@ -113,37 +106,37 @@ def _full_at_first(directory: Path, box: Sandbox, report: Report) -> bool:
     return True
 
 
-def _limited(directory: Path, box: Sandbox, report: Report) -> bool:
+def _limited(directory: Path, report: Report) -> bool:
     """No file may grow: what a full disk is to who may not mount one."""
-    place = Place(directory / "project", box)
+    with judge.place(directory / "project") as place:
 
-    def limit() -> (
-        None
-    ):  # of the crawls from now on, by the first file of the project that they read
-        with (place.project / "probe_settings.py").open("a") as settings:
-            settings.write("import resource\n")
-            settings.write(f"resource.setrlimit(resource.RLIMIT_FSIZE, ({_LIMIT}, {_LIMIT}))\n")
+        def limit() -> None:
+            # Of the crawls from now on, by the first file of the project that they read.
+            with (place.project / "probe_settings.py").open("a") as settings:
+                settings.write("import resource\n")
+                settings.write(f"resource.setrlimit(resource.RLIMIT_FSIZE, ({_LIMIT}, {_LIMIT}))\n")
 
-    _refused(place, report, "file size limit", limit)
+        _refused(place, report, "file size limit", limit)
     return True
 
 
-def _read_only(directory: Path, box: Sandbox, report: Report) -> bool:
+def _read_only(directory: Path, report: Report) -> bool:
     """A directory that is mounted for reading only, or whose permissions say so."""
-    place = Place(directory / "project", box)
-    place.state.mkdir(parents=True)
-    path = str(place.state)
-    with _mounted("--bind", path, at=place.state) as mounted:
-        if mounted is not None:
-            remount = partial(_run, "mount", "-o", "remount,bind,ro", path)
-            _refused(place, report, "read-only directory", remount)
+    where = "read-only directory"
+    with judge.place(directory / "project") as place:
+        path = place.state
+        path.mkdir(parents=True)
+        if can_mount():
+            with _mounted("--bind", path, at=path):
+                remount = partial(mount, "-o", "remount,bind,ro", path)
+                _refused(place, report, where, remount)
             return True
-    if os.geteuid() == 0:
-        return False
-    try:
-        _refused(place, report, "read-only directory", partial(_forbid_writing, place.state))
-    finally:
-        place.state.chmod(0o700)
+        if os.geteuid() == 0:
+            return False
+        try:
+            _refused(place, report, where, partial(_forbid_writing, path))
+        finally:
+            path.chmod(0o700)
     return True
 
 
@@ -153,18 +146,16 @@ def _forbid_writing(directory: Path) -> None:
     directory.chmod(0o500)
 
 
-def _no_directory(directory: Path, box: Sandbox, report: Report) -> bool:
+def _no_directory(directory: Path, report: Report) -> bool:
     """A state directory that cannot be made: the crawl is refused in one line, and asks nothing."""
     (directory / "file").write_text("")
-    place = Place(
-        directory / "project", box, {"WALSH_STATE_DIR": str(directory / "file" / "state")}
-    )
-    ended = place.crawl([*urls("a"), *REFUSED])
-    report.broken("no directory", refusal(ended, "WALSH_STATE_DIR"))
+    state = str(directory / "file" / "state")
+    with judge.place(directory / "project", WALSH_STATE_DIR=state) as place:
+        report.broken("no directory", refusal(_crawl(place, "a"), "WALSH_STATE_DIR"))
     return True
 
 
-def refusal(ended: Ended, *words: str) -> list[str]:
+def refusal(ended: Crawl, *words: str) -> list[str]:
     """What is wrong with a run that had to be refused in one line with *words*."""
     found = [f"asked {each.host}{each.path}" for each in ended.log]
     if ended.returncode in (0, None) or ended.returncode < 0:
@@ -176,28 +167,29 @@ def refusal(ended: Ended, *words: str) -> list[str]:
     return found
 
 
-def _run(*command: str) -> bool:
-    """Whether *command* is to be had, and succeeds."""
+@contextmanager
+def _mounted(*options: str | Path, at: Path) -> Iterator[None]:
+    """A file system of its own at *at*."""
+    mount(*options, at)
     try:
-        done = subprocess.run(["/usr/bin/env", *command], capture_output=True, check=False)
-    except OSError:
-        return False
-    return done.returncode == 0
+        yield
+    finally:
+        unmount(at)
 
 
 @contextmanager
-def _mounted(*options: str, at: Path) -> Iterator[Path | None]:
-    """*at*, with a file system of its own there; None where that is not permitted."""
-    at.mkdir(parents=True, exist_ok=True)
-    mounted = _run("mount", *options, str(at))
-    try:
-        yield at if mounted else None
-    finally:
-        if mounted:
-            _run("umount", str(at))
+def _small(directory: Path) -> Iterator[tuple[Path, Runs]]:
+    """A small disk, and a project that keeps its state there."""
+    disk = directory / "disk"
+    disk.mkdir()
+    with (
+        _mounted("-t", "tmpfs", "-o", f"size={_SMALL}", "tmpfs", at=disk),
+        judge.place(directory / "project", WALSH_STATE_DIR=str(disk)) as place,
+    ):
+        yield disk, place
 
 
-CASES: dict[str, Callable[[Path, Sandbox, Report], bool]] = {
+CASES: dict[str, Callable[[Path, Report], bool]] = {
     "full disk": _full,
     "full meanwhile": _full_meanwhile,
     "full at first": _full_at_first,

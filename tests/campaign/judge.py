@@ -1,28 +1,107 @@
-"""The promises, as questions to the server's log; each answer is a list of what broke one."""
+"""The small site that campaigns crawl, and the promises, as questions to its server's log.
+
+Each answer is a list of what broke a promise.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from scrapy import version_info
 
 from scrapy_walsh.proof import exchanges
 from scrapy_walsh.proof.exchanges import ROBOTS
-from scrapy_walsh.proof.sandbox import exchanged, requests
-from tests.campaign.world import BLOCKED, BUSY, INTERVALS, PLAIN, RETRY_AFTER
-from tests.crawl.harness import TOLERANCE
+from scrapy_walsh.proof.sandbox import Route, Site, blocklist, exchanged, requests
+from tests.crawl.harness import LIST, LIST_SPIDER, RULES, TOLERANCE, Runs, served, site
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from scrapy_walsh.proof.exchanges import Gap
     from scrapy_walsh.proof.sandbox import LoggedRequest
-    from tests.campaign.world import Ended, Kill
+    from tests.crawl.harness import Crawl, Kill
 
+PAUSED, BUSY, BLOCKED = "paused.test", "busy.test", "blocked.test"
+PLAIN = tuple(f"plain{number}.test" for number in range(4))
+#: Seconds for which a busy host asks to be left alone.
+RETRY_AFTER = 1.0
+#: Seconds between requests, where a host asks for more than one.
+INTERVALS: Mapping[str, float] = {PAUSED: 1.5}
+#: What no run may ask: an opt-out, and a path that robots.txt disallows.
+REFUSED = [f"http://www.{BLOCKED}/a", f"http://{PLAIN[0]}/private/a"]
+#: Notes each answer at once: what is killed later has it.
+_SPIDER = f"""{LIST_SPIDER}
+    def parse(self, response):
+        with open("parsed.txt", "a") as file:
+            file.write(response.url + "\\n")
+"""
 #: Seconds from the end of an answer for which its reader may not yet have taken it.
 _IN_FLIGHT = 0.25
 #: Before 2.14 Scrapy hands an answer over a tenth of a second late: the next request may be out.
 _HANDED_OVER_LATE = version_info < (2, 14)
+
+
+def urls(*pages: str) -> list[str]:
+    """*pages* of every host that may be asked."""
+    return [f"http://{host}/{page}" for page in pages for host in (*PLAIN, PAUSED, BUSY)]
+
+
+def place(directory: Path, **settings: Any) -> Runs:
+    """A project, and the hosts with their answers from the beginning."""
+    page = Route(body="<p>page</p>", delay=0.05)
+    busy = Route(sequence=(Route(503, headers={"Retry-After": f"{RETRY_AFTER:g}"}), page))
+    listed = served(blocklist("http://operator.test", BLOCKED), delay=0.1)
+    quick = {"LOG_LEVEL": "INFO", "WALSH_BACKOFF_BASE": 0.1}
+    quiet = {"EXTENSIONS": {"statsfile.StatsFile": None}}
+    return Runs(
+        directory,
+        Site("operator.test", {LIST: listed}),
+        *(site(host, {"*": page}, RULES) for host in PLAIN),
+        site(PAUSED, {"*": page}, f"{RULES}Crawl-delay: {INTERVALS[PAUSED]}\n"),
+        site(BUSY, {"*": page, "/a": busy}, RULES),
+        site(BLOCKED),
+        site(f"www.{BLOCKED}"),
+        settings={**quick, **quiet, **settings},
+        spider=_SPIDER,
+    )
+
+
+@dataclass
+class Report:
+    """What a campaign did, and every promise that it saw broken."""
+
+    name: str
+    figures: Counter[str] = field(default_factory=Counter)
+    violations: list[str] = field(default_factory=list)
+
+    def broken(self, where: str, found: Sequence[str]) -> None:
+        """Note each of *found* as a violation seen in *where*."""
+        self.violations += [f"{where}: {each}" for each in found]
+
+    def lines(self) -> list[str]:
+        """The summary."""
+        figures = {**self.figures, "violations": len(self.violations)}
+        width = max(len(name) for name in figures)
+        table = [f"  {name:<{width}}  {count:>6}" for name, count in figures.items()]
+        return [f"{self.name}:", *table, *(f"  BROKEN {each}" for each in self.violations)]
+
+
+def rounds(most: int, seconds: float) -> Iterator[tuple[int, Path]]:
+    """The numbers of *most* rounds, each with a new folder; none begins after *seconds*."""
+    end = time.monotonic() + seconds
+    for number in range(most):
+        if time.monotonic() >= end:
+            return
+        with tempfile.TemporaryDirectory() as directory:
+            yield number, Path(directory)
+
+
+# -- the promises ---------------------------------------------------------------------------------
 
 
 def refused(log: Iterable[LoggedRequest]) -> list[str]:
@@ -94,12 +173,14 @@ def _met(kill: Kill, number: int, asked: Sequence[LoggedRequest]) -> bool:
     )
 
 
-def lost(targets: Iterable[str], parsed: Sequence[str]) -> list[str]:
-    """Targets that no spider was ever given a response for."""
+def lost(targets: Iterable[str], runs: Runs) -> list[str]:
+    """Targets that no spider was ever given a response for, in any run so far."""
+    file = runs.project / "parsed.txt"
+    parsed = file.read_text().split() if file.exists() else []
     return [f"{url} was lost" for url in targets if url not in parsed]
 
 
-def unclean(run: Ended, returncode: int = 0) -> list[str]:
+def unclean(run: Crawl, returncode: int = 0) -> list[str]:
     """A traceback, or another return code than the one expected."""
     found = []
     if "Traceback" in run.output:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import random
-import shutil
-import tempfile
-from pathlib import Path
+import sys
 from typing import TYPE_CHECKING
 
-from scrapy_walsh.proof.sandbox import Route, Sandbox
+from scrapy_walsh.proof.sandbox import Route
 from tests.campaign import judge
-from tests.campaign.world import LIST, REFUSED, Deadline, Place, Report, urls
-from tests.crawl.harness import age_blocklist
+from tests.campaign.judge import REFUSED, Report, urls
+from tests.crawl.harness import LIST, LIST_URL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scrapy_walsh.proof.sandbox import LoggedRequest
-    from tests.campaign.world import Kill
+    from tests.crawl.harness import Kill, Runs
 
     Log = list[LoggedRequest]
 
@@ -48,26 +46,19 @@ def campaign(runs: int, seconds: float, seed: int) -> Report:
     """Kill *runs* times, but begin no round after *seconds*."""
     rng = random.Random(seed)
     report = Report(f"kill, seed {seed}")
-    deadline = Deadline(seconds)
-    rounds = 0
-    with Sandbox() as box:
-        while report.figures["kills"] < runs and not deadline.passed():
-            rounds += 1
-            left = runs - report.figures["kills"]
-            directory = Path(tempfile.mkdtemp())
-            try:
-                _round(directory, box, rng, report, number=rounds, most=min(left, _KILLS))
-            finally:
-                shutil.rmtree(directory)
-    report.figures["rounds"] = rounds
+    for number, directory in judge.rounds(sys.maxsize, seconds):
+        left = runs - report.figures["kills"]
+        if not left:
+            break
+        report.figures["rounds"] += 1
+        with judge.place(directory) as place:
+            _round(place, rng, report, number=number + 1, most=min(left, _KILLS))
     return report
 
 
-def _round(
-    directory: Path, box: Sandbox, rng: random.Random, report: Report, *, number: int, most: int
-) -> None:
+def _round(place: Runs, rng: random.Random, report: Report, *, number: int, most: int) -> None:
     """One crawl, killed up to *most* times and begun again; judged when it is done."""
-    place = Place(directory, box)
+    box = place.box
     jobdir = ("-s", "JOBDIR=job") if number % 2 else ()
     kept = "JOBDIR" if jobdir else "same sources"
     where = f"round {number} ({kept})"
@@ -88,10 +79,10 @@ def _round(
         if not aged and number % 3 == 0 and _answered(box.log):
             # From here on only the list that the killed run held can block.
             aged = True
-            age_blocklist(place.project)
+            place.age("blocklist", LIST_URL, 700_000)
             box.set_route("operator.test", LIST, Route(404))
     else:
-        ended = place.crawl(declared, *jobdir)
+        ended = place.start(declared, *jobdir).finish()
         report.broken(where, judge.unclean(ended))
     again, repeated = judge.asked_again(box.log, kills)
     report.figures["asked again in flight"] += again
@@ -100,7 +91,7 @@ def _round(
     for found in (
         judge.refused(box.log),
         judge.too_soon(box.log, [kill.over for kill in kills]),
-        judge.lost(_TARGETS, place.parsed()),
+        judge.lost(_TARGETS, place),
         repeated,
         judge.cut_short(box.log),
     ):

@@ -9,7 +9,7 @@ import pytest
 from tests.campaign import clock, damage, disk, kill
 
 if TYPE_CHECKING:
-    from tests.campaign.world import Report
+    from tests.campaign.judge import Report
 
 
 def unbroken(report: Report) -> bool:

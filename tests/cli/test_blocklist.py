@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.proof.sandbox import Sandbox, blocklist, default_sites
-from tests import zygote
-from tests.crawl.harness import OPERATOR, OWN_IDENTITY
-
-if TYPE_CHECKING:
-    import subprocess
+from tests.crawl.harness import OPERATOR, OWN_IDENTITY, walsh
 
 pytestmark = pytest.mark.usefixtures("forked")
 
@@ -177,31 +171,14 @@ def test_r3_5_check_says_no_and_why(body: str, capsys: pytest.CaptureFixture[str
     assert (said.count("\n"), errors) == (1, "")
 
 
-def walsh(*words: str, box: Sandbox) -> subprocess.CompletedProcess[str]:
-    return zygote.run(
-        [sys.executable, "-m", "scrapy_walsh", *words],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "http_proxy": box.proxy_url,
-            "https_proxy": box.proxy_url,
-            "no_proxy": "",
-        },
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
 def test_own_a_list_at_a_url_is_asked_for_through_the_gates() -> None:
     who = ("--identity", json.dumps(OWN_IDENTITY))
     with Sandbox(default_sites()) as box:
-        done = walsh("blocklist", "check", f"{OPERATOR}/blocklist.json", *who, box=box)
+        done = walsh(Path.cwd(), "blocklist", "check", f"{OPERATOR}/blocklist.json", *who, box=box)
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.startswith(f"a crawl would adopt {OPERATOR}/blocklist.json: 1 domain, ")
         agents = {dict(request.headers)["User-Agent"] for request in box.log}
         assert agents == {"Mozilla/5.0 (compatible; ExampleBot/1.0; +http://operator.test/bot/)"}
-        gone = walsh("blocklist", "check", f"{OPERATOR}/none.json", *who, box=box)
+        gone = walsh(Path.cwd(), "blocklist", "check", f"{OPERATOR}/none.json", *who, box=box)
         assert gone.returncode == 2
         assert gone.stderr.splitlines()[-1].endswith(f"{OPERATOR}/none.json gave no list: HTTP 404")

@@ -20,8 +20,15 @@ from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.proof.sandbox import Route, Sandbox, blocklist, default_sites, hosts
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import StoredDocument
-from tests import zygote
-from tests.crawl.harness import OPERATOR, OWN_IDENTITY, USER_AGENT, make_project, run_scrapy, site
+from tests.crawl.harness import (
+    OPERATOR,
+    OWN_IDENTITY,
+    USER_AGENT,
+    make_project,
+    run_scrapy,
+    site,
+    walsh,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -514,14 +521,7 @@ def online(
     """``python -m scrapy_walsh check ... --json`` outside a project, the sandbox as its proxy."""
     box.clear()
     who = ("--identity", json.dumps(OWN_IDENTITY)) if identity else ()
-    done = zygote.run(
-        [*COMMAND, *arguments, *who, "--json"],
-        env=child_environment(http_proxy=box.proxy_url, https_proxy=box.proxy_url, no_proxy=""),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = walsh(Path.cwd(), "check", *arguments, *who, "--json", box=box, timeout=60)
     return done.returncode, json.loads(done.stdout or "{}"), done
 
 

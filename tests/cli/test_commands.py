@@ -24,9 +24,8 @@ from scrapy_walsh.proof import files
 from scrapy_walsh.proof.sandbox import blocklist
 from scrapy_walsh.state.records import HostRecord, Validators
 from scrapy_walsh.state.store import SqliteStore
-from tests import zygote
-from tests.crawl.harness import put_records
-from tests.ledger.verify_kit import honest, write
+from tests.crawl.harness import put_records, walsh
+from tests.kit import honest, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -165,14 +164,7 @@ def test_own_what_only_reads_or_fails_makes_nothing(project: bool, tmp_path: Pat
         (folder / "own" / "settings.py").write_text(SETTINGS)
     before = tree(folder)
     for words in READING:
-        done = zygote.run(
-            [sys.executable, "-m", "scrapy_walsh", *shlex.split(words)],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = walsh(folder, *shlex.split(words), HOME=str(tmp_path))
         assert done.returncode in (0, 1, 2), words
         assert "Traceback" not in done.stderr, words
         assert tree(folder) == before, words
@@ -435,14 +427,7 @@ def test_own_doctor_looks_at_the_project_as_the_command_line_would_have_it(tmp_p
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "settings.py").write_text(SETTINGS)
     words = ["-s", "CONCURRENT_REQUESTS=8", "-s", "WALSH_PATIENCE=long"]
-    done = zygote.run(
-        [sys.executable, "-m", "scrapy_walsh", "doctor", "--json", *words],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = walsh(tmp_path, "doctor", "--json", *words, HOME=str(tmp_path))
     assert done.returncode == 1, done.stderr
     found = [(each["mark"], each["text"]) for each in json.loads(done.stdout)["findings"]]
     assert any(m == "FAIL" and t.startswith("WALSH_PATIENCE is 'long'") for m, t in found)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.proof.sandbox import demo_sources
 from scrapy_walsh.sources.sources import read_sources
-from tests import zygote
+from tests.crawl.harness import walsh
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,15 +24,8 @@ def environment() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What a demo printed that ran in a directory with nothing in it."""
-    done = zygote.run(
-        [sys.executable, "-m", "scrapy_walsh", "demo"],
-        cwd=tmp_path_factory.mktemp("elsewhere"),
-        env={**environment(), "TMPDIR": str(tmp_path_factory.mktemp("temporary"))},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    directory, temporary = (tmp_path_factory.mktemp(each) for each in ("elsewhere", "temporary"))
+    done = walsh(directory, "demo", timeout=300, TMPDIR=str(temporary), no_proxy="*")
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 

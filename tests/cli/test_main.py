@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tomllib
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from scrapy_walsh import SPEC_VERSION, __version__
 from scrapy_walsh import __main__ as module
 from scrapy_walsh.commands import main as commands
-from tests import zygote
+from tests.crawl.harness import walsh
 
 if TYPE_CHECKING:
     import subprocess
@@ -48,14 +47,8 @@ MODULES = ("scrapy walsh", "scrapy_walsh")
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return zygote.run(
-        [sys.executable, "-m", *words],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    module, *more = words
+    return walsh(folder, *more, module=module)
 
 
 @pytest.mark.parametrize("module", MODULES)

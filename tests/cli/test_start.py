@@ -14,7 +14,7 @@ from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.commands import common
 from scrapy_walsh.proof.sandbox import blocklist
 from scrapy_walsh.state.store import SqliteStore
-from tests.ledger.verify_kit import honest, write
+from tests.kit import honest, write
 
 ROOT = Path(__file__).parents[2]
 #: For each command of a JSON array: its exit code, and which slow packages it has loaded. Each runs

@@ -5,6 +5,7 @@ The break is a module that only the crawl's own process loads, so the judge stay
 
 from __future__ import annotations
 
+import json
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import zygote
-from tests.conformance.kit import Done, conformance, walsh
+from tests.crawl.harness import walsh
+from tests.kit import Done, conformance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -633,8 +635,8 @@ def test_r14_1_a_broken_gate_cannot_be_attested(root: Path, runs: dict[str, Done
     """One build's record; tests/attest/test_document.py has each row that can fail."""
     assert runs["lab"].code == 1
     done = walsh(root, "attest", "--identity", "walsh-research", "--record", "lab.json")
-    assert done.code == 1, done.stderr
-    stated = done.found["requirements"]
+    assert done.returncode == 1, done.stderr
+    stated = json.loads(done.stdout)["requirements"]
     ids = {row for each in BUILDS["lab"].values() for row, _ in each.rows}
     failed = ids | {each.rstrip("abcd") for each in ids}
     assert not any(stated[each] for each in failed & stated.keys())

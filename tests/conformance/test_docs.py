@@ -14,7 +14,8 @@ from scrapy_walsh.commands import conformance as command
 from scrapy_walsh.proof.conformance import parts
 from scrapy_walsh.proof.conformance.check import SHOULD
 from scrapy_walsh.proof.conformance.run import names
-from tests.conformance.kit import ROOT, conformance
+from tests.kit import conformance
+from tests.zygote import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path

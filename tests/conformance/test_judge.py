@@ -16,7 +16,8 @@ from scrapy_walsh.proof.conformance.evidence import Evidence, Run, spaced
 from scrapy_walsh.proof.conformance.run import SCENES
 from scrapy_walsh.proof.findings import Outcome
 from tests import golden
-from tests.conformance.kit import USER_AGENT, evidence, request
+from tests.crawl.harness import USER_AGENT
+from tests.kit import evidence, request
 
 if TYPE_CHECKING:
     from typing import Any

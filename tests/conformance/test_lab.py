@@ -15,7 +15,7 @@ import bench.lab as bench
 from scrapy_walsh.proof.conformance import parts
 from scrapy_walsh.proof.conformance import run as lab
 from scrapy_walsh.proof.conformance.run import CommandFailed
-from tests.conformance.kit import TOKEN, Done, conformance
+from tests.kit import Done, conformance
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -105,7 +105,7 @@ def test_own_a_command_that_asks_nothing_is_not_judged(
 
 def play(command: str, seconds: float) -> tuple[list[str], list[int | None], list[str]]:
     told: list[str] = []
-    runs = lab.play(command, [parts.IDENTITY], TOKEN, seconds, told.append)
+    runs = lab.play(command, [parts.IDENTITY], "Walsh-Research", seconds, told.append)
     return told, [run.code for run in runs], [run.output for run in runs]
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from scrapy_walsh.proof.conformance.check import read_record
 from scrapy_walsh.proof.sandbox import Route, Sandbox, Site, blocklist, gaps, hosts, requests
-from tests.conformance.kit import USER_AGENT, Done, conformance
+from tests.crawl.harness import USER_AGENT
+from tests.kit import Done, conformance
 
 if TYPE_CHECKING:
     from pathlib import Path

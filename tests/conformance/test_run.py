@@ -9,7 +9,9 @@ import pytest
 
 from scrapy_walsh.proof.conformance.check import code_digest, read_record
 from scrapy_walsh.spec import REQUIREMENTS
-from tests.conformance.kit import ROOT, USER_AGENT, Done, conformance
+from tests.crawl.harness import USER_AGENT
+from tests.kit import Done, conformance
+from tests.zygote import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ import pytest
 
 from scrapy_walsh.commands import conformance as command
 from scrapy_walsh.commands.main import main
-from tests.conformance.kit import ROOT
+from tests.zygote import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path

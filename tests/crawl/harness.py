@@ -1,8 +1,8 @@
 """Runs real crawls in processes of their own, against the sandbox, and judges what it saw.
 
-What tests share to start sites on loopback, to run crawls of them, to stop one, to look into the
-state between two, and to ask the whole log: nothing else starts a crawl but ``tests/campaign``,
-``tests/faults`` and ``tests/fleet``, which do something to it while it runs.
+What tests share to start sites on loopback, to run crawls of them, to kill or stop one, to move
+its clocks, to look into the state between two, and to ask the whole log. Nothing else starts a
+crawl with a sandbox: ``tests/campaign``, ``tests/faults`` and ``tests/fleet`` do it by this.
 """
 
 from __future__ import annotations
@@ -15,15 +15,19 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import IO, TYPE_CHECKING, Any
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_walsh.commands.main import main
+from scrapy_walsh.policy.signing import DIRECTORY_PATH
 from scrapy_walsh.proof import exchanges
 from scrapy_walsh.proof.sandbox import (
     LoggedRequest,
@@ -49,7 +53,6 @@ from tests import zygote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from scrapy_walsh.proof.sandbox.site import Answerer
     from scrapy_walsh.state.store import Store
@@ -67,9 +70,14 @@ OWN_IDENTITY = {
     "schema_url": f"{OPERATOR}/blocklist.schema.json",
 }
 
+#: One that may sign: its policy page is https, and its keys are beside it.
+SIGNING_IDENTITY = {**OWN_IDENTITY, "policy_url": "https://operator.test/bot/"}
+KEYS_URL = f"https://operator.test{DIRECTORY_PATH}"
+
 #: What fails is not asked again while a short crawl lasts: a wait below 10 s has odds of 1e-5.
 FAR_OFF: dict[str, Any] = {"WALSH_BACKOFF_BASE": 1e6, "WALSH_BACKOFF_CAP": 1e6}
 
+HOUR, DAY = 3600.0, 86400.0
 #: Seconds that a gap seen at the server may be short by.
 TOLERANCE = 0.02
 OPEN = "User-agent: *\nAllow: /\n"
@@ -125,9 +133,6 @@ class Probe(scrapy.Spider):
         yield {"url": failure.request.url, "error": error, "why": why}
 """
 
-#: Reaches ports of this machine without the sandbox, which is the proxy for all else.
-DIRECT_SPIDER = f'import os\n\nos.environ["no_proxy"] = "127.0.0.1"\n{LIST_SPIDER}'
-
 #: For spiders that ask past the queue, whatever the Scrapy version, reactor or loop.
 TOGETHER = """
 import asyncio
@@ -154,9 +159,12 @@ async def together(spider, urls):
 
 @dataclass
 class Crawl:
-    """One finished command: its output, its items and stats, and the sandbox's log of it."""
+    """One finished command: its output, its items and stats, and the sandbox's log of it.
 
-    returncode: int
+    ``returncode``: None where it did not end and was killed.
+    """
+
+    returncode: int | None
     output: str
     items: list[dict[str, Any]]
     stats: dict[str, Any]
@@ -200,6 +208,19 @@ class Crawl:
         printed = self.output.rpartition("Dumping Scrapy stats")[2]
         found = re.findall(r"'walsh/([^']+)': ([0-9.]+)", printed)
         return {name: float(value) for name, value in found}
+
+
+def keygen(directory: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Settings with which requests are signed by a new key in *directory*, and the key set."""
+    from scrapy_walsh.proof.keys import keys_of, make_keys  # noqa: PLC0415  it needs an extra
+
+    made = make_keys(directory)
+    settings = {
+        "WALSH_IDENTITY": SIGNING_IDENTITY,
+        "WALSH_SIGN_REQUESTS": True,
+        "WALSH_SIGNING_KEY": str(made.key),
+    }
+    return settings, keys_of(made.jwks.read_bytes())
 
 
 # -- sites ----------------------------------------------------------------------------------------
@@ -267,6 +288,34 @@ def closed_port() -> Iterator[int]:
     with socket.socket() as kept:
         kept.bind(("127.0.0.1", 0))
         yield kept.getsockname()[1]
+
+
+#: What a daily job asks of :func:`daily_sites`: a host of each kind.
+DAILY = (
+    *("http://page.test/p", "http://busy.test/p", "http://slow.test/1", "http://slow.test/2"),
+    *("http://closed.test/p", "http://dark.test/open", "http://dark.test/private/p"),
+    *("http://bare.test/p", "http://www.optout.test/p", "http://moved.test/p"),
+)
+
+
+def daily_sites() -> list[Site]:
+    """The operator, with a schema apart, and the hosts of :data:`DAILY` at the beginning.
+
+    The data of ``tests/upgrade`` was made with them: who changes a host makes it anew.
+    """
+    listed = served(blocklist("http://operator.test", "optout.test", inline=False))
+    return [
+        Site("operator.test", {LIST: listed, SCHEMA: served(blocklist()["schema"])}),
+        site("page.test", {"/p": Route(body="<p>page</p>", etag='"page-1"')}),
+        site("busy.test", {"/p": Route(429, headers={"Retry-After": f"{5 * DAY:.0f}"})}),
+        site("slow.test", robots=f"User-agent: *\nCrawl-delay: {2 * HOUR:.0f}\n"),
+        site("closed.test", robots="User-agent: *\nDisallow: /\n"),
+        site("dark.test", robots=RULES),
+        site("bare.test", {"/robots.txt": Route(404)}),
+        site("www.optout.test"),
+        site("moved.test", {"/p": Route(301, location="http://hop.test/p")}),
+        site("hop.test"),
+    ]
 
 
 # -- crawls ---------------------------------------------------------------------------------------
@@ -341,17 +390,37 @@ def age_document(project: Path, kind: str, key: str, seconds: float = 700_000) -
     store.close()
 
 
-def age_blocklist(project: Path) -> None:
-    """As :func:`age_document`, for the operator's list of the sandbox."""
-    age_document(project, "blocklist", f"{OPERATOR}/blocklist.json")
-
-
 def forget_pacing(project: Path) -> None:
     """Make the next run know of no earlier request to any host: it need not wait for one."""
     store = open_store(state_dir(project))
     for record in list(store.rows(HostRecord)):
         store.delete(HostRecord, record.host)
     store.close()
+
+
+# -- disks ----------------------------------------------------------------------------------------
+
+
+def mount(*words: str | Path) -> None:
+    """Mount what *words* say."""
+    subprocess.run(["mount", *map(str, words)], check=True, capture_output=True)  # noqa: S607
+
+
+def unmount(place: Path) -> None:
+    """Undo :func:`mount`, also where a process still uses it."""
+    subprocess.run(["umount", "-l", str(place)], check=True, capture_output=True)  # noqa: S607
+
+
+@cache
+def can_mount() -> bool:
+    """Whether this process may mount a small disk."""
+    with tempfile.TemporaryDirectory() as name:
+        try:
+            mount("-t", "tmpfs", "-o", "size=64k", "tmpfs", name)
+        except (OSError, subprocess.CalledProcessError):
+            return False
+        unmount(Path(name))
+    return True
 
 
 def fill_disk(filler: Path) -> None:
@@ -375,54 +444,48 @@ def make_project(
     directory.mkdir(parents=True, exist_ok=True)
     merged = {**SETTINGS, **(settings or {})}
     extensions = {"statsfile.StatsFile": 0, **merged.pop("EXTENSIONS", {})}
-    lines = [f"{name} = {value!r}" for name, value in merged.items() if value is not None]
-    lines.append(f"EXTENSIONS = {extensions!r}")
-    (directory / "scrapy.cfg").write_text("[settings]\ndefault = probe_settings\n")
-    (directory / "probe_settings.py").write_text("\n".join(lines) + "\n")
+    write_settings(directory, {**merged, "EXTENSIONS": extensions})
     (directory / "statsfile.py").write_text(STATS_EXTENSION)
     (directory / "spiders.py").write_text(textwrap.dedent(spider))
     return directory
 
 
-def environment(project: Path, box: Sandbox, **more: str) -> dict[str, str]:
+def write_settings(project: Path, settings: Mapping[str, Any]) -> None:
+    """Give *project* these settings; what is None is left out."""
+    given = (f"{name} = {value!r}\n" for name, value in settings.items() if value is not None)
+    (project / "probe_settings.py").write_text("".join(given))
+    (project / "scrapy.cfg").write_text("[settings]\ndefault = probe_settings\n")
+
+
+def environment(project: Path, box: Sandbox | None, **more: str) -> dict[str, str]:
     """Of a command in *project* whose proxy is the sandbox; *more*: what it has besides."""
     path = [more.pop("PYTHONPATH", None), str(project), os.environ.get("PYTHONPATH")]
+    proxies = dict.fromkeys(("http_proxy", "https_proxy"), box.proxy_url) if box else {}
     return {
         **os.environ,
         **more,
-        "http_proxy": box.proxy_url,
-        "https_proxy": box.proxy_url,
-        "no_proxy": "",
-        "PYTHONPATH": os.pathsep.join(each for each in path if each),
+        **({**proxies, "no_proxy": ""} if box else {}),
+        "PYTHONPATH": os.pathsep.join(filter(None, path)),
     }
 
 
-def begin(
-    project: Path, box: Sandbox, *words: str, output: int | IO[str], **more: str
-) -> zygote.Popen:
+def begin(project: Path, box: Sandbox, *words: str, **more: str) -> Run:
     """Start ``python -m WORDS`` in *project*; *more*: what its environment has besides."""
-    return zygote.Popen(
-        [sys.executable, "-m", *words],
-        cwd=project,
-        env=environment(project, box, **more),
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    return Run([sys.executable, "-m", *words], project, box, environment(project, box, **more))
 
 
 def run_scrapy(
     project: Path,
-    box: Sandbox,
+    box: Sandbox | None,
     *arguments: str,
     timeout: float = 180,
     module: str = "scrapy",
+    apart: bool = False,
     **more: str,
 ) -> subprocess.CompletedProcess[str]:
     """``scrapy ARGUMENTS`` in *project*, or another *module*, with the sandbox as its proxy.
 
-    *more*: what its environment has besides.
+    *apart*: ``stderr`` is not with ``stdout``. *more*: what its environment has besides.
     """
     return zygote.run(
         [sys.executable, "-m", module, *arguments],
@@ -430,11 +493,19 @@ def run_scrapy(
         env=environment(project, box, **more),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stderr=subprocess.PIPE if apart else subprocess.STDOUT,
         text=True,
         timeout=timeout,
         check=False,
     )
+
+
+def walsh(
+    folder: Path, *words: str, box: Sandbox | None = None, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """``walsh WORDS`` in *folder*: what it prints, and apart from it what else it says."""
+    given = {"module": "scrapy_walsh", "apart": True, **options}
+    return run_scrapy(folder, box, *words, **given)
 
 
 def crawl(
@@ -456,16 +527,14 @@ def crawl(
     given = ("-a", f"urls={' '.join(urls)}") if urls else ()
     command = ("crawl", spider_name, "-o", "items.jsonl", *given, *arguments)
     done = run_scrapy(project, box, *command, timeout=timeout, **more)
+    return Crawl(done.returncode, done.stdout, *_left_in(project), box.log)
+
+
+def _left_in(project: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The items and the stats that a crawl wrote; none where it wrote none."""
     items, stats = project / "items.jsonl", project / "stats.json"
-    return Crawl(
-        returncode=done.returncode,
-        output=done.stdout,
-        items=[json.loads(line) for line in items.read_text().splitlines()]
-        if items.exists()
-        else [],
-        stats=json.loads(stats.read_text()) if stats.exists() else {},
-        log=box.log,
-    )
+    lines = items.read_text().splitlines() if items.exists() else []
+    return [*map(json.loads, lines)], json.loads(stats.read_text()) if stats.exists() else {}
 
 
 def verify(directory: Path, *options: str) -> tuple[int, str]:
@@ -476,8 +545,101 @@ def verify(directory: Path, *options: str) -> tuple[int, str]:
     return code, printed.getvalue()
 
 
+# -- while one runs -------------------------------------------------------------------------------
+
+#: Seconds in which the server reads what a killed process had sent.
+_ON_THE_WAY = 0.1
+
+
+class Kill(NamedTuple):
+    """When a process was killed (monotonic).
+
+    ``ordered``: before the signal. ``over``: after its end, when nothing that it sent can still
+    be on the way, and no later run has sent anything yet.
+    """
+
+    ordered: float
+    over: float
+
+
+class Run:
+    """A command under way in *project*. It says what it says to a file: no pipe can be full."""
+
+    def __init__(
+        self, command: Sequence[str], project: Path, box: Sandbox, env: Mapping[str, str]
+    ) -> None:
+        self.project, self._box = project, box
+        self._begun = time.monotonic()
+        with (project / "output.txt").open("w") as output:
+            self.process = zygote.Popen(
+                command,
+                cwd=project,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def output(self) -> str:
+        """What it has said so far."""
+        return (self.project / "output.txt").read_text(errors="replace")
+
+    @property
+    def log(self) -> list[LoggedRequest]:
+        """What was asked since it began."""
+        return [each for each in self._box.log if each.arrived >= self._begun]
+
+    def over(self, seconds: float) -> bool:
+        """Whether it ends within *seconds*."""
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """As ``kill -9``."""
+        self.process.kill()
+        self.process.wait()
+
+    def finish(self, timeout: float = 180) -> Crawl:
+        """Wait for its end; a command that does not end is killed, and has no return code."""
+        code = self.process.returncode if self.over(timeout) else None
+        self.kill()
+        left = ([], {}) if code is None else _left_in(self.project)
+        return Crawl(code, self.output, *left, self.log)
+
+    def said(self, timeout: float = 180, *, code: int = 0) -> str:
+        """Its output at its end; AssertionError unless it exits with *code*."""
+        done = self.finish(timeout)
+        assert done.returncode == code, done.output
+        return done.output
+
+    def comes_to(self, moment: Callable[[list[LoggedRequest]], bool], timeout: float = 180) -> bool:
+        """Wait until the log says *moment*; whether that was before the end."""
+        end = time.monotonic() + timeout
+        while not moment(self.log):
+            if self.over(0.01):
+                return False
+            assert time.monotonic() < end, "the log never showed what the test waits for"
+        return True
+
+    def kill_when(self, moment: Callable[[list[LoggedRequest]], bool], after: float) -> Kill | None:
+        """kill -9, *after* seconds from when the log says *moment*; when that was.
+
+        None when the command ended by itself before.
+        """
+        if not self.comes_to(moment) or self.over(after):
+            return None
+        ordered = time.monotonic()
+        self.kill()
+        time.sleep(_ON_THE_WAY)  # a later run is forked at once, and may send something sooner
+        return Kill(ordered, time.monotonic())
+
+
 @dataclass
-class Stopped:
+class Stopped(Crawl):
     """A crawl that was sent SIGINT.
 
     ``closed``: seconds from the signal until the spider was closed. ``ended``: until the
@@ -486,9 +648,6 @@ class Stopped:
 
     closed: float
     ended: float
-    output: str
-    log: list[LoggedRequest] = field(repr=False)
-    stats: dict[str, Any] = field(default_factory=dict)
 
 
 def stop(
@@ -502,38 +661,27 @@ def stop(
     """``scrapy ARGUMENTS`` in *project*; SIGINT *after* seconds from when the log says *when*."""
     box.clear()
     (project / "stats.json").unlink(missing_ok=True)
-    output = project / "stopped.txt"
-    with output.open("w") as file:
-        process = begin(project, box, "scrapy", *arguments, output=file)
-        try:
-            _until(lambda: process.poll() is not None or when(box.log), timeout)
-            time.sleep(after)
-            sent = time.time()
-            process.send_signal(signal.SIGINT)
-            process.wait(timeout)
-        finally:
-            process.kill()
-            process.wait()
-    ended = time.time()
-    stats = json.loads((project / "stats.json").read_text())
-    return Stopped(
-        closed=datetime.fromisoformat(stats["finish_time"]).timestamp() - sent,
-        ended=ended - sent,
-        output=output.read_text(),
-        log=box.log,
-        stats=stats,
-    )
+    run = begin(project, box, "scrapy", *arguments)
+    try:
+        run.comes_to(when, timeout)
+        time.sleep(after)
+        sent = time.time()
+        run.process.send_signal(signal.SIGINT)
+    finally:
+        done = run.finish(timeout)
+    closed = datetime.fromisoformat(done.stats["finish_time"]).timestamp()
+    return Stopped(**vars(done), closed=closed - sent, ended=time.time() - sent)
 
 
-def _until(condition: Callable[[], bool], timeout: float) -> None:
+def wait_until(condition: Callable[[], object], timeout: float = 120) -> None:
+    """Return when *condition* holds; AssertionError when it does not within *timeout*."""
     end = time.monotonic() + timeout
     while not condition():
-        if time.monotonic() > end:
-            raise TimeoutError("the log never showed what the test waits for")
-        time.sleep(0.05)
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.02)
 
 
-# -- clocks that a test moves ---------------------------------------------------------------------
+# -- one run after another ------------------------------------------------------------------------
 
 #: Moves the clocks by the seconds in a file beside it: by the first number all of them, as if so
 #: much time had passed; by the second the wall clock alone, as if somebody had set it, so many
@@ -548,27 +696,6 @@ _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 time.time = lambda: _time() + _passed + (_set if _monotonic() >= _from else 0)
 time.clock_gettime = lambda clock: _gettime(clock) + (_passed if clock == _BOOTTIME else 0.0)
 """
-#: That module moves clocks, and does nothing else.
-CLOCKS = {zygote.BROKEN: "1"}
-
-
-def give_clocks(directory: Path) -> Path:
-    """Let :func:`move_clocks` move those of every Python that has *directory* on its path."""
-    (directory / "sitecustomize.py").write_text(CLOCKS_MODULE)
-    return directory
-
-
-def move_clocks(project: Path, passed: float, jump: float = 0.0, after: float = 0.0) -> None:
-    """From now on *passed* seconds have passed in *project*, and its wall clock is *jump* off.
-
-    That sets in *after* seconds of a process.
-    """
-    (project / "clocks").write_text(f"{passed!r} {jump!r} {after!r}")
-
-
-# -- one run after another ------------------------------------------------------------------------
-
-HOUR, DAY = 3600.0, 86400.0
 #: The columns that are times, of all tables.
 _TIMES = (
     "counted_from", "declared_at", "due", "fetched_at", "gave_up_at", "gone_at", "last_at",
@@ -576,6 +703,8 @@ _TIMES = (
     "visited_at",
 )  # fmt: skip
 AGAIN = {"WALSH_REVISIT_REASON": "one run after another"}
+#: Not repeated while a short crawl lasts, so that only what must be is seen.
+ONCE: dict[str, Any] = {**AGAIN, **FAR_OFF}
 
 
 class Runs:
@@ -592,6 +721,8 @@ class Runs:
         self.project = make_project(directory, spider, settings)
         self.log: list[LoggedRequest] = []
         self._sites = sites
+        #: What the environment of its commands has besides.
+        self._more: dict[str, Any] = {}
 
     def __enter__(self) -> Runs:
         self.box.__enter__()
@@ -604,10 +735,39 @@ class Runs:
 
     def __call__(self, *urls: str, arguments: tuple[str, ...] = (), **options: Any) -> Crawl:
         """One more run."""
-        done = crawl(self.project, self.box, *urls, arguments=arguments, **options)
+        given = {**self._more, **options}
+        done = crawl(self.project, self.box, *urls, arguments=arguments, **given)
         assert "Traceback" not in done.output, done.output
         self.log += done.log
         return done
+
+    def start(self, urls: Iterable[str], *arguments: str) -> Run:
+        """Begin one that the test does something to; ``box.log`` goes on, and nothing is judged."""
+        words = ("scrapy", "crawl", "probe", "-a", f"urls={' '.join(urls)}", *arguments)
+        more = {"PYTHONDONTWRITEBYTECODE": "1", **self._more}
+        return begin(self.project, self.box, *words, **more)
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """``walsh ARGUMENTS`` in the project."""
+        return run_scrapy(self.project, self.box, *arguments, module="scrapy_walsh", **self._more)
+
+    @property
+    def state(self) -> Path:
+        """Where the runs keep what they know."""
+        return state_dir(self.project)
+
+    def move_clocks(self, passed: float, jump: float = 0.0, after: float = 0.0) -> None:
+        """From now on *passed* seconds have passed here, and the wall clock is *jump* off.
+
+        That sets in *after* seconds of a process.
+        """
+        (self.project / "sitecustomize.py").write_text(CLOCKS_MODULE)
+        (self.project / "clocks").write_text(f"{passed!r} {jump!r} {after!r}")
+        self._more = {zygote.BROKEN: "1"}  # the module moves clocks, and does nothing else
+
+    def at(self, moment: float, jump: float = 0.0) -> None:
+        """It is *moment* (Unix seconds) now; the wall clock says *jump* seconds more."""
+        self.move_clocks(moment - time.time(), jump)
 
     def serve(self, host: str, path: str, route: Route) -> None:
         """Answer so from now on."""
@@ -620,7 +780,7 @@ class Runs:
     @contextmanager
     def store(self) -> Iterator[Store]:
         """The store, between two runs."""
-        opened = open_store(state_dir(self.project))
+        opened = open_store(self.state)
         try:
             yield opened
         finally:

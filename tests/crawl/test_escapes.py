@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from scrapy_walsh.exceptions import visible
 from scrapy_walsh.proof.sandbox import Route, Sandbox, blocklist
-from tests import zygote
-from tests.crawl.harness import Crawl, crawl, make_project, site, solo, state_dir
+from tests.crawl.harness import Crawl, crawl, make_project, site, solo, state_dir, walsh
 
 if TYPE_CHECKING:
     import subprocess
@@ -89,19 +86,12 @@ class Seen:
                     arguments=("-a", "report=report.json"),
                 ),
             ]  # fmt: skip
-            proxy = {"http_proxy": box.proxy_url, "no_proxy": ""}
-            self.discovered = self.walsh("discover", "http://type.test/", **proxy)
+            self.discovered = self.walsh("discover", "http://type.test/", box=box)
 
-    def walsh(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    def walsh(self, *words: str, **given: Any) -> subprocess.CompletedProcess[str]:
         """The output of a command, as a terminal would get it."""
-        return zygote.run(
-            [sys.executable, "-m", "scrapy", "walsh", *arguments],
-            cwd=self.project,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(
-                filter(None, [str(self.project), os.environ.get("PYTHONPATH")])
-            ), "PYTHONIOENCODING": "utf-8", **environment},
-            capture_output=True, text=True, encoding="utf-8", timeout=60, check=False,
-        )  # fmt: skip
+        options = {"module": "scrapy", "PYTHONIOENCODING": "utf-8", **given}
+        return walsh(self.project, "walsh", *words, **options)
 
 
 @pytest.fixture(scope="module")

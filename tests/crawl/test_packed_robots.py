@@ -9,7 +9,7 @@ import pytest
 
 from scrapy_walsh.proof.sandbox import Route
 from tests.crawl.harness import AGAIN, DAY, Crawl, Runs, crawl, make_project, site, solo, state_dir
-from tests.ledger.verify_kit import report_of, told
+from tests.kit import report_of, told
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from scrapy_walsh.proof.sandbox.routes import operator_documents
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import Deferral
 from tests.crawl.harness import LIST, Crawl, age_document, crawl, make_project, site, state_dir
-from tests.ledger.verify_kit import report_of, wrong_in
+from tests.kit import report_of, wrong_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

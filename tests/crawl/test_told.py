@@ -9,7 +9,7 @@ import pytest
 
 from scrapy_walsh.proof.sandbox import Route
 from tests.crawl.harness import Crawl, side_by_side, site, solo, state_dir
-from tests.ledger.verify_kit import report_of, wrong_in
+from tests.kit import report_of, wrong_in
 
 if TYPE_CHECKING:
     from pathlib import Path

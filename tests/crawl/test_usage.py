@@ -15,7 +15,7 @@ from scrapy_walsh.policy.robots.file import parse_robots
 from scrapy_walsh.policy.robots.usage import CATEGORIES, as_member
 from scrapy_walsh.proof.sandbox import Route, Sandbox
 from tests.crawl.harness import Crawl, crawl, make_project, run_scrapy, site, state_dir
-from tests.ledger.verify_kit import report_of, write
+from tests.kit import report_of, write
 
 pytestmark = pytest.mark.crawl
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy_walsh.proof.sandbox import Route, Sandbox, Site, blocklist, hosts
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import StoredDocument
-from tests.crawl.harness import FAR_OFF, Crawl, make_project, run_scrapy, served, site
+from tests.crawl.harness import ONCE, Crawl, begin, make_project, served, site
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,8 +37,6 @@ for name, urls in json.loads(sys.argv[1]).items():
     process.crawl(crawler, urls=" ".join(urls))
 process.start()
 """
-#: Not repeated while a short crawl lasts, so that only what must be is seen.
-ONCE: dict[str, Any] = {"WALSH_REVISIT_REASON": "one run after another", **FAR_OFF}
 _NO_SCHEMA = Route(404)
 
 
@@ -132,8 +130,7 @@ def _answer(name: str, then: Any) -> Route:
 def _run(project: Path, box: Sandbox, cases: Mapping[str, Case], *which: str) -> Crawl:
     urls = {name: [f"http://{host}.{name}.test/x" for host in which] for name in cases}
     box.clear()
-    done = run_scrapy(project, box, json.dumps(urls), module="matrix")
-    return Crawl(done.returncode, done.stdout, [], {}, box.log)
+    return begin(project, box, "matrix", json.dumps(urls)).finish()
 
 
 def _age(directory: Path, name: str, case: Case) -> None:

@@ -19,6 +19,7 @@ from tests.crawl.harness import (
     FAR_OFF,
     LIST,
     LIST_SPIDER,
+    ONCE,
     OPERATOR,
     SCHEMA,
     Crawl,
@@ -34,7 +35,7 @@ from tests.crawl.harness import (
     state_dir,
     too_soon,
 )
-from tests.documents.matrix import ONCE, Case, Outcome, document, play
+from tests.documents.matrix import Case, Outcome, document, play
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,6 +14,7 @@ from scrapy_walsh.state import open_store
 from scrapy_walsh.state.files import COPY, SECOND
 from scrapy_walsh.state.records import StoredDocument
 from tests.crawl.harness import (
+    ONCE,
     OPERATOR,
     SCHEMA,
     Crawl,
@@ -25,7 +26,6 @@ from tests.crawl.harness import (
     served,
     state_dir,
 )
-from tests.documents.matrix import ONCE
 
 if TYPE_CHECKING:
     from pathlib import Path

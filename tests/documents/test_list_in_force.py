@@ -14,6 +14,7 @@ from tests.crawl.harness import (
     FAR_OFF,
     LIST,
     LIST_SPIDER,
+    ONCE,
     OPERATOR,
     Crawl,
     age_document,
@@ -26,7 +27,6 @@ from tests.crawl.harness import (
     state_dir,
     verify,
 )
-from tests.documents.matrix import ONCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

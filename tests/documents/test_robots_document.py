@@ -11,7 +11,7 @@ from scrapy.settings import default_settings
 
 from scrapy_walsh.proof.sandbox import Route, Sandbox, Site, hosts, max_in_flight, user_agents
 from tests.crawl.harness import (
-    DIRECT_SPIDER,
+    LIST_SPIDER,
     OPEN,
     RULES,
     USER_AGENT,
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 RETRY_ONCE: dict[str, Any] = {"WALSH_MAX_RETRIES": 1, "WALSH_BACKOFF_BASE": 0.01}
 PACKED = gzip.compress(RULES.encode())
 PADDING = "# padding\n" * 60_000
+#: Reaches ports of this machine without the sandbox, which is the proxy for all else.
+DIRECT_SPIDER = f'import os\n\nos.environ["no_proxy"] = "127.0.0.1"\n{LIST_SPIDER}'
 
 
 def hop(location: str, status: int = 302) -> Route:

@@ -2,6 +2,6 @@
 
 ``table.py`` has a row for each such fault. A row is a real crawl on loopback (``world.py``), in
 whose process the fault is made (``inside.py``), and a healthy one after it; both are judged by the
-server's log. ``python -m tests.faults`` runs all rows, ``test_faults.py`` the quick ones, and
-``page.py`` makes docs/faults.md from them.
+server's log (``judge.py``). ``python -m tests.faults`` runs all rows, ``test_faults.py`` the quick
+ones, and ``page.py`` makes docs/faults.md from them.
 """

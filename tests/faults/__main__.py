@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from tests.faults.judge import asked, ours
 from tests.faults.table import TABLE
 from tests.faults.world import Verdict, World, variants
 
@@ -78,8 +79,8 @@ def _options() -> argparse.Namespace:
 
 def _show(found: Verdict) -> None:
     for name, ran in zip(("with the fault", "after it"), found.ran, strict=False):
-        print(f"    {name}: exit {ran.code}; asked {', '.join(ran.asked()) or 'nothing'}")
-        for line in ran.ours:
+        print(f"    {name}: exit {ran.returncode}; asked {', '.join(asked(ran)) or 'nothing'}")
+        for line in ours(ran):
             print(f"        {line[:240]}")
 
 

@@ -1,14 +1,19 @@
 """The table: what can fail on our own side, or be done to us by the project, and what follows.
 
-One row a fault. What the specification asks of all of them stands in ``world.judge``; a row says
+One row a fault. What the specification asks of all of them stands in ``judge.py``; a row says
 what becomes of the healthy host besides, and the words that a line of the log must have.
 """
 
 from __future__ import annotations
 
+import sys
+import typing
 from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Final
 
+from tests.crawl.harness import can_mount
 from tests.faults.row import (
     AS_USUAL,
     CHILD,
@@ -29,7 +34,6 @@ from tests.faults.row import (
     Then,
     Variant,
 )
-from tests.faults.world import can_mount, has_pypis_typing
 
 #: Only where an earlier run has left a list and rules, which are to be asked for again.
 _STALE: Final[tuple[Variant, ...]] = ((SHORT, STALE),)
@@ -51,6 +55,12 @@ _ONE_AWAY: Final = (
 )
 _DISK = ("cannot be written", "WALSH_STATE_DIR", "No space left", "File too large")
 _STATE = ("disk I/O error", "state.sqlite3", "WALSH_STATE_DIR")
+
+
+def has_pypis_typing() -> bool:
+    """Whether scrapy-rotating-proxies is installed here, and PyPI's ``typing`` with it."""
+    places = {Path(each, "typing.py") for each in sys.path} - {Path(typing.__file__)}
+    return find_spec("rotating_proxies") is not None and any(each.exists() for each in places)
 
 
 def _before(name: str, what: str, then: Then, do: str, **more: Any) -> Row:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.faults import page, table
+from tests.faults.judge import ours
 from tests.faults.table import TABLE
 from tests.faults.world import World
 
@@ -30,7 +31,7 @@ def test_own_no_fault_of_ours_opens_a_gate_or_is_green(world: World, row: Row) -
         pytest.skip("needs what is not here")
     found = world.play(row, row.variants[0])
     assert found.passed, "\n".join(
-        [found.line(), *(line for ran in found.ran for line in ran.ours)]
+        [found.line(), *(line for ran in found.ran for line in ours(ran))]
     )
 
 

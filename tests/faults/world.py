@@ -6,52 +6,55 @@ import gzip
 import json
 import os
 import py_compile
-import re
 import shutil
 import socket
 import sqlite3
 import stat
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-import typing
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from scrapy_walsh.proof.sandbox import LoggedRequest, Request, Route, Sandbox, Site, blocklist
+from scrapy_walsh.proof.sandbox import Request, Route, Sandbox, Site, blocklist
 from scrapy_walsh.state import open_store
-from scrapy_walsh.state.records import HostRecord, SourceRun, StoredDocument
+from scrapy_walsh.state.records import HostRecord, StoredDocument
 from tests import zygote
-from tests.crawl.harness import fill_disk, forget_pacing, put_records, state_dir
+from tests.crawl.harness import (
+    LIST,
+    SCHEMA,
+    Run,
+    closed_port,
+    environment,
+    fill_disk,
+    forget_pacing,
+    mount,
+    put_records,
+    state_dir,
+    unmount,
+    write_settings,
+)
+from tests.faults import judge
 from tests.faults import row as rows
-from tests.faults.inside import MADE, spoil_files
+from tests.faults.inside import spoil_files
+from tests.faults.judge import HELD, REMEMBERING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from tests.crawl.harness import Crawl
     from tests.faults.row import Row, Variant
 
 INSIDE = Path(__file__).with_name("inside.py")
-#: Seconds after which a crawl that has not ended is killed: a child that hangs is given 60.
-PATIENCE = 150.0
 #: Stale for the list and for each robots.txt.
 _LONG_AGO = 700_000.0
-_LIST = "/.well-known/walsh-research/blocklist.json"
-_SCHEMA = "/.well-known/walsh-research/blocklist.schema.json"
 #: What a robots.txt says; longer than a thousand octets.
 RULES = "# rules\n" * 200 + "User-agent: *\nDisallow: /private/\n"
 _PAGE = Route(body="<title>page</title><p>page</p>" * 50)
-#: Kinds of rows in which what was fetched may be lost to the next run.
-_HELD = "held.test"
-_RECORD = re.compile(r"[-\d]{10} [:\d]{8} \[scrapy[\w.]*\] [A-Z]+: ")
-_LOST_LINE = "the next run may request hosts and sources again too early"
-_REMEMBERING = ("no fault", "our own code", "disk", "JOBDIR")
 #: What a project had deployed before: a callback that it no longer has.
 _BEFORE = """
 from scrapy import Request
@@ -72,41 +75,13 @@ class Probe(faults.Probe):
 
 
 @dataclass(frozen=True)
-class Ran:
-    """A crawl that has ended. ``code``: None where it had to be killed."""
-
-    code: int | None
-    output: str
-    log: list[LoggedRequest]
-
-    @property
-    def ours(self) -> list[str]:
-        """What our own code says, the account at the end apart, and what ends a command."""
-        marks = ("[scrapy_walsh] WARNING", "[scrapy_walsh] ERROR", "scrapy_walsh: ")
-        alone = ("WARNING: ", "ERROR: ")  # of a command that has no other log
-        lines = self.output.splitlines()
-        return [each for each in lines if any(m in each for m in marks) or each.startswith(alone)]
-
-    @property
-    def last(self) -> str:
-        """The last record of its log; Python and Twisted may complain of more when they end."""
-        lines = [line for line in self.output.splitlines() if _RECORD.match(line)]
-        return lines[-1] if lines else ""
-
-    def asked(self) -> list[str]:
-        """Every request but those to the operator, as host and path."""
-        found = [f"{each.host.partition(':')[0]}{each.path}" for each in self.log]
-        return [each for each in found if not each.startswith("operator.test")]
-
-
-@dataclass(frozen=True)
 class Verdict:
     """What is wrong with a row in one variant; nothing where ``faults`` is empty."""
 
     row: Row
     variant: Variant
     faults: list[str]
-    ran: list[Ran]
+    ran: list[Crawl]
     seconds: float
 
     @property
@@ -126,19 +101,17 @@ class World:
     def __init__(self) -> None:
         self.box = Sandbox([])
         self._directory = tempfile.TemporaryDirectory(prefix="faults", ignore_cleanup_errors=True)
+        self._open = ExitStack()
         self._known: dict[str, Path] = {}
         self._listeners: list[socket.socket] = []
         self._kept: list[socket.socket] = []
         self.ports: dict[str, int] = {}
         #: A process that runs beside the crawl of a row.
-        self._other: zygote.Popen | None = None
+        self._other: Run | None = None
 
     def __enter__(self) -> Self:
-        self.box.__enter__()
-        closed = socket.socket()
-        closed.bind(("127.0.0.1", 0))  # and never listens: each connection is refused
-        self._listeners.append(closed)
-        self.ports = {"refusing": closed.getsockname()[1], "box": self.box.port}
+        self._open.enter_context(self.box)
+        self.ports = {"refusing": self._open.enter_context(closed_port()), "box": self.box.port}
         for name, answer in PROXIES.items():
             self.ports[name] = self._listen(answer)
         return self
@@ -148,7 +121,7 @@ class World:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
-        self.box.__exit__(None, None, None)
+        self._open.close()
         self._directory.cleanup()
 
     def _listen(self, answer: bytes | None) -> int:
@@ -184,13 +157,13 @@ class World:
             if known != rows.UNKNOWN:
                 shutil.copytree(self._held(listed, row), state_dir(project))
                 _age(project, _LONG_AGO if known == rows.STALE else 0.0)
-            if row.kind in _REMEMBERING:
+            if row.kind in REMEMBERING:
                 _put_hold(project)
             self._serve(listed, row.sites)
             _prepare(project, row, self)
             faulty = self.crawl(project, row, "a", row)
             self._end_other()
-            lost = _lost(project, row, faulty)
+            lost = judge.lost(project, row, faulty)
             undo(project, row)
             self._serve(listed, "")
             with suppress(Exception):  # a state that cannot be read: the hosts wait for a second
@@ -199,13 +172,12 @@ class World:
         finally:
             undo(project, row)
             shutil.rmtree(project, ignore_errors=True)
-        found = [*judge(row, faulty), *lost, *judge_after(row, faulty, healthy)]
+        found = [*judge.judge(row, faulty), *lost, *judge.judge_after(row, faulty, healthy)]
         return Verdict(row, variant, found, [faulty, healthy], time.monotonic() - began)
 
     def _end_other(self) -> None:
         if self._other is not None:
             self._other.kill()
-            self._other.wait()
             self._other = None
 
     def _held(self, listed: str, row: Row) -> Path:
@@ -216,7 +188,7 @@ class World:
             self._serve(listed, "", "1")
             whole = replace(_HEALTHY, proxied=row.proxied, https=row.https)
             ran = self.crawl(project, whole, "held", None)
-            assert not (found := judge(whole, ran)), f"{found}: {ran.output[-3000:]}"
+            assert not (found := judge.judge(whole, ran)), f"{found}: {ran.output[-3000:]}"
             forget_pacing(project)
             self._known[key] = state_dir(project)
         return self._known[key]
@@ -226,7 +198,7 @@ class World:
         other = SITES.get(sites, {})
         document = answering(list_of(listed), "application/json", version)
         schema = Route(404)
-        self.box.put(Site("operator.test", {_LIST: other.get("list", document), _SCHEMA: schema}))
+        self.box.put(Site("operator.test", {LIST: other.get("list", document), SCHEMA: schema}))
         for host in ("forbidden.test", "www.blocked.test", "healthy.test"):
             rules = RULES if host == "forbidden.test" else RULES.replace("Disallow", "Allow")
             robots = other.get(host, answering(rules, "text/plain", version))
@@ -240,21 +212,13 @@ class World:
         hosts = [each.partition("/") for each in targets]
         return [f"{scheme}://{host}{port}/{path}{page}" for host, _, path in hosts]
 
-    def crawl(self, project: Path, row: Row, page: str, fault: Row | None) -> Ran:
+    def crawl(self, project: Path, row: Row, page: str, fault: Row | None) -> Crawl:
         """A crawl of *project*, with the fault of *fault* if any."""
         self.box.clear()
-        process = self._begin(project, row, page, fault)
-        code: int | None = None
-        try:
-            code = process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        text = (project / "output.txt").read_text(errors="replace")
-        return Ran(code, text, self.box.log)
+        return self._begin(project, row, page, fault).finish(judge.PATIENCE)
 
-    def _begin(self, project: Path, row: Row, page: str, fault: Row | None) -> zygote.Popen:
-        _write_settings(project, self._settings(row, fault))
+    def _begin(self, project: Path, row: Row, page: str, fault: Row | None) -> Run:
+        write_settings(project, self._settings(row, fault))
         (project / "faults.pyc").write_bytes(_inside())
         (project / "faults_before.py").write_text(_BEFORE)
         urls = f"urls={' '.join(self.urls(row, page))}"
@@ -266,32 +230,30 @@ class World:
         command = [sys.executable, *words]
         for name, value in filled.items():
             command = [each.replace(name, value) for each in command]
+        proxies = ("http_proxy", "https_proxy") if row.proxied else ()
         # Here the sandbox, where it is a proxy, is one that can fail.
-        environment = {
+        env = {
             name: value
-            for name, value in os.environ.items()
-            if not name.endswith("_proxy") and name != "WALSH_LAB_PROXY"
+            for name, value in environment(project, self.box).items()
+            if name in proxies or not (name.endswith("_proxy") or name == "WALSH_LAB_PROXY")
         }
-        if row.proxied:
-            environment |= {"http_proxy": self.box.proxy_url, "https_proxy": self.box.proxy_url}
         (project / "ca.pem").write_text(self.box.ca_pem or "")  # of the system, for the list (R3)
-        environment |= {
+        env |= {
             "SSL_CERT_FILE": str(project / "ca.pem"),
             "PYTHONPATH": os.pathsep.join([str(project), str(zygote.ROOT)]),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
         if fault is not None:
-            environment |= _filled(fault.environment, self.ports)
-        return _start(command, project, environment)
+            env |= _filled(fault.environment, self.ports)
+        return Run(command, project, self.box, env)
 
     def hold_job(self, project: Path, row: Row) -> None:
         """Another process that uses the JOBDIR: it waits for the healthy host's answer."""
         self._serve(rows.SHORT, "healthy slow")
         self.box.clear()
         self._other = self._begin(project, row, "old", replace(_HEALTHY, settings=row.settings))
-        while not any(each.host.startswith("healthy") for each in self.box.log):
-            assert self._other.poll() is None, (project / "output.txt").read_text()
-            time.sleep(0.05)
+        begun = self._other.comes_to(lambda log: any(e.host.startswith("healthy") for e in log))
+        assert begun, self._other.output
 
     def _settings(self, row: Row, fault: Row | None) -> dict[str, Any]:
         scheme = "https" if row.https else "http"
@@ -303,8 +265,8 @@ class World:
             "LOG_LEVEL": "INFO",
             "TELNETCONSOLE_ENABLED": False,
             "WALSH_IDENTITY": "walsh-research",
-            "WALSH_BLOCKLIST_URL": f"{origin}{_LIST}",
-            "WALSH_BLOCKLIST_SCHEMA_URL": f"{origin}{_SCHEMA}",
+            "WALSH_BLOCKLIST_URL": f"{origin}{LIST}",
+            "WALSH_BLOCKLIST_SCHEMA_URL": f"{origin}{SCHEMA}",
             "WALSH_REVISIT_REASON": "one run after another",
             # What fails is unreachable at once: a gate that opens then opens in a short crawl.
             "WALSH_MAX_RETRIES": 0,
@@ -340,124 +302,6 @@ def _filled(value: Any, ports: Mapping[str, int]) -> Any:
     return json.loads(text)
 
 
-def _write_settings(project: Path, settings: Mapping[str, Any]) -> None:
-    lines = "".join(f"{name} = {value!r}\n" for name, value in settings.items())
-    (project / "probe_settings.py").write_text(lines)
-    (project / "scrapy.cfg").write_text("[settings]\ndefault = probe_settings\n")
-
-
-def _start(command: list[str], project: Path, environment: Mapping[str, str]) -> zygote.Popen:
-    with (project / "output.txt").open("w") as output:
-        return zygote.Popen(
-            command,
-            cwd=project,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-
-
-#: Faults that cannot say that they were made: what the crawl does not hear or use is not met.
-_SILENT = frozenset(
-    {
-        None,
-        "nothing",
-        "hear",
-        "environ",
-        "no_fork",
-        "no_thread",
-        "small_disk",
-        "close",
-        "mend",
-        "raise_again",
-    }
-)
-
-
-# -- judging --------------------------------------------------------------------------------
-
-
-def trespasses(ran: Ran) -> list[str]:
-    """What of the forbidden page and of the blocked host was asked, by the server's log."""
-    wrong = [
-        each for each in ran.asked() if "blocked.test" in each or "forbidden.test/private" in each
-    ]
-    return [f"asked {each}" for each in dict.fromkeys(wrong)]
-
-
-def served(ran: Ran, page: str = "") -> bool:
-    """Whether a page of the healthy host was asked for and answered with it."""
-    return any(
-        each.host.startswith("healthy.test")
-        and each.path.startswith(f"/{page}")
-        and each.path != "/robots.txt"
-        and each.status == 200
-        for each in ran.log
-    )
-
-
-def judge(row: Row, ran: Ran) -> list[str]:
-    """What is wrong with the crawl in which the fault was."""
-    found = trespasses(ran)
-    if ran.code is None:
-        return [*found, f"did not end within {PATIENCE:.0f} s"]
-    if row.fault.get("do") not in _SILENT and MADE not in ran.output:
-        found.append("the fault was not made: the row shows nothing")
-    return [*found, *_judge_end(row, ran)]
-
-
-def _judge_end(row: Row, ran: Ran) -> list[str]:
-    """What is wrong with what was served, the exit code and the log."""
-    found, green = [], ran.code == 0
-    if row.then in (rows.AS_USUAL, rows.NOT_WELL) and not served(ran):
-        found.append("healthy host not served")
-    if row.then == rows.REFUSED and ran.log:
-        found.append("asked something, though it had to be refused at its start")
-    if row.then in (rows.AS_USUAL, rows.HOSTS_DOING) and not green:
-        found.append(f"exit {ran.code}, expected 0")
-    must_tell = row.then not in (rows.AS_USUAL, rows.HOSTS_DOING, rows.EITHER)
-    lines = ran.output.splitlines() if row.then == rows.AS_USUAL else ran.ours
-    told = [line for line in lines if any(w.lower() in line.lower() for w in row.says)]
-    if row.then == rows.EITHER and not served(ran) and green:
-        found.append("healthy host not served, exit 0")
-    if must_tell and ran.code != 1:
-        found.append(f"exit {ran.code}, expected 1")
-    if not green and "'finish_reason': '" in ran.output:  # it was not refused at its start
-        found += _ends(ran)
-    if row.says and not told:
-        found.append(f"no line says {row.says[0]!r}")
-    if must_tell and not row.says:
-        found.append("the row has no words that a line must say")
-    return found
-
-
-def _ends(ran: Ran) -> list[str]:
-    """What is wrong with the end of a crawl that is not green: its last line, and its reason."""
-    found = []
-    if "[scrapy_walsh] WARNING" not in ran.last:
-        found.append(f"its last line is {ran.last[:90]!r}")
-    reasons = ("walsh_not_well", "walsh_refused")
-    if not any(f"'finish_reason': '{each}'" in ran.output for each in reasons):
-        found.append("its finish_reason does not say it")
-    return found
-
-
-def judge_after(row: Row, faulty: Ran, ran: Ran) -> list[str]:
-    """What is wrong with *ran*, the healthy run after *faulty*.
-
-    It is not green either where what the first one has learned was lost (R11): it must say so.
-    """
-    found = [f"next run {each}" for each in trespasses(ran)]
-    if ran.code is None:
-        return [*found, "next run did not end"]
-    lost = _LOST_LINE in faulty.last and _LOST_LINE in ran.last
-    if row.again and (not served(ran, "b") or (ran.code != 0 and not lost)):
-        what = "served" if served(ran, "b") else "healthy host not served"
-        found.append(f"next run: {what}, exit {ran.code}")
-    return found
-
-
 # -- the project and its state ------------------------------------------------------------------
 
 
@@ -472,15 +316,15 @@ def _prepare(project: Path, row: Row, world: World) -> None:
     if row.before == "read-only":
         state = state_dir(project)
         state.mkdir(parents=True, exist_ok=True)
-        _mount("--bind", state, state)
-        _mount("-o", "remount,bind,ro", state)
+        mount("--bind", state, state)
+        mount("-o", "remount,bind,ro", state)
     elif row.before == "full":
         state = state_dir(project)
         kept = project / "kept"
         if state.exists():
             shutil.move(state, kept)
         state.mkdir(parents=True)
-        _mount("-t", "tmpfs", "-o", "size=1m", "tmpfs", state)
+        mount("-t", "tmpfs", "-o", "size=1m", "tmpfs", state)
         for each in kept.iterdir() if kept.exists() else ():
             shutil.copy(each, state)
         fill_disk(state / "filler")
@@ -502,7 +346,7 @@ def undo(project: Path, row: Row) -> None:
         (state / "filler").unlink()
         shutil.copytree(state, kept)
     for each in _mounted(project):
-        _unmount(each)
+        unmount(each)
     if kept.exists():
         shutil.rmtree(state)
         shutil.move(kept, state)
@@ -530,15 +374,15 @@ def _pause_job(project: Path, row: Row, world: World) -> None:
         settings = {"SPIDER_MODULES": ["faults_before"], "JOBDIR": "job"}
         whole = replace(_HEALTHY, settings=settings)
         ran = world.crawl(project, whole, "old", whole)
-        assert ran.code == 0, ran.output[-3000:]
+        assert ran.returncode == 0, ran.output[-3000:]
         forget_pacing(project)
         _spoil_job(next(job.rglob("requests.sqlite3")), row.before)
     job.mkdir(exist_ok=True)
     if row.before == "job read-only":
-        _mount("--bind", job, job)
-        _mount("-o", "remount,bind,ro", job)
+        mount("--bind", job, job)
+        mount("-o", "remount,bind,ro", job)
     if row.before == "job full":
-        _mount("-t", "tmpfs", "-o", "size=64k", "tmpfs", job)
+        mount("-t", "tmpfs", "-o", "size=64k", "tmpfs", job)
         fill_disk(job / "filler")
     if row.before == "job second":
         world.hold_job(project, row)
@@ -555,58 +399,10 @@ def _spoil_job(job: Path, how: str) -> None:
         job.write_text("Dear diary,\n" * 100)
 
 
-def has_pypis_typing() -> bool:
-    """Whether scrapy-rotating-proxies is installed here, and PyPI's ``typing`` with it."""
-    places = {Path(each, "typing.py") for each in sys.path} - {Path(typing.__file__)}
-    return find_spec("rotating_proxies") is not None and any(each.exists() for each in places)
-
-
-def can_mount() -> bool:
-    """Whether this process may mount a small disk."""
-    return _can_mount()
-
-
-@cache
-def _can_mount() -> bool:
-    with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
-        try:
-            _mount("-t", "tmpfs", "-o", "size=64k", "tmpfs", place)
-        except (OSError, subprocess.CalledProcessError):
-            return False
-        _unmount(place)
-    return True
-
-
-def _mount(*words: str | Path) -> None:
-    subprocess.run(["mount", *map(str, words)], check=True, capture_output=True)  # noqa: S607
-
-
-def _unmount(place: Path) -> None:
-    subprocess.run(["umount", "-l", str(place)], check=True, capture_output=True)  # noqa: S607
-
-
 def _put_hold(project: Path) -> None:
     """An earlier run was told by a host to stay away for a day."""
     now = time.time()
-    put_records(state_dir(project), HostRecord(_HELD, now - 60, 1.0, now + 86400))
-
-
-def _lost(project: Path, row: Row, ran: Ran) -> list[str]:
-    """What a green run does not remember: the page that it has fetched (R8)."""
-    if row.kind not in _REMEMBERING or ran.code != 0 or not served(ran):
-        return []
-    state = state_dir(project)
-    with tempfile.TemporaryDirectory() as name:  # to open it may mend it
-        copy = Path(name) / "walsh"
-        if state.is_dir():
-            shutil.copytree(state, copy)
-        store = open_store(copy)
-        page = any("healthy.test" in each.url for each in store.rows(SourceRun))
-        held = store.get(HostRecord, _HELD) is not None
-        store.close()
-    found = [] if page else ["the page that was fetched is not remembered (R8), exit 0"]
-    return found if held else [*found, "the hold of a host is not remembered (R5), exit 0"]
+    put_records(state_dir(project), HostRecord(HELD, now - 60, 1.0, now + 86400))
 
 
 def _age(project: Path, seconds: float) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.proof.sandbox import Sandbox
+from tests.crawl.conftest import box
 from tests.fleet.fleet import BINARY, Server
 
 if TYPE_CHECKING:
@@ -33,8 +33,4 @@ def server(tmp_path: Path) -> Iterator[Server]:
     running.kill()
 
 
-@pytest.fixture
-def box() -> Iterator[Sandbox]:
-    """The default sites."""
-    with Sandbox() as running:
-        yield running
+__all__ = ["box"]

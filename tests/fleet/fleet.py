@@ -6,14 +6,13 @@ import shutil
 import socket
 import subprocess
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import redis
 
 from scrapy_walsh.proof import exchanges
 from scrapy_walsh.proof.sandbox import LoggedRequest, Sandbox, exchanged, requests
-from tests.crawl.harness import LIST_SPIDER, TOLERANCE, begin, make_project
+from tests.crawl.harness import LIST_SPIDER, TOLERANCE, Run, begin, make_project, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,27 +24,16 @@ SNAPSHOT = "dump.rdb"
 
 #: Declares nothing before :func:`all_at_once`: how long a machine takes to start the workers, one
 #: after another, decides nothing.
-PATIENT = """
-import scrapy
+PATIENT = f"""
 from pathlib import Path
 from scrapy_walsh.adapters import compat
-
-class Probe(scrapy.Spider):
-    name = "probe"
-
-    def __init__(self, urls="", **kwargs):
-        super().__init__(**kwargs)
-        self.start_urls = urls.split()
-
+{LIST_SPIDER}
     async def start(self):
         Path("ready").touch()
         while not Path("go").exists():
             await compat.sleep(0.02)
         for url in self.start_urls:
             yield scrapy.Request(url)
-
-    def parse(self, response):
-        pass
 """
 
 
@@ -74,17 +62,16 @@ class Server:
         command += ["--appendfsync", "always", *self.options]
         self.started = time.monotonic()
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        end = time.monotonic() + 60
-        while True:
-            try:
-                self.client.ping()
-            except (redis.AuthenticationError, redis.ResponseError):
-                return
-            except redis.RedisError:
-                assert time.monotonic() < end, "redis-server does not answer"
-                time.sleep(0.02)
-            else:
-                return
+        wait_until(self._answers, 60)
+
+    def _answers(self) -> bool:
+        try:
+            self.client.ping()
+        except (redis.AuthenticationError, redis.ResponseError):
+            return True
+        except redis.RedisError:
+            return False
+        return True
 
     def kill(self) -> None:
         """As ``kill -9``."""
@@ -106,25 +93,6 @@ class Server:
         return (self.folder / SNAPSHOT).read_bytes()
 
 
-@dataclass
-class Worker:
-    """A crawl under way in a project of its own: nothing on disk is shared."""
-
-    project: Path
-    process: subprocess.Popen[bytes]
-
-    @property
-    def output(self) -> str:
-        """What it has said so far."""
-        return (self.project / "output").read_text()
-
-    def finish(self, timeout: float = 180, *, code: int = 0) -> str:
-        """Its output; AssertionError unless it exits with *code*."""
-        self.process.wait(timeout)
-        assert self.process.returncode == code, self.output
-        return self.output
-
-
 def worker(
     project: Path,
     box: Sandbox,
@@ -133,17 +101,15 @@ def worker(
     *,
     spider: str = LIST_SPIDER,
     **settings: Any,
-) -> Worker:
+) -> Run:
     """Start one crawl of *urls* that shares its state through *server*."""
     make_project(project, spider, {"WALSH_SHARED_STATE": server.url, **settings})
     (project / "urls.txt").write_text("\n".join(urls))
     words = ("scrapy", "crawl", "probe", "-a", f"urls={' '.join(urls)}")
-    with (project / "output").open("w") as output:
-        process = begin(project, box, *words, output=output)
-    return Worker(project, process)
+    return begin(project, box, *words)
 
 
-def all_at_once(workers: Sequence[Worker]) -> None:
+def all_at_once(workers: Sequence[Run]) -> None:
     """Let workers with :data:`PATIENT` begin, once all of them have started."""
     wait_until(lambda: all((each.project / "ready").exists() for each in workers))
     for each in workers:
@@ -162,11 +128,6 @@ def settled(box: Sandbox, timeout: float = 120) -> int:
     return seen
 
 
-def targets(log: Sequence[LoggedRequest], host: str | None = None) -> list[LoggedRequest]:
-    """The requests for pages, in order of arrival."""
-    return [each for each in requests(log, host) if each.path.startswith("/page")]
-
-
 def too_close(log: Sequence[LoggedRequest], interval: float = 1.0) -> list[str]:
     """Every pair of requests to one host that is closer, start to start, than *interval*.
 
@@ -174,11 +135,3 @@ def too_close(log: Sequence[LoggedRequest], interval: float = 1.0) -> list[str]:
     """
     together = exchanges.by_start(exchanged(log))
     return list(map(str, exchanges.too_soon(together, interval, TOLERANCE)))
-
-
-def wait_until(condition: Any, timeout: float = 120) -> None:
-    """Return when *condition* holds; AssertionError when it does not within *timeout*."""
-    end = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < end, "it did not come to pass"
-        time.sleep(0.02)

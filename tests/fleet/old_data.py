@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.proof import exchanges
 from scrapy_walsh.proof.sandbox import Route, Sandbox, exchanged
-from tests.crawl.harness import TOLERANCE, site
-from tests.fleet.fleet import PATIENT, Server, Worker, all_at_once, targets, wait_until, worker
+from tests.crawl.harness import TOLERANCE, Run, site, targets, wait_until
+from tests.fleet.fleet import PATIENT, Server, all_at_once, worker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,11 +123,11 @@ def crawl(folder: Path, kills: int, rand: random.Random, queue: str = "") -> Out
     return outcome
 
 
-def _runs(crew: Worker) -> bool:
+def _runs(crew: Run) -> bool:
     return crew.process.poll() is None
 
 
-def _kill(box: Sandbox, server: Server, crews: Sequence[Worker], rand: random.Random) -> None:
+def _kill(box: Sandbox, server: Server, crews: Sequence[Run], rand: random.Random) -> None:
     time.sleep(rand.uniform(0.2, 1.5))
     snapshot = server.snapshot()
     time.sleep(rand.uniform(1.0, 4.0))
@@ -167,7 +167,7 @@ def _interval(gap: Gap[LoggedRequest]) -> float:
 
 
 def _judge(
-    outcome: Outcome, log: Sequence[LoggedRequest], crews: Sequence[Worker], kills: int
+    outcome: Outcome, log: Sequence[LoggedRequest], crews: Sequence[Run], kills: int
 ) -> None:
     asked = exchanged(log)
     outcome.requests = len(asked)

@@ -11,8 +11,8 @@ from scrapy import FormRequest, Request
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.proof.sandbox import hosts
-from tests.crawl.harness import OWN_IDENTITY, site
-from tests.fleet.fleet import targets, too_close, wait_until, worker
+from tests.crawl.harness import OWN_IDENTITY, site, targets, wait_until
+from tests.fleet.fleet import too_close, worker
 from tests.fleet.test_scrapy_redis import LINE, crawl_of, queue
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def test_own_bad_lines_of_the_list_lose_nothing_but_themselves(
     for _ in range(5):
         put(server, "a.test", entry(_class="marker.Request"))
     crawl = worker(tmp_path / "one", box, server, spider=SPIDER, **SETTINGS, REDIS_URL=server.url)
-    said = crawl.finish(code=1)
+    said = crawl.said(code=1)
     assert sorted(each.path for each in targets(box.log)) == ["/page/1", "/page/4"]
     assert too_close(box.log) == []
     assert "a.test" in hosts(box.log)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scrapy_walsh.proof.sandbox import Route, hosts
-from tests.crawl.harness import site
-from tests.fleet.fleet import PATIENT, Worker, all_at_once, targets, too_close, worker
+from tests.crawl.harness import Run, site, targets
+from tests.fleet.fleet import PATIENT, all_at_once, too_close, worker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,7 @@ def run(box: Sandbox, server: Server, folder: Path, count: int, pages: int) -> l
     """What *count* workers asked the hosts for, and nothing of an earlier run."""
     box.clear()
     server.client.flushall()
-    workers: list[Worker] = []
+    workers: list[Run] = []
     for number in range(count):
         shifted = HOSTS[number * 30 // count :] + HOSTS
         urls = [f"http://{host}/page/{number}" for host in shifted[:pages]]
@@ -38,7 +38,7 @@ def run(box: Sandbox, server: Server, folder: Path, count: int, pages: int) -> l
         workers.append(each)
     all_at_once(workers)
     for each in workers:
-        each.finish()
+        each.said()
     return [each for each in box.log if each.host in HOSTS]
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.policy.throttle import Learned
 from scrapy_walsh.proof.sandbox import requests
-from tests.crawl.harness import Limit, site, state_dir
-from tests.fleet.fleet import targets, too_close, worker
+from tests.crawl.harness import Limit, site, state_dir, targets
+from tests.fleet.fleet import too_close, worker
 from tests.fleet.test_scrapy_redis import crawl_of, queue
 from tests.ledger.test_crawl import ledger_of
 
@@ -39,10 +39,10 @@ def test_own_a_worker_begins_with_what_another_one_has_learned(
 ) -> None:
     limit = Limit(PAUSE)
     box.put(site(HOST, {"*": limit, "/robots.txt": limit}))
-    first = worker(tmp_path / "one", box, server, urls("one", 6)).finish()
+    first = worker(tmp_path / "one", box, server, urls("one", 6)).said()
     before = refused(box)
     assert (before <= 4, "answers 429" in first) == (True, True)
-    worker(tmp_path / "other", box, server, urls("other", 4)).finish()
+    worker(tmp_path / "other", box, server, urls("other", 4)).said()
     assert refused(box) == before
     assert too_close([each for each in targets(box.log) if "other" in each.path], PAUSE) == []
     taken = [line for line in ledger_of(tmp_path / "other") if line.get("taught")]
@@ -77,7 +77,7 @@ def test_own_workers_side_by_side_learn_together(
     names = ("one", "other")
     workers = [worker(tmp_path / name, box, server, urls(name, 7)) for name in names]
     for each in workers:
-        each.finish()
+        each.said()
     assert len({each.path for each in targets(box.log) if each.status == 200}) == 14
     assert refused(box) <= 4
     for name in names:

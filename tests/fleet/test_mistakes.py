@@ -15,8 +15,8 @@ from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.exceptions import ConfigError
 from scrapy_walsh.fleet.link import Link
 from scrapy_walsh.proof.sandbox import requests
-from tests.crawl.harness import OWN_IDENTITY
-from tests.fleet.fleet import BINARY, Server, wait_until, worker
+from tests.crawl.harness import OWN_IDENTITY, wait_until
+from tests.fleet.fleet import BINARY, Server, worker
 from tests.fleet.test_scrapy_redis import FLEET_SPIDER, settings
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def test_own_a_crawl_with_such_a_mistake_does_not_start(
     more = settings(server) if queue else {}
     spider = {"spider": FLEET_SPIDER} if queue else {}
     one = worker(tmp_path / "p", box, server, ["http://a.test/page"], **spider, **more)
-    said = one.finish(30, code=1)
+    said = one.said(30, code=1)
     assert said.splitlines()[-1].startswith("scrapy_walsh: WALSH_SHARED_STATE: redis://127.0.0.1")
     assert "Traceback" not in said
     assert not requests(box.log)
@@ -245,7 +245,7 @@ def test_own_a_redis_that_stays_away_ends_the_crawl(
 
     server.kill()
     one = worker(tmp_path / "p", box, server, ["http://a.test/page"], spider=LIST_SPIDER + SHORT)
-    said = one.finish(60, code=1)
+    said = one.said(60, code=1)
     assert "the crawl ends: see to that Redis" in said
     assert "Traceback" not in said
     assert not requests(box.log)
@@ -256,7 +256,7 @@ def test_own_a_crawl_with_the_scheduler_of_scrapy_redis_does_not_wait_for_its_st
 ) -> None:
     server.kill()
     one = worker(tmp_path / "p", box, server, spider=FLEET_SPIDER, **settings(server))
-    said = one.finish(60, code=1)
+    said = one.said(60, code=1)
     assert said.splitlines()[-1].endswith("start it, or correct WALSH_SHARED_STATE")
     assert "Traceback" not in said
 
@@ -269,7 +269,7 @@ def test_own_a_mistake_that_shows_once_redis_is_up_ends_the_crawl(
     wait_until(lambda: "nothing is sent until it is back" in one.output)
     server.options = ("--requirepass", "word")
     server.start()
-    said = one.finish(60, code=1)
+    said = one.said(60, code=1)
     assert "authenticated" in said
     assert "Traceback" not in said
     assert not requests(box.log)

@@ -10,18 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.proof.sandbox import Sandbox, requests
-from tests.crawl.harness import site
-from tests.fleet.fleet import (
-    PATIENT,
-    Server,
-    Worker,
-    all_at_once,
-    settled,
-    targets,
-    too_close,
-    wait_until,
-    worker,
-)
+from tests.crawl.harness import Run, site, targets, wait_until
+from tests.fleet.fleet import PATIENT, Server, all_at_once, settled, too_close, worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,20 +35,20 @@ def lasting(tmp_path: Path) -> Iterator[Server]:
     running.kill()
 
 
-def begin(box: Sandbox, server: Server, tmp_path: Path, count: int = 2) -> list[Worker]:
+def begin(box: Sandbox, server: Server, tmp_path: Path, count: int = 2) -> list[Run]:
     for host in HOSTS:
         box.put(site(host))
     folders = [tmp_path / str(n) for n in range(count)]
     return [worker(each, box, server, urls(int(each.name)), spider=PATIENT) for each in folders]
 
 
-def both_ask(box: Sandbox, *workers: Worker) -> None:
+def both_ask(box: Sandbox, *workers: Run) -> None:
     """Return when each of the two has asked for a page of its own."""
     all_at_once(workers)
     wait_until(lambda: {each.path.split("/")[2] for each in targets(box.log)} == {"0", "1"})
 
 
-def shut(box: Sandbox, *workers: Worker) -> int:
+def shut(box: Sandbox, *workers: Run) -> int:
     """Return how many requests there are, once each worker has said that it waits for Redis."""
     wait_until(lambda: waits(*workers))
     said = len(requests(box.log))
@@ -68,7 +58,7 @@ def shut(box: Sandbox, *workers: Worker) -> int:
     return seen
 
 
-def waits(*workers: Worker) -> bool:
+def waits(*workers: Run) -> bool:
     return all("nothing is sent until it is back" in each.output for each in workers)
 
 
@@ -87,7 +77,7 @@ def test_own_while_redis_is_away_nothing_leaves_and_then_the_crawl_goes_on(
     seen = shut(box, *workers)
     lasting.start()
     for each in workers:
-        output = each.finish()
+        output = each.said()
         assert len(re.findall("nothing is sent until it is back", output)) == 1, output
         assert len(re.findall(r"the shared store \S+ is back", output)) == 1
         assert "Traceback" not in output
@@ -104,7 +94,7 @@ def test_own_a_redis_that_comes_back_empty_is_told_before_anything_leaves(
     seen = shut(box, *workers)
     server.start()
     for each in workers:
-        each.finish()
+        each.said()
     check_all_fetched(box, 2)
     assert requests(box.log)[seen].arrived > server.started + 2
 
@@ -116,7 +106,7 @@ def test_own_a_crawl_that_starts_without_redis_waits_for_it(box: Sandbox, tmp_pa
     wait_until(lambda: waits(one))
     assert not requests(box.log)
     server.start()
-    one.finish()
+    one.said()
     server.kill()
     check_all_fetched(box, 1)
 
@@ -127,7 +117,7 @@ def test_own_ctrl_c_ends_a_crawl_that_waits_for_redis(box: Sandbox, tmp_path: Pa
     wait_until(lambda: waits(one))
     began = time.monotonic()
     one.process.send_signal(signal.SIGINT)
-    output = one.finish()
+    output = one.said()
     assert time.monotonic() - began < 5
     assert not requests(box.log)
     assert "Traceback" not in output

@@ -23,8 +23,8 @@ from scrapy_walsh.adapters.redis_queue import DueQueue
 from scrapy_walsh.exceptions import ConfigError, StoreAway
 from scrapy_walsh.proof.sandbox import Route, Sandbox, hosts, paths
 from scrapy_walsh.state.records import ROBOTS, Deferral, HostRecord, SourceRun, StoredDocument
-from tests.crawl.harness import OWN_IDENTITY, site, state_dir, verify
-from tests.fleet.fleet import Worker, settled, targets, too_close, wait_until, worker
+from tests.crawl.harness import OWN_IDENTITY, Run, site, state_dir, targets, verify, wait_until
+from tests.fleet.fleet import settled, too_close, worker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,14 +66,14 @@ def settings(server: Server) -> dict[str, Any]:
     }
 
 
-def fleet(box: Sandbox, server: Server, folder: Path, count: int = 2) -> list[Worker]:
+def fleet(box: Sandbox, server: Server, folder: Path, count: int = 2) -> list[Run]:
     options = settings(server)
     return [
         worker(folder / str(n), box, server, spider=FLEET_SPIDER, **options) for n in range(count)
     ]
 
 
-def one_after_another(box: Sandbox, server: Server, folder: Path) -> list[Worker]:
+def one_after_another(box: Sandbox, server: Server, folder: Path) -> list[Run]:
     """Two workers: the first asks for a page, and goes on once the other has asked for one too."""
     first, other = folder / "first", folder / "other"
     one = worker(first, box, server, spider=FLEET_SPIDER, **settings(server))
@@ -101,7 +101,7 @@ def test_r4_6_two_workers_of_scrapy_redis_share_the_work_and_keep_the_spacing(
     for url in urls:
         server.client.rpush("probe:start_urls", json.dumps({"url": url}))
     workers = one_after_another(box, server, tmp_path)
-    outputs = [each.finish() for each in workers]
+    outputs = [each.said() for each in workers]
     fetched = sorted(f"http://{each.host}{each.path}" for each in targets(box.log))
     assert fetched == sorted(url for url in urls if "closed" not in url)
     assert too_close(box.log) == []
@@ -137,7 +137,7 @@ def test_r8_1_workers_wait_for_the_end_of_the_hour_by_the_cadence_of_the_source(
         fields = {"last_run_at": repr(begun - 3600 + left), "outcome": "200"}
         server.client.hset(f"walsh:{{walsh-research}}:source:{url}", mapping=fields)
     workers = fleet(box, server, tmp_path)
-    outputs = [each.finish() for each in workers]
+    outputs = [each.said() for each in workers]
     (sent,) = targets(box.log)
     assert sent.host == "hourly.test", outputs
     assert sent.wall >= begun + left, outputs
@@ -166,7 +166,7 @@ def test_own_workers_of_scrapy_redis_outlast_an_outage(
     time.sleep(2)
     server.start()
     for each in workers:
-        each.finish(code=1)  # what was queued last may be lost
+        each.said(code=1)  # what was queued last may be lost
     fetched = sorted(f"http://{each.host}{each.path}" for each in targets(box.log))
     assert fetched == sorted(urls)
     assert too_close(box.log) == []
@@ -180,7 +180,7 @@ class Quick(DueQueue):
 """
 
 
-def taken_over(box: Sandbox, server: Server, folder: Path) -> list[Worker]:
+def taken_over(box: Sandbox, server: Server, folder: Path) -> list[Run]:
     """Two workers: the first is in the midst of a request, which the other waits for."""
     box.put(site("slow.test", {"/page/slow": Route(sequence=[Route(delay=15), Route(body="p")])}))
     server.client.rpush("probe:start_urls", json.dumps({"url": "http://slow.test/page/slow"}))
@@ -204,7 +204,7 @@ def test_own_what_a_killed_worker_was_asking_is_asked_by_another(
     first.process.kill()
     killed = time.monotonic()
     first.process.communicate()
-    assert "http://slow.test/page/slow> (referer" in other.finish()
+    assert "http://slow.test/page/slow> (referer" in other.said()
     again = targets(box.log)[1:]
     assert len(again) == 1
     assert again[0].arrived > killed + 1.0
@@ -217,11 +217,11 @@ def test_own_a_worker_that_was_stopped_for_longer_than_its_lease_goes_on(
     first, other = taken_over(box, server, tmp_path)
     first.process.send_signal(signal.SIGSTOP)
     try:
-        other.finish()
+        other.said()
     finally:
         first.process.send_signal(signal.SIGCONT)
     server.client.rpush("probe:start_urls", json.dumps({"url": "http://slow.test/page/next"}))
-    first.finish()
+    first.said()
     asked = [each.path for each in targets(box.log)]
     assert asked == ["/page/slow", "/page/slow", "/page/next"]
     assert too_close(box.log) == []

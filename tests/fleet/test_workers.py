@@ -6,8 +6,8 @@ import time
 from typing import TYPE_CHECKING
 
 from scrapy_walsh.proof.sandbox import Route, paths, requests
-from tests.crawl.harness import OPERATOR, kept, site
-from tests.fleet.fleet import targets, too_close, worker
+from tests.crawl.harness import OPERATOR, kept, site, targets
+from tests.fleet.fleet import too_close, worker
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,7 @@ def test_r4_6_workers_on_many_machines_keep_the_spacing_together(
         box.put(site(host, {"*": Route(body="p", delay=0.05)}))
     workers = [worker(tmp_path / str(n), box, server, urls(n)) for n in range(3)]
     for each in workers:
-        each.finish()
+        each.said()
     log = box.log
     assert sorted(each.path for each in targets(log)) == sorted(
         f"/page/{n}/{page}" for n in range(3) for page in range(2) for _ in HOSTS
@@ -50,8 +50,8 @@ def test_r5_a_retry_after_met_by_one_worker_holds_for_the_others(
     while not targets(box.log):
         time.sleep(0.02)
     other = worker(tmp_path / "other", box, server, ["http://busy.test/page/other"])
-    one.finish()
-    other.finish()
+    one.said()
+    other.said()
     first, *rest = targets(box.log, "busy.test")
     assert first.status == 429
     assert sorted(each.path for each in rest) == ["/page/first", "/page/other"]
@@ -64,8 +64,8 @@ def test_d8_a_deferral_of_one_worker_holds_for_the_others(
 ) -> None:
     away = Route(status=503, headers={"Retry-After": "7200"}, body="")
     box.put(site("away.test", {"*": away}))
-    worker(tmp_path / "one", box, server, ["http://away.test/page/1"]).finish()
-    output = worker(tmp_path / "other", box, server, ["http://away.test/page/2"]).finish()
+    worker(tmp_path / "one", box, server, ["http://away.test/page/1"]).said()
+    output = worker(tmp_path / "other", box, server, ["http://away.test/page/2"]).said()
     assert [each.path for each in targets(box.log, "away.test")] == ["/page/1"]
     assert "deferred" in output
     assert len(requests(box.log, "away.test")) == 2  # robots.txt, once
@@ -79,7 +79,7 @@ def test_r8_what_one_worker_asked_the_others_do_not_ask(
         box.put(site(host))
     workers = [worker(tmp_path / str(n), box, server, shared) for n in range(2)]
     for each in workers:
-        each.finish()
+        each.said()
     assert sorted(f"http://{each.host}{each.path}" for each in targets(box.log)) == shared
 
 
@@ -87,11 +87,11 @@ def test_r3_a_list_that_one_worker_fetched_blocks_for_the_others(
     box: Sandbox, server: Server, tmp_path: Path
 ) -> None:
     one = worker(tmp_path / "one", box, server, ["http://path.test/page/1"])
-    one.finish()
+    one.said()
     box.put(site("operator.test", {"*": Route(status=500, body="")}))
     seen = len(requests(box.log, "operator.test"))
     given = ["http://blocked.test/page/1", "http://path.test/page/2"]
-    output = worker(tmp_path / "other", box, server, given).finish()
+    output = worker(tmp_path / "other", box, server, given).said()
     assert "blocked_operator" in output
     assert not requests(box.log, "blocked.test")
     assert len(requests(box.log, "operator.test")) == seen

@@ -37,19 +37,24 @@ from scrapy_walsh.state.records import (
 from scrapy_walsh.state.store import SqliteStore
 from scrapy_walsh.terminal import columns
 from tests import golden
-from tests.audit.weblog import BOT, T0, line, rules, written
-from tests.conformance.kit import check, record
 from tests.crawl.harness import OWN_IDENTITY, USER_AGENT
-from tests.ledger.verify_kit import (
+from tests.kit import (
+    BOT,
+    T0,
     H,
+    Read,
     T,
+    check,
     honest,
+    line,
     lines_of,
+    record,
     report_of,
+    rules,
+    tally_of,
     write,
+    written,
 )
-from tests.report.kit import Read
-from tests.report.kit import report_of as report_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -140,7 +145,7 @@ def test_own_stamps_of_whole_seconds(delay: str, tmp_path: Path) -> None:
 
 def test_own_the_page_of_a_report() -> None:
     lines = lines_of(*honest().entries)
-    golden.note(" ".join(Read(page(*report_on(lines, ALL))).text.split()))
+    golden.note(" ".join(Read(page(*tally_of(lines, ALL))).text.split()))
 
 
 def test_own_rows_of_an_audit_as_json(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.ledger.verify_kit import RULE, Forge, H, digest, told
+from tests.kit import RULE, Forge, H, digest, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable

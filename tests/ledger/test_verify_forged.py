@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.proof.sandbox import blocklist
-from tests.ledger.verify_kit import (
+from tests.crawl.harness import LIST_URL
+from tests.kit import (
     BLOCKED,
     DENIED,
     LIST,
-    LIST_URL,
     ROBOTS,
     ROBOTS_URL,
     RULE,

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.kit import ROBOTS, ROBOTS_URL, Forge, H, T, digest, honest, told
 from tests.ledger.test_verify_forged import DAY, declared, drop, name_of, third_run
-from tests.ledger.verify_kit import ROBOTS, ROBOTS_URL, Forge, H, T, digest, honest, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable

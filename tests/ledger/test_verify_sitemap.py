@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.ledger.files import DOCUMENTS, Documents
-from tests.ledger.verify_kit import LIST, ROBOTS, Forge, H, digest, report_of, told, write
+from tests.kit import LIST, ROBOTS, Forge, H, digest, report_of, told, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable

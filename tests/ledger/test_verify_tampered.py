@@ -7,7 +7,6 @@ import random
 import re
 import shutil
 import sqlite3
-import sys
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -20,9 +19,8 @@ from scrapy_walsh.commands.main import main
 from scrapy_walsh.ledger import FILE, files
 from scrapy_walsh.ledger.files import DOCUMENTS, HEAD, Ledger, parsed
 from scrapy_walsh.proof.sandbox import Route, Sandbox
-from tests import zygote
-from tests.crawl.harness import Crawl, crawl, make_project, run_scrapy, site, state_dir
-from tests.ledger.verify_kit import honest, report_of, told
+from tests.crawl.harness import Crawl, crawl, make_project, run_scrapy, site, state_dir, walsh
+from tests.kit import honest, report_of, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -398,13 +396,8 @@ def test_own_the_commands_of_the_docs_run(crawled: Crawled, tmp_path: Path):
         ("scrapy_walsh", project.parent, str(crawled.one.relative_to(project.parent))),
         ("scrapy_walsh", tmp_path, None),  # that of the directory
     ):
-        done = zygote.run(
-            [sys.executable, "-m", *module.split(), "verify", *filter(None, [ledger])],
-            cwd=directory,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        name, *words = module.split()
+        done = walsh(directory, *words, "verify", *filter(None, [ledger]), module=name)
         assert done.returncode == 0, done.stderr
         assert [re.sub(r"[0-9a-f]{64}|[0-9]+", "N", line) for line in done.stdout.splitlines()] == [
             re.sub(r"[0-9a-f]{64}|[0-9]+", "N", line) for line in shown

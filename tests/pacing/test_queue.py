@@ -13,12 +13,12 @@ from tests.crawl.harness import (
     USER_AGENT,
     Crawl,
     Stopped,
+    begin,
     crawl_of,
     kept,
     longest_pause,
     make_project,
     rules,
-    run_scrapy,
     site,
     stop,
     targets,
@@ -169,13 +169,13 @@ def interrupted(**project: Any) -> Callable[[Path], Stopped]:
 def command(*arguments: str) -> Callable[[Path], Crawl]:
     """Another command of Scrapy's than ``crawl``."""
 
-    def begin(directory: Path) -> Crawl:
+    def play(directory: Path) -> Crawl:
         with Sandbox() as box:
             box.put(site("command.test", robots=rules("Disallow: /no")))
-            done = run_scrapy(make_project(directory, CONTRACT_SPIDER), box, *arguments)
-            return Crawl(done.returncode, done.stdout, [], {}, box.log)
+            project = make_project(directory, CONTRACT_SPIDER)
+            return begin(project, box, "scrapy", *arguments).finish()
 
-    return begin
+    return play
 
 
 SHOWN = "print('SHOWN', response and response.status)"

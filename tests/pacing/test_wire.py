@@ -16,12 +16,12 @@ from tests.crawl.harness import (
     TOGETHER,
     USER_AGENT,
     Crawl,
+    begin,
     crawl_of,
     kept,
     longest_pause,
     make_project,
     rules,
-    run_scrapy,
     site,
     targets,
     too_soon,
@@ -188,16 +188,14 @@ BROKEN = {
 def script(text: str, *arguments: str) -> Callable[[Path], Crawl]:
     """A script with crawlers of its own, yet to be run."""
 
-    def begin(directory: Path) -> Crawl:
+    def play(directory: Path) -> Crawl:
         with Sandbox() as box:
             for host in ("same.test", "one.test", "other.test", "leaving.test", "staying.test"):
                 box.put(site(host))
             box.put(site("slow.test", {"*": Route(body="late", delay=2.5)}))
-            project = make_project(directory, text)
-            done = run_scrapy(project, box, *arguments, module="spiders")
-            return Crawl(done.returncode, done.stdout, [], {}, box.log)
+            return begin(make_project(directory, text), box, "spiders", *arguments).finish()
 
-    return begin
+    return play
 
 
 def moved(location: str) -> Route:

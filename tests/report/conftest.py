@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from scrapy_walsh.proof.sandbox import Sandbox
-from tests import zygote
 from tests.crawl.harness import LIST_SPIDER, crawl, make_project, state_dir
 
 if TYPE_CHECKING:
@@ -75,17 +72,8 @@ def sourced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     directory = tmp_path_factory.mktemp("sourced")
     project = make_project(directory, settings={"SPIDER_MODULES": ["scrapy_walsh.spiders"]})
     (project / "sources.txt").write_text(SOURCES)
-    command = [sys.executable, "-m", "scrapy", "crawl", "walsh_metadata"]
-    arguments = ["-a", "sources=sources.txt", "-a", "report=sources.json"]
+    arguments = ("-a", "sources=sources.txt", "-a", "report=sources.json")
     with Sandbox() as box:
-        proxies = {"http_proxy": box.proxy_url, "https_proxy": box.proxy_url}
-        done = zygote.run(
-            [*command, *arguments],
-            cwd=project,
-            env={**os.environ, **proxies},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+        done = crawl(project, box, spider_name="walsh_metadata", arguments=arguments)
+        assert done.returncode == 0, done.output
         yield world_of(project, box.log)

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.proof.report.html import page
-from tests.ledger.verify_kit import asked, began, decided, ended, lines_of
+from tests.kit import asked, began, decided, ended, lines_of, tally_of
 from tests.report.browser import browser, found
-from tests.report.kit import report_of
 from tests.report.test_history import days_of, three_days
 from tests.report.test_owner import found_of, html_of
 from tests.report.test_page import evil_lines, evil_sources, known, source
@@ -100,10 +99,10 @@ def pages(
     busy = [asked(n * 0.6, host=f"host{n % 40}.{'long-name-' * (n % 7)}.test") for n in range(3000)]
     rules = [decided("refused", n, rule=f"Disallow: /{'x' * n}", line=n) for n in range(1, 200)]
     made = {
-        "crawl": page(*report_of(world.lines)),
-        "sources": page(*report_of(sourced.lines), known(source("a"), source("b", 9e5))),
-        "busy": page(*report_of(lines_of(began(), *busy, *rules, ended()))),
-        "hostile": page(*report_of(evil_lines(), "all"), evil_sources()),
+        "crawl": page(*tally_of(world.lines)),
+        "sources": page(*tally_of(sourced.lines), known(source("a"), source("b", 9e5))),
+        "busy": page(*tally_of(lines_of(began(), *busy, *rules, ended()))),
+        "hostile": page(*tally_of(evil_lines(), "all"), evil_sources()),
         "days": page(*days_of(*three_days()), known(source("b"))),
         "owner": html_of(found_of(world.lines, "flaky.test")),
     }

@@ -13,8 +13,7 @@ import pytest
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.proof.sandbox import Sandbox
 from tests.crawl.harness import run_scrapy
-from tests.ledger.verify_kit import H, header, honest, lines_of
-from tests.report.kit import Read
+from tests.kit import H, Read, header, honest, lines_of
 
 if TYPE_CHECKING:
     from tests.report.conftest import World

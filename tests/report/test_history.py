@@ -11,8 +11,7 @@ from scrapy_walsh.commands.main import main
 from scrapy_walsh.proof.report.history import FAILED, READ, REFUSED, UNCHANGED, History
 from scrapy_walsh.proof.report.html import page
 from scrapy_walsh.proof.report.runs import NoRun
-from tests.ledger.verify_kit import T, asked, began, decided, ended, lines_of
-from tests.report.kit import Read, Shown, report_of
+from tests.kit import Read, Shown, T, asked, began, decided, ended, lines_of, tally_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +33,7 @@ def a_day(day: float, *entries: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def days_of(*entries: dict[str, Any], days: int = 4, now: float = T + 3 * DAY) -> Shown:
-    return report_of(lines_of(*entries), history=History.until(now, days))
+    return tally_of(lines_of(*entries), history=History.until(now, days))
 
 
 A, B = "http://h.test/a", "http://h.test/b"

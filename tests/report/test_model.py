@@ -6,12 +6,11 @@ import pytest
 
 from scrapy_walsh.policy.recrawl import Visit, not_due
 from scrapy_walsh.proof.report.runs import ALL, NoRun
-from tests.ledger.verify_kit import ONE, T, asked, began, decided, ended, lines_of, robots
-from tests.report.kit import Shown, report_of
+from tests.kit import ONE, Shown, T, asked, began, decided, ended, lines_of, robots, tally_of
 
 
 def made(*entries: dict[str, object], wanted: str = "last") -> Shown:
-    return report_of(lines_of(began(), *entries, ended()), wanted)
+    return tally_of(lines_of(began(), *entries, ended()), wanted)
 
 
 # -- hosts --------------------------------------------------------------------------------
@@ -40,23 +39,23 @@ def test_own_a_host_has_its_answers():
 
 def test_own_the_last_run_that_has_ended_is_taken():
     lines = lines_of(began(), ended(), began("r2"), ended("r2"), began("r3"))
-    assert [run.name for run in report_of(lines).report.runs] == ["r2"]
-    assert [run.name for run in report_of(lines, "r3").report.runs] == ["r3"]
-    assert [run.name for run in report_of(lines, ALL).report.runs] == ["r1", "r2", "r3"]
-    assert [run.name for run in report_of(lines_of(began("r9"))).report.runs] == ["r9"]
+    assert [run.name for run in tally_of(lines).report.runs] == ["r2"]
+    assert [run.name for run in tally_of(lines, "r3").report.runs] == ["r3"]
+    assert [run.name for run in tally_of(lines, ALL).report.runs] == ["r1", "r2", "r3"]
+    assert [run.name for run in tally_of(lines_of(began("r9"))).report.runs] == ["r9"]
     with pytest.raises(NoRun, match="no run 'nope'"):
-        report_of(lines, "nope")
+        tally_of(lines, "nope")
     with pytest.raises(NoRun, match="no run 'last' begins in this ledger"):
-        report_of([])
+        tally_of([])
 
 
 def test_own_what_another_run_did_is_not_counted():
     lines = lines_of(
         began(), asked(0), ended(at=2), began("r2", 3), asked(4, run="r2"), ended("r2")
     )
-    assert report_of(lines).report.purposes == {"target": 1}
-    assert report_of(lines).report.others == 1
-    assert report_of(lines, ALL).report.purposes == {"target": 2}
+    assert tally_of(lines).report.purposes == {"target": 1}
+    assert tally_of(lines).report.others == 1
+    assert tally_of(lines, ALL).report.purposes == {"target": 2}
 
 
 def test_own_rules_are_counted_with_their_line_and_document():

@@ -16,12 +16,13 @@ from scrapy_walsh.proof.report.owner import Extract
 from scrapy_walsh.proof.report.runs import runs_of
 from scrapy_walsh.proof.sandbox import hosts, requests
 from scrapy_walsh.proof.verify import Report
-from tests.ledger.verify_kit import (
+from tests.kit import (
     LIST,
     ROBOTS,
     ROBOTS_URL,
     Forge,
     H,
+    Read,
     T,
     asked,
     began,
@@ -30,9 +31,10 @@ from tests.ledger.verify_kit import (
     ended,
     honest,
     lines_of,
+    of_file,
     robots,
+    verified,
 )
-from tests.report.kit import Read, of_file, verified
 from tests.report.test_page import ALLOWED_TAGS, EVIL, evil_lines
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from scrapy_walsh.proof.report.html import environment, page
 from scrapy_walsh.proof.report.sources import LISTED, Sources, sources_of
 from scrapy_walsh.proof.report.words import cut
 from scrapy_walsh.proof.sandbox import gaps, hosts
-from tests.ledger.verify_kit import SETTINGS, asked, began, decided, ended, lines_of, robots
-from tests.report.kit import Read, report_of
+from tests.kit import SETTINGS, Read, asked, began, decided, ended, lines_of, robots, tally_of
 
 if TYPE_CHECKING:
     from tests.report.conftest import World
@@ -36,9 +35,9 @@ ALLOWED_TAGS = {
 
 @pytest.mark.crawl
 def test_own_the_numbers_are_those_of_the_ledger_and_of_the_server(world: World):
-    read = Read(page(*report_of(world.lines)))
+    read = Read(page(*tally_of(world.lines)))
     assert int(read.number("Requests")) == len(world.log) == len(world.entries("asked"))
-    asked = [host for host in report_of(world.lines).report.hosts if host.requests]
+    asked = [host for host in tally_of(world.lines).report.hosts if host.requests]
     assert len(asked) == len(hosts(world.log))
     for tile, kind in (
         ("Fetched", "fetched"), ("Refused", "refused"), ("Held", "held"),
@@ -52,7 +51,7 @@ def test_own_the_numbers_are_those_of_the_ledger_and_of_the_server(world: World)
 
 @pytest.mark.crawl
 def test_r4_the_gaps_are_those_that_the_server_saw(world: World):
-    report, found = report_of(world.lines)
+    report, found = tally_of(world.lines)
     seen = 0
     for host in report.hosts:
         shortest = [host.shortest] if host.shortest is not None else []
@@ -66,7 +65,7 @@ def test_r4_the_gaps_are_those_that_the_server_saw(world: World):
 
 @pytest.mark.crawl
 def test_own_what_was_refused_is_told_with_its_rule_line_and_document(world: World):
-    text = Read(page(*report_of(world.lines))).text
+    text = Read(page(*tally_of(world.lines))).text
     for word in ("Disallow: /private/", "http://path.test/robots.txt", "blocked.test"):
         assert word in text
     (refused,) = (entry for entry in world.entries("refused") if entry["requirement"] == "R2")
@@ -77,7 +76,7 @@ def test_own_what_was_refused_is_told_with_its_rule_line_and_document(world: Wor
 def test_own_the_octets_of_each_answer_are_in_the_ledger(world: World):
     lines = [each for each in world.entries("asked") if "status" in each]
     assert all("octets" in each for each in lines)
-    assert sum(host.octets for host in report_of(world.lines).report.hosts) > 0
+    assert sum(host.octets for host in tally_of(world.lines).report.hosts) > 0
 
 
 NOW = 1_800_000_000.0
@@ -112,7 +111,7 @@ def test_own_the_sources_that_need_a_person_come_first():
 
 
 def test_own_the_head_speaks_of_sources_before_it_speaks_of_promises():
-    shown = report_of(lines_of(began(), asked(0), asked(2), ended()))
+    shown = tally_of(lines_of(began(), asked(0), asked(2), ended()))
     html = page(*shown, known(source("good"), source("dead", 9 * DAY, reason="no answer")))
     assert "1 of 2 sources read, 1 needs a person; 2 requests, 0 refused, " in html
     text = Read(html).text
@@ -124,12 +123,12 @@ def test_own_the_head_speaks_of_sources_before_it_speaks_of_promises():
 def test_own_more_sources_than_fit_are_counted():
     found = known(*(source(f"s{n}") for n in range(LISTED + 7)))
     assert (len(found.rows), found.total) == (LISTED, LISTED + 7)
-    html = page(*report_of(lines_of(began(), ended())), found)
+    html = page(*tally_of(lines_of(began(), ended())), found)
     assert "And 7 more" in Read(html).text
 
 
 def test_own_the_codes_of_a_page_lead_to_what_they_say():
-    read = Read(page(*report_of(lines_of(began(), asked(0), asked(2), ended()))))
+    read = Read(page(*tally_of(lines_of(began(), asked(0), asked(2), ended()))))
     identifiers = {value for _, name, value in read.attributes if name == "id"}
     linked = {value for _, name, value in read.attributes if name == "href"}
     assert {f"#R{n}" for n in (2, 3, 4, 5, 6, 7, 8)} <= linked
@@ -166,7 +165,7 @@ def evil_lines(*more: dict[str, Any]) -> list[bytes]:
 
 
 def test_own_hostile_text_stays_text():
-    html = page(*report_of(evil_lines(), "all"), evil_sources())
+    html = page(*tally_of(evil_lines(), "all"), evil_sources())
     read = Read(html)
     assert set(read.tags) <= ALLOWED_TAGS
     assert not [name for _, name, _ in read.attributes if name.startswith("on")]
@@ -189,7 +188,7 @@ def test_own_no_template_takes_a_value_for_markup():
 
 
 def test_own_the_page_refers_to_nothing_outside_of_it():
-    html = page(*report_of(evil_lines(), "all"))
+    html = page(*tally_of(evil_lines(), "all"))
     read = Read(html)
     references = [value for _, name, value in read.attributes if name in ("href", "src")]
     assert references
@@ -217,7 +216,7 @@ def test_own_each_request_of_the_picture_stands_in_a_table():
 def test_own_long_urls_are_cut_with_the_whole_beside_them():
     url = "http://h.test/" + "a" * 250
     refused = decided("refused", url=url, requirement="R6", verdict="out_of_scope")
-    read = Read(page(*report_of(lines_of(began(), refused, ended()))))
+    read = Read(page(*tally_of(lines_of(began(), refused, ended()))))
     assert url in [value for _, name, value in read.attributes if name == "title"]
     assert url not in read.text
 
@@ -229,7 +228,7 @@ def test_own_the_size_of_a_page_is_bounded():
     by = {"requirement": "R2", "verdict": "disallowed_explicit", "document": long, "url": long}
     rules = [decided("refused", n, rule=f"{n}{long}", **by) for n in range(900)]
     sources = known(*(source(f"{n}{long}", reason=long, read=0) for n in range(LISTED)))
-    html = page(*report_of(lines_of(began(), *entries, *rules, ended())), sources)
+    html = page(*tally_of(lines_of(began(), *entries, *rules, ended())), sources)
     assert len(html.encode()) < 5_000_000
     text = Read(html).text
     assert "The first 200 of 900." in text
@@ -238,7 +237,7 @@ def test_own_the_size_of_a_page_is_bounded():
 def test_own_a_cut_table_says_so():
     by = {"requirement": "R2", "verdict": "disallowed_explicit"}
     rules = [decided("refused", n, rule=f"Disallow: /{n}", **by) for n in range(500)]
-    assert "The first 200 of 500." in Read(page(*report_of(lines_of(began(), *rules)))).text
+    assert "The first 200 of 500." in Read(page(*tally_of(lines_of(began(), *rules)))).text
 
 
 # -- small parts --------------------------------------------------------------------------

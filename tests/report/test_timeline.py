@@ -6,12 +6,11 @@ import pytest
 
 from scrapy_walsh.proof.report.html import page
 from scrapy_walsh.proof.report.timeline import DRAWN, MOST, Shape, shapes
-from tests.ledger.verify_kit import ONE, T, asked, began, ended, lines_of, robots
-from tests.report.kit import Read, Shown, report_of
+from tests.kit import ONE, Read, Shown, T, asked, began, ended, lines_of, robots, tally_of
 
 
 def made(*entries: dict[str, object]) -> Shown:
-    return report_of(lines_of(began(), *entries, ended()))
+    return tally_of(lines_of(began(), *entries, ended()))
 
 
 def drawn(*entries: dict[str, object], span: float = 10.0) -> list[Shape]:

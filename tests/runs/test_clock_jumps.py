@@ -8,17 +8,27 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.proof.sandbox import Sandbox, requests
+from scrapy_walsh.proof.sandbox import Route, requests
 from scrapy_walsh.state.records import HostRecord, Validators
-from scrapy_walsh.state.store import SqliteStore
-from tests.crawl.harness import Crawl, kept
-from tests.upgrade import world
-from tests.upgrade.world import UNREACHABLE, project
+from tests.crawl.harness import (
+    DAILY,
+    DAY,
+    HOUR,
+    LIST,
+    SCHEMA,
+    Crawl,
+    Runs,
+    daily_sites,
+    kept,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-YEARS = 10 * 365.25 * world.DAY
+#: When the first run begins: 2026-06-01, 06:00 UTC.
+BEGINNING = 1780293600.0
+QUICK = {"WALSH_MAX_RETRIES": 1}
+YEARS = 10 * 365.25 * DAY
 JUMPS = {"ten years ahead": YEARS, "ten years back": -YEARS}
 #: Seconds between the runs, as they really pass.
 APART = 120.0
@@ -37,17 +47,15 @@ class Jumped:
 def jumped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Jumped:
     directory: Path = tmp_path_factory.mktemp("jumped")
     runs, held = [], []
-    with Sandbox() as box:
-        made = project(directory / "project", box, None)
+    with Runs(directory / "project", *daily_sites(), settings=QUICK) as made:
         for number, jump in enumerate((0.0, JUMPS[request.param], 0.0)):
-            made.at(world.BEGINNING + number * APART, jump)
-            runs.append(made.crawl(*world.DAILY))
-            store = SqliteStore(made.state)
-            pages = {record.url for record in store.rows(Validators)}
-            held.append(({record.host for record in store.rows(HostRecord)}, pages))
-            store.close()
-            for path in (world.LIST, world.SCHEMA):
-                box.set_route("operator.test", path, UNREACHABLE)
+            made.at(BEGINNING + number * APART, jump)
+            runs.append(made(*DAILY))
+            with made.store() as store:
+                pages = {record.url for record in store.rows(Validators)}
+                held.append(({record.host for record in store.rows(HostRecord)}, pages))
+            for path in (LIST, SCHEMA):
+                made.serve("operator.test", path, Route(behaviour="reset"))
         return Jumped(runs, held, made.command("state", "verify").stdout)
 
 
@@ -63,7 +71,7 @@ def test_r5_a_hold_goes_by_the_machines_own_count(jumped: Jumped) -> None:
     assert jumped.runs[0].asked("busy.test") == ["/robots.txt", "/p"]
     for run in jumped.runs[1:]:
         assert run.asked("busy.test") == []
-        assert "may not be requested before" in run.why(world.BUSY)
+        assert "may not be requested before" in run.why("http://busy.test/p")
 
 
 def test_r4_a_crawl_delay_goes_by_the_machines_own_count(jumped: Jumped) -> None:
@@ -81,7 +89,7 @@ def test_r4_the_spacing_is_kept(jumped: Jumped) -> None:
 def test_r3_the_list_binds_while_no_newer_one_can_be_had(jumped: Jumped) -> None:
     for run in jumped.runs:
         assert run.asked("www.optout.test") == []
-        assert run.lines("refused", world.OPTED_OUT, "R3")
+        assert run.lines("refused", "http://www.optout.test/p", "R3")
 
 
 def test_r2_an_opt_out_of_robots_txt_is_kept(jumped: Jumped) -> None:
@@ -102,19 +110,18 @@ def test_own_the_clock_does_not_stop_a_run(jumped: Jumped) -> None:
         assert len(requests(run.log)) < 40
 
 
-@pytest.mark.parametrize("wrong", [-world.HOUR, YEARS], ids=["back", "years"])
+@pytest.mark.parametrize("wrong", [-HOUR, YEARS], ids=["back", "years"])
 def test_own_an_honest_ledger_holds_after_a_start_with_the_clock_put_right(
     tmp_path: Path, wrong: float
 ) -> None:
     """The steady clock is read anew at each start of the machine, so it goes back with it."""
-    with Sandbox() as box:
-        made = project(tmp_path / "project", box, None)
-        made.at(world.BEGINNING, wrong)
-        made.crawl(*world.DAILY)
+    with Runs(tmp_path / "project", *daily_sites(), settings=QUICK) as made:
+        made.at(BEGINNING, wrong)
+        made(*DAILY)
         clock = made.state / "clock.json"
         clock.write_text(json.dumps({**json.loads(clock.read_text()), "boot": "another"}))
-        made.at(world.BEGINNING + APART)
-        second = made.crawl(*world.DAILY, arguments=("-s", "WALSH_REVISIT_REASON=a new start"))
+        made.at(BEGINNING + APART)
+        second = made(*DAILY, arguments=("-s", "WALSH_REVISIT_REASON=a new start"))
         found = made.command("verify")
     assert second.asked("page.test")
     assert found.returncode == 0, found.stdout

@@ -11,8 +11,8 @@ import pytest
 
 from scrapy_walsh.proof.sandbox import Route
 from tests.crawl.harness import AGAIN, Crawl, Runs, site, state_dir
+from tests.kit import report_of, wrong_in
 from tests.ledger.test_crawl import ledger_of
-from tests.ledger.verify_kit import report_of, wrong_in
 from tests.pacing.test_learned import walsh
 
 if TYPE_CHECKING:

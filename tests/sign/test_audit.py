@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from scrapy_walsh.commands.main import main
-from tests.audit.weblog import line, quoted, written
-from tests.crawl.harness import site, solo
-from tests.sign.kit import keygen
+from tests.crawl.harness import keygen, site, solo
+from tests.kit import line, quoted, written
 from tests.sign.test_signature import OTHER, Signer
 from tests.sign.verifier import NAMES
 

@@ -15,8 +15,17 @@ from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.exceptions import ConfigError
 from scrapy_walsh.proof.attest.document import PolicyPage, document
 from scrapy_walsh.proof.verify.terms import broken_terms, terms_of
-from tests.crawl.harness import OWN_IDENTITY, make_project, run_scrapy, site, solo, state_dir
-from tests.sign.kit import DIRECTORY, IDENTITY, keygen
+from tests.crawl.harness import (
+    KEYS_URL,
+    OWN_IDENTITY,
+    SIGNING_IDENTITY,
+    keygen,
+    make_project,
+    run_scrapy,
+    site,
+    solo,
+    state_dir,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,20 +95,24 @@ def test_own_a_key_that_cannot_be_used_is_one_line_and_nothing_is_sent(
 )
 def test_own_settings_that_do_not_fit_are_one_line(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError) as told:
-        WalshConfig.from_settings({"WALSH_IDENTITY": IDENTITY, **settings}, Path)
+        WalshConfig.from_settings({"WALSH_IDENTITY": SIGNING_IDENTITY, **settings}, Path)
     assert said in str(told.value)
     assert "\n" not in str(told.value)
 
 
 def test_own_a_missing_package_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    settings = {"WALSH_SIGN_REQUESTS": True, "WALSH_SIGNING_KEY": "k", "WALSH_IDENTITY": IDENTITY}
+    settings = {
+        "WALSH_SIGN_REQUESTS": True,
+        "WALSH_SIGNING_KEY": "k",
+        "WALSH_IDENTITY": SIGNING_IDENTITY,
+    }
     with pytest.raises(ConfigError, match=r"pip install 'scrapy-walsh\[sign\]'"):
         WalshConfig.from_settings(settings, Path)
 
 
 def test_own_a_key_that_is_not_signed_with_is_not_read() -> None:
-    settings = {"WALSH_SIGNING_KEY": "/no/such/file", "WALSH_IDENTITY": IDENTITY}
+    settings = {"WALSH_SIGNING_KEY": "/no/such/file", "WALSH_IDENTITY": SIGNING_IDENTITY}
     config = WalshConfig.from_settings(settings, Path)
     assert (config.sign_requests, config.signing_key) == (False, None)
 
@@ -144,7 +157,7 @@ def test_own_the_ledger_says_by_which_key_and_verify_reads_it(box: Sandbox, tmp_
     project = tmp_path / "signed"
     solo(project, URL, sites=(site("site.test"),), settings=settings)
     line = started(project)
-    assert line["signed"] == {"keyid": key["kid"], "directory": DIRECTORY}
+    assert line["signed"] == {"keyid": key["kid"], "directory": KEYS_URL}
     assert settings["WALSH_SIGNING_KEY"] not in json.dumps(line)
     done = run_scrapy(project, box, "walsh", "verify", str(state_dir(project)))
     assert done.returncode == 0, done.stdout
@@ -175,7 +188,7 @@ def test_own_verify_finds_a_directory_that_is_not_on_the_policy_pages_host(tmp_p
     solo(project, URL, sites=(site("site.test"),), settings=settings)
     line = started(project)
     assert list(broken_terms(terms_of(line))) == []
-    line["signed"]["directory"] = DIRECTORY.replace("operator", "other")
+    line["signed"]["directory"] = KEYS_URL.replace("operator", "other")
     assert [rule for rule, _ in broken_terms(terms_of(line))] == ["R1"]
 
 

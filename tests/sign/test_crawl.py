@@ -9,8 +9,8 @@ import pytest
 from scrapy.settings import default_settings
 
 from scrapy_walsh.proof.sandbox import Route, blocklist, requests
-from tests.crawl.harness import Crawl, site, solo
-from tests.sign.kit import check_all, keygen
+from tests.crawl.harness import KEYS_URL, Crawl, keygen, site, solo
+from tests.sign.verifier import as_sent, verify
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,6 +74,22 @@ WRITTEN = (
     "http://m\u00fcnchen.test/x",
     "https://secure.test:443/x",
 )
+
+
+#: What each signature covers.
+COVERED = ['"@authority"', '"signature-agent";key="sig"', '"@method"', '"@path"']
+
+
+def check_all(run: Crawl, keys: list[dict[str, Any]]) -> int:
+    """Verify each request of *run* by the second implementation; how many there were."""
+    found = requests(run.log)
+    for each in found:
+        told = verify(as_sent(each), keys, now=each.wall)
+        assert told["covered"] == COVERED
+        assert told["directory"] == KEYS_URL
+        assert told["expires"] - told["created"] == 300
+        assert set(told) == {"created", "expires", "keyid", "tag", "covered", "directory"}
+    return len(found)
 
 
 class Signed(NamedTuple):

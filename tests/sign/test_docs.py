@@ -14,9 +14,9 @@ from scrapy_walsh.adapters.wire.signing import signer_of
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.policy.signing import DIRECTORY_PATH, DIRECTORY_TYPE
-from tests.audit.weblog import quoted
+from tests.crawl.harness import SIGNING_IDENTITY
+from tests.kit import quoted
 from tests.sign import verifier
-from tests.sign.kit import IDENTITY
 from tests.sign.test_audit import AGENT, HOST, Given, given
 from tests.sign.test_signature import VECTORS, public
 
@@ -54,7 +54,9 @@ def test_own_the_key_is_made_and_used_as_the_page_says(
     settings: dict[str, Any] = {}
     exec(blocks("signing.md", "python")[0], settings)  # noqa: S102  our own documentation
     mine = {name: value for name, value in settings.items() if name.isupper()}
-    signer = signer_of(WalshConfig.from_settings({"WALSH_IDENTITY": IDENTITY, **mine}, Path))
+    signer = signer_of(
+        WalshConfig.from_settings({"WALSH_IDENTITY": SIGNING_IDENTITY, **mine}, Path)
+    )
     assert signer is not None
     assert signer.keyid in said
     assert look == "scrapy walsh doctor --online\n"  # tests/sign/test_doctor.py runs it

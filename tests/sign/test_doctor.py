@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.policy.signing import DIRECTORY_TYPE
+from scrapy_walsh.policy.signing import DIRECTORY_PATH, DIRECTORY_TYPE
 from scrapy_walsh.proof.sandbox import Route, Sandbox, blocklist
 from tests.cli.test_doctor import Visit, visit
-from tests.crawl.harness import make_project
-from tests.sign.kit import DIRECTORY, DIRECTORY_PATH, keygen
+from tests.crawl.harness import KEYS_URL, keygen, make_project
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +69,7 @@ def look(folder: Path, case: Case, **more: Any) -> Visit:
 def test_own_the_directory_is_fetched_and_our_signature_verified(tmp_path: Path, name: str) -> None:
     case = CASES[name]
     found = look(tmp_path, case)
-    assert found.line(case.mark, "R1", "signing", DIRECTORY, case.said), found.output
+    assert found.line(case.mark, "R1", "signing", KEYS_URL, case.said), found.output
     assert found.code == case.code, found.output
     assert DIRECTORY_PATH in [each.path for each in found.log]
     assert "/keys" not in [each.path for each in found.log]

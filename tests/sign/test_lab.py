@@ -12,8 +12,8 @@ import pytest
 from scrapy_walsh.proof.conformance.check import judged
 from scrapy_walsh.proof.conformance.scene_signing import SIGNING
 from scrapy_walsh.proof.findings import Outcome
-from tests.conformance.kit import conformance, evidence, request
-from tests.sign.kit import DIRECTORY, keygen
+from tests.crawl.harness import KEYS_URL, keygen
+from tests.kit import conformance, evidence, request
 from tests.sign.test_signature import KEYS, OTHER, SIGNER, Signer, Target
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ BAD = {
     "of tomorrow": ([sent(path="/y", signed_at=1000)], IN_TIME),
     "another host's, replayed": ([sent("b.test", at=1, fields=REPLAYED)], OWN),
     "its own, replayed": ([sent(at=2, fields=REPLAYED)], OWN),
-    "wrong key": ([sent(path="/y", by=Signer(OTHER, DIRECTORY))], LISTED),
+    "wrong key": ([sent(path="/y", by=Signer(OTHER, KEYS_URL))], LISTED),
     "unreadable": ([sent(path="/y", fields={"Signature-Input": "("})], OWN),
 }
 

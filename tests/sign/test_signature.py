@@ -22,8 +22,8 @@ from scrapy_walsh.policy.signing import FIELDS, Target, target
 from scrapy_walsh.proof import signatures
 from scrapy_walsh.proof.keys import decode, directory_of
 from scrapy_walsh.proof.signatures import Fault, Seen
+from tests.crawl.harness import KEYS_URL
 from tests.sign import verifier
-from tests.sign.kit import DIRECTORY
 
 VECTORS: dict[str, Any] = json.loads(
     (Path(__file__).parents[1] / "data/signing.json").read_text("utf-8")
@@ -33,7 +33,7 @@ SECRET = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 OTHER = Ed25519PrivateKey.from_private_bytes(bytes(range(1, 33)))
 KEYS: list[dict[str, Any]] = directory_of([jwk_of(SECRET.public_key())])
 BOTH = [*KEYS, *directory_of([jwk_of(OTHER.public_key())])]
-SIGNER = Signer(SECRET, DIRECTORY)
+SIGNER = Signer(SECRET, KEYS_URL)
 
 
 class TwistedLike:
@@ -80,7 +80,7 @@ def test_own_the_library_makes_the_signature_of_rfc_9421(monkeypatch: pytest.Mon
     components = vector["components"]
     base = verifier.base_of(list(components), vector["parameters"], components)
     assert base64.b64encode(secret.sign(base)).decode() == vector["signature"]
-    signer = Signer(secret, DIRECTORY)
+    signer = Signer(secret, KEYS_URL)
     signer.keyid = vector["keyid"]
     # Our own parameters and components, replaced by the vector's.
     monkeypatch.setattr(signing, "COVERED", tuple(components))
@@ -230,7 +230,7 @@ def flipped() -> dict[str, str]:
     return {**FIELDS_SENT, "Signature": f"sig=:{base64.b64encode(octets).decode()}:"}
 
 
-THEIRS = Signer(OTHER, DIRECTORY)
+THEIRS = Signer(OTHER, KEYS_URL)
 TAMPERED = {
     "another host": Tampered(Fault.FORGED, SENT._replace(authority="other.test")),
     "a host below": Tampered(Fault.FORGED, SENT._replace(authority="www.site.test")),

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from scrapy_walsh.proof.sandbox import Sandbox
+from tests.crawl.conftest import box
 from tests.sources.world import World, crawl_world, sites, world_project
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture(scope="session")
@@ -29,8 +25,4 @@ def world(runs: tuple[World, World]) -> World:
     return runs[0]
 
 
-@pytest.fixture
-def box() -> Iterator[Sandbox]:
-    """A sandbox of a test's own."""
-    with Sandbox() as running:
-        yield running
+__all__ = ["box"]

@@ -10,7 +10,8 @@ import pytest
 
 from scrapy_walsh.proof.sandbox import Route, Sandbox
 from tests.crawl.harness import Crawl, crawl, make_project, site
-from tests.sources.world import HTML_PAGE, LAUGHS, QUICK, RSS, entry, rss
+from tests.sources.hostile import LAUGHS
+from tests.sources.world import HTML_PAGE, QUICK, RSS, entry, rss
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ import pytest
 
 from scrapy_walsh.proof.sandbox import Route, Site, requests
 from tests.crawl.harness import Crawl, crawl, make_project, state_dir
-from tests.ledger.verify_kit import report_of, wrong_in
+from tests.kit import report_of, wrong_in
 from tests.sources.world import MARKDOWN, QUICK
 
 if TYPE_CHECKING:

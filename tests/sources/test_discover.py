@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
-import sys
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,8 +20,7 @@ from scrapy_walsh.policy.formats.links import markdown_links
 from scrapy_walsh.policy.formats.representation import ACCEPT_PAGE
 from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, Site, gaps, requests
 from scrapy_walsh.sources.sources import read_sources
-from tests import zygote
-from tests.crawl.harness import OPEN, OWN_IDENTITY, crawl, make_project, run_scrapy, site
+from tests.crawl.harness import OPEN, OWN_IDENTITY, crawl, make_project, run_scrapy, site, walsh
 from tests.sources.world import QUICK
 
 if TYPE_CHECKING:
@@ -95,17 +92,7 @@ def discover(box: Sandbox, tmp_path: Path) -> Callable[..., Discovered]:
         box.clear()
         who = ("--identity", json.dumps(OWN_IDENTITY)) if identity else ()
         quick = [part for name, value in QUICK.items() for part in ("-s", f"{name}={value}")]
-        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        proxies = {"http_proxy": box.proxy_url, "https_proxy": box.proxy_url, "no_proxy": ""}
-        done = zygote.run(
-            [sys.executable, "-m", "scrapy_walsh", "discover", *arguments, *who, *quick],
-            cwd=tmp_path,
-            env={**os.environ, **proxies, "PYTHONPATH": path},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        done = walsh(tmp_path, "discover", *arguments, *who, *quick, box=box, timeout=60)
         return Discovered(done.returncode, done.stdout, done.stderr, box.log)
 
     return _discover

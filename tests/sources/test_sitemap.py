@@ -13,7 +13,8 @@ from scrapy_walsh.ledger.files import FILE
 from scrapy_walsh.proof.sandbox import Request, Route, Sandbox, requests
 from scrapy_walsh.sources.sources import read_sources
 from tests.crawl.harness import OPEN, OWN_IDENTITY, make_project, run_scrapy, site, state_dir
-from tests.sources.world import HTML, LAUGHS, NOTHING, QUICK, World, crawl_world, entry, feed, rss
+from tests.sources.hostile import LAUGHS
+from tests.sources.world import HTML, NOTHING, QUICK, World, crawl_world, entry, feed, rss
 
 if TYPE_CHECKING:
     from scrapy_walsh.proof.sandbox import Site

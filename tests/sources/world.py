@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, Site, requests
 from tests.crawl.harness import Crawl, crawl, make_project, site
+from tests.sources.hostile import LAUGHS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,14 +84,6 @@ LLMS = """# Advisory
 - [Blocked](http://www.blocked.test/notes): on the operator's list
 - [Undeclared](http://undeclared.test/)
 """
-LAUGHS = (
-    '<?xml version="1.0"?><!DOCTYPE lolz [<!ENTITY a "ha">'
-    + "".join(
-        f'<!ENTITY {after} "{f"&{name};" * 10}">'
-        for name, after in zip("abcdefgh", "bcdefghi", strict=True)
-    )
-    + "]>"
-)
 OUTSIDE = '<?xml version="1.0"?><!DOCTYPE r [<!ENTITY x SYSTEM "{}">]>'
 DATES = {
     "rfc822": "<pubDate>Sat, 23 May 2026 10:00:00 +0200</pubDate>",

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from state_samples import HOSTS, blocklist
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state.store import SqliteStore
+from tests.kit import HOSTS, kept_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ def unprivileged() -> Iterator[Path]:
 def test_own_what_cannot_be_written_is_refused(modes: str) -> None:
     with unprivileged() as directory:
         store = SqliteStore(directory)
-        store.put(blocklist())
+        store.put(kept_list())
         store.put(HOSTS[0])
         store.close()
         before = {path: path.read_bytes() for path in directory.iterdir()}

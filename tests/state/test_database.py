@@ -10,16 +10,35 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from state_samples import BLOCKLIST_URL, HOSTS, NOW, blocklist, fill
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state import database as opened
-from scrapy_walsh.state.records import Deferral, HostRecord, StoredDocument
+from scrapy_walsh.state.records import (
+    Attempts,
+    Deferral,
+    HostRecord,
+    SourceRun,
+    StoredDocument,
+    Validators,
+)
 from scrapy_walsh.state.store import SqliteStore
+from tests.kit import BLOCKLIST_URL, HOSTS, NOW, kept_list, kept_robots
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+
+def fill(store: SqliteStore) -> None:
+    store.put(kept_list())
+    for record in HOSTS:
+        store.put(record)
+        url = f"https://{record.host}/feed"
+        store.put(SourceRun(url, NOW, "200"))
+        store.put(Validators(url, "feed", '"1"', None, NOW))
+        store.put(Deferral(url, record.host, NOW + 7200, "Retry-After"))
+        store.put(Attempts(url, 1, NOW))
+        store.put(kept_robots(url))
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +67,7 @@ def assert_promises_kept(store: SqliteStore) -> None:
     """The invariant: a record is as it was written, or missing and the store says so."""
     found = [store.get(HostRecord, record.host) for record in HOSTS]
     assert all(found[n] in (None, record) for n, record in enumerate(HOSTS))
-    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == blocklist()
+    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == kept_list()
     assert all(record in HOSTS for record in store.rows(HostRecord))
     assert len(list(store.rows(Deferral))) == len(HOSTS) or store.rows_lost
     assert None not in found or store.rows_lost
@@ -72,7 +91,7 @@ def open_damaged(source: Path, target: Path, damaged: bytes) -> bool:
     store.close()
     store = SqliteStore(target)
     assert store.notices == []
-    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == blocklist()
+    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == kept_list()
     store.close()
     shutil.rmtree(target)
     return found

@@ -9,7 +9,6 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from state_samples import BLOCKLIST_URL, HOSTS, NOW, blocklist, robots
 
 from scrapy_walsh.commands import state_verify
 from scrapy_walsh.exceptions import StateError
@@ -19,6 +18,7 @@ from scrapy_walsh.ledger.files import LOCK as LEDGER_LOCK
 from scrapy_walsh.state import files, machine
 from scrapy_walsh.state.records import StoredDocument
 from scrapy_walsh.state.store import SqliteStore
+from tests.kit import BLOCKLIST_URL, HOSTS, NOW, kept_list, kept_robots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,7 +41,7 @@ NAMES = (
     "ledger-000001.jsonl",
     "ledger-documents.sqlite",
 )
-LIST = blocklist(NOW)
+LIST = kept_list(NOW)
 
 
 def run(directory: Path) -> None:
@@ -51,7 +51,7 @@ def run(directory: Path) -> None:
     machine.steady_clock(directory)
     store.put(HOSTS[0])
     store.put(LIST)
-    store.put(robots("https://h.test"))
+    store.put(kept_robots("https://h.test"))
     ledger.keep("robots", b"x", "0" * 64)
     ledger.write("run", {"kind": "ended"})
     ledger.close()

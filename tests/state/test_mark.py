@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
-from state_samples import HOSTS
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state import machine
 from scrapy_walsh.state.records import HostRecord
 from scrapy_walsh.state.store import SqliteStore
+from tests.kit import HOSTS
 
 if TYPE_CHECKING:
     import sqlite3

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from state_samples import change
 
 from scrapy_walsh.adapters.wire.pacing import restore
 from scrapy_walsh.config import WalshConfig
@@ -34,6 +33,7 @@ from scrapy_walsh.state.records import (
     moved,
 )
 from scrapy_walsh.state.store import SqliteStore
+from tests.kit import change
 
 if TYPE_CHECKING:
     from scrapy_walsh.state.store import Store

@@ -12,22 +12,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from state_samples import (
-    BLOCKLIST_URL,
-    HOSTS,
-    NOW,
-    blocklist,
-    change,
-    flip,
-    give_space,
-    robots,
-    take_space,
-)
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state import database, files
 from scrapy_walsh.state.records import DOCUMENTS, HostRecord, SeenItem, StoredDocument
 from scrapy_walsh.state.store import SqliteStore
+from tests.kit import (
+    BLOCKLIST_URL,
+    HOSTS,
+    NOW,
+    change,
+    flip,
+    give_space,
+    kept_list,
+    kept_robots,
+    take_space,
+)
 
 if TYPE_CHECKING:
     import sqlite3
@@ -74,16 +74,16 @@ def unlink_copies(directory: Path) -> None:
 
 def test_d3_copy_counts_when_the_row_is_missing(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
-    store.put(blocklist())
+    store.put(kept_list())
     change(tmp_path, DOCUMENTS.delete, "blocklist", BLOCKLIST_URL)
-    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == blocklist()
+    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == kept_list()
     store.close()
 
 
 @pytest.mark.parametrize("newer", [0, 1])
 def test_d3_newer_of_the_two_counts_and_replaces_the_other(tmp_path: Path, newer: int) -> None:
     store = SqliteStore(tmp_path)
-    old, new = blocklist(NOW), blocklist(NOW + 1, b"{}")
+    old, new = kept_list(NOW), kept_list(NOW + 1, b"{}")
     store.put(old)
     files.write_copy(tmp_path, new, files.COPIES[newer])
     assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == new
@@ -94,15 +94,15 @@ def test_d3_newer_of_the_two_counts_and_replaces_the_other(tmp_path: Path, newer
 
 def test_d3_a_refresh_without_a_body_never_hides_the_list(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
-    store.put(blocklist())
-    store.put(blocklist(NOW + 9, b""))
-    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == blocklist()
+    store.put(kept_list())
+    store.put(kept_list(NOW + 9, b""))
+    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == kept_list()
     store.close()
 
 
 def test_d3_copy_of_another_list_does_not_count(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
-    store.put(blocklist())
+    store.put(kept_list())
     assert store.get(StoredDocument, "blocklist", "https://other.test/b.json") is None
     assert store.get(StoredDocument, "schema", BLOCKLIST_URL) is None
     store.close()
@@ -110,7 +110,7 @@ def test_d3_copy_of_another_list_does_not_count(tmp_path: Path) -> None:
 
 def test_d3_damaged_copy_is_set_aside_and_made_anew(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
-    store.put(blocklist())
+    store.put(kept_list())
     copy = tmp_path / "blocklist.json"
     content = copy.read_bytes()
     cases = [flip(content, offset, offset % 8) for offset in range(0, len(content), 5)]
@@ -118,7 +118,7 @@ def test_d3_damaged_copy_is_set_aside_and_made_anew(tmp_path: Path) -> None:
     cases += [b"\xff\xfe", content + b"x"]
     for number, damaged in enumerate(cases, 1):
         copy.write_bytes(damaged)
-        assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == blocklist()
+        assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == kept_list()
         assert (tmp_path / f"blocklist.json.damaged-{number}").read_bytes() == damaged
         assert copy.read_bytes() == content
         assert len(store.notices) == number
@@ -140,14 +140,14 @@ def test_d3_copy_of_a_later_version_is_set_aside(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", files.COPIES)
 def test_d3_a_failing_copy_still_writes_the_other(tmp_path: Path, name: str) -> None:
     store = SqliteStore(tmp_path)
-    store.put(blocklist())
+    store.put(kept_list())
     draft = tmp_path / f"{name}.new"
     draft.mkdir()
-    new = blocklist(NOW + 1, b"{}")
+    new = kept_list(NOW + 1, b"{}")
     with pytest.raises(StateError, match=rf"{re.escape(name)} cannot be written"):
         store.put(new)
     draft.rmdir()
-    assert files.read_copy(tmp_path, name) == blocklist()
+    assert files.read_copy(tmp_path, name) == kept_list()
     assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == new
     assert [files.read_copy(tmp_path, each) for each in files.COPIES] == [new, new]
     store.close()
@@ -155,11 +155,11 @@ def test_d3_a_failing_copy_still_writes_the_other(tmp_path: Path, name: str) -> 
 
 def test_d3_copy_is_json_a_reader_can_take_apart(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
-    store.put(blocklist())
+    store.put(kept_list())
     store.close()
     _, head, body = (tmp_path / "blocklist.json").read_bytes().split(b"\n", 2)
     values: dict[str, Any] = json.loads(head)
-    assert StoredDocument(body=body, **values) == blocklist()
+    assert StoredDocument(body=body, **values) == kept_list()
 
 
 def test_own_full_disk_is_said_once_and_made_good_later(
@@ -169,11 +169,11 @@ def test_own_full_disk_is_said_once_and_made_good_later(
     (disk,) = connections
     store.put(HOSTS[0])
     take_space(disk)
-    big = robots("https://h.test", 100_000)
+    big = kept_robots("https://h.test", 100_000)
     with pytest.raises(StateError, match="full") as caught:
         store.put(big)
     assert "\n" not in str(caught.value)
-    store.put(robots("https://g.test", 90_000))
+    store.put(kept_robots("https://g.test", 90_000))
     assert store.get(StoredDocument, "robots", "https://h.test") == big
     store.put(replace(big, kind="schema"))
     assert store.get(StoredDocument, "schema", "https://h.test") == replace(big, kind="schema")
@@ -184,8 +184,8 @@ def test_own_full_disk_is_said_once_and_made_good_later(
     store.put(HOSTS[1])
     sibling = SqliteStore(tmp_path)
     assert list(sibling.rows(StoredDocument, "robots")) == [big]
-    sibling.put(robots("https://h.test", 1))
-    assert store.get(StoredDocument, "robots", "https://h.test") == robots("https://h.test", 1)
+    sibling.put(kept_robots("https://h.test", 1))
+    assert store.get(StoredDocument, "robots", "https://h.test") == kept_robots("https://h.test", 1)
     sibling.close()
     store.close()
     store = SqliteStore(tmp_path)
@@ -201,10 +201,10 @@ def test_own_full_disk_is_said_again_after_it_was_free(
     for _ in range(2):
         take_space(disk)
         with pytest.raises(StateError):
-            store.put(robots("https://h.test", 100_000))
+            store.put(kept_robots("https://h.test", 100_000))
         give_space(disk)
-        store.put(robots("https://h.test", 1))
-    assert store.get(StoredDocument, "robots", "https://h.test") == robots("https://h.test", 1)
+        store.put(kept_robots("https://h.test", 1))
+    assert store.get(StoredDocument, "robots", "https://h.test") == kept_robots("https://h.test", 1)
     store.close()
 
 
@@ -244,9 +244,9 @@ def test_d3_copy_counts_when_the_database_cannot_be_read(
         raise StateError("the disk")
 
     store = SqliteStore(tmp_path)
-    store.put(blocklist())
+    store.put(kept_list())
     monkeypatch.setattr(database.Database, "run", broken)
-    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == blocklist()
+    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == kept_list()
     with pytest.raises(StateError, match="the disk"):
         store.get(StoredDocument, "robots", "https://h.test")
     unlink_copies(tmp_path)

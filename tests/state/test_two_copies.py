@@ -7,19 +7,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from state_samples import BLOCKLIST_URL, NOW, blocklist, change, flip, robots
 
 from scrapy_walsh.commands import state_verify
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state import files
 from scrapy_walsh.state.records import DOCUMENTS, StoredDocument
 from scrapy_walsh.state.store import SqliteStore
+from tests.kit import BLOCKLIST_URL, NOW, change, flip, kept_list, kept_robots
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-LIST = blocklist(NOW + 1, b'{"blocked": []}')
+LIST = kept_list(NOW + 1, b'{"blocked": []}')
 OTHER_URL = "https://other.test/blocklist.json"
 NAMES = files.COPIES
 
@@ -27,7 +27,7 @@ NAMES = files.COPIES
 @pytest.fixture
 def store(tmp_path: Path) -> Any:
     made = SqliteStore(tmp_path)
-    made.put(blocklist(NOW))
+    made.put(kept_list(NOW))
     made.put(LIST)
     yield made
     made.close()
@@ -41,7 +41,7 @@ def test_d3_a_list_is_in_two_files_and_in_no_row(store: SqliteStore, tmp_path: P
 
 
 def test_d3_a_list_is_listed_with_the_other_documents(store: SqliteStore) -> None:
-    store.put(robots("https://h.test"))
+    store.put(kept_robots("https://h.test"))
     assert list(store.rows(StoredDocument, "blocklist")) == [LIST]
     assert [found.kind for found in store.rows(StoredDocument)] == ["blocklist", "robots"]
     assert [found.key for found in store.rows(StoredDocument, "robots")] == ["https://h.test"]
@@ -106,11 +106,11 @@ def test_d3_a_full_disk_leaves_what_was_held(
         raise OSError(28, "No space left on device")
 
     store = SqliteStore(tmp_path)
-    store.put(blocklist(NOW))
+    store.put(kept_list(NOW))
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StateError, match=r"blocklist\.json .*No space left"):
         store.put(LIST)
-    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == blocklist(NOW)
+    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == kept_list(NOW)
     store.close()
 
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from state_samples import BLOCKLIST_URL, HOSTS, NOW, blocklist, give_space, robots, take_space
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state.records import Deferral, HostRecord, SourceRun, StoredDocument
 from scrapy_walsh.state.store import SqliteStore
+from tests.kit import BLOCKLIST_URL, HOSTS, NOW, give_space, kept_list, kept_robots, take_space
 
 if TYPE_CHECKING:
     import sqlite3
@@ -100,7 +100,7 @@ def test_r4_4_a_host_is_not_taken_for_new_while_its_booking_waits(store: SqliteS
 
 def test_own_rows_are_whole_while_some_wait(store: SqliteStore, other: SqliteStore) -> None:
     other.put(*HOSTS[:3])
-    store.put(robots("https://a.test"))
+    store.put(kept_robots("https://a.test"))
     store.book_host(HOST, 1.0, NOW, 0.0)
     assert [each.host for each in store.rows(HostRecord)] == [
         HOST,
@@ -110,10 +110,10 @@ def test_own_rows_are_whole_while_some_wait(store: SqliteStore, other: SqliteSto
 
 
 def test_r3_a_blocklist_never_waits(store: SqliteStore, other: SqliteStore) -> None:
-    store.put(blocklist())
-    assert other.get(StoredDocument, "blocklist", BLOCKLIST_URL) == blocklist()
-    store.put(blocklist(NOW + 1))
-    assert other.get(StoredDocument, "blocklist", BLOCKLIST_URL) == blocklist(NOW + 1)
+    store.put(kept_list())
+    assert other.get(StoredDocument, "blocklist", BLOCKLIST_URL) == kept_list()
+    store.put(kept_list(NOW + 1))
+    assert other.get(StoredDocument, "blocklist", BLOCKLIST_URL) == kept_list(NOW + 1)
 
 
 def test_r11_what_waits_is_written_at_the_end(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_own_a_full_disk_met_by_the_next_request_loses_nothing(
     store.put(HOSTS[0])
     store.flush()
     take_space(connections[0])
-    big = robots("https://h.test", 100_000)
+    big = kept_robots("https://h.test", 100_000)
     store.put(big)
     store.book_host(HOST, 1.0, NOW, 60.0)
     with pytest.raises(StateError, match="full"):
@@ -187,7 +187,7 @@ def test_own_a_request_takes_few_transactions(
     connections[0].set_trace_callback(statements.append)
     store.reserve_host(HOST, 1.0, NOW)
     store.book_host(HOST, 1.0, NOW + 0.1, 0.0)
-    store.put(robots("http://a.test"))
+    store.put(kept_robots("http://a.test"))
     store.reserve_host(HOST, 0.0, NOW + 0.1)
     store.book_host(HOST, 1.0, NOW + 0.2, 0.0)
     store.put(RUN)

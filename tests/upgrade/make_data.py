@@ -13,25 +13,56 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scrapy_walsh.proof.sandbox import Sandbox, requests
+from scrapy_walsh.proof.sandbox import Route, requests
 from scrapy_walsh.state.machine import OWNER
-from tests.crawl.harness import begin, crawl, move_clocks, state_dir
-from tests.upgrade import world
-from tests.upgrade.world import BEGINNING, DAILY, DAY, HOUR
+from tests.crawl.harness import DAILY, DAY, HOUR, LIST_SPIDER, Runs, daily_sites, site
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from scrapy_walsh.proof.sandbox import LoggedRequest
+
+#: Unix seconds at which the first run of the data begins: 2026-06-01, 06:00 UTC.
+BEGINNING = 1780293600.0
+#: When the last run of the data begins, and a time at which all of them are over.
+LAST_RUN = BEGINNING + 2 * DAY + 1800.0
+END = LAST_RUN + 60.0
+#: Why R8 was lifted for the last run of bare.test.
+REASON = "the operator asked for a second look"
+RSS = (
+    '<?xml version="1.0"?><rss version="2.0"><channel><title>t</title>'
+    "<item><title>one</title><link>http://news.test/one</link></item>"
+    "<item><title>two</title><link>http://news.test/two</link></item></channel></rss>"
+)
+#: Beside those of the daily job.
+SITES = (
+    site("feed.test", {"/feed": Route(body=RSS, content_type="application/rss+xml")}),
+    site("failing.test", {"/p": Route(503)}),
+    site("again.test"),
+)
+SETTINGS = {
+    "SPIDER_MODULES": ["spiders", "scrapy_walsh.spiders.walsh_metadata"],
+    "WALSH_MAX_RETRIES": 1,
+}
+#: ``again``: each answered URL is requested once more in the same run.
+SPIDER = f"""{LIST_SPIDER}
+    again = ""
+
+    def parse(self, response):
+        yield {{"url": response.url, "status": response.status, "bytes": len(response.body)}}
+        if self.again and not response.meta.get("second"):
+            yield scrapy.Request(
+                response.request.url, callback=self.parse, errback=self.failed,
+                dont_filter=True, meta={{"second": True}},
+            )
+"""
 
 #: In place of the word for this start of this machine: no test's machine has the same.
 OTHER_BOOT = "00000000-0000-4000-8000-000000000000"
 #: Octets from which a file is kept compressed.
 LARGE = 24 * 1024
-SOURCES = f'[[source]]\nname = "feed"\nurl = "http://feed.test/"\nfeed = "{world.FEED}"\n'
+SOURCES = '[[source]]\nname = "feed"\nurl = "http://feed.test/"\nfeed = "http://feed.test/feed"\n'
 
 
 def main() -> None:
@@ -46,70 +77,40 @@ def main() -> None:
 
 def days(directory: Path) -> Path:
     """Three days of a daily job, and what else happens in them."""
-    project = world.with_clocks(directory)
-    (project / "sources.toml").write_text(SOURCES)
-    with served() as box:
+    with Runs(directory, *daily_sites(), *SITES, settings=SETTINGS, spider=SPIDER) as runs:
+        (runs.project / "sources.toml").write_text(SOURCES)
 
         def run(at: float, *urls: str, arguments: tuple[str, ...] = ()) -> None:
-            move_clocks(project, at - time.time())
-            done = crawl(project, box, *urls, arguments=arguments)
+            runs.at(at)
+            done = runs(*urls, arguments=arguments)
             assert done.returncode == 0, done.output
-            assert "Traceback" not in done.output, done.output
 
         run(BEGINNING, *DAILY)
         run(BEGINNING + 3 * HOUR, *DAILY)  # slow.test's second page is due, R8 refuses the others
         run(BEGINNING + DAY + 300, *DAILY)
         run(BEGINNING + 2 * DAY + 600, *DAILY)
-        run(BEGINNING + 2 * DAY + 900, world.AGAIN, arguments=("-a", "again=1"))
-        reason = ("-s", f"WALSH_REVISIT_REASON={world.REASON}")
-        run(BEGINNING + 2 * DAY + 1050, world.BARE, arguments=reason)
-        move_clocks(project, BEGINNING + 2 * DAY + 1200 - time.time())
-        done = crawl(
-            project, box, spider_name="walsh_metadata",
-            arguments=("-a", "sources=sources.toml"),
-        )  # fmt: skip
+        run(BEGINNING + 2 * DAY + 900, "http://again.test/p", arguments=("-a", "again=1"))
+        reason = ("-s", f"WALSH_REVISIT_REASON={REASON}")
+        run(BEGINNING + 2 * DAY + 1050, "http://bare.test/p", arguments=reason)
+        runs.at(BEGINNING + 2 * DAY + 1200)
+        done = runs(spider_name="walsh_metadata", arguments=("-a", "sources=sources.toml"))
         assert len(done.items) == 2, done.output
-        move_clocks(project, world.LAST_RUN - time.time())
-        killed(project, box, [world.FAILING], lambda: asked(box, "failing.test") >= 2)
+        runs.at(LAST_RUN)
+        runs.box.clear()
+        slower = {"BACKOFF_BASE": 30, "BACKOFF_CAP": 60, "MAX_RETRIES": 3}
+        words = (each for name, to in slower.items() for each in ("-s", f"WALSH_{name}={to}"))
+        killed = runs.start(["http://failing.test/p"], *words).kill_when(failed_twice, 0.5)
+        assert killed is not None, "the crawl has ended"
     # What a killed process left open goes into the file, as after any later look at it.
     subprocess.run(
-        [sys.executable, "-m", "scrapy_walsh", "state", "show", "--dir", state_dir(project)],
+        [sys.executable, "-m", "scrapy_walsh", "state", "show", "--dir", runs.state],
         check=True, stdout=subprocess.DEVNULL,
     )  # fmt: skip
-    return state_dir(project)
+    return runs.state
 
 
-@contextmanager
-def served() -> Iterator[Sandbox]:
-    with Sandbox() as box:
-        for each in world.sites():
-            box.put(each)
-        yield box
-
-
-def asked(box: Sandbox, host: str) -> int:
-    return sum(each.completed is not None for each in requests(box.log, host))
-
-
-def wait(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert process.poll() is None, "the crawl has ended"
-        assert time.monotonic() < end, "it did not come to pass"
-        time.sleep(0.02)
-
-
-def killed(project: Path, box: Sandbox, urls: list[str], condition: Callable[[], bool]) -> None:
-    """A crawl of *urls* that is killed (SIGKILL) as soon as *condition* holds."""
-    box.clear()
-    words = ("scrapy", "crawl", "probe", "-a", f"urls={' '.join(urls)}")
-    for name, value in (("BACKOFF_BASE", 30), ("BACKOFF_CAP", 60), ("MAX_RETRIES", 3)):
-        words = (*words, "-s", f"WALSH_{name}={value}")
-    process = begin(project, box, *words, output=subprocess.DEVNULL)
-    wait(condition, process)
-    time.sleep(0.5)
-    process.kill()
-    process.wait()
+def failed_twice(log: list[LoggedRequest]) -> bool:
+    return sum(each.completed is not None for each in requests(log, "failing.test")) >= 2
 
 
 def keep(state: Path, folder: Path) -> None:
