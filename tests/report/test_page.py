@@ -204,7 +204,7 @@ def test_own_the_page_refers_to_nothing_outside_of_it():
 
 def test_own_each_request_of_the_picture_stands_in_a_table():
     lines = lines_of(began(), robots(0), asked(0.1), asked(2.0, status=503, wait=86400.0), ended())
-    html = page(*report_of(lines))
+    html = page(*tally_of(lines))
     read = Read(html)
     assert read.tags.count("details") == 1
     table = html.partition("<details>")[2].partition("</details>")[0]
