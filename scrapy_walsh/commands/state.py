@@ -57,7 +57,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     common.add_settings(shared)
     add = common.actions_of(parser, shared)
-    show = add("show", _show, "hosts due and deferred, documents, sources and next run")
+    show = add("show", _show, "hosts due and deferred, documents and ages, sources and next run")
     show.add_argument("--limit", type=int, default=50, metavar="N", help="rows of a table")
     show.add_argument("--all", action="store_true", help="every record, a JSON object a line")
     forgets = add("forget", _forget, "drop what is stored of a host, but for promises to it")

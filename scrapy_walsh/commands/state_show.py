@@ -119,6 +119,7 @@ class _Look:
             return {**row, "next_request": due, "interval": interval, "learned": taught or None}
         if isinstance(record, StoredDocument):
             row["octets"] = len(row.pop("body"))
+            row["age"] = round(self._now - record.fetched_at) if record.fetched_at else None
         elif isinstance(record, Reading):
             row["unread"] = is_unread(record, self._now, self._config.revisit)
         return row
@@ -180,11 +181,11 @@ _TITLES: Final[Mapping[str, str]] = {
 _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "hosts": ("host", "next_request", "interval", "learned", "silent_since"),
     "deferrals": ("url", "next_due", "reason"),
-    "documents": ("kind", "key", "fetched_at", "outcome", "status"),
+    "documents": ("kind", "key", "fetched_at", "age", "outcome", "status"),
     "sources": ("url", "last_run_at", "outcome", "every", "next_due", "reason"),
     "readings": ("url", "read", "since", "declared_at", "reason", "moved_to"),
 }
-_DURATIONS: Final = frozenset({"interval", "learned", "every"})
+_DURATIONS: Final = frozenset({"interval", "learned", "every", "age"})
 
 
 def _cell(name: str, value: Any, now: float) -> str:
