@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import re
 from itertools import chain
-from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scrapy_walsh.policy.robots.groups import ALLOW
@@ -322,8 +321,8 @@ class Index:
 
     def _prepare(self, prefix: str) -> tuple[list[Pattern], int, int]:
         patterns = [Pattern.of(*rule) for rule in self._rules[prefix]]
-        cost, longest = (sum(map(attrgetter(name), patterns)) for name in ("cost", "longest"))
-        return self._prepared.setdefault(prefix, (patterns, cost, longest))
+        costs = sum(each.cost for each in patterns), sum(each.longest for each in patterns)
+        return self._prepared.setdefault(prefix, (patterns, *costs))
 
 
 # -- weighing -----------------------------------------------------------------------------
