@@ -320,8 +320,12 @@ class Index:
         return [match for pattern in every if (match := pattern.match(path)) is not None]
 
     def _prepare(self, prefix: str) -> tuple[list[Pattern], int, int]:
-        patterns = [Pattern.of(*rule) for rule in self._rules[prefix]]
-        costs = sum(each.cost for each in patterns), sum(each.longest for each in patterns)
+        rules = self._rules[prefix]
+        least = _RULE_COST * sum(body != prefix for _, _, body in rules)
+        # Where their stars alone cost too much, none is ever matched.
+        patterns = [] if least > _MAX_COST else [Pattern.of(*rule) for rule in rules]
+        cost = sum(each.cost for each in patterns)
+        costs = max(least, cost), sum(each.longest for each in patterns)
         return self._prepared.setdefault(prefix, (patterns, *costs))
 
 
