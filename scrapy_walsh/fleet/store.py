@@ -151,7 +151,7 @@ class Hashes:
 class SharedStore(Store):
     """A ``Store`` that shares some of its records through the Redis at *url*; see the module.
 
-    :meth:`tend` must be called as often as it asks for. Its first call connects. *writes*: whether
+    :meth:`beat` must be called as often as it asks for. Its first call connects. *writes*: whether
     any record is written, in Redis or here. Where not, the local copy is read while Redis is away,
     with a notice.
     """
@@ -194,6 +194,8 @@ class SharedStore(Store):
         #: What is left to write back where records were lost, and to which Redis, by its word.
         self._left: tuple[str, Iterator[Command]] = ("", iter(()))
         self._told: Callable[[], None] | None = None
+        #: Monotonic seconds at which a booking last showed that Redis has our records.
+        self._shown = -math.inf
         #: Records that were just read, or came with a claim, and when; by key in Redis.
         self._ahead: dict[str, tuple[float, Any]] = {}
 
@@ -308,6 +310,11 @@ class SharedStore(Store):
         link.back()
         return BEAT
 
+    def beat(self) -> float:
+        """As :meth:`tend`, unless a booking has just shown the same."""
+        shown = self._monotonic() - self._shown
+        return BEAT - shown if self.link.away is None and shown < BEAT else self.tend()
+
     def _wrote_back(self) -> bool:
         """Write a part of what is known here to Redis; whether that was the last one."""
         link = self.link
@@ -353,6 +360,7 @@ class SharedStore(Store):
             link.set_time(at)
             if float(wait) < 0:
                 raise redis.RedisError("it may have lost records")
+            self._shown = self._monotonic()
             record = self._read(HOSTS, (host,), found)
             return float(wait), float(at), float(last), record
 

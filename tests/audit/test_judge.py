@@ -215,7 +215,7 @@ def test_own_what_came_before_the_first_file_is_undecided(rows: Any) -> None:
 def test_own_a_page_that_was_opened_since_is_no_breach(rows: Any) -> None:
     lines = [line(T0 - 60, ROBOTS), line(T0 + 70, "/a")]
     found = rows(lines, timeline=rules((-math.inf, CLOSED), (T0, OPEN)))["obeyed"]
-    assert told(found)[1:] == (0, 1, 0)
+    assert told(found)[1:] == (1, 0, 0)
 
 
 # -- R3 -----------------------------------------------------------------------------------

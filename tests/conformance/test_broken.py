@@ -127,7 +127,10 @@ BUILDS: dict[str, dict[str, Break]] = {
         "what robots.txt says about use not read": broken_so(
             "items",
             {
-                "R2": ["a use that robots.txt disallows, if refused"],
+                "R2": [
+                    "a use that robots.txt disallows, if refused",
+                    "what robots.txt says about use, by line",
+                ],
             },
             """
             from scrapy_walsh.policy.robots.usage import UsageRules

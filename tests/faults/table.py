@@ -45,6 +45,8 @@ _DEFER: Final[dict[str, Any]] = {
     "WALSH_ROBOTS_UNREACHABLE": "defer",
     "WALSH_BLOCKLIST_UNREACHABLE": "defer",
 }
+#: Else a name that was looked up while the host before it answered is not asked for again.
+_NO_CACHE_OF_NAMES: Final[dict[str, Any]] = {"DNSCACHE_ENABLED": False}
 #: What a line says that names a fault of each kind.
 _PROXY = ("proxy", "tunnel")
 _CHILD = ("child process", "no memory is left")
@@ -474,8 +476,8 @@ _MACHINE = (
         {"do": "descriptors", "on": "robots"},
         says=("Too many open files", "EMFILE", "descriptor")),
     Row("names for one host", "machine", "The name of one host is not found for a moment.",
-        AS_USUAL, {"do": "names", "error": "EAI_AGAIN", "on": "forbidden"}, settings=_DEFER,
-        does=_ONE_AWAY),
+        AS_USUAL, {"do": "names", "error": "EAI_AGAIN", "on": "forbidden"},
+        settings={**_DEFER, **_NO_CACHE_OF_NAMES}, does=_ONE_AWAY),
     Row("no names", "machine", "No name is found while documents are requested.", HOSTS_DOING,
         {"do": "names", "error": "EAI_AGAIN"}, settings=_DEFER, variants=_UNKNOWN,
         does="Every site counts as unreachable: the two settings `..._UNREACHABLE` decide (here: "

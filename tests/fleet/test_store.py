@@ -396,6 +396,16 @@ def test_own_what_is_no_record_is_set_aside_and_the_rest_is_written(server: Serv
     assert reserve(worker(server)) > 50
 
 
+def test_own_a_booking_is_as_good_as_a_look_at_redis(server: Server) -> None:
+    one, _ = patient(server)
+    assert reserve(one) == 0
+    assert 0 < one.beat() < 1
+    server.client.flushall()
+    with pytest.raises(StoreAway):
+        reserve(one, host="other.test")
+    assert one.beat() > 3  # it looks at once, and has found that its records are lost
+
+
 def test_own_what_waits_when_redis_goes_away_is_told_when_it_is_back(server: Server) -> None:
     one, _ = patient(server)
     one.book_host(HOST, 60.0, time.time(), 0.0)

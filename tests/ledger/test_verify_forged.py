@@ -944,6 +944,15 @@ def test_own_an_excluded_suffix_is_refused_by_the_setting(tmp_path: Path):
     assert len(told(forge.check(tmp_path / "wrong"))) == 1
 
 
+def test_own_a_hold_that_nothing_here_asks_for_is_not_derived(tmp_path: Path):
+    forge = honest()
+    hold_of(forge, wait=60.0)
+    forge.add(4 * DAY, "ended", reason="finished")
+    report = forge.check(tmp_path)
+    assert told(report) == []
+    assert report.underived == {"what rests on lines that are not here": 1}
+
+
 def test_own_what_was_not_seen_is_never_counted_as_derived(tmp_path: Path):
     """No documents: the pacing is judged, no decision is."""
     whole = honest().check(tmp_path / "whole")

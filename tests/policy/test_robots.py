@@ -662,3 +662,9 @@ def test_own_the_mark_of_utf_16_before_plain_ascii_hides_no_rule() -> None:
     text = "User-agent: *\nDisallow: /x\n"
     for body in (b"\xff\xfe" + text.encode(), b"\xff\xfe" + text.encode("utf-16-le")):
         assert not parse_robots(body, "Walsh-Research").decide("/x").allowed
+
+
+@pytest.mark.parametrize(("rules", "expected"), [(8_000, True), (14_000, True), (15_001, False)])
+def test_own_a_path_shorter_than_a_rule_counts_each_rule_once(rules: int, expected: bool) -> None:
+    starred = (f"Disallow: /*{number:05d}" for number in range(rules))
+    assert allowed(everybody(*starred, "Allow: /longer"), "/") is expected

@@ -124,6 +124,12 @@ def test_own_where_names_can_be_read_in_two_ways_what_disallows_prevails():
     assert preferences(text) == {"train-ai": False}
 
 
+def test_own_the_longest_path_applies_within_one_way_to_read_the_names():
+    one = "User-agent: OtherBot\nContent-Usage: train-ai=n\nAllow: /\n"
+    other = "User-agent: OtherBot/1.0\nContent-Usage: /page train-ai=y\nAllow: /\n"
+    assert preferences(one + other) == {"train-ai": False}
+
+
 def test_r2_2_a_usage_line_changes_no_group():
     """The specification does not know it, so a User-agent line after it goes on with the names."""
     text = "User-agent: OtherBot\nContent-Usage: train-ai=n\nUser-agent: b\nDisallow: /x\n"

@@ -225,7 +225,7 @@ class Pulse:
             return
         try:
             self._begin(store)
-            delay = store.tend()
+            delay = store.beat()
         except ConfigError as error:
             context.halt(str(error))
             return

@@ -18,9 +18,9 @@ in it. Each is searched from the left, beginning where the one before it ended: 
 place where the rule can end. One search from the right finds the last place. These two give the
 shortest and the longest match (T2). Nothing backtracks: a match costs at most path x rule, however
 many ways there are to spread the stars over the path, of which a hostile file could make billions
-(T40). A file may have 20,000 rules. So :class:`Patterns` looks up by a path's beginnings which of
-them can match at all, adds up what matching these would cost, and raises :class:`TooCostly` beyond
-a limit.
+(T40). A file may have 20,000 rules. So :class:`Index` looks up by a path's beginnings which of them
+can match at all, adds up what matching these would cost, and raises :class:`TooCostly` beyond a
+limit.
 
 **Weighing.** Each pair of answers to the first two questions has a :class:`Table` of rules. All
 tables share two indexes of patterns, one with escapes as text and one with them as octets. So a
@@ -30,6 +30,7 @@ path is matched twice at most, and each match is then weighed in every table tha
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scrapy_walsh.policy.robots.groups import ALLOW
@@ -264,48 +265,68 @@ class Pattern(NamedTuple):
 
 
 class Patterns:
-    """Rules by their text before the first star, in both ways to read their escapes.
+    """Rules in both ways to read their escapes.
 
-    So a path finds those that can match: by a look-up for each length that such texts have.
     *rules*: of each, whether it is an Allow, and its value as written.
     """
 
-    __slots__ = ("_by_octets", "_by_text", "_sizes")
+    __slots__ = ("_by_octets", "_by_text")
 
     def __init__(self, rules: Sequence[tuple[bool, str]]) -> None:
         bodies = normalize_values([value.removesuffix("$") for _, value in rules])
         joined = "\n".join(bodies)
-        self._by_text = self._by_octets = _buckets(rules, bodies)
+        self._by_text = self._by_octets = Index(rules, bodies)
         if "%" in joined:
-            self._by_octets = _buckets(rules, as_octets(joined).split("\n"))
-        self._sizes = sorted({len(prefix) for prefix in (*self._by_text, *self._by_octets)})
+            self._by_octets = Index(rules, as_octets(joined).split("\n"))
 
     def as_text(self, path: str) -> list[Match]:
         """The matches with one form of a path, with escapes as text. Raises TooCostly."""
-        return self._matches(self._by_text, path)
+        return self._by_text.matches(path)
 
     def as_octets(self, path: str) -> list[Match]:
         """The same with escapes as octets."""
-        return self._matches(self._by_octets, as_octets(path))
+        return self._by_octets.matches(as_octets(path))
 
-    def _matches(self, buckets: Mapping[str, list[Pattern]], path: str) -> list[Match]:
-        near: list[Pattern] = []
+
+class Index:
+    """Rules by their text before the first star.
+
+    So a path finds those that can match: by a look-up for each length that such texts have. The
+    rules with one such text are prepared when a path begins with it: most rules never are.
+    """
+
+    __slots__ = ("_prepared", "_rules", "_sizes")
+
+    def __init__(self, rules: Sequence[tuple[bool, str]], bodies: Sequence[str]) -> None:
+        self._rules: dict[str, list[tuple[bool, str, str]]] = {}
+        for (allow, value), body in zip(rules, bodies, strict=True):
+            self._rules.setdefault(body.partition("*")[0], []).append((allow, value, body))
+        self._prepared: dict[str, tuple[list[Pattern], int, int]] = {}
+        self._sizes = sorted(set(map(len, self._rules)))
+
+    def matches(self, path: str) -> list[Match]:
+        """The matches with *path*. Raises TooCostly."""
+        near, cost = [], 0
         for size in self._sizes:
-            near += buckets.get(path[:size], ())
-        if not near:
-            return []
-        length = len(path)
-        if sum([pattern.cost + pattern.longest * length for pattern in near]) > _MAX_COST:
+            if size > len(path):
+                break
+            if (prefix := path[:size]) in self._rules:
+                patterns, fixed, longest = self._prepared.get(prefix) or self._prepare(prefix)
+                near.append(patterns)
+                cost += fixed + longest * len(path)
+        if cost > _MAX_COST:
             raise TooCostly
-        return [match for pattern in near if (match := pattern.match(path)) is not None]
+        every = chain.from_iterable(near)
+        return [match for pattern in every if (match := pattern.match(path)) is not None]
 
-
-def _buckets(rules: Sequence[tuple[bool, str]], bodies: Sequence[str]) -> dict[str, list[Pattern]]:
-    found: dict[str, list[Pattern]] = {}
-    for (allow, value), body in zip(rules, bodies, strict=True):
-        pattern = Pattern.of(allow, value, body)
-        found.setdefault(pattern.prefix, []).append(pattern)
-    return found
+    def _prepare(self, prefix: str) -> tuple[list[Pattern], int, int]:
+        rules = self._rules[prefix]
+        least = _RULE_COST * sum(body != prefix for _, _, body in rules)
+        # Where their stars alone cost too much, none is ever matched.
+        patterns = [] if least > _MAX_COST else [Pattern.of(*rule) for rule in rules]
+        cost = sum(each.cost for each in patterns)
+        costs = max(least, cost), sum(each.longest for each in patterns)
+        return self._prepared.setdefault(prefix, (patterns, *costs))
 
 
 # -- weighing -----------------------------------------------------------------------------

@@ -191,15 +191,36 @@ def _tokens(value: str) -> dict[str, str]:
 class UsageRules:
     """The Content-Usage and Content-Signal lines of the groups of one token in one robots.txt."""
 
-    __slots__ = ("_by_path", "_document", "_patterns", "_readable", "_signals")
+    __slots__ = ("_document", "_groups")
 
     def __init__(self, selections: Sequence[Selection], document: str | None) -> None:
         self._document = document or ""
+        self._groups = [_Group(each.usage) for each in selections if each.usage]
+
+    def said(self, url: str) -> tuple[Statement, ...]:
+        """What is said of *url*, a URL or a path with its query, by line. Never raises."""
+        try:
+            lines = {line for group in self._groups for line in group.lines(url)}
+        except TooCostly:
+            first = min(group.first for group in self._groups)
+            why = "the rules would take too long to match"
+            return (Statement(CONTENT_USAGE, "", self._document, first, malformed=why),)
+        return tuple(
+            _statement(kind, value, self._document, number)
+            for kind, value, number in sorted(lines, key=lambda line: line[2])
+        )
+
+
+class _Group:
+    """The lines that one way to read the names selects. ``first``: the number of the first one."""
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self.first = min(number for _, _, number in lines)
         self._signals: set[Line] = set()
         #: The other lines, by path; and the paths of those that can be read.
         self._by_path: dict[str, set[Line]] = {}
         self._readable: set[str] = set()
-        for kind, value, number in (line for each in selections for line in each.usage):
+        for kind, value, number in lines:
             if kind == CONTENT_SIGNAL:
                 self._signals.add((kind, value, number))
                 continue
@@ -209,22 +230,13 @@ class UsageRules:
                 self._readable.add(path)
         self._patterns = Patterns([(True, path) for path in self._by_path if path])
 
-    def said(self, url: str) -> tuple[Statement, ...]:
-        """What is said of *url*, a URL or a path with its query, by line. Never raises."""
+    def lines(self, url: str) -> set[Line]:
+        """The lines that apply to *url*. Raises TooCostly."""
         lines = set(self._signals)
-        if self._by_path:
-            try:
-                for form in forms(url):
-                    lines |= self._lines(self._patterns.as_text(form))
-                    lines |= self._lines(self._patterns.as_octets(form))
-            except TooCostly:
-                first = min(line[2] for each in self._by_path.values() for line in each)
-                why = "the rules would take too long to match"
-                return (Statement(CONTENT_USAGE, "", self._document, first, malformed=why),)
-        return tuple(
-            _statement(kind, value, self._document, number)
-            for kind, value, number in sorted(lines, key=lambda line: line[2])
-        )
+        for form in forms(url) if self._by_path else ():
+            lines |= self._lines(self._patterns.as_text(form))
+            lines |= self._lines(self._patterns.as_octets(form))
+        return lines
 
     def _lines(self, matches: Sequence[Match]) -> set[Line]:
         """The lines of the longest path, by each way to count it, and of those not to be read."""

@@ -145,7 +145,7 @@ def obeyed_row(targets: Sequence[Step], timeline: Sequence[Version]) -> Row:
         certain = [each for each in denials if each and each.line is not None and not each.readings]
         if len(certain) == len(denials):
             row.breach(step.entry, certain[-1].reason)
-        elif any(denials) or None in step.rules:
+        elif None in step.rules or all(denials) or _denied_now(step.entry, timeline):
             row.undecided += 1
         else:
             row.seen += 1
@@ -173,6 +173,11 @@ def latencies(targets: Sequence[Step], timeline: Sequence[Version]) -> Iterator[
         ]
         last = f"the last {duration(late[-1])} after it" if late else "none"
         yield f"newly refused requests after the change of {iso(version.since)}: {last}"
+
+
+def _denied_now(entry: Entry, timeline: Sequence[Version]) -> bool:
+    now = served(timeline, entry.time, entry.time)[-1]
+    return now is not None and denial(now, entry) is not None
 
 
 def denial(rules: Robots, entry: Entry) -> Verdict | None:

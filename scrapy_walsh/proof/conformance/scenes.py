@@ -35,6 +35,7 @@ from scrapy_walsh.proof.exchanges import ROBOTS
 from scrapy_walsh.proof.findings import Finding, broken, held_if
 from scrapy_walsh.proof.sandbox import Route, Site, default_sites
 from scrapy_walsh.proof.sandbox.routes import (
+    MARKDOWN,
     OPEN,
     TEXT,
     busy,
@@ -398,15 +399,17 @@ def _index(*urls: str) -> Route:
 
 
 def _item_sites(token: str) -> list[Site]:
-    """A page whose use is refused; two indices, of which one is to be followed."""
-    use = f"User-agent: {token}\nAllow: /\nContent-Usage: /refused/ train-ai=n\n"
+    """Two pages, the use of one is refused; two indices, of which one is to be followed."""
+    lines = f"User-agent: {token}", "Allow: /", "Content-Usage: train-ai=y"
+    use = "\n".join((*lines, "Content-Usage: /refused/ train-ai=n\n"))
+    used = Route(body="[a page](http://use.test/a)", content_type=MARKDOWN)
     of_index = {
         "/index.xml": _index("http://elsewhere.test/second.xml", "http://index.test/deep.xml"),
         "/deep.xml": _index("http://index.test/deeper.xml"),
     }
     return [
         *(each for each in default_sites() if each.host in ("rss.test", "html.test")),
-        site("use.test", use),
+        site("use.test", use, page=used),
         Site("quiet.test", {"/index.xml": _index("http://quiet.test/first.xml")}),
         Site("index.test", of_index),
     ]
@@ -428,6 +431,13 @@ def _feed_alone(evidence: Evidence) -> Finding:
     found = _items(evidence, "feed")
     kept = asked == ["/feed.xml"] and bool(found) and all(i["via"] == "feed" for i in found)
     return held_if(kept, f"{', '.join(asked)}: items={len(found)}")
+
+
+def _use_said(evidence: Evidence) -> Finding:
+    """The items have what was said, and by which line."""
+    found = seen([item["usage"] or {} for item in _items(evidence, "use")], "no items")
+    said = {(each["value"], each.get("line")) for use in found for each in use.get("said", ())}
+    return held_if(said == {("train-ai=y", 3)}, f"said={sorted(said, key=str)}")
 
 
 def _left_out(evidence: Evidence) -> Finding:
@@ -454,6 +464,7 @@ ITEMS: Final = Scene(
         "R2 SHOULD a use that robots.txt disallows, if refused": never(
             "use.test/refused/page", "use.test/page"
         ),
+        "R2 SHOULD what robots.txt says about use, by line": _use_said,
         "R6 MUST NOT a sitemap index is followed only if declared so": never(
             "quiet.test/first.xml", "quiet.test/index.xml"
         ),

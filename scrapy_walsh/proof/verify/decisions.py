@@ -83,7 +83,8 @@ class Decisions:
             holes = run.holes or (
                 self._report.partial and run.scope.source_of(line.via) is not None
             )
-            run.scope.declare_hop(line.url, line.via)
+            if holes:
+                run.scope.declare_hop(line.url, line.via)
             text = f"{line.via} did not redirect there, or is no target itself"
             self._report.find(line.n, "R6", text, holes=holes)
 
@@ -101,10 +102,11 @@ class Decisions:
         answered = recrawl.key_of(line.by, "") in run.answered
         if answered and run.scope.declare_child(line.url, line.by):
             return
-        run.scope.declare(line.url)
+        holes = run.holes or self._report.partial
+        if holes:
+            run.scope.declare(line.url)
         text = f"{line.by} could not declare {line.url}: it was not declared with children = true"
         more = f"has not answered, is on another host, or has declared {MAX_CHILDREN} before"
-        holes = run.holes or self._report.partial
         self._report.find(line.n, "R6", f"{text}, {more}", holes=holes)
 
     def _hop(self, run: Run, line: Line, via: str) -> None:

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 
 #: Seconds that a deferral's wait may seem short by: it was computed before its line was written.
 _RECKONED: Final = 0.1
+#: Seconds that a hold may seem long by: a later run does not know exactly when the last request of
+#: an earlier one reached the server.
+_RESTORED: Final = 0.5
 _NO_START: Final = "lines of a run whose start is not here: only its pace is judged"
 #: What is deferred whatever the setting is.
 _WITHOUT_SETTING: Final = (DEFERRED, UNKNOWN_PARSE_ERROR)
@@ -77,6 +80,7 @@ class Judge:
             events.NOT_MODIFIED: self._decisions.told,
             events.TOO_MANY_REDIRECTS: self._decisions.redirected_out,
             events.REFUSED: self._decisions.refused,
+            events.HELD: self._held,
             events.DEFERRED: self._deferred,
             events.RETRIED: self._retried,
             events.GIVEN_UP: self._retried,
@@ -150,8 +154,6 @@ class Judge:
             self._report.missed(_NO_START)
         elif judge is not None:
             judge(run, self._owned(line) if line.kind == ASKED else line)
-        elif line.kind == events.HELD:
-            self._owned(line)
 
     def _ended(self, run: Run, line: Line) -> None:
         self._runs[line.run] = Run(run.name, run.terms, run.process, begun=run.begun, ended=True)
@@ -234,6 +236,19 @@ class Judge:
             why = f"line {line.n} leaves it to a later run (429, D7)"
             exchanges.hold(host, Hold(since + robots_fetch.REASK, since, run.process, why))
 
+    def _held(self, run: Run, line: Line) -> None:
+        if self._owned(line) is not line:
+            return
+        if (line.wait or 0.0) <= self._wait(run, line.host, line) + _RESTORED:
+            self._report.derived += 1
+        else:  # AutoThrottle, or another process, made it longer: that is allowed
+            self._report.missed()
+
+    def _wait(self, run: Run, host: str, line: Line) -> float:
+        """Seconds until *host* was due when *line* was written, as far as exchanges show it."""
+        due = self._replay.exchanges.due(host, run.held.crawl_delay(host, line.moment))
+        return due - (line.at - (run.ahead or 0.0))
+
     def _deferred(self, run: Run, line: Line) -> None:
         """Judge a deferral: ``chain.admit`` refuses it, or what stands for a document."""
         if line.requirement in ("R2", "R3") or line.verdict != DEFERRED:
@@ -259,8 +274,7 @@ class Judge:
         """The requirements by which a request to *host*, or its robots.txt, was to be refused."""
         gates, found = run.terms.gates, set()
         interval = run.held.crawl_delay(host, line.moment)
-        wait = self._replay.exchanges.due(host, interval) - (line.at - (run.ahead or 0.0))
-        wait += _RECKONED
+        wait = self._wait(run, host, line) + _RECKONED
         for document in (False, True):
             spent = run.host(host).spent(line.at, document=document)
             step = chain.admit(Pace(host, wait, interval, spent), gates, line.at, document=document)
