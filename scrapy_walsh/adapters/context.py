@@ -135,7 +135,6 @@ class Context:
         self.recorder = Recorder(crawler)
         with self.recorder.told_once():
             self.recorder.ledger = self._open_ledger()
-        self.recorder.tell_ledger()
         self.steady = steady_clock(self.config.state_dir)
         self.scope = Scope(self.config.follow_links, growing=True)
         self.gates = gates_of(self.config)

@@ -54,6 +54,13 @@ def _escape(record: logging.LogRecord) -> bool:
 
 logger.addFilter(_escape)
 
+
+def _is_heard(level: int) -> bool:
+    """Whether anybody wants records of *level*: Scrapy sets it at its handlers, not at loggers."""
+    handlers = (*logger.handlers, *logging.root.handlers)
+    return level > logging.INFO or any(each.level <= level for each in handlers)
+
+
 #: Kinds of events that are at DEBUG in the log, and those that are a WARNING; others are INFO.
 _QUIET: Final = (events.HELD, events.FETCHED, events.TAKEN_UP)
 _WARNED: Final = (
@@ -178,9 +185,9 @@ class Recorder:
         """Log *event*, count it, and write it to the ledger."""
         first = (event.kind, event.requirement, event.verdict) not in self._told
         remedy = REMEDIES.get((event.requirement, event.verdict)) if first else None
-        line = f"{event}; {remedy}" if remedy else str(event)
-        extra = {"crawler": self.crawler, "walsh_event": event}
-        logger.log(self._level(event), "%s", line, extra=extra)
+        if _is_heard(level := self._level(event)):
+            line = f"{event}; {remedy}" if remedy else str(event)
+            logger.log(level, "%s", line, extra={"crawler": self.crawler, "walsh_event": event})
         if self.ledger is not None:
             self._write(structs.asdict(event))
         self.count(event.kind)
@@ -305,19 +312,12 @@ class Recorder:
             waiting, self._waiting = self._waiting, []
             with self.told_once():
                 ledger.write(self.run, *waiting)
-            self.tell_ledger()
 
     def keep(self, kind: str, body: bytes, digest: str) -> None:
         """Keep a document beside the ledger, because decisions were made from it."""
         if self.ledger is not None:
             with self.told_once():
                 self.ledger.keep(kind, body, digest)
-            self.tell_ledger()
-
-    def tell_ledger(self) -> None:
-        """Log what was found damaged in the ledger, and what of it will go."""
-        while self.ledger is not None and self.ledger.notices:
-            logger.warning("%s", self.ledger.notices.pop(0))
 
     def close(self) -> None:
         """Put the ledger's last line into the stats, and close the ledger."""
@@ -334,11 +334,16 @@ class Recorder:
 
     @contextmanager
     def told_once(self) -> Iterator[None]:
-        """A ledger that cannot be written is logged once, and does not stop the crawl."""
+        """A ledger that cannot be written is logged once, and does not stop the crawl.
+
+        Then log what was found damaged in the ledger, and what of it will go.
+        """
         try:
             yield
         except StateError as error:
             self.own_fault(str(error), "ledger")
+        while self.ledger is not None and self.ledger.notices:
+            logger.warning("%s", self.ledger.notices.pop(0))
 
     def verdict(self, name: str) -> None:
         """Count the verdict by which a target has ended, or was let through when it has ended."""

@@ -24,6 +24,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
+from msgspec import Struct
+
 from scrapy_walsh.policy import backoff, hosts, recrawl, throttle
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.list.blocklist import Blocklist
@@ -53,8 +55,7 @@ ROBOTS: Final = "robots"
 START: Final = "start"
 
 
-@dataclass(frozen=True, slots=True)
-class NeedDocument:
+class NeedDocument(Struct, frozen=True):
     """A gate cannot decide without this document. ``origin``: of a robots.txt, else empty."""
 
     kind: str
@@ -116,7 +117,8 @@ def judge(
 
 
 def _out_of_scope(url: str, scope: Scope) -> Verdict | NeedDocument | None:
-    return NeedDocument(START) if scope.undecided(url) else scope.refuses(url)
+    refused = scope.refuses(url)
+    return NeedDocument(START) if refused and scope.undecided(url) else refused
 
 
 def judge_host(url: str, held: Held, gates: Gates) -> Verdict | NeedDocument | None:
@@ -184,8 +186,7 @@ def _robots(url: str, held: Held, gates: Gates) -> Verdict | NeedDocument:
 # -- 2: may it go now? ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(Struct, frozen=True):
     """What is known of a host, to decide whether a request to it may go now.
 
     ``wait``: seconds until the host is due, ``inf`` while a request to it is under way.
@@ -249,8 +250,7 @@ def _deferred(why: str) -> Refuse:
 # -- 3: what does its answer mean? ------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What came of one request that was sent.
 
     ``purpose``: ``target``, ``robots`` or ``operator``. ``status``: None where no answer came.

@@ -282,19 +282,16 @@ class Database:
 
     def get(self, table: Table[R], key: Key) -> R | None:
         """The record with the *key*."""
-
-        def fetch(connection: sqlite3.Connection) -> R | None:
-            row = connection.execute(table.select, key).fetchone()
-            return None if row is None else table.decode(row)
-
-        return self.run(fetch)
+        found = self._select(table, table.select, key)
+        return found[0] if found else None
 
     def page(self, table: Table[R], last: Key) -> list[R]:
         """The next records after the key *last*, at most ``table.page_rows``."""
+        return self._select(table, table.page, (*last, table.page_rows))
 
+    def _select(self, table: Table[R], statement: str, values: Row) -> list[R]:
         def fetch(connection: sqlite3.Connection) -> list[R]:
-            rows = connection.execute(table.page, (*last, table.page_rows))
-            return [table.decode(row) for row in rows]
+            return [table.decode(row) for row in connection.execute(statement, values)]
 
         return self.run(fetch)
 

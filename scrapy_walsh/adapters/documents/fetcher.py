@@ -167,13 +167,14 @@ class Fetched:
         It is escaped as Scrapy escapes a target's, so that what is judged, sent and recorded is the
         same URL. What is no http or https URL with a readable host is none.
         """
-        location = self.headers.get("Location") or b""
+        if not (location := self.headers.get("Location")):
+            return ""
         try:
             url = Request(urljoin(self.url, safe_url_string(location))).url.partition("#")[0]
             hosts.host_key(url)
         except ValueError:
             return ""
-        return url if location and url.startswith(("http://", "https://")) else ""
+        return url if url.startswith(("http://", "https://")) else ""
 
     def header(self, name: str) -> str | None:
         """The value of the header field *name*; None without it."""
