@@ -30,15 +30,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from scrapy_walsh.exceptions import StateError
+from scrapy_walsh.exceptions import StateError, one_line
 from scrapy_walsh.policy.strict_json import json_object
-from scrapy_walsh.state.database import Connection
+from scrapy_walsh.state.database import Connection, is_damage
 from scrapy_walsh.state.files import (
     claim,
     locked,
     make_private,
     open_private,
     private,
+    set_aside,
 )
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class Documents:
         self.altered: set[str] = set()
         #: Why ``get`` could not read the file, if it could not.
         self.fault: str | None = None
+        #: Lines for the log on what was found damaged.
+        self.notices: list[str] = []
 
     def put(self, kind: str, body: bytes, digest: str, file: int) -> None:
         """Keep *body*, which ledger file number *file* names."""
@@ -116,19 +119,32 @@ class Documents:
         self._change(drop)
 
     def _change(self, change: Callable[[sqlite3.Connection], None]) -> None:
-        """Call *change* in a transaction."""
+        """Call *change* in a transaction; a damaged file is set aside, and it is called again."""
         try:
-            make_private(self._path)
-            with closing(sqlite3.connect(self._path, factory=Connection)) as connection, connection:
-                # A body that a power cut damages is known by its digest, and put again.
-                connection.execute("PRAGMA synchronous = OFF")
-                connection.execute(_TABLE)
-                change(connection)
+            try:
+                self._transact(change)
+            except sqlite3.DatabaseError as error:
+                if not is_damage(error):
+                    raise
+                aside = set_aside(self._path, ("-journal",))
+                self._known.clear()
+                self.notices.append(
+                    f"{self._path} was damaged ({one_line(error, 200)}): set aside as "
+                    f"{aside.name}; verify will miss the documents in it"
+                )
+                self._transact(change)
         except (sqlite3.Error, OSError) as error:
             raise StateError(
-                f"{self._path}: a document of the ledger cannot be kept: {error}; move the file "
-                "away if it is damaged, and verify will miss the documents in it"
+                f"{self._path}: a document of the ledger cannot be kept: {error}"
             ) from error
+
+    def _transact(self, change: Callable[[sqlite3.Connection], None]) -> None:
+        make_private(self._path)
+        with closing(sqlite3.connect(self._path, factory=Connection)) as connection, connection:
+            # A body that a power cut damages is known by its digest, and put again.
+            connection.execute("PRAGMA synchronous = OFF")
+            connection.execute(_TABLE)
+            change(connection)
 
 
 CONTRACT: Final = "walsh-ledger/v1"
@@ -234,8 +250,8 @@ class Ledger:
         #: The number of the file that has our first line; 0 before there is one.
         self._first = 0
         self._told_full = False
-        #: Lines for the log on what was found gone.
-        self.notices: list[str] = []
+        #: Lines for the log on what was found damaged, or gone.
+        self.notices = self.documents.notices
         self._wall = wall
         self._redact = redact
         self._missing = 0
@@ -290,10 +306,11 @@ class Ledger:
         ours = os.fstat(self._descriptor)
         return (there.st_ino, there.st_dev, there.st_size) != (ours.st_ino, ours.st_dev, self._end)
 
-    def _take_up(self) -> None:
+    def _take_up(self, why: str = "") -> None:
         """Go on where the file ends. Half a line there is cut off, and a line ``gap`` says so.
 
-        ValueError where it does not end in a line of a ledger.
+        A file that does not end in a line of a ledger is set aside. *why*: what a new file says of
+        the one that it replaces.
         """
         if self._descriptor >= 0:
             os.close(self._descriptor)
@@ -302,10 +319,16 @@ class Ledger:
         full = rotated(self.directory)
         self.file = _number_of(full[-1]) + 1 if full else 1
         if self._end == 0:
-            self._begin_file(full)
+            self._begin_file(full, why)
             return
-        line, torn = self._last_line()
-        last = parsed(line)
+        try:
+            line, torn = self._last_line()
+            last = parsed(line)
+        except ValueError as error:
+            aside = set_aside(self.directory / FILE)
+            self.number, self.head = 0, GENESIS
+            self._take_up(f"{error}: set aside as {aside.name}")
+            return
         self.number, self.head = last["n"], line[-66:-2].decode("ascii")
         if torn:
             self._end -= torn
@@ -321,10 +344,10 @@ class Ledger:
             raise ValueError("holds no whole line")
         return whole.rpartition(b"\n")[2], len(rest)
 
-    def _begin_file(self, full: Sequence[Path]) -> None:
+    def _begin_file(self, full: Sequence[Path], why: str) -> None:
         """Write the first line of a file, chained to the last line of the one before.
 
-        Where the head knows of a later line than that, a line ``gap`` says so.
+        A line ``gap`` says *why* another file was replaced, or that the head knows of a later line.
         """
         known = read_head(self.directory / HEAD)
         if full and self.number == 0:
@@ -332,10 +355,11 @@ class Ledger:
             self.number, self.head = parsed(last)["n"], last[-66:-2].decode("ascii")
         before = self.number
         self._append("", {"kind": "ledger", "contract": CONTRACT, "file": self.file})
-        if known is not None and known[0] > before:
-            gone = f"is gone: {HEAD} knows of line {known[0]}"
-            self.notices.append(f"{self.directory / FILE} {gone}")
-            self._append("", {"kind": "gap", "reason": f"{FILE} {gone}"})
+        if not why and known is not None and known[0] > before:
+            why = f"is gone: {HEAD} knows of line {known[0]}"
+        if why:
+            self.notices.append(f"{self.directory / FILE} {why}")
+            self._append("", {"kind": "gap", "reason": f"{FILE} {why}"})
 
     def _rotate(self) -> None:
         (self.directory / FILE).rename(self.directory / f"ledger-{self.file:06}.jsonl")
@@ -401,5 +425,5 @@ def _cannot(directory: Path, error: Exception) -> str:
     why = getattr(error, "strerror", None) or error
     return (
         f"{directory / FILE}: decisions go unrecorded: {why}; "
-        "make room there, move away what is no ledger, or set WALSH_LEDGER = False"
+        "make room there, or set WALSH_LEDGER = False"
     )

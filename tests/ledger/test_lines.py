@@ -183,27 +183,38 @@ def test_own_a_line_that_was_cut_off_is_named_and_gone_on_from(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("content", [b"x" * 100, b"\n", b"{}\n", b"\0" * 5000 + b"\n"])
-def test_own_a_file_that_cannot_be_gone_on_with_is_left_and_said(
+def test_own_a_file_that_cannot_be_gone_on_with_is_set_aside(
     tmp_path: Path, content: bytes
 ) -> None:
     (tmp_path / FILE).write_bytes(content)
-    with pytest.raises(StateError, match="move away what is no ledger"):
-        opened(tmp_path)
-    assert (tmp_path / FILE).read_bytes() == content
-
-
-def test_own_a_file_that_is_spoilt_meanwhile_is_not_gone_on_with(tmp_path: Path) -> None:
     ledger = opened(tmp_path)
     ledger.write("a", ENTRY)
-    whole = (tmp_path / FILE).read_bytes()
-    (tmp_path / FILE).write_bytes(b"{}\n")
-    for _ in range(2):
-        with pytest.raises(StateError):
-            ledger.write("a", ENTRY)
-    assert (tmp_path / FILE).read_bytes() == b"{}\n"
-    (tmp_path / FILE).write_bytes(whole)
+    found = lines(tmp_path)
+    assert [line["kind"] for line in found] == ["ledger", "gap", "fetched"]
+    (aside,) = tmp_path.glob("*.damaged-*")
+    assert aside.read_bytes() == content
+    assert aside.name in found[1]["reason"]
+    assert [notice for notice in ledger.notices if aside.name in notice] == ledger.notices != []
+
+
+def test_own_a_file_that_is_spoilt_meanwhile_is_set_aside_and_its_lines_are_missed(
+    tmp_path: Path,
+) -> None:
+    ledger = opened(tmp_path)
     ledger.write("a", ENTRY)
-    assert [line["kind"] for line in lines(tmp_path)] == ["ledger", "fetched", "gap", "fetched"]
+    (tmp_path / FILE).write_bytes(b"{}\n")
+    ledger.write("a", ENTRY)
+    assert [line["kind"] for line in lines(tmp_path)] == ["ledger", "gap", "fetched"]
+    assert len(ledger.notices) == len([*tmp_path.glob("*.damaged-*")]) == 1
+
+
+def test_own_a_damaged_file_of_documents_is_set_aside_and_filled_anew(tmp_path: Path) -> None:
+    digest = hashlib.sha256(b"text").hexdigest()
+    (tmp_path / "ledger-documents.sqlite").write_bytes(b"no database at all" * 100)
+    ledger = opened(tmp_path)
+    ledger.keep("robots", b"text", digest)
+    assert ledger.documents.get(digest) == b"text"
+    assert len(ledger.notices) == len([*tmp_path.glob("*.damaged-*")]) == 1
 
 
 def test_own_what_could_not_be_written_is_counted_in_the_next_line(
