@@ -7,7 +7,7 @@ import re
 import unicodedata
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urljoin
 
 from scrapy_walsh.policy.urls import is_http_url, without_userinfo
@@ -59,17 +59,6 @@ class Links:
     headings: tuple[Heading, ...] = ()
     note: str = ""
     children: tuple[str, ...] | None = None
-
-    def sections(self) -> list[dict[str, Any]]:
-        """The links under their headings, as JSON data; those before the first have level 0."""
-        starts = (Heading(0, "", 0), *self.headings)
-        ends = (*(each.first for each in self.headings), len(self.entries))
-        found = []
-        for (level, title, first), end in zip(starts, ends, strict=True):
-            links = [{"title": each.title, "url": each.url} for each in self.entries[first:end]]
-            if level or links:
-                found.append({"level": level, "title": title, "links": links})
-        return found
 
 
 def declared_charset(content_type: str | None) -> str:
