@@ -21,8 +21,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from scrapy_walsh.exceptions import ConfigError
-from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES
-from scrapy_walsh.policy.gates import Gates
+from scrapy_walsh.policy.gates import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES, Gates
 from scrapy_walsh.policy.identity import WALSH_RESEARCH, Identity, identity_from
 from scrapy_walsh.policy.recrawl import REVISIT, REVISIT_FLOOR, cadence
 from scrapy_walsh.policy.robots.fetch import ROBOTS_TTL
@@ -434,16 +433,12 @@ def _check_profile(config: WalshConfig) -> None:
             )
 
 
-def gates_of(config: WalshConfig) -> Gates:
-    """The settings that ``policy/chain.py`` decides by."""
-    return Gates(
-        config.excluded_tlds,
-        config.revisit,
-        config.revisit_reason,
-        config.patience,
-        config.slow_hosts == SLOW_SKIP,
-        config.max_retries,
-        config.backoff_base,
-        config.backoff_cap,
-        tuple(category for category, action in config.usage if action == REFUSE),
-    )
+def gates_of(values: Any) -> Gates:
+    """The settings that ``policy/chain.py`` decides by.
+
+    *values*: a WalshConfig, or any object that has their fields, such as the terms of a run.
+    """
+    told: dict[str, Any] = {each.name: getattr(values, each.name, None) for each in fields(Gates)}
+    refused = (use for use, action in dict(values.usage).items() if action == REFUSE)
+    told |= {"skip_slow": values.slow_hosts == SLOW_SKIP, "refused_uses": tuple(refused)}
+    return Gates(**told)

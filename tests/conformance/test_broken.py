@@ -146,10 +146,10 @@ BUILDS: dict[str, dict[str, Break]] = {
             """
             from scrapy_walsh.policy import backoff, throttle
             throttle.learn = lambda known, *_: known
-            def at_once(status, retry_after, attempt, *, max_retries, **_):
-                if not backoff.is_failure(status):
+            def at_once(answer, gates, *_):
+                if not backoff.is_failure(answer.status):
                     return None
-                if attempt >= max_retries:
+                if answer.attempt >= gates.max_retries:
                     return backoff.GiveUp("broken", 0.0)
                 return backoff.Retry(0.0, "broken")
             backoff.after_failure = at_once

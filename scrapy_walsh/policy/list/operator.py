@@ -37,11 +37,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from scrapy_walsh.policy.backoff import BACKOFF_CAP, GiveUp, Retry, backoff_delay
+from scrapy_walsh.policy.backoff import GiveUp, Retry, backoff_delay
 from scrapy_walsh.policy.event import REJECTED, Event
 from scrapy_walsh.policy.freshness import is_fresh
+from scrapy_walsh.policy.gates import BACKOFF_CAP, Gates
 from scrapy_walsh.policy.list.blocklist import Blocklist
 from scrapy_walsh.policy.verdict import (
     DEFERRED,
@@ -51,9 +52,6 @@ from scrapy_walsh.policy.verdict import (
     not_known,
 )
 from scrapy_walsh.policy.words import plural
-
-if TYPE_CHECKING:
-    from scrapy_walsh.policy.gates import Gates
 
 #: Seconds that an attempt may take while targets wait for it.
 _TIMEOUT: Final = 30.0
@@ -238,7 +236,7 @@ class State:
         """
         delay = backoff_delay(self.failures, rand, gates.backoff_base, gates.backoff_cap)
         if isinstance(failure, GiveUp):
-            return max(failure.hold, BACKOFF_CAP), 0
+            return max(failure.delay, BACKOFF_CAP), 0
         least = 0.0 if failure is None else failure.delay
         return max(delay, least), self.failures + 1
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields as dataclass_fields
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict
 
 from msgspec import Meta, Struct
 from msgspec.structs import fields
 
-from scrapy_walsh.config import SETTINGS, SLOW_SKIP, out_of_bounds
-from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES, granted
+from scrapy_walsh.config import SETTINGS, SLOW_SKIP, gates_of, out_of_bounds
+from scrapy_walsh.policy.backoff import granted
 from scrapy_walsh.policy.event import Seconds  # noqa: TC001  msgspec reads it
-from scrapy_walsh.policy.gates import Gates
+from scrapy_walsh.policy.gates import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.policy.recrawl import REVISIT_FLOOR
 from scrapy_walsh.policy.robots.fetch import ROBOTS_TTL
-from scrapy_walsh.policy.robots.usage import REFUSE
 from scrapy_walsh.policy.signing import directory_url
 from scrapy_walsh.policy.throttle import LONGEST, MIN_REQUEST_INTERVAL
 from scrapy_walsh.proof.ledger import Malformed, typed
@@ -24,6 +22,8 @@ from scrapy_walsh.spec import SPEC_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from scrapy_walsh.policy.gates import Gates
 
 _SHELL: Final = "asked from a shell"
 _AGENT: Final = re.compile(r"Mozilla/5\.0 \(compatible; ([A-Za-z_-]+)/[0-9]+\.[0-9]+; \+[^ ;)]+\)")
@@ -86,12 +86,7 @@ class Terms(Struct, frozen=True):
     @property
     def gates(self) -> Gates:
         """The settings as the chain takes them."""
-        told: dict[str, Any] = {
-            each.name: getattr(self, each.name, None) for each in dataclass_fields(Gates)
-        }
-        told["skip_slow"] = self.slow_hosts == SLOW_SKIP
-        told["refused_uses"] = [use for use, action in self.usage.items() if action == REFUSE]
-        return Gates(**told)
+        return gates_of(self)
 
 
 #: Members of the line itself, beside its settings: the first ones.
