@@ -22,7 +22,7 @@ import msgspec
 
 from scrapy_walsh.exceptions import ConfigError
 from scrapy_walsh.policy.gates import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES, Gates
-from scrapy_walsh.policy.identity import WALSH_RESEARCH, Identity, identity_from
+from scrapy_walsh.policy.identity import Identity, identity_from, is_walsh
 from scrapy_walsh.policy.recrawl import REVISIT, REVISIT_FLOOR, cadence
 from scrapy_walsh.policy.robots.fetch import ROBOTS_TTL
 from scrapy_walsh.policy.robots.usage import CATEGORIES, RECORD, REFUSE
@@ -320,7 +320,7 @@ class WalshConfig:
     @property
     def is_walsh_research(self) -> bool:
         """Whether the identity is that of the specification's own operator."""
-        return self.identity.token.lower() == WALSH_RESEARCH.token.lower()
+        return is_walsh(self.identity.token)
 
     @property
     def key_directory(self) -> str:
@@ -340,13 +340,8 @@ SETTINGS: Final = tuple(_settings())
 DEFAULTS: Final[Mapping[str, Any]] = {each.name: each.row.default for each in SETTINGS}
 
 
-def has_identity(settings: SettingsLike) -> bool:
-    """Whether an identity was chosen at all; ``WalshConfig`` says whether it can be used."""
-    return bool(settings.get("WALSH_IDENTITY"))
-
-
 def identity_given(settings: SettingsLike) -> Any:
-    """The identity as the project writes it: a profile's name or a dict."""
+    """The identity as the project writes it: a profile's name or a dict; falsy where none is."""
     return settings.get("WALSH_IDENTITY")
 
 
@@ -387,20 +382,6 @@ def _read(settings: SettingsLike, each: Setting) -> Any:
 def _get(settings: SettingsLike, name: str) -> Any:
     value = settings.get(name)
     return DEFAULTS[name] if value is None else value
-
-
-def out_of_bounds(values: object) -> Iterator[tuple[Setting, str]]:
-    """The settings with which their requirement is not kept, and how: ``is 0.5 s, below 1 s``.
-
-    *values*: a WalshConfig, or any object that has their fields, such as the terms of a run.
-    """
-    for each in SETTINGS:
-        value, least, most = getattr(values, each.field, None), each.row.least, each.row.most
-        unit = "" if isinstance(each.row.default, int) else " s"
-        if value is not None and least is not None and value < least:
-            yield each, f"is {value:g}{unit}, below {least:g}{unit}"
-        if value is not None and most is not None and value > most:
-            yield each, f"is {value:g}{unit}, above {most:g}{unit}"
 
 
 def _signing_key(value: object, identity: Identity) -> Path:

@@ -136,15 +136,15 @@ class RevalidateMiddleware(Seat):
 
     def _keep(self, request: Request, response: Response) -> None:
         key = _representation(request)
-        kept = recrawl.validators_from(
+        answered = Validators(
             request.url,
             key,
             header(response, "ETag"),
             header(response, "Last-Modified"),
-            now=self.crawl.wall(),
-            content_type=header(response, "Content-Type"),
+            self.crawl.wall(),
+            header(response, "Content-Type"),
         )
-        if kept is not None:
+        if (kept := recrawl.to_store(answered)) is not None:
             self.crawl.sources.untaken.add(request, kept)
         elif _is_conditional(request):  # else none were there when it was sent
             self.crawl.remember(lambda: self.crawl.store.delete(Validators, request.url, key))

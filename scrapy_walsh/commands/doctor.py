@@ -24,13 +24,14 @@ from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.doctor_state import of_state
 from scrapy_walsh.commands.own_crawl import Page, request_pages
 from scrapy_walsh.commands.terminal import show, table
-from scrapy_walsh.config import SETTINGS, WalshConfig, out_of_bounds
+from scrapy_walsh.config import SETTINGS, WalshConfig
 from scrapy_walsh.exceptions import ConfigError, DocumentInvalid, OwnFault, WalshError, one_line
 from scrapy_walsh.policy.signing import DIRECTORY_TYPE, Target
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.findings import Finding, Outcome
 from scrapy_walsh.proof.keys import DIRECTORY
 from scrapy_walsh.proof.signatures import Seen, directory_keys, judge
+from scrapy_walsh.proof.verify.terms import out_of_bounds
 from scrapy_walsh.spec import __version__
 
 if TYPE_CHECKING:

@@ -163,7 +163,9 @@ def after_failure(answer: Answer, gates: Gates, now: float, rand: float) -> Retr
         cause = f"status {answer.status}"
     if required is not None:
         cause = f"{cause} with Retry-After {value.strip()}"
-    if not last and attempt < most and not repeatable(answer.method, answer.status):
+    # It may have been carried out before the answer failed (RFC 9110 section 9.2.2).
+    once = answer.method not in IDEMPOTENT and answer.status not in BACKOFF_STATUSES
+    if once and not last and attempt < most:
         last = f"a {answer.method} that may have been carried out is not repeated"
     if last or attempt >= most:
         retries = f" after {plural(attempt, 'retry', 'retries')}" if attempt else ""
@@ -179,15 +181,6 @@ def is_failure(status: int | None) -> bool:
 def reaches_spider(status: int) -> bool:
     """R5.8: whether a spider may be given an answer with *status*; 429 and 503 never."""
     return status not in BACKOFF_STATUSES
-
-
-def repeatable(method: str, status: int | None) -> bool:
-    """Whether a request that ended in *status* (None: no answer) may be sent again.
-
-    A request that is not idempotent may have been carried out before the answer failed (RFC 9110
-    section 9.2.2). Only 429 and 503 say that it was not.
-    """
-    return method in IDEMPOTENT or status in BACKOFF_STATUSES
 
 
 def granted(max_retries: int, position: str) -> int:

@@ -28,7 +28,7 @@ _TOKEN: Final = re.compile(r"[!-.0-~]+")  # visible ASCII without "/"
 _LINK: Final = re.compile(r"\+?https?://[^\s;)]*")
 _PRODUCT: Final = re.compile(r"([\w.!#$%&'*+^`|~-]+)/\d", re.ASCII)
 _NAME: Final = re.compile(r"[\w.-]+", re.ASCII)
-_NO_LIST: Final = Blocklist.empty()
+_NO_LIST: Final = Blocklist()
 _NO_SETTINGS: Final = Gates()
 
 

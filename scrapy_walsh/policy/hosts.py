@@ -100,8 +100,11 @@ def is_doubtful(url: str) -> bool:
     By RFC 3986 it begins after two slashes; by WHATWG URL after any number of slashes and
     backslashes; and Scrapy drops two slashes of four.
     """
-    scheme, rest = _split_scheme(text := stripped(url))
-    return scheme in _SPECIAL and len(text) - len(rest) != len(f"{scheme}://")
+    found = _SCHEME.match(text := stripped(url))
+    if not found or found[1].lower() not in _SPECIAL:
+        return False
+    rest = text[found.end() :]
+    return len(rest) - len(rest.lstrip("/\\")) != 2
 
 
 @lru_cache(maxsize=64)

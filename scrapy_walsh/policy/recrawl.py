@@ -325,25 +325,16 @@ def replaces_validators(method: str, status: int) -> bool:
     return method == "GET" and status == 200
 
 
-def validators_from(
-    url: str,
-    representation: str,
-    etag: str | None,
-    last_modified: str | None,
-    *,
-    now: float,
-    content_type: str | None = None,
-) -> Validators | None:
-    """What to store after an answer that :func:`replaces_validators`.
+def to_store(answered: Validators) -> Validators | None:
+    """What to store after an answer that :func:`replaces_validators`; *answered*: its fields.
 
-    None if it has no validators: then the stored ones must be deleted. *url*: exactly as requested.
-    *representation*: of :func:`representation_key`. *etag*, *last_modified*, *content_type*: the
-    answer's fields, None if absent. *now*: Unix seconds.
+    None if it has no validators: then the stored ones must be deleted.
     """
-    tag, date = _entity_tag(etag), _field_value(last_modified)
+    tag, date = _entity_tag(answered.etag), _field_value(answered.last_modified)
     if tag is None and date is None:
         return None
-    return Validators(url, representation, tag, date, now, _field_value(content_type))
+    content_type = _field_value(answered.content_type)
+    return replace(answered, etag=tag, last_modified=date, content_type=content_type)
 
 
 def _entity_tag(value: str | None) -> str | None:
@@ -369,6 +360,7 @@ FAILED: Final = "failed"
 #: The run ended before its request, or the next one that it needed, was sent.
 NOT_REQUESTED: Final = "not_requested"
 
+#: In the order in which the last line of a run counts them.
 OUTCOMES: Final = (READ, NOT_DUE, REFUSED, DEFERRED, LEFT_OUT, FAILED, NOT_REQUESTED)
 
 #: For how many of its periods (its interval) a source may not be read before it is named.
@@ -380,15 +372,6 @@ LISTED: Final = 20
 #: Scrapy's word for a run that came to its end by itself.
 _FINISHED: Final = "finished"
 
-#: How the last line of a run calls an outcome, in the order in which it counts them.
-_WORDS: Final[Mapping[str, str]] = {
-    NOT_DUE: "not due",
-    REFUSED: "refused",
-    DEFERRED: "deferred",
-    LEFT_OUT: "left out",
-    FAILED: "failed",
-    NOT_REQUESTED: "not requested",
-}
 #: Where those are named that need a person.
 _WHO: Final = "warnings name each once a week, `scrapy walsh state show` always"
 
@@ -582,7 +565,8 @@ def last_line(
     counts = Counter(outcomes)
     if total := counts.total():
         parts = [f"{counts[READ]} of {plural(total, 'source')} read or unchanged"]
-        words = {**_WORDS, REFUSED: f"refused{_by_rule(rules or {}, counts[REFUSED])}"}
+        words = {name: name.replace("_", " ") for name in OUTCOMES[1:]}
+        words[REFUSED] += _by_rule(rules or {}, counts[REFUSED])
         parts += [f"{counts[name]} {word}" for name, word in words.items() if counts[name]]
     else:
         parts = ["no source was declared"]

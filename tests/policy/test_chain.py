@@ -26,7 +26,7 @@ def listing(*domains: str) -> Blocklist:
 class Held:
     """Documents as they are held; notes which were looked at, in order."""
 
-    domains: Blocklist | None = field(default_factory=Blocklist.empty)
+    domains: Blocklist | None = field(default_factory=Blocklist)
     rules: Rules | None = field(default_factory=lambda: parse_robots(b"", "Walsh-Research"))
     run: Visit | None = None
     looked: list[str] = field(default_factory=list)

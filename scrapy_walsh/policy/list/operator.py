@@ -74,7 +74,7 @@ class InForce:
 
 
 _WAIT: Final = InForce(None)
-_NOTHING: Final = Blocklist.empty()
+_NOTHING: Final = Blocklist()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import to_builtins
 
-from scrapy_walsh.config import DEFAULTS, OVERRIDE, SETTINGS, WalshConfig, out_of_bounds
+from scrapy_walsh.config import DEFAULTS, OVERRIDE, SETTINGS, WalshConfig
 from scrapy_walsh.exceptions import ConfigError, DocumentInvalid
 from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.urls import without_userinfo
 from scrapy_walsh.proof.conformance.check import WORDS, code_digest, read_record
 from scrapy_walsh.proof.findings import Finding, Outcome, broken, unseen
+from scrapy_walsh.proof.verify.terms import out_of_bounds
 from scrapy_walsh.spec import REQUIREMENTS, SPEC_VERSION, __version__
 
 if TYPE_CHECKING:

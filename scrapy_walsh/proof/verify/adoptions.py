@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _ROBOTS = "/robots.txt"
 _NO_AGE = "age of a document: its fetch is not in this ledger"
-_NOTHING = Blocklist.empty()
+_NOTHING = Blocklist()
 
 
 #: Reads a blocklist, also one that may be costly to validate; DocumentInvalid.
