@@ -115,8 +115,9 @@ class RevalidateMiddleware(Seat):
         if _is_conditional(request):
             return
         held = self.crawl.store.get(Validators, request.url, _representation(request))
-        for name, value in recrawl.conditional_headers(held).items():
-            request.headers[name] = value.encode("latin-1")
+        if held is not None:
+            fields = recrawl.conditional_headers(held.etag, held.last_modified)
+            request.headers.update({name: fields[name].encode("latin-1") for name in fields})
 
     def process_response(self, request: Request, response: Response, **_: Any) -> Response:
         """*response*; raises ``NotModified`` for a 304. A 200 replaces the validators."""

@@ -246,5 +246,4 @@ def _full_year(digits: str, moment: tuple[int, ...], now: float) -> int:
 def _zone_seconds(zone: str) -> int:
     if zone[:1] not in {"+", "-"}:
         return 0
-    seconds = int(zone[1:3]) * 3600 + int(zone[3:]) * 60
-    return seconds if zone[0] == "+" else -seconds
+    return int(zone[:3]) * 3600 + int(zone[0] + zone[3:]) * 60

@@ -279,6 +279,9 @@ def conclude(answer: Answer, gates: Gates, now: float, rand: float) -> Conclusio
         and answer.purpose == ROBOTS
         and robots_fetch.counts_as_first(answer.status, hops=answer.hops, attempt=answer.attempt)
     )
+    learned = answer.known
+    if answer.spacing is not None and answer.whole:
+        learned = throttle.learn(learned, answer.status, answer.spacing, gates.patience)
     target = answer.purpose == TARGET
     return Conclusion(
         failure,
@@ -289,11 +292,5 @@ def conclude(answer: Answer, gates: Gates, now: float, rand: float) -> Conclusio
         replaces=target
         and answer.status is not None
         and recrawl.replaces_validators(answer.method, answer.status),
-        learned=_learned(answer, gates),
+        learned=learned,
     )
-
-
-def _learned(answer: Answer, gates: Gates) -> throttle.Learned:
-    if answer.spacing is None or not answer.whole:
-        return answer.known
-    return throttle.learn(answer.known, answer.status, answer.spacing, gates.patience)

@@ -39,7 +39,7 @@ import math
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scrapy_walsh.policy.freshness import parse_duration
 from scrapy_walsh.policy.hosts import host_key
@@ -290,27 +290,18 @@ class Validators:
 _PACKED_TAG: Final = re.compile(r'((?:W/)?"[^"]+)-(?:gzip|br)"')
 
 
-class _Replayed(Protocol):
-    @property
-    def etag(self) -> str | None: ...
-    @property
-    def last_modified(self) -> str | None: ...
-
-
-def conditional_headers(validators: _Replayed | None) -> dict[str, str]:
+def conditional_headers(etag: str | None, last_modified: str | None) -> dict[str, str]:
     """The header fields of a conditional request (RFC 9110 section 13.1); none without validators.
 
     The values are sent as they were received. One that must not be in a header is left out, even
     where it comes from the store. Apache's mod_deflate and mod_brotli answer ``"x-gzip"``, and know
     only ``"x"`` again, so that is sent too.
     """
-    if validators is None:
-        return {}
-    tag = _entity_tag(validators.etag)
+    tag = _entity_tag(etag)
     packed = _PACKED_TAG.fullmatch(tag or "")
     fields = {
         "If-None-Match": f'{tag}, {packed[1]}"' if packed else tag,
-        "If-Modified-Since": _field_value(validators.last_modified),
+        "If-Modified-Since": _field_value(last_modified),
     }
     return {name: value for name, value in fields.items() if value is not None}
 

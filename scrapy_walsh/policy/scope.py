@@ -157,8 +157,7 @@ class Scope:
 
     def refuses(self, url: str) -> Verdict | None:
         """The verdict against *url*, or None when it is within scope."""
-        scheme, colon, _ = url.partition(":")
-        if not colon or scheme.lower() not in SCHEMES:
+        if not _has_scheme(url):
             return _refused(f"{url[:100]!r} is not an http or https URL")
         if self.follow_links or self.source_of(url) is not None:
             return None
@@ -166,11 +165,7 @@ class Scope:
 
     def undecided(self, url: str) -> bool:
         """Whether *url* is out of scope, but `Spider.start` may still declare it."""
-        return (
-            self.growing
-            and url.partition(":")[0].lower() in SCHEMES
-            and self.refuses(url) is not None
-        )
+        return self.growing and _has_scheme(url) and self.refuses(url) is not None
 
     def refuses_in_place(self, url: str, other: str) -> Verdict | None:
         """The verdict against sending a request to *other* in place of one to *url*, or None.
@@ -186,6 +181,11 @@ class Scope:
             f"a downloader middleware sends {other.partition('?')[0]} in its place: its host would "
             "fetch the page past the gates"
         )
+
+
+def _has_scheme(url: str) -> bool:
+    scheme, colon, _ = url.partition(":")
+    return bool(colon) and scheme.lower() in SCHEMES
 
 
 def _same_host(url: str, other: str) -> bool:

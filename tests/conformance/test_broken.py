@@ -253,8 +253,8 @@ BUILDS: dict[str, dict[str, Break]] = {
             """
             from scrapy_walsh.policy import recrawl
             whole = recrawl.conditional_headers
-            def tags_alone(validators):
-                found = whole(validators)
+            def tags_alone(*validators):
+                found = whole(*validators)
                 return {name: found[name] for name in found if name == "If-None-Match"}
             recrawl.conditional_headers = tags_alone
             """,

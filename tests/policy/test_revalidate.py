@@ -25,17 +25,17 @@ ROWS = json.loads(
 @pytest.mark.parametrize("row", ROWS, ids=[row["id"] for row in ROWS])
 def test_r7_1_validators_are_replayed_as_received(row: dict[str, Any]) -> None:
     kept = to_store(Validators(URL, "*/*", row["etag"], row["last_modified"], 5.0))
-    assert conditional_headers(kept) == row["sent"]
+    sent = {} if kept is None else conditional_headers(kept.etag, kept.last_modified)
+    assert sent == row["sent"]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row["id"] for row in ROWS])
 def test_own_a_damaged_record_sends_nothing_harmful(row: dict[str, Any]) -> None:
-    stored = Validators(URL, "*/*", row["etag"], row["last_modified"], 5.0)
-    assert conditional_headers(stored) == row["sent"]
+    assert conditional_headers(row["etag"], row["last_modified"]) == row["sent"]
 
 
-def test_r7_1_nothing_is_sent_before_the_first_answer() -> None:
-    assert conditional_headers(None) == {}
+def test_r7_1_nothing_is_sent_without_validators() -> None:
+    assert conditional_headers(None, None) == {}
 
 
 def test_r7_4_a_record_names_its_exact_url_and_representation() -> None:

@@ -134,9 +134,10 @@ class State:
         return held is None or not is_fresh(self.fetched_at, now, held.refresh)
 
     def _without(self) -> Verdict | None:
+        """The verdict where there is no list to go by; None where there is, or where all may go."""
         if self.not_known:
             return not_known("R3", self.not_known, self.url)
-        return without_list(self.position, self.url)
+        return without_list(self.position, self.url) if self.blocklist is None else None
 
     # -- the next attempt -----------------------------------------------------------------
 
@@ -203,8 +204,7 @@ class State:
         waits for the next attempt then, since a retry seldom mends what is broken here.
         """
         was = self.lose(why) if ours else self
-        held = was.blocklist is not None and not was.not_known
-        without = None if held else was._without()
+        without = was._without()
         name, stays = "" if without is None else without.name, was._stays(without)
         event = Event(REJECTED, self.url, "R3", name, f"blocklist not refreshed: {why}; {stays}")
         delay, failures = self._backed_off(failure, gates, rand)

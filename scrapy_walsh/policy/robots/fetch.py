@@ -34,7 +34,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.policy.backoff import BACKOFF_STATUSES, REDIRECTS, GiveUp, Retry, is_failure
+from scrapy_walsh.policy.backoff import BACKOFF_STATUSES, REDIRECTS, GiveUp, Retry
 from scrapy_walsh.policy.verdict import (
     UNKNOWN_PARSE_ERROR,
     UNKNOWN_UNREACHABLE,
@@ -137,7 +137,7 @@ def counts_as_first(status: int | None, *, hops: int, attempt: int) -> bool:
     It may after 2xx, or 4xx other than 429, if there was neither a redirect (``hops``) nor a retry
     (``attempt``): then the host had one request.
     """
-    if hops or attempt or is_failure(status):
+    if hops or attempt or status == 429:
         return False
     return meaning(status, location=False, hops=0, failure=None) in (PARSE, NO_RULES)
 
