@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import json
-import operator
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -58,10 +57,11 @@ class Row(NamedTuple):
 
     ``read``: what it accepts. ``requirement``: what it is about. ``terms``: whether the ledger's
     line ``started`` has it. ``choices``: of a text, empty for any.
-    ``least``, ``most``: beyond these the requirement is not kept, whatever ``read`` accepts.
-    ``stricter``: a function of the value, the larger the stricter, where it changes what a
-    conformance run shows. ``attested``: ``OVERRIDE``, ``ELSEWHERE`` or ``PRIVATE``. ``named``:
-    the setting's name where that is not ``WALSH_`` and the field's.
+    ``least``, ``most``: beyond these the requirement is not kept, whatever ``read`` accepts; the
+    farther from them, the stricter. ``stricter``: of a setting without them, a function of the
+    value, the larger the stricter, where it changes what a conformance run shows. ``attested``:
+    ``OVERRIDE``, ``ELSEWHERE`` or ``PRIVATE``. ``named``: the setting's name where that is not
+    ``WALSH_`` and the field's.
     """
 
     read: Reader
@@ -259,30 +259,24 @@ class WalshConfig:
     shared_state: str | None = _row(_redis_url, None, "R4", attested=PRIVATE)
     min_interval: float = _row(
         _number(MIN_REQUEST_INTERVAL), MIN_REQUEST_INTERVAL, "R4", terms=True,
-        least=MIN_REQUEST_INTERVAL, stricter=float,
+        least=MIN_REQUEST_INTERVAL,
     )  # fmt: skip
     max_retries: int = _row(
-        _number(0, MAX_RETRIES, whole=True), MAX_RETRIES, "R5", terms=True,
-        most=MAX_RETRIES, stricter=operator.neg,
-    )  # fmt: skip
-    backoff_base: float = _row(
-        _number(0.001), BACKOFF_BASE, "R5", terms=True, least=BACKOFF_BASE, stricter=float
+        _number(0, MAX_RETRIES, whole=True), MAX_RETRIES, "R5", terms=True, most=MAX_RETRIES
     )
-    backoff_cap: float = _row(
-        _number(0.001), BACKOFF_CAP, "R5", terms=True, least=BACKOFF_CAP, stricter=float
-    )
+    backoff_base: float = _row(_number(0.001), BACKOFF_BASE, "R5", terms=True, least=BACKOFF_BASE)
+    backoff_cap: float = _row(_number(0.001), BACKOFF_CAP, "R5", terms=True, least=BACKOFF_CAP)
     patience: float = _row(_number(0.0), 300.0, "R5", terms=True)
     robots_ttl: float = _row(
-        _number(0.1, ROBOTS_TTL), ROBOTS_TTL, "R2", terms=True,
-        most=ROBOTS_TTL, stricter=operator.neg,
-    )  # fmt: skip
+        _number(0.1, ROBOTS_TTL), ROBOTS_TTL, "R2", terms=True, most=ROBOTS_TTL
+    )
     robots_unreachable: str = _one_of(
         (*_POSITIONS,), requirement="R2", terms=True, stricter=_POSITIONS.__getitem__
     )
     pace_robots: bool = _row(_flag, False, "R4", terms=True, stricter=float, attested=ELSEWHERE)
     robots_cache_size: int = _row(_number(1, whole=True), 4096, "R2")
     excluded_tlds: tuple[str, ...] = _row(_names, (), terms=True)
-    revisit: float = _row(_revisit, REVISIT, "R8", terms=True, least=REVISIT_FLOOR, stricter=float)
+    revisit: float = _row(_revisit, REVISIT, "R8", terms=True, least=REVISIT_FLOOR)
     revisit_reason: str | None = _row(_text, None, "R8", terms=True)
     follow_links: bool = _row(_flag, False, "R6", terms=True, attested=ELSEWHERE)
     scraping: bool = _row(_flag, False, "R9", terms=True)
