@@ -316,11 +316,6 @@ class WalshConfig:
         """Whether the identity is that of the specification's own operator."""
         return is_walsh(self.identity.token)
 
-    @property
-    def key_directory(self) -> str:
-        """The URL where the key of signed requests is listed. ConfigError where it is not https."""
-        return directory_url(self.identity.policy_url)
-
 
 def _settings() -> Iterator[Setting]:
     for each in fields(WalshConfig):
@@ -389,8 +384,7 @@ def _signing_key(value: object, identity: Identity) -> Path:
 
 def _download_delay(settings: SettingsLike) -> float:
     """Scrapy's own DOWNLOAD_DELAY, in seconds: it raises the minimum interval, if it is longer."""
-    delay: float = _number(0.0)("DOWNLOAD_DELAY", settings.get("DOWNLOAD_DELAY") or 0)
-    return delay
+    return float(_number(0.0)("DOWNLOAD_DELAY", settings.get("DOWNLOAD_DELAY") or 0))
 
 
 def _check_profile(config: WalshConfig) -> None:

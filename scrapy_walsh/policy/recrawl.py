@@ -360,9 +360,6 @@ PERIODS: Final = 3
 NAMED_AGAIN: Final = 7 * 86400.0
 #: Sources that are named one by one at the end of a run.
 LISTED: Final = 20
-#: Scrapy's word for a run that came to its end by itself.
-_FINISHED: Final = "finished"
-
 #: Where those are named that need a person.
 _WHO: Final = "warnings name each once a week, `scrapy walsh state show` always"
 
@@ -493,7 +490,7 @@ def attention(reading: Reading, now: float, revisit: float) -> str:
     if _is_said_once(reading) and reading.told_at is not None:
         return ""
     if reading.gone_at is not None:
-        return f"is gone (410): {_TAKE_OUT}"
+        return "is gone (410): take it out of your list"
     if _has_opted_out(reading):
         return f"by {reading.reason}: take them out, this is said once"
     if reading.moved_to is not None:
@@ -537,9 +534,6 @@ def _host(reading: Reading) -> str:
     return host_key(reading.url.partition(" ")[0])
 
 
-_TAKE_OUT: Final = "take it out of your list"
-
-
 def last_line(
     outcomes: Mapping[str, int],
     needy: int,
@@ -565,7 +559,8 @@ def last_line(
         count = sum(links.values())
         parts[-1] += f"; {plural(count, 'link')} refused{_by_rule(links, count)}"
         parts[-1] += f": {REMEDIES['R6', OUT_OF_SCOPE]}" if "R6" in links else ""
-    stopped = "" if close_reason == _FINISHED else f"stopped ({close_reason}): "
+    # Scrapy's word for a run that came to its end by itself.
+    stopped = "" if close_reason == "finished" else f"stopped ({close_reason}): "
     needs = f"; {needy} need{'s' if needy == 1 else ''} a person: {_WHO}" if needy else ""
     return f"walsh: {stopped}{', '.join(parts)}{needs}"
 

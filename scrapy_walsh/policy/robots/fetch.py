@@ -163,22 +163,20 @@ class StandIn:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """The rules of an earlier answer stay in force for ``ttl`` seconds. ``reason``: one line.
+    """The rules of an earlier answer stay in force for REASK seconds. ``reason``: one line.
 
     ``otherwise``: what holds where there never were any rules.
     """
 
     reason: str
     otherwise: StandIn
-    ttl: float = REASK
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """The host is left alone for ``seconds``, and no rules are assumed. ``reason``: one line."""
+    """The host is left alone for REASK seconds, and no rules are assumed. ``reason``: one line."""
 
     reason: str
-    seconds: float = REASK
 
 
 def without(

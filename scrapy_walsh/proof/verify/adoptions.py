@@ -255,10 +255,10 @@ class Adoptions:
         if digest != line.digest and (isinstance(found, Keep) or not line.verdict):
             text = f"the rules that were held are those of line {number} (T6)"
             self._report.find(line.n, "R2", text)
-        if not line.verdict:
-            self._put(run, line, origin, line.at, found.ttl)
-            return
         stands = found.otherwise if isinstance(found, Keep) else found
+        if not line.verdict:
+            self._put(run, line, origin, line.at, stands.ttl)
+            return
         if line.verdict != stands.verdict.name:
             self._report.find(line.n, "R2", f"{line.verdict!r} stands for no robots.txt")
         else:
