@@ -131,21 +131,15 @@ class RevalidateMiddleware(Seat):
             held = self.crawl.store.get(Validators, request.url, _representation(request))
             content_type = header(response, "Content-Type")
             raise NotModified(request.url, content_type or (held.content_type if held else None))
-        if request.method == "GET" and recrawl.replaces_validators("GET", response.status):
+        if recrawl.replaces_validators(request.method, response.status):
             self._keep(request, response)
         return response
 
     def _keep(self, request: Request, response: Response) -> None:
-        key = _representation(request)
-        answered = Validators(
-            request.url,
-            key,
-            header(response, "ETag"),
-            header(response, "Last-Modified"),
-            self.crawl.wall(),
-            header(response, "Content-Type"),
-        )
-        if (kept := recrawl.to_store(answered)) is not None:
+        key, tag = _representation(request), header(response, "ETag")
+        date, type_ = header(response, "Last-Modified"), header(response, "Content-Type")
+        kept = recrawl.to_store(Validators(request.url, key, tag, date, self.crawl.wall(), type_))
+        if kept is not None:
             self.crawl.sources.untaken.add(request, kept)
         elif _is_conditional(request):  # else none were there when it was sent
             self.crawl.remember(lambda: self.crawl.store.delete(Validators, request.url, key))

@@ -289,8 +289,6 @@ def conclude(answer: Answer, gates: Gates, now: float, rand: float) -> Conclusio
         exempt,
         answered=target and recrawl.counts_as_asked(answer.status),
         redirected=target and answer.status in backoff.REDIRECTS,
-        replaces=target
-        and answer.status is not None
-        and recrawl.replaces_validators(answer.method, answer.status),
+        replaces=target and recrawl.replaces_validators(answer.method, answer.status),
         learned=learned,
     )

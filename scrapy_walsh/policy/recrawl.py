@@ -311,7 +311,7 @@ def representation_key(accept: str | None) -> str:
     return (accept or "").strip() or "*/*"
 
 
-def replaces_validators(method: str, status: int) -> bool:
+def replaces_validators(method: str, status: int | None) -> bool:
     """Whether an answer replaces the stored validators: a 200 to a GET does, no other answer."""
     return method == "GET" and status == 200
 
