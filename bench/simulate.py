@@ -45,7 +45,7 @@ from concurrent.futures import ProcessPoolExecutor  # noqa: E402
 
 from bench.report import Row, show, write  # noqa: E402
 from scrapy_walsh.policy.agenda import Agenda  # noqa: E402
-from scrapy_walsh.policy.backoff import Retry, after_failure, hold_of  # noqa: E402
+from scrapy_walsh.policy.backoff import Answer, Retry, after_failure  # noqa: E402
 from scrapy_walsh.policy.gates import Gates  # noqa: E402
 from scrapy_walsh.policy.host import Host, Terms  # noqa: E402
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL, UNSEEN  # noqa: E402
@@ -246,12 +246,13 @@ class Run:
         """Draw whether the last answer was a 429, and do what R5 says."""
         draw = self.draws[number].random
         status = 429 if self.refuses(number, draw()) else 200
-        failure = after_failure(status, (), self.attempt[number], now=self.now, rand=draw())
+        answer = Answer("target", status, attempt=self.attempt[number])
+        failure = after_failure(answer, host.terms.gates, self.now, draw())
         if failure is None:
             self.attempt[number] = host.retried = 0
             return
-        self.wait[number] = max(self.wait[number], hold_of(failure))
-        host.traffic.hold(self.now + hold_of(failure))
+        self.wait[number] = max(self.wait[number], failure.delay)
+        host.traffic.hold(self.now + failure.delay)
         again = isinstance(failure, Retry)
         self.attempt[number] = host.retried = self.attempt[number] + 1 if again else 0
         if again:

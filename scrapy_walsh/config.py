@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import json
-import operator
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -21,9 +20,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from scrapy_walsh.exceptions import ConfigError
-from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES
-from scrapy_walsh.policy.gates import Gates
-from scrapy_walsh.policy.identity import WALSH_RESEARCH, Identity, identity_from
+from scrapy_walsh.policy.gates import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES, Gates
+from scrapy_walsh.policy.identity import Identity, identity_from, is_walsh
 from scrapy_walsh.policy.recrawl import REVISIT, REVISIT_FLOOR, cadence
 from scrapy_walsh.policy.robots.fetch import ROBOTS_TTL
 from scrapy_walsh.policy.robots.usage import CATEGORIES, RECORD, REFUSE
@@ -59,10 +57,11 @@ class Row(NamedTuple):
 
     ``read``: what it accepts. ``requirement``: what it is about. ``terms``: whether the ledger's
     line ``started`` has it. ``choices``: of a text, empty for any.
-    ``least``, ``most``: beyond these the requirement is not kept, whatever ``read`` accepts.
-    ``stricter``: a function of the value, the larger the stricter, where it changes what a
-    conformance run shows. ``attested``: ``OVERRIDE``, ``ELSEWHERE`` or ``PRIVATE``. ``named``:
-    the setting's name where that is not ``WALSH_`` and the field's.
+    ``least``, ``most``: beyond these the requirement is not kept, whatever ``read`` accepts; the
+    farther from them, the stricter. ``stricter``: of a setting without them, a function of the
+    value, the larger the stricter, where it changes what a conformance run shows. ``attested``:
+    ``OVERRIDE``, ``ELSEWHERE`` or ``PRIVATE``. ``named``: the setting's name where that is not
+    ``WALSH_`` and the field's.
     """
 
     read: Reader
@@ -260,30 +259,24 @@ class WalshConfig:
     shared_state: str | None = _row(_redis_url, None, "R4", attested=PRIVATE)
     min_interval: float = _row(
         _number(MIN_REQUEST_INTERVAL), MIN_REQUEST_INTERVAL, "R4", terms=True,
-        least=MIN_REQUEST_INTERVAL, stricter=float,
+        least=MIN_REQUEST_INTERVAL,
     )  # fmt: skip
     max_retries: int = _row(
-        _number(0, MAX_RETRIES, whole=True), MAX_RETRIES, "R5", terms=True,
-        most=MAX_RETRIES, stricter=operator.neg,
-    )  # fmt: skip
-    backoff_base: float = _row(
-        _number(0.001), BACKOFF_BASE, "R5", terms=True, least=BACKOFF_BASE, stricter=float
+        _number(0, MAX_RETRIES, whole=True), MAX_RETRIES, "R5", terms=True, most=MAX_RETRIES
     )
-    backoff_cap: float = _row(
-        _number(0.001), BACKOFF_CAP, "R5", terms=True, least=BACKOFF_CAP, stricter=float
-    )
+    backoff_base: float = _row(_number(0.001), BACKOFF_BASE, "R5", terms=True, least=BACKOFF_BASE)
+    backoff_cap: float = _row(_number(0.001), BACKOFF_CAP, "R5", terms=True, least=BACKOFF_CAP)
     patience: float = _row(_number(0.0), 300.0, "R5", terms=True)
     robots_ttl: float = _row(
-        _number(0.1, ROBOTS_TTL), ROBOTS_TTL, "R2", terms=True,
-        most=ROBOTS_TTL, stricter=operator.neg,
-    )  # fmt: skip
+        _number(0.1, ROBOTS_TTL), ROBOTS_TTL, "R2", terms=True, most=ROBOTS_TTL
+    )
     robots_unreachable: str = _one_of(
         (*_POSITIONS,), requirement="R2", terms=True, stricter=_POSITIONS.__getitem__
     )
     pace_robots: bool = _row(_flag, False, "R4", terms=True, stricter=float, attested=ELSEWHERE)
     robots_cache_size: int = _row(_number(1, whole=True), 4096, "R2")
     excluded_tlds: tuple[str, ...] = _row(_names, (), terms=True)
-    revisit: float = _row(_revisit, REVISIT, "R8", terms=True, least=REVISIT_FLOOR, stricter=float)
+    revisit: float = _row(_revisit, REVISIT, "R8", terms=True, least=REVISIT_FLOOR)
     revisit_reason: str | None = _row(_text, None, "R8", terms=True)
     follow_links: bool = _row(_flag, False, "R6", terms=True, attested=ELSEWHERE)
     scraping: bool = _row(_flag, False, "R9", terms=True)
@@ -321,12 +314,7 @@ class WalshConfig:
     @property
     def is_walsh_research(self) -> bool:
         """Whether the identity is that of the specification's own operator."""
-        return self.identity.token.lower() == WALSH_RESEARCH.token.lower()
-
-    @property
-    def key_directory(self) -> str:
-        """The URL where the key of signed requests is listed. ConfigError where it is not https."""
-        return directory_url(self.identity.policy_url)
+        return is_walsh(self.identity.token)
 
 
 def _settings() -> Iterator[Setting]:
@@ -341,13 +329,8 @@ SETTINGS: Final = tuple(_settings())
 DEFAULTS: Final[Mapping[str, Any]] = {each.name: each.row.default for each in SETTINGS}
 
 
-def has_identity(settings: SettingsLike) -> bool:
-    """Whether an identity was chosen at all; ``WalshConfig`` says whether it can be used."""
-    return bool(settings.get("WALSH_IDENTITY"))
-
-
 def identity_given(settings: SettingsLike) -> Any:
-    """The identity as the project writes it: a profile's name or a dict."""
+    """The identity as the project writes it: a profile's name or a dict; falsy where none is."""
     return settings.get("WALSH_IDENTITY")
 
 
@@ -390,20 +373,6 @@ def _get(settings: SettingsLike, name: str) -> Any:
     return DEFAULTS[name] if value is None else value
 
 
-def out_of_bounds(values: object) -> Iterator[tuple[Setting, str]]:
-    """The settings with which their requirement is not kept, and how: ``is 0.5 s, below 1 s``.
-
-    *values*: a WalshConfig, or any object that has their fields, such as the terms of a run.
-    """
-    for each in SETTINGS:
-        value, least, most = getattr(values, each.field, None), each.row.least, each.row.most
-        unit = "" if isinstance(each.row.default, int) else " s"
-        if value is not None and least is not None and value < least:
-            yield each, f"is {value:g}{unit}, below {least:g}{unit}"
-        if value is not None and most is not None and value > most:
-            yield each, f"is {value:g}{unit}, above {most:g}{unit}"
-
-
 def _signing_key(value: object, identity: Identity) -> Path:
     """The key's file, with WALSH_SIGN_REQUESTS on; the crawl reads it."""
     accepted = "with WALSH_SIGN_REQUESTS: a file that attest --keygen made"
@@ -415,8 +384,7 @@ def _signing_key(value: object, identity: Identity) -> Path:
 
 def _download_delay(settings: SettingsLike) -> float:
     """Scrapy's own DOWNLOAD_DELAY, in seconds: it raises the minimum interval, if it is longer."""
-    delay: float = _number(0.0)("DOWNLOAD_DELAY", settings.get("DOWNLOAD_DELAY") or 0)
-    return delay
+    return float(_number(0.0)("DOWNLOAD_DELAY", settings.get("DOWNLOAD_DELAY") or 0))
 
 
 def _check_profile(config: WalshConfig) -> None:
@@ -434,16 +402,12 @@ def _check_profile(config: WalshConfig) -> None:
             )
 
 
-def gates_of(config: WalshConfig) -> Gates:
-    """The settings that ``policy/chain.py`` decides by."""
-    return Gates(
-        config.excluded_tlds,
-        config.revisit,
-        config.revisit_reason,
-        config.patience,
-        config.slow_hosts == SLOW_SKIP,
-        config.max_retries,
-        config.backoff_base,
-        config.backoff_cap,
-        tuple(category for category, action in config.usage if action == REFUSE),
-    )
+def gates_of(values: Any) -> Gates:
+    """The settings that ``policy/chain.py`` decides by.
+
+    *values*: a WalshConfig, or any object that has their fields, such as the terms of a run.
+    """
+    told: dict[str, Any] = {each.name: getattr(values, each.name, None) for each in fields(Gates)}
+    refused = (use for use, action in dict(values.usage).items() if action == REFUSE)
+    told |= {"skip_slow": values.slow_hosts == SLOW_SKIP, "refused_uses": tuple(refused)}
+    return Gates(**told)

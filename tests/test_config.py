@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from msgspec.structs import fields, replace
 
-from scrapy_walsh.config import SETTINGS, Setting, WalshConfig, out_of_bounds, unknown_settings
+from scrapy_walsh.config import SETTINGS, Setting, WalshConfig, unknown_settings
 from scrapy_walsh.exceptions import ConfigError
-from scrapy_walsh.proof.verify.terms import Terms, broken_terms
+from scrapy_walsh.proof.verify.terms import Terms, broken_terms, out_of_bounds
 from scrapy_walsh.spec import REQUIREMENTS
 
 OWN = {

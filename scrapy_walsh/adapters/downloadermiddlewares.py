@@ -115,8 +115,9 @@ class RevalidateMiddleware(Seat):
         if _is_conditional(request):
             return
         held = self.crawl.store.get(Validators, request.url, _representation(request))
-        for name, value in recrawl.conditional_headers(held).items():
-            request.headers[name] = value.encode("latin-1")
+        if held is not None:
+            fields = recrawl.conditional_headers(held.etag, held.last_modified)
+            request.headers.update({name: fields[name].encode("latin-1") for name in fields})
 
     def process_response(self, request: Request, response: Response, **_: Any) -> Response:
         """*response*; raises ``NotModified`` for a 304. A 200 replaces the validators."""
@@ -130,20 +131,14 @@ class RevalidateMiddleware(Seat):
             held = self.crawl.store.get(Validators, request.url, _representation(request))
             content_type = header(response, "Content-Type")
             raise NotModified(request.url, content_type or (held.content_type if held else None))
-        if request.method == "GET" and recrawl.replaces_validators("GET", response.status):
+        if recrawl.replaces_validators(request.method, response.status):
             self._keep(request, response)
         return response
 
     def _keep(self, request: Request, response: Response) -> None:
-        key = _representation(request)
-        kept = recrawl.validators_from(
-            request.url,
-            key,
-            header(response, "ETag"),
-            header(response, "Last-Modified"),
-            now=self.crawl.wall(),
-            content_type=header(response, "Content-Type"),
-        )
+        key, tag = _representation(request), header(response, "ETag")
+        date, type_ = header(response, "Last-Modified"), header(response, "Content-Type")
+        kept = recrawl.to_store(Validators(request.url, key, tag, date, self.crawl.wall(), type_))
         if kept is not None:
             self.crawl.sources.untaken.add(request, kept)
         elif _is_conditional(request):  # else none were there when it was sent

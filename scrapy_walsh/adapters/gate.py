@@ -29,7 +29,7 @@ from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import Closing, GaveUp, Halted, NotModified, NotYet, Refused
 from scrapy_walsh.policy import chain, hosts, recrawl
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy.backoff import GiveUp, reaches_spider
+from scrapy_walsh.policy.backoff import Answer, GiveUp, reaches_spider
 from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.event import Event, EventKind, Exchange
 from scrapy_walsh.policy.formats import representation as formats
@@ -331,7 +331,7 @@ class Gate:
         """
         context, steady, host = self.context, self.context.steady(), ticket.host
         started, steady = round(started, 6), round(steady, 6)
-        answer = chain.Answer(
+        answer = Answer(
             ticket.purpose,
             None if response is None else response.status,
             request.method,

@@ -10,7 +10,7 @@ from scrapy import signals
 from scrapy.commands import ScrapyCommand
 
 from scrapy_walsh.commands.main import main, parser_of
-from scrapy_walsh.config import has_identity
+from scrapy_walsh.config import identity_given
 from scrapy_walsh.exceptions import ConfigError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def _refuse_if_absent(spider: Spider) -> None:
     ADDONS of their own, which replace the project's: then nothing else of ours is loaded.
     """
     crawler = getattr(spider, "crawler", None)
-    if crawler is None or hasattr(crawler, "walsh") or not has_identity(crawler.settings):
+    if crawler is None or hasattr(crawler, "walsh") or not identity_given(crawler.settings):
         return
     from scrapy_walsh.adapters import compat  # noqa: PLC0415  most commands need no crawl
 

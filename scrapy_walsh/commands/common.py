@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from scrapy_walsh.commands.terminal import encodable, show
-from scrapy_walsh.config import WalshConfig, has_identity, identity_given, unknown_settings
+from scrapy_walsh.config import WalshConfig, identity_given, unknown_settings
 from scrapy_walsh.exceptions import DocumentInvalid, WalshError, visible
 from scrapy_walsh.ledger.files import FILE
 from scrapy_walsh.policy import hosts
@@ -169,7 +169,7 @@ def settings_to_send(
     """
     given = given_settings(args)
     settings = project_settings(given)
-    if not has_identity(settings):
+    if not identity_given(settings):
         raise Misuse(NO_IDENTITY + (f", {instead}" if instead else ""))
     if to_others and _is_walsh(given) and not _is_walsh(project_settings({})):
         raise Misuse(
@@ -188,7 +188,7 @@ def settings_to_read(args: argparse.Namespace) -> SettingsLike:
     """The settings of a command that sends nothing, so needs no identity; Misuse."""
     given = given_settings(args)
     settings = project_settings(given) if in_project() else given
-    if not has_identity(settings):  # nothing is sent, so nobody is impersonated
+    if not identity_given(settings):  # nothing is sent, so nobody is impersonated
         settings.update({"WALSH_IDENTITY": "walsh-research"})
     return settings
 

@@ -25,6 +25,7 @@ from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.own_crawl import crawl_apart, verdict_on
 from scrapy_walsh.exceptions import SourcesInvalid, one_line
 from scrapy_walsh.policy.formats import representation as formats
+from scrapy_walsh.policy.formats.text import Heading
 from scrapy_walsh.policy.recrawl import representation_key
 from scrapy_walsh.policy.urls import canonical_url
 from scrapy_walsh.policy.verdict import NOT_DUE
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from twisted.python.failure import Failure
 
     from scrapy_walsh.policy.formats.representation import Step
+    from scrapy_walsh.policy.formats.text import Links
     from scrapy_walsh.sources.answers import Answer
 
 #: The file that ``--add`` adds to.
@@ -195,7 +197,7 @@ class DiscoverSpider(Spider):
 
     def _note(self, step: Step, brought: Answer) -> None:
         found, by = self.found, brought.requirement
-        sections = brought.links.sections() if brought.links.entries else []
+        sections = sections_of(brought.links) if brought.links.entries else []
         self._probe(step.url, brought.via, brought.ending, by, brought.reason, sections)
         first = {link["url"]: link for link in found["links"]}
         for link in (link for each in sections for link in each["links"]):
@@ -239,6 +241,18 @@ class DiscoverSpider(Spider):
             return False
         self._probe(url, "", verdict.name, verdict.requirement, verdict.reason, [])
         return verdict.allowed or verdict.name == NOT_DUE
+
+
+def sections_of(links: Links) -> list[dict[str, Any]]:
+    """*links* under their headings, as JSON data; those before the first have level 0."""
+    starts = (Heading(0, "", 0), *links.headings)
+    ends = (*(each.first for each in links.headings), len(links.entries))
+    found = []
+    for (level, title, first), end in zip(starts, ends, strict=True):
+        under = [{"title": each.title, "url": each.url} for each in links.entries[first:end]]
+        if level or under:
+            found.append({"level": level, "title": title, "links": under})
+    return found
 
 
 def discover(

@@ -24,13 +24,14 @@ from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.doctor_state import of_state
 from scrapy_walsh.commands.own_crawl import Page, request_pages
 from scrapy_walsh.commands.terminal import show, table
-from scrapy_walsh.config import SETTINGS, WalshConfig, out_of_bounds
+from scrapy_walsh.config import SETTINGS, WalshConfig
 from scrapy_walsh.exceptions import ConfigError, DocumentInvalid, OwnFault, WalshError, one_line
-from scrapy_walsh.policy.signing import DIRECTORY_TYPE, Target
+from scrapy_walsh.policy.signing import DIRECTORY_TYPE, Target, directory_url
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.findings import Finding, Outcome
 from scrapy_walsh.proof.keys import DIRECTORY
 from scrapy_walsh.proof.signatures import Seen, directory_keys, judge
+from scrapy_walsh.proof.verify.terms import out_of_bounds
 from scrapy_walsh.spec import __version__
 
 if TYPE_CHECKING:
@@ -262,17 +263,16 @@ def _of_operator(
         yield _UNSEEN("R1.4", "policy", f"{url} not {why}")
         return
     settings.setdict(_HASTE, priority="cmdline")
+    directory = [directory_url(config.identity.policy_url)] if signed else []
     try:
-        pages = request_pages(
-            settings, _REASON, url, listed, *([config.key_directory] if signed else [])
-        )
+        pages = request_pages(settings, _REASON, url, listed, *directory)
     except WalshError as error:
         yield _FAIL("R1.4", "policy", f"{url} could not be requested: {one_line(error)}")
         return
     yield _of_page("R1.4", "policy", url, pages[url])
     yield _of_page("R3", "blocklist", listed, pages[listed])
-    if signed:
-        yield _of_directory(config, pages[config.key_directory])
+    for each in directory:
+        yield _of_directory(config, pages[each])
     yield from _of_clock(pages, signed=signed)
 
 
@@ -287,8 +287,9 @@ def _of_directory(config: WalshConfig, page: Page) -> Finding:
     """Whether a signature of ours holds by the key directory, as whoever verifies one has it."""
     from scrapy_walsh.adapters.wire.signing import signer_of  # noqa: PLC0415  an extra
 
-    url, kind, signer = config.key_directory, page.kind.partition(";")[0].strip(), signer_of(config)
+    kind, signer = page.kind.partition(";")[0].strip(), signer_of(config)
     assert signer is not None  # noqa: S101  requests are signed
+    url = signer.directory
     if page.answer != 200:
         why = f"it answers {page.answer}, not 200"
     elif kind.lower() != DIRECTORY_TYPE:

@@ -37,7 +37,7 @@ from scrapy_walsh.commands.own_crawl import add_addon
 from scrapy_walsh.commands.own_process import APART, heard, shut_network
 from scrapy_walsh.commands.plan import LATENCY
 from scrapy_walsh.commands.plan_clock import Loop
-from scrapy_walsh.config import WalshConfig, has_identity, is_shared
+from scrapy_walsh.config import WalshConfig, identity_given, is_shared
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.event import TARGET
@@ -149,7 +149,7 @@ class _Plan:
             raise Misuse(f"no spider {name!r} here; there are: {known}") from None
         settings = process.settings.copy()
         cls.update_settings(settings)
-        if not has_identity(settings):
+        if not identity_given(settings):
             raise Misuse(NO_IDENTITY)
         config = WalshConfig.from_settings(settings, default_state_dir)
         if settings.get("JOBDIR"):

@@ -84,7 +84,7 @@ def _write_extract(args: argparse.Namespace, host: str, output: str, days: Histo
     verified = judged(files, watch=found.take)
     documents = Documents(files.documents)
     found.read(documents.get)
-    adopted, body = Blocklist.empty(), documents.get(found.list_digest or "")
+    adopted, body = Blocklist(), documents.get(found.list_digest or "")
     with suppress(DocumentInvalid, Misuse):  # of a list that no crawl adopts, ``verify`` has told
         adopted = adopted if body is None else common.blocklist_of(body, None)
     own = common.read_file(args.blocklist, MAX_OCTETS) if args.blocklist.exists() else b""

@@ -14,15 +14,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
+from scrapy_walsh.policy.gates import BACKOFF_BASE, BACKOFF_CAP
+from scrapy_walsh.policy.throttle import NOTHING
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-#: DEFAULT_MAX_RETRIES, DEFAULT_BACKOFF_BASE and BACKOFF_CAP of spec section 6; seconds.
-MAX_RETRIES: Final = 5
-BACKOFF_BASE: Final = 1.0
-BACKOFF_CAP: Final = 60.0
+    from scrapy_walsh.policy.gates import Gates
+    from scrapy_walsh.policy.throttle import Learned, Spacing
 
 #: The answers after which R5 backs off, whatever was requested. Unlike other 5xx they also say that
 #: the request was not carried out.
@@ -36,9 +38,6 @@ IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE
 
 #: Retries without an answer that a run grants a host that has answered nothing in it (D13).
 SILENT_RETRIES: Final = 1
-
-#: The most requests without an answer in a trial of https: a crawl makes one, and two did earlier.
-TRIALS: Final = 2
 
 #: Seconds, about 3,000 years. A longer wait is read as this one, so that a due time stays
 #: finite and has a calendar date.
@@ -66,6 +65,30 @@ _SECONDS: Final = re.compile(r"[0-9]+")
 _NUMBER: Final = re.compile(r"(?<![-\w.])[0-9]+(?:\.[0-9]+)?", re.ASCII)
 
 
+class Answer(Struct, frozen=True):
+    """What came of one request that was sent.
+
+    ``purpose``: ``target``, ``robots`` or ``operator``. ``status``: None where no answer came.
+    ``retry_after``: the values of its Retry-After fields. ``attempt``: retries made before it.
+    ``hops``: redirects that led to it. ``unseen``: its host had never been requested before.
+    ``whole``: False where this side broke the exchange off, which says nothing about the server.
+    ``last``: why no retry may follow; empty where one may. ``spacing``: how it was spaced; None
+    where that is not looked at. ``known``: what its host has taught before.
+    """
+
+    purpose: str
+    status: int | None
+    method: str = "GET"
+    retry_after: Sequence[str] = ()
+    attempt: int = 0
+    hops: int = 0
+    unseen: bool = False
+    whole: bool = True
+    last: str = ""
+    spacing: Spacing | None = None
+    known: Learned = NOTHING
+
+
 @dataclass(frozen=True, slots=True)
 class Retry:
     """Send the request again, no sooner than ``delay`` seconds from now. ``why``: one line."""
@@ -78,11 +101,11 @@ class Retry:
 class GiveUp:
     """Send the request no more in this run. ``why``: one line.
 
-    The host is held for ``hold`` seconds all the same (T25).
+    The host is held for ``delay`` seconds all the same (T25).
     """
 
     why: str
-    hold: float
+    delay: float
 
 
 def parse_retry_after(value: str | None, now: float) -> float | None:
@@ -124,45 +147,31 @@ def backoff_delay(
     return rand * min(cap, base * 2.0 ** min(attempt, 1000))
 
 
-def after_failure(
-    status: int | None,
-    retry_after: Sequence[str],
-    attempt: int,
-    *,
-    now: float,
-    rand: float,
-    base: float = BACKOFF_BASE,
-    cap: float = BACKOFF_CAP,
-    max_retries: int = MAX_RETRIES,
-    last: str = "",
-    method: str = "GET",
-) -> Retry | GiveUp | None:
+def after_failure(answer: Answer, gates: Gates, now: float, rand: float) -> Retry | GiveUp | None:
     """What follows one answer; None where R5 does not apply, as after 2xx or a 404.
 
-    *status*: of the answer, None after a transport error (N2). *retry_after*: the values of its
-    Retry-After fields. *attempt*: retries made so far. *now*: Unix seconds. *rand*: in [0, 1).
-    *base*, *cap*: seconds, as in :func:`backoff_delay`, which also says when ValueError is raised.
-    *last*: why no retry follows though some are left, else empty. *method*: of the request, see
-    :func:`repeatable`.
+    No status is a transport error (N2). *now*: Unix seconds. *rand*: in [0, 1), as in
+    :func:`backoff_delay`, which also says when ValueError is raised.
     """
-    if not is_failure(status):
+    if not is_failure(answer.status):
         return None
-    value = ", ".join(retry_after) or None
-    required = parse_retry_after(value, now)
-    computed = max(backoff_delay(attempt, rand, base, cap), retry_after_floor(value, now))
-    delay = computed if required is None else required
-    cause = _cause(status, value if required is not None else None)
-    if not last and attempt < max_retries and not repeatable(method, status):
-        last = f"a {method} that may have been carried out is not repeated"
-    if last or attempt >= max_retries:
+    attempt, most, last = answer.attempt, gates.max_retries, answer.last
+    value = ", ".join(answer.retry_after)
+    required, cause = parse_retry_after(value, now), "no answer"
+    delay = backoff_delay(attempt, rand, gates.backoff_base, gates.backoff_cap)
+    delay = max(delay, retry_after_floor(value, now)) if required is None else required
+    if answer.status is not None:
+        cause = f"status {answer.status}"
+    if required is not None:
+        cause = f"{cause} with Retry-After {value.strip()}"
+    # It may have been carried out before the answer failed (RFC 9110 section 9.2.2).
+    once = answer.method not in IDEMPOTENT and answer.status not in BACKOFF_STATUSES
+    if once and not last and attempt < most:
+        last = f"a {answer.method} that may have been carried out is not repeated"
+    if last or attempt >= most:
         retries = f" after {plural(attempt, 'retry', 'retries')}" if attempt else ""
         return GiveUp(f"{cause}; given up{retries}{f': {last}' if last else ''}", delay)
-    return Retry(delay, f"{cause}; retry {attempt + 1} of {max_retries} in {delay:.3f} s or later")
-
-
-def hold_of(failure: Retry | GiveUp) -> float:
-    """Seconds for which *failure* leaves the host alone."""
-    return failure.delay if isinstance(failure, Retry) else failure.hold
+    return Retry(delay, f"{cause}; retry {attempt + 1} of {most} in {delay:.3f} s or later")
 
 
 def is_failure(status: int | None) -> bool:
@@ -173,15 +182,6 @@ def is_failure(status: int | None) -> bool:
 def reaches_spider(status: int) -> bool:
     """R5.8: whether a spider may be given an answer with *status*; 429 and 503 never."""
     return status not in BACKOFF_STATUSES
-
-
-def repeatable(method: str, status: int | None) -> bool:
-    """Whether a request that ended in *status* (None: no answer) may be sent again.
-
-    A request that is not idempotent may have been carried out before the answer failed (RFC 9110
-    section 9.2.2). Only 429 and 503 say that it was not.
-    """
-    return method in IDEMPOTENT or status in BACKOFF_STATUSES
 
 
 def granted(max_retries: int, position: str) -> int:
@@ -195,11 +195,6 @@ def granted(max_retries: int, position: str) -> int:
     if position != "allow":
         return max_retries + 1
     return max(max_retries, min(max_retries, 1) + 1) + 1
-
-
-def _cause(status: int | None, retry_after: str | None) -> str:
-    answer = "no answer" if status is None else f"status {status}"
-    return answer if retry_after is None else f"{answer} with Retry-After {retry_after.strip()}"
 
 
 def _readings(value: str, now: float) -> Iterator[float]:
@@ -252,5 +247,4 @@ def _full_year(digits: str, moment: tuple[int, ...], now: float) -> int:
 def _zone_seconds(zone: str) -> int:
     if zone[:1] not in {"+", "-"}:
         return 0
-    seconds = int(zone[1:3]) * 3600 + int(zone[3:]) * 60
-    return seconds if zone[0] == "+" else -seconds
+    return int(zone[:3]) * 3600 + int(zone[0] + zone[3:]) * 60

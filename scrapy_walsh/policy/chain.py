@@ -41,9 +41,7 @@ from scrapy_walsh.policy.verdict import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from scrapy_walsh.policy.backoff import GiveUp, Retry
+    from scrapy_walsh.policy.backoff import Answer, GiveUp, Retry
     from scrapy_walsh.policy.gates import Gates
     from scrapy_walsh.policy.robots.usage import Statement
     from scrapy_walsh.policy.scope import Scope
@@ -250,30 +248,6 @@ def _deferred(why: str) -> Refuse:
 # -- 3: what does its answer mean? ------------------------------------------------------------
 
 
-class Answer(Struct, frozen=True):
-    """What came of one request that was sent.
-
-    ``purpose``: ``target``, ``robots`` or ``operator``. ``status``: None where no answer came.
-    ``retry_after``: the values of its Retry-After fields. ``attempt``: retries made before it.
-    ``hops``: redirects that led to it. ``unseen``: its host had never been requested before.
-    ``whole``: False where this side broke the exchange off, which says nothing about the server.
-    ``last``: why no retry may follow; empty where one may. ``spacing``: how it was spaced; None
-    where that is not looked at. ``known``: what its host has taught before.
-    """
-
-    purpose: str
-    status: int | None
-    method: str = "GET"
-    retry_after: Sequence[str] = ()
-    attempt: int = 0
-    hops: int = 0
-    unseen: bool = False
-    whole: bool = True
-    last: str = ""
-    spacing: throttle.Spacing | None = None
-    known: throttle.Learned = throttle.NOTHING
-
-
 @dataclass(frozen=True, slots=True)
 class Conclusion:
     """What an answer means.
@@ -299,43 +273,23 @@ def conclude(answer: Answer, gates: Gates, now: float, rand: float) -> Conclusio
 
     *now*: Unix seconds. *rand*: in [0, 1), for the back-off; ValueError otherwise.
     """
-    failure = _failure(answer, gates, now, rand) if answer.whole else None
+    failure = backoff.after_failure(answer, gates, now, rand) if answer.whole else None
     exempt = (
         failure is None
         and answer.unseen
         and answer.purpose == ROBOTS
         and robots_fetch.counts_as_first(answer.status, hops=answer.hops, attempt=answer.attempt)
     )
+    learned = answer.known
+    if answer.spacing is not None and answer.whole:
+        learned = throttle.learn(learned, answer.status, answer.spacing, gates.patience)
     target = answer.purpose == TARGET
     return Conclusion(
         failure,
-        0.0 if failure is None else backoff.hold_of(failure),
+        0.0 if failure is None else failure.delay,
         exempt,
         answered=target and recrawl.counts_as_asked(answer.status),
         redirected=target and answer.status in backoff.REDIRECTS,
-        replaces=target
-        and answer.status is not None
-        and recrawl.replaces_validators(answer.method, answer.status),
-        learned=_learned(answer, gates),
-    )
-
-
-def _learned(answer: Answer, gates: Gates) -> throttle.Learned:
-    if answer.spacing is None or not answer.whole:
-        return answer.known
-    return throttle.learn(answer.known, answer.status, answer.spacing, gates.patience)
-
-
-def _failure(answer: Answer, gates: Gates, now: float, rand: float) -> Retry | GiveUp | None:
-    return backoff.after_failure(
-        answer.status,
-        answer.retry_after,
-        answer.attempt,
-        now=now,
-        rand=rand,
-        base=gates.backoff_base,
-        cap=gates.backoff_cap,
-        max_retries=gates.max_retries,
-        last=answer.last,
-        method=answer.method,
+        replaces=target and recrawl.replaces_validators(answer.method, answer.status),
+        learned=learned,
     )

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.policy import backoff, recrawl
+from scrapy_walsh.policy.recrawl import REVISIT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+#: DEFAULT_MAX_RETRIES, DEFAULT_BACKOFF_BASE and BACKOFF_CAP of spec section 6; seconds.
+MAX_RETRIES: Final = 5
+BACKOFF_BASE: Final = 1.0
+BACKOFF_CAP: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +25,11 @@ class Gates:
     """
 
     excluded_tlds: Sequence[str] = ()
-    revisit: float = recrawl.REVISIT
+    revisit: float = REVISIT
     revisit_reason: str | None = None
     patience: float = 300.0
     skip_slow: bool = False
-    max_retries: int = backoff.MAX_RETRIES
-    backoff_base: float = backoff.BACKOFF_BASE
-    backoff_cap: float = backoff.BACKOFF_CAP
+    max_retries: int = MAX_RETRIES
+    backoff_base: float = BACKOFF_BASE
+    backoff_cap: float = BACKOFF_CAP
     refused_uses: Sequence[str] = ()

@@ -28,8 +28,6 @@ _TOKEN: Final = re.compile(r"[!-.0-~]+")  # visible ASCII without "/"
 _LINK: Final = re.compile(r"\+?https?://[^\s;)]*")
 _PRODUCT: Final = re.compile(r"([\w.!#$%&'*+^`|~-]+)/\d", re.ASCII)
 _NAME: Final = re.compile(r"[\w.-]+", re.ASCII)
-_NO_LIST: Final = Blocklist.empty()
-_NO_SETTINGS: Final = Gates()
 
 
 def check(
@@ -60,7 +58,7 @@ def check(
         # Like `walsh check`: a list without a schema of its own need only pass the floor checks.
         None if blocklist is None else parse_blocklist(octets(blocklist), {}),
     )
-    return given.judge(url)
+    return given.judge(url, Gates())
 
 
 def robots(text: str | bytes, token: str) -> Robots:
@@ -112,7 +110,7 @@ class Given:
 
     def blocklist(self) -> Blocklist:
         """The list given; one that blocks nothing, if none was."""
-        return _NO_LIST if self.operator_list is None else self.operator_list
+        return Blocklist() if self.operator_list is None else self.operator_list
 
     def robots(self, origin: str) -> Rules:  # noqa: ARG002
         """The rules given, whatever the origin; something that allows everything, if none were."""
@@ -125,7 +123,7 @@ class Given:
     def last_visit(self, key: str) -> None:
         """None: R8 is left out."""
 
-    def judge(self, url: str, gates: Gates = _NO_SETTINGS) -> Verdict:
+    def judge(self, url: str, gates: Gates) -> Verdict:
         """The gates' verdict on the absolute URL *url*, by the documents given."""
         try:
             found = chain.judge(url, Scope(follow_links=True), self, gates, 0.0)

@@ -40,13 +40,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy import chain
-from scrapy_walsh.policy.backoff import (
-    MAX_RETRIES,
-    SILENT_RETRIES,
-    Retry,
-    backoff_delay,
-    granted,
-)
+from scrapy_walsh.policy.backoff import SILENT_RETRIES, Retry, backoff_delay, granted
 from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.throttle import (
     LEARNED,
@@ -63,6 +57,8 @@ from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from scrapy_walsh.policy.backoff import Answer
 
 #: Seconds between two looks at whether the spider has named all its targets.
 _INTAKE: Final = 0.2
@@ -202,8 +198,8 @@ class Silence:
     noted.
     """
 
-    max_retries: int = MAX_RETRIES
-    position: str = "defer"
+    max_retries: int
+    position: str
     forget_after: float = math.inf
     before: bool = False
     answered_at: float = -math.inf
@@ -400,7 +396,7 @@ class Host:
     # -- what has happened ----------------------------------------------------------------
 
     def finished(
-        self, answer: chain.Answer, concluded: chain.Conclusion, now: float, ended: float
+        self, answer: Answer, concluded: chain.Conclusion, now: float, ended: float
     ) -> None:
         """Note the end of a request, and what follows; *ended*: Unix seconds, steady clock."""
         if answer.status is not None:

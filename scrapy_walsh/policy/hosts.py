@@ -168,8 +168,6 @@ def excluded_suffix(host: str, suffixes: Sequence[str]) -> str | None:
 
     Case and a leading dot make no difference; an empty suffix matches nothing.
     """
-    if not suffixes:
-        return None
     forms = host_forms(host)
     for suffix in map(_suffix, suffixes):
         if suffix and any(f == suffix or f.endswith(f".{suffix}") for f in forms):
@@ -188,10 +186,6 @@ def _suffix(text: str) -> str:
 
 def _names(url: str) -> tuple[str, str]:
     """Return the origin (empty without a scheme) and the throttle key."""
-    plain = _PLAIN_URL.match(url)
-    if plain and not plain[3]:
-        host = plain[2].lower()
-        return f"{plain[1].lower()}://{host}", host
     scheme, host, port = _endpoint(url)
     key = host if port in (None, 80, 443) else _joined(host, port)
     return f"{scheme}://{_joined(host, port)}" if scheme else "", key
@@ -280,16 +274,11 @@ def _canonical(host: str) -> Iterator[str]:
     decoded = unquote_to_bytes(host).decode("utf-8")
     if len(decoded) > _MAX_NAME:
         raise ValueError("host is too long")
-    found = False
-    for name in _ascii_names(decoded):
-        if _FORBIDDEN.search(name):
-            continue
-        bare = name.strip(".")
-        if bare:
-            found = True
-            yield from _ipv4(bare) if _NUMBER.fullmatch(bare.rpartition(".")[2]) else (bare,)
-    if not found:
+    names = [name.strip(".") for name in _ascii_names(decoded) if not _FORBIDDEN.search(name)]
+    if not any(names):
         raise ValueError("host is unreadable")
+    for bare in filter(None, names):
+        yield from _ipv4(bare) if _NUMBER.fullmatch(bare.rpartition(".")[2]) else (bare,)
 
 
 def _ipv6(host: str) -> str:
@@ -303,10 +292,8 @@ def _ascii_names(name: str) -> Iterator[str]:
         yield name.lower()
         return
     for convert in (_uts46, _idna2003):
-        try:
+        with suppress(UnicodeError):
             yield convert(name)
-        except UnicodeError:
-            continue
 
 
 def _uts46(name: str) -> str:
@@ -322,21 +309,18 @@ def _idna2003(name: str) -> str:
     return name.encode("idna").decode("ascii").lower()
 
 
-def _ipv4(name: str) -> Iterator[str]:
-    """Yield the dotted form of an address in any of inet_aton's notations.
+def _ipv4(name: str) -> list[str]:
+    """Return the dotted form of an address in any of inet_aton's notations.
 
     A leading zero means octal to inet_aton and nothing to others, so both addresses are given.
     """
-    parts = name.split(".")
-    found = False
+    found: list[str] = []
     for base in (8, 10):
-        try:
-            yield str(ipaddress.IPv4Address(_ipv4_number(parts, base)))
-        except ValueError:
-            continue
-        found = True
+        with suppress(ValueError):
+            found.append(str(ipaddress.IPv4Address(_ipv4_number(name.split("."), base))))
     if not found:
         raise ValueError("not an IPv4 address")
+    return found
 
 
 def _ipv4_number(parts: list[str], zero_base: int) -> int:

@@ -114,7 +114,7 @@ def identity_from(value: object) -> Identity:
         _refuse(value, "is neither a known name nor a dict", _CHOICES)
     identity = Identity(**_fields(value))
     _check_owner(identity)
-    return WALSH_RESEARCH if _is_walsh(identity.token) else identity
+    return WALSH_RESEARCH if is_walsh(identity.token) else identity
 
 
 @lru_cache(maxsize=256)
@@ -161,8 +161,9 @@ def _checked(key: str, value: object) -> str:
 def _check_owner(identity: Identity) -> None:
     """R1.5 and T39: refuse an identity that is partly Walsh-Research's, or is another bot's."""
     name = identity.token.lower()
-    if _is_walsh(name):
-        if not _is_whole_walsh(identity):
+    if is_walsh(name):
+        schema_url = identity.schema_url or WALSH_RESEARCH.schema_url
+        if replace(identity, schema_url=schema_url) != WALSH_RESEARCH:
             _refuse(identity.product, "belongs to the operator of wal.sh/bot", _CHOICES)
     elif name in BROWSERS or name.startswith(CRAWLERS):
         _refuse(identity.product, "is the name of a browser or of another crawler", "use your own")
@@ -170,13 +171,9 @@ def _check_owner(identity: Identity) -> None:
         _refuse(identity.policy_url, "is another operator's policy page", "name your own")
 
 
-def _is_walsh(token: str) -> bool:
+def is_walsh(token: str) -> bool:
+    """Whether *token* is that of the specification's own operator."""
     return token.lower() == WALSH_RESEARCH.token.lower()
-
-
-def _is_whole_walsh(identity: Identity) -> bool:
-    schema_url = identity.schema_url or WALSH_RESEARCH.schema_url
-    return replace(identity, schema_url=schema_url) == WALSH_RESEARCH
 
 
 def _refuse(value: object, problem: str, accepted: str) -> NoReturn:

@@ -39,7 +39,7 @@ import math
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scrapy_walsh.policy.freshness import parse_duration
 from scrapy_walsh.policy.hosts import host_key
@@ -289,27 +289,18 @@ class Validators:
 _PACKED_TAG: Final = re.compile(r'((?:W/)?"[^"]+)-(?:gzip|br)"')
 
 
-class _Replayed(Protocol):
-    @property
-    def etag(self) -> str | None: ...
-    @property
-    def last_modified(self) -> str | None: ...
-
-
-def conditional_headers(validators: _Replayed | None) -> dict[str, str]:
+def conditional_headers(etag: str | None, last_modified: str | None) -> dict[str, str]:
     """The header fields of a conditional request (RFC 9110 section 13.1); none without validators.
 
     The values are sent as they were received. One that must not be in a header is left out, even
     where it comes from the store. Apache's mod_deflate and mod_brotli answer ``"x-gzip"``, and know
     only ``"x"`` again, so that is sent too.
     """
-    if validators is None:
-        return {}
-    tag = _entity_tag(validators.etag)
+    tag = _entity_tag(etag)
     packed = _PACKED_TAG.fullmatch(tag or "")
     fields = {
         "If-None-Match": f'{tag}, {packed[1]}"' if packed else tag,
-        "If-Modified-Since": _field_value(validators.last_modified),
+        "If-Modified-Since": _field_value(last_modified),
     }
     return {name: value for name, value in fields.items() if value is not None}
 
@@ -319,30 +310,21 @@ def representation_key(accept: str | None) -> str:
     return (accept or "").strip() or "*/*"
 
 
-def replaces_validators(method: str, status: int) -> bool:
+def replaces_validators(method: str, status: int | None) -> bool:
     """Whether an answer replaces the stored validators: a 200 to a GET does, no other answer."""
     return method == "GET" and status == 200
 
 
-def validators_from(
-    url: str,
-    representation: str,
-    etag: str | None,
-    last_modified: str | None,
-    *,
-    now: float,
-    content_type: str | None = None,
-) -> Validators | None:
-    """What to store after an answer that :func:`replaces_validators`.
+def to_store(answered: Validators) -> Validators | None:
+    """What to store after an answer that :func:`replaces_validators`; *answered*: its fields.
 
-    None if it has no validators: then the stored ones must be deleted. *url*: exactly as requested.
-    *representation*: of :func:`representation_key`. *etag*, *last_modified*, *content_type*: the
-    answer's fields, None if absent. *now*: Unix seconds.
+    None if it has no validators: then the stored ones must be deleted.
     """
-    tag, date = _entity_tag(etag), _field_value(last_modified)
+    tag, date = _entity_tag(answered.etag), _field_value(answered.last_modified)
     if tag is None and date is None:
         return None
-    return Validators(url, representation, tag, date, now, _field_value(content_type))
+    content_type = _field_value(answered.content_type)
+    return replace(answered, etag=tag, last_modified=date, content_type=content_type)
 
 
 def _entity_tag(value: str | None) -> str | None:
@@ -368,6 +350,7 @@ FAILED: Final = "failed"
 #: The run ended before its request, or the next one that it needed, was sent.
 NOT_REQUESTED: Final = "not_requested"
 
+#: In the order in which the last line of a run counts them.
 OUTCOMES: Final = (READ, NOT_DUE, REFUSED, DEFERRED, LEFT_OUT, FAILED, NOT_REQUESTED)
 
 #: For how many of its periods (its interval) a source may not be read before it is named.
@@ -376,18 +359,6 @@ PERIODS: Final = 3
 NAMED_AGAIN: Final = 7 * 86400.0
 #: Sources that are named one by one at the end of a run.
 LISTED: Final = 20
-#: Scrapy's word for a run that came to its end by itself.
-_FINISHED: Final = "finished"
-
-#: How the last line of a run calls an outcome, in the order in which it counts them.
-_WORDS: Final[Mapping[str, str]] = {
-    NOT_DUE: "not due",
-    REFUSED: "refused",
-    DEFERRED: "deferred",
-    LEFT_OUT: "left out",
-    FAILED: "failed",
-    NOT_REQUESTED: "not requested",
-}
 #: Where those are named that need a person.
 _WHO: Final = "warnings name each once a week, `scrapy walsh state show` always"
 
@@ -518,7 +489,7 @@ def attention(reading: Reading, now: float, revisit: float) -> str:
     if _is_said_once(reading) and reading.told_at is not None:
         return ""
     if reading.gone_at is not None:
-        return f"is gone (410): {_TAKE_OUT}"
+        return "is gone (410): take it out of your list"
     if _has_opted_out(reading):
         return f"by {reading.reason}: take them out, this is said once"
     if reading.moved_to is not None:
@@ -562,9 +533,6 @@ def _host(reading: Reading) -> str:
     return host_key(reading.url.partition(" ")[0])
 
 
-_TAKE_OUT: Final = "take it out of your list"
-
-
 def last_line(
     outcomes: Mapping[str, int],
     needy: int,
@@ -581,7 +549,8 @@ def last_line(
     counts = Counter(outcomes)
     if total := counts.total():
         parts = [f"{counts[READ]} of {plural(total, 'source')} read or unchanged"]
-        words = {**_WORDS, REFUSED: f"refused{_by_rule(rules or {}, counts[REFUSED])}"}
+        words = {name: name.replace("_", " ") for name in OUTCOMES[1:]}
+        words[REFUSED] += _by_rule(rules or {}, counts[REFUSED])
         parts += [f"{counts[name]} {word}" for name, word in words.items() if counts[name]]
     else:
         parts = ["no source was declared"]
@@ -589,7 +558,8 @@ def last_line(
         count = sum(links.values())
         parts[-1] += f"; {plural(count, 'link')} refused{_by_rule(links, count)}"
         parts[-1] += f": {REMEDIES['R6', OUT_OF_SCOPE]}" if "R6" in links else ""
-    stopped = "" if close_reason == _FINISHED else f"stopped ({close_reason}): "
+    # Scrapy's word for a run that came to its end by itself.
+    stopped = "" if close_reason == "finished" else f"stopped ({close_reason}): "
     needs = f"; {needy} need{'s' if needy == 1 else ''} a person: {_WHO}" if needy else ""
     return f"walsh: {stopped}{', '.join(parts)}{needs}"
 

@@ -157,8 +157,7 @@ class Scope:
 
     def refuses(self, url: str) -> Verdict | None:
         """The verdict against *url*, or None when it is within scope."""
-        scheme, colon, _ = url.partition(":")
-        if not colon or scheme.lower() not in SCHEMES:
+        if not _has_scheme(url):
             return _refused(f"{url[:100]!r} is not an http or https URL")
         if self.follow_links or self.source_of(url) is not None:
             return None
@@ -183,6 +182,11 @@ class Scope:
             f"a downloader middleware sends {other.partition('?')[0]} in its place: its host would "
             "fetch the page past the gates"
         )
+
+
+def _has_scheme(url: str) -> bool:
+    scheme, colon, _ = url.partition(":")
+    return bool(colon) and scheme.lower() in SCHEMES
 
 
 def _same_host(url: str, other: str) -> bool:

@@ -16,14 +16,11 @@ body are not covered: caches and proxies order queries anew.
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from scrapy_walsh.exceptions import ConfigError
 from scrapy_walsh.policy.urls import DEFAULT_PORT
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: Where the key directory is on the host of the policy page, and the media type it is served with.
 DIRECTORY_PATH: Final = "/.well-known/http-message-signatures-directory"
@@ -93,37 +90,16 @@ def covered_values(sent: Target, directory: str) -> dict[str, str]:
     return dict(zip(COVERED, values, strict=True))
 
 
-def agent_field(directory: str) -> str:
-    """The value of Signature-Agent."""
-    return f"{LABEL}={_string(directory)}"
-
-
 def header_fields(directory: str, parameters: str, signature: bytes) -> dict[str, str]:
     """The three fields. *parameters*: the value of ``@signature-params`` (RFC 9421 section 2.3)."""
     value = base64.b64encode(signature).decode("ascii")
-    fields = (agent_field(directory), f"{LABEL}={parameters}", f"{LABEL}=:{value}:")
+    fields = (f"{LABEL}={_string(directory)}", f"{LABEL}={parameters}", f"{LABEL}=:{value}:")
     return dict(zip(FIELDS, fields, strict=True))
 
 
 def is_signature_field(name: bytes) -> bool:
     """Whether the header field *name* is one of the three, or a server may take it for one."""
     return name.lower().replace(b"_", b"-") in _NAMES
-
-
-def wrong_parameter(parameters: Mapping[str, object]) -> str | None:
-    """Which parameter of a signature is missing, or is not what the draft wants; None if all are.
-
-    *parameters*: of ``Signature-Input``, by name.
-    """
-    if parameters.get("tag") != TAG:
-        return "tag"
-    if not isinstance(parameters.get("keyid"), str):
-        return "keyid"
-    times = (parameters.get("created"), parameters.get("expires"))
-    for name, value in zip(("created", "expires"), times, strict=True):
-        if type(value) is not int:
-            return name
-    return None
 
 
 def _string(text: str) -> str:

@@ -116,7 +116,10 @@ def _dictionary(seen: Seen, name: str) -> dict[str, Any]:
 
 def _is_whole(members: Any, parameters: Mapping[str, Any]) -> bool:
     """Whether a signature covers what it must, and has the tag and all other parameters."""
-    if not isinstance(members, list) or signing.wrong_parameter(parameters) is not None:
+    times = (parameters.get("created"), parameters.get("expires"))
+    if parameters.get("tag") != signing.TAG or not isinstance(parameters.get("keyid"), str):
+        return False
+    if not isinstance(members, list) or any(type(each) is not int for each in times):
         return False
     covered = {name for name, _ in members}
     return all(least & covered for least in _LEAST)

@@ -151,10 +151,10 @@ BUILDS: dict[str, dict[str, Break]] = {
             """
             from scrapy_walsh.policy import backoff, throttle
             throttle.learn = lambda known, *_: known
-            def at_once(status, retry_after, attempt, *, max_retries, **_):
-                if not backoff.is_failure(status):
+            def at_once(answer, gates, *_):
+                if not backoff.is_failure(answer.status):
                     return None
-                if attempt >= max_retries:
+                if answer.attempt >= gates.max_retries:
                     return backoff.GiveUp("broken", 0.0)
                 return backoff.Retry(0.0, "broken")
             backoff.after_failure = at_once
@@ -258,8 +258,8 @@ BUILDS: dict[str, dict[str, Break]] = {
             """
             from scrapy_walsh.policy import recrawl
             whole = recrawl.conditional_headers
-            def tags_alone(validators):
-                found = whole(validators)
+            def tags_alone(*validators):
+                found = whole(*validators)
                 return {name: found[name] for name in found if name == "If-None-Match"}
             recrawl.conditional_headers = tags_alone
             """,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from scrapy_walsh.policy.backoff import (
     LONGEST,
+    Answer,
     GiveUp,
     Retry,
     after_failure,
@@ -20,6 +21,7 @@ from scrapy_walsh.policy.backoff import (
     parse_retry_after,
     retry_after_floor,
 )
+from scrapy_walsh.policy.gates import Gates
 
 NOW = 1779494400.0  # 2026-05-23T00:00:00Z
 DATA = Path(__file__).parents[1] / "data"
@@ -33,7 +35,8 @@ def rows(name: str) -> list[Any]:
 
 
 def decide(status: int | None, *values: str, attempt: int = 0, rand: float = 0.5) -> Any:
-    return after_failure(status, values, attempt, now=NOW, rand=rand)
+    answer = Answer("target", status, retry_after=values, attempt=attempt)
+    return after_failure(answer, Gates(), NOW, rand)
 
 
 @pytest.mark.parametrize("row", rows("retry_after.json"))
@@ -157,13 +160,13 @@ def test_r5_6_five_retries_then_the_failure_is_recorded() -> None:
 
 
 def test_r5_6_retries_may_be_fewer() -> None:
-    answer = after_failure(None, [], 0, now=NOW, rand=0.5, max_retries=0)
+    answer = after_failure(Answer("target", None), Gates(max_retries=0), NOW, 0.5)
     assert answer == GiveUp("no answer; given up", 0.5)
 
 
 def test_r5_3_the_host_stays_held_after_giving_up() -> None:
-    assert decide(429, "7200", attempt=5).hold == 7200
-    assert decide(503, attempt=5).hold == 16
+    assert decide(429, "7200", attempt=5).delay == 7200
+    assert decide(503, attempt=5).delay == 16
 
 
 def test_own_reasons_are_one_line() -> None:

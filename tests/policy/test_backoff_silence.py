@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scrapy_walsh.policy.backoff import GiveUp, Retry, after_failure, granted
+from scrapy_walsh.policy.backoff import Answer, GiveUp, Retry, after_failure, granted
 from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.host import Host, Silence, Terms
 
@@ -113,13 +113,13 @@ def test_own_a_fleet_forgets() -> None:
 
 def test_r5_6_the_last_attempt_of_a_host_is_not_retried() -> None:
     def after(last: str) -> object:
-        return after_failure(None, [], 0, now=0.0, rand=0.5, last=last)
+        return after_failure(Answer("target", None, last=last), Gates(), 0.0, 0.5)
 
     assert isinstance(after(""), Retry)
     found = after("h is silent")
     assert isinstance(found, GiveUp)
     assert found.why == "no answer; given up: h is silent"
-    assert found.hold == 0.5
+    assert found.delay == 0.5
 
 
 @pytest.mark.parametrize("position", ["allow", "defer", "deny"])

@@ -53,7 +53,7 @@ def test_r3_2_the_verdict_names_host_domain_and_document() -> None:
 
 
 def test_r3_10_the_empty_list_blocks_nothing() -> None:
-    empty = Blocklist.empty()
+    empty = Blocklist()
     assert len(empty) == 0
     assert empty.refresh == 21600
     assert empty.blocks("http://example.com/") is None
@@ -74,7 +74,7 @@ def test_r3_10_the_empty_list_blocks_nothing() -> None:
 )
 def test_r3_2_no_readable_host_is_no_permission(url: str) -> None:
     with pytest.raises(ValueError, match="host"):
-        Blocklist.empty().blocks(url)
+        Blocklist().blocks(url)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_bd14_lifted_names_what_is_no_longer_blocked() -> None:
 
 def test_own_lifted_leaves_a_shared_list_whole() -> None:
     old = listing("a.test")
-    assert lifted(old, Blocklist.empty()) == ["a.test"]
+    assert lifted(old, Blocklist()) == ["a.test"]
     assert old.blocks("http://a.test/") is not None
 
 

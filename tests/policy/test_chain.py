@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from scrapy_walsh.policy import chain
+from scrapy_walsh.policy.backoff import Answer
 from scrapy_walsh.policy.chain import NeedDocument, Rules
 from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.list.blocklist import Blocklist
@@ -25,7 +26,7 @@ def listing(*domains: str) -> Blocklist:
 class Held:
     """Documents as they are held; notes which were looked at, in order."""
 
-    domains: Blocklist | None = field(default_factory=Blocklist.empty)
+    domains: Blocklist | None = field(default_factory=Blocklist)
     rules: Rules | None = field(default_factory=lambda: parse_robots(b"", "Walsh-Research"))
     run: Visit | None = None
     looked: list[str] = field(default_factory=list)
@@ -132,5 +133,5 @@ def test_own_host_within_patience_is_waited_for():
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_r5_3_retry_after_beyond_patience_is_not_shortened(status):
-    answer = chain.Answer("target", status, retry_after=["86400"])
+    answer = Answer("target", status, retry_after=["86400"])
     assert chain.conclude(answer, Gates(patience=300.0), now=0.0, rand=0.5).hold == 86400.0

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scrapy_walsh.policy import chain
-from scrapy_walsh.policy.backoff import backoff_delay
-from scrapy_walsh.policy.chain import Answer
+from scrapy_walsh.policy.backoff import Answer, backoff_delay
 from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.throttle import (
     ENOUGH,

@@ -123,7 +123,7 @@ def test_r3_1_an_answer_that_nobody_has_read_stops_targets_until_the_attempt_is_
 
 
 def test_own_an_empty_list_is_a_list() -> None:
-    held = state(position="deny", begun=True).adopt(Blocklist.empty(), 1000.0)
+    held = state(position="deny", begun=True).adopt(Blocklist(), 1000.0)
     assert isinstance(goes_by(held, 1001.0), Blocklist)
 
 

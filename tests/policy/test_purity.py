@@ -42,7 +42,6 @@ STANDARD = dict.fromkeys(
         "math",
         "re",
         "typing",
-        "unicodedata",
         "urllib.parse",
     ],
     EVERYTHING,

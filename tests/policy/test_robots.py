@@ -11,7 +11,7 @@ import pytest
 from protego import Protego
 
 from scrapy_walsh.policy.robots import groups
-from scrapy_walsh.policy.robots.fetch import unreachable
+from scrapy_walsh.policy.robots.fetch import UNREACHABLE, Keep, without
 from scrapy_walsh.policy.robots.file import Robots, no_rules, parse_robots
 
 TOKEN = "Walsh-Research"
@@ -541,7 +541,9 @@ def test_r2_no_robots_txt_allows_everything() -> None:
     ("position", "expected"), [("allow", True), ("defer", False), ("deny", False)]
 )
 def test_r2_unreachable_robots_txt_by_switch(position: str, expected: bool) -> None:
-    verdict = unreachable(position, DOCUMENT, "HTTP 503")
+    found = without(UNREACHABLE, "HTTP 503", DOCUMENT, position)
+    assert isinstance(found, Keep)
+    verdict = found.otherwise.verdict
     assert (verdict.allowed, verdict.name) == (expected, "unknown_unreachable")
     assert "HTTP 503" in verdict.reason
 

@@ -9,7 +9,6 @@ from scrapy_walsh.policy import signing
 from scrapy_walsh.policy.signing import Target, directory_url, is_signature_field, target
 
 DIRECTORY = "https://bot.example/.well-known/http-message-signatures-directory"
-PARAMETERS = {"tag": "web-bot-auth", "keyid": "k", "created": 1, "expires": 2}
 
 
 @pytest.mark.parametrize(
@@ -75,18 +74,3 @@ def test_own_what_is_covered_has_its_values_in_its_order() -> None:
 )
 def test_own_fields_that_pass_for_a_signature(name: bytes, expected: bool) -> None:
     assert is_signature_field(name) is expected
-
-
-@pytest.mark.parametrize(
-    ("changed", "wrong"),
-    [
-        ({}, None),
-        ({"tag": "other"}, "tag"),
-        ({"keyid": None}, "keyid"),
-        ({"created": 1.5}, "created"),
-        ({"created": True}, "created"),
-        ({"expires": "2"}, "expires"),
-    ],
-)
-def test_own_the_parameters_of_the_draft(changed: dict[str, object], wrong: str | None) -> None:
-    assert signing.wrong_parameter({**PARAMETERS, **changed}) == wrong

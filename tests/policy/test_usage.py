@@ -319,7 +319,7 @@ class Held:
         self._rules = rules
 
     def blocklist(self) -> Blocklist:
-        return Blocklist.empty()
+        return Blocklist()
 
     def robots(self, origin: str) -> Robots:
         return self._rules

@@ -269,6 +269,18 @@ TAMPERED = {
     "another tag": Tampered(
         Fault.MALFORMED, fields=altered("Signature-Input", "web-bot-auth", "web-bot-outh")
     ),
+    "no name of the key": Tampered(
+        Fault.MALFORMED, fields=altered("Signature-Input", f';keyid="{SIGNER.keyid}"', "")
+    ),
+    "made at a part of a second": Tampered(
+        Fault.MALFORMED, fields=altered("Signature-Input", "created=1800000000", "created=1.5")
+    ),
+    "made at true": Tampered(
+        Fault.MALFORMED, fields=altered("Signature-Input", "created=1800000000", "created=?1")
+    ),
+    "an end in words": Tampered(
+        Fault.MALFORMED, fields=altered("Signature-Input", "1800000300", '"1800000300"')
+    ),
     "less covered": Tampered(
         Fault.FORGED, fields=altered("Signature-Input", ' "@method" "@path"', "")
     ),

@@ -119,7 +119,7 @@ async def test_own_what_a_child_reads_is_what_the_crawl_would_read() -> None:
     assert len(text) > apart.SMALL
     child = await apart.links_of(formats.MARKDOWN, text.encode(), None, URL)
     assert child == links.links_of(formats.MARKDOWN, text.encode(), None, URL)
-    assert [section["title"] for section in child.sections()] == ["One", "Two"]
+    assert [heading.title for heading in child.headings] == ["One", "Two"]
 
 
 @pytest_twisted.ensureDeferred

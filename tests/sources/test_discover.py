@@ -105,10 +105,11 @@ def under(section: dict[str, Any]) -> tuple[int, str, list[tuple[str, str]]]:
 
 def test_own_sections_of_a_markdown_text() -> None:
     found = markdown_links(LLMS)
-    assert [under(section) for section in found.sections()] == SECTIONS
+    assert [under(section) for section in command.sections_of(found)] == SECTIONS
     links = [link for _, _, links in SECTIONS for link in links]
     assert links == [(each.title, each.url) for each in found.entries]
-    assert markdown_links("").sections() == markdown_links("no links").sections() == []
+    assert command.sections_of(markdown_links("")) == []
+    assert command.sections_of(markdown_links("no links")) == []
 
 
 def test_own_the_map_of_both_probes(box: Sandbox, discover: Callable[..., Discovered]) -> None:

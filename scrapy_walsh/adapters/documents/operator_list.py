@@ -314,7 +314,8 @@ class OperatorList:
 
     async def _fetch(self, url: str, held: StoredDocument | None) -> Fetched:
         """The answer 200 (or 304 to *held*) from *url*, redirects within its origin followed."""
-        conditions = recrawl.conditional_headers(held)
+        tags = (None, None) if held is None else (held.etag, held.last_modified)
+        conditions = recrawl.conditional_headers(*tags)
         headers = {"Accept": "application/json", **conditions}
         origin = hosts.origin(url)
         attempt = min(self.state.failures, self._context.config.max_retries)

@@ -219,11 +219,11 @@ class RobotsTxt:
             if stored is not None:
                 rules = self._parsed(origin, stored)
                 self._record(events.REJECTED, origin, stored, rules, found.reason)
-                self._put_in_place(origin, rules, found.ttl)
+                self._put_in_place(origin, rules, robots_fetch.REASK)
                 return
             found = found.otherwise
         if isinstance(found, Leave):
-            self._pacing.hold(self._pacing.host_of(origin), found.seconds)
+            self._pacing.hold(self._pacing.host_of(origin), robots_fetch.REASK)
             self._fail(origin, found.reason)
         else:
             self._fail(origin, found.verdict.reason, found.verdict.name)

@@ -25,7 +25,7 @@ from scrapy_walsh.adapters.outcomes import Closing, Refused
 from scrapy_walsh.exceptions import ConfigError, StateError, StoreAway
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy.backoff import GiveUp, Retry, hold_of
+from scrapy_walsh.policy.backoff import Answer, GiveUp, Retry
 from scrapy_walsh.policy.event import TARGET, Event, EventKind
 from scrapy_walsh.policy.host import Host, Terms, Traffic
 from scrapy_walsh.policy.robots.fetch import REASK
@@ -364,7 +364,7 @@ class Pacing:
         *error*: why there was no answer, with ``NO_ANSWER``; "" where there was one.
         """
         why = failure.why.replace("no answer", error, 1) if error else failure.why
-        context, host, wait = self._context, self.look_up(url), hold_of(failure)
+        context, host, wait = self._context, self.look_up(url), failure.delay
         kind: EventKind = events.RETRIED if isinstance(failure, Retry) else events.GIVEN_UP
         due = context.wall() + wait
         event = Event(kind, url, "R5", reason=why, host=host, status=status, wait=wait, due=due)
@@ -393,7 +393,7 @@ class Pacing:
         return booking
 
     def finished(
-        self, host: Host, answer: chain.Answer, concluded: chain.Conclusion, *, ended: float
+        self, host: Host, answer: Answer, concluded: chain.Conclusion, *, ended: float
     ) -> None:
         """Note and store the end of a request to *host*: its spacing, and its hold (R5).
 

@@ -80,4 +80,4 @@ def signer_of(config: WalshConfig) -> Signer | None:
             f"WALSH_SIGNING_KEY: {config.signing_key} cannot be read ({error.strerror}): make a "
             "key with: walsh attest --keygen DIR"
         ) from None
-    return Signer(key, config.key_directory)
+    return Signer(key, signing.directory_url(config.identity.policy_url))

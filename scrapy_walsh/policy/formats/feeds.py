@@ -85,16 +85,12 @@ def _entry_date(entry: Any) -> str | None:
     for name in ("published_parsed", "updated_parsed", "created_parsed"):
         # The `get` of feedparser's entries would return another of these dates, and warn.
         if parsed := dict.get(entry, name):
-            year, month, day, hour, minute, second = tuple(parsed)[:6]
-            return _from_parts(year, month, day, hour, minute, min(second, 59))
+            moment = [*parsed[:5], min(parsed[5], 59)]
+            try:
+                return utc_iso(datetime(*moment))
+            except ValueError:
+                return None
     return None
-
-
-def _from_parts(*parts: int) -> str | None:
-    try:
-        return utc_iso(datetime(*parts))  # type: ignore[arg-type]
-    except ValueError:
-        return None
 
 
 def _json_entries(body: bytes, url: str) -> Iterator[Entry]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import html
 import re
-import unicodedata
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urljoin
 
 from scrapy_walsh.policy.urls import is_http_url, without_userinfo
@@ -21,8 +20,11 @@ MAX_TITLE: Final = 10_000
 _SCRIPT: Final = re.compile(r"<(script|style)\b.*?</\1[^<>]*>", re.IGNORECASE | re.DOTALL)
 _TAG: Final = re.compile(r"<(?:/?[a-z][^<>]*|!--[^<>]*--)>", re.IGNORECASE)
 _BLOCK: Final = re.compile(r"</?(?:br|p|div|li|tr|td|h[1-6])\b[^<>]*>", re.IGNORECASE)
-# Bidirectional overrides and isolates: they can make a title look like another one.
-_BIDI: Final = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff")
+# Control characters that are no white space, and surrogates; bidirectional overrides and isolates,
+# which can make a title look like another one.
+_GONE: Final = re.compile(
+    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069\ufeff]"
+)
 # Codecs of Python that no publisher uses, and whose time grows faster than the text.
 _SLOW_CODECS: Final = frozenset({"idna", "punycode"})
 
@@ -60,17 +62,6 @@ class Links:
     note: str = ""
     children: tuple[str, ...] | None = None
 
-    def sections(self) -> list[dict[str, Any]]:
-        """The links under their headings, as JSON data; those before the first have level 0."""
-        starts = (Heading(0, "", 0), *self.headings)
-        ends = (*(each.first for each in self.headings), len(self.entries))
-        found = []
-        for (level, title, first), end in zip(starts, ends, strict=True):
-            links = [{"title": each.title, "url": each.url} for each in self.entries[first:end]]
-            if level or links:
-                found.append({"level": level, "title": title, "links": links})
-        return found
-
 
 def declared_charset(content_type: str | None) -> str:
     """The charset that Content-Type names, in lower case; empty where it names none of use."""
@@ -96,14 +87,7 @@ def plain_text(text: str, markup: bool = True) -> str:
     text = text[:MAX_TITLE]
     if markup:
         text = html.unescape(_TAG.sub("", _BLOCK.sub(" ", _SCRIPT.sub("", text))))
-    return " ".join("".join(_clean(character) for character in text).split())
-
-
-def _clean(character: str) -> str:
-    if character.isspace():
-        return " "
-    gone = character in _BIDI or unicodedata.category(character) in ("Cc", "Cs")
-    return "" if gone else character
+    return " ".join(_GONE.sub("", text).split())
 
 
 def absolute_http_url(url: str) -> str | None:

@@ -84,38 +84,17 @@ def _declared(body: bytes, content_type: str | None) -> Iterator[str]:
 
 _DOCTYPE: Final = re.compile(r"<!DOCTYPE[^<>\[]*+>", re.IGNORECASE)
 _DECLARATION: Final = re.compile(r"<!(?:DOCTYPE|ENTITY|ELEMENT|ATTLIST|NOTATION)", re.IGNORECASE)
-_SKIPPED: Final = (("<!--", "-->"), ("<?", "?>"))
+# Comments and instructions, up to the end of the text where they have none; or the root begins.
+_MARKUP: Final = re.compile(r"<!--(?:.*?-->|.*)|<\?(?:.*?\?>|.*)|<(?P<root>[A-Za-z_])", re.DOTALL)
 
 
 def _without_doctype(text: str, url: str) -> str:
     """The text from its root element on. Raises DocumentInvalid for an internal subset."""
-    prolog, root = _split_prolog(text)
-    if _DECLARATION.search(_DOCTYPE.sub("", prolog)):
+    starts = (found.start() for found in _MARKUP.finditer(text) if found["root"])
+    root = next(starts, len(text))
+    if _DECLARATION.search(_DOCTYPE.sub("", _MARKUP.sub("", text[:root]))):
         raise DocumentInvalid(f"{url}: it declares its own entities; refused unread")
-    return root
-
-
-def _split_prolog(text: str) -> tuple[str, str]:
-    """The text before the first element, without comments and instructions; and the rest."""
-    kept: list[str] = []
-    position = 0
-    while (start := text.find("<", position)) >= 0:
-        kept.append(text[position:start])
-        if re.match("[A-Za-z_]", text[start + 1 : start + 2]):
-            return "".join(kept), text[start:]
-        position = _end_of_skipped(text, start)
-        if position == start:
-            kept.append("<")
-            position += 1
-    return "".join((*kept, text[position:])), ""
-
-
-def _end_of_skipped(text: str, start: int) -> int:
-    for opening, closing in _SKIPPED:
-        if text.startswith(opening, start):
-            end = text.find(closing, start + len(opening))
-            return len(text) if end < 0 else end + len(closing)
-    return start
+    return text[root:]
 
 
 # --- depth ----------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ MAX_OCTETS: Final = 256 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Blocklist:
-    """The domains that opted out; iteration yields them in no order.
+    """The domains that opted out, none unless they are given; iteration yields them in no order.
 
     ``domains``: as :func:`normalised` makes them. ``refresh``: seconds for which it is
     fresh (R12), within floor and ceiling (T12). ``updated``, ``contract``: as the document says.
@@ -54,11 +54,6 @@ class Blocklist:
     document: str | None = None
     digest: str | None = None
     inline: bool = False
-
-    @classmethod
-    def empty(cls) -> Blocklist:
-        """Return the list that blocks nothing."""
-        return cls()
 
     def __len__(self) -> int:
         return len(self.domains)

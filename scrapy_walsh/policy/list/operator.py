@@ -37,11 +37,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from scrapy_walsh.policy.backoff import BACKOFF_CAP, GiveUp, Retry, backoff_delay
+from scrapy_walsh.policy.backoff import GiveUp, Retry, backoff_delay
 from scrapy_walsh.policy.event import REJECTED, Event
 from scrapy_walsh.policy.freshness import is_fresh
+from scrapy_walsh.policy.gates import BACKOFF_CAP, Gates
 from scrapy_walsh.policy.list.blocklist import Blocklist
 from scrapy_walsh.policy.verdict import (
     DEFERRED,
@@ -51,9 +52,6 @@ from scrapy_walsh.policy.verdict import (
     not_known,
 )
 from scrapy_walsh.policy.words import plural
-
-if TYPE_CHECKING:
-    from scrapy_walsh.policy.gates import Gates
 
 #: Seconds that an attempt may take while targets wait for it.
 _TIMEOUT: Final = 30.0
@@ -76,7 +74,7 @@ class InForce:
 
 
 _WAIT: Final = InForce(None)
-_NOTHING: Final = Blocklist.empty()
+_NOTHING: Final = Blocklist()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +134,10 @@ class State:
         return held is None or not is_fresh(self.fetched_at, now, held.refresh)
 
     def _without(self) -> Verdict | None:
+        """The verdict where there is no list to go by; None where there is, or where all may go."""
         if self.not_known:
             return not_known("R3", self.not_known, self.url)
-        return without_list(self.position, self.url)
+        return without_list(self.position, self.url) if self.blocklist is None else None
 
     # -- the next attempt -----------------------------------------------------------------
 
@@ -205,8 +204,7 @@ class State:
         waits for the next attempt then, since a retry seldom mends what is broken here.
         """
         was = self.lose(why) if ours else self
-        held = was.blocklist is not None and not was.not_known
-        without = None if held else was._without()
+        without = was._without()
         name, stays = "" if without is None else without.name, was._stays(without)
         event = Event(REJECTED, self.url, "R3", name, f"blocklist not refreshed: {why}; {stays}")
         delay, failures = self._backed_off(failure, gates, rand)
@@ -238,7 +236,7 @@ class State:
         """
         delay = backoff_delay(self.failures, rand, gates.backoff_base, gates.backoff_cap)
         if isinstance(failure, GiveUp):
-            return max(failure.hold, BACKOFF_CAP), 0
+            return max(failure.delay, BACKOFF_CAP), 0
         least = 0.0 if failure is None else failure.delay
         return max(delay, least), self.failures + 1
 

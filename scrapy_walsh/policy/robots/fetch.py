@@ -62,6 +62,8 @@ REASK: Final = 3600.0
 #: of 503: R5 demands retries there, and the file may refuse what would be fetched without it.
 RETRIES: Final = 1
 
+_STAY: Final = "the rules of an earlier answer stay in force"
+
 #: The meanings of an answer, in the order of the first table.
 PARSE: Final = "parse"
 FOLLOW: Final = "follow"
@@ -115,7 +117,7 @@ def no_retry(status: int | None, attempt: int, *, known: bool) -> str:
     if not is_broken(status):
         return ""
     if known:
-        return "the rules of an earlier answer stay in force"
+        return _STAY
     return "" if attempt < RETRIES else "a run requests a robots.txt that answers 5xx twice"
 
 
@@ -135,11 +137,9 @@ def counts_as_first(status: int | None, *, hops: int, attempt: int) -> bool:
     It may after 2xx, or 4xx other than 429, if there was neither a redirect (``hops``) nor a retry
     (``attempt``): then the host had one request.
     """
-    if status is None or hops or attempt:
+    if hops or attempt or status == 429:
         return False
-    return (200 <= status < 300 and status not in _UNASKED) or (
-        400 <= status < 500 and status != 429
-    )
+    return meaning(status, location=False, hops=0, failure=None) in (PARSE, NO_RULES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,22 +163,20 @@ class StandIn:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """The rules of an earlier answer stay in force for ``ttl`` seconds. ``reason``: one line.
+    """The rules of an earlier answer stay in force for REASK seconds. ``reason``: one line.
 
     ``otherwise``: what holds where there never were any rules.
     """
 
     reason: str
     otherwise: StandIn
-    ttl: float = REASK
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """The host is left alone for ``seconds``, and no rules are assumed. ``reason``: one line."""
+    """The host is left alone for REASK seconds, and no rules are assumed. ``reason``: one line."""
 
     reason: str
-    seconds: float = REASK
 
 
 def without(
@@ -204,14 +202,6 @@ def without(
         )
         verdict = Verdict(False, UNKNOWN_PARSE_ERROR, "R2", reason, document)
         return StandIn(verdict, REASK if fleet else math.inf)
-    kept = f"{why}; the rules of an earlier answer stay in force"
-    return Keep(kept, StandIn(unreachable(position, document, why)))
-
-
-def unreachable(position: str, document: str, why: str) -> Verdict:
-    """The verdict for a robots.txt that cannot be had: 5xx, timeout, network error (T3).
-
-    ``position``, ``document``, ``why``: as in :func:`without`.
-    """
-    reason = f"robots.txt is unreachable ({why}): {position}"
-    return Verdict(position == "allow", UNKNOWN_UNREACHABLE, "R2", reason, document)
+    kept, reason = f"{why}; {_STAY}", f"robots.txt is unreachable ({why}): {position}"
+    verdict = Verdict(position == "allow", UNKNOWN_UNREACHABLE, "R2", reason, document)
+    return Keep(kept, StandIn(verdict))

@@ -8,22 +8,26 @@ but :func:`evidence_in`, which reads the record.
 
 from __future__ import annotations
 
+import operator
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import to_builtins
 
-from scrapy_walsh.config import DEFAULTS, OVERRIDE, SETTINGS, WalshConfig, out_of_bounds
+from scrapy_walsh.config import DEFAULTS, OVERRIDE, SETTINGS, WalshConfig
 from scrapy_walsh.exceptions import ConfigError, DocumentInvalid
 from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.urls import without_userinfo
 from scrapy_walsh.proof.conformance.check import WORDS, code_digest, read_record
 from scrapy_walsh.proof.findings import Finding, Outcome, broken, unseen
+from scrapy_walsh.proof.verify.terms import out_of_bounds
 from scrapy_walsh.spec import REQUIREMENTS, SPEC_VERSION, __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from scrapy_walsh.config import Row
 
 CONTRACT: Final = "walsh-research-attestation/v1"
 TOOL: Final = "scrapy-walsh"
@@ -135,7 +139,7 @@ def _stricter(settings: Mapping[str, Any], config: WalshConfig) -> str | None:
     overrides = settings.get("overrides")
     if not isinstance(overrides, dict):
         return "does not say with which settings it was made"
-    names = {"DOWNLOAD_DELAY", *(each.name for each in SETTINGS if each.row.stricter)}
+    names = {"DOWNLOAD_DELAY", *(each.name for each in SETTINGS if _rank(each.row))}
     given = {name: value for name, value in overrides.items() if name in names}
     try:
         run = WalshConfig.from_settings({**given, "WALSH_IDENTITY": "walsh-research"}, Path)
@@ -143,14 +147,18 @@ def _stricter(settings: Mapping[str, Any], config: WalshConfig) -> str | None:
         return f"has settings with which nothing can run ({error})"
     found: list[str] = []
     for each in SETTINGS:
-        theirs, ours, rank = (
-            getattr(run, each.field),
-            getattr(config, each.field),
-            each.row.stricter,
-        )
+        theirs, ours = getattr(run, each.field), getattr(config, each.field)
+        rank = _rank(each.row)
         if rank is not None and rank(theirs) > max(rank(ours), rank(each.row.default)):
             found.append(f"{each.name} {theirs}, here {ours}")
     return f"is of a run with stricter settings ({'; '.join(found)})" if found else None
+
+
+def _rank(row: Row) -> Callable[[Any], float] | None:
+    """A function of a setting's value, the larger the stricter; None where a run shows nothing."""
+    if row.least is not None:
+        return float
+    return operator.neg if row.most is not None else row.stricter
 
 
 # -- requirements -------------------------------------------------------------------------

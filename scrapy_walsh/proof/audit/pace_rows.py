@@ -11,7 +11,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.policy.backoff import BACKOFF_CAP, BACKOFF_STATUSES, MAX_RETRIES
+from scrapy_walsh.policy.backoff import BACKOFF_STATUSES
+from scrapy_walsh.policy.gates import BACKOFF_CAP, MAX_RETRIES
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.proof.audit.rows import Row

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.policy.backoff import MAX_RETRIES
+from scrapy_walsh.policy.gates import MAX_RETRIES
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.proof.conformance.check import Scene
 from scrapy_walsh.proof.conformance.evidence import (

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _ROBOTS = "/robots.txt"
 _NO_AGE = "age of a document: its fetch is not in this ledger"
-_NOTHING = Blocklist.empty()
+_NOTHING = Blocklist()
 
 
 #: Reads a blocklist, also one that may be costly to validate; DocumentInvalid.
@@ -255,10 +255,10 @@ class Adoptions:
         if digest != line.digest and (isinstance(found, Keep) or not line.verdict):
             text = f"the rules that were held are those of line {number} (T6)"
             self._report.find(line.n, "R2", text)
-        if not line.verdict:
-            self._put(run, line, origin, line.at, found.ttl)
-            return
         stands = found.otherwise if isinstance(found, Keep) else found
+        if not line.verdict:
+            self._put(run, line, origin, line.at, stands.ttl)
+            return
         if line.verdict != stands.verdict.name:
             self._report.find(line.n, "R2", f"{line.verdict!r} stands for no robots.txt")
         else:

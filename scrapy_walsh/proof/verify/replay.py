@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Final
 from scrapy_walsh.config import SLOW_VISIT
 from scrapy_walsh.ledger.files import REDACTED
 from scrapy_walsh.policy import chain
-from scrapy_walsh.policy.backoff import TRIALS, GiveUp
-from scrapy_walsh.policy.chain import Answer, Conclusion
+from scrapy_walsh.policy.backoff import Answer, GiveUp
 from scrapy_walsh.policy.event import GIVEN_UP, TARGET
 from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.throttle import NOTHING, Learned, accepts, eased
@@ -30,6 +29,7 @@ from scrapy_walsh.proof.verify.run import CLOCK_SET
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from scrapy_walsh.policy.chain import Conclusion
     from scrapy_walsh.proof.ledger import Line
     from scrapy_walsh.proof.ledgered import Gap
     from scrapy_walsh.proof.verify.run import Report, Run
@@ -41,6 +41,8 @@ _LATER: Final = 2.0
 _MOST: Final = math.nextafter(1.0, 0.0)
 _ROBOTS: Final = "robots"
 _numbers: Final = attrgetter("interval", "accepted", "at")
+#: The most requests without an answer in a trial of https: a crawl makes one, and two did earlier.
+TRIALS: Final = 2
 _DROPPED: Final = "runs that go on without a learned interval: state forget drops it"
 
 

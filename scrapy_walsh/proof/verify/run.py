@@ -191,7 +191,7 @@ class Run:
         return operator.serial if operator else 0, rules.serial if rules else 0
 
 
-_UNREAD_LIST: Final = Blocklist.empty()
+_UNREAD_LIST: Final = Blocklist()
 _UNREAD_RULES: Final = StandIn(Verdict(True, ALLOWED_IMPLICIT, "R2", "the file is not here"))
 
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields as dataclass_fields
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict
 
 from msgspec import Meta, Struct
 from msgspec.structs import fields
 
-from scrapy_walsh.config import SETTINGS, SLOW_SKIP, out_of_bounds
-from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES, granted
+from scrapy_walsh.config import SETTINGS, SLOW_SKIP, Setting, gates_of
+from scrapy_walsh.policy.backoff import granted
 from scrapy_walsh.policy.event import Seconds  # noqa: TC001  msgspec reads it
-from scrapy_walsh.policy.gates import Gates
-from scrapy_walsh.policy.identity import WALSH_RESEARCH
+from scrapy_walsh.policy.gates import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES
+from scrapy_walsh.policy.identity import WALSH_RESEARCH, is_walsh
 from scrapy_walsh.policy.recrawl import REVISIT_FLOOR
 from scrapy_walsh.policy.robots.fetch import ROBOTS_TTL
-from scrapy_walsh.policy.robots.usage import REFUSE
 from scrapy_walsh.policy.signing import directory_url
 from scrapy_walsh.policy.throttle import LONGEST, MIN_REQUEST_INTERVAL
 from scrapy_walsh.proof.ledger import Malformed, typed
@@ -24,6 +22,8 @@ from scrapy_walsh.spec import SPEC_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from scrapy_walsh.policy.gates import Gates
 
 _SHELL: Final = "asked from a shell"
 _AGENT: Final = re.compile(r"Mozilla/5\.0 \(compatible; ([A-Za-z_-]+)/[0-9]+\.[0-9]+; \+[^ ;)]+\)")
@@ -87,12 +87,7 @@ class Terms(Struct, frozen=True):
     @property
     def gates(self) -> Gates:
         """The settings as the chain takes them."""
-        told: dict[str, Any] = {
-            each.name: getattr(self, each.name, None) for each in dataclass_fields(Gates)
-        }
-        told["skip_slow"] = self.slow_hosts == SLOW_SKIP
-        told["refused_uses"] = [use for use, action in self.usage.items() if action == REFUSE]
-        return Gates(**told)
+        return gates_of(self)
 
 
 #: Members of the line itself, beside its settings: the first ones.
@@ -110,7 +105,7 @@ def terms_of(members: Mapping[str, Any]) -> Terms:
 
 def broken_terms(terms: Terms) -> Iterator[tuple[str, str]]:
     """The requirement and one line for each of *terms* that the spec does not allow."""
-    walsh = terms.token.lower() == WALSH_RESEARCH.token.lower()
+    walsh = is_walsh(terms.token)
     agent = _AGENT.fullmatch(terms.user_agent)
     if agent is None or agent[1] != terms.token:
         yield "R1", f"the User-Agent {terms.user_agent[:100]!r} is not of the token {terms.token!r}"
@@ -136,6 +131,20 @@ def _is_foreign(directory: str, user_agent: str) -> bool:
         return directory != directory_url(user_agent.rpartition("+")[2].removesuffix(")"))
     except ValueError:
         return True
+
+
+def out_of_bounds(values: object) -> Iterator[tuple[Setting, str]]:
+    """The settings with which their requirement is not kept, and how: ``is 0.5 s, below 1 s``.
+
+    *values*: a WalshConfig, or any object that has their fields, such as the terms of a run.
+    """
+    for each in SETTINGS:
+        value, least, most = getattr(values, each.field, None), each.row.least, each.row.most
+        unit = "" if isinstance(each.row.default, int) else " s"
+        if value is not None and least is not None and value < least:
+            yield each, f"is {value:g}{unit}, below {least:g}{unit}"
+        if value is not None and most is not None and value > most:
+            yield each, f"is {value:g}{unit}, above {most:g}{unit}"
 
 
 def _out_of_bounds(terms: Terms) -> Iterator[tuple[str, str]]:
