@@ -356,12 +356,12 @@ class DueQueue(DueRequests):
             self._renewal.set(self._renewed_after)
         return request
 
-    def _pace(self, key: str) -> tuple[float, float]:
-        """Seconds for which requests to a host wait, and its interval."""
-        host = self._crawl.pacing.met(key)
+    def _pace(self, key: str) -> tuple[float, float, int]:
+        """Seconds for which requests to a host wait, its interval, and whether it goes last."""
+        host, now = self._crawl.pacing.met(key), self._crawl.monotonic()
         if host is None:  # what waits takes up no memory here
-            return 0.0, self._crawl.config.min_interval
-        return host.wait(self._crawl.monotonic()), host.traffic.interval
+            return 0.0, self._crawl.config.min_interval, 0
+        return host.wait(now), host.traffic.interval, int(host.goes_last(now))
 
 
 class DueSpiderMixin:
