@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.crawler import Crawler
 
-    from scrapy_walsh.fleet.link import Command
 
 
 #: Entries that are kept for a person, and the octets of each.
@@ -258,14 +257,6 @@ class DueQueue(DueRequests):
 
     # -- Redis ----------------------------------------------------------------------------
 
-    def _run(self, script: str, arguments: Callable[[], Sequence[Any]]) -> Any:
-        store = self._store
-        # Called after ``ask`` has connected, which makes the epoch known.
-        return store.ask(lambda: store.exchange(self._command(script, arguments())))
-
-    def _command(self, script: str, arguments: Sequence[Any]) -> Command:
-        return self._store.link.script(script, self._keys, arguments)
-
     def _waiting(self) -> list[Waiting]:
         """What Redis is to be told, with the next question: new entries."""
         found, link = [], self._store.link
@@ -279,7 +270,7 @@ class DueQueue(DueRequests):
         for entry in islice(self._unsent, _TOGETHER):
             arguments = [*entry, *self._pace(entry[0])]
             pushed = partial(self._pushed, entry)
-            found.append(Waiting(self._command(scripts.PUSH, arguments), pushed))
+            found.append(Waiting(link.script(scripts.PUSH, self._keys, arguments), pushed))
         return found
 
     def _pushed(self, entry: _Entry, _: object) -> None:
@@ -287,16 +278,11 @@ class DueQueue(DueRequests):
 
     def _claim(self) -> tuple[bytes, bytes, bytes]:
         store, patience = self._store, self._crawl.config.patience
-        link, ended = store.link, self._ended()
-        found = self._run(
-            scripts.POP,
-            lambda: [
-                *(*self._standing(ended), patience, store.prefix),
-                *(link.epoch, link.epoch_key, self._unused),
-            ],
-        )
+        link = store.link
+        # The epoch is known once it has connected.
+        more = lambda: [patience, store.prefix, link.epoch, link.epoch_key, self._unused]  # noqa: E731
+        found = self._run(scripts.POP, more)
         self._unused = b""
-        self._told(ended)
         if found is None:
             link.lose("it may have lost records")
             raise StoreAway(link.outage())
@@ -304,32 +290,27 @@ class DueQueue(DueRequests):
         store.take_ahead(ahead)
         return host, number, data
 
-    def _ended(self) -> list[str]:
-        """The claims that have ended and may be told so.
-
-        Not before Redis has taken what is to be queued: that may come from one of them.
+    def _run(self, script: str, more: Callable[[], Sequence[Any]] = tuple) -> Any:
+        """Run *script*, which tells Redis what has become of the claims: its first arguments are
+        those of RENEW. *more*: the others, asked for once Redis is connected.
         """
+        store, done = self._store, self._done
         under_way = {*compat.under_way(self._crawl.crawler), *(each for _, _, each in self._soon)}
         for request in [each for each in self._held if each not in under_way]:
-            self._done.append(self._held.pop(request))
-        return [] if self._unsent else list(self._done)
-
-    def _standing(self, ended: Sequence[str]) -> list[Any]:
-        """The arguments of RENEW: worker, lease, claims that have ended, claims left, interval."""
-        left = [*self._held.values(), *(each for each in self._done if each not in ended)]
-        interval = self._crawl.config.min_interval
-        return [self._store.worker, self.lease, " ".join(ended), " ".join(left), interval]
-
-    def _told(self, ended: Sequence[str]) -> None:
-        """Redis knows that the claims *ended* have; and that this worker lives."""
-        del self._done[: len(ended)]
+            done.append(self._held.pop(request))
+        # Not before Redis has taken what is to be queued: that may come from one of them.
+        ended = 0 if self._unsent else len(done)
+        told, left = " ".join(done[:ended]), " ".join([*self._held.values(), *done[ended:]])
+        standing = [store.worker, self.lease, told, left, self._crawl.config.min_interval]
+        command = partial(store.link.script, script, self._keys)
+        found = store.ask(lambda: store.exchange(command([*standing, *more()])))
+        del done[:ended]
         if self._renewal.pending:
             self._renewal.set(self._renewed_after)
+        return found
 
     def _renew(self) -> None:
-        ended = self._ended()
-        self._run(scripts.RENEW, lambda: self._standing(ended))
-        self._told(ended)
+        self._run(scripts.RENEW)
 
     def _keep_renewing(self) -> None:
         """Renew the lease also while a request is under way and nothing is popped."""
