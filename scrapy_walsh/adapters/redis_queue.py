@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
 
-
 #: Entries that are kept for a person, and the octets of each.
 _ASIDE, _ASIDE_OCTETS = 1000, 64 * 1024
 
