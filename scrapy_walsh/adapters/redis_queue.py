@@ -268,12 +268,9 @@ class DueQueue(DueRequests):
             )
         for entry in islice(self._unsent, _TOGETHER):
             arguments = [*entry, *self._pace(entry[0])]
-            pushed = partial(self._pushed, entry)
-            found.append(Waiting(link.script(scripts.PUSH, self._keys, arguments), pushed))
+            command = link.script(scripts.PUSH, self._keys, arguments)
+            found.append(Waiting(command, partial(self._unsent.remove, entry)))
         return found
-
-    def _pushed(self, entry: _Entry, _: object) -> None:
-        self._unsent.remove(entry)
 
     def _claim(self) -> tuple[bytes, bytes, bytes]:
         store, patience = self._store, self._crawl.config.patience

@@ -363,14 +363,11 @@ class HostQueue(DueRequests):
     @ends_crawl
     def judge_again(self, host: str) -> None:
         """A document about *host* has come: give out what it refuses, which need not wait."""
-        refused = self._lines.take(host, self._refused)
+        refused = self._lines.take(host, lambda url: refuses(self._crawl.gate.judge(url)))
         if refused:
             now = self._crawl.monotonic()
             self._agenda.remove(self._crawl.pacing.host(host), now, len(refused))
             self._free.extend(refused)
-
-    def _refused(self, url: str) -> bool:
-        return refuses(self._crawl.gate.judge(url))
 
     def _key(self, request: Request, ticket: Ticket) -> Key:
         arrival = next(self._arrivals) * (-1 if ticket.given_back else 1)

@@ -71,13 +71,13 @@ _VISIT: Final = 86_400.0
 
 
 class Waiting(NamedTuple):
-    """A command for Redis that nobody waits for, and what is told the answer.
+    """A command for Redis that nobody waits for.
 
     ``told`` is called once Redis has taken it, and must not ask Redis anything.
     """
 
     command: Command
-    told: Callable[[Any], object]
+    told: Callable[[], object]
 
 
 class Hashes:
@@ -151,9 +151,11 @@ class Hashes:
 class SharedStore(Store):
     """A ``Store`` that shares some of its records through the Redis at *url*; see the module.
 
-    :meth:`tend` must be called as often as it asks for. Its first call connects. *writes*: whether
-    any record is written, in Redis or here. Where not, the local copy is read while Redis is away,
-    with a notice.
+    *token*: the product token of the workers, which keeps the records of different bots apart.
+    *wall*, *steady*, *monotonic*: this machine's clocks. :meth:`tend` must be called as often as it
+    asks for. Its first call connects. *writes*: whether any record is written, in Redis or here.
+    Where not, the local copy is read while Redis is away, with a notice. ConfigError for a URL that
+    Redis's client cannot use.
     """
 
     def __init__(
@@ -244,7 +246,7 @@ class SharedStore(Store):
         answers = self.link.exchange(commands)
         for each, answer in zip(waiting, answers, strict=False):
             if not isinstance(answer, redis.RedisError):
-                each.told(answer)
+                each.told()
         for command, answer in zip(commands, answers, strict=True):
             if isinstance(answer, redis.RedisError):
                 name = str(command[3] if command[0] == "EVALSHA" else command[1])
@@ -269,7 +271,6 @@ class SharedStore(Store):
 
     def _waiting(self) -> list[Waiting]:
         """What waits, in order: the bookings go first."""
-        # ``pop`` drops what was taken; that it is given Redis's answer, too, changes nothing.
         found, now = [], self._steady()
         for host, booked in self._unbooked.items():
             command = self._hashes.book(*booked, now)
