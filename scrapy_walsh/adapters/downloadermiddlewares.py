@@ -145,7 +145,7 @@ class RevalidateMiddleware(Seat):
             content_type=header(response, "Content-Type"),
         )
         if kept is not None:
-            self.crawl.sources.untaken.add(request, kept)
+            self.crawl.sources.validators[request] = kept
         elif _is_conditional(request):  # else none were there when it was sent
             self.crawl.remember(lambda: self.crawl.store.delete(Validators, request.url, key))
 
