@@ -174,9 +174,8 @@ class DiskLines:
     def push(self, host: str, key: tuple[int, int, int], request: Request) -> None:
         """Add *request* to *host*'s queue; ValueError where it cannot be serialised."""
         url, data = request.url, self.check(request)
-        scope = self._context.scope
-        source = scope.source_of(url)
-        own = None if source is None else scope.cadence(source)
+        source = self._context.scope.source_of(url)
+        own = self._context.scope.cadence(source or "")
         self._execute(_INSERT, (host, *key, url, form_of(request), source, own, data))
         # After the row: what a kill leaves out of both is named again, and what is in the row alone
         # is sent a second time at worst.

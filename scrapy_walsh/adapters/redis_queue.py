@@ -160,8 +160,7 @@ class DueQueue(DueRequests):
                 self._timer.set(_POLL)
                 return None
             if not host:
-                seconds = float(data)
-                self._timer.set(_POLL if seconds < 0 else min(seconds, _POLL))
+                self._timer.set(min(float(data), _POLL))
                 if isinstance(self._spider, DueSpiderMixin):
                     compat.call_later(0, self._spider.schedule_next_requests)
                 return None

@@ -380,14 +380,12 @@ class HostQueue(DueRequests):
 
     def _wake_later(self) -> None:
         """Wake the engine when the next host is due, or an hour is over, so that it pops again."""
-        due = self._agenda.next_due()
-        due = min(math.inf if due is None else due, self._soon[0][0] if self._soon else math.inf)
-        if due == math.inf:
-            return
-        if self._timer.pending and self._timer_due <= due:
-            return
-        self._timer_due = due
-        self._timer.set(due - self._crawl.monotonic())
+        dues = [self._agenda.next_due(), *(over for over, _, _ in self._soon[:1])]
+        due = min((each for each in dues if each is not None), default=math.inf)
+        set_already = self._timer.pending is not None and self._timer_due <= due
+        if due < math.inf and not set_already:
+            self._timer_due = due
+            self._timer.set(due - self._crawl.monotonic())
 
 
 class Fingerprinter:

@@ -459,8 +459,7 @@ class Account:
 
     def first(self, line: str) -> None:
         """Keep *line*, which says why a target was refused or failed, if it is the first."""
-        if not self._first:
-            self._first = one_line(line, 500)
+        self._first = self._first or one_line(line, 500)
 
     def add(self, key: str, heard: Heard, known: str | None) -> None:
         """Note what was *heard* of the source *key*; *known*: its outcome before, if any."""

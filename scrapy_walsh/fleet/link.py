@@ -199,10 +199,6 @@ class Link:
         """Whether Redis has failed for so long, again and again, that the worker is to end."""
         return self._failed_at - self._failing_since > LONGEST_OUTAGE
 
-    def back(self) -> None:
-        """Note that Redis is back."""
-        self.away = None
-
     def outage(self) -> str:
         """One line for the log: which Redis is away, and why."""
         return f"the shared store {self.name} cannot be relied on: {self.away}"

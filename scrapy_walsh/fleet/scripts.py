@@ -260,7 +260,7 @@ settle(ARGV[1], number(ARGV[2]), ARGV[3], ARGV[4], number(ARGV[5]), clock())
 #: and a host that is due at once, since nothing came of the claim that had it wait ('' for none).
 #: Returns, for the due host with the most work left, which then waits an interval: the host, the
 #: number of the claim, the request, and the records that its worker reads next (name, value, name,
-#: value). Where none is due: '', '', the seconds until one may be, -1 where none waits, an empty
+#: value). Where none is due: '', '', the seconds until one may be, 1 where none waits, an empty
 #: list. Nothing while nothing may be claimed. A host that must wait longer than the patience is
 #: given out all the same, so that the gate defers its requests. An entry that no worker of ours has
 #: written has no number. A host that gives no answer (D13, D31) gets the lowest score when its turn
@@ -326,7 +326,7 @@ for _ = 1, 64 do
   end
 end
 local first = redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')
-return {'', '', first[1] and text(math.max(0, number(first[2]) - now)) or '-1', {}}
+return {'', '', first[1] and text(math.max(0, number(first[2]) - now)) or '1', {}}
 """
 
 #: What a worker tells a Redis; ``GREET`` last, since it asks whether that one is known.

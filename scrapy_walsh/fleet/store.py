@@ -306,7 +306,7 @@ class SharedStore(Store):
         if calm > 0:
             link.lose("it may have lost records, so that all hosts are left alone for a while")
             return min(calm + 0.01, LONGEST_PAUSE)
-        link.back()
+        link.away = None
         return BEAT
 
     def _wrote_back(self) -> bool:
