@@ -269,8 +269,7 @@ class DiskLines:
 
     def counts(self) -> Iterable[tuple[str, int]]:
         """Hosts, and how many requests wait for each."""
-        found = self._execute("SELECT host, count(*) FROM line GROUP BY host").fetchall()
-        return [(host, count) for host, count in found]
+        return self._execute("SELECT host, count(*) FROM line GROUP BY host").fetchall()
 
     def sources(self) -> Iterator[Earlier]:
         """What earlier runs have left. Some at a time, since requests are taken out meanwhile."""
