@@ -186,8 +186,8 @@ class DiskLines:
 
     def pop(self, host: str) -> Request | None:
         """Take the first request of *host*'s queue; None where it is unreadable, and set aside."""
-        found = self._execute(f"SELECT id, url, source, revisit, request {_ORDER} LIMIT 1", (host,))
-        row, url, source, revisit, data = found.fetchone()
+        found = self._execute(f"SELECT id, url, source, request {_ORDER} LIMIT 1", (host,))
+        row, url, source, data = found.fetchone()
         try:
             request = self._read(url, data)
         except ValueError as error:
@@ -199,7 +199,7 @@ class DiskLines:
             self._execute("DELETE FROM line WHERE id = ?", (row,))
         self._taken[request] = row
         if row <= self._earlier and source is not None:
-            self._intake.resume(request, source, revisit)
+            self._intake.resume(request, source)
         return request
 
     def _set_aside(self, row: int, url: str, why: str) -> None:

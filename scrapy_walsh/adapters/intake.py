@@ -211,14 +211,14 @@ class Intake:
             logger.error("%s of %s is %s; WALSH_REVISIT holds", REVISIT, request.url, error)
             return None
 
-    def resume(self, request: Request, source: str | None, revisit: float | None = None) -> None:
+    def resume(self, request: Request, source: str | None) -> None:
         """As :meth:`restore`, for a request that was queued there; with what it declares."""
         if source is not None:
-            self.restore(request.url, source, revisit)
+            self.restore(request.url, source, self.cadence_of(request))
         if self._context.scope.is_source(request.url):
             self.declare(request)
 
-    def restore(self, url: str, source: str, revisit: float | None = None) -> None:
+    def restore(self, url: str, source: str, revisit: float | None) -> None:
         """Take *url* over from an earlier run or another worker, where it belonged to *source*.
 
         *revisit*: that target's cadence; None where WALSH_REVISIT holds.

@@ -250,7 +250,7 @@ class DueQueue(DueRequests):
             if not ours or method.__name__.startswith("__"):
                 raise ValueError(f"{method!r} is not a method of the spider")
         request = intake.request(request)
-        intake.resume(request, source, intake.cadence_of(request))
+        intake.resume(request, source)
         return request
 
     # -- Redis ----------------------------------------------------------------------------
