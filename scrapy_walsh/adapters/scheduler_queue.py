@@ -380,8 +380,8 @@ class HostQueue(DueRequests):
 
     def _wake_later(self) -> None:
         """Wake the engine when the next host is due, or an hour is over, so that it pops again."""
-        dues = [self._agenda.next_due(), *(over for over, _, _ in self._soon[:1])]
-        due = min((each for each in dues if each is not None), default=math.inf)
+        due, over = self._agenda.next_due(), self._soon[0][0] if self._soon else math.inf
+        due = over if due is None else min(due, over)
         set_already = self._timer.pending is not None and self._timer_due <= due
         if due < math.inf and not set_already:
             self._timer_due = due

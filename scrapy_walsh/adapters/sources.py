@@ -418,7 +418,7 @@ class Sources:
             self._note(key, 1 + OUTCOMES.index(outcome), instead_of=_OUTCOME)
             # Of many sources alike, the reason is kept once.
             why = sys.intern(one_line(reason, 500)) if reason else ""
-            now, gone = self._context.wall(), self._is(key, _GONE)
+            now, gone = self._context.wall(), outcome != READ and self._is(key, _GONE)
             self.account.add(key, Heard(outcome, why, now, moved_to, gone), known)
 
     def close(self) -> None:
