@@ -20,7 +20,6 @@ from scrapy_walsh.adapters.events import Recorder, logger, quiet_libraries
 from scrapy_walsh.adapters.outcomes import Closing
 from scrapy_walsh.config import LEDGER_OFF, LEDGER_REDACTED, gates_of
 from scrapy_walsh.exceptions import OwnFault, StateError
-from scrapy_walsh.fleet import join
 from scrapy_walsh.ledger import Ledger
 from scrapy_walsh.policy.agenda import Load
 from scrapy_walsh.policy.scope import Scope
@@ -187,12 +186,19 @@ class Context:
     # -- R11 ------------------------------------------------------------------------------
 
     def open_store(self) -> Store:
-        """Open one more connection to the store. Raises StateError."""
+        """Open one more connection to the store; for a fleet, to one that shares it through Redis.
+
+        Raises StateError, and ConfigError for a URL that Redis's client cannot use.
+        """
         config = self.config
         local = open_store(config.state_dir)
+        if config.shared_state is None:
+            return local
+        from scrapy_walsh.fleet.store import SharedStore  # noqa: PLC0415  an extra
+
         # The steady clock's file is in the directory that the store makes, so it is read later.
         steady = lambda: self.steady()  # noqa: E731, PLW0108
-        return join(local, config.shared_state, config.identity.token, steady)
+        return SharedStore(local, config.shared_state, config.identity.token, steady=steady)
 
     def close_store(self) -> None:
         """Close the store: from now on, whoever reads or writes it gets Closing."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import pickle
 import sqlite3
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,10 +128,6 @@ def _unusable(path: Path, error: Exception) -> StateError:
     )
 
 
-class _UnreadableError(ValueError):
-    """A row that is no request of this spider's: why."""
-
-
 class DiskLines:
     """The requests of each host, in a file, in the order in which they go.
 
@@ -178,9 +174,8 @@ class DiskLines:
     def push(self, host: str, key: tuple[int, int, int], request: Request) -> None:
         """Add *request* to *host*'s queue; ValueError where it cannot be serialised."""
         url, data = request.url, self.check(request)
-        scope = self._context.scope
-        source = scope.source_of(url)
-        own = None if source is None else scope.cadence(source)
+        source = self._context.scope.source_of(url)
+        own = self._context.scope.cadence(source or "")
         self._execute(_INSERT, (host, *key, url, form_of(request), source, own, data))
         # After the row: what a kill leaves out of both is named again, and what is in the row alone
         # is sent a second time at worst.
@@ -191,11 +186,11 @@ class DiskLines:
 
     def pop(self, host: str) -> Request | None:
         """Take the first request of *host*'s queue; None where it is unreadable, and set aside."""
-        found = self._execute(f"SELECT id, url, source, revisit, request {_ORDER} LIMIT 1", (host,))
-        row, url, source, revisit, data = found.fetchone()
+        found = self._execute(f"SELECT id, url, source, request {_ORDER} LIMIT 1", (host,))
+        row, url, source, data = found.fetchone()
         try:
             request = self._read(url, data)
-        except _UnreadableError as error:
+        except ValueError as error:
             self._set_aside(row, url, str(error))
             return None
         with self._at_once():
@@ -204,7 +199,7 @@ class DiskLines:
             self._execute("DELETE FROM line WHERE id = ?", (row,))
         self._taken[request] = row
         if row <= self._earlier and source is not None:
-            self._intake.resume(request, source, revisit)
+            self._intake.resume(request, source)
         return request
 
     def _set_aside(self, row: int, url: str, why: str) -> None:
@@ -233,7 +228,7 @@ class DiskLines:
         self._execute("DELETE FROM temp.earlier WHERE id = ?", (row,))
         try:
             return data is None or bool(self._read(request.url, data))
-        except _UnreadableError:
+        except ValueError:
             return False
 
     def first(self, host: str) -> str | None:
@@ -257,35 +252,32 @@ class DiskLines:
                 if not refused(url):
                     continue
                 (data,) = self._execute("SELECT request FROM line WHERE id = ?", (row,)).fetchone()
-                try:
+                with suppress(ValueError):
                     out.append(self._read(url, data))
-                except _UnreadableError:
-                    continue
-                self._execute("DELETE FROM line WHERE id = ?", (row,))
+                    self._execute("DELETE FROM line WHERE id = ?", (row,))
         return out
 
     def _read(self, url: str, data: Any) -> Request:
-        """The request for *url* in *data*; _UnreadableError where there is none."""
+        """The request for *url* in *data*; ValueError, which says why, where there is none."""
         try:
             request = request_from_dict(pickle.loads(data), spider=self._context.crawler.spider)  # noqa: S301
             if request.url != url:
                 raise ValueError("it is damaged")
         except Exception as error:  # whatever a project's classes raise
-            raise _UnreadableError(one_line(error, 200) or type(error).__name__) from error
+            raise ValueError(one_line(error, 200) or type(error).__name__) from error
         return request
 
     def counts(self) -> Iterable[tuple[str, int]]:
         """Hosts, and how many requests wait for each."""
-        found = self._execute("SELECT host, count(*) FROM line GROUP BY host").fetchall()
-        return [(host, count) for host, count in found]
+        return self._execute("SELECT host, count(*) FROM line GROUP BY host").fetchall()
 
     def sources(self) -> Iterator[Earlier]:
         """What earlier runs have left. Some at a time, since requests are taken out meanwhile."""
-        columns = "SELECT id, source, url, source, revisit FROM line"
-        last, page = 0, f"{columns} WHERE id > ? AND id <= ? LIMIT 100"
+        page = "SELECT id, url, source, revisit FROM line WHERE id > ? AND id <= ? LIMIT 100"
+        last = 0
         while rows := self._execute(page, (last, self._earlier)).fetchall():
             last = rows[-1][0]
-            yield from (row[2:] for row in rows if row[1] is not None)
+            yield from (row[1:] for row in rows if row[2] is not None)
 
     def close(self) -> None:
         """Close the file; each request that was taken has ended, or was pushed again.

@@ -140,7 +140,7 @@ class RevalidateMiddleware(Seat):
         date, type_ = header(response, "Last-Modified"), header(response, "Content-Type")
         kept = recrawl.to_store(Validators(request.url, key, tag, date, self.crawl.wall(), type_))
         if kept is not None:
-            self.crawl.sources.untaken.add(request, kept)
+            self.crawl.sources.validators[request] = kept
         elif _is_conditional(request):  # else none were there when it was sent
             self.crawl.remember(lambda: self.crawl.store.delete(Validators, request.url, key))
 

@@ -89,7 +89,7 @@ class Intake:
     async def taken_in(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """What *start* yields, by slices; at the end, nothing is declared any more (R6)."""
         context = self._context
-        self._began, theirs = context.monotonic(), False
+        self._began = context.monotonic()
         try:
             await self._take_up()
             while not compat.closing(context.crawler):
@@ -98,9 +98,6 @@ class Intake:
                     entry = await anext(start)
                 except StopAsyncIteration:
                     break
-                except Exception:
-                    theirs = True
-                    raise
                 self._owed = None
                 if compat.closing(context.crawler):
                     break
@@ -108,7 +105,7 @@ class Intake:
                 self._taken += 1
                 await self._give_way()
         except Exception as error:  # Scrapy would log it and go on without the rest
-            if not theirs:
+            if self._owed is None:  # it is not `start` that has raised it
                 context.fail(error)
             raise
         finally:
@@ -214,14 +211,14 @@ class Intake:
             logger.error("%s of %s is %s; WALSH_REVISIT holds", REVISIT, request.url, error)
             return None
 
-    def resume(self, request: Request, source: str | None, revisit: float | None = None) -> None:
+    def resume(self, request: Request, source: str | None) -> None:
         """As :meth:`restore`, for a request that was queued there; with what it declares."""
         if source is not None:
-            self.restore(request.url, source, revisit)
+            self.restore(request.url, source, self.cadence_of(request))
         if self._context.scope.is_source(request.url):
             self.declare(request)
 
-    def restore(self, url: str, source: str, revisit: float | None = None) -> None:
+    def restore(self, url: str, source: str, revisit: float | None) -> None:
         """Take *url* over from an earlier run or another worker, where it belonged to *source*.
 
         *revisit*: that target's cadence; None where WALSH_REVISIT holds.
@@ -234,14 +231,13 @@ class Intake:
             context.recorder.declare(url=url, via=source)
 
     def _declare(self, url: str, *, children: bool = False, revisit: float | None = None) -> None:
-        scope, more = self._context.scope, {"children": True} if children else {}
+        scope = self._context.scope
         new = scope.declare(url, revisit)
         if not new and (scope.allows_children(url) or not children):
             return
         if children:
             scope.allow_children(url)
-        told = {} if revisit is None else {"revisit": revisit}
-        self._context.recorder.declare(url=url, **more, **told)
+        self._context.recorder.declare(url=url, children=children or None, revisit=revisit)
 
     def declare_child(self, url: str, index: str) -> str | None:
         """Take *url*, which the sitemap index *index* lists, as a target that *index* declares.
@@ -268,8 +264,7 @@ class Intake:
         context.scope.declare_hop(hop.url, request.url)
         ticket.via = self._sources.hop(hop.url, request, ticket.form)
         if context.scope.source_of(hop.url) is not None:
-            told = {"form": ticket.form} if ticket.form else {}
-            context.recorder.note("declared", url=hop.url, via=request.url, **told)
+            context.recorder.note("declared", url=hop.url, via=request.url, form=ticket.form)
 
     def _urls_in(self, request: Request, key: str) -> Iterator[str]:
         """The URLs that *request* names under *key* of its meta, as Scrapy writes them."""
@@ -294,15 +289,12 @@ class Intake:
             if key in meta:
                 meta[key] = [url for url in self._urls_in(request, key) if known(url)]
         meta.pop(REVISIT, None)
-        if (source := scope.source_of(request.url)) is not None:
-            own = scope.cadence(source)
-            meta |= {} if own is None else {REVISIT: own}
+        if (own := scope.cadence(scope.source_of(request.url) or "")) is not None:
+            meta[REVISIT] = own
         if meta.pop(TICKET, None) is not None and (lasting := self._tickets.of(request).lasting()):
             meta[TICKET] = lasting
         if meta.pop("_scheme_proxy", False):
             meta.pop("proxy", None)
             meta.pop("_auth_proxy", None)
-            headers = dict(fields["headers"])
-            headers.pop(b"Proxy-Authorization", None)
-            fields["headers"] = headers
+            fields["headers"].pop(b"Proxy-Authorization", None)  # of the copy
         return {**fields, "meta": meta}

@@ -16,7 +16,7 @@ from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from scrapy_walsh.config import WalshConfig
 
@@ -29,44 +29,30 @@ COLLECTION: Final = "walsh_leases"
 _STORAGE_TIMEOUT: Final = 10.0
 
 
-class Board:
-    """Where leases are kept: a record for each job, in a collection of the project.
+def leases_of(job: str, endpoint: str, auth: str) -> Any:
+    """The collection of the project of *job* with a record for each of its jobs.
 
-    Methods raise OSError, ValueError or LookupError when they fail.
+    Like its methods it raises OSError, ValueError or LookupError where the platform fails.
     """
+    from scrapinghub import HubstorageClient  # noqa: PLC0415  the platform brings it
 
-    def __init__(self, job: str, endpoint: str, auth: str) -> None:
-        from scrapinghub import HubstorageClient  # noqa: PLC0415  the platform brings it
-
-        client = HubstorageClient(
-            auth=bytes.fromhex(auth).decode(),
-            endpoint=endpoint,
-            connection_timeout=_STORAGE_TIMEOUT,
-            max_retries=1,
-            use_msgpack=False,
-        )
-        project = client.get_project(job.partition("/")[0])
-        self._store: Any = project.collections.new_store(COLLECTION)
-
-    def post(self, job: str, seen: float) -> None:
-        """Write the lease of *job*, alive at *seen* (Unix seconds), in place of its earlier one."""
-        self._store.set({"_key": _flat(job), "job": job, "seen": seen})
-
-    def read(self) -> dict[str, float]:
-        """By job, the Unix seconds at which it was last alive."""
-        return {str(lease["job"]): float(lease["seen"]) for lease in self._store.get()}
-
-    def withdraw(self, jobs: Iterable[str]) -> None:
-        """Delete the leases of *jobs*."""
-        self._store.delete([_flat(job) for job in jobs])
+    client = HubstorageClient(
+        auth=bytes.fromhex(auth).decode(),
+        endpoint=endpoint,
+        connection_timeout=_STORAGE_TIMEOUT,
+        max_retries=1,
+        use_msgpack=False,
+    )
+    project = client.get_project(job.partition("/")[0])
+    return project.collections.new_store(COLLECTION)
 
 
-def _flat(job: str) -> str:
+def _key(job: str) -> str:
     return job.replace("/", "-")
 
 
 class Lease:
-    """The lease of one job. ``wall`` returns Unix seconds."""
+    """The lease of one job, in the collection *leases*. ``wall`` returns Unix seconds."""
 
     @classmethod
     def of_process(cls, config: WalshConfig, wall: Callable[[], float]) -> Lease | None:
@@ -79,15 +65,13 @@ class Lease:
         if not job or not all(place) or config.shared_state:
             return None
         try:
-            return cls(job, Board(job, *map(str, place)), wall)
+            return cls(job, leases_of(job, *map(str, place)), wall)
         except (ImportError, ValueError) as error:
             logger.warning("%s", _unusable("the platform's storage", error))
             return None
 
-    def __init__(self, job: str, board: Board, wall: Callable[[], float]) -> None:
-        self._job = job
-        self._board = board
-        self._wall = wall
+    def __init__(self, job: str, leases: Any, wall: Callable[[], float]) -> None:
+        self._job, self._leases, self._wall = job, leases, wall
         self._lock = Lock()
         self._given_back = False
         self._timer = compat.Timer(lambda: compat.run(self._beat()))
@@ -114,12 +98,13 @@ class Lease:
         self._timer.cancel()
         with self._lock:
             self._given_back = True
-            self._attempt(partial(self._board.withdraw, [self._job]))
+            self._attempt(partial(self._leases.delete, [_key(self._job)]))
 
     def _post(self) -> None:
         with self._lock:
             if not self._given_back:
-                self._attempt(partial(self._board.post, self._job, self._wall()))
+                lease = {"_key": _key(self._job), "job": self._job, "seen": self._wall()}
+                self._attempt(partial(self._leases.set, lease))
 
     def _others(self) -> dict[str, float]:
         """By job, for other jobs that are alive, the age of their lease in seconds.
@@ -130,10 +115,10 @@ class Lease:
         ages: dict[str, float] = {}
 
         def look() -> None:
-            ages.update({job: now - seen for job, seen in self._board.read().items()})
-            void = [job for job, age in ages.items() if abs(age) >= EXPIRY]
-            if void:
-                self._board.withdraw(void)
+            for lease in self._leases.get():
+                ages[str(lease["job"])] = now - float(lease["seen"])
+            if void := [_key(job) for job, age in ages.items() if abs(age) >= EXPIRY]:
+                self._leases.delete(void)
 
         self._attempt(look)
         return {job: age for job, age in ages.items() if job != self._job and abs(age) < EXPIRY}
@@ -144,7 +129,7 @@ class Lease:
             self._timer.set(BEAT)
 
     def _attempt(self, action: Callable[[], None]) -> None:
-        """Call *action*. Where the board fails, that is logged."""
+        """Call *action*. Where the platform's storage fails, that is logged."""
         try:
             action()
         except (OSError, ValueError, LookupError) as error:

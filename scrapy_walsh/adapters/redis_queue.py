@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.crawler import Crawler
 
-    from scrapy_walsh.fleet.link import Command
-
 
 #: Entries that are kept for a person, and the octets of each.
 _ASIDE, _ASIDE_OCTETS = 1000, 64 * 1024
@@ -162,8 +160,7 @@ class DueQueue(DueRequests):
                 self._timer.set(_POLL)
                 return None
             if not host:
-                seconds = float(data)
-                self._timer.set(_POLL if seconds < 0 else min(seconds, _POLL))
+                self._timer.set(min(float(data), _POLL))
                 if isinstance(self._spider, DueSpiderMixin):
                     compat.call_later(0, self._spider.schedule_next_requests)
                 return None
@@ -253,18 +250,10 @@ class DueQueue(DueRequests):
             if not ours or method.__name__.startswith("__"):
                 raise ValueError(f"{method!r} is not a method of the spider")
         request = intake.request(request)
-        intake.resume(request, source, intake.cadence_of(request))
+        intake.resume(request, source)
         return request
 
     # -- Redis ----------------------------------------------------------------------------
-
-    def _run(self, script: str, arguments: Callable[[], Sequence[Any]]) -> Any:
-        store = self._store
-        # Called after ``ask`` has connected, which makes the epoch known.
-        return store.ask(lambda: store.exchange(self._command(script, arguments())))
-
-    def _command(self, script: str, arguments: Sequence[Any]) -> Command:
-        return self._store.link.script(script, self._keys, arguments)
 
     def _waiting(self) -> list[Waiting]:
         """What Redis is to be told, with the next question: new entries."""
@@ -278,25 +267,17 @@ class DueQueue(DueRequests):
             )
         for entry in islice(self._unsent, _TOGETHER):
             arguments = [*entry, *self._pace(entry[0])]
-            pushed = partial(self._pushed, entry)
-            found.append(Waiting(self._command(scripts.PUSH, arguments), pushed))
+            command = link.script(scripts.PUSH, self._keys, arguments)
+            found.append(Waiting(command, partial(self._unsent.remove, entry)))
         return found
-
-    def _pushed(self, entry: _Entry, _: object) -> None:
-        self._unsent.remove(entry)
 
     def _claim(self) -> tuple[bytes, bytes, bytes]:
         store, patience = self._store, self._crawl.config.patience
-        link, ended = store.link, self._ended()
-        found = self._run(
-            scripts.POP,
-            lambda: [
-                *(*self._standing(ended), patience, store.prefix),
-                *(link.epoch, link.epoch_key, self._unused),
-            ],
-        )
+        link = store.link
+        # The epoch is known once it has connected.
+        more = lambda: [patience, store.prefix, link.epoch, link.epoch_key, self._unused]  # noqa: E731
+        found = self._run(scripts.POP, more)
         self._unused = b""
-        self._told(ended)
         if found is None:
             link.lose("it may have lost records")
             raise StoreAway(link.outage())
@@ -304,32 +285,27 @@ class DueQueue(DueRequests):
         store.take_ahead(ahead)
         return host, number, data
 
-    def _ended(self) -> list[str]:
-        """The claims that have ended and may be told so.
-
-        Not before Redis has taken what is to be queued: that may come from one of them.
+    def _run(self, script: str, more: Callable[[], Sequence[Any]] = tuple) -> Any:
+        """Run *script*, which tells Redis what has become of the claims: its first arguments are
+        those of RENEW. *more*: the others, asked for once Redis is connected.
         """
+        store, done = self._store, self._done
         under_way = {*compat.under_way(self._crawl.crawler), *(each for _, _, each in self._soon)}
         for request in [each for each in self._held if each not in under_way]:
-            self._done.append(self._held.pop(request))
-        return [] if self._unsent else list(self._done)
-
-    def _standing(self, ended: Sequence[str]) -> list[Any]:
-        """The arguments of RENEW: worker, lease, claims that have ended, claims left, interval."""
-        left = [*self._held.values(), *(each for each in self._done if each not in ended)]
-        interval = self._crawl.config.min_interval
-        return [self._store.worker, self.lease, " ".join(ended), " ".join(left), interval]
-
-    def _told(self, ended: Sequence[str]) -> None:
-        """Redis knows that the claims *ended* have; and that this worker lives."""
-        del self._done[: len(ended)]
+            done.append(self._held.pop(request))
+        # Not before Redis has taken what is to be queued: that may come from one of them.
+        ended = 0 if self._unsent else len(done)
+        told, left = " ".join(done[:ended]), " ".join([*self._held.values(), *done[ended:]])
+        standing = [store.worker, self.lease, told, left, self._crawl.config.min_interval]
+        command = partial(store.link.script, script, self._keys)
+        found = store.ask(lambda: store.exchange(command([*standing, *more()])))
+        del done[:ended]
         if self._renewal.pending:
             self._renewal.set(self._renewed_after)
+        return found
 
     def _renew(self) -> None:
-        ended = self._ended()
-        self._run(scripts.RENEW, lambda: self._standing(ended))
-        self._told(ended)
+        self._run(scripts.RENEW)
 
     def _keep_renewing(self) -> None:
         """Renew the lease also while a request is under way and nothing is popped."""
@@ -356,12 +332,12 @@ class DueQueue(DueRequests):
             self._renewal.set(self._renewed_after)
         return request
 
-    def _pace(self, key: str) -> tuple[float, float]:
-        """Seconds for which requests to a host wait, and its interval."""
-        host = self._crawl.pacing.met(key)
+    def _pace(self, key: str) -> tuple[float, float, int]:
+        """Seconds for which requests to a host wait, its interval, and whether it goes last."""
+        host, now = self._crawl.pacing.met(key), self._crawl.monotonic()
         if host is None:  # what waits takes up no memory here
-            return 0.0, self._crawl.config.min_interval
-        return host.wait(self._crawl.monotonic()), host.traffic.interval
+            return 0.0, self._crawl.config.min_interval, 0
+        return host.wait(now), host.traffic.interval, int(host.goes_last(now))
 
 
 class DueSpiderMixin:

@@ -363,14 +363,11 @@ class HostQueue(DueRequests):
     @ends_crawl
     def judge_again(self, host: str) -> None:
         """A document about *host* has come: give out what it refuses, which need not wait."""
-        refused = self._lines.take(host, self._refused)
+        refused = self._lines.take(host, lambda url: refuses(self._crawl.gate.judge(url)))
         if refused:
             now = self._crawl.monotonic()
             self._agenda.remove(self._crawl.pacing.host(host), now, len(refused))
             self._free.extend(refused)
-
-    def _refused(self, url: str) -> bool:
-        return refuses(self._crawl.gate.judge(url))
 
     def _key(self, request: Request, ticket: Ticket) -> Key:
         arrival = next(self._arrivals) * (-1 if ticket.given_back else 1)
@@ -383,14 +380,12 @@ class HostQueue(DueRequests):
 
     def _wake_later(self) -> None:
         """Wake the engine when the next host is due, or an hour is over, so that it pops again."""
-        due = self._agenda.next_due()
-        due = min(math.inf if due is None else due, self._soon[0][0] if self._soon else math.inf)
-        if due == math.inf:
-            return
-        if self._timer.pending and self._timer_due <= due:
-            return
-        self._timer_due = due
-        self._timer.set(due - self._crawl.monotonic())
+        due, over = self._agenda.next_due(), self._soon[0][0] if self._soon else math.inf
+        due = over if due is None else min(due, over)
+        set_already = self._timer.pending is not None and self._timer_due <= due
+        if due < math.inf and not set_already:
+            self._timer_due = due
+            self._timer.set(due - self._crawl.monotonic())
 
 
 class Fingerprinter:

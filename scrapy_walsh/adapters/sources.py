@@ -44,7 +44,7 @@ from scrapy_walsh.state.machine import UnderWay
 from scrapy_walsh.state.records import Deferral, Reading, SourceRun, Validators
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
+    from collections.abc import Collection, Iterable
 
     from scrapy.http import Response
 
@@ -58,11 +58,13 @@ if TYPE_CHECKING:
 _SOURCE: Final = "walsh_reads"
 _PERMANENT: Final = (301, 308)
 #: What the octet of a key says. It was answered; by a redirect, and by nothing else so far; R8
-#: refused it; it was given up. Below that, one more than the place of its outcome in OUTCOMES.
+#: refused it; it was given up; it answered 410. Below that, one more than the place of its outcome
+#: in OUTCOMES.
 _ANSWERED: Final = 8
 _LED_ON: Final = 16
 _TURNED_AWAY: Final = 32
 _GIVEN_UP: Final = 64
+_GONE: Final = 128
 _OUTCOME: Final = 7
 _START_REQUESTS: Final = (
     "Scrapy 2.19 does not call start_requests(), which this spider has: write async def start()"
@@ -136,45 +138,6 @@ class _Deferrals:
             self._context.remember(partial(store.delete, Deferral, key))
 
 
-class _Untaken:
-    """Answers that their spider may not have taken yet, and the records to store then.
-
-    Not before: after a kill the next run would not send the source, or send it with validators, and
-    a 304 would say "no new data" of what the spider has never seen.
-    """
-
-    def __init__(self) -> None:
-        self._records: list[tuple[Request, SourceRun | Validators]] = []
-
-    def add(self, request: Request, record: SourceRun | Validators) -> None:
-        """Keep *record* until the spider has taken the answer to *request*."""
-        self._records.append((request, record))
-
-    def requests(self) -> list[Request]:
-        """The requests whose answers these are."""
-        return [request for request, _ in self._records]
-
-    def run(self, key: str) -> SourceRun | None:
-        """The record of the source *key* that waits here."""
-        runs = (each for _, each in self._records if isinstance(each, SourceRun))
-        return next((run for run in runs if run.url == key), None)
-
-    def withhold(self, request: Request) -> Validators | None:
-        """Drop the validators of the answer to *request*, and return them."""
-        for each in self._records:
-            if each[0] is request and isinstance(each[1], Validators):
-                self._records.remove(each)
-                return each[1]
-        return None
-
-    def take(self, requests: Container[Request]) -> list[tuple[Request, SourceRun | Validators]]:
-        """Drop and return those of *requests*."""
-        taken = [each for each in self._records if each[0] in requests]
-        if taken:
-            self._records = [each for each in self._records if each[0] not in requests]
-        return taken
-
-
 class Sources:
     """The sources of one crawl. Hops, to which redirects lead, have keys and octets, too."""
 
@@ -192,7 +155,11 @@ class Sources:
         self._joined: dict[str, str] = {}
         #: What came of hops: outcome, reason, and where permanent redirects have led.
         self._reached: dict[str, tuple[str, str, str | None]] = {}
-        self.untaken = _Untaken()
+        #: By request, the records to store once its spider has taken the answer. Not before: after
+        #: a kill the next run would not send the source, or send it with validators, and a 304
+        #: would say "no new data" of what the spider has never seen.
+        self._untaken: dict[Request, list[SourceRun]] = {}
+        self.validators: dict[Request, Validators] = {}
         self._locks = UnderWay(context.config.state_dir)
         #: The source that was looked up last, and its record. From the wire on it does not change:
         #: the source is locked for this process.
@@ -273,10 +240,8 @@ class Sources:
         self._note(key, _ANSWERED if key in self._hops else 0, instead_of=_LED_ON)
         for source in self._counts_for(request, key):
             run = self._run(source, sent_at, outcome)
-            if run.visit.gone:
-                self.account.gone[source] = None
-            self.untaken.add(request, run)
-            self._note(source, _ANSWERED)
+            self._untaken.setdefault(request, []).append(run)
+            self._note(source, _ANSWERED | (_GONE if run.visit.gone else 0))
 
     def redirected(self, request: Request) -> None:
         """Note that *request* was answered by a redirect."""
@@ -343,7 +308,7 @@ class Sources:
             for led in _carried(request):
                 if not self._is(led, _ANSWERED):
                     self._note(led, _LED_ON)
-                    outcome = str(recrawl.GONE) if key in self.account.gone else "200"
+                    outcome = str(recrawl.GONE) if self._is(key, _GONE) else "200"
                     self._remember(request, self._run(led, self._context.wall(), outcome))
             self._context.write()
             for led in _carried(request):
@@ -353,25 +318,23 @@ class Sources:
         elif source in self.account.left:
             del self.account.left[source]
 
-    def taken(self, requests: Container[Request]) -> None:
+    def taken(self, requests: Collection[Request]) -> None:
         """Store the sources of *requests*: the spider has taken their answers, with all items."""
-        taken = self.untaken.take(requests)
-        for request, record in taken:
-            if isinstance(record, SourceRun):
-                self._remember(request, record)
-            else:
-                self._context.remember(partial(self._context.store.put, record))
-        if taken:
+        runs = [(each, run) for each in requests for run in self._untaken.pop(each, ())]
+        kept = [self.validators.pop(each) for each in requests if each in self.validators]
+        for request, run in runs:
+            self._remember(request, run)
+        if kept:
+            self._context.remember(partial(self._context.store.put, *kept))
+        if runs or kept:
             self._context.write()
-        for _, record in taken:
-            if isinstance(record, SourceRun):
-                self._locks.drop(record.url)
+        for _, run in runs:
+            self._locks.drop(run.url)
 
     def settle(self) -> None:
         """Store the sources whose requests have ended, whatever came of their answers."""
-        if untaken := self.untaken.requests():
-            under_way = compat.under_way(self._context.crawler)
-            self.taken([each for each in untaken if each not in under_way])
+        if untaken := {*self._untaken, *self.validators}:
+            self.taken(untaken.difference(compat.under_way(self._context.crawler)))
 
     def _remember(self, request: Request, run: SourceRun) -> None:
         """Store *run*: at once, by the caller, so that no kill has the source sent again (D20)."""
@@ -384,7 +347,8 @@ class Sources:
         """As ``recrawl.next_due``, of the target *url*, with what this run was answered."""
         context, url = self._context, recrawl.key_of(Request(url).url)
         held = self._pacing.host_of(url).traffic.not_before - context.monotonic()
-        run = self.untaken.run(url) or context.store.get(SourceRun, url)
+        runs = (run for each in self._untaken.values() for run in each if run.url == url)
+        run = next(runs, None) or context.store.get(SourceRun, url)
         last, now = None if run is None else self._visit(run), context.wall()
         return recrawl.next_due(last, now + held, now, context.config.revisit)
 
@@ -408,11 +372,9 @@ class Sources:
             self.ended(request, recrawl.outcome_of(verdict, error.due), why)
             if error.due is None and request.meta.get("redirect_urls"):
                 self._give_up(request)
-        elif isinstance(error, GaveUp):
-            self.ended(request, FAILED, f"R5: {error.reason}")
-            self._give_up(request)
-        elif isinstance(error, TooManyRedirects):
-            self.ended(request, FAILED, f"D5: {error.reason}")
+        elif isinstance(error, (GaveUp, TooManyRedirects)):
+            by = "R5" if isinstance(error, GaveUp) else "D5"
+            self.ended(request, FAILED, f"{by}: {error.reason}")
             self._give_up(request)
         else:
             self.ended(request, FAILED, f"{type(error).__name__}: {error}")
@@ -456,16 +418,16 @@ class Sources:
             self._note(key, 1 + OUTCOMES.index(outcome), instead_of=_OUTCOME)
             # Of many sources alike, the reason is kept once.
             why = sys.intern(one_line(reason, 500)) if reason else ""
-            self.account.add(key, Heard(outcome, why, self._context.wall(), moved_to), known)
+            now, gone = self._context.wall(), outcome != READ and self._is(key, _GONE)
+            self.account.add(key, Heard(outcome, why, now, moved_to, gone), known)
 
     def close(self) -> None:
         """Store all sources that were answered: the crawl ends, and no answer is taken later."""
-        self.taken(self.untaken.requests())
+        self.taken({*self._untaken, *self.validators})
         self._context.write()
         self._locks.close()
         for source, key in self._joined.items():
-            found = self._reached.get(key) or (self._outcome(key), "", None)
-            outcome, why, moved_to = found
+            outcome, why, moved_to = self._reached.get(key) or (self._outcome(key), "", None)
             if outcome is not None and source in self.account.left:
                 self._end(source, outcome, why or f"see {key}", moved_to)
 
@@ -486,8 +448,6 @@ class Account:
         self.links: Counter[str] = Counter()
         #: Those of them whose records are not stored yet, with what was heard.
         self._unstored: list[tuple[str, Heard]] = []
-        #: Those that have answered 410 in this run.
-        self.gone: dict[str, None] = {}
         #: How many sources need a person, once it is closed.
         self.needy = 0
         #: By key, the records of those, and of others that are unread or have moved.
@@ -499,8 +459,7 @@ class Account:
 
     def first(self, line: str) -> None:
         """Keep *line*, which says why a target was refused or failed, if it is the first."""
-        if not self._first:
-            self._first = one_line(line, 500)
+        self._first = self._first or one_line(line, 500)
 
     def add(self, key: str, heard: Heard, known: str | None) -> None:
         """Note what was *heard* of the source *key*; *known*: its outcome before, if any."""
@@ -529,9 +488,9 @@ class Account:
         def update(key: str, each: Heard) -> Reading:
             old = context.recall(lambda: context.store.get(Reading, key)) if kept else None
             own = context.scope.cadence(key)
-            return recrawl.updated(old, key, replace(each, gone=key in self.gone, revisit=own), now)
+            return recrawl.updated(old, key, replace(each, revisit=own), now)
 
-        found = [update(*each) for each in heard if kept or each[0] in self.gone]
+        found = [update(*each) for each in heard if kept or each[1].gone]
         if kept:
             context.remember(lambda: context.store.put(*found))
         for each in found:

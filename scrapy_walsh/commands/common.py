@@ -10,6 +10,7 @@ import json
 import os
 import re
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.config import SettingsLike
     from scrapy_walsh.policy.list.blocklist import Blocklist
+    from scrapy_walsh.state.store import Store
 
 #: The most octets that are read of a robots.txt (more than a crawl reads).
 ROBOTS_LIMIT: Final = 1024 * 1024
@@ -75,6 +77,22 @@ def printable(text: str) -> str:
 
 
 # -- the project ------------------------------------------------------------------------------
+
+
+def view(
+    local: Store, shared: str | None, token: str, steady: Callable[[], float] = time.time
+) -> Store:
+    """*local*, or for a fleet a store around it that reads records from Redis, and writes nothing.
+
+    ``shared``: the URL of that Redis; None where there is no fleet. ``token``: the product token of
+    the workers. *steady*: this machine's steady clock, by which the times of hosts are given (D9).
+    ConfigError for a URL that Redis's client cannot use.
+    """
+    if shared is None:
+        return local
+    from scrapy_walsh.fleet.store import SharedStore  # noqa: PLC0415  an extra
+
+    return SharedStore(local, shared, token, steady=steady, writes=False)
 
 
 def in_project() -> bool:

@@ -6,7 +6,6 @@ requests are signed (D25), also the key directory, to verify a signature of ours
 
 from __future__ import annotations
 
-import logging
 import platform
 import re
 import time
@@ -244,9 +243,9 @@ def of_fleet(config: WalshConfig) -> Iterator[Finding]:
     if found is None:
         text = f"{link.name} does not answer: every worker waits for it: start it, or correct "
         yield _FAIL("R4", "fleet", f"{text}WALSH_SHARED_STATE")
-    for level, line in found or ():
-        yield (_FAIL if level == logging.WARNING else _NOTE)("R4", "fleet", line)
-    if found == []:
+    elif found:
+        yield _FAIL("R4", "fleet", found)
+    else:
         yield _OK("R4", "fleet", f"{link.name} answers, and keeps its data")
 
 

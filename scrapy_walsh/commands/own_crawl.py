@@ -229,7 +229,7 @@ class PagesSpider(Spider):
             ahead = core.wall() - parsedate_to_datetime(date).timestamp()
         self.pages[url] = Page(response.status, response.body, kind, ahead)
         if response.request is not None:
-            core.sources.untaken.withhold(response.request)
+            core.sources.validators.pop(response.request, None)
         core.remember(lambda: core.store.delete(Validators, url, _ACCEPT))
 
     def not_answered(self, failure: Failure) -> None:

@@ -27,12 +27,11 @@ from scrapy.exceptions import DontCloseSpider
 from scrapy.http import Response
 from scrapy.settings import default_settings
 
-from scrapy_walsh import fleet
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import Refused
-from scrapy_walsh.commands.common import NO_IDENTITY, Misuse, project_settings
+from scrapy_walsh.commands.common import NO_IDENTITY, Misuse, project_settings, view
 from scrapy_walsh.commands.own_crawl import add_addon
 from scrapy_walsh.commands.own_process import APART, heard, shut_network
 from scrapy_walsh.commands.plan import LATENCY
@@ -172,7 +171,7 @@ class _Plan:
             return
         with closing(SqliteStore(self._copy)) as local:
             steady = steady_clock(self._copy, keeps=False)
-            shared = fleet.view(local, config.shared_state, self._token, steady)
+            shared = view(local, config.shared_state, self._token, steady)
             for table in TABLES:
                 local.put(*list(shared.rows(table.record)))
             for notice in shared.notices:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh import fleet
 from scrapy_walsh.commands import common
 from scrapy_walsh.commands.blocklist import LIST
 from scrapy_walsh.commands.common import Misuse
@@ -131,7 +130,7 @@ def _sources(directory: Path, config: WalshConfig | None) -> Sources | None:
         return None
     store: Store = SqliteStore(directory)
     if config is not None:
-        store = fleet.view(store, config.shared_state, config.identity.token)
+        store = common.view(store, config.shared_state, config.identity.token)
     revisit = REVISIT if config is None else config.revisit
     try:
         return sources_of(list(store.rows(Reading)), time.time(), revisit)

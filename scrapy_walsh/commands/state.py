@@ -18,7 +18,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scrapy_walsh import fleet
 from scrapy_walsh.commands import common, state_verify
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.state_show import Now, as_lines, everything, summary
@@ -99,7 +98,7 @@ def _show(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int
     shared = config.shared_state
     local: Store = SqliteStore(directory) if has_records(directory) else MemoryStore()
     steady = steady_clock(directory, keeps=False)
-    store = fleet.view(local, shared, config.identity.token, steady)
+    store = common.view(local, shared, config.identity.token, steady)
     now = Now(time.time(), steady())
     with _told(store):
         if args.all:

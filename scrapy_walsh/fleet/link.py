@@ -9,14 +9,13 @@ then left alone.
 from __future__ import annotations
 
 import hashlib
-import logging
 import math
 import re
 import ssl
 import time
 import uuid
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import redis
@@ -24,13 +23,11 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError
 from redis.retry import Retry
 
-from scrapy_walsh.exceptions import ConfigError, StoreAway, one_line
+from scrapy_walsh.exceptions import ConfigError, one_line
 from scrapy_walsh.fleet import scripts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-T = TypeVar("T")
 
 #: A command of Redis and its arguments.
 Command = tuple[Any, ...]
@@ -99,8 +96,8 @@ class Link:
 
     # -- at the start ---------------------------------------------------------------------
 
-    def begin(self) -> list[tuple[int, str]] | None:
-        """Whether Redis does what is asked of it: lines for the log, with their levels.
+    def begin(self) -> str | None:
+        """Whether Redis does what is asked of it: a warning for the log, "" where there is none.
 
         None where it is not there yet. ConfigError where it answers and will not do: only an
         operator can mend that.
@@ -113,8 +110,8 @@ class Link:
                 raise self._mistake(error) from None
             return None
 
-    def _how_kept(self) -> list[tuple[int, str]]:
-        """What is to be said of how Redis keeps its data."""
+    def _how_kept(self) -> str:
+        """What is to be said of how Redis keeps its data; "" where that is well."""
         memory, kept = self.client.info("memory"), self.client.info("persistence")
         policy = memory.get("maxmemory_policy")
         if memory.get("maxmemory") and policy != "noeviction":
@@ -122,11 +119,12 @@ class Link:
                 f"WALSH_SHARED_STATE: {self.name} throws records away when its memory is full, "
                 f"opt-outs and holds among them (maxmemory-policy {policy}): set noeviction"
             )
-        line = (
+        if kept.get("aof_enabled"):
+            return ""
+        return (
             f"{self.name} forgets its latest records in a crash (appendonly no): what a worker "
             "that has ended knew of holds and last requests is lost then: set appendonly yes"
         )
-        return [] if kept.get("aof_enabled") else [(logging.WARNING, line)]
 
     def _is_mistake(self, error: Exception) -> bool:
         """Whether time does not mend *error*. What Redis answers is meant, but for a few states."""
@@ -144,16 +142,6 @@ class Link:
         )
 
     # -- while it is used -----------------------------------------------------------------
-
-    def ask(self, question: Callable[[], T]) -> T:
-        """Call *question*, which calls Redis. StoreAway without an answer, or while it is away."""
-        if self.away is not None:
-            raise StoreAway(self.outage())
-        try:
-            return question()
-        except redis.RedisError as error:
-            self.lose(error)
-            raise StoreAway(self.outage()) from error
 
     def script(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Command:
         """The command that runs *script* in Redis."""
@@ -210,10 +198,6 @@ class Link:
     def given_up(self) -> bool:
         """Whether Redis has failed for so long, again and again, that the worker is to end."""
         return self._failed_at - self._failing_since > LONGEST_OUTAGE
-
-    def back(self) -> None:
-        """Note that Redis is back."""
-        self.away = None
 
     def outage(self) -> str:
         """One line for the log: which Redis is away, and why."""

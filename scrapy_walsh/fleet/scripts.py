@@ -92,6 +92,9 @@ end
 local ready, waiting, size, serial, workers, looked = unpack(KEYS)
 local function line(host) return KEYS[1] .. ':line:' .. host end
 local function claims(worker) return KEYS[1] .. ':claims:' .. worker end
+-- Hosts that go last, as a worker says that had no answer (D13), until a request is claimed.
+local lasts = KEYS[1] .. ':last'
+local function is_last(host) return redis.call('SISMEMBER', lasts, host) == 1 end
 local function stand(host, interval)
   redis.call('ZREM', waiting, host)
   redis.call('ZADD', ready, redis.call('ZCARD', line(host)) * interval, host)
@@ -230,12 +233,14 @@ if ARGV[1] ~= '' then redis.call('EXPIRE', KEYS[1], ARGV[1]) end
 # done with it.
 
 #: Adds a request. ARGV host, rank, request, whether it comes back (1: its claim, which had the host
-#: wait for an interval, was not used), seconds until the worker may send it, interval.
+#: wait for an interval, was not used), seconds until the worker may send it, interval, and whether
+#: its host goes last (1): what comes back says so.
 PUSH: Final = """
 local host, wait, now = ARGV[1], number(ARGV[5]), clock()
 local arrival = redis.call('INCR', serial)
 redis.call('ZADD', line(host), ARGV[2], string.format('%016d', arrival) .. ARGV[3])
 redis.call('INCR', size)
+if ARGV[4] == '1' and ARGV[7] == '1' then redis.call('SADD', lasts, host) end
 local due = redis.call('ZSCORE', waiting, host)
 if wait > 0 then
   if ARGV[4] == '1' then due = 0 end
@@ -255,10 +260,11 @@ settle(ARGV[1], number(ARGV[2]), ARGV[3], ARGV[4], number(ARGV[5]), clock())
 #: and a host that is due at once, since nothing came of the claim that had it wait ('' for none).
 #: Returns, for the due host with the most work left, which then waits an interval: the host, the
 #: number of the claim, the request, and the records that its worker reads next (name, value, name,
-#: value). Where none is due: '', '', the seconds until one may be, -1 where none waits, an empty
+#: value). Where none is due: '', '', the seconds until one may be, 1 where none waits, an empty
 #: list. Nothing while nothing may be claimed. A host that must wait longer than the patience is
 #: given out all the same, so that the gate defers its requests. An entry that no worker of ours has
-#: written has no number. A host that gives no answer (D31) is given out when no other host is due.
+#: written has no number. A host that gives no answer (D13, D31) gets the lowest score when its turn
+#: has come, and is given out when no other host waits.
 POP: Final = """
 local interval, patience, now = number(ARGV[5]), number(ARGV[6]), clock()
 settle(ARGV[1], number(ARGV[2]), ARGV[3], ARGV[4], interval, now)
@@ -280,20 +286,32 @@ local function ahead(data)
   return found
 end
 for _, host in ipairs(redis.call('ZRANGEBYSCORE', waiting, '-inf', text(now), 'LIMIT', 0, 64)) do
-  local record = host_of(ARGV[7] .. 'host:' .. host, lost, now)
-  stand(host, record.silent_since and 0 or interval_of(record, interval))
+  stand(host, interval_of(host_of(ARGV[7] .. 'host:' .. host, lost, now), interval))
+end
+-- Whether a host waits that does not go last: one more is looked at than go last at all.
+local function others_wait()
+  for _, host in ipairs(redis.call('ZRANGE', waiting, 0, redis.call('SCARD', lasts))) do
+    if not is_last(host) then return true end
+  end
+  return false
 end
 for _ = 1, 64 do
-  local host = redis.call('ZREVRANGE', ready, 0, 0)[1]
+  local host, work = unpack(redis.call('ZREVRANGE', ready, 0, 0, 'WITHSCORES'))
   if not host then break end
   local record = host_of(ARGV[7] .. 'host:' .. host, lost, now)
   local own = interval_of(record, interval)
   local wait = wait_for(record, '', own, now)
-  if wait > 0 and wait <= patience then
+  local last = record.silent_since or is_last(host)
+  if last and number(work) > 0 then
+    redis.call('ZADD', ready, 0, host)
+  elseif last and others_wait() then
+    break
+  elseif wait > 0 and wait <= patience then
     put_off(host, now + wait)
   else
     local request, rank = unpack(redis.call('ZRANGE', line(host), 0, 0, 'WITHSCORES'))
     local arrival, data = '', request or ''
+    redis.call('SREM', lasts, host)
     if request then redis.call('ZREM', line(host), request) end
     if string.match(data, '^%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d') then
       arrival, data = string.sub(request, 1, 16), string.sub(request, 17)
@@ -308,7 +326,7 @@ for _ = 1, 64 do
   end
 end
 local first = redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')
-return {'', '', first[1] and text(math.max(0, number(first[2]) - now)) or '-1', {}}
+return {'', '', first[1] and text(math.max(0, number(first[2]) - now)) or '1', {}}
 """
 
 #: What a worker tells a Redis; ``GREET`` last, since it asks whether that one is known.

@@ -26,7 +26,7 @@ import uuid
 from contextlib import suppress
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
 
 import redis
 from msgspec import json
@@ -56,11 +56,12 @@ from scrapy_walsh.state.records import (
 from scrapy_walsh.state.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from scrapy_walsh.state.database import Rewrite
     from scrapy_walsh.state.records import Key, R, Table
 
+T = TypeVar("T")
 #: Seconds for which a record that was read, or came with a claim, is not read again.
 _AHEAD: Final = 0.1
 #: Records that are written back together: Redis takes so many in some milliseconds.
@@ -70,13 +71,13 @@ _VISIT: Final = 86_400.0
 
 
 class Waiting(NamedTuple):
-    """A command for Redis that nobody waits for, and what is told the answer.
+    """A command for Redis that nobody waits for.
 
     ``told`` is called once Redis has taken it, and must not ask Redis anything.
     """
 
     command: Command
-    told: Callable[[Any], object]
+    told: Callable[[], object]
 
 
 class Hashes:
@@ -138,22 +139,23 @@ class Hashes:
             spaced = max(host.last_end + host.spacing, (host.visited_at or 0.0) + _VISIT)
             if max(host.not_before or 0.0, spaced) > steady or host.taught != NOTHING:
                 yield self.book("", host, steady)
-        for each in chain(local.rows(SourceRun), local.rows(Reading)):
-            yield self.put(each)
-        for deferral in local.rows(Deferral):
-            if deferral.due > wall:
-                yield self.put(deferral)
-        for document in local.rows(StoredDocument, BLOCKLIST):
-            if document.body:
-                yield self.put(document)
+        others: tuple[Iterable[Any], ...] = (
+            local.rows(SourceRun),
+            local.rows(Reading),
+            (each for each in local.rows(Deferral) if each.due > wall),
+            (each for each in local.rows(StoredDocument, BLOCKLIST) if each.body),
+        )
+        yield from map(self.put, chain(*others))
 
 
 class SharedStore(Store):
     """A ``Store`` that shares some of its records through the Redis at *url*; see the module.
 
-    :meth:`beat` must be called as often as it asks for. Its first call connects. *writes*: whether
-    any record is written, in Redis or here. Where not, the local copy is read while Redis is away,
-    with a notice.
+    *token*: the product token of the workers, which keeps the records of different bots apart.
+    *wall*, *steady*, *monotonic*: this machine's clocks. :meth:`beat` must be called as often as it
+    asks for. Its first call connects. *writes*: whether any record is written, in Redis or here.
+    Where not, the local copy is read while Redis is away, with a notice. ConfigError for a URL that
+    Redis's client cannot use.
     """
 
     def __init__(
@@ -185,8 +187,9 @@ class SharedStore(Store):
         self._record_names = tuple(self.key(table) for table in TABLES if table.shared)
         #: The host that this worker has booked, while nothing else has it in writing.
         self._under_way: dict[str, tuple[str, HostRecord]] = {}
-        #: Records that Redis does not have yet, because they wait or because it is away.
-        self._unsent: dict[tuple[str, Key], tuple[Table[Any], Any]] = {}
+        #: By name in Redis, records that it does not have yet, because they wait or because it is
+        #: away; None for one that is deleted.
+        self._unsent: dict[str, Any] = {}
         #: By host, the booking that Redis does not have yet: as :meth:`Hashes.book` takes it.
         self._unbooked: dict[str, tuple[str, HostRecord]] = {}
         #: What else there is that waits: asked whenever something is sent.
@@ -245,7 +248,7 @@ class SharedStore(Store):
         answers = self.link.exchange(commands)
         for each, answer in zip(waiting, answers, strict=False):
             if not isinstance(answer, redis.RedisError):
-                each.told(answer)
+                each.told()
         for command, answer in zip(commands, answers, strict=True):
             if isinstance(answer, redis.RedisError):
                 name = str(command[3] if command[0] == "EVALSHA" else command[1])
@@ -270,15 +273,13 @@ class SharedStore(Store):
 
     def _waiting(self) -> list[Waiting]:
         """What waits, in order: the bookings go first."""
-        # ``pop`` drops what was taken; that it is given Redis's answer, too, changes nothing.
         found, now = [], self._steady()
         for host, booked in self._unbooked.items():
             command = self._hashes.book(*booked, now)
             found.append(Waiting(command, partial(self._unbooked.pop, host)))
-        for place, (table, record) in self._unsent.items():
-            gone: Command = ("DEL", self.key(table, *place[1]))
-            command = gone if record is None else self._hashes.put(record)
-            found.append(Waiting(command, partial(self._unsent.pop, place)))
+        for name, record in self._unsent.items():
+            command = ("DEL", name) if record is None else self._hashes.put(record)
+            found.append(Waiting(command, partial(self._unsent.pop, name)))
         for others in self.others:
             found += others()
         return found
@@ -307,7 +308,7 @@ class SharedStore(Store):
         if calm > 0:
             link.lose("it may have lost records, so that all hosts are left alone for a while")
             return min(calm + 0.01, LONGEST_PAUSE)
-        link.back()
+        link.away = None
         return BEAT
 
     def beat(self) -> float:
@@ -334,24 +335,30 @@ class SharedStore(Store):
             self._local.put(FleetEpoch(self._place, link.word, self._wall()))
         return True
 
-    def ask(self, question: Callable[[], Any]) -> Any:
-        """Call *question*, which calls Redis; connect first. Raises StoreAway without an answer."""
-        if not self.link.asked:
+    def ask(self, question: Callable[[], T]) -> T:
+        """Call *question*, which calls Redis; connect first. StoreAway without an answer, or while
+        Redis is away.
+        """
+        link, cause = self.link, None
+        if not link.asked:
             self.tend()
-        try:
-            return self.link.ask(question)
-        except StoreAway as error:
-            notice = f"{error}; this machine's copy is read instead"
-            if not self.writes and notice not in self.notices:
-                self.notices.append(notice)
-            raise
+        if link.away is None:
+            try:
+                return question()
+            except redis.RedisError as error:
+                link.lose(error)
+                cause = error
+        notice = f"{link.outage()}; this machine's copy is read instead"
+        if not self.writes and notice not in self.notices:
+            self.notices.append(notice)
+        raise StoreAway(link.outage()) from cause
 
     # -- hosts ----------------------------------------------------------------------------
 
-    def reserve_host(self, host: str, interval: float, now: float) -> Booking:
+    def reserve_host(self, host: str, interval: float, now: float) -> Booking:  # noqa: ARG002
         link, key = self.link, self.key(HOSTS, host)
 
-        def book() -> tuple[float, float, float, HostRecord | None]:
+        def book() -> Booking:
             # Called after ``ask`` has connected, which makes the epoch known.
             arguments = [self.worker, interval, link.epoch]
             wait, at, found, last = self.exchange(
@@ -362,17 +369,16 @@ class SharedStore(Store):
                 raise redis.RedisError("it may have lost records")
             self._shown = self._monotonic()
             record = self._read(HOSTS, (host,), found)
-            return float(wait), float(at), float(last), record
+            rested = max(0.0, float(at) - float(last))
+            taught = NOTHING if record is None else record.taught
+            return Booking(float(wait), known=rested < math.inf, rested=rested, taught=taught)
 
-        wait, at, last, record = self.ask(book)
+        booking = self.ask(book)
         self._ahead.pop(key, None)
-        taught = NOTHING if record is None else record.taught
-        if wait == 0:
-            now = self._steady()
-            record = HostRecord(host, now, interval, taught=taught)
+        if booking.wait == 0:
+            record = HostRecord(host, self._steady(), interval, taught=booking.taught)
             self._under_way = {host: (self.worker, record)}
-        rested = max(0.0, at - last)
-        return Booking(wait, known=rested < math.inf, rested=rested, taught=taught)
+        return booking
 
     def book_host(
         self,
@@ -501,8 +507,7 @@ class SharedStore(Store):
                 self._ahead[name] = now, found
             return self._read(table, key, found)
 
-        found: R | None = self.ask(look)
-        return found
+        return self.ask(look)
 
     def _read(self, table: Table[R], key: Key, found: Any) -> R | None:
         """The record of what Redis has answered. To be called within :meth:`ask`."""
@@ -523,7 +528,7 @@ class SharedStore(Store):
             raise NotImplementedError("a view writes nothing")
         if not table.shared:
             return
-        self._unsent[table.name, key] = (table, record)
+        self._unsent[self.key(table, *key)] = record
         self._ahead.pop(self.key(table, *key), None)
         if table is DOCUMENTS and key[0] == BLOCKLIST:
             self.send()

@@ -79,7 +79,7 @@ class Handover:
     def forget(self, request: Request) -> None:
         """Delete the validators: a later 304 would say "no new data" of what was never read."""
         crawl = self._crawl
-        crawl.sources.untaken.withhold(request)
+        crawl.sources.validators.pop(request, None)
         crawl.remember(lambda: crawl.store.delete(Validators, *_key(request)))
 
     def expect(self, response: Response, item: MetadataItem) -> None:
@@ -90,7 +90,7 @@ class Handover:
         request = response.request or Request(response.url)
         key = _key(request)
         if key not in self._batches:
-            self._batches[key] = _Batch(crawl.sources.untaken.withhold(request))
+            self._batches[key] = _Batch(crawl.sources.validators.pop(request, None))
             crawl.remember(lambda: crawl.store.delete(Validators, *key))
         self._batches[key].left[id(item)] = item
 

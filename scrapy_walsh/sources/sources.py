@@ -62,15 +62,13 @@ def read_sources(path: str | Path) -> tuple[list[Source], list[str]]:
     if reader is None:
         raise SourcesInvalid(f"{path.name}: unknown kind of file; use {', '.join(_READERS)}")
     problems: list[str] = []
-    sources = _checked(reader(text_of(path), path.name, problems), path.name, problems)
-    return sources, problems
+    return _checked(reader(text_of(path), path.name, problems), path.name, problems)
 
 
 def parse_urls(text: str) -> tuple[list[Source], list[str]]:
     """The sources of ``-a urls="URL URL"``, and a line for each that cannot be used."""
-    problems: list[str] = []
     entries = ((f"url {n}", {"url": url}) for n, url in enumerate(text.split(), 1))
-    return _checked(entries, "urls", problems), problems
+    return _checked(entries, "urls", [])
 
 
 def text_of(path: Path) -> str:
@@ -169,7 +167,10 @@ _BARE: Final = re.compile(
 )
 
 
-def _checked(entries: Iterable[_Entry], file: str, problems: list[str]) -> list[Source]:
+def _checked(
+    entries: Iterable[_Entry], file: str, problems: list[str]
+) -> tuple[list[Source], list[str]]:
+    """The sources of *entries*, and *problems* with a line for each that is not used as it is."""
     seen: dict[str, tuple[str, Source]] = {}
     for place, entry in entries:
         try:
@@ -188,7 +189,7 @@ def _checked(entries: Iterable[_Entry], file: str, problems: list[str]) -> list[
             f"{file}: {place} ({source.name}): unknown key {key!r}; ignored"
             for key in sorted(entry.keys() - set(_Given.__struct_fields__))
         )
-    return [source for _, source in seen.values()]
+    return [source for _, source in seen.values()], problems
 
 
 def _called(entry: Mapping[str, Any]) -> str:
@@ -214,10 +215,8 @@ def _source(entry: Mapping[str, Any]) -> Source:
 
 def _offered(key: str, written: str) -> str | None:
     """The URL of the feed or the sitemap of an entry, None without one."""
-    url = without_userinfo(written.strip()) or None
-    if url and not is_http_url(url):
-        raise SourcesInvalid(_unusable(key, url))
-    return url
+    url = without_userinfo(written.strip())
+    return _usable(key, url, url) if url else None
 
 
 def _url(written: str) -> tuple[str, bool]:
@@ -226,13 +225,14 @@ def _url(written: str) -> tuple[str, bool]:
     if not written:
         raise SourcesInvalid('no url; add url = "https://..."')
     bare = "://" not in written and _BARE.fullmatch(written) is not None
-    url = f"https://{written}" if bare else written
-    if not is_http_url(url):
-        raise SourcesInvalid(_unusable("url", written))
+    url = _usable("url", f"https://{written}" if bare else written, written)
     return (url if urlsplit(url).path or urlsplit(url).query else f"{url}/") if bare else url, bare
 
 
-def _unusable(key: str, written: str) -> str:
+def _usable(key: str, url: str, written: str) -> str:
+    """*url*; SourcesInvalid, which shows what was *written*, where it is not http or https."""
+    if is_http_url(url):
+        return url
     _, at, host = written.rpartition("@")
     shown = one_line(f"***@{host}" if at else written)  # what stood there may be a password
-    return f"{key} {shown!r} cannot be used; write an absolute http or https URL"
+    raise SourcesInvalid(f"{key} {shown!r} cannot be used; write an absolute http or https URL")

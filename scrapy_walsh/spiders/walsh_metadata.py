@@ -395,8 +395,7 @@ class WalshMetadataSpider(Spider):
             for line in report.as_lines(rows):
                 self.logger.info("%s", line)
         if self.report_path:
-            refusal = [self.refusal] if self.refusal else []
-            problems = [*self.problems, *refusal]
+            problems = [*self.problems, *filter(None, [self.refusal])]
             try:
                 report.write(report.as_document(rows, problems, self.documents), self.report_path)
             except SourcesInvalid as error:

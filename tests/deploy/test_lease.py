@@ -11,7 +11,7 @@ import pytest
 
 from scrapy_walsh.adapters import compat, lease
 from scrapy_walsh.adapters.context import default_state_dir
-from scrapy_walsh.adapters.lease import BEAT, EXPIRY, Board, Lease
+from scrapy_walsh.adapters.lease import BEAT, EXPIRY, Lease
 from scrapy_walsh.config import WalshConfig
 from tests.crawl.harness import SETTINGS
 from tests.deploy.cloud import Storage
@@ -61,13 +61,26 @@ def storage() -> Iterator[Storage]:
         yield running
 
 
+class Board:
+    """What the platform's storage has of the leases."""
+
+    def __init__(self, url: str) -> None:
+        self.leases = lease.leases_of(MINE, url, JOB["SHUB_JOBAUTH"])
+
+    def post(self, job: str, seen: float) -> None:
+        self.leases.set({"_key": job.replace("/", "-"), "job": job, "seen": seen})
+
+    def read(self) -> dict[str, float]:
+        return {each["job"]: each["seen"] for each in self.leases.get()}
+
+
 @pytest.fixture
 def board(storage: Storage) -> Board:
-    return Board(MINE, storage.url, JOB["SHUB_JOBAUTH"])
+    return Board(storage.url)
 
 
 def of(job: str, board: Board, now: float = NOW) -> Lease:
-    return Lease(job, board, lambda: now)
+    return Lease(job, board.leases, lambda: now)
 
 
 def test_own_of_two_jobs_the_second_is_refused_until_the_first_ends(board: Board, timers: Timers):
@@ -97,7 +110,7 @@ def test_own_the_lease_of_a_crashed_job_is_void_after_a_while(
 
 def test_own_the_lease_is_renewed_until_it_is_given_back(board: Board, timers: Timers):
     clock = [NOW]
-    held = Lease(MINE, board, lambda: clock[0])
+    held = Lease(MINE, board.leases, lambda: clock[0])
     assert held.take() is None
     assert timers.wait == BEAT < EXPIRY / 3
     clock[0] += BEAT

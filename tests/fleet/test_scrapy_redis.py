@@ -334,21 +334,43 @@ def silent(line: DueQueue, host: str) -> None:
     crawl_of(line).store.put(HostRecord(host, ago, 1.0, silent_since=ago))
 
 
-def test_own_a_host_that_gives_no_answer_is_claimed_after_all_that_are_due(server: Server) -> None:
+def test_own_a_host_that_gives_no_answer_is_claimed_after_all_others(server: Server) -> None:
     one, other = queue(server), queue(server)
     silent(one, "dead.test")
     for page in range(5):
         one.push(Request(f"http://dead.test/{page}"))
     for page in range(2):
         one.push(Request(f"http://live.test/{page}"))
-    assert urls_of(one, 2) == ["http://dead.test/0", "http://live.test/0"]  # not looked up yet
+    assert urls_of(one, 2) == ["http://live.test/0", None]  # the other page is due in a second
     time.sleep(1.01)
-    assert urls_of(other, 2) == ["http://live.test/1", "http://dead.test/1"]
+    assert urls_of(other, 2) == ["http://live.test/1", "http://dead.test/0"]
     answered = crawl_of(other).store
     answered.update_host("dead.test", lambda record: record and replace(record, silent_since=None))
     one.push(Request("http://live.test/2"))
     time.sleep(1.01)
-    assert urls_of(one, 1) == ["http://dead.test/2"]  # most work left
+    assert urls_of(one, 1) == ["http://dead.test/1"]  # most work left
+
+
+def test_own_a_host_that_gave_no_answer_in_this_run_is_claimed_after_all_others(
+    server: Server,
+) -> None:
+    """Before any record says so: from the first request on that got no answer (D13)."""
+    one, other = queue(server), queue(server)
+    for name in ("dead.test", "gone.test"):
+        crawl_of(one).pacing.host(name).silence.note(crawl_of(one).monotonic(), robots=True)
+        one.push(crawl_of(one).tickets.again(Request(f"http://{name}/")))
+    one.push(Request("http://live.test/0"))
+    one.push(Request("http://live.test/1"))
+    assert urls_of(other, 2) == ["http://live.test/0", None]  # the other page is due in a second
+    time.sleep(1.01)
+    assert urls_of(one, 1) == ["http://live.test/1"]
+    assert set(urls_of(other, 2)) == {"http://dead.test/", "http://gone.test/"}
+    one.push(Request("http://dead.test/1"))  # before the answer has come
+    crawl_of(one).pacing.host("dead.test").silence.answered(crawl_of(one).monotonic())
+    one.push(Request("http://dead.test/2"))
+    one.push(Request("http://live.test/2"))
+    time.sleep(1.01)
+    assert urls_of(other, 1) == ["http://dead.test/1"]
 
 
 def test_own_a_worker_reads_that_a_host_gives_no_answer(server: Server) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from scrapy_walsh.adapters.wire.pacing import restore
 from scrapy_walsh.exceptions import StateError, StoreAway
-from scrapy_walsh.fleet import join
 from scrapy_walsh.fleet.store import _AHEAD, SharedStore
 from scrapy_walsh.policy.host import Host
 from scrapy_walsh.policy.throttle import Learned
@@ -263,7 +262,7 @@ def test_r3_a_shared_blocklist_is_kept_twice_on_each_machine(
 ) -> None:
     key = "http://o.test/list"
     worker(server).put(document(BLOCKLIST, key, b"list"))
-    here = join(open_store(tmp_path), server.url, "ExampleBot")
+    here = SharedStore(open_store(tmp_path), server.url, "ExampleBot")
     assert here.get(StoredDocument, BLOCKLIST, key) is not None
     here.close()
     assert (tmp_path / "blocklist.json").exists()

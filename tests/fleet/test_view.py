@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from scrapy_walsh.commands.common import view
 from scrapy_walsh.commands.main import main
-from scrapy_walsh.fleet import join, view
+from scrapy_walsh.fleet.store import SharedStore
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import (
     BLOCKLIST,
@@ -37,7 +38,7 @@ URL = "http://h.test/feed"
 def fill(server: Server) -> None:
     """What another machine's worker has learnt."""
     now = time.time()
-    store = join(open_store(None), server.url, IDENTITY)
+    store = SharedStore(open_store(None), server.url, IDENTITY)
     store.book_host("h.test", 2.0, now, 2 * HOUR)
     store.put(SourceRun("http://asked.test/feed", now - 60, "200"))
     store.put(Deferral(URL, "h.test", now + 2 * HOUR, "Retry-After"))

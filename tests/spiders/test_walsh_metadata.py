@@ -128,7 +128,7 @@ class NoCrawl:
         hop=lambda *_: [],
         report=lambda *_: None,
         next_due=lambda _: None,
-        untaken=SimpleNamespace(withhold=lambda _: None),
+        validators={},
     )
 
     def __init__(self) -> None:

@@ -209,10 +209,10 @@ class Pulse:
 
     def _begin(self, store: SharedStore) -> None:
         """Say once, when Redis is there, how it keeps its data. Raises ConfigError."""
-        if not self._begun and (lines := store.link.begin()) is not None:
+        if not self._begun and (line := store.link.begin()) is not None:
             self._begun = True
-            for level, line in lines:
-                logger.log(level, "%s", line)
+            if line:
+                logger.warning("%s", line)
 
     def stop(self) -> None:
         """Look no more."""
