@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scrapy_walsh.adapters.documents.validate import read_blocklist
+from scrapy_walsh.commands.common import read_blocklist
 from scrapy_walsh.policy.list.blocklist import lifted
 
 if TYPE_CHECKING:

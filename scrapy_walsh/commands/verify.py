@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.adapters.documents import validate
 from scrapy_walsh.commands import common
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.exceptions import visible
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from scrapy_walsh.policy.list.blocklist import Blocklist
     from scrapy_walsh.proof.verify import Files, Report
     from scrapy_walsh.proof.verify.judge import Watch
 
@@ -55,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
 def judged(files: Files, heads: Sequence[Head] = (), watch: Watch | None = None) -> Report:
     """What :func:`verify` finds. Raises OSError; Misuse where there is nothing to look at."""
-    report = verify(files, heads, _blocklist, watch)
+    report = verify(files, heads, common.read_blocklist, watch)
     if not report.lines and report.holds:
         raise Misuse(f"{files.parts[-1]}: no line in it, so nothing was verified")
     return report
@@ -66,10 +64,6 @@ def _head(text: str) -> Head:
     if found is None:
         raise Misuse(f"--head {text!r} is not N:HASH, a number and 64 hexadecimal digits")
     return Head(int(found[1]), found[2].lower(), "--head")
-
-
-def _blocklist(body: bytes, standalone: dict[str, Any] | None, url: str) -> Blocklist:
-    return validate.read_blocklist(body, standalone, url, common.VALIDATION_TIMEOUT)
 
 
 def _members(report: Report) -> dict[str, Any]:

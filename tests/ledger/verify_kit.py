@@ -7,7 +7,7 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from scrapy_walsh.adapters.documents.validate import read_blocklist
+from scrapy_walsh.commands.common import read_blocklist
 from scrapy_walsh.commands.verify import _members
 from scrapy_walsh.ledger.files import CONTRACT, DOCUMENTS, FILE, GENESIS, HEAD, Documents, chained
 from scrapy_walsh.policy.backoff import granted
