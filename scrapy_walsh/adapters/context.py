@@ -25,7 +25,6 @@ from scrapy_walsh.ledger import Ledger
 from scrapy_walsh.policy.agenda import Load
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.state import machine, open_store
-from scrapy_walsh.state.machine import steady_clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -136,7 +135,7 @@ class Context:
         with self.recorder.told_once():
             self.recorder.ledger = self._open_ledger()
         self.recorder.tell_ledger()
-        self.steady = steady_clock(self.config.state_dir)
+        self.steady = machine.steady_clock(self.config.state_dir)
         self.scope = Scope(self.config.follow_links, growing=True)
         self.gates = gates_of(self.config)
         self.queues: list[Queue] = []
