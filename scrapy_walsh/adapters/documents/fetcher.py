@@ -224,22 +224,13 @@ class Fetcher:
                 raise StopDownload(fail=False)
 
     async def fetch(
-        self,
-        url: str,
-        purpose: str,
-        headers: Mapping[str, str],
-        *,
-        timeout: float,
-        limit: int,
-        attempt: int,
-        hops: int,
-        origin: str = "",
-        trial: bool = False,
+        self, url: str, purpose: str, headers: Mapping[str, str], *, timeout: float, **asked: Any
     ) -> Fetched:
         """Request *url* once; *timeout* in seconds. Errors of the network are in the result.
 
-        The rest is as in :class:`Document`. Raises Refused beyond WALSH_PATIENCE, NotYet and
-        Closing where it is not sent, and OwnFault where the document is not known because of us.
+        *asked*: further fields of the :class:`Document`. Raises Refused beyond WALSH_PATIENCE,
+        NotYet and Closing where it is not sent, and OwnFault where the document is not known
+        because of us.
         """
         host = self._tickets.host_of(url)
         fields = {"Accept-Encoding": "identity", **headers}
@@ -253,13 +244,9 @@ class Fetcher:
             host,
             key=url,
             purpose=purpose,
-            trial=trial and url.startswith("https://"),
             fields=fields,
             more=more,
-            limit=limit,
-            attempt=attempt,
-            hops=hops,
-            origin=origin,
+            **asked,
         )
         request.meta[TICKET] = document
         raised: Exception | None = None

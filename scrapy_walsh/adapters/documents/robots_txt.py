@@ -161,7 +161,7 @@ class RobotsTxt:
                 attempt=progress.attempt,
                 hops=progress.hops,
                 origin=origin,
-                trial=trial and not progress.hops,
+                trial=trial and not progress.hops and origin.startswith("https://"),
             )
             with faults.ours("a robots.txt could not be read"):
                 self._take(origin, progress, fetched)
