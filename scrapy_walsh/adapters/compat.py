@@ -220,8 +220,7 @@ def as_handler(handler: _Class) -> _Class:
 
 def download_handler(crawler: Crawler, scheme: str) -> Any:
     """The download handler for *scheme*, or None."""
-    downloader = getattr(_engine(crawler), "downloader", None)
-    handlers = getattr(downloader, "handlers", None)
+    handlers = getattr(getattr(_engine(crawler), "downloader", None), "handlers", None)
     return handlers._get_handler(scheme) if handlers is not None else None
 
 
