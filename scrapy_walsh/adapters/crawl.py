@@ -131,7 +131,7 @@ class Crawl(Context):
 
     def _closed(self, reason: str) -> None:
         steps = (
-            *(queue.stop for queue in self.queues),
+            *self.stops,
             self.documents.operator.close,
             self._pulse.stop,
             self._progress.stop,
