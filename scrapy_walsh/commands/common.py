@@ -242,12 +242,9 @@ def blocklist_of(body: bytes, document: str | None) -> Blocklist:
 
 
 def read_blocklist(
-    body: bytes,
-    fallback_schema: dict[str, Any] | None,
-    document: str | None,
-    timeout: float = VALIDATION_TIMEOUT,
+    body: bytes, fallback_schema: dict[str, Any] | None, document: str | None
 ) -> Blocklist:
-    """As ``policy.list.schema.parse_blocklist``, in at most about *timeout* seconds.
+    """As ``policy.list.schema.parse_blocklist``, in about ``VALIDATION_TIMEOUT`` at most.
 
     Also raises OwnFault where a child process is needed, and does not say yes or no.
     """
@@ -256,7 +253,7 @@ def read_blocklist(
     from scrapy_walsh.policy.list import schema  # noqa: PLC0415
 
     found = schema.read_document(body)
-    validate(found, body, fallback_schema, timeout)
+    validate(found, body, fallback_schema, VALIDATION_TIMEOUT)
     return schema.blocklist_in(found, body, document)
 
 

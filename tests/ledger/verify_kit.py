@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.commands.common import read_blocklist
@@ -258,7 +257,7 @@ def write(directory: Path, entries: Iterable[dict[str, Any]]) -> None:
 
 
 def report_of(directory: Path) -> Report:
-    report = verify(files_of(directory), [], partial(read_blocklist, timeout=60.0))
+    report = verify(files_of(directory), [], read_blocklist)
     golden.note(_members(report))
     return report
 
