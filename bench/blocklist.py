@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scrapy_walsh.adapters.documents.validate import read_blocklist
+from scrapy_walsh.commands.common import read_blocklist
 from scrapy_walsh.policy.list.blocklist import lifted
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 ASKED = 20_000
 ROUNDS = 5
-TIMEOUT = 600.0
 SLEEP = 0.002  # seconds
 TEXT = {"type": "string"}
 SCHEMA: dict[str, Any] = {
@@ -71,9 +70,9 @@ def measured(size: int) -> dict[str, float]:
     domains = [f"shop{number}.example{number % 97}.test" for number in range(size)]
     body = document(domains)
     before = resident()
-    taken, pause, held = beside(lambda: read_blocklist(body, SCHEMA, None, TIMEOUT))
+    taken, pause, held = beside(lambda: read_blocklist(body, SCHEMA, None))
     grown, peak = resident() - before, highest() - before
-    _, _, coming = beside(lambda: read_blocklist(body, SCHEMA, None, TIMEOUT))
+    _, _, coming = beside(lambda: read_blocklist(body, SCHEMA, None))
     picked = random.Random(1).choices(domains, k=ASKED)
     hits = [f"https://www.{domain}/a/b?c=d" for domain in picked]
     misses = [

@@ -14,20 +14,17 @@ if TYPE_CHECKING:
 
 
 def why_unusable(directory: Path) -> str | None:
-    """Why *directory* cannot be made, or nothing be written in it; None where it can."""
+    """Why *directory* cannot be made, or nothing be written in it; None where it can.
+
+    A file is made in it, or in the lowest directory above it that exists.
+    """
     try:
-        written_to(directory)
+        there = next(each for each in (directory, *directory.absolute().parents) if each.exists())
+        with tempfile.TemporaryFile(dir=there) as file:
+            file.write(b"?")
     except OSError as error:
         return one_line(error.strerror or error)
     return None
-
-
-def written_to(directory: Path) -> Path:
-    """*directory*, or the lowest directory above it that exists. OSError if it takes no file."""
-    there = next(each for each in (directory, *directory.absolute().parents) if each.exists())
-    with tempfile.TemporaryFile(dir=there) as file:
-        file.write(b"?")
-    return there
 
 
 def open_to_others(status: os.stat_result, bits: int) -> bool:

@@ -16,14 +16,13 @@ import tempfile
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
-from functools import partial
 from html.parser import HTMLParser
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_walsh import SPEC_VERSION, __version__
-from scrapy_walsh.adapters.documents.validate import read_blocklist
+from scrapy_walsh.commands.common import read_blocklist
 from scrapy_walsh.commands.verify import _members, judged
 from scrapy_walsh.ledger.files import CONTRACT, DOCUMENTS, FILE, GENESIS, HEAD, Documents, chained
 from scrapy_walsh.policy.backoff import granted
@@ -285,7 +284,7 @@ def write(directory: Path, entries: Iterable[dict[str, Any]]) -> None:
 
 
 def report_of(directory: Path) -> Report:
-    report = verify(files_of(directory), [], partial(read_blocklist, timeout=60.0))
+    report = verify(files_of(directory), [], read_blocklist)
     golden.note(_members(report))
     return report
 

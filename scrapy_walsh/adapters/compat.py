@@ -14,9 +14,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 from urllib.parse import urlsplit
 
-import scrapy
-import scrapy.exceptions
-from scrapy import signals, version_info
+from scrapy import Spider, exceptions, signals, version_info
 from scrapy.selector import Selector
 from scrapy.settings import Settings, default_settings
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
@@ -31,7 +29,7 @@ from scrapy_walsh.policy.signing import Target, target
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 
-    from scrapy import Request, Spider
+    from scrapy import Request
     from scrapy.crawler import Crawler
     from scrapy.http import Response
 
@@ -58,7 +56,7 @@ TRANSPORT_ERRORS: Final[tuple[type[BaseException], ...]] = (
 
 #: The error of a body over DOWNLOAD_MAXSIZE. It is not one of the network: nothing is retried.
 OVER_LIMIT: Final[type[BaseException]] = getattr(
-    scrapy.exceptions, "DownloadCancelledError", CancelledError
+    exceptions, "DownloadCancelledError", CancelledError
 )
 
 #: The settings of this version. One that does not exist is not pinned.
@@ -79,9 +77,19 @@ def future(deferred: Deferred[_T]) -> Awaitable[_T]:
     return cast("Awaitable[_T]", maybe_deferred_to_future(deferred))
 
 
+def _awaited(result: Any) -> Awaitable[Any]:
+    """What may be awaited in place of *result*: of a coroutine function, or, before 2.14, not."""
+    return cast("Awaitable[Any]", future(result) if isinstance(result, Deferred) else result)
+
+
 def run(coroutine: Coroutine[Any, Any, _T]) -> Deferred[_T]:
     """Start *coroutine* under the reactor or loop in use."""
     return cast("Deferred[_T]", deferred_from_coro(coroutine))
+
+
+def _reactor() -> Any:
+    """Twisted's reactor, where one is in use; else None. An import would install one."""
+    return sys.modules.get("twisted.internet.reactor")
 
 
 #: Called with what a function of :func:`call_later` raises, of which nobody else would hear.
@@ -104,27 +112,15 @@ def _heard(function: Callable[[], object]) -> None:
 
 
 def call_later(delay: float, function: Callable[[], object]) -> Callable[[], None]:
-    """Call *function* after *delay* seconds. Returns a function that cancels the call.
+    """Call *function* after *delay* seconds. Returns what cancels the call, as long as it is due.
 
     What it raises, or what a Deferred that it returns fails with, goes to ``ON_FAILURE``.
     """
-    function = functools.partial(_heard, function)
     try:
-        from scrapy.utils.asyncio import call_later as scrapy_call_later  # noqa: PLC0415
-    except ImportError:
-        pass
-    else:
-        return scrapy_call_later(max(0.0, delay), function).cancel
-    import twisted.internet  # noqa: PLC0415
-
-    reactor: Any = twisted.internet.reactor
-    call = reactor.callLater(max(0.0, delay), function)
-
-    def cancel() -> None:
-        if call.active():
-            call.cancel()
-
-    return cancel
+        from scrapy.utils.asyncio import call_later as later  # noqa: PLC0415
+    except ImportError:  # before 2.14
+        later = _reactor().callLater
+    return later(max(0.0, delay), functools.partial(_heard, function)).cancel
 
 
 class Timer:
@@ -173,17 +169,15 @@ def look_up(host: str) -> None:
 
     Without a reactor nothing is looked up: Scrapy's handlers have no cache there.
     """
-    if "twisted.internet.reactor" in sys.modules and (name := urlsplit(f"//{host}").hostname):
-        import twisted.internet  # noqa: PLC0415
-
-        reactor: Any = twisted.internet.reactor
+    reactor, name = _reactor(), urlsplit(f"//{host}").hostname
+    if reactor is not None and name:
         with contextlib.suppress(Exception):  # its request will say what is wrong
             reactor.nameResolver.resolveHostName(_Unheard(), name)
 
 
 def run_in_thread(function: Callable[[], _T]) -> Awaitable[_T]:
     """To be awaited: the result of *function*, called in a thread of the reactor or loop in use."""
-    if "twisted.internet.reactor" not in sys.modules:
+    if _reactor() is None:
         import asyncio  # noqa: PLC0415
 
         return asyncio.to_thread(function)
@@ -204,16 +198,14 @@ def _slot(crawler: Crawler) -> Any:
 def download(crawler: Crawler, request: Request) -> Awaitable[Response]:
     """Have the engine download *request*: the downloader middlewares see it, no spider does."""
     engine = _engine(crawler)
-    if hasattr(engine, "download_async"):
-        return cast("Awaitable[Response]", engine.download_async(request))
-    return cast("Awaitable[Response]", future(engine.download(request)))
+    ask = getattr(engine, "download_async", None) or engine.download
+    return _awaited(ask(request))
 
 
 def call_handler(handler: Any, request: Request, spider: Spider | None) -> Awaitable[Response]:
     """Call a download handler as its version wants to be called; the response."""
     more = () if _ASYNC_HANDLERS else (spider,)
-    result = handler.download_request(request, *more)
-    return cast("Awaitable[Response]", future(result) if isinstance(result, Deferred) else result)
+    return _awaited(handler.download_request(request, *more))
 
 
 def as_handler(handler: _Class) -> _Class:
@@ -228,18 +220,15 @@ def as_handler(handler: _Class) -> _Class:
 
 def download_handler(crawler: Crawler, scheme: str) -> Any:
     """The download handler for *scheme*, or None."""
-    downloader = getattr(_engine(crawler), "downloader", None)
-    handlers = getattr(downloader, "handlers", None)
+    handlers = getattr(getattr(_engine(crawler), "downloader", None), "handlers", None)
     return handlers._get_handler(scheme) if handlers is not None else None
 
 
 async def close_handler(handler: Any) -> None:
     """Close a download handler of any version."""
     result = handler.close() if hasattr(handler, "close") else None
-    if isinstance(result, Deferred):
-        await future(result)
-    elif result is not None:
-        await result
+    if result is not None:
+        await _awaited(result)
 
 
 def no_persistent_connections(handler: Any) -> None:
@@ -291,7 +280,7 @@ class Quiet:
             return []
         try:
             return [(self._heard, self._heard(arguments["data"], arguments["request"]))]
-        except scrapy.exceptions.StopDownload:
+        except exceptions.StopDownload:
             return [(self._heard, Failure())]  # type: ignore[no-untyped-call]
 
 
@@ -339,14 +328,12 @@ def bound_headers(handler: Any) -> None:
     This is for Scrapy's handler on Twisted, which keeps as many lines as come. The other one uses a
     library, aiohttp, that has limits of its own.
     """
-    pool = getattr(handler, "_pool", None)
+    pool: Any = getattr(handler, "_pool", None)
     factory: Any = getattr(pool, "_factory", None)
-    if pool is None or factory is None:
+    if factory is None:
         return
 
     class Bounded(factory):  # type: ignore[misc]
-        noisy = False
-
         def buildProtocol(self, addr: Any) -> Any:  # noqa: N802  Twisted's name
             protocol = super().buildProtocol(addr)
             protocol.dataReceived = _bounded(protocol)
@@ -450,9 +437,7 @@ def forget_unwritten(crawler: Crawler) -> None:
 
 def under_way(crawler: Crawler) -> Collection[Request]:
     """The requests that the scheduler has given out and whose callbacks have not ended."""
-    slot = _slot(crawler)
-    found: Collection[Request] = () if slot is None else slot.inprogress
-    return found
+    return cast("Collection[Request]", getattr(_slot(crawler), "inprogress", ()))
 
 
 def crawl(crawler: Crawler, request: Request) -> None:
@@ -512,7 +497,7 @@ def watch_selectors(look: Callable[[Any], None]) -> None:
 
 def skips_start_requests(cls: type[Spider]) -> bool:
     """Whether the spider *cls* has a ``start_requests()`` that Scrapy, 2.19 on, does not call."""
-    if hasattr(scrapy.Spider, "start_requests") or not hasattr(cls, "start_requests"):
+    if hasattr(Spider, "start_requests") or not hasattr(cls, "start_requests"):
         return False
     return cls.start.__module__.startswith("scrapy.spiders")
 

@@ -10,7 +10,7 @@ import random
 import time
 from asyncio import CancelledError
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from scrapy.utils.conf import closest_scrapy_cfg, get_config
 from scrapy.utils.project import inside_project
@@ -21,10 +21,8 @@ from scrapy_walsh.adapters.outcomes import Closing
 from scrapy_walsh.config import LEDGER_OFF, LEDGER_REDACTED, gates_of
 from scrapy_walsh.exceptions import OwnFault, StateError
 from scrapy_walsh.ledger import Ledger
-from scrapy_walsh.policy.agenda import Load
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.state import machine, open_store
-from scrapy_walsh.state.machine import steady_clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
     from scrapy_walsh.config import WalshConfig
+    from scrapy_walsh.policy.agenda import Load
     from scrapy_walsh.state.store import Store
 
     #: A URL that an earlier run left in a queue, the declared target that it belongs to (R6), and
@@ -51,23 +50,20 @@ NOT_WELL: Final = "walsh_not_well"
 FINISHED: Final = "finished"
 
 
-class Queue:
-    """A queue of the scheduler, as the crawl calls it."""
+class Queue(Protocol):
+    """A queue of the scheduler in which hosts wait, as the crawl calls it.
 
-    #: Whether workers take their requests from it together.
-    shared = False
+    A fleet's is none: there hosts wait in Redis.
+    """
 
     def load(self) -> Load:
         """How much waits in it: what the intake goes by."""
-        return Load()
 
     def outlook(self) -> tuple[int, int, float]:
         """The number of hosts that are due, of those that are not, and the least seconds left."""
-        return 0, 0, 0.0
 
     def earlier(self) -> Iterable[Earlier]:
         """What an earlier run left in it."""
-        return ()
 
     def nudge(self, host: str) -> None:
         """*host* has been requested: look at its due time again."""
@@ -75,20 +71,14 @@ class Queue:
     def judge_again(self, host: str) -> None:
         """A document that concerns *host* has come: what it refuses need not wait."""
 
-    def gives_way(self, host: str) -> bool:  # noqa: ARG002
+    def gives_way(self, host: str) -> bool:
         """Whether the target for which the robots.txt of *host* was fetched comes back (D30)."""
-        return False
 
     def ahead(self) -> str | None:
         """The host that is probably requested next, once a crawl: its name may be looked up."""
-        return None
 
-    def stands_for(self, request: Request) -> bool:  # noqa: ARG002
+    def stands_for(self, request: Request) -> bool:
         """Whether an earlier run has left the same request, so that *request* need not come in."""
-        return False
-
-    def stop(self) -> None:
-        """Cancel all timers: the engine is not woken any more."""
 
 
 class _Closed:
@@ -134,10 +124,14 @@ class Context:
         self.recorder = Recorder(crawler)
         with self.recorder.told_once():
             self.recorder.ledger = self._open_ledger()
-        self.steady = steady_clock(self.config.state_dir)
+        self.steady = machine.steady_clock(self.config.state_dir)
         self.scope = Scope(self.config.follow_links, growing=True)
         self.gates = gates_of(self.config)
         self.queues: list[Queue] = []
+        #: Called when the spider is closed: each cancels the timers of a queue.
+        self.stops: list[Callable[[], None]] = []
+        #: Whether requests come from a queue that workers share: then R8 knows no runs.
+        self.fleet = False
         #: Why nothing more is requested, where the crawl was refused.
         self.halted: str | None = None
         self._write_timer = compat.Timer(self.write)
@@ -148,11 +142,6 @@ class Context:
             return None
         redact = config.ledger == LEDGER_REDACTED
         return Ledger(config.state_dir, self.wall, redact=redact, kept=config.ledger_kept)
-
-    @property
-    def fleet(self) -> bool:
-        """Whether requests come from a queue that workers share: then R8 knows no runs."""
-        return any(queue.shared for queue in self.queues)
 
     def halt(self, why: str) -> None:
         """End the crawl: nothing is sent from now on, the spider closes, the command fails."""

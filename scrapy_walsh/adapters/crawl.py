@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy import Request, signals
 from scrapy.exceptions import CloseSpider
 
-from scrapy_walsh.adapters import compat, disk_lines, seats
+from scrapy_walsh.adapters import compat, disk_lines, scraping, seats
 from scrapy_walsh.adapters.context import FINISHED, NOT_WELL, REFUSED, Context, default_state_dir
 from scrapy_walsh.adapters.documents.fetcher import Fetcher
 from scrapy_walsh.adapters.events import process_name
 from scrapy_walsh.adapters.gate import Documents, Gate
 from scrapy_walsh.adapters.intake import Intake
 from scrapy_walsh.adapters.lease import Lease
-from scrapy_walsh.adapters.scraping import Scraping
 from scrapy_walsh.adapters.sources import Progress, Sources
 from scrapy_walsh.adapters.ticket import Retries, Tickets
 from scrapy_walsh.adapters.wire.pacing import TURNSTILE, Pacing, Pulse
@@ -42,13 +41,7 @@ if TYPE_CHECKING:
 
 _ATTRIBUTE: Final = "walsh"
 
-
-def _signer(config: WalshConfig) -> Signer | None:
-    if config.signing_key is None:
-        return None
-    from scrapy_walsh.adapters.wire.signing import signer_of  # noqa: PLC0415  an extra
-
-    return signer_of(config)
+compat.watch_selectors(scraping.look)
 
 
 class Crawl(Context):
@@ -70,7 +63,11 @@ class Crawl(Context):
         #: The file of the JOBDIR, which is this process's alone from now on.
         self.job = disk_lines.open_job(crawler.settings)
         config = WalshConfig.from_settings(crawler.settings, default_state_dir)
-        self.signer = _signer(config)
+        self.signer: Signer | None = None
+        if config.signing_key is not None:
+            from scrapy_walsh.adapters.wire.signing import signer_of  # noqa: PLC0415  an extra
+
+            self.signer = signer_of(config)
         super().__init__(crawler, config)
         self._lease = Lease.of_process(self.config, self.wall)
         #: Called with each request that is about to be sent.
@@ -78,7 +75,8 @@ class Crawl(Context):
         self._pulse = Pulse(self)
         self.pacing = Pacing(self, TURNSTILE, self._pulse)
         self.tickets = Tickets(self.pacing.host_of)
-        self.tickets.watch = None if self.config.scraping else Scraping(self).look
+        if not config.scraping:
+            self.tickets.refuses_pages = config.is_walsh_research
         self.fetcher = Fetcher(self, self.tickets)
         self.sources = Sources(self, self.pacing)
         self.recorder.known = self.sources.knows
@@ -89,13 +87,7 @@ class Crawl(Context):
         self.tags: Tags | None = None
         self.intake = Intake(self, self.tickets, self.sources)
         self.gate = Gate(
-            self,
-            self.tickets,
-            self.intake,
-            self.pacing,
-            self.documents,
-            self.sources,
-            self.retries,
+            self, self.tickets, self.intake, self.pacing, self.documents, self.sources, self.retries
         )
         self._begun = self.monotonic()
         self._connect()
@@ -129,7 +121,7 @@ class Crawl(Context):
             # That a person looks at a page is not scraping (R9).
             self.scope.follow_links, self.scope.growing = True, False
             self.gates = replace(self.gates, revisit_reason="asked from a shell")
-            self.tickets.watch = None
+            self.tickets.refuses_pages = None
             self.sources.account.due = False  # what a person types is no source
         if shell or self.config.tag_requests:
             self.tags = Tags(self, self.documents.rules_of, shell=shell)
@@ -141,7 +133,7 @@ class Crawl(Context):
 
     def _closed(self, reason: str) -> None:
         steps = (
-            *(queue.stop for queue in self.queues),
+            *self.stops,
             self.documents.operator.close,
             self._pulse.stop,
             self._progress.stop,

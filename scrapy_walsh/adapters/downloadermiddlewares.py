@@ -26,7 +26,6 @@ from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import recrawl
 from scrapy_walsh.policy.backoff import Retry, reaches_spider
 from scrapy_walsh.policy.formats.representation import ACCEPT_PAGE, header
-from scrapy_walsh.policy.recrawl import READ
 from scrapy_walsh.policy.urls import canonical_url
 from scrapy_walsh.state.records import Validators
 
@@ -107,10 +106,8 @@ class RevalidateMiddleware(Seat):
         """Add If-None-Match and If-Modified-Since, unless the spider has set one of them."""
         if request.method != "GET" or self.crawl.tickets.of(request).ours:
             return
-        if not self.crawl.config.scraping and request.headers.get("Accept") in (
-            None,
-            _SCRAPYS_ACCEPT,
-        ):
+        accept = request.headers.get("Accept")
+        if accept in (None, _SCRAPYS_ACCEPT) and not self.crawl.config.scraping:
             request.headers["Accept"] = ACCEPT_PAGE
         if _is_conditional(request):
             return
@@ -127,7 +124,7 @@ class RevalidateMiddleware(Seat):
         if response.status == 304:
             self.crawl.gate.tell(events.NOT_MODIFIED, ticket, 304, "304, no new data")
             self.crawl.sources.taken((request,))
-            self.crawl.sources.ended(request, READ)
+            self.crawl.sources.ended(request, recrawl.READ)
             held = self.crawl.store.get(Validators, request.url, _representation(request))
             content_type = header(response, "Content-Type")
             raise NotModified(request.url, content_type or (held.content_type if held else None))

@@ -44,8 +44,7 @@ def write(
     is that of the earlier file where the run was none.
     """
     registry = CollectorRegistry()
-    ended = figures["last_run_timestamp_seconds"]
-    last = ended if success else _before(path, spider)
+    last = figures["last_run_timestamp_seconds"] if success else _before(path, spider)
     for name, (meaning, labels) in _METRICS.items():
         gauge = Gauge(name, meaning, ("spider", *labels), namespace=_PREFIX, registry=registry)
         for values, figure in {**figures, _SUCCESS: last}.get(name, {}).items():

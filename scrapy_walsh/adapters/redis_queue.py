@@ -91,8 +91,6 @@ class DueQueue(DueRequests):
     #: Seconds of silence after which what a worker has claimed is put back in line. Longer than
     #: its pauses between two tries to reach Redis.
     lease: float = 60.0
-    #: Whether workers take their requests from it together.
-    shared = True
 
     def __init__(self, server: Any, spider: Spider, key: str, serializer: Any = None) -> None:  # noqa: ARG002
         crawl = Crawl.of(spider.crawler)
@@ -116,6 +114,7 @@ class DueQueue(DueRequests):
         #: The host of the last claim, where nothing was sent to it: others need not wait for that.
         self._unused = b""
         self._store.others.append(self._waiting)
+        crawl.fleet = True
         crawl.scope.growing = False  # no worker knows when all of them have declared their targets
 
     def __len__(self) -> int:

@@ -6,6 +6,7 @@ keeps it, and asks this class. Nothing is stored, paced or pinned.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from scrapy.robotstxt import RobotParser as ScrapyRobotParser
@@ -33,7 +34,7 @@ class RobotParser(ScrapyRobotParser):
 
     def __init__(self, body: bytes) -> None:
         self._body = body
-        self._known: dict[str, list[Robots]] = {}
+        self._for = lru_cache(_KEPT)(self._rules)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler, robotstxt_body: bytes) -> RobotParser:  # noqa: ARG003
@@ -50,12 +51,8 @@ class RobotParser(ScrapyRobotParser):
         delays = [rules.crawl_delay for rules in self._for(user_agent)]
         return max((delay for delay in delays if delay is not None), default=None)
 
-    def _for(self, user_agent: str | bytes) -> list[Robots]:
-        name = to_unicode(user_agent, errors="replace")
-        if name not in self._known:
-            if len(self._known) >= _KEPT:
-                self._known.clear()
-            found = [parse_robots(self._body, token) for token in tokens_of(name)]
-            named = [each for each in found if any(name[:1] != "*" for name in each.group)]
-            self._known[name] = named or found[:1]
-        return self._known[name]
+    def _rules(self, user_agent: str | bytes) -> list[Robots]:
+        tokens = tokens_of(to_unicode(user_agent, errors="replace"))
+        found = [parse_robots(self._body, token) for token in tokens]
+        named = [each for each in found if any(name[:1] != "*" for name in each.group)]
+        return named or found[:1]

@@ -22,7 +22,6 @@ from functools import wraps
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, cast
 
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.adapters.context import Queue
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.disk_lines import DiskLines
 from scrapy_walsh.adapters.events import logger
@@ -134,7 +133,7 @@ def refuses(answer: Verdict | NeedDocument) -> bool:
     return not (isinstance(answer, NeedDocument) or answer.allowed)
 
 
-class DueRequests(Queue):
+class DueRequests:
     """What the queue of a crawl and that of a fleet have in common: what waits for no host's time.
 
     ``_free``: what a gate refuses waits for nothing. ``_soon``: what waits for the end of an hour
@@ -148,9 +147,10 @@ class DueRequests(Queue):
         self._arrivals = itertools.count(1)
         self._timer = compat.Timer(lambda: compat.wake_engine(crawl.crawler))
         self._closed = False
-        crawl.queues.append(self)
+        crawl.stops.append(self.stop)
 
     def stop(self) -> None:
+        """Cancel all timers: the engine is not woken any more."""
         self._closed = True
         self._timer.cancel()
 
@@ -176,6 +176,8 @@ class DueRequests(Queue):
 class HostQueue(DueRequests):
     """Gives out a request when its host is due; ``policy/agenda.py`` says which host goes first.
 
+    ``context.Queue`` says what the crawl asks of it.
+
     Within a host: retries first, then what earlier runs deferred, the earliest first, then by
     ``request.priority``, then by arrival.
     """
@@ -196,6 +198,7 @@ class HostQueue(DueRequests):
             DiskLines(key, crawl, crawl.intake, crawl.job) if key else MemoryLines()
         )
         super().__init__(crawl)
+        crawl.queues.append(self)
         self._free_turn = False
         #: Requests that wait for the end of `Spider.start`.
         self._parked: deque[Request] = deque()

@@ -107,8 +107,8 @@ class Tickets:
 
     def __init__(self, host_of: Callable[[str], Host]) -> None:
         self.host_of = host_of
-        #: Called with each answer of which a selector is made (R9), if that is to be noticed.
-        self.watch: Callable[[object], None] | None = None
+        #: Whether a selector of a page is refused (R9), or warned of, once; None: neither.
+        self.refuses_pages: bool | None = None
 
     def of(self, request: Request) -> Ticket:
         """The ticket of *request*, which is made if there is none."""
@@ -203,10 +203,9 @@ class Retries:
 
     def retry(self, url: str) -> None:
         """Count one more retry of *url*."""
-        context = self._context
         count = self.attempts[url] = self.tried(url) + 1
-        tried = records.Attempts(url, count, context.wall())
-        context.remember(lambda: context.store.put(tried))
+        tried = records.Attempts(url, count, self._context.wall())
+        self._context.remember(lambda: self._context.store.put(tried))
 
     def give_up(self, url: str) -> None:
         """Note that *url* is requested no more in this run."""
@@ -215,5 +214,4 @@ class Retries:
 
     def forget(self, url: str) -> None:
         """Let later runs begin anew with the target *url*: it was answered, or given up."""
-        context = self._context
-        context.remember(lambda: context.store.delete(records.Attempts, url))
+        self._context.remember(lambda: self._context.store.delete(records.Attempts, url))

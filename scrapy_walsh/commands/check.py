@@ -165,11 +165,10 @@ def _kept(state: Path | None, kind: str, key: str) -> StoredDocument | None:
 
 
 def _kept_list(state: Path | None, url: str) -> Blocklist | None:
-    from scrapy_walsh.adapters.documents.validate import text_of  # noqa: PLC0415  slow, as below
-    from scrapy_walsh.policy.list.schema import reread_blocklist  # noqa: PLC0415
+    from scrapy_walsh.adapters.documents.validate import reread  # noqa: PLC0415  slow, as below
 
     kept = _kept(state, BLOCKLIST, url)
-    return None if kept is None else reread_blocklist(text_of(kept), url)
+    return None if kept is None else reread(kept)
 
 
 def _read(path: str, limit: int) -> bytes:

@@ -262,10 +262,23 @@ def blocklist_of(body: bytes, document: str | None) -> Blocklist:
     """
     if len(body) >= MAX_OCTETS:
         raise Misuse(f"blocklist is longer than {MAX_OCTETS} octets")
-    # Slow to load (jsonschema), and most commands get no list to read.
-    from scrapy_walsh.adapters.documents.validate import read_blocklist  # noqa: PLC0415
+    return read_blocklist(body, {}, document)
 
-    return read_blocklist(body, {}, document, VALIDATION_TIMEOUT)
+
+def read_blocklist(
+    body: bytes, fallback_schema: dict[str, Any] | None, document: str | None
+) -> Blocklist:
+    """As ``policy.list.schema.parse_blocklist``, in about ``VALIDATION_TIMEOUT`` at most.
+
+    Also raises OwnFault where a child process is needed, and does not say yes or no.
+    """
+    # Slow to load (jsonschema), and most commands get no list to read.
+    from scrapy_walsh.adapters.documents.validate import validate  # noqa: PLC0415
+    from scrapy_walsh.policy.list import schema  # noqa: PLC0415
+
+    found = schema.read_document(body)
+    validate(found, body, fallback_schema, VALIDATION_TIMEOUT)
+    return schema.blocklist_in(found, body, document)
 
 
 def read_directory(option: str, path: str) -> list[dict[str, Any]]:

@@ -13,12 +13,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scrapy_walsh.adapters.documents.validate import text_of
+from scrapy_walsh.adapters.documents.validate import reread
 from scrapy_walsh.config import LEDGER_OFF
 from scrapy_walsh.exceptions import StateError, WalshError, one_line
 from scrapy_walsh.files import open_to_others, why_unusable
 from scrapy_walsh.policy.freshness import is_fresh
-from scrapy_walsh.policy.list import schema
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.proof.findings import Finding, Outcome
 from scrapy_walsh.state import files, machine, open_store
@@ -92,7 +91,7 @@ def of_blocklist(held: StoredDocument | None, now: float, url: str) -> Finding:
         text = f"no list of {url} was ever adopted: the first crawl requests it first"
         return _list(Outcome.WARNING, text)
     try:
-        refresh = schema.reread_blocklist(text_of(held), url).refresh
+        refresh = reread(held).refresh
     except WalshError as error:
         text = (
             f"one of {url} was adopted and cannot be read any more ({error}): every target is "

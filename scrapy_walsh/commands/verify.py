@@ -7,9 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.adapters.documents import validate
 from scrapy_walsh.commands import common
-from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.exceptions import visible
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.verify import Head, files_of, verify
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from scrapy_walsh.policy.list.blocklist import Blocklist
     from scrapy_walsh.proof.verify import Files, Report
     from scrapy_walsh.proof.verify.judge import Watch
 
@@ -46,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     files = files_of(ledger)
     if args.documents is not None:
         if not args.documents.is_file():
-            raise Misuse(f"--documents {args.documents}: no such file")
+            raise common.Misuse(f"--documents {args.documents}: no such file")
         files = replace(files, documents=args.documents)
     report = judged(files, [_head(text) for text in args.head])
     common.answer(args, _members(report), map(visible, _lines(report)))
@@ -55,21 +52,17 @@ def run(args: argparse.Namespace) -> int:
 
 def judged(files: Files, heads: Sequence[Head] = (), watch: Watch | None = None) -> Report:
     """What :func:`verify` finds. Raises OSError; Misuse where there is nothing to look at."""
-    report = verify(files, heads, _blocklist, watch)
+    report = verify(files, heads, common.read_blocklist, watch)
     if not report.lines and report.holds:
-        raise Misuse(f"{files.parts[-1]}: no line in it, so nothing was verified")
+        raise common.Misuse(f"{files.parts[-1]}: no line in it, so nothing was verified")
     return report
 
 
 def _head(text: str) -> Head:
     found = _HEAD.fullmatch(text)
     if found is None:
-        raise Misuse(f"--head {text!r} is not N:HASH, a number and 64 hexadecimal digits")
+        raise common.Misuse(f"--head {text!r} is not N:HASH, a number and 64 hexadecimal digits")
     return Head(int(found[1]), found[2].lower(), "--head")
-
-
-def _blocklist(body: bytes, standalone: dict[str, Any] | None, url: str) -> Blocklist:
-    return validate.read_blocklist(body, standalone, url, common.VALIDATION_TIMEOUT)
 
 
 def _members(report: Report) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import pytest
 import pytest_twisted
 
 from scrapy_walsh.adapters.documents import apart, validate
+from scrapy_walsh.commands.common import read_blocklist
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly, OwnFault
 from scrapy_walsh.policy.formats import representation as formats
 from scrapy_walsh.proof.sandbox import Route, Sandbox, blocklist
@@ -45,7 +46,7 @@ def text_of(*domains: str, **changes: Any) -> bytes:
 
 
 async def read(body: bytes) -> int:
-    return len(validate.read_blocklist(body, None, URL, 30))
+    return len(read_blocklist(body, None, URL))
 
 
 async def small_list() -> int:
@@ -237,7 +238,7 @@ HOSTILE = text_of("a.test", schema=WILD, operator="a" * 60 + "!")
 
 def test_own_d3_a_child_over_its_time_is_our_fault(place: Place) -> None:
     with pytest.raises(OwnFault, match="no answer in 1 s"):
-        validate.read_blocklist(HOSTILE, None, URL, 1)
+        validate.validate(json.loads(HOSTILE), HOSTILE, None, 1)
 
 
 def test_own_d3_a_child_over_its_memory_is_our_fault(place: Place) -> None:
@@ -252,7 +253,7 @@ def test_own_d3_a_child_that_is_killed_is_our_fault(place: Place) -> None:
     validate.test_child()
     place.executable("kill -9 $$")
     with pytest.raises(validate.AtLimit, match="code -9"):
-        validate.read_blocklist(text_of("a.test", schema=WILD, operator="a"), None, URL, 30)
+        read_blocklist(text_of("a.test", schema=WILD, operator="a"), None, URL)
 
 
 @pytest_twisted.ensureDeferred
@@ -268,7 +269,7 @@ async def test_own_a_source_that_kills_the_child_is_costly_and_no_fault_of_ours(
 
 def test_own_d3_a_no_is_a_no(place: Place) -> None:
     with pytest.raises(DocumentInvalid, match="fails its schema at /operator"):
-        validate.read_blocklist(text_of("a.test", schema=WILD, operator="b"), None, URL, 30)
+        read_blocklist(text_of("a.test", schema=WILD, operator="b"), None, URL)
 
 
 # -- in a crawl, and in the commands ------------------------------------------------------

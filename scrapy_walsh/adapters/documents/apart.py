@@ -32,23 +32,18 @@ _CHILDREN: Final = DeferredSemaphore(2)
 
 
 async def links_of(
-    kind: str,
-    body: bytes,
-    content_type: str | None,
-    url: str,
-    timeout: float | None = None,
+    kind: str, body: bytes, content_type: str | None, url: str, timeout: float = TIME_LIMIT
 ) -> Links:
     """As ``policy.formats.links.links_of``, without blocking the event loop.
 
-    Also raises DocumentTooCostly for a body that is not read within *timeout* seconds
-    (``TIME_LIMIT``), and OwnFault where no child process can be had to read it.
+    Also raises DocumentTooCostly for a body that is not read within *timeout* seconds, and OwnFault
+    where no child process can be had to read it.
     """
     if len(body) <= SMALL and kind != formats.GZIP:  # that may unpack to 8 MB
         return links.links_of(kind, body, content_type, url)
-    limit = TIME_LIMIT if timeout is None else timeout
     await compat.future(_CHILDREN.acquire())
     try:
-        return await compat.run_in_thread(lambda: _apart(kind, body, content_type, url, limit))
+        return await compat.run_in_thread(lambda: _apart(kind, body, content_type, url, timeout))
     finally:
         _CHILDREN.release()
 

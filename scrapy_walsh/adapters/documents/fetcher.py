@@ -92,12 +92,8 @@ class Document(Ticket):
         if isinstance(self.outcome, Fetched) and self.outcome.status is not None:
             raise IgnoreRequest(f"{request.url} is not requested again: its answer has come")
         fields, meta = dict[str, Any](self.fields), dict(self.more)
-        for name in _HEADERS_KEPT:
-            if name in request.headers:
-                fields[name] = request.headers[name]
-        for name in _META_KEPT:
-            if name in request.meta:
-                meta[name] = request.meta[name]
+        fields |= {name: request.headers[name] for name in _HEADERS_KEPT if name in request.headers}
+        meta |= {name: request.meta[name] for name in _META_KEPT if name in request.meta}
         self.received, self.failure = 0, None
         return _made(self.url, fields, {**meta, TICKET: self})
 
@@ -187,15 +183,22 @@ class Fetched:
         return StoredDocument(kind, key, self.url, body, now, self.status, outcome, tag, modified)
 
 
-class SingleFlight:
-    """Runs one fetch per key at a time; other callers wait for its end, and then look again."""
+class Fetcher:
+    """Makes the requests for documents."""
 
-    def __init__(self) -> None:
-        #: By key, those who wait for the fetch that is running.
+    def __init__(self, context: Context, tickets: Tickets) -> None:
+        self._context = context
+        self._tickets = tickets
+        #: By key, those who wait for the work of :meth:`alone` that is going on.
         self._waiters: dict[str, list[Deferred[None]]] = {}
+        #: For the handlers that send documents: the crawler, without the project's receivers. Who
+        #: is on the path to the operator must not be able to empty the list (R3); a site's
+        #: robots.txt is read exactly where the crawl reads the site.
+        self._quiet = compat.Quiet(context.crawler, self._count_bytes)
+        self._verifying = compat.Quiet(context.crawler, self._count_bytes, verify=True)
 
-    async def run(self, key: str, fetch: Callable[[], Awaitable[object]]) -> None:
-        """Run *fetch*, or wait for the one that is running for *key*."""
+    async def alone(self, key: str, work: Callable[[], Awaitable[object]]) -> None:
+        """Do *work*; where such work for *key* is going on, wait for its end: then look again."""
         if key in self._waiters:
             waiter: Deferred[None] = Deferred()
             self._waiters[key].append(waiter)
@@ -203,24 +206,10 @@ class SingleFlight:
             return
         self._waiters[key] = []
         try:
-            await fetch()
+            await work()
         finally:
             for each in self._waiters.pop(key):
                 each.callback(None)
-
-
-class Fetcher:
-    """Makes the requests for documents."""
-
-    def __init__(self, context: Context, tickets: Tickets) -> None:
-        self._context = context
-        self._tickets = tickets
-        self.flights = SingleFlight()
-        #: For the handlers that send documents: the crawler, without the project's receivers. Who
-        #: is on the path to the operator must not be able to empty the list (R3); a site's
-        #: robots.txt is read exactly where the crawl reads the site.
-        self._quiet = compat.Quiet(context.crawler, self._count_bytes)
-        self._verifying = compat.Quiet(context.crawler, self._count_bytes, verify=True)
 
     def crawler_of(self, request: Request, ticket: Ticket) -> Any:
         """What stands for the crawler in the handler that sends *request*, a document's."""
@@ -236,22 +225,13 @@ class Fetcher:
                 raise StopDownload(fail=False)
 
     async def fetch(
-        self,
-        url: str,
-        purpose: str,
-        headers: Mapping[str, str],
-        *,
-        timeout: float,
-        limit: int,
-        attempt: int,
-        hops: int,
-        origin: str = "",
-        trial: bool = False,
+        self, url: str, purpose: str, headers: Mapping[str, str], *, timeout: float, **asked: Any
     ) -> Fetched:
         """Request *url* once; *timeout* in seconds. Errors of the network are in the result.
 
-        The rest is as in :class:`Document`. Raises Refused beyond WALSH_PATIENCE, NotYet and
-        Closing where it is not sent, and OwnFault where the document is not known because of us.
+        *asked*: further fields of the :class:`Document`. Raises Refused beyond WALSH_PATIENCE,
+        NotYet and Closing where it is not sent, and OwnFault where the document is not known
+        because of us.
         """
         host = self._tickets.host_of(url)
         fields = {"Accept-Encoding": "identity", **headers}
@@ -265,13 +245,9 @@ class Fetcher:
             host,
             key=url,
             purpose=purpose,
-            trial=trial and url.startswith("https://"),
             fields=fields,
             more=more,
-            limit=limit,
-            attempt=attempt,
-            hops=hops,
-            origin=origin,
+            **asked,
         )
         request.meta[TICKET] = document
         raised: Exception | None = None

@@ -13,12 +13,13 @@ import contextlib
 import hashlib
 import math
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.documents import faults
 from scrapy_walsh.adapters.documents.fetcher import OPERATOR
-from scrapy_walsh.adapters.documents.validate import text_of, validate
+from scrapy_walsh.adapters.documents.validate import reread, validate
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import Closing, Halted, NotYet, Refused
 from scrapy_walsh.exceptions import DocumentInvalid, OwnFault, StoreAway, WalshError
@@ -69,8 +70,7 @@ class OperatorList:
         #: The record of the list in force: what a conditional request is made from.
         self._document: StoredDocument | None = None
         self._retry = compat.Timer(lambda: compat.run(self._beside_the_crawl()))
-        config = context.config
-        self._change(operator.State(config.blocklist_url, config.blocklist_unreachable))
+        self._change(operator.State(self._url, context.config.blocklist_unreachable))
 
     def current(self) -> Blocklist | Verdict | None:
         """The list to go by now, or what stands for it; None: await :meth:`bring` first."""
@@ -83,7 +83,7 @@ class OperatorList:
 
     async def bring(self) -> None:
         """Load what earlier runs held and, when that is stale, ask for the list once."""
-        await self._fetcher.flights.run(BLOCKLIST, self._bring)
+        await self._fetcher.alone(BLOCKLIST, self._bring)
 
     def close(self) -> None:
         """Stop the attempts beside the crawl."""
@@ -129,8 +129,6 @@ class OperatorList:
                     why = f"its host may not be asked for {held:.0f} s"
                     return self._failed(why, Retry(held, ""))
                 await self._renew()
-        except (Closing, Halted):
-            raise
         except OwnFault as fault:
             line = f"nothing is requested: the blocklist is not known because of us: {fault}"
             self._context.recorder.own_fault(line, fault.cause or str(fault))
@@ -265,8 +263,7 @@ class OperatorList:
                 await _pause(self._context, _AWAY)
         if kept is None or (kept.body and kept.fetched_at < not_before):
             return None
-        body = text_of(kept)
-        return await compat.run_in_thread(lambda: schema.reread_blocklist(body, self._url)), kept
+        return await compat.run_in_thread(partial(reread, kept)), kept
 
     async def _write(self, write: Callable[[Store], None]) -> None:
         try:
@@ -308,7 +305,7 @@ class OperatorList:
     async def _beside_the_crawl(self) -> None:
         if not compat.closing(self._context.crawler):
             with contextlib.suppress(Closing, Halted):
-                await self._fetcher.flights.run(BLOCKLIST, self._attempt)
+                await self._fetcher.alone(BLOCKLIST, self._attempt)
 
     # -- the requests ---------------------------------------------------------------------
 

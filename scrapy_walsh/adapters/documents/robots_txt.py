@@ -10,7 +10,7 @@ import itertools
 import math
 from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.adapters.documents import faults
 from scrapy_walsh.adapters.outcomes import NotYet
@@ -23,9 +23,8 @@ from scrapy_walsh.policy.chain import NeedDocument, judge_host
 from scrapy_walsh.policy.event import Event, EventKind
 from scrapy_walsh.policy.freshness import is_fresh
 from scrapy_walsh.policy.robots import fetch as robots_fetch
-from scrapy_walsh.policy.robots.fetch import MAX_OCTETS, Keep, Leave
 from scrapy_walsh.policy.robots.file import Robots, no_rules, parse_robots
-from scrapy_walsh.policy.verdict import Verdict, VerdictName
+from scrapy_walsh.policy.verdict import Verdict
 from scrapy_walsh.state.records import ROBOTS, StoredDocument
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 #: Octets of a robots.txt that are fetched: what is read of it, and a little more, so that the
 #: parser sees that there was more.
-_LIMIT: Final = MAX_OCTETS + 1024
+_LIMIT: Final = robots_fetch.MAX_OCTETS + 1024
 #: The most seconds that a robots.txt may take. With Scrapy's 180 s, a server that never ends its
 #: answer would hold the one wire for half an hour, retries included.
 _TIMEOUT: Final = 30.0
@@ -124,17 +123,19 @@ class RobotsTxt:
 
         ``trial``: for a target that only tries whether its host speaks https.
         """
-        await self._fetcher.flights.run(origin, lambda: self._ask(origin, trial=trial))
+        await self._fetcher.alone(origin, lambda: self._ask(origin, trial=trial))
 
     def no_retry(self, document: Document, status: int | None) -> str:
         """As ``robots_fetch.no_retry``, for the answer to *document*."""
-        origin, known = document.origin, False
-        if robots_fetch.is_broken(status):
-            found = self._context.recall(
-                lambda: self._context.store.get(StoredDocument, ROBOTS, origin)
-            )
-            known = origin in self._held or found is not None
+        known = robots_fetch.is_broken(status) and (
+            document.origin in self._held or self._kept(document.origin) is not None
+        )
         return robots_fetch.no_retry(status, document.attempt, known=known)
+
+    def _kept(self, origin: str) -> StoredDocument | None:
+        """What the store has of *origin*; None also where the disk fails."""
+        context = self._context
+        return context.recall(lambda: context.store.get(StoredDocument, ROBOTS, origin))
 
     def count(self) -> None:
         """Put the counts into the stats, at the end of a crawl: SPYDER's list, and the cache."""
@@ -160,7 +161,7 @@ class RobotsTxt:
                 attempt=progress.attempt,
                 hops=progress.hops,
                 origin=origin,
-                trial=trial and not progress.hops,
+                trial=trial and not progress.hops and origin.startswith("https://"),
             )
             with faults.ours("a robots.txt could not be read"):
                 self._take(origin, progress, fetched)
@@ -213,7 +214,7 @@ class RobotsTxt:
         self._progress.pop(origin, None)
         fleet = config.shared_state is not None
         found = robots_fetch.without(cause, why, url, config.robots_unreachable, fleet=fleet)
-        if isinstance(found, Keep):
+        if isinstance(found, robots_fetch.Keep):
             # Rules that are stored and cannot be read are not known because of us.
             stored = self._context.store.get(StoredDocument, ROBOTS, origin)
             if stored is not None:
@@ -222,42 +223,37 @@ class RobotsTxt:
                 self._put_in_place(origin, rules, robots_fetch.REASK)
                 return
             found = found.otherwise
-        if isinstance(found, Leave):
+        if isinstance(found, robots_fetch.Leave):
             self._pacing.hold(self._pacing.host_of(origin), robots_fetch.REASK)
-            self._fail(origin, found.reason)
+            self._tell(events.REJECTED, origin, found.reason)
         else:
-            self._fail(origin, found.verdict.reason, found.verdict.name)
+            self._tell(events.REJECTED, origin, found.verdict.reason, verdict=found.verdict.name)
             self._put_in_place(origin, found, found.ttl)
 
     def _put_in_place(self, origin: str, found: Rules, ttl: float) -> None:
         now = self._context.wall()
         self._standing[origin] = _Entry(found, now, now + ttl)
-        _judge_again(self._context, origin)
+        _judge_again(self._context, self._pacing.host_of(origin))
 
-    def _fail(self, origin: str, reason: str, verdict: VerdictName | Literal[""] = "") -> None:
+    def _tell(self, kind: EventKind, origin: str, reason: str, **more: Any) -> None:
+        """Record what became of the robots.txt of *origin*; *more*: members of the event."""
         url, host = f"{origin}/robots.txt", hosts.host_key(origin)
-        event = Event(events.REJECTED, url, "R2", verdict, reason, host=host)
-        self._context.recorder.record(event)
+        self._context.recorder.record(Event(kind, url, "R2", reason=reason, host=host, **more))
 
     def _record(
         self, kind: EventKind, origin: str, document: StoredDocument, rules: Robots, reason: str
     ) -> None:
         """Record which rules are in force for *origin* now, and keep what they were read from."""
-        recorder, url = self._context.recorder, f"{origin}/robots.txt"
         if rules.digest is not None:
-            recorder.keep(ROBOTS, document.body, rules.digest)
-        recorder.record(
-            Event(
-                kind,
-                url,
-                "R2",
-                reason=f"{reason}, group {' '.join(rules.group) or 'none'}",
-                document=None if document.url == url else document.url,
-                host=hosts.host_key(origin),
-                status=document.status,
-                group=rules.group,
-                digest=rules.digest,
-            )
+            self._context.recorder.keep(ROBOTS, document.body, rules.digest)
+        self._tell(
+            kind,
+            origin,
+            f"{reason}, group {' '.join(rules.group) or 'none'}",
+            document=None if document.url == f"{origin}/robots.txt" else document.url,
+            status=document.status,
+            group=rules.group,
+            digest=rules.digest,
         )
 
     def _adopt(self, origin: str, meaning: str, fetched: Fetched) -> None:
@@ -278,10 +274,7 @@ class RobotsTxt:
 
     def _stored(self, origin: str) -> _Entry | None:
         # One that cannot be read is fetched anew: what the site says now counts.
-        document = self._context.recall(
-            lambda: self._context.store.get(StoredDocument, ROBOTS, origin)
-        )
-        ttl = self._ttl(origin)
+        document, ttl = self._kept(origin), self._ttl(origin)
         if document is None or not is_fresh(document.fetched_at, self._context.wall(), ttl):
             return None
         rules = self._parsed(origin, document)
@@ -300,21 +293,22 @@ class RobotsTxt:
         return rules
 
     def _hold(self, origin: str, rules: Rules, fetched_at: float, ttl: float) -> _Entry:
-        self._pacing.host_of(origin).robots_failed = False
+        host = self._pacing.host_of(origin)
+        host.robots_failed = False
         self._standing.pop(origin, None)
         entry = self._held[origin] = _Entry(rules, fetched_at, fetched_at + ttl)
         self._held.move_to_end(origin)
         while len(self._held) > self._context.config.robots_cache_size:
             self._held.popitem(last=False)
             self.counts["evicted"] += 1
-        _judge_again(self._context, origin)
+        _judge_again(self._context, host)
         return entry
 
 
-def _judge_again(context: Context, origin: str) -> None:
-    """Have the queues look again at what waits for *origin*'s host: other rules are in force."""
+def _judge_again(context: Context, host: Host) -> None:
+    """Have the queues look again at what waits for *host*: other rules are in force."""
     for queue in context.queues:
-        queue.judge_again(hosts.host_key(origin))
+        queue.judge_again(host.key)
 
 
 def _hold_origin(pacing: Pacing, origin: str, url: str) -> None:

@@ -1,4 +1,4 @@
-"""R10: reads a blocklist, and has a child process say yes or no where to validate it may be costly.
+"""R10: validates a blocklist, and has a child process say yes or no where that may be costly.
 
 A hostile ``pattern`` takes for ever, with the interpreter lock held, and nothing in a process can
 end that. By a *tame* schema (``policy.list.schema``) nothing can take long, so then no child is
@@ -58,34 +58,28 @@ class AtLimit(OwnFault):
     """
 
 
-def read_blocklist(
-    body: bytes, fallback_schema: dict[str, Any] | None, document: str | None, timeout: float
-) -> Blocklist:
-    """As ``policy.list.schema.parse_blocklist``, in at most about *timeout* seconds.
-
-    Blocks: an event loop calls it in a thread. Also raises OwnFault where a child is needed, and
-    does not say yes or no.
-    """
-    found = schema.read_document(body)
-    validate(found, body, fallback_schema, timeout)
-    return schema.blocklist_in(found, body, document)
-
-
 def validate(
     found: dict[str, Any], body: bytes, fallback_schema: dict[str, Any] | None, timeout: float
 ) -> None:
-    """As ``policy.list.schema.check_schema``; *found* was read from *body*. Otherwise as above."""
+    """As ``policy.list.schema.check_schema``, in at most about *timeout* seconds.
+
+    *found* was read from *body*. Blocks: an event loop calls it in a thread. Also raises OwnFault
+    where a child is needed, and does not say yes or no.
+    """
     if schema.is_tame(found, fallback_schema):
         schema.check_schema(found, fallback_schema)
     else:
         ask_child({"fallback_schema": fallback_schema}, body, timeout, _MEMORY)
 
 
-def text_of(document: StoredDocument) -> bytes:
-    """The text of a list that is kept; DocumentInvalid where only its record is left."""
-    if not document.body:
+def reread(kept: StoredDocument) -> Blocklist:
+    """The list that is *kept* (``schema.reread_blocklist``). Raises DocumentInvalid.
+
+    It does so, too, where only the record of the list is left.
+    """
+    if not kept.body:
         raise DocumentInvalid("its text is lost: no copy of it is left")
-    return document.body
+    return schema.reread_blocklist(kept.body, kept.key)
 
 
 def ask_child(
