@@ -124,7 +124,10 @@ class Context:
         self.recorder = Recorder(crawler)
         with self.recorder.told_once():
             self.recorder.ledger = self._open_ledger()
-        self.steady = machine.steady_clock(self.config.state_dir)
+        told: list[str] = []
+        self.steady = machine.steady_clock(self.config.state_dir, told)
+        for line in told:
+            logger.warning("%s", line)
         self.scope = Scope(self.config.follow_links, growing=True)
         self.gates = gates_of(self.config)
         self.queues: list[Queue] = []

@@ -68,7 +68,10 @@ _WARNED: Final = (
     events.TOO_MANY_REDIRECTS,
 )
 #: Kinds and requirements of events whose reason holds for whole hosts.
-_OF_HOSTS: Final = ((events.DEFERRED, "R2"), (events.DEFERRED, "R5"), (events.REJECTED, "R2"))
+_OF_HOSTS: Final = (
+    *((events.DEFERRED, each) for each in ("R2", "R4", "R5")),
+    (events.REJECTED, "R2"),
+)
 #: Hosts that have stats and, for each kind and verdict, lines of their own.
 _HOSTS: Final = 1000
 #: Hosts that a line about many of them names.

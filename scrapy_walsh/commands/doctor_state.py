@@ -67,9 +67,10 @@ def _of_start(config: WalshConfig, directory: Path) -> Iterator[Finding]:
     if others := files.not_files(directory) if exists else []:
         raise StateError(f"{directory}: {others[0]} is not a file: move it out of the way")
     machine.claim(directory, keeps=False)
-    url = config.blocklist_url
+    url, told = config.blocklist_url, list[str]()
     with tempfile.TemporaryDirectory() as name:
         copy_to(directory, copy := Path(name))
+        machine.steady_clock(copy, told, keeps=False)
         with closing(open_store(copy)) as store:
             held = store.get(StoredDocument, BLOCKLIST, url)
             lost = [each.replace(str(copy), str(directory)) for each in store.notices]
@@ -82,6 +83,7 @@ def _of_start(config: WalshConfig, directory: Path) -> Iterator[Finding]:
     if config.ledger != LEDGER_OFF:
         text = f"the ledger keeps {config.ledger_kept >> 20} MiB (WALSH_LEDGER_KEPT)"
         yield _state(Outcome.HELD, f"{text}: of a run that is longer the first lines go")
+    yield from (_state(Outcome.WARNING, each) for each in told)
     yield of_blocklist(held, time.time(), url)
 
 

@@ -177,6 +177,12 @@ class Link:
         self.word = found[0].decode()
         return float(found[2])
 
+    def look(self) -> float:
+        """As :meth:`greet`, for who only reads: nothing is written, not even a first epoch."""
+        seconds, micros = self.client.time()
+        self.set_time(f"{seconds}.{micros:06}".encode())
+        return 0.0
+
     def _tell_scripts(self) -> None:
         for script in scripts.ALL:
             self.client.script_load(scripts.LIBRARY + script)

@@ -294,7 +294,7 @@ class SharedStore(Store):
         link = self.link
         link.asked = True
         try:
-            calm = link.greet()
+            calm = link.greet() if self.writes else link.look()
             if self.writes and link.word != link.epoch:
                 if not self._wrote_back():
                     link.lose("it may have lost records, and what is known here is written back")

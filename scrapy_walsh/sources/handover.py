@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from scrapy_walsh.sources.items import MetadataItem
 
 
+#: Seconds after which the record of a known item, if an answer still has it, is stored anew.
+_RENEWED_AFTER: Final = 30 * 86_400.0
 _FAILED_FEEDS: Final = "feedexport/failed_count/"
 
 
@@ -55,6 +57,8 @@ class Handover:
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
         self._batches: dict[tuple[str, str], _Batch] = {}
+        #: Canonical URLs of known items whose records are to be stored again.
+        self._renewed: list[str] = []
         connect = crawler.signals.connect
         connect(self._scraped, signals.item_scraped)
         connect(self._lost, signals.item_dropped)
@@ -71,10 +75,13 @@ class Handover:
         """Whether an earlier run handed over this item, which an answer has now."""
         crawl = self._crawl
         try:
-            return crawl.store.get(SeenItem, canonical_url) is not None
+            found = crawl.store.get(SeenItem, canonical_url)
         except StateError as error:
             logger.error("%s", error)
             return False
+        if found is not None and crawl.wall() - found.seen_at > _RENEWED_AFTER:
+            self._renewed.append(canonical_url)
+        return found is not None
 
     def forget(self, request: Request) -> None:
         """Delete the validators: a later 304 would say "no new data" of what was never read."""
@@ -120,7 +127,7 @@ class Handover:
 
     def _settle(self) -> None:
         """All feeds are closed. Unless one failed, store the known items and the validators."""
-        if not self._batches or self._crawl.config.state_dir is None:
+        if not (self._batches or self._renewed) or self._crawl.config.state_dir is None:
             return
         stats = self._crawler.stats
         if stats is not None and any(name.startswith(_FAILED_FEEDS) for name in stats.get_stats()):
@@ -133,7 +140,7 @@ class Handover:
         try:
             # The crawl may have closed its store by now: feeds are stored beside that.
             with closing(open_store(self._crawl.config.state_dir)) as store:
-                store.put(*[SeenItem(url, now) for url in handed_over])
+                store.put(*[SeenItem(url, now) for url in (*handed_over, *self._renewed)])
                 for batch in whole:
                     held = None if batch.failed else batch.validators
                     if held and store.get(Validators, held.url, held.representation) is None:

@@ -46,35 +46,49 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CLOCK: Final = "clock.json"
+#: Seconds by which the wall clock must have been set since an earlier run to be reported.
+_SET: Final = 600.0
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class _Start(Struct):
     """The machine's start, Unix seconds by the wall clock as it was first read.
 
-    ``boot``: the name that the machine gives to the time since that start.
+    ``boot``: the name that the machine gives to the time since that start. ``wall``: the start by
+    the wall clock of a later run, which somebody may have set.
     """
 
     boot: str
     offset: float
+    wall: float
 
 
-def steady_clock(directory: Path | None, *, keeps: bool = True) -> Callable[[], float]:
+def steady_clock(
+    directory: Path | None, notices: list[str] | None = None, *, keeps: bool = True
+) -> Callable[[], float]:
     """The steady clock of this machine, as a function that returns Unix seconds.
 
     It is the wall clock where the machine does not say when it was started. *directory*: where its
-    file is kept, and ``keeps``: whether it may be written.
+    file is kept, and ``keeps``: whether it may be written. *notices* gets a line where the wall
+    clock was set since an earlier run.
     """
     boot = _boot()
     if boot is None:
         return time.time
-    start = None if directory is None else _read(directory / CLOCK)
-    if start is None or start.boot != boot:
-        start = _Start(boot, time.time() - _since_start())
-        if keeps and directory is not None:
-            with suppress(OSError):  # later runs read the wall clock again
-                files.replace_private(directory / CLOCK, json.encode(start))
-    offset = start.offset
+    wall = time.time() - _since_start()
+    known = None if directory is None else _read(directory / CLOCK)
+    start = known if known is not None and known.boot == boot else _Start(boot, wall, wall)
+    offset, jump = start.offset, wall - start.wall
+    if abs(jump) > _SET and notices is not None:
+        way = "ahead" if jump > 0 else "back"
+        notices.append(
+            f"the clock was set {way} by {abs(jump) / 3600:.1f} h since an earlier run: hosts keep "
+            "their spacing and holds; documents and sources whose times do not fit are requested "
+            "again"
+        )
+    if keeps and directory is not None and (start is not known or abs(jump) > _SET):
+        with suppress(OSError):  # later runs read the wall clock again
+            files.replace_private(directory / CLOCK, json.encode(_Start(boot, offset, wall)))
     return lambda: offset + _since_start()
 
 

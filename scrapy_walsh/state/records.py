@@ -370,7 +370,7 @@ class Attempts:
 class SeenItem:
     """An item emitted by some run, by its canonical URL (R7).
 
-    ``seen_at``: when it was emitted.
+    ``seen_at``: when it was emitted, or, to within a month, when an answer last had it.
     """
 
     canonical_url: str

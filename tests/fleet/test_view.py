@@ -91,6 +91,14 @@ def test_own_a_view_reads_all_and_writes_nothing(server: Server, tmp_path: Path)
     seen.close()
 
 
+def test_own_a_view_of_an_empty_redis_leaves_nothing_there(server: Server, tmp_path: Path) -> None:
+    before = content(server)
+    seen = view(SqliteStore(tmp_path), server.url, IDENTITY)
+    assert rows(seen) == []
+    assert content(server) == before
+    seen.close()
+
+
 def test_own_without_redis_the_copy_speaks_and_one_line_says_so(server: Server) -> None:
     server.kill()
     local = MemoryStore()

@@ -53,7 +53,7 @@ def test_own_files(file: Path, packed: bool):
     assert children == expected.get("children")
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig", "iso-8859-1"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-8-sig", "iso-8859-1"])
 def test_own_any_encoding(encoding: str):
     text = f'<?xml version="1.0" encoding="{encoding.removesuffix("-sig")}"?>'
     text += "<urlset><url><loc>http://site.test/é</loc></url></urlset>"
@@ -151,6 +151,13 @@ def test_own_an_entry_ends_with_its_element():
         ("http://a.test/", "2026-01-01T00:00:00Z"),
         ("http://b.test/", None),
     ]
+
+
+@pytest.mark.parametrize(("given", "day"), [("2026", "2026-01-01"), ("2026-05", "2026-05-01")])
+def test_own_a_year_or_a_month_is_its_first_day(given: str, day: str):
+    body = f"<urlset><url><loc>{URL}</loc><lastmod>{given}</lastmod></url></urlset>"
+    (entry,) = read(body.encode()).entries
+    assert entry.published == f"{day}T00:00:00Z"
 
 
 # -- R9.4: the order of requests ----------------------------------------------------------

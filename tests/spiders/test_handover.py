@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -115,6 +117,22 @@ def test_r7_6_an_item_of_an_earlier_run_is_not_emitted_again(bench: Bench) -> No
     assert urls(run) == []
     assert conditional(run)
     assert [request.status for request in run.requests("f.test")] == [304]
+
+
+def test_r7_6_what_an_answer_still_has_is_not_forgotten(bench: Bench) -> None:
+    """Records go after 400 days; that of an item which a list still has is stored anew."""
+    bench.run()
+
+    def age(days: float) -> None:
+        with closing(sqlite3.connect(state_dir(bench.project) / "state.sqlite3")) as connection:
+            connection.execute("UPDATE seen_items SET seen_at = seen_at - ?", (days * 86400,))
+            connection.commit()
+
+    for _ in range(2):
+        age(300)
+        bench.publish("a", "b", "c")
+        assert urls(bench.run()) in (["c"], [])
+        bench.publish("c", "a", "b")
 
 
 def test_own_all_items_emits_them_all(bench: Bench) -> None:

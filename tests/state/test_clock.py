@@ -23,10 +23,15 @@ def test_own_first_run_reads_the_wall_clock(tmp_path: Path) -> None:
 def test_own_clock_set_between_runs_does_not_move_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hour: float
 ) -> None:
-    before = steady_clock(tmp_path)()
+    told: list[str] = []
+    before = steady_clock(tmp_path, told)()
+    assert told == []
     wall = time.time
     monkeypatch.setattr(time, "time", lambda: wall() + hour)
-    assert 0 <= steady_clock(tmp_path)() - before < 5.0
+    for _ in range(2):  # it is said once
+        assert 0 <= steady_clock(tmp_path, told)() - before < 5.0
+    (line,) = told
+    assert line.startswith(f"the clock was set {'ahead' if hour > 0 else 'back'} by 1.0 h since")
 
 
 def test_own_another_start_of_the_machine_reads_the_wall_clock_again(tmp_path: Path) -> None:

@@ -135,6 +135,17 @@ def test_own_a_stricter_umask_holds(tmp_path: Path) -> None:
     assert modes(tmp_path) == {"x": 0o400}
 
 
+def test_own_files_that_others_can_read_are_closed_to_them(tmp_path: Path) -> None:
+    run(tmp_path)
+    (tmp_path / "notes.txt").write_text("")
+    for path in tmp_path.iterdir():
+        path.chmod(0o644)
+    SqliteStore(tmp_path).close()
+    found = modes(tmp_path)
+    assert found.pop("notes.txt") == 0o644
+    assert set(found.values()) == {0o600}
+
+
 # -- one that is gone ---------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ publishers forget to declare it.
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Final
 from xml.parsers.expat import ExpatError, ParserCreate
@@ -27,6 +28,7 @@ MAX_ENTRIES: Final = 50_000
 #: Characters of a URL; the protocol's are shorter.
 MAX_URL: Final = 2_048
 
+_NO_DAY: Final = re.compile(r"\d{4}(?:-\d\d)?")
 #: By root element, the element that is one entry.
 _ENTRIES: Final = {"urlset": "url", "sitemapindex": "sitemap"}
 #: What is kept of an entry, by the path to it within the root.
@@ -150,7 +152,9 @@ def _entry(kept: dict[str, str]) -> Entry | None:
 
 
 def _date(text: str) -> str | None:
-    """A date with its day as UTC."""
+    """A W3C date as UTC; a year or a month is its first day."""
+    if _NO_DAY.fullmatch(text):
+        text = f"{text}-01-01"[:10]
     try:
         return utc_iso(datetime.fromisoformat(text))
     except ValueError:

@@ -34,6 +34,8 @@ def xml_text(body: bytes, content_type: str | None, url: str) -> str:
 
 _BOMS: Final = (
     (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark begins it
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
@@ -41,6 +43,8 @@ _BOMS: Final = (
 _WIDE: Final = (
     (re.compile(rb"<\0[^\0]\0"), "utf-16-le"),
     (re.compile(rb"\0<\0[^\0]"), "utf-16-be"),
+    (re.compile(rb"<\0\0\0"), "utf-32-le"),
+    (re.compile(rb"\0\0\0<"), "utf-32-be"),
 )
 _HEAD: Final = 1024
 _XML_ENCODING: Final = re.compile(rb"<\?xml[^>]*?encoding\s*=\s*([\"'][\w.:-]+)", re.IGNORECASE)
