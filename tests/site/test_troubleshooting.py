@@ -33,6 +33,7 @@ MADE_ELSEWHERE = {
     ("adapters/seats.py", "line"): "config.py",  # unknown_settings
     ("adapters/context.py", "why"): "adapters/crawl.py, adapters/lease.py",
     ("adapters/events.py", "line"): "policy/event.py, policy/verdict.py, and its own",
+    ("adapters/context.py", "line"): "notices",
     ("adapters/events.py", "self.ledger.notices.pop(0)"): "notices",
     (
         "adapters/lease.py",
