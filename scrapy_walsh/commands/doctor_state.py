@@ -5,11 +5,12 @@ It looks at a copy of the directory's files as the start of a crawl would; it le
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import stat
 import tempfile
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from scrapy_walsh.policy.freshness import is_fresh
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.proof.findings import Finding, Outcome
 from scrapy_walsh.state import files, machine, open_store
-from scrapy_walsh.state.database import copy_to
+from scrapy_walsh.state.database import DATABASE, read_only
 from scrapy_walsh.state.records import BLOCKLIST, StoredDocument
 
 if TYPE_CHECKING:
@@ -85,6 +86,26 @@ def _of_start(config: WalshConfig, directory: Path) -> Iterator[Finding]:
         yield _state(Outcome.HELD, f"{text}: of a run that is longer the first lines go")
     yield from (_state(Outcome.WARNING, each) for each in told)
     yield of_blocklist(held, time.time(), url)
+
+
+def copy_to(directory: Path, copy: Path) -> None:
+    """Copy what is stored in *directory*, damaged or not, into *copy*; nothing is written there.
+
+    For a look at what a crawl would find and do. Raises OSError.
+    """
+    for name in (*files.COPIES, machine.CLOCK, machine.LOST):
+        with suppress(FileNotFoundError):
+            shutil.copy2(directory / name, copy)
+    if not (directory / DATABASE).exists():
+        return
+    try:
+        with (
+            closing(read_only(directory / DATABASE)) as source,
+            closing(sqlite3.connect(copy / DATABASE)) as target,
+        ):
+            source.backup(target)
+    except sqlite3.DatabaseError:  # as it is: whoever opens the copy says what is wrong with it
+        shutil.copy2(directory / DATABASE, copy)
 
 
 def of_blocklist(held: StoredDocument | None, now: float, url: str) -> Finding:

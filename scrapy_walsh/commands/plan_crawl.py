@@ -32,6 +32,7 @@ from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import Refused
 from scrapy_walsh.commands.common import NO_IDENTITY, Misuse, project_settings, view
+from scrapy_walsh.commands.doctor_state import copy_to
 from scrapy_walsh.commands.own_crawl import add_addon
 from scrapy_walsh.commands.own_process import APART, heard, shut_network
 from scrapy_walsh.commands.plan import LATENCY
@@ -43,7 +44,7 @@ from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.robots.fetch import NO_RULES
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.proof.sandbox import blocklist
-from scrapy_walsh.state.database import copy_to, has_records
+from scrapy_walsh.state.database import has_records
 from scrapy_walsh.state.machine import steady_clock
 from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, SCHEMA, TABLES, StoredDocument
 from scrapy_walsh.state.store import SqliteStore

@@ -63,10 +63,6 @@ class Documents:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._known: dict[str, int] = {}
-        #: Digests under which ``get`` has found another body than theirs.
-        self.altered: set[str] = set()
-        #: Why ``get`` could not read the file, if it could not.
-        self.fault: str | None = None
         #: Lines for the log on what was found damaged.
         self.notices: list[str] = []
 
@@ -87,28 +83,6 @@ class Documents:
 
         self._change(keep)
         self._known[digest] = file
-
-    def get(self, digest: str) -> bytes | None:
-        """The body with that digest; None where it is not here, or was altered."""
-        if not (digest.isascii() and self._path.is_file()):  # a forged one may not be Unicode
-            return None
-        try:
-            uri = f"{self._path.absolute().as_uri()}?mode=ro"
-            with closing(sqlite3.connect(uri, uri=True, factory=Connection)) as connection:
-                row = connection.execute(
-                    "SELECT body FROM documents WHERE digest = ?", (digest,)
-                ).fetchone()
-        except sqlite3.Error as error:
-            self.fault = str(error)
-            return None
-        if row is None:
-            return None
-        with suppress(zlib.error, TypeError):
-            body = zlib.decompress(row[0])
-            if hashlib.sha256(body).hexdigest() == digest:
-                return body
-        self.altered.add(digest)
-        return None
 
     def forget(self, file: int) -> None:
         """Drop what no ledger file after number *file* names."""

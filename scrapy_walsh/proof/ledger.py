@@ -8,6 +8,10 @@ was altered, or that stands out of its order, the finding about it is all that i
 
 from __future__ import annotations
 
+import hashlib
+import sqlite3
+import zlib
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -27,6 +31,7 @@ from scrapy_walsh.ledger.files import (
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.event import ASKED, Count, Exchange, Seconds, Time
+from scrapy_walsh.state.database import Connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -74,6 +79,39 @@ def lines_in(parts: Iterable[Path]) -> Iterator[tuple[str, bytes]]:
         with path.open("rb") as file:
             while raw := file.readline(_LONGEST_LINE):
                 yield path.name, raw
+
+
+class Documents:
+    """Reads the documents that are kept beside a ledger, in the file *path*."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        #: Digests under which another body than theirs was found.
+        self.altered: set[str] = set()
+        #: Why the file could not be read, if it could not.
+        self.fault: str | None = None
+
+    def get(self, digest: str) -> bytes | None:
+        """The body with that digest; None where it is not here, or was altered."""
+        if not (digest.isascii() and self._path.is_file()):  # a forged one may not be Unicode
+            return None
+        try:
+            uri = f"{self._path.absolute().as_uri()}?mode=ro"
+            with closing(sqlite3.connect(uri, uri=True, factory=Connection)) as connection:
+                row = connection.execute(
+                    "SELECT body FROM documents WHERE digest = ?", (digest,)
+                ).fetchone()
+        except sqlite3.Error as error:
+            self.fault = str(error)
+            return None
+        if row is None:
+            return None
+        with suppress(zlib.error, TypeError):
+            body = zlib.decompress(row[0])
+            if hashlib.sha256(body).hexdigest() == digest:
+                return body
+        self.altered.add(digest)
+        return None
 
 
 # -- members ------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ SQLite could read.
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -235,26 +234,6 @@ def _prepare_writing(connection: sqlite3.Connection, *, begun: bool) -> None:
 def has_records(directory: Path) -> bool:
     """Whether there is a database, or a copy of the blocklist, in *directory*."""
     return any((directory / name).exists() for name in (DATABASE, *files.COPIES))
-
-
-def copy_to(directory: Path, copy: Path) -> None:
-    """Copy what is stored in *directory*, damaged or not, into *copy*; nothing is written there.
-
-    For a look at what a crawl would find and do. Raises OSError.
-    """
-    for name in (*files.COPIES, machine.CLOCK, machine.LOST):
-        with suppress(FileNotFoundError):
-            shutil.copy2(directory / name, copy)
-    if not (directory / DATABASE).exists():
-        return
-    try:
-        with (
-            closing(read_only(directory / DATABASE)) as source,
-            closing(sqlite3.connect(copy / DATABASE)) as target,
-        ):
-            source.backup(target)
-    except sqlite3.DatabaseError:  # as it is: whoever opens the copy says what is wrong with it
-        shutil.copy2(directory / DATABASE, copy)
 
 
 class Database:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.ledger import FILE
-from scrapy_walsh.ledger.files import DOCUMENTS, Documents, parsed
+from scrapy_walsh.ledger.files import DOCUMENTS, parsed
+from scrapy_walsh.proof.ledger import Documents
 from scrapy_walsh.proof.sandbox import Route, Sandbox
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.files import COPY, SECOND

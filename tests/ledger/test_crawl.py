@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from scrapy_walsh.ledger import FILE
-from scrapy_walsh.ledger.files import DOCUMENTS, Documents, parsed
+from scrapy_walsh.ledger.files import DOCUMENTS, parsed
+from scrapy_walsh.proof.ledger import Documents
 from scrapy_walsh.proof.sandbox import Route, Sandbox, blocklist, page
 from tests.crawl.harness import (
     LIST_SPIDER,

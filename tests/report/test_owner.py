@@ -10,6 +10,7 @@ import pytest
 
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.ledger.files import DOCUMENTS, HEAD, Documents
+from scrapy_walsh.proof import ledger as reading
 from scrapy_walsh.proof.findings import Finding, Outcome
 from scrapy_walsh.proof.report.html import owners_page
 from scrapy_walsh.proof.report.owner import Extract
@@ -393,5 +394,5 @@ def test_own_the_documents_of_a_forged_ledger_are_not_believed(tmp_path: Path):
     documents.put("robots", b"other", digest(ROBOTS), 1)
     new = {"requirement": "R2", "url": ROBOTS_URL, "status": 200, "digest": digest(ROBOTS)}
     found = found_in(began(), decided("adopted", **new), ended())
-    found.read(documents.get)
+    found.read(reading.Documents(tmp_path / DOCUMENTS).get)
     assert found.versions[0].rules is None

@@ -21,8 +21,7 @@ from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR, not_known
 from scrapy_walsh.proof.verify.run import LIST, Held
 
 if TYPE_CHECKING:
-    from scrapy_walsh.ledger.files import Documents
-    from scrapy_walsh.proof.ledger import Line
+    from scrapy_walsh.proof.ledger import Documents, Line
     from scrapy_walsh.proof.verify.run import Report, Run
 
 _ROBOTS = "/robots.txt"

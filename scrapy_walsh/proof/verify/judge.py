@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from msgspec.structs import replace
 
-from scrapy_walsh.ledger.files import HEAD, REDACTED, Documents, read_head
+from scrapy_walsh.ledger.files import HEAD, REDACTED, read_head
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import REDIRECTS
@@ -24,7 +24,7 @@ from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.tagging import is_operator_url, tag_url
 from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR
 from scrapy_walsh.proof import ledger
-from scrapy_walsh.proof.ledger import Chain, Head, Malformed, line_of, lines_in
+from scrapy_walsh.proof.ledger import Chain, Documents, Head, Malformed, line_of, lines_in
 from scrapy_walsh.proof.ledgered import Hold
 from scrapy_walsh.proof.verify.adoptions import Adoptions
 from scrapy_walsh.proof.verify.decisions import Decisions
