@@ -235,7 +235,7 @@ class Recorder:
         if key not in self._alike and len(self._alike) >= _HOSTS:
             return None
         self._alike.setdefault(key, Counter())[event.host] += 1
-        return key
+        return None if rule[0] == "R4" else key  # R4's due time is told at once as well
 
     def tell_alike(self) -> None:
         """Log one line for each reason for which hosts were left alone, or had no robots.txt."""

@@ -110,8 +110,11 @@ def test_own_slow_hosts_are_only_ever_put_off_where_the_project_says_so(tmp_path
     found = days(tmp_path, 3, {"WALSH_SLOW_HOSTS": "skip"})
     assert [each.targets(HOST) for each in found] == [[], [], []]
     for each, level in zip(found, ["WARNING", "INFO", "INFO"], strict=True):
-        assert len(each.lines(f"{level}: deferred", "WALSH_SLOW_HOSTS")) == 1
-        assert len(each.lines(": deferred", "WALSH_SLOW_HOSTS")) == len(URLS)
+        targets = len(each.lines(": deferred http", "WALSH_SLOW_HOSTS"))
+        assert len(each.lines(f"{level}: deferred http", "WALSH_SLOW_HOSTS")) == 1
+        assert targets == len(URLS)
+        # At the end of the crawl all that is put off is listed by host.
+        assert len(each.lines(f"INFO: deferred {targets} targets of {HOST}")) == 1
 
 
 @pytest.mark.parametrize("value", ["never", 1])
