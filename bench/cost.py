@@ -6,8 +6,10 @@ Every host has one target and a robots.txt, and the sandbox answers at once, so 
 is left is work. Both crawlers take one request at a time, and connect to each host by its name,
 which their resolver has on loopback. ``us a target`` is the user and system time of the crawling
 process from spider_opened to spider_closed, its robots.txt included; the least of the rounds, since
-another process can only lengthen it. ``ratio``: over stock's. The rows below ``ours`` say where it
-goes: without the ledger, and without a state directory, in which the ledger would be. ``written``
+another process can only lengthen it. ``ratio``: over stock's. ``stock, not kept`` is stock Scrapy
+that opens a connection for each request, as ours does (D29): by default it keeps that of robots.txt
+for the target. The rows below ``ours`` say where it goes: without the ledger, and without a state
+directory, in which the ledger would be. ``written``
 is what the process had the disk write meanwhile, octets a target (``write_bytes`` of
 proc_pid_io(5), 0 where there is none).
 """
@@ -25,16 +27,19 @@ from typing import Any
 sys.path[0] = str(Path(__file__).resolve().parents[1])  # bench/queue.py is not Python's queue
 
 from scrapy import Request, Spider, signals  # noqa: E402
+from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler  # noqa: E402
 from scrapy.crawler import CrawlerProcess  # noqa: E402
 from scrapy.resolver import CachingThreadedResolver  # noqa: E402
 from twisted.internet.defer import Deferred, succeed  # noqa: E402
 
 from bench import makespan  # noqa: E402
 from bench.report import Row, show, write  # noqa: E402
+from scrapy_walsh.adapters.compat import no_persistent_connections  # noqa: E402
 
 #: By row: the crawler, and the settings that are laid over its own.
 CRAWLERS: dict[str, tuple[str, dict[str, Any]]] = {
     "stock": ("stock", {}),
+    "stock, not kept": ("stock", {"DOWNLOAD_HANDLERS": {"http": "__main__.NotKept"}}),
     "ours": ("ours", {}),
     "ours, no ledger": ("ours", {"WALSH_LEDGER": False}),
     "ours, no state": ("ours", {"WALSH_STATE_DIR": "memory"}),
@@ -101,6 +106,14 @@ def written_so_far() -> int:
     except OSError:
         return 0
     return next(int(each.split()[1]) for each in lines if each.startswith("write_bytes"))
+
+
+class NotKept(HTTP11DownloadHandler):
+    """Scrapy's handler, with a connection for each request."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        no_persistent_connections(self)
 
 
 class Loopback(CachingThreadedResolver):
