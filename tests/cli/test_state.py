@@ -112,7 +112,7 @@ def test_r11_show_tells_what_is_due_and_deferred(told: Any) -> None:
     assert re.search(r"free\.test +now +1 s", out)
     assert re.search(r"https://h\.test/late +\S+ \S+ \(in (?:2 h|1 h \d+ min)\) +Retry-After", out)
     assert re.search(
-        r"blocklist +https://o\.test/blocklist\.json +\S+ \S+ +\S+ \S+ +held +200", out
+        r"blocklist +https://o\.test/blocklist\.json +\S+ \S+ +\d[\d dhmins]* +held +200", out
     )
     due = r"https://h\.test/feed +\S+ \S+ +200 +1 d +\S+ \S+ \(in (?:22|21) h[^)]*\)"
     assert re.search(due, out)
