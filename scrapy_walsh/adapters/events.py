@@ -10,6 +10,7 @@ be had, is INFO at most; one warning for each cause tells of them at the end of 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import secrets
 from collections import Counter
@@ -24,6 +25,7 @@ from scrapy_walsh import signals
 from scrapy_walsh.exceptions import StateError, visible
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
+from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.verdict import (
     ALLOWED_EXPLICIT,
     ALLOWED_IMPLICIT,
@@ -68,10 +70,7 @@ _WARNED: Final = (
     events.TOO_MANY_REDIRECTS,
 )
 #: Kinds and requirements of events whose reason holds for whole hosts.
-_OF_HOSTS: Final = (
-    *((events.DEFERRED, each) for each in ("R2", "R4", "R5")),
-    (events.REJECTED, "R2"),
-)
+_OF_HOSTS: Final = ((events.DEFERRED, "R2"), (events.DEFERRED, "R5"), (events.REJECTED, "R2"))
 #: Hosts that have stats and, for each kind and verdict, lines of their own.
 _HOSTS: Final = 1000
 #: Hosts that a line about many of them names.
@@ -131,6 +130,8 @@ class Recorder:
     _told: dict[tuple[str, ...], set[str]] = field(default_factory=dict)
     #: By kind, requirement, verdict and reason, how many targets of each host one line tells of.
     _alike: dict[tuple[str, str, str, str], Counter[str]] = field(default_factory=dict)
+    #: What R4 has put off: how many targets of a host, and until when.
+    _put_off: dict[str, tuple[int, float]] = field(default_factory=dict)
     #: Those of them that no earlier run has told.
     _new: set[tuple[str, str, str, str]] = field(default_factory=set)
     #: Why hosts gave no answer, in a few words; whether any gave one.
@@ -226,6 +227,10 @@ class Recorder:
             self._causes[event.host] = reason.partition(NO_ANSWER)[2].partition(";")[0]
         if kind == events.GIVEN_UP and f": {event.host} " in reason:  # its host is what has ended
             kind, rule, reason = events.DEFERRED, ("R5", DEFERRED), reason.rpartition(": ")[2]
+        if (kind, rule[0]) == (events.DEFERRED, "R4") and event.due is not None:
+            count, _ = self._put_off.get(event.host, (0, 0.0))
+            if count or len(self._put_off) < _HOSTS:
+                self._put_off[event.host] = count + 1, event.due
         if (kind, rule[0]) not in _OF_HOSTS:
             return None
         if rule[0] == "R5":
@@ -235,10 +240,22 @@ class Recorder:
         if key not in self._alike and len(self._alike) >= _HOSTS:
             return None
         self._alike.setdefault(key, Counter())[event.host] += 1
-        return None if rule[0] == "R4" else key  # R4's due time is told at once as well
+        return key
 
     def tell_alike(self) -> None:
-        """Log one line for each reason for which hosts were left alone, or had no robots.txt."""
+        """Log one line for each reason for which hosts were left alone, or had no robots.txt.
+
+        And one for what R4 has put off, each host with its own time.
+        """
+        if self._put_off:
+            listed = [
+                f"{plural(count, 'target')} of {host} until {iso(math.ceil(due))}"
+                for host, (count, due) in self._put_off.items()
+            ]
+            more = len(listed) - _HOSTS_NAMED
+            also = [f"and those of {plural(more, 'other host')}"] if more > 0 else []
+            line = f"put off (R4): {'; '.join([*listed[:_HOSTS_NAMED], *also])}"
+            logger.info("%s", line, extra={"crawler": self.crawler})
         of_targets = [hosts for key, hosts in self._alike.items() if key[0] == events.DEFERRED]
         left: set[str] = set().union(*of_targets)
         for key, counts in self._alike.items():

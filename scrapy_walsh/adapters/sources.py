@@ -333,8 +333,9 @@ class Sources:
 
     def settle(self) -> None:
         """Store the sources whose requests have ended, whatever came of their answers."""
-        if untaken := {*self._untaken, *self.validators}:
-            self.taken(untaken.difference(compat.under_way(self._context.crawler)))
+        if untaken := dict.fromkeys((*self._untaken, *self.validators)):
+            under_way = set(compat.under_way(self._context.crawler))
+            self.taken([each for each in untaken if each not in under_way])
 
     def _remember(self, request: Request, run: SourceRun) -> None:
         """Store *run*: at once, by the caller, so that no kill has the source sent again (D20)."""
@@ -423,7 +424,7 @@ class Sources:
 
     def close(self) -> None:
         """Store all sources that were answered: the crawl ends, and no answer is taken later."""
-        self.taken({*self._untaken, *self.validators})
+        self.taken(dict.fromkeys((*self._untaken, *self.validators)))
         self._context.write()
         self._locks.close()
         for source, key in self._joined.items():

@@ -50,8 +50,8 @@ _POLICY: Final = """\
 <h1>About {token}</h1>
 <p>{token} is an automated client. Each of its requests has this User-Agent:</p>
 <pre>{user_agent}</pre>
-<p>It requests the pages and feeds that its operator has listed, and {links}. It sends one request
-at a time, at least a second apart on one host, and further apart where a robots.txt has a
+<p>It requests the pages and feeds that its operator has listed{links}. It sends one request at a
+time, at least a second apart on one host, and further apart where a robots.txt has a
 <code>Crawl-delay</code> or an answer a <code>Retry-After</code>. It requests the same page once a
 day at most.</p>
 <h2>How to opt out</h2>
@@ -78,12 +78,10 @@ _SOURCES: Final = """\
 """
 
 
-#: What the page says of links, by whether they are followed.
-_LINKS: Final = {False: "follows no links from them", True: "pages that these link to"}
 #: What a person at the terminal is asked where a spider needs the setting.
 _SWITCHES: Final = {"WALSH_FOLLOW_LINKS": "follow links?", "WALSH_SCRAPING": "scrape HTML?"}
-#: A line of a settings.py by which links are followed.
-_FOLLOWS: Final = re.compile(rb"^WALSH_FOLLOW_LINKS\s*=\s*True\b", re.MULTILINE)
+#: What a project's code has where links may be followed: the setting, unless it is set to False.
+_FOLLOWS: Final = re.compile(rb"WALSH_FOLLOW_LINKS(?![\"']?\s*[=:]\s*(?:False|0)\b)").search
 #: What a settings.py has that needs no more; else the name of the setting.
 _ENTRIES: Final = {
     "SPIDER_MODULES": r"[^#\n]*scrapy_walsh\.spiders",
@@ -127,7 +125,8 @@ def run(args: argparse.Namespace) -> int:
     before = b"" if settings is None else settings.read_bytes()
     report = {"spiders": {}, "broken": []} if project is None else _look(project)
     more = dict.fromkeys(_wanted(report["spiders"]), "True")
-    follows = "WALSH_FOLLOW_LINKS" in more or re.search(_FOLLOWS, before) is not None
+    code = () if settings is None else settings.parent.rglob("*.py")
+    follows = "WALSH_FOLLOW_LINKS" in more or any(_FOLLOWS(path.read_bytes()) for path in code)
     writes: dict[Path, Callable[[], object]] = {
         args.dir / name: partial(replace_file, args.dir / name, text.encode())
         for name, text in _files(identity, contact, follows=follows).items()
@@ -228,7 +227,7 @@ def _files(identity: Identity, contact: str, *, follows: bool) -> dict[str, str]
         "blocklist.json": document,
         "policy.html": _POLICY.format(
             contact=escape(contact),
-            links=_LINKS[follows],
+            links=", and pages that these link to" if follows else "",
             **{
                 name: escape(getattr(identity, name))
                 for name in ("token", "user_agent", "blocklist_url")

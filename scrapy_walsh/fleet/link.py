@@ -181,7 +181,10 @@ class Link:
         """As :meth:`greet`, for who only reads: nothing is written, not even a first epoch."""
         seconds, micros = self.client.time()
         self.set_time(f"{seconds}.{micros:06}".encode())
-        return 0.0
+        word, calm = self.client.hmget(self.epoch_key, "word", "calm")
+        if self.epoch and (word or b"").decode() != self.epoch:
+            return float(CALM)
+        return max(0.0, float(calm or 0.0) - self.now())
 
     def _tell_scripts(self) -> None:
         for script in scripts.ALL:

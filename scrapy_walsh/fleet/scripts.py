@@ -288,10 +288,11 @@ end
 for _, host in ipairs(redis.call('ZRANGEBYSCORE', waiting, '-inf', text(now), 'LIMIT', 0, 64)) do
   stand(host, interval_of(host_of(ARGV[7] .. 'host:' .. host, lost, now), interval))
 end
--- Whether a host waits that does not go last: one more is looked at than go last at all.
+-- Whether a host waits that does not go last: 64 more are looked at than go last at all.
 local function others_wait()
-  for _, host in ipairs(redis.call('ZRANGE', waiting, 0, redis.call('SCARD', lasts))) do
-    if not is_last(host) then return true end
+  for _, host in ipairs(redis.call('ZRANGE', waiting, 0, redis.call('SCARD', lasts) + 63)) do
+    local silent = host_of(ARGV[7] .. 'host:' .. host, lost, now).silent_since
+    if not silent and not is_last(host) then return true end
   end
   return false
 end

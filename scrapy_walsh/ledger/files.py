@@ -35,6 +35,7 @@ from scrapy_walsh.policy.strict_json import json_object
 from scrapy_walsh.state.database import Connection, is_damage
 from scrapy_walsh.state.files import (
     claim,
+    exclusive,
     locked,
     make_private,
     open_private,
@@ -100,17 +101,27 @@ class Documents:
             except sqlite3.DatabaseError as error:
                 if not is_damage(error):
                     raise
-                aside = set_aside(self._path, ("-journal",))
-                self._known.clear()
-                self.notices.append(
-                    f"{self._path} was damaged ({one_line(error, 200)}): set aside as "
-                    f"{aside.name}; verify will miss the documents in it"
-                )
-                self._transact(change)
+                with exclusive(self._path.parent):
+                    self._replace(change)
         except (sqlite3.Error, OSError) as error:
             raise StateError(
                 f"{self._path}: a document of the ledger cannot be kept: {error}"
             ) from error
+
+    def _replace(self, change: Callable[[sqlite3.Connection], None]) -> None:
+        """Set the damaged file aside, unless another process has done so by now."""
+        self._known.clear()
+        try:
+            self._transact(change)
+        except sqlite3.DatabaseError as error:
+            if not is_damage(error):
+                raise
+            aside = set_aside(self._path, ("-journal",))
+            self.notices.append(
+                f"{self._path} was damaged ({one_line(error, 200)}): set aside as {aside.name}; "
+                "verify will miss the documents in it"
+            )
+            self._transact(change)
 
     def _transact(self, change: Callable[[sqlite3.Connection], None]) -> None:
         make_private(self._path)
@@ -399,5 +410,5 @@ def _cannot(directory: Path, error: Exception) -> str:
     why = getattr(error, "strerror", None) or error
     return (
         f"{directory / FILE}: decisions go unrecorded: {why}; "
-        "make room there, or set WALSH_LEDGER = False"
+        "make room there, move away what is no ledger, or set WALSH_LEDGER = False"
     )

@@ -59,10 +59,15 @@ def claim(directory: Path) -> None:
             f"{directory / name} is not a file (a link, a directory or a device): move it out of "
             "the way, or set another WALSH_STATE_DIR"
         )
-    for path in (directory / name for name in _ours(directory)):
-        with suppress(OSError):  # another user's, or on a disk that is read only
-            if (mode := stat.S_IMODE(path.lstat().st_mode)) & 0o077:
-                path.chmod(mode & 0o700)
+
+
+def close_to_others(directory: Path) -> None:
+    """Let nobody but their owner use our files in *directory*; what cannot be changed stays."""
+    with suppress(OSError):  # no directory yet
+        for path in (directory / name for name in _ours(directory)):
+            with suppress(OSError):  # another user's, or on a disk that is read only
+                if (mode := stat.S_IMODE(path.lstat().st_mode)) & 0o077:
+                    path.chmod(mode & 0o700)
 
 
 def not_files(directory: Path) -> list[str]:

@@ -60,7 +60,7 @@ class _Start(Struct):
 
     boot: str
     offset: float
-    wall: float
+    wall: float | None = None
 
 
 def steady_clock(
@@ -78,7 +78,8 @@ def steady_clock(
     wall = time.time() - _since_start()
     known = None if directory is None else _read(directory / CLOCK)
     start = known if known is not None and known.boot == boot else _Start(boot, wall, wall)
-    offset, jump = start.offset, wall - start.wall
+    offset = start.offset
+    jump = wall - (offset if start.wall is None else start.wall)
     if abs(jump) > _SET and notices is not None:
         way = "ahead" if jump > 0 else "back"
         notices.append(
@@ -191,6 +192,7 @@ def enter(directory: Path | None) -> None:
             "crawls could take turns: set WALSH_STATE_DIR to memory"
         )
     claim(directory)
+    files.close_to_others(directory)
 
 
 class UnderWay:

@@ -61,7 +61,7 @@ OTHERS = (
     ("fleet/link.py", "cannot be relied on:"),
     ("fleet/store.py", "; this machine's copy is read instead"),
     ("ledger/files.py", ": decisions go unrecorded:"),
-    ("ledger/files.py", "make room there, or"),
+    ("ledger/files.py", "make room there, move away what is no ledger, or"),
     ("ledger/files.py", "is gone:"),
     ("policy/identity.py", "WALSH_IDENTITY is not set:"),
     ("policy/recrawl.py", "has not been read since"),

@@ -50,3 +50,18 @@ def test_own_damaged_file_is_written_anew(tmp_path: Path, damage: str) -> None:
 
 def test_own_directory_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     assert steady_clock(tmp_path / "missing")() == pytest.approx(time.time(), abs=1.0)
+
+
+def test_own_what_an_earlier_build_kept_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the first run after an update would take a clock that was set for the steady one."""
+    before, told = steady_clock(tmp_path)(), list[str]()
+    path = tmp_path / FILE
+    kept = json.loads(path.read_text())
+    del kept["wall"]
+    path.write_text(json.dumps(kept))
+    wall = time.time
+    monkeypatch.setattr(time, "time", lambda: wall() + 7200.0)
+    assert 0 <= steady_clock(tmp_path, told)() - before < 5.0
+    assert len(told) == 1

@@ -141,6 +141,8 @@ def test_own_files_that_others_can_read_are_closed_to_them(tmp_path: Path) -> No
     for path in tmp_path.iterdir():
         path.chmod(0o644)
     SqliteStore(tmp_path).close()
+    assert set(modes(tmp_path).values()) >= {0o644}, "a look changes nothing"
+    machine.enter(tmp_path)
     found = modes(tmp_path)
     assert found.pop("notes.txt") == 0o644
     assert set(found.values()) == {0o600}

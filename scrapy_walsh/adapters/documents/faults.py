@@ -27,6 +27,7 @@ import errno
 import os
 import re
 import ssl
+import sys
 from contextlib import contextmanager
 from socket import gaierror
 from traceback import walk_tb
@@ -151,13 +152,13 @@ def before_wire(error: BaseException | None) -> OwnFault:
 
 def _component(error: BaseException) -> str:
     """The class or module of the project whose code raised *error*, for a person to look for."""
-    named = "a component of this project"
+    others = {"scrapy", "twisted", "scrapy_walsh", *sys.stdlib_module_names}
     for frame, _ in walk_tb(error.__traceback__):
         module = str(frame.f_globals.get("__name__", ""))
-        if module.partition(".")[0] not in ("scrapy", "twisted", "scrapy_walsh", "asyncio"):
+        if module.partition(".")[0] not in others:
             owner = frame.f_locals.get("self")
-            named = module if owner is None else f"{module}.{type(owner).__name__}"
-    return named
+            return module if owner is None else f"{module}.{type(owner).__name__}"
+    return "a component of this project"
 
 
 def pass_on(what: str, error: Exception) -> NoReturn:
