@@ -24,7 +24,7 @@ from scrapy_walsh.adapters import disk_lines, plugins, seats
 from scrapy_walsh.commands import own_process
 from scrapy_walsh.commands.common import project_settings
 from scrapy_walsh.commands.spiders import classes_of, ways_of
-from scrapy_walsh.config import is_shared
+from scrapy_walsh.config import follows_links, is_shared
 from scrapy_walsh.exceptions import WalshError, one_line
 from scrapy_walsh.proof.findings import Outcome
 
@@ -57,13 +57,16 @@ _BARE: Final = (
 
 def look(given: dict[str, Any]) -> dict[str, Any]:
     """What is found with the settings *given* on the command line, as JSON data: ``spiders``, by
-    name what is said of each; ``broken``, a line for each module that cannot be imported.
+    name what is said of each; ``broken``, a line for each module that cannot be imported;
+    ``follows``, whether links are followed for any of them.
     """
     own_process.shut_network()
     broken: list[str] = []
     try:
         settings = project_settings(given)
         classes = classes_of(settings, broken)
+        found = [settings, *(_own(settings, cls) for cls in classes)]
+        follows = any(map(follows_links, found))
         settings.set("SPIDER_MODULES", [], priority="cmdline")  # no crawl of these loads them all
         process = CrawlerProcess(settings, install_root_handler=False)
     except (Exception, SystemExit) as error:  # whatever a project's code may raise
@@ -72,7 +75,14 @@ def look(given: dict[str, Any]) -> dict[str, Any]:
     spiders = {str(cls.name): [_broken("its crawl did not open")] for cls in classes}
     _start_each(process, classes, spiders)
     process.start(install_signal_handlers=False)
-    return {"spiders": spiders, "broken": broken}
+    return {"spiders": spiders, "broken": broken, "follows": follows}
+
+
+def _own(settings: BaseSettings, cls: type[Spider]) -> BaseSettings:
+    """The *settings* with those of the spider *cls*."""
+    own = settings.copy()
+    cls.update_settings(own)
+    return own
 
 
 @inlineCallbacks

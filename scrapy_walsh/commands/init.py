@@ -80,8 +80,6 @@ _SOURCES: Final = """\
 
 #: What a person at the terminal is asked where a spider needs the setting.
 _SWITCHES: Final = {"WALSH_FOLLOW_LINKS": "follow links?", "WALSH_SCRAPING": "scrape HTML?"}
-#: What a project's code has where links may be followed: the setting, unless it is set to False.
-_FOLLOWS: Final = re.compile(rb"WALSH_FOLLOW_LINKS(?![\"']?\s*[=:]\s*(?:False|0)\b)").search
 #: What a settings.py has that needs no more; else the name of the setting.
 _ENTRIES: Final = {
     "SPIDER_MODULES": r"[^#\n]*scrapy_walsh\.spiders",
@@ -123,10 +121,9 @@ def run(args: argparse.Namespace) -> int:
         raise Misuse(f"no Scrapy project's settings at {args.dir}: give --write FILE")
     settings = written or project
     before = b"" if settings is None else settings.read_bytes()
-    report = {"spiders": {}, "broken": []} if project is None else _look(project)
+    report: dict[str, Any] = {"spiders": {}, "broken": []} if project is None else _look(project)
     more = dict.fromkeys(_wanted(report["spiders"]), "True")
-    code = () if settings is None else settings.parent.rglob("*.py")
-    follows = "WALSH_FOLLOW_LINKS" in more or any(_FOLLOWS(path.read_bytes()) for path in code)
+    follows = "WALSH_FOLLOW_LINKS" in more or report.get("follows", False)
     writes: dict[Path, Callable[[], object]] = {
         args.dir / name: partial(replace_file, args.dir / name, text.encode())
         for name, text in _files(identity, contact, follows=follows).items()

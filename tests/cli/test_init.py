@@ -314,6 +314,27 @@ def test_own_what_is_agreed_to_on_the_terminal_is_set(
     assert set(different(capsys.readouterr().out)) == {"R9"}
 
 
+@pytest.mark.parametrize(
+    ("settings", "spider", "follows"),
+    [
+        ("", "", False),
+        ("FOLLOW = True\nWALSH_FOLLOW_LINKS = FOLLOW\n", "", True),
+        ("", 'custom_settings = {"WALSH_FOLLOW_LINKS": "1"}', True),
+        ("# WALSH_FOLLOW_LINKS = True\nWALSH_FOLLOW_LINKS = False\n", "", False),
+    ],
+)
+def test_own_the_policy_page_says_of_links_what_the_project_does(
+    project: Path, settings: str, spider: str, follows: bool
+) -> None:
+    with (project / "own_settings.py").open("a") as file:
+        file.write(f"\n{settings}")
+    more = f"import scrapy\n\n\nclass More(scrapy.Spider):\n    name = 'more'\n    {spider}\n"
+    (project / "own_spiders.py").write_text(more)
+    (project / "beside.py").write_text("# WALSH_FOLLOW_LINKS: another's code says nothing\n")
+    assert main(["init", *GIVEN]) == 0
+    assert ("pages that these link to" in _read("policy.html")) is follows
+
+
 def test_own_a_project_that_cannot_be_looked_at_is_said_in_one_line(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
