@@ -85,7 +85,7 @@ def test_r4_all_hosts_are_left_alone_until_each_worker_has_written_back(
     for each in (one, other, new):
         assert each.tend() == 1
         assert reserve(each) > 7190
-    assert 0 < reserve(new, host="new.test") <= 1.0  # all count as just requested
+    assert 0 < reserve(new, 60.0, "new.test") <= 60.0  # all count as just requested
     for record, key in ((SourceRun, URL), (Deferral, URL)):
         assert new.get(record, key) is not None
     found = new.get(StoredDocument, BLOCKLIST, LIST)
