@@ -18,7 +18,7 @@ from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.robots.fetch import Keep, Leave
 from scrapy_walsh.policy.robots.file import Robots, no_rules, parse_robots
 from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR, not_known
-from scrapy_walsh.proof.verify.run import LIST, Held
+from scrapy_walsh.proof.verify.run import LIST, NO_START, Held
 
 if TYPE_CHECKING:
     from scrapy_walsh.proof.ledger import Documents, Line
@@ -82,12 +82,15 @@ class Adoptions:
 
     def take(self, run: Run, line: Line) -> None:
         """Judge a line ``adopted``, ``taken_up`` or ``rejected``; its document is then in force."""
-        if line.requirement == "R3":
-            self._operator_list(run, line)
-        elif line.requirement == "R2" and line.url.endswith(_ROBOTS):
-            self._robots_txt(run, line, line.url.removesuffix(_ROBOTS))
-        else:
+        operator = line.requirement == "R3"
+        if not operator and not (line.requirement == "R2" and line.url.endswith(_ROBOTS)):
             self._report.find(line.n, "run", f"{line.url} is no document that a gate goes by")
+        elif not run.begun:
+            self._report.missed(NO_START)
+        elif operator:
+            self._operator_list(run, line)
+        else:
+            self._robots_txt(run, line, line.url.removesuffix(_ROBOTS))
 
     def fetched_at(self, of: str, held: Held) -> float | None:
         """When any run last fetched what is held, Unix seconds; None where no line says so."""

@@ -29,7 +29,7 @@ from scrapy_walsh.proof.ledgered import Hold
 from scrapy_walsh.proof.verify.adoptions import Adoptions
 from scrapy_walsh.proof.verify.decisions import Decisions
 from scrapy_walsh.proof.verify.replay import Replay, told_fault
-from scrapy_walsh.proof.verify.run import CLOCK_SET, Report, Run, Snapshot
+from scrapy_walsh.proof.verify.run import CLOCK_SET, NO_START, Report, Run, Snapshot
 from scrapy_walsh.proof.verify.terms import Terms, broken_terms, terms_of
 from scrapy_walsh.spec import SPEC_VERSION
 
@@ -48,7 +48,8 @@ _RECKONED: Final = 0.1
 #: Seconds that a hold may seem long by: a later run does not know exactly when the last request of
 #: an earlier one reached the server.
 _RESTORED: Final = 0.5
-_NO_START: Final = "lines of a run whose start is not here: only its pace is judged"
+#: The lines of a run without a start of which something is judged all the same.
+_WITHOUT_START: Final = (ASKED, ledger.ENDED, events.ADOPTED, events.TAKEN_UP)
 #: What is deferred whatever the setting is.
 _WITHOUT_SETTING: Final = (DEFERRED, UNKNOWN_PARSE_ERROR)
 _TAGS: Final = re.compile(r"[?&]impl=([^&#]+)(?:&sha=([^&#]+))?&spec=[^&#]+(?:#|\Z)")
@@ -150,8 +151,8 @@ class Judge:
             self._report.find(line.n, "run", f"a line of run {line.run} after its end")
             return
         judge = self._take.get(line.kind)
-        if not run.begun and line.kind not in (ASKED, ledger.ENDED):
-            self._report.missed(_NO_START)
+        if not run.begun and line.kind not in _WITHOUT_START:
+            self._report.missed(NO_START)
         elif judge is not None:
             judge(run, self._owned(line) if line.kind == ASKED else line)
 
@@ -177,7 +178,7 @@ class Judge:
         partial = self._report.partial or self._holed
         concluded = self._replay.asked(run, line, partial=partial, others=others)
         if not run.begun:
-            self._report.missed(_NO_START)
+            self._report.missed(NO_START)
             return
         if (tagged := sent_fault(line, run.terms)) is not None:
             self._report.find(line.n, "R13", tagged)

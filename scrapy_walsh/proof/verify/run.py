@@ -126,6 +126,8 @@ class InForce:
 
 #: Seconds by which wall clock and steady clock must have moved apart for the wall clock to be set.
 CLOCK_SET: Final = 2.0
+#: What is missed of a run whose line `started` is not there.
+NO_START: Final = "lines of a run whose start is not here: only its pace is judged"
 
 
 @dataclass(slots=True)
