@@ -198,38 +198,17 @@ class Pace(Struct, frozen=True):
     spent: Verdict | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Go:
-    """It may go now."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """It may go in ``seconds``; infinite: after the request to its host that is under way."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    """It may not go in this run."""
-
-    verdict: Verdict
-
-
-#: What :func:`admit` may answer.
-Step = Go | Wait | Refuse
-
-
-def admit(pace: Pace, gates: Gates, now: float, *, document: bool = False) -> Step:
+def admit(pace: Pace, gates: Gates, now: float, *, document: bool = False) -> Verdict | float:
     """Whether a request that :func:`judge` allows may go to its host now.
 
-    *now*: Unix seconds. *document*: whether it is for a robots.txt.
+    The verdict against it in this run; else the seconds until it may go, 0 for now, infinite: after
+    the request to its host that is under way. *now*: Unix seconds. *document*: whether it is for a
+    robots.txt.
     """
     if pace.spent is not None:
-        return Refuse(pace.spent)
+        return pace.spent
     if pace.wait == math.inf:  # only the end of what is under way will say how long the wait is
-        return Wait(math.inf)
+        return math.inf
     patience = f"beyond WALSH_PATIENCE ({gates.patience:g} s)"
     if gates.skip_slow and not document and pace.interval > gates.patience:
         asked = f"{pace.host} asks for {pace.interval:g} s between requests"
@@ -237,12 +216,12 @@ def admit(pace: Pace, gates: Gates, now: float, *, document: bool = False) -> St
     if pace.wait > gates.patience:
         when = f"{pace.host} may not be requested before {iso(now + pace.wait)}"
         return _deferred(f"{when}, {patience}")
-    return Go() if pace.wait <= 0 else Wait(pace.wait)
+    return pace.wait
 
 
-def _deferred(why: str) -> Refuse:
+def _deferred(why: str) -> Verdict:
     """The target is deferred (D8)."""
-    return Refuse(Verdict(False, DEFERRED, "R4", why))
+    return Verdict(False, DEFERRED, "R4", why)
 
 
 # -- 3: what does its answer mean? ------------------------------------------------------------

@@ -301,7 +301,7 @@ class Host:
     retried: int = 0
     robots_failed: bool = False
     #: The answer of :meth:`admit` for a target, until when it holds, and the changes before it.
-    _step: chain.Step = field(init=False)
+    _step: Verdict | float = 0.0
     _until: float = -math.inf
     _basis: int = -1
 
@@ -311,7 +311,7 @@ class Host:
 
     # -- when may it be requested? --------------------------------------------------------
 
-    def admit(self, now: float, *, document: bool = False) -> chain.Step:
+    def admit(self, now: float, *, document: bool = False) -> Verdict | float:
         """What ``chain.admit`` says of a request that wants to go now.
 
         *document*: it is for a robots.txt. The answer for a target is kept until something has
@@ -324,11 +324,9 @@ class Host:
             pace = self._pace(now)
             self._step = self._admit(pace)
             self._basis, self._until = basis, self._holds_until(pace)
-        if isinstance(self._step, chain.Wait):
-            return chain.Wait(self.traffic.due - now)
-        return self._step
+        return self._step if isinstance(self._step, Verdict) else self.traffic.wait(now)
 
-    def _admit(self, pace: chain.Pace, *, document: bool = False) -> chain.Step:
+    def _admit(self, pace: chain.Pace, *, document: bool = False) -> Verdict | float:
         terms = self.terms
         return chain.admit(pace, terms.gates, terms.wall(), document=document)
 
@@ -342,7 +340,7 @@ class Host:
             return self.silence.last + self.silence.forget_after
         if pace.wait <= 0:
             return math.inf
-        refused = isinstance(self._step, chain.Refuse)
+        refused = isinstance(self._step, Verdict)
         return self.traffic.due - (self.terms.gates.patience if refused else 0.0)
 
     def spent(self, now: float, *, document: bool = False) -> Verdict | None:
@@ -369,7 +367,7 @@ class Host:
         due = self.traffic.due
         if math.isinf(due):  # a request is under way; or there was none yet: it may go, or end
             return due
-        return -math.inf if isinstance(self.admit(now), chain.Refuse) else due
+        return -math.inf if isinstance(self.admit(now), Verdict) else due
 
     def wait(self, now: float) -> float:
         """Seconds for which requests wait in the queue; 0 while one is under way."""
