@@ -61,8 +61,7 @@ def host_of(url_or_host: str) -> str:
     Lower case, IDNA, no trailing dot; IPv6 compressed and without brackets, IPv4 dotted.
     Raises ValueError where there is no readable host.
     """
-    plain = _PLAIN_URL.match(url_or_host)
-    return plain[2].lower() if plain else host_forms(url_or_host)[0]
+    return host_forms(url_or_host)[0]
 
 
 def host_forms(url_or_host: str) -> tuple[str, ...]:

@@ -63,7 +63,6 @@ _CHARACTERS: Final = {f"{octet:02X}": chr(0x100 + octet) for octet in range(256)
     "5B": "[",
     "5D": "]",
 }
-_BARE_PERCENT: Final = _CHARACTERS["25"]
 _TO_ENCODE: Final = re.compile(f"[^{re.escape(_UNRESERVED + _RESERVED)}%]+")
 _TO_ENCODE_IN_VALUES: Final = re.compile(f"[^{re.escape(_UNRESERVED + _RESERVED)}%*\n]+")
 _PLAIN_VALUES: Final = re.compile(f"[{re.escape(_UNRESERVED + _RESERVED)}*\n]*").fullmatch
@@ -85,16 +84,19 @@ def normalize(text: str) -> str:
 
 
 def _spelt(text: str, to_encode: re.Pattern[str]) -> str:
-    if "%" in text:
-        head, *rest = text.split("%")
-        text = head + "".join(
-            [
-                _SPELLINGS.get(part)
-                or (known + part[2:] if (known := _SPELLINGS.get(part[:2])) else "%" + part)
-                for part in rest
-            ]
-        )
-    return to_encode.sub(_encode, text)
+    return to_encode.sub(_encode, _unescaped(text, _SPELLINGS, "%"))
+
+
+def _unescaped(text: str, table: Mapping[str, str], percent: str) -> str:
+    """*text* with what *table* has for each escape; *percent* for a ``%`` that begins none."""
+    head, *rest = text.split("%")
+    return head + "".join(
+        [
+            table.get(part)
+            or (known + part[2:] if (known := table.get(part[:2])) else percent + part)
+            for part in rest
+        ]
+    )
 
 
 def normalize_values(bodies: list[str]) -> list[str]:
@@ -125,14 +127,7 @@ def as_octets(text: str) -> str:
     So nothing can match a part of an escape, and each octet counts as one. A ``%`` that begins no
     escape is read as ``%25``. A bracket is the same octet, escaped or not.
     """
-    head, *rest = text.split("%")
-    return head + "".join(
-        [
-            _CHARACTERS.get(part)
-            or (known + part[2:] if (known := _CHARACTERS.get(part[:2])) else _BARE_PERCENT + part)
-            for part in rest
-        ]
-    )
+    return _unescaped(text, _CHARACTERS, _CHARACTERS["25"])
 
 
 def forms(url: str) -> list[str]:
@@ -206,8 +201,7 @@ class Pattern(NamedTuple):
 
     ``text``: as written. ``prefix``: what comes before the first star. ``parts``: what comes after
     each run of stars; the last is empty where a star ends the rule. ``anchored``: it ends in ``$``.
-    ``size``: characters of the whole. ``longest``: of the longest part. A match costs at most that
-    for each character of the path, and ``cost`` besides.
+    ``size``: characters of the whole.
     """
 
     allow: bool
@@ -216,21 +210,14 @@ class Pattern(NamedTuple):
     parts: tuple[str, ...]
     anchored: bool
     size: int
-    longest: int = 0
-    cost: int = 0
 
     @classmethod
     def of(cls, allow: bool, text: str, body: str) -> Pattern:
         """Prepare a rule. ``text``: its value as written. ``body``: spelt like paths, without $."""
         anchored = text[-1] == "$"  # only a final $ is an anchor; elsewhere it is a character
-        size = len(body) + anchored
-        prefix, star, rest = body.partition("*")
-        if not star:
-            return cls(allow, text, body, (), anchored, size)
-        *texts, last = rest.split("*")
-        parts = (*filter(None, texts), last)
-        cost = _RULE_COST + _PART_COST * len(parts)
-        return cls(allow, text, prefix, parts, anchored, size, max(map(len, parts)), cost)
+        prefix, *pieces = body.split("*")
+        parts = (*filter(None, pieces[:-1]), *pieces[-1:])
+        return cls(allow, text, prefix, parts, anchored, len(body) + anchored)
 
     def match(self, path: str) -> Match | None:
         """The match with *path*, None if there is none. *path* must start with ``prefix``."""
@@ -320,13 +307,15 @@ class Index:
         return [match for pattern in every if (match := pattern.match(path)) is not None]
 
     def _prepare(self, prefix: str) -> tuple[list[Pattern], int, int]:
+        """The rules, what matching all costs besides, and for each character of a path."""
         rules = self._rules[prefix]
         least = _RULE_COST * sum(body != prefix for _, _, body in rules)
         # Where their stars alone cost too much, none is ever matched.
         patterns = [] if least > _MAX_COST else [Pattern.of(*rule) for rule in rules]
-        cost = sum(each.cost for each in patterns)
-        costs = max(least, cost), sum(each.longest for each in patterns)
-        return self._prepared.setdefault(prefix, (patterns, *costs))
+        parted = [each.parts for each in patterns if each.parts]
+        cost = sum(_RULE_COST + _PART_COST * len(parts) for parts in parted)
+        longest = sum(max(map(len, parts)) for parts in parted)
+        return self._prepared.setdefault(prefix, (patterns, max(least, cost), longest))
 
 
 # -- weighing -----------------------------------------------------------------------------
