@@ -367,7 +367,7 @@ class Gate:
             digest=None if passed is None else passed.digest,
             attempt=answer.attempt,
             retry_after=tuple(answer.retry_after),
-            wait=None if failure is None else concluded.hold,
+            wait=None if failure is None else failure.delay,
             gives_up=isinstance(failure, GiveUp),
             sent=ticket.sent,
             hops=answer.hops,

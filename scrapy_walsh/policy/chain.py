@@ -27,18 +27,13 @@ from typing import TYPE_CHECKING, Final, Protocol, assert_never
 from msgspec import Struct
 
 from scrapy_walsh.policy import backoff, hosts, recrawl, throttle
+from scrapy_walsh.policy import verdict as verdicts
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.list.blocklist import Blocklist
 from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.robots import usage
 from scrapy_walsh.policy.times import iso
-from scrapy_walsh.policy.verdict import (
-    BLOCKED_OPERATOR,
-    BY_SETTING,
-    DEFERRED,
-    EXCLUDED_TLD,
-    Verdict,
-)
+from scrapy_walsh.policy.verdict import Verdict
 
 if TYPE_CHECKING:
     from scrapy_walsh.policy.backoff import Answer, GiveUp, Retry
@@ -145,7 +140,7 @@ def _operator_blocks(url: str, held: Held) -> Verdict | NeedDocument | None:
             try:
                 return found.blocks(url)
             except ValueError as error:
-                return Verdict(False, BLOCKED_OPERATOR, "R3", f"no readable host: {error}")
+                return Verdict(False, verdicts.BLOCKED_OPERATOR, "R3", f"no readable host: {error}")
         case _:
             assert_never(found)
 
@@ -156,7 +151,8 @@ def _excluded(url: str, gates: Gates) -> Verdict | None:
     suffix = hosts.excluded_suffix(hosts.host_of(url), gates.excluded_tlds)
     if suffix is None:
         return None
-    return Verdict(False, EXCLUDED_TLD, BY_SETTING, f"host ends in {suffix!r} of {BY_SETTING}")
+    reason = f"host ends in {suffix!r} of {verdicts.BY_SETTING}"
+    return Verdict(False, verdicts.EXCLUDED_TLD, verdicts.BY_SETTING, reason)
 
 
 def too_soon(
@@ -221,7 +217,7 @@ def admit(pace: Pace, gates: Gates, now: float, *, document: bool = False) -> Ve
 
 def _deferred(why: str) -> Verdict:
     """The target is deferred (D8)."""
-    return Verdict(False, DEFERRED, "R4", why)
+    return Verdict(False, verdicts.DEFERRED, "R4", why)
 
 
 # -- 3: what does its answer mean? ------------------------------------------------------------
@@ -231,15 +227,14 @@ def _deferred(why: str) -> Verdict:
 class Conclusion:
     """What an answer means.
 
-    ``failure``: what R5 decides; None where it does not apply. ``hold``: seconds for which R5
-    leaves the host alone. ``exempt``: one target may follow at once (T1). ``answered``: it counts
-    as an answer for R8, so the source is next due a WALSH_REVISIT later. ``redirected``: it leads
-    to another URL, whose answer will count. ``replaces``: its validators replace the stored ones
-    (R7). ``learned``: what the host has taught by now, this answer included (D28).
+    ``failure``: what R5 decides; None where it does not apply. ``exempt``: one target may follow at
+    once (T1). ``answered``: it counts as an answer for R8, so the source is next due a
+    WALSH_REVISIT later. ``redirected``: it leads to another URL, whose answer will count.
+    ``replaces``: its validators replace the stored ones (R7). ``learned``: what the host has taught
+    by now, this answer included (D28).
     """
 
     failure: Retry | GiveUp | None = None
-    hold: float = 0.0
     exempt: bool = False
     answered: bool = False
     redirected: bool = False
@@ -265,7 +260,6 @@ def conclude(answer: Answer, gates: Gates, now: float, rand: float) -> Conclusio
     target = answer.purpose == TARGET
     return Conclusion(
         failure,
-        0.0 if failure is None else failure.delay,
         exempt,
         answered=target and recrawl.counts_as_asked(answer.status),
         redirected=target and answer.status in backoff.REDIRECTS,

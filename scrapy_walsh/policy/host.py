@@ -39,19 +39,9 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.policy import chain
+from scrapy_walsh.policy import chain, throttle
 from scrapy_walsh.policy.backoff import SILENT_RETRIES, Retry, backoff_delay, granted
 from scrapy_walsh.policy.gates import Gates
-from scrapy_walsh.policy.throttle import (
-    LEARNED,
-    MIN_REQUEST_INTERVAL,
-    NOTHING,
-    UNSEEN,
-    Learned,
-    Spacing,
-    accepts,
-    visit_from,
-)
 from scrapy_walsh.policy.verdict import DEFERRED, Verdict
 from scrapy_walsh.policy.words import plural
 
@@ -83,9 +73,9 @@ class Traffic:
     ``changes``: how often they were worked out.
     """
 
-    least: float = MIN_REQUEST_INTERVAL
-    last_end: float = UNSEEN
-    not_before: float = UNSEEN
+    least: float = throttle.MIN_REQUEST_INTERVAL
+    last_end: float = throttle.UNSEEN
+    not_before: float = throttle.UNSEEN
     sources: dict[str, float] | None = None
     seen: bool = False
     in_flight: bool = False
@@ -96,8 +86,8 @@ class Traffic:
     visited_at: float | None = None
     interval: float = field(init=False)
     untaught: float = field(init=False)
-    due: float = UNSEEN
-    document_due: float = UNSEEN
+    due: float = throttle.UNSEEN
+    document_due: float = throttle.UNSEEN
     changes: int = 0
 
     def __post_init__(self) -> None:
@@ -130,7 +120,7 @@ class Traffic:
     def restore(self, last_end: float, not_before: float, visited_at: float | None = None) -> None:
         """Take over what an earlier process stored (T33)."""
         if visited_at is not None:
-            self.visited_at = max(visited_at, self.visited_at or UNSEEN)
+            self.visited_at = max(visited_at, self.visited_at or throttle.UNSEEN)
         self.seen = True
         self.last_end = max(self.last_end, last_end)
         self.hold(not_before)
@@ -148,7 +138,7 @@ class Traffic:
         """
         if self.interval > patience:
             self.slow = True
-            self.credit = visit_from(
+            self.credit = throttle.visit_from(
                 self.interval, patience, self.rested, self.last_end, self.visited_at, self.least
             )
             self._changed()
@@ -176,9 +166,9 @@ class Traffic:
     def _changed(self) -> None:
         self.changes += 1
         sources = self.sources or {}
-        others = (each for name, each in sources.items() if name != LEARNED)
+        others = (each for name, each in sources.items() if name != throttle.LEARNED)
         self.untaught = max([self.least, *others])
-        self.interval = max(self.untaught, sources.get(LEARNED, 0.0))
+        self.interval = max(self.untaught, sources.get(throttle.LEARNED, 0.0))
         spaced = max(self.last_end + self.interval, self.not_before)
         early = spaced if self.credit is None else max(self.credit, self.not_before)
         self.due = math.inf if self.in_flight else min(early, spaced)
@@ -294,7 +284,7 @@ class Host:
     silence: Silence = field(init=False)
     known: bool = False
     told: float = -math.inf
-    learned: Learned = NOTHING
+    learned: throttle.Learned = throttle.NOTHING
     taken: bool = False
     accepted: float | None = None
     kept_silent: bool = False
@@ -399,37 +389,37 @@ class Host:
         """Note the end of a request, and what follows; *ended*: Unix seconds, steady clock."""
         if answer.status is not None:
             self.silence.answered(now)
-        if accepts(answer.status):
+        if throttle.accepts(answer.status):
             self.accepted = ended
         self.traffic.finished(now, exempt=concluded.exempt, spacing=self.terms.spacing)
         again = isinstance(concluded.failure, Retry)
         self.retried = answer.attempt + 1 if again else 0
         if concluded.failure is not None:
-            self.traffic.hold(now + concluded.hold)
+            self.traffic.hold(now + concluded.failure.delay)
         self.learn(concluded.learned)
 
-    def spacing(self, started: float, ended: float) -> Spacing:
+    def spacing(self, started: float, ended: float) -> throttle.Spacing:
         """How the request was spaced that was under way between these two times.
 
         *started*, *ended*: Unix seconds by the steady clock.
         """
         gap = None if self.accepted is None else started - self.accepted
-        return Spacing(self.traffic.interval, gap, ended)
+        return throttle.Spacing(self.traffic.interval, gap, ended)
 
     # -- what has it taught (D28)? --------------------------------------------------------
 
-    def take(self, taught: Learned) -> None:
+    def take(self, taught: throttle.Learned) -> None:
         """Go by what the store has, if an earlier run or another process has put it there."""
         if taught.calm is None or replace(taught, at=self.learned.at) == self.learned:
             return
         self.taken = True
         self.learn(taught)
 
-    def learn(self, taught: Learned) -> None:
+    def learn(self, taught: throttle.Learned) -> None:
         """Go by what the host's answers have taught by now."""
         if taught != self.learned:
             self.learned = taught
-            self.traffic.set_interval(taught.interval, source=LEARNED)
+            self.traffic.set_interval(taught.interval, source=throttle.LEARNED)
 
     def newly_taken(self) -> tuple[float, ...]:
         """What the store knew, for the ledger: once, and empty where it knew nothing."""

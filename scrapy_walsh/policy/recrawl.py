@@ -167,7 +167,9 @@ def next_due(last: Visit | None, held: float, now: float, revisit: float) -> flo
 
 
 def _until(last: Visit, now: float, revisit: float) -> float:
-    return max(_abort_ends(last, now), _bound_until(last, now, revisit))
+    """Until when the source is left alone; its visit does not count too far ahead of *now* (D9)."""
+    stale = last.sent_at - now >= _interval(last, revisit)
+    return max(_abort_ends(last, now), 0.0 if stale else opens(last, revisit))
 
 
 def hour_left(last: Visit | None, now: float, revisit: float) -> float | None:
@@ -187,12 +189,6 @@ def _abort_ends(last: Visit, now: float) -> float:
     """The end of the hour after the source was given up; 0.0 where there is none (R8.2)."""
     at = last.gave_up_at
     return 0.0 if at is None or at - now >= REVISIT_FLOOR else at + REVISIT_FLOOR
-
-
-def _bound_until(last: Visit, now: float, revisit: float) -> float:
-    """Until when its visit binds the source; 0.0 where that lies too far ahead (D9)."""
-    stale = last.sent_at - now >= _interval(last, revisit)
-    return 0.0 if stale else opens(last, revisit)
 
 
 def met(sent_at: float, last: Visit | None, revisit: float, status: int | None = None) -> Visit:

@@ -134,4 +134,6 @@ def test_own_host_within_patience_is_waited_for():
 @pytest.mark.parametrize("status", [429, 503])
 def test_r5_3_retry_after_beyond_patience_is_not_shortened(status):
     answer = Answer("target", status, retry_after=["86400"])
-    assert chain.conclude(answer, Gates(patience=300.0), now=0.0, rand=0.5).hold == 86400.0
+    failure = chain.conclude(answer, Gates(patience=300.0), now=0.0, rand=0.5).failure
+    assert failure is not None
+    assert failure.delay == 86400.0
