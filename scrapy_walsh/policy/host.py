@@ -138,8 +138,9 @@ class Traffic:
         """
         if self.interval > patience:
             self.slow = True
+            spaced = self.last_end + self.least
             self.credit = throttle.visit_from(
-                self.interval, patience, self.rested, self.last_end, self.visited_at, self.least
+                self.interval, patience, self.rested, spaced, self.visited_at
             )
             self._changed()
 

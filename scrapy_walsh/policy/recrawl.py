@@ -421,8 +421,7 @@ def updated(old: Reading | None, url: str, heard: Heard, now: float) -> Reading:
     A deferral tells nothing new of a source that is said once.
     """
     base = Reading(url, now, now) if old is None else old
-    since = min(base.since, now)
-    base = replace(base, since=since, declared_at=now, revisit=heard.revisit)
+    base = replace(base, since=min(base.since, now), declared_at=now, revisit=heard.revisit)
     silent = heard.outcome == DEFERRED and _is_said_once(base)
     if silent or heard.outcome in (NOT_DUE, NOT_REQUESTED):
         return base

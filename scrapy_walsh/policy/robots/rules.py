@@ -78,12 +78,8 @@ _AUTHORITY: Final = re.compile(
 _URL_NOISE: Final = str.maketrans("", "", "\t\r\n")
 
 
-def normalize(text: str) -> str:
-    """*text* with escapes as the module's docstring says."""
-    return _spelt(text, _TO_ENCODE)
-
-
-def _spelt(text: str, to_encode: re.Pattern[str]) -> str:
+def normalize(text: str, to_encode: re.Pattern[str] = _TO_ENCODE) -> str:
+    """*text* with escapes as the module's docstring says. *to_encode*: what is escaped."""
     return to_encode.sub(_encode, _unescaped(text, _SPELLINGS, "%"))
 
 
@@ -106,7 +102,7 @@ def normalize_values(bodies: list[str]) -> list[str]:
     end, and no escape can reach across one.
     """
     text = "\n".join(bodies)
-    return bodies if _PLAIN_VALUES(text) else _spelt(text, _TO_ENCODE_IN_VALUES).split("\n")
+    return bodies if _PLAIN_VALUES(text) else normalize(text, _TO_ENCODE_IN_VALUES).split("\n")
 
 
 def _encode(match: re.Match[str]) -> str:
@@ -328,9 +324,6 @@ AS_OCTETS: Final = "escapes as octets"
 #: Of a path (:func:`forms`) but the first.
 ANOTHER_FORM: Final = "another form of the path"
 
-#: The answer of each reading: its name, and whether it allows the path.
-Readings = tuple[tuple[str, bool], ...]
-
 
 class Rule(NamedTuple):
     """An Allow or a Disallow: its value, its line's number from 1, the names of its group."""
@@ -344,13 +337,13 @@ class Rule(NamedTuple):
 class Ruling(NamedTuple):
     """What the strict layer says about a path.
 
-    ``rule``: the one that decided, None if none matches. ``readings``: the answers, empty if all
-    readings agree.
+    ``rule``: the one that decided, None if none matches. ``readings``: the answer of each, its name
+    and whether it allows the path; empty if all readings agree.
     """
 
     denied: bool
     rule: Rule | None
-    readings: Readings = ()
+    readings: tuple[tuple[str, bool], ...] = ()
 
 
 #: The answer of one reading: its name, and the rule that wins in it; None if no rule matches.
@@ -392,7 +385,7 @@ def _longest(having: list[tuple[tuple[int, int, int], Rule]], which: int) -> Rul
 
 
 class RuleSet:
-    """The rules of a token in one file; :meth:`answers` says what they mean for a path.
+    """The rules of a token in one file; :meth:`ruling` says what they mean for a path.
 
     ``_tables``: one for each reading of names and values. ``_patterns``: the rules of any of them.
     """
@@ -409,13 +402,21 @@ class RuleSet:
         rules = dict.fromkeys(rule for table in self._tables for rule in table.lines)
         self._patterns = Patterns(list(rules))
 
-    def answers(self, path: str) -> list[Answer]:
-        """The answers of all readings for one form of a path (:func:`forms`); raises TooCostly."""
+    def ruling(self, found: Sequence[str]) -> Ruling:
+        """What they say of a path, all of whose :func:`forms` were *found*. Raises TooCostly."""
+        answers = self._answers(found[0])
+        if len(found) > 1:  # seldom
+            others = (_named(ANOTHER_FORM, self._answers(form)) for form in found[1:])
+            answers = [*answers, *chain.from_iterable(others)]
+        return _ruling(answers)
+
+    def _answers(self, path: str) -> list[Answer]:
+        """The answers of all readings for one form of a path."""
         text = self._weigh(self._patterns.as_text(path))
         if "%" not in path and "[" not in path and "]" not in path:
             return text  # only rules without an escape match here: both ways are the same
         octets = self._weigh(self._patterns.as_octets(path))
-        return text if text == octets else [*named(AS_TEXT, text), *named(AS_OCTETS, octets)]
+        return text if text == octets else [*_named(AS_TEXT, text), *_named(AS_OCTETS, octets)]
 
     def _weigh(self, matches: list[Match]) -> list[Answer]:
         if not matches:
@@ -423,12 +424,12 @@ class RuleSet:
         return [answer for table in self._tables for answer in table.answers(matches)]
 
 
-def named(name: str, answers: Iterable[Answer]) -> Iterator[Answer]:
+def _named(name: str, answers: Iterable[Answer]) -> Iterator[Answer]:
     """*answers*, each with *name* before its own."""
     return ((_label(name, reading), rule) for reading, rule in answers)
 
 
-def ruling(answers: Sequence[Answer]) -> Ruling:
+def _ruling(answers: Sequence[Answer]) -> Ruling:
     """What all readings say together: denied if one denies, by the rule of the first such one."""
     if len(answers) == 1:
         rule = answers[0][1]
