@@ -16,15 +16,12 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from scrapy_walsh.policy.gates import BACKOFF_BASE, BACKOFF_CAP
-from scrapy_walsh.policy.throttle import NOTHING
+from scrapy_walsh.policy.gates import BACKOFF_BASE, BACKOFF_CAP, Gates
+from scrapy_walsh.policy.throttle import NOTHING, Learned, Spacing
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from scrapy_walsh.policy.gates import Gates
-    from scrapy_walsh.policy.throttle import Learned, Spacing
 
 #: The answers after which R5 backs off, whatever was requested. Unlike other 5xx they also say that
 #: the request was not carried out.

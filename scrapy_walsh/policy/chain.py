@@ -36,9 +36,7 @@ from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.verdict import Verdict
 
 if TYPE_CHECKING:
-    from scrapy_walsh.policy.backoff import Answer, GiveUp, Retry
     from scrapy_walsh.policy.gates import Gates
-    from scrapy_walsh.policy.robots.usage import Statement
     from scrapy_walsh.policy.scope import Scope
 
 #: The kinds of documents that a gate may need.
@@ -61,7 +59,7 @@ class Rules(Protocol):
     def decide(self, url: str) -> Verdict:
         """R2's answer for *url*."""
 
-    def said(self, url: str) -> tuple[Statement, ...]:
+    def said(self, url: str) -> tuple[usage.Statement, ...]:
         """What the file says about the use of *url*."""
 
 
@@ -234,7 +232,7 @@ class Conclusion:
     by now, this answer included (D28).
     """
 
-    failure: Retry | GiveUp | None = None
+    failure: backoff.Retry | backoff.GiveUp | None = None
     exempt: bool = False
     answered: bool = False
     redirected: bool = False
@@ -242,7 +240,7 @@ class Conclusion:
     learned: throttle.Learned = throttle.NOTHING
 
 
-def conclude(answer: Answer, gates: Gates, now: float, rand: float) -> Conclusion:
+def conclude(answer: backoff.Answer, gates: Gates, now: float, rand: float) -> Conclusion:
     """What follows from *answer*.
 
     *now*: Unix seconds. *rand*: in [0, 1), for the back-off; ValueError otherwise.

@@ -40,15 +40,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy import chain, throttle
-from scrapy_walsh.policy.backoff import SILENT_RETRIES, Retry, backoff_delay, granted
+from scrapy_walsh.policy.backoff import SILENT_RETRIES, Answer, Retry, backoff_delay, granted
 from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.verdict import DEFERRED, Verdict
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from scrapy_walsh.policy.backoff import Answer
 
 #: Seconds between two looks at whether the spider has named all its targets.
 _INTAKE: Final = 0.2

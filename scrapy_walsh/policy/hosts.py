@@ -185,25 +185,18 @@ def _suffix(text: str) -> str:
 
 def _names(url: str) -> tuple[str, str]:
     """Return the origin (empty without a scheme) and the throttle key."""
-    scheme, host, port = _endpoint(url)
-    key = host if port in (None, 80, 443) else _joined(host, port)
-    return f"{scheme}://{_joined(host, port)}" if scheme else "", key
-
-
-def _endpoint(url: str) -> tuple[str, str, int | None]:
-    """Return scheme (may be empty), host, and port or None where it is the scheme's default."""
     plain = _PLAIN_URL.match(url)
     if plain:
         scheme, host, port = plain[1].lower(), plain[2].lower(), plain[3]
     else:
         scheme, authorities = _authorities(url)
         host, port = _forms(url)[0], _split_port(scheme, authorities[0])[1]
-    if not port:
-        return scheme, host, None
-    number = int(port)
-    if number > 65535:
+    number = int(port) if port else DEFAULT_PORT.get(scheme)
+    if number is not None and number > 65535:
         raise ValueError(f"port above 65535 in {_shown(url)}")
-    return scheme, host, None if number == DEFAULT_PORT.get(scheme) else number
+    shown = None if number == DEFAULT_PORT.get(scheme) else number
+    key = host if shown in (None, 80, 443) else _joined(host, shown)
+    return f"{scheme}://{_joined(host, shown)}" if scheme else "", key
 
 
 def _joined(host: str, port: int | None) -> str:

@@ -189,10 +189,7 @@ def _has_scheme(url: str) -> bool:
 
 
 def _same_host(url: str, other: str) -> bool:
-    try:
-        return hosts.host_key(url) == hosts.host_key(other)
-    except ValueError:
-        return False
+    return hosts.host_or_url(url) == hosts.host_or_url(other)
 
 
 def _key(url: str) -> str:

@@ -26,7 +26,7 @@ from protego import Protego
 from scrapy_walsh.exceptions import visible
 from scrapy_walsh.policy.robots.groups import MAX_OCTETS, Records, crawl_delay, decode, select
 from scrapy_walsh.policy.robots.rules import RuleSet, Ruling, TooCostly, forms
-from scrapy_walsh.policy.robots.usage import UsageRules
+from scrapy_walsh.policy.robots.usage import Statement, UsageRules
 from scrapy_walsh.policy.verdict import (
     ALLOWED_EXPLICIT,
     ALLOWED_IMPLICIT,
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from scrapy_walsh.policy.robots.groups import Selection
-    from scrapy_walsh.policy.robots.usage import Statement
 
 #: Characters of a rule that a reason shows.
 _SHOWN: Final = 100

@@ -33,12 +33,10 @@ import re
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from scrapy_walsh.policy.robots.groups import ALLOW
+from scrapy_walsh.policy.robots.groups import ALLOW, Selection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from scrapy_walsh.policy.robots.groups import Selection
 
 # -- one spelling -------------------------------------------------------------------------
 
