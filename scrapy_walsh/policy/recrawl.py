@@ -41,19 +41,12 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from scrapy_walsh.policy import verdict as verdicts
 from scrapy_walsh.policy.freshness import parse_duration
 from scrapy_walsh.policy.hosts import host_key
 from scrapy_walsh.policy.throttle import Wall  # noqa: TC001  a store reads the declared types
 from scrapy_walsh.policy.times import iso
-from scrapy_walsh.policy.verdict import (
-    DEFERRED,
-    NEXT_DUE,
-    NOT_DUE,
-    OUT_OF_SCOPE,
-    OWNERS_NO,
-    REMEDIES,
-    Verdict,
-)
+from scrapy_walsh.policy.verdict import DEFERRED, NOT_DUE, Verdict
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
@@ -227,7 +220,7 @@ def not_due(last: Visit | None, now: float, revisit: float, reason: str | None) 
     else:
         what = f"last requested {iso(last.sent_at)}"
         what += ", answered 410 (Gone) and left alone for 30 days" if last.gone else ""
-    return Verdict(False, NOT_DUE, "R8", f"{what}{NEXT_DUE}{iso(math.ceil(moment))}")
+    return Verdict(False, NOT_DUE, "R8", f"{what}{verdicts.NEXT_DUE}{iso(math.ceil(moment))}")
 
 
 def counts_for(
@@ -282,6 +275,8 @@ class Validators:
     content_type: str | None = None
 
 
+#: What no field value may have: control characters, and what is not Latin-1.
+_NOT_SENT: Final = re.compile(r"[^\x20-\x7e\x80-\xff]")
 _PACKED_TAG: Final = re.compile(r'((?:W/)?"[^"]+)-(?:gzip|br)"')
 
 
@@ -329,11 +324,8 @@ def _entity_tag(value: str | None) -> str | None:
 
 
 def _field_value(value: str | None) -> str | None:
-    if value is None or not value.strip():
-        return None
-    if any(char < " " or char == "\x7f" or char > "\xff" for char in value):
-        return None
-    return value
+    usable = value is not None and value.strip() and not _NOT_SENT.search(value)
+    return value if usable else None
 
 
 # -- R11: is it read? ---------------------------------------------------------------------
@@ -467,12 +459,12 @@ def is_unread(reading: Reading, now: float, revisit: float) -> bool:
 
 def _is_said_once(reading: Reading) -> bool:
     """Whether the source is gone, or refused by its owner: a person can mend nothing there."""
-    return reading.gone_at is not None or cause(reading.reason) in OWNERS_NO
+    return reading.gone_at is not None or cause(reading.reason) in verdicts.OWNERS_NO
 
 
 def _has_opted_out(reading: Reading) -> bool:
     """Whether the owner refuses a source that was read before."""
-    return bool(reading.read) and cause(reading.reason) in OWNERS_NO
+    return bool(reading.read) and cause(reading.reason) in verdicts.OWNERS_NO
 
 
 def attention(reading: Reading, now: float, revisit: float) -> str:
@@ -552,7 +544,7 @@ def last_line(
     if links:
         count = sum(links.values())
         parts[-1] += f"; {plural(count, 'link')} refused{_by_rule(links, count)}"
-        parts[-1] += f": {REMEDIES['R6', OUT_OF_SCOPE]}" if "R6" in links else ""
+        parts[-1] += f": {verdicts.REMEDIES['R6', verdicts.OUT_OF_SCOPE]}" if "R6" in links else ""
     # Scrapy's word for a run that came to its end by itself.
     stopped = "" if close_reason == "finished" else f"stopped ({close_reason}): "
     needs = f"; {needy} need{'s' if needy == 1 else ''} a person: {_WHO}" if needy else ""

@@ -160,12 +160,9 @@ def _mend(slip: re.Match[str]) -> str:
     if slip[0] == "<":
         return "&lt;"
     if digits := slip["dec"] or slip["hex"]:
-        return slip[0] if _is_xml_character(int(digits, 10 if slip["dec"] else 16)) else ""
+        number = int(digits, 10 if slip["dec"] else 16)
+        return slip[0] if number <= 0x10FFFF and not _NOT_XML.match(chr(number)) else ""
     name = slip["name"]
     if name in _OF_XML:
         return slip[0]
     return html5.get(f"{name};") or f"&amp;{slip[0][1:]}"
-
-
-def _is_xml_character(number: int) -> bool:
-    return number <= 0x10FFFF and not _NOT_XML.match(chr(number))
