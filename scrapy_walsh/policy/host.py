@@ -313,11 +313,12 @@ class Host:
             pace = self._pace(now)
             self._step = self._admit(pace)
             self._basis, self._until = basis, self._holds_until(pace)
-        return self._step if isinstance(self._step, Verdict) else self.traffic.wait(now)
+        if isinstance(self._step, Verdict) or not self._step:
+            return self._step
+        return self.traffic.due - now
 
     def _admit(self, pace: chain.Pace, *, document: bool = False) -> Verdict | float:
-        terms = self.terms
-        return chain.admit(pace, terms.gates, terms.wall(), document=document)
+        return chain.admit(pace, self.terms.gates, self.terms.wall(), document=document)
 
     def _pace(self, now: float, *, document: bool = False) -> chain.Pace:
         wait = self.traffic.wait(now, document=document)

@@ -191,10 +191,10 @@ def _names(url: str) -> tuple[str, str]:
     else:
         scheme, authorities = _authorities(url)
         host, port = _forms(url)[0], _split_port(scheme, authorities[0])[1]
-    number = int(port) if port else DEFAULT_PORT.get(scheme)
-    if number is not None and number > 65535:
+    number = int(port) if port else 0
+    if number > 65535:
         raise ValueError(f"port above 65535 in {_shown(url)}")
-    shown = None if number == DEFAULT_PORT.get(scheme) else number
+    shown = number if port and number != DEFAULT_PORT.get(scheme) else None
     key = host if shown in (None, 80, 443) else _joined(host, shown)
     return f"{scheme}://{_joined(host, shown)}" if scheme else "", key
 
