@@ -221,13 +221,13 @@ class Gate:
         A request of ``engine.download_async`` did not come from the queue: it waits at the wire.
         """
         step = host.admit(self.context.monotonic(), document=document)
-        if isinstance(step, chain.Refuse):
-            raise self.refuse(ticket, step.verdict)
-        if isinstance(step, chain.Go) or not ticket.popped:
+        if isinstance(step, Verdict):
+            raise self.refuse(ticket, step)
+        if not step or not ticket.popped:
             return None
         slow = ticket.host.slow  # there, what was deferred first goes first
-        if not slow and step.seconds < math.inf:  # else the queue looks again after that request
-            ticket.host.traffic.hold(self.context.monotonic() + step.seconds)
+        if not slow and step < math.inf:  # else the queue looks again after that request
+            ticket.host.traffic.hold(self.context.monotonic() + step)
         return self.tickets.again(request, first=not slow)
 
     # -- 3: at the wire -------------------------------------------------------------------
@@ -367,7 +367,7 @@ class Gate:
             digest=None if passed is None else passed.digest,
             attempt=answer.attempt,
             retry_after=tuple(answer.retry_after),
-            wait=None if failure is None else concluded.hold,
+            wait=None if failure is None else failure.delay,
             gives_up=isinstance(failure, GiveUp),
             sent=ticket.sent,
             hops=answer.hops,

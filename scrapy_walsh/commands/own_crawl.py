@@ -34,6 +34,7 @@ from scrapy_walsh.policy.formats.representation import header
 from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, Blocklist
 from scrapy_walsh.policy.robots.file import Robots
 from scrapy_walsh.policy.signing import DIRECTORY_PATH
+from scrapy_walsh.policy.verdict import Verdict
 from scrapy_walsh.signals import walsh_rejected
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import ROBOTS, StoredDocument, Validators
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from twisted.python.failure import Failure
 
     from scrapy_walsh.policy.event import Event
-    from scrapy_walsh.policy.verdict import Verdict
 
     #: The verdict on a URL, its Crawl-delay in seconds, its robots.txt as kept, empty for none.
     Answer = tuple[Verdict, float | None, bytes]
@@ -150,15 +150,15 @@ async def verdict_on(crawl: Crawl, url: str) -> Verdict:
             if answer.kind == chain.ROBOTS:
                 host = crawl.documents.robots_txt.next_host(answer.origin)
                 step = host.admit(crawl.monotonic(), document=True)
-                if isinstance(step, chain.Refuse):
-                    return step.verdict
+                if isinstance(step, Verdict):
+                    return step
             await crawl.documents.bring(answer)
     except Refused as error:
         return error.verdict
     if not answer.allowed:
         return answer
     step = crawl.pacing.host_of(request.url).admit(crawl.monotonic())
-    return step.verdict if isinstance(step, chain.Refuse) else answer
+    return step if isinstance(step, Verdict) else answer
 
 
 # -- the operator's own pages -----------------------------------------------------------------

@@ -16,15 +16,12 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from scrapy_walsh.policy.gates import BACKOFF_BASE, BACKOFF_CAP
-from scrapy_walsh.policy.throttle import NOTHING
+from scrapy_walsh.policy.gates import BACKOFF_BASE, BACKOFF_CAP, Gates
+from scrapy_walsh.policy.throttle import NOTHING, Learned, Spacing
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from scrapy_walsh.policy.gates import Gates
-    from scrapy_walsh.policy.throttle import Learned, Spacing
 
 #: The answers after which R5 backs off, whatever was requested. Unlike other 5xx they also say that
 #: the request was not carried out.
@@ -157,11 +154,10 @@ def after_failure(answer: Answer, gates: Gates, now: float, rand: float) -> Retr
         return None
     attempt, most, last = answer.attempt, gates.max_retries, answer.last
     value = ", ".join(answer.retry_after)
-    required, cause = parse_retry_after(value, now), "no answer"
+    required = parse_retry_after(value, now)
     delay = backoff_delay(attempt, rand, gates.backoff_base, gates.backoff_cap)
     delay = max(delay, retry_after_floor(value, now)) if required is None else required
-    if answer.status is not None:
-        cause = f"status {answer.status}"
+    cause = "no answer" if answer.status is None else f"status {answer.status}"
     if required is not None:
         cause = f"{cause} with Retry-After {value.strip()}"
     # It may have been carried out before the answer failed (RFC 9110 section 9.2.2).
@@ -237,10 +233,8 @@ def _full_year(digits: str, moment: tuple[int, ...], now: float) -> int:
     """
     if len(digits) == 4:
         return int(digits)
-    today = datetime.fromtimestamp(now, UTC)
-    limit = today.year + 50
-    if moment > (today.month, today.day, today.hour, today.minute, today.second):
-        limit -= 1
+    year, *rest = datetime.fromtimestamp(now, UTC).timetuple()[:6]
+    limit = year + 50 - (moment > tuple(rest))
     return limit - (limit - int(digits)) % 100
 
 

@@ -27,23 +27,16 @@ from typing import TYPE_CHECKING, Final, Protocol, assert_never
 from msgspec import Struct
 
 from scrapy_walsh.policy import backoff, hosts, recrawl, throttle
+from scrapy_walsh.policy import verdict as verdicts
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.list.blocklist import Blocklist
 from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.robots import usage
 from scrapy_walsh.policy.times import iso
-from scrapy_walsh.policy.verdict import (
-    BLOCKED_OPERATOR,
-    BY_SETTING,
-    DEFERRED,
-    EXCLUDED_TLD,
-    Verdict,
-)
+from scrapy_walsh.policy.verdict import Verdict
 
 if TYPE_CHECKING:
-    from scrapy_walsh.policy.backoff import Answer, GiveUp, Retry
     from scrapy_walsh.policy.gates import Gates
-    from scrapy_walsh.policy.robots.usage import Statement
     from scrapy_walsh.policy.scope import Scope
 
 #: The kinds of documents that a gate may need.
@@ -66,7 +59,7 @@ class Rules(Protocol):
     def decide(self, url: str) -> Verdict:
         """R2's answer for *url*."""
 
-    def said(self, url: str) -> tuple[Statement, ...]:
+    def said(self, url: str) -> tuple[usage.Statement, ...]:
         """What the file says about the use of *url*."""
 
 
@@ -145,7 +138,7 @@ def _operator_blocks(url: str, held: Held) -> Verdict | NeedDocument | None:
             try:
                 return found.blocks(url)
             except ValueError as error:
-                return Verdict(False, BLOCKED_OPERATOR, "R3", f"no readable host: {error}")
+                return Verdict(False, verdicts.BLOCKED_OPERATOR, "R3", f"no readable host: {error}")
         case _:
             assert_never(found)
 
@@ -156,7 +149,8 @@ def _excluded(url: str, gates: Gates) -> Verdict | None:
     suffix = hosts.excluded_suffix(hosts.host_of(url), gates.excluded_tlds)
     if suffix is None:
         return None
-    return Verdict(False, EXCLUDED_TLD, BY_SETTING, f"host ends in {suffix!r} of {BY_SETTING}")
+    reason = f"host ends in {suffix!r} of {verdicts.BY_SETTING}"
+    return Verdict(False, verdicts.EXCLUDED_TLD, verdicts.BY_SETTING, reason)
 
 
 def too_soon(
@@ -198,38 +192,17 @@ class Pace(Struct, frozen=True):
     spent: Verdict | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Go:
-    """It may go now."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """It may go in ``seconds``; infinite: after the request to its host that is under way."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    """It may not go in this run."""
-
-    verdict: Verdict
-
-
-#: What :func:`admit` may answer.
-Step = Go | Wait | Refuse
-
-
-def admit(pace: Pace, gates: Gates, now: float, *, document: bool = False) -> Step:
+def admit(pace: Pace, gates: Gates, now: float, *, document: bool = False) -> Verdict | float:
     """Whether a request that :func:`judge` allows may go to its host now.
 
-    *now*: Unix seconds. *document*: whether it is for a robots.txt.
+    The verdict against it in this run; else the seconds until it may go, 0 for now, infinite: after
+    the request to its host that is under way. *now*: Unix seconds. *document*: whether it is for a
+    robots.txt.
     """
     if pace.spent is not None:
-        return Refuse(pace.spent)
+        return pace.spent
     if pace.wait == math.inf:  # only the end of what is under way will say how long the wait is
-        return Wait(math.inf)
+        return math.inf
     patience = f"beyond WALSH_PATIENCE ({gates.patience:g} s)"
     if gates.skip_slow and not document and pace.interval > gates.patience:
         asked = f"{pace.host} asks for {pace.interval:g} s between requests"
@@ -237,12 +210,12 @@ def admit(pace: Pace, gates: Gates, now: float, *, document: bool = False) -> St
     if pace.wait > gates.patience:
         when = f"{pace.host} may not be requested before {iso(now + pace.wait)}"
         return _deferred(f"{when}, {patience}")
-    return Go() if pace.wait <= 0 else Wait(pace.wait)
+    return pace.wait
 
 
-def _deferred(why: str) -> Refuse:
+def _deferred(why: str) -> Verdict:
     """The target is deferred (D8)."""
-    return Refuse(Verdict(False, DEFERRED, "R4", why))
+    return Verdict(False, verdicts.DEFERRED, "R4", why)
 
 
 # -- 3: what does its answer mean? ------------------------------------------------------------
@@ -252,15 +225,14 @@ def _deferred(why: str) -> Refuse:
 class Conclusion:
     """What an answer means.
 
-    ``failure``: what R5 decides; None where it does not apply. ``hold``: seconds for which R5
-    leaves the host alone. ``exempt``: one target may follow at once (T1). ``answered``: it counts
-    as an answer for R8, so the source is next due a WALSH_REVISIT later. ``redirected``: it leads
-    to another URL, whose answer will count. ``replaces``: its validators replace the stored ones
-    (R7). ``learned``: what the host has taught by now, this answer included (D28).
+    ``failure``: what R5 decides; None where it does not apply. ``exempt``: one target may follow at
+    once (T1). ``answered``: it counts as an answer for R8, so the source is next due a
+    WALSH_REVISIT later. ``redirected``: it leads to another URL, whose answer will count.
+    ``replaces``: its validators replace the stored ones (R7). ``learned``: what the host has taught
+    by now, this answer included (D28).
     """
 
-    failure: Retry | GiveUp | None = None
-    hold: float = 0.0
+    failure: backoff.Retry | backoff.GiveUp | None = None
     exempt: bool = False
     answered: bool = False
     redirected: bool = False
@@ -268,7 +240,7 @@ class Conclusion:
     learned: throttle.Learned = throttle.NOTHING
 
 
-def conclude(answer: Answer, gates: Gates, now: float, rand: float) -> Conclusion:
+def conclude(answer: backoff.Answer, gates: Gates, now: float, rand: float) -> Conclusion:
     """What follows from *answer*.
 
     *now*: Unix seconds. *rand*: in [0, 1), for the back-off; ValueError otherwise.
@@ -286,7 +258,6 @@ def conclude(answer: Answer, gates: Gates, now: float, rand: float) -> Conclusio
     target = answer.purpose == TARGET
     return Conclusion(
         failure,
-        0.0 if failure is None else failure.delay,
         exempt,
         answered=target and recrawl.counts_as_asked(answer.status),
         redirected=target and answer.status in backoff.REDIRECTS,

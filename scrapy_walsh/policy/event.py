@@ -7,14 +7,11 @@ come from anybody.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 
-from scrapy_walsh.policy.verdict import VerdictName  # noqa: TC001  a reader needs the types
-
-if TYPE_CHECKING:
-    from scrapy_walsh.policy.verdict import Verdict
+from scrapy_walsh.policy.verdict import Verdict, VerdictName  # noqa: TC001  a reader needs it
 
 #: What an event can be about.
 EventKind = Literal[

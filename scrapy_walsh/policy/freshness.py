@@ -16,10 +16,10 @@ MAX_REFRESH: Final = 604800.0
 
 _NUMBER: Final = r"([0-9]+(?:[.,][0-9]+)?)"
 _DURATION: Final = re.compile(
+    r"(?=.{1,64}\Z)"  # a longer one is not read
     rf"P(?:{_NUMBER}W|(?:{_NUMBER}D)?(?:T(?=.)(?:{_NUMBER}H)?(?:{_NUMBER}M)?(?:{_NUMBER}S)?)?)"
 )
 _SECONDS: Final = (604800, 86400, 3600, 60, 1)
-_MAX_LENGTH: Final = 64
 
 
 def parse_duration(text: str) -> float:
@@ -28,13 +28,11 @@ def parse_duration(text: str) -> float:
     Only the smallest unit may have a fraction. Raises ValueError for all else, also for years and
     months, which have no fixed length.
     """
-    found = (
-        _DURATION.fullmatch(text) if isinstance(text, str) and len(text) <= _MAX_LENGTH else None
-    )
+    found = _DURATION.fullmatch(text) if isinstance(text, str) else None
     amounts = [n and n.replace(",", ".") for n in found.groups()] if found else []
     given = [n for n in amounts if n]
     if not given or any("." in n for n in given[:-1]):
-        raise ValueError(f"not a duration such as PT6H: {str(text)[:_MAX_LENGTH]!r}")
+        raise ValueError(f"not a duration such as PT6H: {str(text)[:64]!r}")
     return sum(float(n) * unit for n, unit in zip(amounts, _SECONDS, strict=True) if n)
 
 

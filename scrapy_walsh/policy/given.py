@@ -22,8 +22,6 @@ from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, BLOCKED_OPERATOR, Verd
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from scrapy_walsh.policy.chain import Rules
-
 _TOKEN: Final = re.compile(r"[!-.0-~]+")  # visible ASCII without "/"
 _LINK: Final = re.compile(r"\+?https?://[^\s;)]*")
 _PRODUCT: Final = re.compile(r"([\w.!#$%&'*+^`|~-]+)/\d", re.ASCII)
@@ -112,7 +110,7 @@ class Given:
         """The list given; one that blocks nothing, if none was."""
         return Blocklist() if self.operator_list is None else self.operator_list
 
-    def robots(self, origin: str) -> Rules:  # noqa: ARG002
+    def robots(self, origin: str) -> chain.Rules:  # noqa: ARG002
         """The rules given, whatever the origin; something that allows everything, if none were."""
         if self.robots_txt is not None:
             return self.robots_txt

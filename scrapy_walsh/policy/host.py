@@ -39,26 +39,14 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.policy import chain
-from scrapy_walsh.policy.backoff import SILENT_RETRIES, Retry, backoff_delay, granted
+from scrapy_walsh.policy import chain, throttle
+from scrapy_walsh.policy.backoff import SILENT_RETRIES, Answer, Retry, backoff_delay, granted
 from scrapy_walsh.policy.gates import Gates
-from scrapy_walsh.policy.throttle import (
-    LEARNED,
-    MIN_REQUEST_INTERVAL,
-    NOTHING,
-    UNSEEN,
-    Learned,
-    Spacing,
-    accepts,
-    visit_from,
-)
 from scrapy_walsh.policy.verdict import DEFERRED, Verdict
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from scrapy_walsh.policy.backoff import Answer
 
 #: Seconds between two looks at whether the spider has named all its targets.
 _INTAKE: Final = 0.2
@@ -83,9 +71,9 @@ class Traffic:
     ``changes``: how often they were worked out.
     """
 
-    least: float = MIN_REQUEST_INTERVAL
-    last_end: float = UNSEEN
-    not_before: float = UNSEEN
+    least: float = throttle.MIN_REQUEST_INTERVAL
+    last_end: float = throttle.UNSEEN
+    not_before: float = throttle.UNSEEN
     sources: dict[str, float] | None = None
     seen: bool = False
     in_flight: bool = False
@@ -96,8 +84,8 @@ class Traffic:
     visited_at: float | None = None
     interval: float = field(init=False)
     untaught: float = field(init=False)
-    due: float = UNSEEN
-    document_due: float = UNSEEN
+    due: float = throttle.UNSEEN
+    document_due: float = throttle.UNSEEN
     changes: int = 0
 
     def __post_init__(self) -> None:
@@ -130,7 +118,7 @@ class Traffic:
     def restore(self, last_end: float, not_before: float, visited_at: float | None = None) -> None:
         """Take over what an earlier process stored (T33)."""
         if visited_at is not None:
-            self.visited_at = max(visited_at, self.visited_at or UNSEEN)
+            self.visited_at = max(visited_at, self.visited_at or throttle.UNSEEN)
         self.seen = True
         self.last_end = max(self.last_end, last_end)
         self.hold(not_before)
@@ -148,8 +136,9 @@ class Traffic:
         """
         if self.interval > patience:
             self.slow = True
-            self.credit = visit_from(
-                self.interval, patience, self.rested, self.last_end, self.visited_at, self.least
+            spaced = self.last_end + self.least
+            self.credit = throttle.visit_from(
+                self.interval, patience, self.rested, spaced, self.visited_at
             )
             self._changed()
 
@@ -176,9 +165,9 @@ class Traffic:
     def _changed(self) -> None:
         self.changes += 1
         sources = self.sources or {}
-        others = (each for name, each in sources.items() if name != LEARNED)
+        others = (each for name, each in sources.items() if name != throttle.LEARNED)
         self.untaught = max([self.least, *others])
-        self.interval = max(self.untaught, sources.get(LEARNED, 0.0))
+        self.interval = max(self.untaught, sources.get(throttle.LEARNED, 0.0))
         spaced = max(self.last_end + self.interval, self.not_before)
         early = spaced if self.credit is None else max(self.credit, self.not_before)
         self.due = math.inf if self.in_flight else min(early, spaced)
@@ -294,14 +283,14 @@ class Host:
     silence: Silence = field(init=False)
     known: bool = False
     told: float = -math.inf
-    learned: Learned = NOTHING
+    learned: throttle.Learned = throttle.NOTHING
     taken: bool = False
     accepted: float | None = None
     kept_silent: bool = False
     retried: int = 0
     robots_failed: bool = False
     #: The answer of :meth:`admit` for a target, until when it holds, and the changes before it.
-    _step: chain.Step = field(init=False)
+    _step: Verdict | float = 0.0
     _until: float = -math.inf
     _basis: int = -1
 
@@ -311,7 +300,7 @@ class Host:
 
     # -- when may it be requested? --------------------------------------------------------
 
-    def admit(self, now: float, *, document: bool = False) -> chain.Step:
+    def admit(self, now: float, *, document: bool = False) -> Verdict | float:
         """What ``chain.admit`` says of a request that wants to go now.
 
         *document*: it is for a robots.txt. The answer for a target is kept until something has
@@ -324,13 +313,12 @@ class Host:
             pace = self._pace(now)
             self._step = self._admit(pace)
             self._basis, self._until = basis, self._holds_until(pace)
-        if isinstance(self._step, chain.Wait):
-            return chain.Wait(self.traffic.due - now)
-        return self._step
+        if isinstance(self._step, Verdict) or not self._step:
+            return self._step
+        return self.traffic.due - now
 
-    def _admit(self, pace: chain.Pace, *, document: bool = False) -> chain.Step:
-        terms = self.terms
-        return chain.admit(pace, terms.gates, terms.wall(), document=document)
+    def _admit(self, pace: chain.Pace, *, document: bool = False) -> Verdict | float:
+        return chain.admit(pace, self.terms.gates, self.terms.wall(), document=document)
 
     def _pace(self, now: float, *, document: bool = False) -> chain.Pace:
         wait = self.traffic.wait(now, document=document)
@@ -342,7 +330,7 @@ class Host:
             return self.silence.last + self.silence.forget_after
         if pace.wait <= 0:
             return math.inf
-        refused = isinstance(self._step, chain.Refuse)
+        refused = isinstance(self._step, Verdict)
         return self.traffic.due - (self.terms.gates.patience if refused else 0.0)
 
     def spent(self, now: float, *, document: bool = False) -> Verdict | None:
@@ -369,7 +357,7 @@ class Host:
         due = self.traffic.due
         if math.isinf(due):  # a request is under way; or there was none yet: it may go, or end
             return due
-        return -math.inf if isinstance(self.admit(now), chain.Refuse) else due
+        return -math.inf if isinstance(self.admit(now), Verdict) else due
 
     def wait(self, now: float) -> float:
         """Seconds for which requests wait in the queue; 0 while one is under way."""
@@ -401,37 +389,37 @@ class Host:
         """Note the end of a request, and what follows; *ended*: Unix seconds, steady clock."""
         if answer.status is not None:
             self.silence.answered(now)
-        if accepts(answer.status):
+        if throttle.accepts(answer.status):
             self.accepted = ended
         self.traffic.finished(now, exempt=concluded.exempt, spacing=self.terms.spacing)
         again = isinstance(concluded.failure, Retry)
         self.retried = answer.attempt + 1 if again else 0
         if concluded.failure is not None:
-            self.traffic.hold(now + concluded.hold)
+            self.traffic.hold(now + concluded.failure.delay)
         self.learn(concluded.learned)
 
-    def spacing(self, started: float, ended: float) -> Spacing:
+    def spacing(self, started: float, ended: float) -> throttle.Spacing:
         """How the request was spaced that was under way between these two times.
 
         *started*, *ended*: Unix seconds by the steady clock.
         """
         gap = None if self.accepted is None else started - self.accepted
-        return Spacing(self.traffic.interval, gap, ended)
+        return throttle.Spacing(self.traffic.interval, gap, ended)
 
     # -- what has it taught (D28)? --------------------------------------------------------
 
-    def take(self, taught: Learned) -> None:
+    def take(self, taught: throttle.Learned) -> None:
         """Go by what the store has, if an earlier run or another process has put it there."""
         if taught.calm is None or replace(taught, at=self.learned.at) == self.learned:
             return
         self.taken = True
         self.learn(taught)
 
-    def learn(self, taught: Learned) -> None:
+    def learn(self, taught: throttle.Learned) -> None:
         """Go by what the host's answers have taught by now."""
         if taught != self.learned:
             self.learned = taught
-            self.traffic.set_interval(taught.interval, source=LEARNED)
+            self.traffic.set_interval(taught.interval, source=throttle.LEARNED)
 
     def newly_taken(self) -> tuple[float, ...]:
         """What the store knew, for the ledger: once, and empty where it knew nothing."""

@@ -61,8 +61,7 @@ def host_of(url_or_host: str) -> str:
     Lower case, IDNA, no trailing dot; IPv6 compressed and without brackets, IPv4 dotted.
     Raises ValueError where there is no readable host.
     """
-    plain = _PLAIN_URL.match(url_or_host)
-    return plain[2].lower() if plain else host_forms(url_or_host)[0]
+    return host_forms(url_or_host)[0]
 
 
 def host_forms(url_or_host: str) -> tuple[str, ...]:
@@ -186,25 +185,18 @@ def _suffix(text: str) -> str:
 
 def _names(url: str) -> tuple[str, str]:
     """Return the origin (empty without a scheme) and the throttle key."""
-    scheme, host, port = _endpoint(url)
-    key = host if port in (None, 80, 443) else _joined(host, port)
-    return f"{scheme}://{_joined(host, port)}" if scheme else "", key
-
-
-def _endpoint(url: str) -> tuple[str, str, int | None]:
-    """Return scheme (may be empty), host, and port or None where it is the scheme's default."""
     plain = _PLAIN_URL.match(url)
     if plain:
         scheme, host, port = plain[1].lower(), plain[2].lower(), plain[3]
     else:
         scheme, authorities = _authorities(url)
         host, port = _forms(url)[0], _split_port(scheme, authorities[0])[1]
-    if not port:
-        return scheme, host, None
-    number = int(port)
+    number = int(port) if port else 0
     if number > 65535:
         raise ValueError(f"port above 65535 in {_shown(url)}")
-    return scheme, host, None if number == DEFAULT_PORT.get(scheme) else number
+    shown = number if port and number != DEFAULT_PORT.get(scheme) else None
+    key = host if shown in (None, 80, 443) else _joined(host, shown)
+    return f"{scheme}://{_joined(host, shown)}" if scheme else "", key
 
 
 def _joined(host: str, port: int | None) -> str:

@@ -47,9 +47,6 @@ WALSH_RESEARCH: Final = Identity(
     schema_url="https://wal.sh/.well-known/walsh-research/blocklist.schema.json",
 )
 
-#: The identities that WALSH_IDENTITY may name.
-PROFILES: Final = {"walsh-research": WALSH_RESEARCH}
-
 #: R1.5: tokens, in lower case, that would pass for a browser.
 BROWSERS: Final = frozenset({
     "applewebkit", "brave", "chrome", "chromium", "crios", "edg", "edge", "firefox", "fxios",
@@ -102,14 +99,14 @@ _CHOICES: Final = (
 def identity_from(value: object) -> Identity:
     """The identity that the setting ``WALSH_IDENTITY`` chooses.
 
-    *value*: a name of PROFILES, or a mapping with the fields of :class:`Identity`. Raises
+    *value*: ``walsh-research``, or a mapping with the fields of :class:`Identity`. Raises
     ConfigError, in one line, for everything else, and for an identity that belongs to somebody else
     (R1.5).
     """
     if value is None or value == "":
         raise ConfigError(f"WALSH_IDENTITY is not set: {_CHOICES}")
-    if isinstance(value, str) and value in PROFILES:
-        return PROFILES[value]
+    if value == "walsh-research":
+        return WALSH_RESEARCH
     if not isinstance(value, Mapping):
         _refuse(value, "is neither a known name nor a dict", _CHOICES)
     identity = Identity(**_fields(value))

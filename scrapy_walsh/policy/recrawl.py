@@ -41,19 +41,12 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from scrapy_walsh.policy import verdict as verdicts
 from scrapy_walsh.policy.freshness import parse_duration
 from scrapy_walsh.policy.hosts import host_key
 from scrapy_walsh.policy.throttle import Wall  # noqa: TC001  a store reads the declared types
 from scrapy_walsh.policy.times import iso
-from scrapy_walsh.policy.verdict import (
-    DEFERRED,
-    NEXT_DUE,
-    NOT_DUE,
-    OUT_OF_SCOPE,
-    OWNERS_NO,
-    REMEDIES,
-    Verdict,
-)
+from scrapy_walsh.policy.verdict import DEFERRED, NOT_DUE, Verdict
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
@@ -167,7 +160,9 @@ def next_due(last: Visit | None, held: float, now: float, revisit: float) -> flo
 
 
 def _until(last: Visit, now: float, revisit: float) -> float:
-    return max(_abort_ends(last, now), _bound_until(last, now, revisit))
+    """Until when the source is left alone; its visit does not count too far ahead of *now* (D9)."""
+    stale = last.sent_at - now >= _interval(last, revisit)
+    return max(_abort_ends(last, now), 0.0 if stale else opens(last, revisit))
 
 
 def hour_left(last: Visit | None, now: float, revisit: float) -> float | None:
@@ -187,12 +182,6 @@ def _abort_ends(last: Visit, now: float) -> float:
     """The end of the hour after the source was given up; 0.0 where there is none (R8.2)."""
     at = last.gave_up_at
     return 0.0 if at is None or at - now >= REVISIT_FLOOR else at + REVISIT_FLOOR
-
-
-def _bound_until(last: Visit, now: float, revisit: float) -> float:
-    """Until when its visit binds the source; 0.0 where that lies too far ahead (D9)."""
-    stale = last.sent_at - now >= _interval(last, revisit)
-    return 0.0 if stale else opens(last, revisit)
 
 
 def met(sent_at: float, last: Visit | None, revisit: float, status: int | None = None) -> Visit:
@@ -231,7 +220,7 @@ def not_due(last: Visit | None, now: float, revisit: float, reason: str | None) 
     else:
         what = f"last requested {iso(last.sent_at)}"
         what += ", answered 410 (Gone) and left alone for 30 days" if last.gone else ""
-    return Verdict(False, NOT_DUE, "R8", f"{what}{NEXT_DUE}{iso(math.ceil(moment))}")
+    return Verdict(False, NOT_DUE, "R8", f"{what}{verdicts.NEXT_DUE}{iso(math.ceil(moment))}")
 
 
 def counts_for(
@@ -286,6 +275,8 @@ class Validators:
     content_type: str | None = None
 
 
+#: What no field value may have: control characters, and what is not Latin-1.
+_NOT_SENT: Final = re.compile(r"[^\x20-\x7e\x80-\xff]")
 _PACKED_TAG: Final = re.compile(r'((?:W/)?"[^"]+)-(?:gzip|br)"')
 
 
@@ -333,11 +324,8 @@ def _entity_tag(value: str | None) -> str | None:
 
 
 def _field_value(value: str | None) -> str | None:
-    if value is None or not value.strip():
-        return None
-    if any(char < " " or char == "\x7f" or char > "\xff" for char in value):
-        return None
-    return value
+    usable = value is not None and value.strip() and not _NOT_SENT.search(value)
+    return value if usable else None
 
 
 # -- R11: is it read? ---------------------------------------------------------------------
@@ -425,8 +413,7 @@ def updated(old: Reading | None, url: str, heard: Heard, now: float) -> Reading:
     A deferral tells nothing new of a source that is said once.
     """
     base = Reading(url, now, now) if old is None else old
-    since = min(base.since, now)
-    base = replace(base, since=since, declared_at=now, revisit=heard.revisit)
+    base = replace(base, since=min(base.since, now), declared_at=now, revisit=heard.revisit)
     silent = heard.outcome == DEFERRED and _is_said_once(base)
     if silent or heard.outcome in (NOT_DUE, NOT_REQUESTED):
         return base
@@ -472,12 +459,12 @@ def is_unread(reading: Reading, now: float, revisit: float) -> bool:
 
 def _is_said_once(reading: Reading) -> bool:
     """Whether the source is gone, or refused by its owner: a person can mend nothing there."""
-    return reading.gone_at is not None or cause(reading.reason) in OWNERS_NO
+    return reading.gone_at is not None or cause(reading.reason) in verdicts.OWNERS_NO
 
 
 def _has_opted_out(reading: Reading) -> bool:
     """Whether the owner refuses a source that was read before."""
-    return bool(reading.read) and cause(reading.reason) in OWNERS_NO
+    return bool(reading.read) and cause(reading.reason) in verdicts.OWNERS_NO
 
 
 def attention(reading: Reading, now: float, revisit: float) -> str:
@@ -557,7 +544,7 @@ def last_line(
     if links:
         count = sum(links.values())
         parts[-1] += f"; {plural(count, 'link')} refused{_by_rule(links, count)}"
-        parts[-1] += f": {REMEDIES['R6', OUT_OF_SCOPE]}" if "R6" in links else ""
+        parts[-1] += f": {verdicts.REMEDIES['R6', verdicts.OUT_OF_SCOPE]}" if "R6" in links else ""
     # Scrapy's word for a run that came to its end by itself.
     stopped = "" if close_reason == "finished" else f"stopped ({close_reason}): "
     needs = f"; {needy} need{'s' if needy == 1 else ''} a person: {_WHO}" if needy else ""

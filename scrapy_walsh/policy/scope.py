@@ -165,8 +165,7 @@ class Scope:
 
     def undecided(self, url: str) -> bool:
         """Whether *url* is out of scope, but `Spider.start` may still declare it."""
-        known = url.partition(":")[0].lower() in SCHEMES
-        return self.growing and known and self.refuses(url) is not None
+        return self.growing and _has_scheme(url) and self.refuses(url) is not None
 
     def refuses_in_place(self, url: str, other: str) -> Verdict | None:
         """The verdict against sending a request to *other* in place of one to *url*, or None.
@@ -190,10 +189,7 @@ def _has_scheme(url: str) -> bool:
 
 
 def _same_host(url: str, other: str) -> bool:
-    try:
-        return hosts.host_key(url) == hosts.host_key(other)
-    except ValueError:
-        return False
+    return hosts.host_or_url(url) == hosts.host_or_url(other)
 
 
 def _key(url: str) -> str:

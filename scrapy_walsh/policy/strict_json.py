@@ -23,7 +23,6 @@ def json_object(body: bytes, what: str = "it", *, once: Container[str] | None = 
     is lenient about a byte order mark and UTF-16: a blocklist that can be understood is adopted,
     since to refuse it would refuse its opt-outs.
     """
-    lenient = once is not None
 
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -35,7 +34,7 @@ def json_object(body: bytes, what: str = "it", *, once: Container[str] | None = 
 
     try:
         found = json.loads(
-            body if lenient else body.decode("utf-8"),
+            body.decode("utf-8") if once is None else body,
             object_pairs_hook=members,
             parse_constant=_no_number,
         )

@@ -70,25 +70,19 @@ def shared_wait(
     return 0.0 if own and wait < _ROUNDING else wait
 
 
-def visit_from(  # noqa: PLR0917
-    interval: float,
-    patience: float,
-    rested: float,
-    ended: float,
-    visited_at: float | None,
-    min_interval: float = MIN_REQUEST_INTERVAL,
+def visit_from(
+    interval: float, patience: float, rested: float, spaced: float, visited_at: float | None
 ) -> float | None:
     """When a slow host's one target may follow its robots.txt; None where it may not.
 
     *interval*: seconds between two requests to the host, by the new robots.txt. *patience*:
     WALSH_PATIENCE. *rested*: seconds that the host had been left alone before its robots.txt.
-    *ended*: when that was answered. *visited_at*: when a target last went ahead like this, None
-    for never. Times are of one clock, whichever.
+    *spaced*: when WALSH_MIN_INTERVAL is over since that was answered. *visited_at*: when a target
+    last went ahead like this, None for never. Times are of one clock, whichever.
     """
     if interval <= patience or rested < interval:
         return None
-    at = ended + min_interval
-    return at if visited_at is None else max(at, visited_at + VISIT_EVERY)
+    return spaced if visited_at is None else max(spaced, visited_at + VISIT_EVERY)
 
 
 # -- what a host has taught (D28) ---------------------------------------------------------

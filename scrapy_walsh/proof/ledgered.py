@@ -134,7 +134,7 @@ class Exchanges:
         if line.purpose != TARGET or before is None or before.purpose == TARGET:
             return None
         rested, ended = past.rested + ONE_CLOCK, before.ended
-        at = visit_from(need, patience, rested, ended, past.visited, least)
+        at = visit_from(need, patience, rested, ended + least, past.visited)
         return None if at is None else at - ended
 
     def busy(self, process: str) -> Line | None:

@@ -14,6 +14,7 @@ from scrapy_walsh.policy.list.blocklist import Blocklist
 from scrapy_walsh.policy.recrawl import Visit
 from scrapy_walsh.policy.robots.file import parse_robots
 from scrapy_walsh.policy.scope import Scope
+from scrapy_walsh.policy.verdict import Verdict
 
 URL = "http://h.test/private/page"
 
@@ -118,9 +119,8 @@ def test_r3_unreadable_host_is_refused(url):
 
 @pytest.mark.parametrize("wait", [300.5, 7200.0, 1e300])
 def test_own_host_beyond_patience_is_deferred_with_its_due_time(wait):
-    step = chain.admit(chain.Pace("h.test", wait, 1.0), Gates(patience=300.0), now=0.0)
-    assert isinstance(step, chain.Refuse)
-    verdict = step.verdict
+    verdict = chain.admit(chain.Pace("h.test", wait, 1.0), Gates(patience=300.0), now=0.0)
+    assert isinstance(verdict, Verdict)
     assert verdict.name == "deferred"
     assert not verdict.allowed
     assert "h.test" in verdict.reason
@@ -128,10 +128,12 @@ def test_own_host_beyond_patience_is_deferred_with_its_due_time(wait):
 
 def test_own_host_within_patience_is_waited_for():
     step = chain.admit(chain.Pace("h.test", 300.0, 1.0), Gates(patience=300.0), now=0.0)
-    assert step == chain.Wait(300.0)
+    assert step == 300.0
 
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_r5_3_retry_after_beyond_patience_is_not_shortened(status):
     answer = Answer("target", status, retry_after=["86400"])
-    assert chain.conclude(answer, Gates(patience=300.0), now=0.0, rand=0.5).hold == 86400.0
+    failure = chain.conclude(answer, Gates(patience=300.0), now=0.0, rand=0.5).failure
+    assert failure is not None
+    assert failure.delay == 86400.0

@@ -12,6 +12,7 @@ from scrapy_walsh.policy import chain
 from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.host import Host, Terms
 from scrapy_walsh.policy.throttle import Learned
+from scrapy_walsh.policy.verdict import Verdict
 
 if TYPE_CHECKING:
     import pytest
@@ -38,7 +39,7 @@ seconds = st.sampled_from([0.0, 0.5, 1.0, 2.0, 50.0, 299.0, 300.0, 301.0, HOUR, 
 steps = st.lists(st.tuples(seconds, st.sampled_from(sorted(EVENTS)), seconds), max_size=30)
 
 
-def anew(host: Host, now: float) -> chain.Step:
+def anew(host: Host, now: float) -> Verdict | float:
     """What the chain says, with nothing kept."""
     wait, gates = host.traffic.wait(now), host.terms.gates
     pace = chain.Pace(host.key, wait, host.traffic.interval, host.spent(now))
@@ -61,9 +62,9 @@ def test_r4_what_is_kept_is_what_the_chain_says_now(
         assert kind(host.admit(now)) == kind(anew(host, now)), (pause, event, about)
 
 
-def kind(step: chain.Step) -> object:
+def kind(step: Verdict | float) -> object:
     """The step; of a refusal, without the time of day in its reason."""
-    return step.verdict.requirement if isinstance(step, chain.Refuse) else step
+    return step.requirement if isinstance(step, Verdict) else step
 
 
 def test_own_admit_is_worked_out_when_something_has_changed(
@@ -72,22 +73,20 @@ def test_own_admit_is_worked_out_when_something_has_changed(
     asked: list[chain.Pace] = []
     admit = chain.admit
 
-    def counted(pace: chain.Pace, *more: object, **options: object) -> chain.Step:
+    def counted(pace: chain.Pace, *more: object, **options: object) -> Verdict | float:
         asked.append(pace)
         return admit(pace, *more, **options)
 
     monkeypatch.setattr(chain, "admit", counted)
     host = Host("h.test")
-    assert [host.admit(0.0) for _ in range(5)] == [chain.Go()] * 5
+    assert [host.admit(0.0) for _ in range(5)] == [0.0] * 5
     assert host.turn(0.0) <= 0.0 == host.wait(0.0)
     assert len(asked) == 1
     host.traffic.started(0.0)
     host.traffic.finished(1.0)
-    assert [host.admit(1.0 + 0.25 * n) for n in range(4)] == [
-        chain.Wait(1.0 - 0.25 * n) for n in range(4)
-    ]
+    assert [host.admit(1.0 + 0.25 * n) for n in range(4)] == [1.0 - 0.25 * n for n in range(4)]
     assert len(asked) == 2
-    assert host.admit(2.0) == chain.Go()
+    assert host.admit(2.0) == 0.0
     assert len(asked) == 3
 
 
@@ -96,5 +95,5 @@ def test_own_two_crawls_of_a_process_share_the_spacing_and_not_the_attempts() ->
     other = Host("h.test", one.terms, one.traffic)
     one.silence.note(0.0)
     one.traffic.finished(0.0)
-    assert isinstance(one.admit(0.5), chain.Refuse)
-    assert other.admit(0.5) == chain.Wait(0.5)
+    assert isinstance(one.admit(0.5), Verdict)
+    assert other.admit(0.5) == 0.5

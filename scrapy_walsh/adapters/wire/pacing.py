@@ -23,13 +23,14 @@ from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import Closing, Refused
 from scrapy_walsh.exceptions import ConfigError, StateError, StoreAway
-from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.backoff import Answer, GiveUp, Retry
 from scrapy_walsh.policy.event import TARGET, Event, EventKind
 from scrapy_walsh.policy.host import Host, Terms, Traffic
 from scrapy_walsh.policy.robots.fetch import REASK
 from scrapy_walsh.policy.throttle import NOTHING, eased
+from scrapy_walsh.policy.verdict import Verdict
 from scrapy_walsh.state.records import Booking, HostRecord
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.fleet.store import SharedStore
+    from scrapy_walsh.policy.chain import Conclusion
     from scrapy_walsh.state.store import Store
 
 #: Seconds between looks at whether a waiting request's spider is closing.
@@ -171,9 +173,9 @@ class Turnstile:
     def _turned_away(self, waiter: _Waiter, now: float) -> bool:
         """End *waiter* with Refused if the chain refuses it by now. Returns whether it does."""
         step = waiter.host.admit(now, document=waiter.document)
-        if not isinstance(step, chain.Refuse):
+        if not isinstance(step, Verdict):
             return False
-        self._fail(waiter, Refused(waiter.host.key, step.verdict))
+        self._fail(waiter, Refused(waiter.host.key, step))
         return True
 
     def _fail(self, waiter: _Waiter, error: Exception) -> None:
@@ -392,9 +394,7 @@ class Pacing:
         host.traffic.rested = booking.rested
         return booking
 
-    def finished(
-        self, host: Host, answer: Answer, concluded: chain.Conclusion, *, ended: float
-    ) -> None:
+    def finished(self, host: Host, answer: Answer, concluded: Conclusion, *, ended: float) -> None:
         """Note and store the end of a request to *host*: its spacing, and its hold (R5).
 
         *ended*: Unix seconds by the steady clock.

@@ -95,13 +95,11 @@ def _entry_date(entry: Any) -> str | None:
 
 def _json_entries(body: bytes, url: str) -> Iterator[Entry]:
     for item in _json_items(body, url):
-        if not isinstance(item, dict):
-            continue
         if link := _first_link((_string(item, "url"), _string(item, "external_url")), url):
             yield Entry(plain_text(_string(item, "title")), link, _json_date(item))
 
 
-def _json_items(body: bytes, url: str) -> list[Any]:
+def _json_items(body: bytes, url: str) -> list[dict[str, Any]]:
     try:
         document = json.loads(body.removeprefix(codecs.BOM_UTF8))
     except RecursionError as error:
@@ -111,7 +109,7 @@ def _json_items(body: bytes, url: str) -> list[Any]:
     items = document.get("items") if isinstance(document, dict) else None
     if not isinstance(items, list):
         raise DocumentInvalid(f"{url}: a JSON Feed without a list of items")
-    return items
+    return [item for item in items if isinstance(item, dict)]
 
 
 def _string(item: dict[str, Any], name: str) -> str:

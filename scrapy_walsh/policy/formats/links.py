@@ -9,16 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy.formats import representation as formats
+from scrapy_walsh.policy.formats import text as texts
 from scrapy_walsh.policy.formats.feeds import read_feed
 from scrapy_walsh.policy.formats.sitemaps import read_sitemap
-from scrapy_walsh.policy.formats.text import (
-    Entry,
-    Heading,
-    Links,
-    absolute_http_url,
-    plain_text,
-    text_of,
-)
+from scrapy_walsh.policy.formats.text import Entry, Heading, Links
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,7 +36,7 @@ def links_of(kind: str, body: bytes, content_type: str | None, url: str) -> Link
         return Links(tuple(read_feed(body, content_type, url)))
     if kind in (formats.SITEMAP, formats.GZIP):
         return read_sitemap(body, content_type, url)
-    return markdown_links(text_of(body, content_type))
+    return markdown_links(texts.text_of(body, content_type))
 
 
 def markdown_links(text: str) -> Links:
@@ -62,10 +56,10 @@ def markdown_links(text: str) -> Links:
             children = token.children or ()
             if level in (1, 2):
                 words = "".join(each.content for each in children if each.type in _WORDS)
-                headings.append(Heading(level, plain_text(words, markup=False), len(titles)))
+                headings.append(Heading(level, texts.plain_text(words, markup=False), len(titles)))
             level = 0
             for title, href in _inline_links(children):
-                if url := absolute_http_url(href):
+                if url := texts.absolute_http_url(href):
                     # Before a link with words there is often the same link around an image.
                     titles[url] = titles.get(url) or title
     entries = tuple(Entry(title, url, None) for url, title in titles.items())
@@ -91,7 +85,7 @@ def _inline_links(tokens: Sequence[Token]) -> Iterator[tuple[str, str]]:
             words = []
         elif token.type == "link_close":
             if href:
-                yield plain_text("".join(words), markup=False), href
+                yield texts.plain_text("".join(words), markup=False), href
             href = None
         elif token.type in _WORDS:
             words.append(token.content)

@@ -32,19 +32,13 @@ def xml_text(body: bytes, content_type: str | None, url: str) -> str:
 
 # --- encoding -------------------------------------------------------------------------------
 
-_BOMS: Final = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark begins it
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
-# XML 1.0, appendix F: "<" without a byte order mark.
-_WIDE: Final = (
-    (re.compile(rb"<\0[^\0]\0"), "utf-16-le"),
-    (re.compile(rb"\0<\0[^\0]"), "utf-16-be"),
-    (re.compile(rb"<\0\0\0"), "utf-32-le"),
-    (re.compile(rb"\0\0\0<"), "utf-32-be"),
+#: How a body begins that has a byte order mark, or (XML 1.0, appendix F) "<" without one.
+_BEGINNINGS: Final = (
+    (re.compile(codecs.BOM_UTF8), "utf-8"),
+    (re.compile(rb"\xff\xfe\0\0|<\0\0\0"), "utf-32-le"),  # before UTF-16, whose mark begins it
+    (re.compile(rb"\0\0(?:\xfe\xff|\0<)"), "utf-32-be"),
+    (re.compile(rb"\xff\xfe|<\0[^\0]\0"), "utf-16-le"),
+    (re.compile(rb"\xfe\xff|\0<\0[^\0]"), "utf-16-be"),
 )
 _HEAD: Final = 1024
 _XML_ENCODING: Final = re.compile(rb"<\?xml[^>]*?encoding\s*=\s*([\"'][\w.:-]+)", re.IGNORECASE)
@@ -69,8 +63,7 @@ def _encodings(body: bytes, content_type: str | None) -> Iterator[str]:
     UTF-8 comes before the declared one, since text in another encoding is hardly ever valid UTF-8.
     Encodings of seven bits are the exception, so a declared one of those comes first.
     """
-    yield from (name for mark, name in _BOMS if body.startswith(mark))
-    yield from (name for start, name in _WIDE if start.match(body))
+    yield from (name for beginning, name in _BEGINNINGS if beginning.match(body))
     declared = list(_declared(body, content_type))
     yield from (name for name in declared if name.startswith("iso-2022-"))
     yield "utf-8"
@@ -167,12 +160,9 @@ def _mend(slip: re.Match[str]) -> str:
     if slip[0] == "<":
         return "&lt;"
     if digits := slip["dec"] or slip["hex"]:
-        return slip[0] if _is_xml_character(int(digits, 10 if slip["dec"] else 16)) else ""
+        number = int(digits, 10 if slip["dec"] else 16)
+        return slip[0] if number <= 0x10FFFF and not _NOT_XML.match(chr(number)) else ""
     name = slip["name"]
     if name in _OF_XML:
         return slip[0]
     return html5.get(f"{name};") or f"&amp;{slip[0][1:]}"
-
-
-def _is_xml_character(number: int) -> bool:
-    return number <= 0x10FFFF and not _NOT_XML.match(chr(number))

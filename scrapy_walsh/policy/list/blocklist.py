@@ -126,8 +126,7 @@ def normalised(entries: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:
 
 def _unusual(entry: str) -> tuple[str, ...]:
     """Return the domains of an entry that is not plainly a domain."""
-    words = [word.strip(_AROUND) for word in _SEPARATORS.split(entry)]
-    words = [word for word in words if word]
+    words = list(filter(None, (word.strip(_AROUND) for word in _SEPARATORS.split(entry))))
     if len(words) > 1:  # several domains, or prose around one
         words = [word for word in words if "." in word.strip(".") or word.count(":") > 1]
     return tuple(form for word in words for form in _entry_forms(word))

@@ -39,18 +39,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final
 
+from scrapy_walsh.policy import verdict as verdicts
 from scrapy_walsh.policy.backoff import GiveUp, Retry, backoff_delay
 from scrapy_walsh.policy.event import REJECTED, Event
 from scrapy_walsh.policy.freshness import is_fresh
 from scrapy_walsh.policy.gates import BACKOFF_CAP, Gates
 from scrapy_walsh.policy.list.blocklist import Blocklist
-from scrapy_walsh.policy.verdict import (
-    DEFERRED,
-    UNKNOWN_BLOCKLIST,
-    Verdict,
-    VerdictName,
-    not_known,
-)
+from scrapy_walsh.policy.verdict import Verdict, VerdictName
 from scrapy_walsh.policy.words import plural
 
 #: Seconds that an attempt may take while targets wait for it.
@@ -136,7 +131,7 @@ class State:
     def _without(self) -> Verdict | None:
         """The verdict where there is no list to go by; None where there is, or where all may go."""
         if self.not_known:
-            return not_known("R3", self.not_known, self.url)
+            return verdicts.not_known("R3", self.not_known, self.url)
         return without_list(self.position, self.url) if self.blocklist is None else None
 
     # -- the next attempt -----------------------------------------------------------------
@@ -259,5 +254,5 @@ def without_list(position: str, document: str) -> Verdict | None:
     if position == "allow":
         return None
     reason = f"no blocklist can be had, and WALSH_BLOCKLIST_UNREACHABLE is {position}"
-    name: VerdictName = DEFERRED if position == "defer" else UNKNOWN_BLOCKLIST
+    name: VerdictName = verdicts.DEFERRED if position == "defer" else verdicts.UNKNOWN_BLOCKLIST
     return Verdict(False, name, "R3", reason, document)

@@ -34,13 +34,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from scrapy_walsh.policy import verdict as verdicts
 from scrapy_walsh.policy.backoff import BACKOFF_STATUSES, REDIRECTS, GiveUp, Retry
-from scrapy_walsh.policy.verdict import (
-    UNKNOWN_PARSE_ERROR,
-    UNKNOWN_UNREACHABLE,
-    Verdict,
-    not_known,
-)
+from scrapy_walsh.policy.verdict import Verdict
 
 if TYPE_CHECKING:
     from scrapy_walsh.policy.robots.usage import Statement
@@ -193,15 +189,15 @@ def without(
     if cause == DEFER:
         return Leave(f"robots.txt is not to be had for now; {why}")
     if cause == OURS:
-        return StandIn(not_known("R2", why, document))
+        return StandIn(verdicts.not_known("R2", why, document))
     if cause == UNREADABLE:
         reason = (
             f"robots.txt came with Content-Encoding {why[:40]!r} and is not text that "
             "can be read: nothing of the host is requested in this run (its owner could serve "
             "robots.txt as plain text, without that header)"
         )
-        verdict = Verdict(False, UNKNOWN_PARSE_ERROR, "R2", reason, document)
+        verdict = Verdict(False, verdicts.UNKNOWN_PARSE_ERROR, "R2", reason, document)
         return StandIn(verdict, REASK if fleet else math.inf)
     kept, reason = f"{why}; {_STAY}", f"robots.txt is unreachable ({why}): {position}"
-    verdict = Verdict(position == "allow", UNKNOWN_UNREACHABLE, "R2", reason, document)
+    verdict = Verdict(position == "allow", verdicts.UNKNOWN_UNREACHABLE, "R2", reason, document)
     return Keep(kept, StandIn(verdict))

@@ -17,24 +17,16 @@ in any case.
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from protego import Protego
 
 from scrapy_walsh.exceptions import visible
 from scrapy_walsh.policy.robots.groups import MAX_OCTETS, Records, crawl_delay, decode, select
-from scrapy_walsh.policy.robots.rules import (
-    ANOTHER_FORM,
-    RuleSet,
-    Ruling,
-    TooCostly,
-    forms,
-    named,
-    ruling,
-)
-from scrapy_walsh.policy.robots.usage import UsageRules
+from scrapy_walsh.policy.robots.rules import RuleSet, Ruling, TooCostly, forms
+from scrapy_walsh.policy.robots.usage import Statement, UsageRules
 from scrapy_walsh.policy.verdict import (
     ALLOWED_EXPLICIT,
     ALLOWED_IMPLICIT,
@@ -47,8 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from scrapy_walsh.policy.robots.groups import Selection
-    from scrapy_walsh.policy.robots.rules import Answer
-    from scrapy_walsh.policy.robots.usage import Statement
 
 #: Characters of a rule that a reason shows.
 _SHOWN: Final = 100
@@ -98,7 +88,7 @@ class Robots:
         if found[0] == "/robots.txt":
             return self._verdict(ALLOWED_IMPLICIT, "/robots.txt itself is always allowed")
         try:
-            finding = ruling(self._answers(found))
+            finding = self.rules.ruling(found)
         except TooCostly:
             return self._verdict(DISALLOWED_EXPLICIT, "the rules would take too long to match")
         if finding.denied or self.protego is None or self.protego.allows(url, found):
@@ -107,13 +97,6 @@ class Robots:
                 known = self._known[finding] = self._explain(finding)
             return known
         return self._verdict(DISALLOWED_EXPLICIT, _PROTEGO_ALONE, readings=_PROTEGO_DENIES)
-
-    def _answers(self, found: Sequence[str]) -> list[Answer]:
-        answers = self.rules.answers(found[0])
-        if len(found) == 1:  # nearly always
-            return answers
-        others = (named(ANOTHER_FORM, self.rules.answers(form)) for form in found[1:])
-        return [*answers, *chain.from_iterable(others)]
 
     def said(self, url: str) -> tuple[Statement, ...]:
         """What the file says about the use of *url*. Never raises."""
@@ -158,7 +141,9 @@ class SecondOpinion:
         text = next(filter(_is_cheap, texts), None)
         if text is not None:
             self._octets = sum([len(line) for line in text.split("\n") if "*" in line])
-            self._parsed = _parse(text)
+            with suppress(Exception):  # whatever is wrong, the strict layer decides alone
+                readable = text if text.isascii() else text.encode("utf-8", "replace").decode()
+                self._parsed = Protego.parse(readable)
 
     def allows(self, url: str, found: Sequence[str] = ()) -> bool:
         """Whether Protego allows *url*, and each form of its path that was *found* but the first.
@@ -173,15 +158,8 @@ class SecondOpinion:
             return True
         try:
             return bool(self._parsed.can_fetch(url, self._token))
-        except Exception:  # whatever is wrong, the strict layer decides alone
+        except Exception:  # as above
             return True
-
-
-def _parse(text: str) -> Protego | None:
-    try:
-        return Protego.parse(text if text.isascii() else text.encode("utf-8", "replace").decode())
-    except Exception:  # as above
-        return None
 
 
 def _for_protego(text: str, selections: Sequence[Selection], token: str) -> Iterator[str]:

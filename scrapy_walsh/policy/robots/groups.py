@@ -19,9 +19,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy.backoff import LONGEST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 #: Octets of a body that are read; the rest is ignored (9.1.1).
 MAX_OCTETS: Final = 500 * 1024
@@ -235,31 +238,26 @@ def select(text: str, records: Records, token: str) -> list[Selection]:
 
     *records*: of *text*.
     """
-    found = _select_by_name(records, token.lower())
+    found = list(_select_by_name(records, token.lower()))
     if records.odd:
         lenient = Records(text, cut=records.cut, lenient=True)
-        found += [
-            each
-            for each in _select_by_name(lenient, token.lower(), LENIENT_LINES)
-            if each not in found
-        ]
-    return found
+        found += _select_by_name(lenient, token.lower(), LENIENT_LINES)
+    return [each for n, each in enumerate(found) if each not in found[:n]]
 
 
-def _select_by_name(records: Records, token: str, lines: str = "") -> list[Selection]:
+def _select_by_name(records: Records, token: str, lines: str = "") -> Iterator[Selection]:
+    """The selection by each reading of the names. *lines*: the way to read lines, for its name."""
     literal = [
         (name, record)
         for record in records.records
         for name in record.names
         if name[0] in {token[:1], "*"}
     ]
-    found = [_select(lines or LITERAL_NAME, literal, records.orphans, token)]
+    yield _select(lines or LITERAL_NAME, literal, records.orphans, token)
     for reading, read in _READINGS.items():
         named = [(read(name, token), record) for name, record in literal]
         if named != literal:
-            selection = _select(lines or reading, named, records.orphans, token)
-            found += [selection] if selection not in found else []
-    return found
+            yield _select(lines or reading, named, records.orphans, token)
 
 
 def _select(

@@ -33,12 +33,10 @@ import re
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from scrapy_walsh.policy.robots.groups import ALLOW
+from scrapy_walsh.policy.robots.groups import ALLOW, Selection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from scrapy_walsh.policy.robots.groups import Selection
 
 # -- one spelling -------------------------------------------------------------------------
 
@@ -63,7 +61,6 @@ _CHARACTERS: Final = {f"{octet:02X}": chr(0x100 + octet) for octet in range(256)
     "5B": "[",
     "5D": "]",
 }
-_BARE_PERCENT: Final = _CHARACTERS["25"]
 _TO_ENCODE: Final = re.compile(f"[^{re.escape(_UNRESERVED + _RESERVED)}%]+")
 _TO_ENCODE_IN_VALUES: Final = re.compile(f"[^{re.escape(_UNRESERVED + _RESERVED)}%*\n]+")
 _PLAIN_VALUES: Final = re.compile(f"[{re.escape(_UNRESERVED + _RESERVED)}*\n]*").fullmatch
@@ -79,22 +76,21 @@ _AUTHORITY: Final = re.compile(
 _URL_NOISE: Final = str.maketrans("", "", "\t\r\n")
 
 
-def normalize(text: str) -> str:
-    """*text* with escapes as the module's docstring says."""
-    return _spelt(text, _TO_ENCODE)
+def normalize(text: str, to_encode: re.Pattern[str] = _TO_ENCODE) -> str:
+    """*text* with escapes as the module's docstring says. *to_encode*: what is escaped."""
+    return to_encode.sub(_encode, _unescaped(text, _SPELLINGS, "%"))
 
 
-def _spelt(text: str, to_encode: re.Pattern[str]) -> str:
-    if "%" in text:
-        head, *rest = text.split("%")
-        text = head + "".join(
-            [
-                _SPELLINGS.get(part)
-                or (known + part[2:] if (known := _SPELLINGS.get(part[:2])) else "%" + part)
-                for part in rest
-            ]
-        )
-    return to_encode.sub(_encode, text)
+def _unescaped(text: str, table: Mapping[str, str], percent: str) -> str:
+    """*text* with what *table* has for each escape; *percent* for a ``%`` that begins none."""
+    head, *rest = text.split("%")
+    return head + "".join(
+        [
+            table.get(part)
+            or (known + part[2:] if (known := table.get(part[:2])) else percent + part)
+            for part in rest
+        ]
+    )
 
 
 def normalize_values(bodies: list[str]) -> list[str]:
@@ -104,7 +100,7 @@ def normalize_values(bodies: list[str]) -> list[str]:
     end, and no escape can reach across one.
     """
     text = "\n".join(bodies)
-    return bodies if _PLAIN_VALUES(text) else _spelt(text, _TO_ENCODE_IN_VALUES).split("\n")
+    return bodies if _PLAIN_VALUES(text) else normalize(text, _TO_ENCODE_IN_VALUES).split("\n")
 
 
 def _encode(match: re.Match[str]) -> str:
@@ -125,14 +121,7 @@ def as_octets(text: str) -> str:
     So nothing can match a part of an escape, and each octet counts as one. A ``%`` that begins no
     escape is read as ``%25``. A bracket is the same octet, escaped or not.
     """
-    head, *rest = text.split("%")
-    return head + "".join(
-        [
-            _CHARACTERS.get(part)
-            or (known + part[2:] if (known := _CHARACTERS.get(part[:2])) else _BARE_PERCENT + part)
-            for part in rest
-        ]
-    )
+    return _unescaped(text, _CHARACTERS, _CHARACTERS["25"])
 
 
 def forms(url: str) -> list[str]:
@@ -206,8 +195,7 @@ class Pattern(NamedTuple):
 
     ``text``: as written. ``prefix``: what comes before the first star. ``parts``: what comes after
     each run of stars; the last is empty where a star ends the rule. ``anchored``: it ends in ``$``.
-    ``size``: characters of the whole. ``longest``: of the longest part. A match costs at most that
-    for each character of the path, and ``cost`` besides.
+    ``size``: characters of the whole.
     """
 
     allow: bool
@@ -216,21 +204,14 @@ class Pattern(NamedTuple):
     parts: tuple[str, ...]
     anchored: bool
     size: int
-    longest: int = 0
-    cost: int = 0
 
     @classmethod
     def of(cls, allow: bool, text: str, body: str) -> Pattern:
         """Prepare a rule. ``text``: its value as written. ``body``: spelt like paths, without $."""
         anchored = text[-1] == "$"  # only a final $ is an anchor; elsewhere it is a character
-        size = len(body) + anchored
-        prefix, star, rest = body.partition("*")
-        if not star:
-            return cls(allow, text, body, (), anchored, size)
-        *texts, last = rest.split("*")
-        parts = (*filter(None, texts), last)
-        cost = _RULE_COST + _PART_COST * len(parts)
-        return cls(allow, text, prefix, parts, anchored, size, max(map(len, parts)), cost)
+        prefix, *pieces = body.split("*")
+        parts = (*filter(None, pieces[:-1]), *pieces[-1:])
+        return cls(allow, text, prefix, parts, anchored, len(body) + anchored)
 
     def match(self, path: str) -> Match | None:
         """The match with *path*, None if there is none. *path* must start with ``prefix``."""
@@ -320,13 +301,15 @@ class Index:
         return [match for pattern in every if (match := pattern.match(path)) is not None]
 
     def _prepare(self, prefix: str) -> tuple[list[Pattern], int, int]:
+        """The rules, what matching all costs besides, and for each character of a path."""
         rules = self._rules[prefix]
         least = _RULE_COST * sum(body != prefix for _, _, body in rules)
         # Where their stars alone cost too much, none is ever matched.
         patterns = [] if least > _MAX_COST else [Pattern.of(*rule) for rule in rules]
-        cost = sum(each.cost for each in patterns)
-        costs = max(least, cost), sum(each.longest for each in patterns)
-        return self._prepared.setdefault(prefix, (patterns, *costs))
+        parted = [each.parts for each in patterns if each.parts]
+        cost = sum(_RULE_COST + _PART_COST * len(parts) for parts in parted)
+        longest = sum(max(map(len, parts)) for parts in parted)
+        return self._prepared.setdefault(prefix, (patterns, max(least, cost), longest))
 
 
 # -- weighing -----------------------------------------------------------------------------
@@ -338,9 +321,6 @@ AS_TEXT: Final = "escapes as text"
 AS_OCTETS: Final = "escapes as octets"
 #: Of a path (:func:`forms`) but the first.
 ANOTHER_FORM: Final = "another form of the path"
-
-#: The answer of each reading: its name, and whether it allows the path.
-Readings = tuple[tuple[str, bool], ...]
 
 
 class Rule(NamedTuple):
@@ -355,13 +335,13 @@ class Rule(NamedTuple):
 class Ruling(NamedTuple):
     """What the strict layer says about a path.
 
-    ``rule``: the one that decided, None if none matches. ``readings``: the answers, empty if all
-    readings agree.
+    ``rule``: the one that decided, None if none matches. ``readings``: the answer of each, its name
+    and whether it allows the path; empty if all readings agree.
     """
 
     denied: bool
     rule: Rule | None
-    readings: Readings = ()
+    readings: tuple[tuple[str, bool], ...] = ()
 
 
 #: The answer of one reading: its name, and the rule that wins in it; None if no rule matches.
@@ -403,7 +383,7 @@ def _longest(having: list[tuple[tuple[int, int, int], Rule]], which: int) -> Rul
 
 
 class RuleSet:
-    """The rules of a token in one file; :meth:`answers` says what they mean for a path.
+    """The rules of a token in one file; :meth:`ruling` says what they mean for a path.
 
     ``_tables``: one for each reading of names and values. ``_patterns``: the rules of any of them.
     """
@@ -420,13 +400,21 @@ class RuleSet:
         rules = dict.fromkeys(rule for table in self._tables for rule in table.lines)
         self._patterns = Patterns(list(rules))
 
-    def answers(self, path: str) -> list[Answer]:
-        """The answers of all readings for one form of a path (:func:`forms`); raises TooCostly."""
+    def ruling(self, found: Sequence[str]) -> Ruling:
+        """What they say of a path, all of whose :func:`forms` were *found*. Raises TooCostly."""
+        answers = self._answers(found[0])
+        if len(found) > 1:  # seldom
+            others = (_named(ANOTHER_FORM, self._answers(form)) for form in found[1:])
+            answers = [*answers, *chain.from_iterable(others)]
+        return _ruling(answers)
+
+    def _answers(self, path: str) -> list[Answer]:
+        """The answers of all readings for one form of a path."""
         text = self._weigh(self._patterns.as_text(path))
         if "%" not in path and "[" not in path and "]" not in path:
             return text  # only rules without an escape match here: both ways are the same
         octets = self._weigh(self._patterns.as_octets(path))
-        return text if text == octets else [*named(AS_TEXT, text), *named(AS_OCTETS, octets)]
+        return text if text == octets else [*_named(AS_TEXT, text), *_named(AS_OCTETS, octets)]
 
     def _weigh(self, matches: list[Match]) -> list[Answer]:
         if not matches:
@@ -434,12 +422,12 @@ class RuleSet:
         return [answer for table in self._tables for answer in table.answers(matches)]
 
 
-def named(name: str, answers: Iterable[Answer]) -> Iterator[Answer]:
+def _named(name: str, answers: Iterable[Answer]) -> Iterator[Answer]:
     """*answers*, each with *name* before its own."""
     return ((_label(name, reading), rule) for reading, rule in answers)
 
 
-def ruling(answers: Sequence[Answer]) -> Ruling:
+def _ruling(answers: Sequence[Answer]) -> Ruling:
     """What all readings say together: denied if one denies, by the rule of the first such one."""
     if len(answers) == 1:
         rule = answers[0][1]

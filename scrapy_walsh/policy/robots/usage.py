@@ -26,15 +26,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from scrapy_walsh.exceptions import one_line
 from scrapy_walsh.policy.formats.text import links_in
-from scrapy_walsh.policy.robots.groups import CONTENT_SIGNAL, CONTENT_USAGE
-from scrapy_walsh.policy.robots.rules import LENGTHS, Patterns, TooCostly, forms
+from scrapy_walsh.policy.robots.groups import CONTENT_SIGNAL, CONTENT_USAGE, Line, Selection
+from scrapy_walsh.policy.robots.rules import LENGTHS, Match, Patterns, TooCostly, forms
 from scrapy_walsh.policy.verdict import BY_USAGE, DISALLOWED_USAGE, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-    from scrapy_walsh.policy.robots.groups import Line, Selection
-    from scrapy_walsh.policy.robots.rules import Match
 
 #: The categories of use, by their labels: the vocabulary's two, and one of Content-Signal alone.
 CATEGORIES: Final = ("train-ai", "search", "ai-input")

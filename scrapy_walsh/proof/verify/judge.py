@@ -17,12 +17,12 @@ from scrapy_walsh.ledger.files import HEAD, REDACTED, read_head
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import REDIRECTS
-from scrapy_walsh.policy.chain import Pace, Refuse
+from scrapy_walsh.policy.chain import Pace
 from scrapy_walsh.policy.event import ASKED
 from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.tagging import is_operator_url, tag_url
-from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR
+from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR, Verdict
 from scrapy_walsh.proof import ledger
 from scrapy_walsh.proof.ledger import Chain, Documents, Head, Malformed, line_of, lines_in
 from scrapy_walsh.proof.ledgered import Hold
@@ -279,8 +279,8 @@ class Judge:
         for document in (False, True):
             spent = run.host(host).spent(line.at, document=document)
             step = chain.admit(Pace(host, wait, interval, spent), gates, line.at, document=document)
-            if isinstance(step, Refuse):
-                found.add(step.verdict.requirement)
+            if isinstance(step, Verdict):
+                found.add(step.requirement)
         return found
 
 

@@ -264,18 +264,18 @@ def _no_retry(line: Line) -> str:
 
 def _waited(run: Run, line: Line, least: Conclusion, most: Conclusion) -> Iterator[tuple[str, str]]:
     """What is wrong with the ``wait`` and the ``attempt`` of an exchange."""
-    failure, allowed = least.failure, run.terms.max_retries
+    failure, other, allowed = least.failure, most.failure, run.terms.max_retries
     if not 0 <= line.attempt <= allowed:
         yield "R5", f"it is retry {line.attempt} of {line.url}, {allowed} are allowed"
     if not line.answered and line.status is not None:
         yield "R5", f"it was broken off, and yet answered {line.status}"
-    if failure is None:
+    if failure is None or other is None:
         return
     if line.wait is None:
         yield "R5", f"status {line.status} has no wait"
         return
-    if not least.hold - _EXACT <= line.wait <= most.hold + _EXACT:
-        due = f"{least.hold:.3f} to {most.hold:.3f} s are right"
+    if not failure.delay - _EXACT <= line.wait <= other.delay + _EXACT:
+        due = f"{failure.delay:.3f} to {other.delay:.3f} s are right"
         yield "R5", f"its wait is {line.wait:.3f} s, {due}"
     unknown = line.status is None and (run.holes or run.terms.shared)
     if line.gives_up != isinstance(failure, GiveUp) and not (unknown and line.gives_up):
