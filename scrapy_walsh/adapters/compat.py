@@ -11,6 +11,7 @@ import functools
 import logging
 import os
 import sys
+from traceback import walk_stack
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 from urllib.parse import urlsplit
 
@@ -29,9 +30,8 @@ from scrapy_walsh.policy.signing import Target, target
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 
-    from scrapy import Request
     from scrapy.crawler import Crawler
-    from scrapy.http import Response
+    from scrapy.http import Request, Response
 
 _T = TypeVar("_T")
 _Class = TypeVar("_Class", bound=type)
@@ -395,11 +395,6 @@ def may_carry(path: Any) -> bool:
     return handler in _TRUSTED or getattr(handler, "__module__", "") in _DEFAULT
 
 
-def hear_exceptions_first(downloader: Any, method: Callable[..., object]) -> None:
-    """Call *method* as the first ``process_exception``, before that of any middleware."""
-    downloader.middleware.methods["process_exception"].appendleft(method)
-
-
 def scheduler(crawler: Crawler) -> Any:
     """The scheduler in use, or None."""
     return getattr(_slot(crawler), "scheduler", None)
@@ -517,12 +512,10 @@ def fail_command() -> bool:
 
     Before 2.19 the command exits with 0 even where its crawl failed to start.
     """
-    frame = sys._getframe()
-    while frame is not None:
+    for frame, _ in walk_stack(sys._getframe()):
         if frame.f_code.co_name == "_run_command" and "cmd" in frame.f_locals:
             frame.f_locals["cmd"].exitcode = 1
             return True
-        frame = frame.f_back  # type: ignore[assignment]
     return False
 
 

@@ -18,7 +18,7 @@ from scrapy.utils.project import inside_project
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import Recorder, logger, quiet_libraries
 from scrapy_walsh.adapters.outcomes import Closing
-from scrapy_walsh.config import LEDGER_OFF, LEDGER_REDACTED, gates_of
+from scrapy_walsh.config import LEDGER_OFF, LEDGER_REDACTED, WalshConfig, gates_of
 from scrapy_walsh.exceptions import OwnFault, StateError
 from scrapy_walsh.ledger import Ledger
 from scrapy_walsh.policy.scope import Scope
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
-    from scrapy_walsh.config import WalshConfig
     from scrapy_walsh.policy.agenda import Load
     from scrapy_walsh.state.store import Store
 

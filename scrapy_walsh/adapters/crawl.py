@@ -90,10 +90,7 @@ class Crawl(Context):
             self, self.tickets, self.intake, self.pacing, self.documents, self.sources, self.retries
         )
         self._begun = self.monotonic()
-        self._connect()
-
-    def _connect(self) -> None:
-        connect = self.crawler.signals.connect
+        connect = crawler.signals.connect
         connect(self._opened, signals.spider_opened)
         connect(self._idle, signals.spider_idle)
         connect(self._closed, signals.spider_closed)

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy import Request
 from scrapy.downloadermiddlewares.redirect import RedirectMiddleware as ScrapyRedirectMiddleware
 from scrapy.exceptions import IgnoreRequest
+from scrapy.http import Request, Response
 from scrapy.settings import default_settings
 
 from scrapy_walsh.adapters.crawl import Crawl, Seat
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from scrapy import Spider
     from scrapy.crawler import Crawler
-    from scrapy.http import Response
 
 
 class GateMiddleware(Seat):
@@ -189,7 +188,7 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
         first = str(followed[0] if followed else request.url).partition("?")[0]
         why = f"HTTP {status} after {len(followed)} redirects from {first}, no more are followed"
         ticket = self.crawl.tickets.of(request)
-        self.crawl.gate.tell(events.TOO_MANY_REDIRECTS, ticket, status, why, "D5")
+        self.crawl.gate.tell(events.TOO_MANY_REDIRECTS, ticket, status, why, requirement="D5")
         return TooManyRedirects(request.url, why, status)
 
 

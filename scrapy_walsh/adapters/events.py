@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
     from scrapy_walsh.ledger import Ledger
-    from scrapy_walsh.policy.event import Event, Exchange
 
 logger = logging.getLogger("scrapy_walsh")
 
@@ -119,7 +118,7 @@ class Recorder:
     #: Called where lines begin to wait: :meth:`flush` follows soon. None: no exchange's line waits.
     soon: Callable[[], None] | None = None
     #: Whether an earlier run has told what an event says of a target.
-    known: Callable[[Event], bool] = lambda _: False
+    known: Callable[[events.Event], bool] = lambda _: False
     #: Lines of the ledger that were not written yet: :meth:`declare`, :meth:`exchange`.
     _waiting: list[dict[str, Any]] = field(default_factory=list)
     #: Refusals by requirement and verdict; requests that were sent, by purpose.
@@ -185,7 +184,7 @@ class Recorder:
                 "this run is not well: %s of ours failed%s; see ERROR above", count, cost
             )
 
-    def record(self, event: Event) -> None:
+    def record(self, event: events.Event) -> None:
         """Log *event*, count it, and write it to the ledger."""
         first = (event.kind, event.requirement, event.verdict) not in self._told
         remedy = REMEDIES.get((event.requirement, event.verdict)) if first else None
@@ -206,7 +205,7 @@ class Recorder:
             self.count(f"denied/host/{event.host}" if own else "denied/other_hosts")
         self._send(signals.OF_KIND[event.kind], event=event)
 
-    def _level(self, event: Event) -> int:
+    def _level(self, event: events.Event) -> int:
         """The level of *event* in the log, which counts as told from now on."""
         told = self._told.setdefault((event.kind, event.requirement, event.verdict), set())
         about = event.host or event.reason
@@ -220,7 +219,7 @@ class Recorder:
             self._new.add(alike)
         return logging.WARNING if alike is None else logging.INFO
 
-    def _count_alike(self, event: Event) -> tuple[str, str, str, str] | None:
+    def _count_alike(self, event: events.Event) -> tuple[str, str, str, str] | None:
         """Count *event* where its reason holds for its host, and maybe others; by what, or None."""
         kind, rule, reason = event.kind, (event.requirement, event.verdict), event.reason
         if kind in (events.RETRIED, events.GIVEN_UP) and NO_ANSWER in reason:
@@ -276,7 +275,7 @@ class Recorder:
             line = f"{kind} {what} of {who} ({rule}): {reason}{f'; {remedy}' if remedy else ''}"
             logger.log(level, "%s", line, extra={"crawler": self.crawler})
 
-    def exchange(self, exchange: Exchange) -> None:
+    def exchange(self, exchange: events.Exchange) -> None:
         """Note *exchange* for the ledger; count and log what is out of the ordinary.
 
         Its line is written together with what follows from its answer, or some milliseconds later,

@@ -18,11 +18,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from scrapy import Request
 from scrapy.exceptions import IgnoreRequest
+from scrapy.http import Request, Response
 
 from scrapy_walsh.adapters.documents import faults
-from scrapy_walsh.adapters.documents.fetcher import OPERATOR, Document
+from scrapy_walsh.adapters.documents.fetcher import OPERATOR, Document, Fetcher
 from scrapy_walsh.adapters.documents.operator_list import OperatorList
 from scrapy_walsh.adapters.documents.robots_txt import RobotsTxt
 from scrapy_walsh.adapters.events import logger
@@ -30,8 +30,7 @@ from scrapy_walsh.adapters.outcomes import Closing, GaveUp, Halted, NotModified,
 from scrapy_walsh.policy import chain, hosts, recrawl
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import Answer, GiveUp, reaches_spider
-from scrapy_walsh.policy.chain import NeedDocument
-from scrapy_walsh.policy.event import Event, EventKind, Exchange
+from scrapy_walsh.policy.chain import NeedDocument, Rules
 from scrapy_walsh.policy.formats import representation as formats
 from scrapy_walsh.policy.robots import usage
 from scrapy_walsh.policy.robots.file import Robots
@@ -44,15 +43,11 @@ from scrapy_walsh.policy.verdict import (
 )
 
 if TYPE_CHECKING:
-    from scrapy.http import Response
-
     from scrapy_walsh.adapters.context import Context
-    from scrapy_walsh.adapters.documents.fetcher import Fetcher
     from scrapy_walsh.adapters.intake import Intake
     from scrapy_walsh.adapters.sources import Sources
     from scrapy_walsh.adapters.ticket import Retries, Ticket, Tickets
     from scrapy_walsh.adapters.wire.pacing import Pacing
-    from scrapy_walsh.policy.chain import Rules
     from scrapy_walsh.policy.host import Host
     from scrapy_walsh.policy.robots.usage import Statement
 
@@ -323,7 +318,7 @@ class Gate:
         started: float,
         unseen: bool,
         whole: bool,
-    ) -> Exchange:
+    ) -> events.Exchange:
         """Do what follows from one exchange, and return it for the ledger.
 
         ``started``: by the steady clock. ``unseen``: the host had never been requested before.
@@ -331,11 +326,12 @@ class Gate:
         """
         context, steady, host = self.context, self.context.steady(), ticket.host
         started, steady = round(started, 6), round(steady, 6)
+        waits = [] if response is None else response.headers.getlist("Retry-After")
         answer = Answer(
             ticket.purpose,
             None if response is None else response.status,
             request.method,
-            () if response is None else _retry_after(response),
+            tuple(each.decode("latin-1") for each in waits),
             ticket.attempt if ticket.ours else self.retries.tried(ticket.url),
             ticket.hops,
             unseen,
@@ -352,7 +348,7 @@ class Gate:
                 seen |= ticket.seen(response)
         failure, target, passed = concluded.failure, not ticket.ours, ticket.verdict
         silent, learned = answer.whole and answer.status is None, concluded.learned.interval
-        exchange = Exchange(
+        exchange = events.Exchange(
             url=ticket.url,
             host=host.key,
             method=request.method,
@@ -399,11 +395,7 @@ class Gate:
         """Why no retry may follow what a request has brought; "" if one may, as far as R5 goes."""
         if response is None:
             return self.retries.unanswered(ticket)
-        if (
-            response.status >= 500
-            and isinstance(ticket, Document)
-            and ticket.purpose == chain.ROBOTS
-        ):
+        if response.status >= 500 and isinstance(ticket, Document) and ticket.origin:
             return self.documents.robots_txt.no_retry(ticket, response.status)
         return ""
 
@@ -447,9 +439,9 @@ class Gate:
         """
         context, url, host = self.context, ticket.url, ticket.host
         due = self._due_again(host, verdict)
-        kind: EventKind = events.REFUSED if due is None else events.DEFERRED
+        kind: events.EventKind = events.REFUSED if due is None else events.DEFERRED
         more = {"due": due, "form": ticket.form, "proxy": proxy}
-        context.recorder.record(Event.of(kind, url, verdict, host.key, **more))
+        context.recorder.record(events.Event.of(kind, url, verdict, host.key, **more))
         self.sources.refused(ticket.key, verdict, host.key, due)
         return Refused(url, verdict, due)
 
@@ -465,28 +457,16 @@ class Gate:
         return None
 
     def tell(
-        self,
-        kind: EventKind,
-        ticket: Ticket,
-        status: int,
-        why: str,
-        requirement: str = "",
-        *,
-        usage: tuple[str, ...] = (),
+        self, kind: events.EventKind, ticket: Ticket, status: int, why: str, **more: Any
     ) -> None:
-        """Record how a request ended: with the verdict that let it pass, or by *requirement*.
+        """Record how a request ended: with the verdict that let it pass, or by a requirement.
 
-        *usage*: what the site said about use.
+        *more*: members of the event: that ``requirement``, or what the site said about ``usage``.
         """
         url, host, passed = ticket.url, ticket.host.key, ticket.verdict
-        if requirement or passed is None:
-            event = Event(kind, url, requirement, reason=why, host=host, status=status)
+        more |= {"reason": why, "status": status}
+        if "requirement" in more or passed is None:
+            event = events.Event(kind, url, host=host, **more)
         else:
-            more = {"reason": why, "status": status, "usage": usage}
-            event = Event.of(kind, url, passed, host, **more)
+            event = events.Event.of(kind, url, passed, host, **more)
         self.context.recorder.record(event)
-
-
-def _retry_after(response: Response) -> tuple[str, ...]:
-    """The values of every Retry-After line."""
-    return tuple(value.decode("latin-1") for value in response.headers.getlist("Retry-After"))

@@ -37,7 +37,7 @@ from scrapy import Request
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
-from scrapy_walsh.adapters.ticket import TICKET
+from scrapy_walsh.adapters.ticket import TICKET, Tickets
 from scrapy_walsh.policy import recrawl
 from scrapy_walsh.policy.agenda import enough
 from scrapy_walsh.policy.urls import HAS_USERINFO, without_userinfo
@@ -45,11 +45,8 @@ from scrapy_walsh.policy.urls import HAS_USERINFO, without_userinfo
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from scrapy.http import Response
-
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.sources import Sources
-    from scrapy_walsh.adapters.ticket import Tickets
 
 #: The key of ``Request.meta`` for the URLs that a start request declares beside its own.
 ALSO: Final = "walsh_also"
@@ -183,11 +180,6 @@ class Intake:
         """*request* itself, or a copy whose URL has no userinfo."""
         url = self.url(request.url)
         return request if url == request.url else request.replace(url=url)
-
-    def answer(self, response: Response) -> None:
-        """Take the userinfo off the Location of *response*, before a redirect reads it."""
-        location = response.headers.get("Location") or b""
-        response.headers["Location"] = self.url(location.decode("latin-1")).encode("latin-1")
 
     def declare(self, request: Request) -> None:
         """Take *request*, and what it declares beside its own URL, as targets (R6).

@@ -13,12 +13,10 @@ from scrapy.robotstxt import RobotParser as ScrapyRobotParser
 from scrapy.utils.python import to_unicode
 
 from scrapy_walsh.policy.given import tokens_of
-from scrapy_walsh.policy.robots.file import parse_robots
+from scrapy_walsh.policy.robots.file import Robots, parse_robots
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
-
-    from scrapy_walsh.policy.robots.file import Robots
 
 #: User-Agents of one project whose rules are kept; those of a project that makes them up are many.
 _KEPT = 16

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy.settings import SETTINGS_PRIORITIES, default_settings
+from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings, Settings, default_settings
 from scrapy.utils.misc import load_object
 
 from scrapy_walsh.adapters import compat, disk_lines, plugins
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from scrapy.crawler import Crawler
-    from scrapy.settings import BaseSettings, Settings
 
 _HERE: Final = "scrapy_walsh.adapters"
 _SPIDERS: Final = "scrapy_walsh.spiders"
@@ -172,14 +171,10 @@ def _pin(settings: BaseSettings, name: str, value: Any) -> None:
 
 def _keep_handlers(settings: BaseSettings) -> None:
     """Put Scrapy's own handlers back where others are set that our handler may not wrap."""
-    foreign = wrapped(settings)
-    for scheme, found in foreign.items():
+    for scheme, found in wrapped(settings).items():
         own = default_settings.DOWNLOAD_HANDLERS_BASE[scheme]
         logger.warning("%s[%r] is %s: scrapy_walsh overrides it with %s", BASE, scheme, found, own)
-    if foreign:
-        base = {**settings.getdict(BASE)}
-        base |= {scheme: default_settings.DOWNLOAD_HANDLERS_BASE[scheme] for scheme in foreign}
-        settings.set(BASE, base, priority=_PRIORITY)
+        settings.set(BASE, {**settings.getdict(BASE), scheme: own}, priority=_PRIORITY)
 
 
 def _seat(settings: BaseSettings, name: str, components: Any) -> None:

@@ -49,11 +49,8 @@ class Tags:
         if not is_operator_url(url, self._operator):
             return url
         tagged = tag_url(url, self._impl, self._commit, SPEC_VERSION)
-        return tagged if self._allowed(url, tagged) else url
-
-    def _allowed(self, url: str, tagged: str) -> bool:
         rules = self._robots(url)
-        return rules is None or rules.decide(tagged).allowed
+        return tagged if rules is None or rules.decide(tagged).allowed else url
 
 
 def implementation(
