@@ -55,9 +55,7 @@ TRANSPORT_ERRORS: Final[tuple[type[BaseException], ...]] = (
 )
 
 #: The error of a body over DOWNLOAD_MAXSIZE. It is not one of the network: nothing is retried.
-OVER_LIMIT: Final[type[BaseException]] = getattr(
-    exceptions, "DownloadCancelledError", CancelledError
-)
+OVER_LIMIT: Final = getattr(exceptions, "DownloadCancelledError", CancelledError)
 
 #: The settings of this version. One that does not exist is not pinned.
 KNOWN_SETTINGS: Final = frozenset(dir(default_settings))
@@ -104,11 +102,10 @@ def _failed(error: BaseException | None) -> None:
 def _heard(function: Callable[[], object]) -> None:
     try:
         result = function()
-    except Exception as error:
-        _failed(error)
-    else:
         if isinstance(result, Deferred):
             result.addErrback(lambda failure: _failed(failure.value))
+    except Exception as error:
+        _failed(error)
 
 
 def call_later(delay: float, function: Callable[[], object]) -> Callable[[], None]:
@@ -460,9 +457,8 @@ def close_spider(crawler: Crawler, reason: str) -> None:
         return
     if not engine.running:
         call_later(0.01, lambda: close_spider(crawler, reason))
-        return
-    if hasattr(engine, "close_spider_async"):
-        deferred_from_coro(_close_if_open(engine, reason))
+    elif hasattr(engine, "close_spider_async"):
+        run(_close_if_open(engine, reason))
     else:
         engine.close_spider(engine.spider, reason=reason)
 

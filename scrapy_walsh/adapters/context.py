@@ -121,8 +121,11 @@ class Context:
         machine.enter(self.config.state_dir)
         self.store = self.open_store()
         self.recorder = Recorder(crawler)
-        with self.recorder.told_once():
-            self.recorder.ledger = self._open_ledger()
+        if config.state_dir is not None and config.ledger != LEDGER_OFF:
+            redact, kept = config.ledger == LEDGER_REDACTED, config.ledger_kept
+            with self.recorder.told_once():
+                ledger = Ledger(config.state_dir, self.wall, redact=redact, kept=kept)
+                self.recorder.ledger = ledger
         told: list[str] = []
         self.steady = machine.steady_clock(self.config.state_dir, told)
         for line in told:
@@ -137,13 +140,6 @@ class Context:
         #: Why nothing more is requested, where the crawl was refused.
         self.halted: str | None = None
         self._write_timer = compat.Timer(self.write)
-
-    def _open_ledger(self) -> Ledger | None:
-        config = self.config
-        if config.state_dir is None or config.ledger == LEDGER_OFF:
-            return None
-        redact = config.ledger == LEDGER_REDACTED
-        return Ledger(config.state_dir, self.wall, redact=redact, kept=config.ledger_kept)
 
     def halt(self, why: str) -> None:
         """End the crawl: nothing is sent from now on, the spider closes, the command fails."""

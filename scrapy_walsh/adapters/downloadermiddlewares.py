@@ -32,7 +32,6 @@ from scrapy_walsh.state.records import Validators
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from scrapy import Spider
     from scrapy.crawler import Crawler
 
 
@@ -158,7 +157,7 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
         return seat
 
     def process_response(
-        self, request: Request, response: Response, spider: Spider | None = None
+        self, request: Request, response: Response, spider: Any = None
     ) -> Request | Response:
         """The request to the next hop, now within scope, or *response*; ``TooManyRedirects``."""
         arguments = () if spider is None else (spider,)

@@ -64,10 +64,7 @@ def _is_heard(level: int) -> bool:
 
 #: Kinds of events that are at DEBUG in the log, and those that are a WARNING; others are INFO.
 _QUIET: Final = (events.HELD, events.FETCHED, events.TAKEN_UP)
-_WARNED: Final = (
-    *(events.DEFERRED, events.GIVEN_UP, events.REJECTED),
-    events.TOO_MANY_REDIRECTS,
-)
+_WARNED: Final = (events.DEFERRED, events.GIVEN_UP, events.REJECTED, events.TOO_MANY_REDIRECTS)
 #: Kinds and requirements of events whose reason holds for whole hosts.
 _OF_HOSTS: Final = ((events.DEFERRED, "R2"), (events.DEFERRED, "R5"), (events.REJECTED, "R2"))
 #: Hosts that have stats and, for each kind and verdict, lines of their own.
@@ -191,11 +188,10 @@ class Recorder:
         if _is_heard(level := self._level(event)):
             line = f"{event}; {remedy}" if remedy else str(event)
             logger.log(level, "%s", line, extra={"crawler": self.crawler, "walsh_event": event})
-        if self.ledger is not None:
-            self._write(structs.asdict(event))
+        self.note(**structs.asdict(event))
         self.count(event.kind)
         if event.kind in (events.REFUSED, events.DEFERRED):
-            self.verdict(event.verdict)
+            self.count(f"verdict/{event.verdict}")
         if event.kind == events.REFUSED:
             self.rules[event.requirement, event.verdict] += 1
             self.count(f"refused/{event.requirement}")
@@ -310,10 +306,11 @@ class Recorder:
         crawler = self.crawler
         crawler.signals.send_catch_log(signal, spider=crawler.spider, **arguments)
 
-    def note(self, kind: str, **members: object) -> None:
-        """Write to the ledger what is not a decision: the start of a run, and its end."""
+    def note(self, kind: str, **members: Any) -> None:
+        """Write to the ledger an event, or what is no decision: the start of a run, its end."""
         if self.ledger is not None:
-            self._write({"kind": kind, **members})
+            self._waiting.append({"kind": kind, **members})
+            self.flush()
 
     def declare(self, **members: object) -> None:
         """Note a declared target for the ledger, which gets many of them at once (:meth:`flush`).
@@ -347,10 +344,6 @@ class Recorder:
             self.ledger.close()
             self.ledger = None
 
-    def _write(self, entry: dict[str, Any]) -> None:
-        self._waiting.append(entry)
-        self.flush()
-
     @contextmanager
     def told_once(self) -> Iterator[None]:
         """A ledger that cannot be written is logged once, and does not stop the crawl.
@@ -363,10 +356,6 @@ class Recorder:
             self.own_fault(str(error), "ledger")
         while self.ledger is not None and self.ledger.notices:
             logger.warning("%s", self.ledger.notices.pop(0))
-
-    def verdict(self, name: str) -> None:
-        """Count the verdict by which a target has ended, or was let through when it has ended."""
-        self.count(f"verdict/{name}")
 
     def rates(self) -> None:
         """Put two rates into the stats (docs/stats.md): allowed by robots.txt, excluded by TLD."""

@@ -421,7 +421,7 @@ class Gate:
 
     def _end(self, request: Request, ticket: Ticket, outcome: Response | BaseException) -> None:
         if ticket.cleared and ticket.verdict is not None and not isinstance(outcome, Refused):
-            self.context.recorder.verdict(ticket.verdict.name)
+            self.context.recorder.count(f"verdict/{ticket.verdict.name}")
         if isinstance(outcome, BaseException):
             if not isinstance(outcome, (NotModified, Closing)):
                 self.sources.failed(request, outcome)

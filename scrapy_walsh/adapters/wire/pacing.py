@@ -57,19 +57,16 @@ class _Waiter:
         return traffic.document_due if self.document else traffic.due
 
 
-@dataclass(slots=True)
 class Turnstile:
     """Gives turns: one request at a time, the earliest due first; no host before its due time."""
 
-    #: By throttle key, what the process sends to each host.
-    traffic: dict[str, Traffic] = field(default_factory=dict)
-    _busy: bool = False
-    _waiters: list[_Waiter] = field(default_factory=list)
-    _crawls: set[Context] = field(default_factory=set)
-    _shut_by: set[Context] = field(default_factory=set)
-    _timer: compat.Timer = field(init=False)
-
-    def __post_init__(self) -> None:
+    def __init__(self) -> None:
+        #: By throttle key, what the process sends to each host.
+        self.traffic: dict[str, Traffic] = {}
+        self._busy = False
+        self._waiters: list[_Waiter] = []
+        self._crawls: set[Context] = set()
+        self._shut_by: set[Context] = set()
         self._timer = compat.Timer(self._tick)
 
     def join(self, crawl: Context) -> None:
@@ -273,13 +270,10 @@ class Pacing:
         self._begun = context.monotonic()
         #: A worker of a fleet may run for weeks, so it forgets which hosts gave no answer.
         forget_after = math.inf if config.shared_state is None else REASK
+        spacing = config.min_interval if config.pace_robots else None
+        position, wall = config.robots_unreachable, context.wall
         self._terms = Terms(
-            context.gates,
-            config.robots_unreachable,
-            forget_after,
-            config.min_interval if config.pace_robots else None,
-            context.wall,
-            self.taking_in,
+            context.gates, position, forget_after, spacing, wall, taking_in=self.taking_in
         )
 
     # -- a host ---------------------------------------------------------------------------

@@ -35,11 +35,8 @@ class Tags:
     ) -> None:
         self._robots = robots
         config = context.config
-        self._operator = [
-            url
-            for url in (config.blocklist_url, config.schema_url, config.identity.policy_url)
-            if url is not None
-        ]
+        urls = config.blocklist_url, config.schema_url, config.identity.policy_url
+        self._operator = [url for url in urls if url is not None]
         self._impl, self._commit = implementation(config.impl, os.environ)
         if shell:
             self._commit = _SHELL
