@@ -118,6 +118,7 @@ class Context:
         self.monotonic: Callable[[], float] = time.monotonic
         self.wall: Callable[[], float] = time.time
         self.rand: Callable[[], float] = random.random
+        self.begun = self.monotonic()
         machine.enter(self.config.state_dir)
         self.store = self.open_store()
         self.recorder = Recorder(crawler)
@@ -199,17 +200,13 @@ class Context:
         while store.notices:
             self.recorder.own_fault(store.notices.pop(0), kept=True)
 
-    def let_writes_wait(self) -> None:
-        """From now on writes wait for the next request's, but not for long (``Store.let_wait``)."""
-        self.store.let_wait(self._write_soon)
-        self.recorder.soon = self._write_soon
-
     def write(self) -> None:
         """Write what waits, to the ledger and the store."""
         self.recorder.flush()
         self.remember(self.store.flush)
 
     def _write_soon(self) -> None:
+        """Where writes wait for the next request's, they do not wait for long."""
         if not self._write_timer.pending:
             self._write_timer.set(_WRITE_WITHIN)
 

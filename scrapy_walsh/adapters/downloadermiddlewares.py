@@ -171,8 +171,7 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
             self.crawl.intake.declare_hop(result, request)
             result.dont_filter = result.dont_filter and not filtered
             visited = {canonical_url(url) for url in result.meta.get("redirect_urls", ())}
-            not_sent = self.crawl.sources.not_sent(result, request)
-            if canonical_url(result.url) in visited or not_sent:
+            if canonical_url(result.url) in visited or self.crawl.sources.not_sent(result, request):
                 # R7's de-duplication takes "/a" and "/a/" for one URL, but a redirect from one to
                 # the other is not a duplicate. Nor is one to a source that R8 has refused, or back
                 # to one that led here.

@@ -341,11 +341,7 @@ class Gate:
             host.learned,
         )
         concluded = chain.conclude(answer, context.gates, context.wall(), context.rand())
-        seen: dict[str, Any] = {}
-        if response is not None:
-            seen["octets"] = len(response.body)
-            if isinstance(ticket, Document):
-                seen |= ticket.seen(response)
+        seen = ticket.seen(response) if response and isinstance(ticket, Document) else {}
         failure, target, passed = concluded.failure, not ticket.ours, ticket.verdict
         silent, learned = answer.whole and answer.status is None, concluded.learned.interval
         exchange = events.Exchange(
@@ -374,6 +370,7 @@ class Gate:
             learned=None if learned == answer.known.interval else learned,
             taught=host.newly_taken(),
             silent=host.silence.before or None,
+            octets=None if response is None else len(response.body),
             **seen,
         )
         if response is not None and ticket.purpose == OPERATOR:

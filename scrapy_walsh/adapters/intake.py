@@ -68,9 +68,7 @@ class Intake:
     """The intake of one crawl."""
 
     def __init__(self, context: Context, tickets: Tickets, sources: Sources) -> None:
-        self._context = context
-        self._tickets = tickets
-        self._sources = sources
+        self._context, self._tickets, self._sources = context, tickets, sources
         #: Whether a warning has named a URL with userinfo.
         self._told = False
         #: When the slice began, monotonic seconds; since when `start` owes its next request.
