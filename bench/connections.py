@@ -245,7 +245,7 @@ def keep_one_connection() -> None:
 
     async def send_on(self: Any, inner: Any, request: Request, ticket: Any) -> Any:
         nonlocal last
-        host = self.crawl.pacing.look_up(request.url)
+        host = self.crawl.pacing.host_of(request.url).key
         if host != last:
             for each in self._inner.values():
                 close_at_once(each._pool)

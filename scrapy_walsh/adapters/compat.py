@@ -11,6 +11,7 @@ import functools
 import logging
 import os
 import sys
+from traceback import walk_stack
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 from urllib.parse import urlsplit
 
@@ -29,9 +30,8 @@ from scrapy_walsh.policy.signing import Target, target
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 
-    from scrapy import Request
     from scrapy.crawler import Crawler
-    from scrapy.http import Response
+    from scrapy.http import Request, Response
 
 _T = TypeVar("_T")
 _Class = TypeVar("_Class", bound=type)
@@ -55,9 +55,7 @@ TRANSPORT_ERRORS: Final[tuple[type[BaseException], ...]] = (
 )
 
 #: The error of a body over DOWNLOAD_MAXSIZE. It is not one of the network: nothing is retried.
-OVER_LIMIT: Final[type[BaseException]] = getattr(
-    exceptions, "DownloadCancelledError", CancelledError
-)
+OVER_LIMIT: Final = getattr(exceptions, "DownloadCancelledError", CancelledError)
 
 #: The settings of this version. One that does not exist is not pinned.
 KNOWN_SETTINGS: Final = frozenset(dir(default_settings))
@@ -104,11 +102,10 @@ def _failed(error: BaseException | None) -> None:
 def _heard(function: Callable[[], object]) -> None:
     try:
         result = function()
-    except Exception as error:
-        _failed(error)
-    else:
         if isinstance(result, Deferred):
             result.addErrback(lambda failure: _failed(failure.value))
+    except Exception as error:
+        _failed(error)
 
 
 def call_later(delay: float, function: Callable[[], object]) -> Callable[[], None]:
@@ -395,11 +392,6 @@ def may_carry(path: Any) -> bool:
     return handler in _TRUSTED or getattr(handler, "__module__", "") in _DEFAULT
 
 
-def hear_exceptions_first(downloader: Any, method: Callable[..., object]) -> None:
-    """Call *method* as the first ``process_exception``, before that of any middleware."""
-    downloader.middleware.methods["process_exception"].appendleft(method)
-
-
 def scheduler(crawler: Crawler) -> Any:
     """The scheduler in use, or None."""
     return getattr(_slot(crawler), "scheduler", None)
@@ -465,9 +457,8 @@ def close_spider(crawler: Crawler, reason: str) -> None:
         return
     if not engine.running:
         call_later(0.01, lambda: close_spider(crawler, reason))
-        return
-    if hasattr(engine, "close_spider_async"):
-        deferred_from_coro(_close_if_open(engine, reason))
+    elif hasattr(engine, "close_spider_async"):
+        run(_close_if_open(engine, reason))
     else:
         engine.close_spider(engine.spider, reason=reason)
 
@@ -517,12 +508,10 @@ def fail_command() -> bool:
 
     Before 2.19 the command exits with 0 even where its crawl failed to start.
     """
-    frame = sys._getframe()
-    while frame is not None:
+    for frame, _ in walk_stack(sys._getframe()):
         if frame.f_code.co_name == "_run_command" and "cmd" in frame.f_locals:
             frame.f_locals["cmd"].exitcode = 1
             return True
-        frame = frame.f_back  # type: ignore[assignment]
     return False
 
 

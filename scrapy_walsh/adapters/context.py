@@ -18,7 +18,7 @@ from scrapy.utils.project import inside_project
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import Recorder, logger, quiet_libraries
 from scrapy_walsh.adapters.outcomes import Closing
-from scrapy_walsh.config import LEDGER_OFF, LEDGER_REDACTED, gates_of
+from scrapy_walsh.config import LEDGER_OFF, LEDGER_REDACTED, WalshConfig, gates_of
 from scrapy_walsh.exceptions import OwnFault, StateError
 from scrapy_walsh.ledger import Ledger
 from scrapy_walsh.policy.scope import Scope
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
-    from scrapy_walsh.config import WalshConfig
     from scrapy_walsh.policy.agenda import Load
     from scrapy_walsh.state.store import Store
 
@@ -119,11 +118,15 @@ class Context:
         self.monotonic: Callable[[], float] = time.monotonic
         self.wall: Callable[[], float] = time.time
         self.rand: Callable[[], float] = random.random
+        self.begun = self.monotonic()
         machine.enter(self.config.state_dir)
         self.store = self.open_store()
         self.recorder = Recorder(crawler)
-        with self.recorder.told_once():
-            self.recorder.ledger = self._open_ledger()
+        if config.state_dir is not None and config.ledger != LEDGER_OFF:
+            redact, kept = config.ledger == LEDGER_REDACTED, config.ledger_kept
+            with self.recorder.told_once():
+                ledger = Ledger(config.state_dir, self.wall, redact=redact, kept=kept)
+                self.recorder.ledger = ledger
         told: list[str] = []
         self.steady = machine.steady_clock(self.config.state_dir, told)
         for line in told:
@@ -138,13 +141,6 @@ class Context:
         #: Why nothing more is requested, where the crawl was refused.
         self.halted: str | None = None
         self._write_timer = compat.Timer(self.write)
-
-    def _open_ledger(self) -> Ledger | None:
-        config = self.config
-        if config.state_dir is None or config.ledger == LEDGER_OFF:
-            return None
-        redact = config.ledger == LEDGER_REDACTED
-        return Ledger(config.state_dir, self.wall, redact=redact, kept=config.ledger_kept)
 
     def halt(self, why: str) -> None:
         """End the crawl: nothing is sent from now on, the spider closes, the command fails."""
@@ -204,17 +200,13 @@ class Context:
         while store.notices:
             self.recorder.own_fault(store.notices.pop(0), kept=True)
 
-    def let_writes_wait(self) -> None:
-        """From now on writes wait for the next request's, but not for long (``Store.let_wait``)."""
-        self.store.let_wait(self._write_soon)
-        self.recorder.soon = self._write_soon
-
     def write(self) -> None:
         """Write what waits, to the ledger and the store."""
         self.recorder.flush()
         self.remember(self.store.flush)
 
     def _write_soon(self) -> None:
+        """Where writes wait for the next request's, they do not wait for long."""
         if not self._write_timer.pending:
             self._write_timer.set(_WRITE_WITHIN)
 

@@ -22,7 +22,7 @@ from scrapy_walsh.adapters.intake import Intake
 from scrapy_walsh.adapters.lease import Lease
 from scrapy_walsh.adapters.sources import Progress, Sources
 from scrapy_walsh.adapters.ticket import Retries, Tickets
-from scrapy_walsh.adapters.wire.pacing import TURNSTILE, Pacing, Pulse
+from scrapy_walsh.adapters.wire.pacing import TURNSTILE, Pacing
 from scrapy_walsh.adapters.wire.tags import Tags
 from scrapy_walsh.config import SETTINGS, WalshConfig
 from scrapy_walsh.exceptions import WalshError
@@ -72,8 +72,7 @@ class Crawl(Context):
         self._lease = Lease.of_process(self.config, self.wall)
         #: Called with each request that is about to be sent.
         self.on_wire: list[Callable[[Request], None]] = []
-        self._pulse = Pulse(self)
-        self.pacing = Pacing(self, TURNSTILE, self._pulse)
+        self.pacing = Pacing(self)
         self.tickets = Tickets(self.pacing.host_of)
         if not config.scraping:
             self.tickets.refuses_pages = config.is_walsh_research
@@ -89,11 +88,7 @@ class Crawl(Context):
         self.gate = Gate(
             self, self.tickets, self.intake, self.pacing, self.documents, self.sources, self.retries
         )
-        self._begun = self.monotonic()
-        self._connect()
-
-    def _connect(self) -> None:
-        connect = self.crawler.signals.connect
+        connect = crawler.signals.connect
         connect(self._opened, signals.spider_opened)
         connect(self._idle, signals.spider_idle)
         connect(self._closed, signals.spider_closed)
@@ -108,11 +103,12 @@ class Crawl(Context):
             self.fail(error)
 
     def _open(self) -> None:
-        self._pulse.beat()
+        self.pacing.pulse.beat()
         self._progress.start()
         self.remember(lambda: self.store.prune(min(self.wall(), self.steady())))
         self.say_lost(self.store)
-        self.let_writes_wait()
+        self.store.let_wait(self._write_soon)  # from now on
+        self.recorder.soon = self._write_soon
         if not any(isinstance(each, seats.Addon) for each in self.crawler.addons.addons):
             seats.tell_plugins(self.crawler.settings)  # else the add-on has told of them
         shell = compat.is_shell(self.crawler)
@@ -135,7 +131,7 @@ class Crawl(Context):
         steps = (
             *self.stops,
             self.documents.operator.close,
-            self._pulse.stop,
+            self.pacing.pulse.timer.cancel,
             self._progress.stop,
             lambda: TURNSTILE.leave_for_good(self),
             lambda: compat.ON_FAILURE.remove(self.fail),
@@ -179,7 +175,7 @@ class Crawl(Context):
             "sources_read": {(): read},
             "sources_unread": {(): account.counts.total() - read - account.counts[NOT_DUE]},
             "sources_needing_a_person": {(): account.needy},
-            "run_seconds": {(): self.monotonic() - self._begun},
+            "run_seconds": {(): self.monotonic() - self.begun},
             "last_run_timestamp_seconds": {(): self.wall()},
         }
         success = reason == FINISHED and bool(read) and not recorder.own_faults

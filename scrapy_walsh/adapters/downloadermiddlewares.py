@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy import Request
 from scrapy.downloadermiddlewares.redirect import RedirectMiddleware as ScrapyRedirectMiddleware
 from scrapy.exceptions import IgnoreRequest
+from scrapy.http import Request, Response
 from scrapy.settings import default_settings
 
 from scrapy_walsh.adapters.crawl import Crawl, Seat
@@ -32,9 +32,7 @@ from scrapy_walsh.state.records import Validators
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from scrapy import Spider
     from scrapy.crawler import Crawler
-    from scrapy.http import Response
 
 
 class GateMiddleware(Seat):
@@ -159,7 +157,7 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
         return seat
 
     def process_response(
-        self, request: Request, response: Response, spider: Spider | None = None
+        self, request: Request, response: Response, spider: Any = None
     ) -> Request | Response:
         """The request to the next hop, now within scope, or *response*; ``TooManyRedirects``."""
         arguments = () if spider is None else (spider,)
@@ -173,8 +171,7 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
             self.crawl.intake.declare_hop(result, request)
             result.dont_filter = result.dont_filter and not filtered
             visited = {canonical_url(url) for url in result.meta.get("redirect_urls", ())}
-            not_sent = self.crawl.sources.not_sent(result, request)
-            if canonical_url(result.url) in visited or not_sent:
+            if canonical_url(result.url) in visited or self.crawl.sources.not_sent(result, request):
                 # R7's de-duplication takes "/a" and "/a/" for one URL, but a redirect from one to
                 # the other is not a duplicate. Nor is one to a source that R8 has refused, or back
                 # to one that led here.
@@ -189,7 +186,7 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
         first = str(followed[0] if followed else request.url).partition("?")[0]
         why = f"HTTP {status} after {len(followed)} redirects from {first}, no more are followed"
         ticket = self.crawl.tickets.of(request)
-        self.crawl.gate.tell(events.TOO_MANY_REDIRECTS, ticket, status, why, "D5")
+        self.crawl.gate.tell(events.TOO_MANY_REDIRECTS, ticket, status, why, requirement="D5")
         return TooManyRedirects(request.url, why, status)
 
 

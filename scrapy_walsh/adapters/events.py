@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
     from scrapy_walsh.ledger import Ledger
-    from scrapy_walsh.policy.event import Event, Exchange
 
 logger = logging.getLogger("scrapy_walsh")
 
@@ -65,10 +64,7 @@ def _is_heard(level: int) -> bool:
 
 #: Kinds of events that are at DEBUG in the log, and those that are a WARNING; others are INFO.
 _QUIET: Final = (events.HELD, events.FETCHED, events.TAKEN_UP)
-_WARNED: Final = (
-    *(events.DEFERRED, events.GIVEN_UP, events.REJECTED),
-    events.TOO_MANY_REDIRECTS,
-)
+_WARNED: Final = (events.DEFERRED, events.GIVEN_UP, events.REJECTED, events.TOO_MANY_REDIRECTS)
 #: Kinds and requirements of events whose reason holds for whole hosts.
 _OF_HOSTS: Final = ((events.DEFERRED, "R2"), (events.DEFERRED, "R5"), (events.REJECTED, "R2"))
 #: Hosts that have stats and, for each kind and verdict, lines of their own.
@@ -119,7 +115,7 @@ class Recorder:
     #: Called where lines begin to wait: :meth:`flush` follows soon. None: no exchange's line waits.
     soon: Callable[[], None] | None = None
     #: Whether an earlier run has told what an event says of a target.
-    known: Callable[[Event], bool] = lambda _: False
+    known: Callable[[events.Event], bool] = lambda _: False
     #: Lines of the ledger that were not written yet: :meth:`declare`, :meth:`exchange`.
     _waiting: list[dict[str, Any]] = field(default_factory=list)
     #: Refusals by requirement and verdict; requests that were sent, by purpose.
@@ -185,18 +181,17 @@ class Recorder:
                 "this run is not well: %s of ours failed%s; see ERROR above", count, cost
             )
 
-    def record(self, event: Event) -> None:
+    def record(self, event: events.Event) -> None:
         """Log *event*, count it, and write it to the ledger."""
         first = (event.kind, event.requirement, event.verdict) not in self._told
         remedy = REMEDIES.get((event.requirement, event.verdict)) if first else None
         if _is_heard(level := self._level(event)):
             line = f"{event}; {remedy}" if remedy else str(event)
             logger.log(level, "%s", line, extra={"crawler": self.crawler, "walsh_event": event})
-        if self.ledger is not None:
-            self._write(structs.asdict(event))
+        self.note(**structs.asdict(event))
         self.count(event.kind)
         if event.kind in (events.REFUSED, events.DEFERRED):
-            self.verdict(event.verdict)
+            self.count(f"verdict/{event.verdict}")
         if event.kind == events.REFUSED:
             self.rules[event.requirement, event.verdict] += 1
             self.count(f"refused/{event.requirement}")
@@ -206,7 +201,7 @@ class Recorder:
             self.count(f"denied/host/{event.host}" if own else "denied/other_hosts")
         self._send(signals.OF_KIND[event.kind], event=event)
 
-    def _level(self, event: Event) -> int:
+    def _level(self, event: events.Event) -> int:
         """The level of *event* in the log, which counts as told from now on."""
         told = self._told.setdefault((event.kind, event.requirement, event.verdict), set())
         about = event.host or event.reason
@@ -220,7 +215,7 @@ class Recorder:
             self._new.add(alike)
         return logging.WARNING if alike is None else logging.INFO
 
-    def _count_alike(self, event: Event) -> tuple[str, str, str, str] | None:
+    def _count_alike(self, event: events.Event) -> tuple[str, str, str, str] | None:
         """Count *event* where its reason holds for its host, and maybe others; by what, or None."""
         kind, rule, reason = event.kind, (event.requirement, event.verdict), event.reason
         if kind in (events.RETRIED, events.GIVEN_UP) and NO_ANSWER in reason:
@@ -276,7 +271,7 @@ class Recorder:
             line = f"{kind} {what} of {who} ({rule}): {reason}{f'; {remedy}' if remedy else ''}"
             logger.log(level, "%s", line, extra={"crawler": self.crawler})
 
-    def exchange(self, exchange: Exchange) -> None:
+    def exchange(self, exchange: events.Exchange) -> None:
         """Note *exchange* for the ledger; count and log what is out of the ordinary.
 
         Its line is written together with what follows from its answer, or some milliseconds later,
@@ -311,10 +306,11 @@ class Recorder:
         crawler = self.crawler
         crawler.signals.send_catch_log(signal, spider=crawler.spider, **arguments)
 
-    def note(self, kind: str, **members: object) -> None:
-        """Write to the ledger what is not a decision: the start of a run, and its end."""
+    def note(self, kind: str, **members: Any) -> None:
+        """Write to the ledger an event, or what is no decision: the start of a run, its end."""
         if self.ledger is not None:
-            self._write({"kind": kind, **members})
+            self._waiting.append({"kind": kind, **members})
+            self.flush()
 
     def declare(self, **members: object) -> None:
         """Note a declared target for the ledger, which gets many of them at once (:meth:`flush`).
@@ -348,10 +344,6 @@ class Recorder:
             self.ledger.close()
             self.ledger = None
 
-    def _write(self, entry: dict[str, Any]) -> None:
-        self._waiting.append(entry)
-        self.flush()
-
     @contextmanager
     def told_once(self) -> Iterator[None]:
         """A ledger that cannot be written is logged once, and does not stop the crawl.
@@ -364,10 +356,6 @@ class Recorder:
             self.own_fault(str(error), "ledger")
         while self.ledger is not None and self.ledger.notices:
             logger.warning("%s", self.ledger.notices.pop(0))
-
-    def verdict(self, name: str) -> None:
-        """Count the verdict by which a target has ended, or was let through when it has ended."""
-        self.count(f"verdict/{name}")
 
     def rates(self) -> None:
         """Put two rates into the stats (docs/stats.md): allowed by robots.txt, excluded by TLD."""

@@ -10,9 +10,8 @@ from scrapy.extensions.throttle import AutoThrottle as ScrapyAutoThrottle
 from scrapy_walsh.adapters.crawl import Crawl
 
 if TYPE_CHECKING:
-    from scrapy import Request
     from scrapy.crawler import Crawler
-    from scrapy.http import Response
+    from scrapy.http import Request, Response
 
     from scrapy_walsh.policy.host import Traffic
 

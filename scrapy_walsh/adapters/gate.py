@@ -18,11 +18,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from scrapy import Request
 from scrapy.exceptions import IgnoreRequest
+from scrapy.http import Request, Response
 
 from scrapy_walsh.adapters.documents import faults
-from scrapy_walsh.adapters.documents.fetcher import OPERATOR, Document
+from scrapy_walsh.adapters.documents.fetcher import OPERATOR, Document, Fetcher
 from scrapy_walsh.adapters.documents.operator_list import OperatorList
 from scrapy_walsh.adapters.documents.robots_txt import RobotsTxt
 from scrapy_walsh.adapters.events import logger
@@ -30,8 +30,7 @@ from scrapy_walsh.adapters.outcomes import Closing, GaveUp, Halted, NotModified,
 from scrapy_walsh.policy import chain, hosts, recrawl
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import Answer, GiveUp, reaches_spider
-from scrapy_walsh.policy.chain import NeedDocument
-from scrapy_walsh.policy.event import Event, EventKind, Exchange
+from scrapy_walsh.policy.chain import NeedDocument, Rules
 from scrapy_walsh.policy.formats import representation as formats
 from scrapy_walsh.policy.robots import usage
 from scrapy_walsh.policy.robots.file import Robots
@@ -44,15 +43,11 @@ from scrapy_walsh.policy.verdict import (
 )
 
 if TYPE_CHECKING:
-    from scrapy.http import Response
-
     from scrapy_walsh.adapters.context import Context
-    from scrapy_walsh.adapters.documents.fetcher import Fetcher
     from scrapy_walsh.adapters.intake import Intake
     from scrapy_walsh.adapters.sources import Sources
     from scrapy_walsh.adapters.ticket import Retries, Ticket, Tickets
     from scrapy_walsh.adapters.wire.pacing import Pacing
-    from scrapy_walsh.policy.chain import Rules
     from scrapy_walsh.policy.host import Host
     from scrapy_walsh.policy.robots.usage import Statement
 
@@ -323,7 +318,7 @@ class Gate:
         started: float,
         unseen: bool,
         whole: bool,
-    ) -> Exchange:
+    ) -> events.Exchange:
         """Do what follows from one exchange, and return it for the ledger.
 
         ``started``: by the steady clock. ``unseen``: the host had never been requested before.
@@ -331,11 +326,12 @@ class Gate:
         """
         context, steady, host = self.context, self.context.steady(), ticket.host
         started, steady = round(started, 6), round(steady, 6)
+        waits = [] if response is None else response.headers.getlist("Retry-After")
         answer = Answer(
             ticket.purpose,
             None if response is None else response.status,
             request.method,
-            () if response is None else _retry_after(response),
+            tuple(each.decode("latin-1") for each in waits),
             ticket.attempt if ticket.ours else self.retries.tried(ticket.url),
             ticket.hops,
             unseen,
@@ -345,14 +341,10 @@ class Gate:
             host.learned,
         )
         concluded = chain.conclude(answer, context.gates, context.wall(), context.rand())
-        seen: dict[str, Any] = {}
-        if response is not None:
-            seen["octets"] = len(response.body)
-            if isinstance(ticket, Document):
-                seen |= ticket.seen(response)
+        seen = ticket.seen(response) if response and isinstance(ticket, Document) else {}
         failure, target, passed = concluded.failure, not ticket.ours, ticket.verdict
         silent, learned = answer.whole and answer.status is None, concluded.learned.interval
-        exchange = Exchange(
+        exchange = events.Exchange(
             url=ticket.url,
             host=host.key,
             method=request.method,
@@ -378,6 +370,7 @@ class Gate:
             learned=None if learned == answer.known.interval else learned,
             taught=host.newly_taken(),
             silent=host.silence.before or None,
+            octets=None if response is None else len(response.body),
             **seen,
         )
         if response is not None and ticket.purpose == OPERATOR:
@@ -399,11 +392,7 @@ class Gate:
         """Why no retry may follow what a request has brought; "" if one may, as far as R5 goes."""
         if response is None:
             return self.retries.unanswered(ticket)
-        if (
-            response.status >= 500
-            and isinstance(ticket, Document)
-            and ticket.purpose == chain.ROBOTS
-        ):
+        if response.status >= 500 and isinstance(ticket, Document) and ticket.origin:
             return self.documents.robots_txt.no_retry(ticket, response.status)
         return ""
 
@@ -429,7 +418,7 @@ class Gate:
 
     def _end(self, request: Request, ticket: Ticket, outcome: Response | BaseException) -> None:
         if ticket.cleared and ticket.verdict is not None and not isinstance(outcome, Refused):
-            self.context.recorder.verdict(ticket.verdict.name)
+            self.context.recorder.count(f"verdict/{ticket.verdict.name}")
         if isinstance(outcome, BaseException):
             if not isinstance(outcome, (NotModified, Closing)):
                 self.sources.failed(request, outcome)
@@ -447,9 +436,9 @@ class Gate:
         """
         context, url, host = self.context, ticket.url, ticket.host
         due = self._due_again(host, verdict)
-        kind: EventKind = events.REFUSED if due is None else events.DEFERRED
+        kind: events.EventKind = events.REFUSED if due is None else events.DEFERRED
         more = {"due": due, "form": ticket.form, "proxy": proxy}
-        context.recorder.record(Event.of(kind, url, verdict, host.key, **more))
+        context.recorder.record(events.Event.of(kind, url, verdict, host.key, **more))
         self.sources.refused(ticket.key, verdict, host.key, due)
         return Refused(url, verdict, due)
 
@@ -465,28 +454,16 @@ class Gate:
         return None
 
     def tell(
-        self,
-        kind: EventKind,
-        ticket: Ticket,
-        status: int,
-        why: str,
-        requirement: str = "",
-        *,
-        usage: tuple[str, ...] = (),
+        self, kind: events.EventKind, ticket: Ticket, status: int, why: str, **more: Any
     ) -> None:
-        """Record how a request ended: with the verdict that let it pass, or by *requirement*.
+        """Record how a request ended: with the verdict that let it pass, or by a requirement.
 
-        *usage*: what the site said about use.
+        *more*: members of the event: that ``requirement``, or what the site said about ``usage``.
         """
         url, host, passed = ticket.url, ticket.host.key, ticket.verdict
-        if requirement or passed is None:
-            event = Event(kind, url, requirement, reason=why, host=host, status=status)
+        more |= {"reason": why, "status": status}
+        if "requirement" in more or passed is None:
+            event = events.Event(kind, url, host=host, **more)
         else:
-            more = {"reason": why, "status": status, "usage": usage}
-            event = Event.of(kind, url, passed, host, **more)
+            event = events.Event.of(kind, url, passed, host, **more)
         self.context.recorder.record(event)
-
-
-def _retry_after(response: Response) -> tuple[str, ...]:
-    """The values of every Retry-After line."""
-    return tuple(value.decode("latin-1") for value in response.headers.getlist("Retry-After"))

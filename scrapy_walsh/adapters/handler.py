@@ -31,9 +31,8 @@ from scrapy_walsh.policy.identity import may_send
 from scrapy_walsh.policy.signing import is_signature_field
 
 if TYPE_CHECKING:
-    from scrapy import Request
     from scrapy.crawler import Crawler
-    from scrapy.http import Response
+    from scrapy.http import Request, Response
     from twisted.internet.defer import Deferred
 
     from scrapy_walsh.policy.host import Host
@@ -121,8 +120,10 @@ class Handler(Seat):
                     TURNSTILE.leave(ticket.host)
                 else:  # once the server has seen the connection closed
                     compat.call_later(_GRACE, lambda: TURNSTILE.leave(ticket.host))
-        if b"@" in (response.headers.get("Location") or b""):
-            crawl.intake.answer(response)
+        if b"@" in (location := response.headers.get("Location") or b""):
+            # A redirect reads it without the user name and the password.
+            bare = crawl.intake.url(location.decode("latin-1"))
+            response.headers["Location"] = bare.encode("latin-1")
         return response
 
     def _look_ahead(self, request: Request) -> None:
@@ -145,17 +146,13 @@ class Handler(Seat):
         ticket.sent = None if url == request.url else url
         if ticket.sent is not None or crawl.signer is not None:
             sent = request.replace(url=url)
-        self._sign(handler, sent)
+        if crawl.signer is not None:  # nothing of it may change after that (D25)
+            fields = crawl.signer.fields(compat.sent_target(handler, sent), crawl.wall())
+            sent.headers.update(fields)
         response = await compat.call_handler(handler, sent, self.crawler.spider)
         if sent is not request:
             request.meta.update(sent.meta)  # the latency, which AutoThrottle reads
         return response if ticket.sent is None else response.replace(url=request.url)
-
-    def _sign(self, handler: Any, request: Request) -> None:
-        """Sign *request*, where requests are signed: nothing of it may change after that (D25)."""
-        if self.crawl.signer is not None:
-            target = compat.sent_target(handler, request)
-            request.headers.update(self.crawl.signer.fields(target, self.crawl.wall()))
 
     async def _enter(self, request: Request, ticket: Ticket) -> bool:
         """Wait for a turn, and book the host for all processes (R4.6).
@@ -222,7 +219,8 @@ class Downloader(ScrapyDownloader):
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
         self._crawl = Crawl.of(crawler)
-        compat.hear_exceptions_first(self, self._process_outcome)
+        # Before that of any middleware.
+        self.middleware.methods["process_exception"].appendleft(self._process_outcome)
 
     def fetch(self, request: Request, *args: Any) -> Deferred[Response | Request]:
         """As Scrapy's; then record how *request* ended. *args*: the spider, before 2.14."""
@@ -243,15 +241,12 @@ class Downloader(ScrapyDownloader):
 
         So it is not in ``downloader/exception_count``, and nothing of another project retries it.
         """
-        crawl = self._crawl
-        if isinstance(exception, Closing):
-            return crawl.tickets.keep(request)
-        ours = crawl.tickets.of(request).ours
-        if isinstance(exception, NotYet) and not ours:
-            return crawl.tickets.again(request)
-        if isinstance(exception, (NotYet, Refused, GaveUp)):
+        crawl, ticket = self._crawl, self._crawl.tickets.of(request)
+        if isinstance(exception, (Closing, NotYet)) and ticket.popped:
+            return crawl.tickets.again(request)  # the queue keeps it, while closing in the JOBDIR
+        if isinstance(exception, (Closing, NotYet, Refused, GaveUp)):
             raise exception
-        if not ours and (fault := faults.of_machine(exception)) is not None:
+        if not ticket.ours and (fault := faults.of_machine(exception)) is not None:
             crawl.recorder.own_fault(f"{request.url} could not be requested: {fault}", fault.cause)
         return None
 

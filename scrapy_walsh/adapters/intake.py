@@ -37,7 +37,7 @@ from scrapy import Request
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
-from scrapy_walsh.adapters.ticket import TICKET
+from scrapy_walsh.adapters.ticket import TICKET, Tickets
 from scrapy_walsh.policy import recrawl
 from scrapy_walsh.policy.agenda import enough
 from scrapy_walsh.policy.urls import HAS_USERINFO, without_userinfo
@@ -45,11 +45,8 @@ from scrapy_walsh.policy.urls import HAS_USERINFO, without_userinfo
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from scrapy.http import Response
-
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.sources import Sources
-    from scrapy_walsh.adapters.ticket import Tickets
 
 #: The key of ``Request.meta`` for the URLs that a start request declares beside its own.
 ALSO: Final = "walsh_also"
@@ -71,9 +68,7 @@ class Intake:
     """The intake of one crawl."""
 
     def __init__(self, context: Context, tickets: Tickets, sources: Sources) -> None:
-        self._context = context
-        self._tickets = tickets
-        self._sources = sources
+        self._context, self._tickets, self._sources = context, tickets, sources
         #: Whether a warning has named a URL with userinfo.
         self._told = False
         #: When the slice began, monotonic seconds; since when `start` owes its next request.
@@ -183,11 +178,6 @@ class Intake:
         """*request* itself, or a copy whose URL has no userinfo."""
         url = self.url(request.url)
         return request if url == request.url else request.replace(url=url)
-
-    def answer(self, response: Response) -> None:
-        """Take the userinfo off the Location of *response*, before a redirect reads it."""
-        location = response.headers.get("Location") or b""
-        response.headers["Location"] = self.url(location.decode("latin-1")).encode("latin-1")
 
     def declare(self, request: Request) -> None:
         """Take *request*, and what it declares beside its own URL, as targets (R6).

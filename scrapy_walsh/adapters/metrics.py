@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    #: By name in ``_METRICS``, the values by those of its labels.
+    _Figures = Mapping[str, Mapping[tuple[str, ...], float]]
+
 _PREFIX: Final = "walsh"
 _SUCCESS: Final = "last_success_timestamp_seconds"
 #: By name: what it says of the last run, and its labels beside that of the spider.
@@ -31,17 +34,10 @@ _METRICS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 }
 
 
-def write(
-    path: Path,
-    spider: str,
-    figures: Mapping[str, Mapping[tuple[str, ...], float]],
-    *,
-    success: bool,
-) -> None:
+def write(path: Path, spider: str, figures: _Figures, *, success: bool) -> None:
     """Replace *path* by *figures* of the run of *spider*. Raises OSError.
 
-    *figures*: of each name in ``_METRICS``, the values by those of its labels. The last success
-    is that of the earlier file where the run was none.
+    The last success is that of the earlier file where the run was none.
     """
     registry = CollectorRegistry()
     last = figures["last_run_timestamp_seconds"] if success else _before(path, spider)

@@ -18,9 +18,7 @@ class Refused(IgnoreRequest):
 
     def __init__(self, url: str, verdict: Verdict, due: float | None = None) -> None:
         super().__init__(f"{url}: {verdict.requirement} {verdict.name}: {verdict.reason}")
-        self.url = url
-        self.verdict = verdict
-        self.due = due
+        self.url, self.verdict, self.due = url, verdict, due
 
 
 class Closing(IgnoreRequest):
@@ -58,8 +56,7 @@ class NotModified(IgnoreRequest):
 
     def __init__(self, url: str, content_type: str | None = None) -> None:
         super().__init__(f"{url}: 304, not modified")
-        self.url = url
-        self.content_type = content_type
+        self.url, self.content_type = url, content_type
 
 
 class TooManyRedirects(IgnoreRequest):
@@ -67,9 +64,7 @@ class TooManyRedirects(IgnoreRequest):
 
     def __init__(self, url: str, reason: str, status: int) -> None:
         super().__init__(f"{url}: D5: {reason}")
-        self.url = url
-        self.reason = reason
-        self.status = status
+        self.url, self.reason, self.status = url, reason, status
 
 
 class GaveUp(IgnoreRequest):
@@ -77,6 +72,4 @@ class GaveUp(IgnoreRequest):
 
     def __init__(self, url: str, reason: str, status: int | None = None) -> None:
         super().__init__(f"{url}: gave up: {reason}")
-        self.url = url
-        self.reason = reason
-        self.status = status
+        self.url, self.reason, self.status = url, reason, status

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy.settings import SETTINGS_PRIORITIES
+from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from scrapy.settings import BaseSettings
 
 #: Settings that name components, by import path or class.
 _COMPONENTS: Final = (

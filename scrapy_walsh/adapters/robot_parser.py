@@ -7,18 +7,12 @@ keeps it, and asks this class. Nothing is stored, paced or pinned.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from scrapy.robotstxt import RobotParser as ScrapyRobotParser
 from scrapy.utils.python import to_unicode
 
 from scrapy_walsh.policy.given import tokens_of
-from scrapy_walsh.policy.robots.file import parse_robots
-
-if TYPE_CHECKING:
-    from scrapy.crawler import Crawler
-
-    from scrapy_walsh.policy.robots.file import Robots
+from scrapy_walsh.policy.robots.file import Robots, parse_robots
 
 #: User-Agents of one project whose rules are kept; those of a project that makes them up are many.
 _KEPT = 16
@@ -37,7 +31,7 @@ class RobotParser(ScrapyRobotParser):
         self._for = lru_cache(_KEPT)(self._rules)
 
     @classmethod
-    def from_crawler(cls, crawler: Crawler, robotstxt_body: bytes) -> RobotParser:  # noqa: ARG003
+    def from_crawler(cls, crawler: object, robotstxt_body: bytes) -> RobotParser:  # noqa: ARG003
         """The parser for *robotstxt_body*, the octets of a robots.txt."""
         return cls(robotstxt_body)
 

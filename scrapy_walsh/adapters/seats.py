@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy.settings import SETTINGS_PRIORITIES, default_settings
+from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings, Settings, default_settings
 from scrapy.utils.misc import load_object
 
 from scrapy_walsh.adapters import compat, disk_lines, plugins
@@ -20,15 +20,18 @@ from scrapy_walsh.config import WalshConfig, unknown_settings
 from scrapy_walsh.exceptions import StateError, WalshError, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from scrapy.crawler import Crawler
-    from scrapy.settings import BaseSettings, Settings
 
 _HERE: Final = "scrapy_walsh.adapters"
 _SPIDERS: Final = "scrapy_walsh.spiders"
 #: Above the command line and the job settings of Scrapy Cloud.
 _PRIORITY: Final = 1000
+
+#: The setting with Scrapy's own handlers, of which our handler wraps those of two schemes.
+BASE: Final = "DOWNLOAD_HANDLERS_BASE"
+SCHEMES: Final = ("http", "https")
 
 #: The only component that a project may leave out: redirects are not followed then.
 _REDIRECTS: Final = f"{_HERE}.downloadermiddlewares.RedirectMiddleware"
@@ -51,12 +54,8 @@ PINS: Final[Mapping[str, Any]] = {
     "SCHEDULER_PRIORITY_QUEUE": f"{_HERE}.scheduler_queue.HostQueue",
     "REQUEST_FINGERPRINTER_CLASS": f"{_HERE}.scheduler_queue.Fingerprinter",
     "DOWNLOAD_HANDLERS": {
-        "http": f"{_HERE}.handler.Handler",
-        "https": f"{_HERE}.handler.Handler",
-        "data": None,
-        "file": None,
-        "ftp": None,
-        "s3": None,
+        **dict.fromkeys(SCHEMES, f"{_HERE}.handler.Handler"),
+        **dict.fromkeys(("data", "file", "ftp", "s3")),
     },
 }
 
@@ -92,11 +91,6 @@ SEATS: Final[Mapping[str, Mapping[str, int | None]]] = {
 }
 
 
-#: The setting with Scrapy's own handlers, which our handler wraps.
-BASE: Final = "DOWNLOAD_HANDLERS_BASE"
-SCHEMES: Final = ("http", "https")
-
-
 def wrapped(settings: BaseSettings) -> dict[str, Any]:
     """By scheme, the handlers in *settings* that ours may not wrap (``compat.may_carry``)."""
     base = settings.getdict(BASE)
@@ -109,11 +103,6 @@ def pinned(config: WalshConfig) -> dict[str, Any]:
     """Name and value of every setting that is pinned in this version of Scrapy."""
     known = {name: value for name, value in PINS.items() if name in compat.KNOWN_SETTINGS}
     return {"USER_AGENT": config.identity.user_agent, **known}
-
-
-def by_hand(settings: BaseSettings) -> bool:
-    """Whether the project has written our seats into its settings itself (docs/install.md)."""
-    return _is_at(settings.get("DOWNLOADER"), PINS["DOWNLOADER"])
 
 
 class Addon:
@@ -172,14 +161,10 @@ def _pin(settings: BaseSettings, name: str, value: Any) -> None:
 
 def _keep_handlers(settings: BaseSettings) -> None:
     """Put Scrapy's own handlers back where others are set that our handler may not wrap."""
-    foreign = wrapped(settings)
-    for scheme, found in foreign.items():
+    for scheme, found in wrapped(settings).items():
         own = default_settings.DOWNLOAD_HANDLERS_BASE[scheme]
         logger.warning("%s[%r] is %s: scrapy_walsh overrides it with %s", BASE, scheme, found, own)
-    if foreign:
-        base = {**settings.getdict(BASE)}
-        base |= {scheme: default_settings.DOWNLOAD_HANDLERS_BASE[scheme] for scheme in foreign}
-        settings.set(BASE, base, priority=_PRIORITY)
+        settings.set(BASE, {**settings.getdict(BASE), scheme: own}, priority=_PRIORITY)
 
 
 def _seat(settings: BaseSettings, name: str, components: Any) -> None:
@@ -195,20 +180,17 @@ def _seat(settings: BaseSettings, name: str, components: Any) -> None:
 def missing(crawler: Crawler, config: WalshConfig) -> list[str]:
     """A line for each thing that is not in place, with what to do; empty when all is."""
     return [
-        *_settings_missing(crawler, config),
+        *_settings_missing(crawler.settings, config),
         *_middlewares_missing(crawler),
         *_handlers_missing(crawler),
         *_queue_missing(crawler, config),
     ]
 
 
-def _settings_missing(crawler: Crawler, config: WalshConfig) -> list[str]:
-    settings = crawler.settings
-    return [
-        f"{name} is {settings.get(name)!r}, set it to {value!r}"
-        for name, value in pinned(config).items()
-        if name != "DOWNLOAD_HANDLERS" and not _agrees(settings, name, value)
-    ]
+def _settings_missing(settings: BaseSettings, config: WalshConfig) -> Iterator[str]:
+    for name, value in pinned(config).items():
+        if name != "DOWNLOAD_HANDLERS" and not _agrees(settings, name, value):
+            yield f"{name} is {settings.get(name)!r}, set it to {value!r}"
 
 
 def _agrees(settings: BaseSettings, name: str, value: Any) -> bool:
@@ -232,7 +214,7 @@ def _is_at(found: Any, path: str) -> bool:
         return False  # another setting's text, or no import path
 
 
-def _middlewares_missing(crawler: Crawler) -> list[str]:
+def _middlewares_missing(crawler: Crawler) -> Iterator[str]:
     engine: Any = crawler.engine
     found = {
         "DOWNLOADER_MIDDLEWARES": engine.downloader.middleware.middlewares,
@@ -240,30 +222,25 @@ def _middlewares_missing(crawler: Crawler) -> list[str]:
     }
     if crawler.settings.getbool("AUTOTHROTTLE_ENABLED"):  # else neither of the two is made
         found["EXTENSIONS"] = crawler.extensions.middlewares
-    lines = []
     for setting, components in found.items():
         classes = {type(component) for component in components}
         for path, place in SEATS[setting].items():
             if path == _REDIRECTS and not crawler.settings.getbool("REDIRECT_ENABLED"):
                 continue
             if place is not None and load_object(path) not in classes:
-                lines.append(f"{path} is not in {setting}, add it at {place}")
+                yield f"{path} is not in {setting}, add it at {place}"
             if place is None and load_object(path) in classes:
-                lines.append(f"{path} is in {setting}, set it to None")
-    return lines
+                yield f"{path} is in {setting}, set it to None"
 
 
-def _handlers_missing(crawler: Crawler) -> list[str]:
-    wire = load_object(PINS["DOWNLOAD_HANDLERS"]["http"])
-    foreign = [
-        f"{BASE}[{scheme!r}] is {found!r}, leave it as Scrapy has it"
-        for scheme, found in wrapped(crawler.settings).items()
-    ]
-    return foreign + [
-        f"the {scheme} handler is not scrapy_walsh's, set DOWNLOAD_HANDLERS[{scheme!r}] to {path!r}"
-        for scheme, path in PINS["DOWNLOAD_HANDLERS"].items()
-        if path is not None and not isinstance(compat.download_handler(crawler, scheme), wire)
-    ]
+def _handlers_missing(crawler: Crawler) -> Iterator[str]:
+    for scheme, found in wrapped(crawler.settings).items():
+        yield f"{BASE}[{scheme!r}] is {found!r}, leave it as Scrapy has it"
+    for scheme in SCHEMES:
+        path = PINS["DOWNLOAD_HANDLERS"][scheme]
+        if not isinstance(compat.download_handler(crawler, scheme), load_object(path)):
+            to_do = f"set DOWNLOAD_HANDLERS[{scheme!r}] to {path!r}"
+            yield f"the {scheme} handler is not scrapy_walsh's, {to_do}"
 
 
 def _queue_missing(crawler: Crawler, config: WalshConfig) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from scrapy import Request
+from scrapy.http import Request, Response
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Seat
@@ -14,8 +14,6 @@ from scrapy_walsh.policy.backoff import reaches_spider
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
-
-    from scrapy.http import Response
 
 
 class ScopeMiddleware(Seat):

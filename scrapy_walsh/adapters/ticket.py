@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from weakref import ref
 
-from scrapy_walsh.adapters.outcomes import Closing
 from scrapy_walsh.policy import hosts, recrawl
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.state import records
@@ -154,15 +153,6 @@ class Tickets:
         ticket.filtered = ticket.filtered or not request.dont_filter
         ticket.first, ticket.given_back = first, not first
         return copy
-
-    def keep(self, request: Request) -> Request:
-        """While the spider closes: a copy of a popped request, for the queue to keep in its JOBDIR.
-
-        Raises Closing for a request that did not come from the queue.
-        """
-        if not self.of(request).popped:
-            raise Closing
-        return self.again(request)
 
 
 def _read_form(ticket: Ticket, request: Request) -> None:

@@ -211,7 +211,7 @@ class _Plan:
 
     def target(self, url: str) -> dict[str, Any]:
         """What is known of the target *url*: of most, ``start`` has named it."""
-        host = self.crawl.pacing.look_up(url)
+        host = self.crawl.pacing.host_of(url).key
         unknown = dict.fromkeys(("verdict", "next_due", "revisit"))
         target = {"url": url, "host": host, "decision": "defer", **unknown}
         return self._targets.setdefault(url, target)

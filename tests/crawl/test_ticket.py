@@ -86,11 +86,6 @@ WAYS: dict[str, tuple[Callable[[Walsh, Request], Request], list[str], bool]] = {
         [SOURCE],
         True,
     ),
-    "kept while the spider closes": (
-        lambda crawl, request: crawl.tickets.keep(request),
-        [SOURCE],
-        True,
-    ),
     "redirected": (redirected, [SOURCE, URL], False),
     "copied by a middleware": (lambda _, request: request.copy(), [SOURCE], True),
     "another URL by a middleware": (lambda _, request: request.replace(url=NEXT), [SOURCE], True),

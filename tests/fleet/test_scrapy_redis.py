@@ -547,7 +547,7 @@ def test_d20_a_request_takes_three_round_trips(
         one.push(Request(f"http://a.test/{page}"))
     assert trips == []
     assert claimed(one, 1) == ["http://a.test/0"]
-    crawl_of(one).pacing.look_up("http://a.test/0")
+    crawl_of(one).pacing.host_of("http://a.test/0")
     assert store.get(SourceRun, "http://a.test/0") is None
     assert store.get(StoredDocument, ROBOTS, "http://a.test") is None
     assert store.reserve_host("a.test", 1.0, time.time()).wait == 0

@@ -59,19 +59,16 @@ class _Waiter:
         return traffic.document_due if self.document else traffic.due
 
 
-@dataclass(slots=True)
 class Turnstile:
     """Gives turns: one request at a time, the earliest due first; no host before its due time."""
 
-    #: By throttle key, what the process sends to each host.
-    traffic: dict[str, Traffic] = field(default_factory=dict)
-    _busy: bool = False
-    _waiters: list[_Waiter] = field(default_factory=list)
-    _crawls: set[Context] = field(default_factory=set)
-    _shut_by: set[Context] = field(default_factory=set)
-    _timer: compat.Timer = field(init=False)
-
-    def __post_init__(self) -> None:
+    def __init__(self) -> None:
+        #: By throttle key, what the process sends to each host.
+        self.traffic: dict[str, Traffic] = {}
+        self._busy = False
+        self._waiters: list[_Waiter] = []
+        self._crawls: set[Context] = set()
+        self._shut_by: set[Context] = set()
         self._timer = compat.Timer(self._tick)
 
     def join(self, crawl: Context) -> None:
@@ -190,6 +187,8 @@ TURNSTILE: Final = Turnstile()
 class Pulse:
     """The heartbeat of one crawl; it does nothing where the store is not shared.
 
+    ``timer``: of the next look.
+
     ConfigError where Redis answers, and will not do what is needed. StoreAway where it does not,
     and the scheduler is scrapy-redis's, which would end in a traceback.
     """
@@ -197,7 +196,7 @@ class Pulse:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._shut = self._begun = False
-        self._timer = compat.Timer(self.beat)
+        self.timer = compat.Timer(self.beat)
         shared = context.store.shared is not None
         self._store = cast("SharedStore", context.store) if shared else None
         if self._store is not None:
@@ -216,10 +215,6 @@ class Pulse:
             if line:
                 logger.warning("%s", line)
 
-    def stop(self) -> None:
-        """Look no more."""
-        self._timer.cancel()
-
     def beat(self) -> None:
         """Look now, and again whenever the store says (``SharedStore.beat``)."""
         store, context = self._store, self._context
@@ -236,7 +231,7 @@ class Pulse:
         if store.link.given_up:
             context.fail(StoreAway(f"{store.link.outage()}: the crawl ends: see to that Redis"))
         else:
-            self._timer.set(delay)
+            self.timer.set(delay)
 
     def look(self) -> None:
         """Shut the turnstile if the store is away, open it if it is back; log either once."""
@@ -262,33 +257,25 @@ _ROUNDING: Final = 0.005
 
 
 class Pacing:
-    """The hosts of one crawl, by their throttle keys (``hosts.host_key``)."""
+    """The hosts of one crawl, by their throttle keys (``hosts.host_key``), and its ``pulse``."""
 
-    def __init__(self, context: Context, turnstile: Turnstile, pulse: Pulse) -> None:
+    def __init__(self, context: Context) -> None:
         config = context.config
         self._context = context
-        self._pulse = pulse
+        self.pulse = Pulse(context)
         #: What the process sends to each host, whichever of its crawls does.
-        self.traffic = turnstile.traffic
+        self.traffic = TURNSTILE.traffic
         self._slots: dict[str, dict[str, Any]] = context.crawler.settings.getdict("DOWNLOAD_SLOTS")
         self._hosts: dict[str, Host] = {}
-        self._begun = context.monotonic()
         #: A worker of a fleet may run for weeks, so it forgets which hosts gave no answer.
         forget_after = math.inf if config.shared_state is None else REASK
+        spacing = config.min_interval if config.pace_robots else None
+        position, wall = config.robots_unreachable, context.wall
         self._terms = Terms(
-            context.gates,
-            config.robots_unreachable,
-            forget_after,
-            config.min_interval if config.pace_robots else None,
-            context.wall,
-            self.taking_in,
+            context.gates, position, forget_after, spacing, wall, taking_in=self.taking_in
         )
 
     # -- a host ---------------------------------------------------------------------------
-
-    def look_up(self, url: str) -> str:
-        """As :func:`~scrapy_walsh.policy.hosts.host_or_url`; the host is known from then on."""
-        return self.host_of(url).key
 
     def host_of(self, url: str) -> Host:
         """The host of *url*; where it has none that can be read, one that nobody else knows."""
@@ -339,8 +326,8 @@ class Pacing:
 
         False after WALSH_PATIENCE at the latest: a `start` may have no end.
         """
-        context = self._context
-        return context.scope.growing and context.monotonic() - self._begun < context.config.patience
+        context, now = self._context, self._context.monotonic()
+        return context.scope.growing and now - context.begun < context.config.patience
 
     # -- the queue ------------------------------------------------------------------------
 
@@ -366,7 +353,7 @@ class Pacing:
         *error*: why there was no answer, with ``NO_ANSWER``; "" where there was one.
         """
         why = failure.why.replace("no answer", error, 1) if error else failure.why
-        context, host, wait = self._context, self.look_up(url), failure.delay
+        context, host, wait = self._context, self.host_of(url).key, failure.delay
         kind: EventKind = events.RETRIED if isinstance(failure, Retry) else events.GIVEN_UP
         due = context.wall() + wait
         event = Event(kind, url, "R5", reason=why, host=host, status=status, wait=wait, due=due)
@@ -384,7 +371,7 @@ class Pacing:
         try:
             booking = context.store.reserve_host(host.key, host.traffic.untaught, steady)
         except StoreAway:
-            self._pulse.look()
+            self.pulse.look()
             return None
         except StateError as error:
             context.recorder.own_fault(str(error), kept=True)

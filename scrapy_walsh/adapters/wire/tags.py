@@ -35,11 +35,8 @@ class Tags:
     ) -> None:
         self._robots = robots
         config = context.config
-        self._operator = [
-            url
-            for url in (config.blocklist_url, config.schema_url, config.identity.policy_url)
-            if url is not None
-        ]
+        urls = config.blocklist_url, config.schema_url, config.identity.policy_url
+        self._operator = [url for url in urls if url is not None]
         self._impl, self._commit = implementation(config.impl, os.environ)
         if shell:
             self._commit = _SHELL
@@ -49,11 +46,8 @@ class Tags:
         if not is_operator_url(url, self._operator):
             return url
         tagged = tag_url(url, self._impl, self._commit, SPEC_VERSION)
-        return tagged if self._allowed(url, tagged) else url
-
-    def _allowed(self, url: str, tagged: str) -> bool:
         rules = self._robots(url)
-        return rules is None or rules.decide(tagged).allowed
+        return tagged if rules is None or rules.decide(tagged).allowed else url
 
 
 def implementation(
