@@ -161,19 +161,18 @@ def claim(directory: Path, *, keeps: bool = True) -> None:
         return
     path = directory / OWNER
     ours = hashlib.sha256(b"scrapy_walsh " + given).hexdigest()[:32].encode()
-    try:
+    noted = b""
+    with suppress(OSError):
         noted = path.read_bytes() if path.is_file() else b""  # a FIFO would be waited for
-    except OSError:
-        noted = b""
-    if len(noted) != len(ours):  # damaged, as other files of ours may be
-        noted = b""
-    if noted and noted != ours:
+    if noted == ours:
+        return
+    if len(noted) == len(ours):  # else it is damaged, as other files of ours may be
         raise StateError(
             f"{directory} is the state of another machine, and its crawls and this one's "
             "would not see each other: set another WALSH_STATE_DIR, or share one Redis by "
             f"WALSH_SHARED_STATE; if it was moved here, delete {path}"
         )
-    if keeps and not noted:
+    if keeps:
         with suppress(OSError):  # whoever needs to write here says that it cannot be done
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             files.replace_private(path, ours)

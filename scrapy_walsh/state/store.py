@@ -38,7 +38,7 @@ from scrapy_walsh.state.records import (
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from scrapy_walsh.state.database import Rewrite
@@ -90,8 +90,8 @@ class Store(ABC):
     def _rows(self, table: Table[R], after: Key) -> Iterator[R]:
         """The records after the key *after*, in key order."""
 
-    @abstractmethod
-    def close(self) -> None: ...
+    def close(self) -> None:  # noqa: B027
+        """Release what is held. Here that is nothing."""
 
     def let_wait(self, told: Callable[[], None]) -> None:  # noqa: B027
         """From now on a write may wait for the next :meth:`reserve_host`, or for :meth:`flush`.
@@ -203,25 +203,21 @@ class MemoryStore(Store):
 
     def __init__(self) -> None:
         super().__init__()
-        self._tables: dict[str, dict[Key, Any]] = {table.name: {} for table in TABLES}
+        self._tables: dict[type, dict[Key, Any]] = {each: {} for each in TABLE_OF}
 
     def get(self, record: type[R], *key: str) -> R | None:
-        return self._tables[TABLE_OF[record].name].get(key)
+        return self._tables[record].get(key)
 
     def put(self, *records: Any) -> None:
-        for record in records:
-            table = TABLE_OF[type(record)]
-            self._tables[table.name][table.key_of(record)] = record
+        for each in records:
+            self._tables[type(each)][TABLE_OF[type(each)].key_of(each)] = each
 
     def delete(self, record: type[Any], *key: str) -> None:
-        self._tables[TABLE_OF[record].name].pop(key, None)
+        self._tables[record].pop(key, None)
 
     def _rows(self, table: Table[R], after: Key) -> Iterator[R]:
-        rows = sorted(self._tables[table.name].items(), key=lambda row: row[0])
-        return iter([record for key, record in rows if key > after])
-
-    def close(self) -> None:
-        """Nothing to release."""
+        rows = self._tables[table.record]
+        return iter([rows[key] for key in sorted(rows) if key > after])
 
 
 class SqliteStore(Store):
@@ -301,16 +297,13 @@ class SqliteStore(Store):
         for record in records:
             table = TABLE_OF[type(record)]
             found[table, table.key_of(record)] = record, table.encode(record)
-        self._write(found)
+        self._unwritten |= found
+        if found:
+            self._commit_soon()
 
     def delete(self, record: type[Any], *key: str) -> None:
-        self._write({(TABLE_OF[record], key): (None, None)})
-
-    def _write(self, changes: Mapping[tuple[Table[Any], Key], tuple[Any, Row | None]]) -> None:
-        """Write *changes*; while the disk refuses, keep them in memory. StateError, once."""
-        self._unwritten.update(changes)
-        if changes:
-            self._commit_soon()
+        self._unwritten[TABLE_OF[record], key] = None, None
+        self._commit_soon()
 
     def update_host(self, host: str, change: Rewrite, *, waits: bool = False) -> None:
         if self._write_failed:
