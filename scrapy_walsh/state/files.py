@@ -94,7 +94,7 @@ def private(path: Path, mode: str) -> IO[Any]:
     return open(path, mode, opener=open_private)
 
 
-def open_private(path: str | Path, flags: int) -> int:
+def open_private(path: str | Path, flags: int = os.O_RDWR | os.O_CREAT) -> int:
     """As ``os.open``; where *flags* make the file, its mode is 0600. Raises OSError."""
     return os.open(path, flags | _SAFELY, 0o600)
 

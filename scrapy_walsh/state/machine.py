@@ -211,7 +211,7 @@ class UnderWay:
             return True
         try:
             if self._file is None:
-                self._file = files.open_private(self._path, os.O_RDWR | os.O_CREAT)
+                self._file = files.open_private(self._path)
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _place(key))
         except (BlockingIOError, PermissionError):  # what lockf raises for a lock that is held
             return False
