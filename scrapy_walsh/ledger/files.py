@@ -218,9 +218,9 @@ class Ledger:
         self.file = 1
         self.head = GENESIS
         self.number = 0
-        #: The number of the file that has our first line; 0 before there is one.
-        self._first = 0
-        self._told_full = False
+        #: The number of the file that has our first line; 0 before there is one, infinite once it
+        #: was said that it goes.
+        self._first = 0.0
         #: Lines for the log on what was found damaged, or gone.
         self.notices = self.documents.notices
         self._wall = wall
@@ -342,8 +342,8 @@ class Ledger:
             old.unlink()
             self.documents.forget(_number_of(old))
         self._take_up()
-        if len(full) >= most and 0 < self._first <= _number_of(full[-most]) and not self._told_full:
-            self._told_full = True
+        if len(full) >= most and 0 < self._first <= _number_of(full[-most]):
+            self._first = math.inf
             self.notices.append(
                 f"{self.directory / FILE}: the first lines of this run go when the next file is "
                 "full, and verify cannot judge the run then: raise WALSH_LEDGER_KEPT"

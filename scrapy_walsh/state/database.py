@@ -150,13 +150,12 @@ def _readable(source: sqlite3.Connection, table: Table[Any]) -> Iterator[Row]:
 
 
 def _raw(path: Path, options: str) -> sqlite3.Connection:
-    uri = f"{path.absolute().as_uri()}?{options}"
-    # "scrapy shell" makes the crawler in one thread and crawls in another, never at once.
     return sqlite3.connect(
-        uri,
+        f"{path.absolute().as_uri()}?{options}",
         uri=True,
         timeout=BUSY_TIMEOUT,
         isolation_level=None,
+        # "scrapy shell" makes the crawler in one thread and crawls in another, never at once.
         check_same_thread=False,
         factory=Connection,
     )

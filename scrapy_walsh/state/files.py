@@ -235,8 +235,7 @@ def newer(*found: StoredDocument | None) -> StoredDocument | None:
     return max(documents, key=lambda each: (bool(each.body), each.fetched_at), default=None)
 
 
-def _digest(*pieces: bytes) -> bytes:
-    digest = hashlib.sha256()
-    for piece in pieces:
-        digest.update(piece)
+def _digest(head: bytes, body: bytes) -> bytes:
+    digest = hashlib.sha256(head)
+    digest.update(body)
     return b'{"sha256": "%s"}' % digest.hexdigest().encode("ascii")
