@@ -67,8 +67,8 @@ class Link:
 
     ``away``: why Redis cannot be relied on now, in one line; None while it can. ``asked``: whether
     a connection was ever tried. ``epoch``: the word by which this worker knows Redis, and ``word``:
-    Redis's own when it was last asked. *wall*, *steady*: this machine's clocks, Unix
-    seconds. ConfigError for a URL that Redis's client does not understand.
+    Redis's own when it was last asked. *wall*, *steady*: this machine's clocks, Unix seconds.
+    ConfigError for a URL that Redis's client does not understand.
     """
 
     def __init__(

@@ -148,10 +148,10 @@ class SharedStore(Store):
     """A ``Store`` that shares some of its records through the Redis at *url*; see the module.
 
     *token*: the product token of the workers, which keeps the records of different bots apart.
-    *wall*, *steady*: this machine's clocks. :meth:`beat` must be called as often as it
-    asks for. Its first call connects. *writes*: whether any record is written, in Redis or here.
-    Where not, the local copy is read while Redis is away, with a notice. ConfigError for a URL that
-    Redis's client cannot use.
+    *wall*, *steady*: this machine's clocks. :meth:`beat` must be called as often as it asks for.
+    Its first call connects. *writes*: whether any record is written, in Redis or here. Where not,
+    the local copy is read while Redis is away, with a notice. ConfigError for a URL that Redis's
+    client cannot use.
     """
 
     def __init__(
