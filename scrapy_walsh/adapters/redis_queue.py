@@ -200,7 +200,7 @@ class DueQueue(DueRequests):
         try:
             while self._unsent:
                 self._store.ask(self._store.exchange)
-            self._run(scripts.RENEW)
+            self._renew()
         except StoreAway as error:
             if self._unsent:
                 logger.error("%d requests could not be given back: %s", len(self._unsent), error)
@@ -303,10 +303,13 @@ class DueQueue(DueRequests):
             self._renewal.set(self._renewed_after)
         return found
 
+    def _renew(self) -> None:
+        self._run(scripts.RENEW)
+
     def _keep_renewing(self) -> None:
         """Renew the lease also while a request is under way and nothing is popped."""
         with suppress(StoreAway):
-            self._run(scripts.RENEW)
+            self._renew()
         self._renewal.set(self._renewed_after)
 
     def _taken(self, number: str, data: bytes) -> Request | None:
