@@ -55,7 +55,7 @@ from scrapy_walsh.state.records import (
 from scrapy_walsh.state.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from scrapy_walsh.state.database import Rewrite
     from scrapy_walsh.state.records import Key, R, Table
@@ -121,13 +121,12 @@ class Hashes:
 
         *found*: as Redis answers it: by the client a dict, from a script names with values.
         """
-        pairs: Mapping[bytes, bytes] = found
         if not isinstance(found, dict):
-            pairs = dict(zip(found[::2], found[1::2], strict=True))
-        body = pairs.get(b"body")
-        if body is not None and hashlib.sha256(body).hexdigest().encode() != pairs.get(b"digest"):
+            found = dict(zip(found[::2], found[1::2], strict=True))
+        body = found.get(b"body")
+        if body is not None and hashlib.sha256(body).hexdigest().encode() != found.get(b"digest"):
             raise DamageError(f"{table.name}: the text has another digest")
-        return moved(table.of_hash(key, pairs), self._link.to_local()) if pairs else None
+        return moved(table.of_hash(key, found), self._link.to_local()) if found else None
 
     def known(self, local: Store, steady: float, wall: float) -> Iterator[Command]:
         """The commands that write what *local* knows: of hosts and deferrals what still binds.

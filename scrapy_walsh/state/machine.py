@@ -76,7 +76,10 @@ def steady_clock(
     if boot is None:
         return time.time
     wall = time.time() - _since_start()
-    known = None if directory is None else _read(directory / CLOCK)
+    known: _Start | None = None
+    with suppress(OSError, MsgspecError):
+        if directory is not None:
+            known = json.decode((directory / CLOCK).read_bytes(), type=_Start)
     start = known if known is not None and known.boot == boot else _Start(boot, wall, wall)
     offset = start.offset
     jump = wall - (offset if start.wall is None else start.wall)
@@ -102,12 +105,6 @@ def _boot() -> str | None:
 def _since_start() -> float:
     """Seconds since the machine was started, those in sleep included."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-
-
-def _read(path: Path) -> _Start | None:
-    with suppress(OSError, MsgspecError):
-        return json.decode(path.read_bytes(), type=_Start)
-    return None
 
 
 READY: Final = "state.ok"
