@@ -8,7 +8,7 @@ spacing through the state directory.
 from __future__ import annotations
 
 import os
-from functools import partial
+from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +16,7 @@ from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from scrapy_walsh.config import WalshConfig
 
@@ -64,11 +64,9 @@ class Lease:
         job, *place = map(os.environ.get, ("SHUB_JOBKEY", "SHUB_STORAGE", "SHUB_JOBAUTH"))
         if not job or not all(place) or config.shared_state:
             return None
-        try:
+        with _tried("the platform's storage"):
             return cls(job, leases_of(job, *map(str, place)), wall)
-        except (ImportError, ValueError) as error:
-            logger.warning("%s", _unusable("the platform's storage", error))
-            return None
+        return None
 
     def __init__(self, job: str, leases: Any, wall: Callable[[], float]) -> None:
         self._job, self._leases, self._wall = job, leases, wall
@@ -96,15 +94,15 @@ class Lease:
     def give_back(self) -> None:
         """Delete the lease, and renew it no more."""
         self._timer.cancel()
-        with self._lock:
+        with self._lock, _tried():
             self._given_back = True
-            self._attempt(partial(self._leases.delete, [_key(self._job)]))
+            self._leases.delete([_key(self._job)])
 
     def _post(self) -> None:
-        with self._lock:
+        with self._lock, _tried():
             if not self._given_back:
                 lease = {"_key": _key(self._job), "job": self._job, "seen": self._wall()}
-                self._attempt(partial(self._leases.set, lease))
+                self._leases.set(lease)
 
     def _others(self) -> dict[str, float]:
         """By job, for other jobs that are alive, the age of their lease in seconds.
@@ -113,14 +111,11 @@ class Lease:
         """
         now = self._wall()
         ages: dict[str, float] = {}
-
-        def look() -> None:
+        with _tried():
             for lease in self._leases.get():
                 ages[str(lease["job"])] = now - float(lease["seen"])
             if void := [_key(job) for job, age in ages.items() if abs(age) >= EXPIRY]:
                 self._leases.delete(void)
-
-        self._attempt(look)
         return {job: age for job, age in ages.items() if job != self._job and abs(age) < EXPIRY}
 
     async def _beat(self) -> None:
@@ -128,13 +123,12 @@ class Lease:
         if not self._given_back:
             self._timer.set(BEAT)
 
-    def _attempt(self, action: Callable[[], None]) -> None:
-        """Call *action*. Where the platform's storage fails, that is logged."""
-        try:
-            action()
-        except (OSError, ValueError, LookupError) as error:
-            logger.warning("%s", _unusable(f"the project's collection {COLLECTION}", error))
 
-
-def _unusable(where: str, error: Exception) -> str:
-    return f"the lease of this job cannot be kept in {where} ({error}): run one job at a time"
+@contextmanager
+def _tried(where: str = f"the project's collection {COLLECTION}") -> Iterator[None]:
+    """Where the platform's storage fails, that is logged, and the job goes on."""
+    try:
+        yield
+    except (ImportError, OSError, ValueError, LookupError) as error:
+        line = f"the lease of this job cannot be kept in {where} ({error}): run one job at a time"
+        logger.warning("%s", line)

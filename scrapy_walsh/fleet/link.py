@@ -14,6 +14,7 @@ import re
 import ssl
 import time
 import uuid
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -27,8 +28,10 @@ from scrapy_walsh.exceptions import ConfigError, one_line
 from scrapy_walsh.fleet import scripts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
+#: Returns Unix seconds.
+Clock = Callable[[], float]
 #: A command of Redis and its arguments.
 Command = tuple[Any, ...]
 
@@ -48,6 +51,8 @@ LONGEST_OUTAGE: Final = 600.0
 #: Seconds without a failure after which the next one is a new outage.
 _WELL: Final = 30.0
 
+#: The declared types of times that have passed.
+_PASSED: Final = ("Wall", "Steady")
 #: What Redis refuses for a while only: it is full, saves, is busy, or lacks its replicas.
 _PASSING: Final = "OOM|MISCONF|BUSY|NOREPLICAS|not enough good|max number of|loading|WRONGTYPE"
 #: By script, the SHA-1 that Redis knows it by.
@@ -62,17 +67,12 @@ class Link:
 
     ``away``: why Redis cannot be relied on now, in one line; None while it can. ``asked``: whether
     a connection was ever tried. ``epoch``: the word by which this worker knows Redis, and ``word``:
-    Redis's own when it was last asked. *wall*, *monotonic*, *steady*: this machine's clocks,
-    seconds. ConfigError for a URL that Redis's client does not understand.
+    Redis's own when it was last asked. *wall*, *steady*: this machine's clocks, Unix seconds.
+    ConfigError for a URL that Redis's client does not understand.
     """
 
     def __init__(
-        self,
-        url: str,
-        token: str,
-        wall: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
-        steady: Callable[[], float] = time.time,
+        self, url: str, token: str, wall: Clock = time.time, steady: Clock = time.time
     ) -> None:
         self.name = _without_password(url)
         self.away: str | None = None
@@ -80,7 +80,6 @@ class Link:
         self.epoch = self.word = ""
         self.prefix = f"walsh:{{{token.lower()}}}:"
         self.epoch_key = f"{self.prefix}epoch"
-        self._monotonic = monotonic
         #: By declared type of a time (``policy.times``), the clock that it is of.
         self._clocks = {"Wall": wall, "Due": wall, "Steady": steady, "Until": steady}
         self._ahead = 0.0  # Redis's clock minus the monotonic one
@@ -198,7 +197,7 @@ class Link:
     def lose(self, why: object) -> None:
         """Note that Redis is away. *why*: what is put into one line."""
         self.away = one_line(why, 200)
-        now = self._monotonic()
+        now = time.monotonic()
         if now - self._failed_at > _WELL:
             self._failing_since = now
         self._failed_at = now
@@ -214,11 +213,11 @@ class Link:
 
     def set_time(self, now: bytes) -> None:
         """Take over the time of Redis, *now*, that a script has just returned."""
-        self._ahead = float(now) - self._monotonic()
+        self._ahead = float(now) - time.monotonic()
 
     def now(self) -> float:
         """The time by Redis's clock."""
-        return self._monotonic() + self._ahead
+        return time.monotonic() + self._ahead
 
     def to_shared(self) -> Mapping[str, Callable[[float], float]]:
         """By declared type of a time of this machine, what makes it one of Redis's clock."""
@@ -231,12 +230,10 @@ class Link:
         A slow answer must not move what has passed to the future.
         """
         now = self.now()
-        found: dict[str, Callable[[float], float]] = {}
-        for kind, clock in self._clocks.items():
-            here = clock()
-            latest = here if kind in ("Wall", "Steady") else math.inf
-            found[kind] = partial(_moved, here - now, latest=latest)
-        return found
+        return {
+            kind: partial(_moved, clock() - now, latest=clock() if kind in _PASSED else math.inf)
+            for kind, clock in self._clocks.items()
+        }
 
 
 def _moved(by: float, at: float, latest: float = math.inf) -> float:

@@ -66,14 +66,15 @@ local function host_of(key, lost, now)
   if lost > number(record.last_end) then record.last_end, record.by = text(lost), '' end
   return record
 end
--- What a host has taught (D28), of that field's JSON.
-local function taught(value)
-  local readable, found = pcall(cjson.decode, value or '')
-  if readable and type(found) == 'table' then return found end
-  return {{}}
+-- The table that is in JSON; an empty one where there is none.
+local function table_of(json)
+  local readable, found = pcall(cjson.decode, json or '')
+  return readable and type(found) == 'table' and found or {{}}
 end
+-- The interval that a host has taught (D28), of that field.
+local function taught(field) return number(table_of(field).interval) end
 local function interval_of(record, interval)
-  return math.max(interval, number(record.interval), number(taught(record.taught).interval))
+  return math.max(interval, number(record.interval), taught(record.taught))
 end
 -- Seconds until a worker with this token and interval may send a request to a host.
 local function wait_for(record, token, interval, now)
@@ -183,12 +184,10 @@ return {'0', text(now), found, last}
 #: worker only if nobody else has booked the host since. Otherwise it is empty, that other request
 #: counts as under way, every worker keeps the spacing, and the longer taught interval stays.
 BOOK: Final = """
-local now = clock()
-local record = record_of(KEYS[1])
+local now, record, by = clock(), record_of(KEYS[1]), ARGV[1]
 local ended = now - number(ARGV[3])
 local till = math.max(number(record.not_before), now + number(ARGV[4]))
-local by = ARGV[1]
-if record.last_end and record.by ~= ARGV[1] then by = '' end
+if record.last_end and record.by ~= by then by = '' end
 redis.call('HSET', KEYS[1], 'last_end', text(math.max(number(record.last_end), ended)),
   'interval', ARGV[2], 'under_way', by == '' and '1' or '0', 'by', by)
 if till > now then
@@ -200,7 +199,7 @@ if ARGV[5] ~= '' then
   local visited = math.max(number(record.visited_at), now - number(ARGV[5]))
   redis.call('HSET', KEYS[1], 'visited_at', text(visited))
 end
-if by ~= '' or number(taught(ARGV[6]).interval) >= number(taught(record.taught).interval) then
+if by ~= '' or taught(ARGV[6]) >= taught(record.taught) then
   redis.call('HSET', KEYS[1], 'taught', ARGV[6])
   if ARGV[6] == '' then redis.call('HDEL', KEYS[1], 'taught') end
 end
@@ -274,10 +273,8 @@ if redis.call('ZSCORE', waiting, ARGV[10]) then stand(ARGV[10], interval) end
 -- The records that an entry names. Large ones are left out, since the worker may have them already;
 -- so is what is not as a worker writes it.
 local function ahead(data)
-  local found = {}
-  local readable, head = pcall(cjson.decode, string.match(data, '^[^\\n]*'))
-  if not readable or type(head) ~= 'table' or type(head.reads) ~= 'table' then return found end
-  for _, name in ipairs(head.reads) do
+  local found, reads = {}, table_of(string.match(data, '^[^\\n]*')).reads
+  for _, name in ipairs(type(reads) == 'table' and reads or {}) do
     local size = redis.pcall('HSTRLEN', name, 'body')
     if type(size) == 'number' and size <= 4096 then
       found[#found + 1], found[#found + 2] = name, redis.call('HGETALL', name)

@@ -33,8 +33,8 @@ from msgspec import json
 
 from scrapy_walsh.exceptions import StateError, StoreAway
 from scrapy_walsh.fleet import scripts
-from scrapy_walsh.fleet.link import BEAT, LONGEST_PAUSE, TIMEOUT, Command, Link
-from scrapy_walsh.policy.throttle import NOTHING, Learned
+from scrapy_walsh.fleet.link import BEAT, LONGEST_PAUSE, TIMEOUT, Clock, Command, Link
+from scrapy_walsh.policy.throttle import NOTHING
 from scrapy_walsh.state.files import newer, without_text
 from scrapy_walsh.state.records import (
     BLOCKLIST,
@@ -42,7 +42,6 @@ from scrapy_walsh.state.records import (
     DOCUMENTS,
     HOSTS,
     TABLE_OF,
-    TABLES,
     Booking,
     DamageError,
     Deferral,
@@ -56,7 +55,7 @@ from scrapy_walsh.state.records import (
 from scrapy_walsh.state.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from scrapy_walsh.state.database import Rewrite
     from scrapy_walsh.state.records import Key, R, Table
@@ -122,13 +121,12 @@ class Hashes:
 
         *found*: as Redis answers it: by the client a dict, from a script names with values.
         """
-        pairs: Mapping[bytes, bytes] = found
         if not isinstance(found, dict):
-            pairs = dict(zip(found[::2], found[1::2], strict=True))
-        body = pairs.get(b"body")
-        if body is not None and hashlib.sha256(body).hexdigest().encode() != pairs.get(b"digest"):
+            found = dict(zip(found[::2], found[1::2], strict=True))
+        body = found.get(b"body")
+        if body is not None and hashlib.sha256(body).hexdigest().encode() != found.get(b"digest"):
             raise DamageError(f"{table.name}: the text has another digest")
-        return moved(table.of_hash(key, pairs), self._link.to_local()) if pairs else None
+        return moved(table.of_hash(key, found), self._link.to_local()) if found else None
 
     def known(self, local: Store, steady: float, wall: float) -> Iterator[Command]:
         """The commands that write what *local* knows: of hosts and deferrals what still binds.
@@ -139,23 +137,20 @@ class Hashes:
             spaced = max(host.last_end + host.spacing, (host.visited_at or 0.0) + _VISIT)
             if max(host.not_before or 0.0, spaced) > steady or host.taught != NOTHING:
                 yield self.book("", host, steady)
-        others: tuple[Iterable[Any], ...] = (
-            local.rows(SourceRun),
-            local.rows(Reading),
-            (each for each in local.rows(Deferral) if each.due > wall),
-            (each for each in local.rows(StoredDocument, BLOCKLIST) if each.body),
-        )
-        yield from map(self.put, chain(*others))
+        yield from map(self.put, local.rows(SourceRun))
+        yield from map(self.put, local.rows(Reading))
+        yield from (self.put(each) for each in local.rows(Deferral) if each.due > wall)
+        yield from (self.put(each) for each in local.rows(StoredDocument, BLOCKLIST) if each.body)
 
 
 class SharedStore(Store):
     """A ``Store`` that shares some of its records through the Redis at *url*; see the module.
 
     *token*: the product token of the workers, which keeps the records of different bots apart.
-    *wall*, *steady*, *monotonic*: this machine's clocks. :meth:`beat` must be called as often as it
-    asks for. Its first call connects. *writes*: whether any record is written, in Redis or here.
-    Where not, the local copy is read while Redis is away, with a notice. ConfigError for a URL that
-    Redis's client cannot use.
+    *wall*, *steady*: this machine's clocks. :meth:`beat` must be called as often as it asks for.
+    Its first call connects. *writes*: whether any record is written, in Redis or here. Where not,
+    the local copy is read while Redis is away, with a notice. ConfigError for a URL that Redis's
+    client cannot use.
     """
 
     def __init__(
@@ -164,19 +159,18 @@ class SharedStore(Store):
         url: str,
         token: str,
         *,
-        wall: Callable[[], float] = time.time,
-        steady: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
+        wall: Clock = time.time,
+        steady: Clock = time.time,
         writes: bool = True,
     ) -> None:
         super().__init__()
         self.writes = writes
         self.notices = local.notices
         self.worker = uuid.uuid4().hex
-        self.link = Link(url, token, wall, monotonic, steady)
+        self.link = Link(url, token, wall, steady)
         self.shared, self.prefix = self.link.name, self.link.prefix
         self._local = local
-        self._wall, self._steady, self._monotonic = wall, steady, monotonic
+        self._wall, self._steady = wall, steady
         #: By which name this machine keeps the word of that Redis.
         self._place = f"{self.link.name} {self.prefix}"
         known = local.get(FleetEpoch, self._place)
@@ -184,7 +178,7 @@ class SharedStore(Store):
         self._hashes = Hashes(self.link)
         #: The name in Redis of a record, and what such names begin with.
         self.key = self._hashes.name
-        self._record_names = tuple(self.key(table) for table in TABLES if table.shared)
+        self._record_names = tuple(self.key(table) for table in TABLE_OF.values() if table.shared)
         #: The host that this worker has booked, while nothing else has it in writing.
         self._under_way: dict[str, tuple[str, HostRecord]] = {}
         #: By name in Redis, records that it does not have yet, because they wait or because it is
@@ -196,7 +190,8 @@ class SharedStore(Store):
         self.others: list[Callable[[], Sequence[Waiting]]] = []
         #: What is left to write back where records were lost, and to which Redis, by its word.
         self._left: tuple[str, Iterator[Command]] = ("", iter(()))
-        self._told: Callable[[], None] | None = None
+        #: Something waits: send it now or, as ``let_wait`` says, with the next question.
+        self.send_soon: Callable[[], None] = self.send
         #: Monotonic seconds at which a booking last showed that Redis has our records.
         self._shown = -math.inf
         #: Records that were just read, or came with a claim, and when; by key in Redis.
@@ -215,7 +210,7 @@ class SharedStore(Store):
         self.link.client.close()
 
     def let_wait(self, told: Callable[[], None]) -> None:
-        self._told = told
+        self.send_soon = told
         self._local.let_wait(told)
 
     def flush(self) -> None:
@@ -223,13 +218,6 @@ class SharedStore(Store):
         self._local.flush()
 
     # -- what waits -----------------------------------------------------------------------
-
-    def send_soon(self) -> None:
-        """Something waits: send it with the next question, or as soon as ``let_wait`` says."""
-        if self._told is None:
-            self.send()
-        else:
-            self._told()
 
     def send(self) -> None:
         """Send what waits; what Redis does not take now goes on waiting."""
@@ -313,15 +301,14 @@ class SharedStore(Store):
 
     def beat(self) -> float:
         """As :meth:`tend`, unless a booking has just shown the same."""
-        shown = self._monotonic() - self._shown
+        shown = time.monotonic() - self._shown
         return BEAT - shown if self.link.away is None and shown < BEAT else self.tend()
 
     def _wrote_back(self) -> bool:
         """Write a part of what is known here to Redis; whether that was the last one."""
         link = self.link
         if self._left[0] != link.word:
-            known = self._hashes.known(self._local, self._steady(), self._wall())
-            self._left = link.word, known
+            self._left = link.word, self._hashes.known(self._local, self._steady(), self._wall())
             self._unbooked = {
                 host: ("", record)
                 for host, (_, record) in (self._under_way | self._unbooked).items()
@@ -367,7 +354,7 @@ class SharedStore(Store):
             link.set_time(at)
             if float(wait) < 0:
                 raise redis.RedisError("it may have lost records")
-            self._shown = self._monotonic()
+            self._shown = time.monotonic()
             record = self._read(HOSTS, (host,), found)
             rested = max(0.0, float(at) - float(last))
             taught = NOTHING if record is None else record.taught
@@ -380,26 +367,18 @@ class SharedStore(Store):
             self._under_way = {host: (self.worker, record)}
         return booking
 
-    def book_host(
-        self,
-        host: str,
-        interval: float,
-        now: float,
-        hold: float,
-        *,
-        visit: bool = False,
-        taught: Learned = NOTHING,
-    ) -> None:
-        end = self._steady()
-        until, visited = end + hold, end if visit else None
+    def book_host(self, ended: HostRecord) -> None:
+        host, end = ended.host, self._steady()
+        until = end + max(0.0, (ended.not_before or 0.0) - ended.last_end)
+        visited = None if ended.visited_at is None else end
         if host in self._unbooked:
             _, before = self._unbooked[host]
             until, visited = max(until, before.not_before or 0.0), visited or before.visited_at
-        booked = self.worker, HostRecord(host, end, interval, until, visited, taught)
+        booked = self.worker, HostRecord(host, end, ended.interval, until, visited, ended.taught)
         self._unbooked[host], self._under_way = booked, {}
         self._ahead.pop(self.key(HOSTS, host), None)
         self.send_soon()  # ``tend`` writes it where Redis is away
-        self._local.book_host(host, interval, now, hold, visit=visit, taught=taught)
+        self._local.book_host(ended)
 
     def update_host(self, host: str, change: Rewrite, *, waits: bool = False) -> None:  # noqa: ARG002
         key = self.key(HOSTS, host)
@@ -496,7 +475,7 @@ class SharedStore(Store):
 
     def _found(self, table: Table[R], key: Key) -> R | None:
         """The shared record; None where there is none. Raises StoreAway."""
-        name, now = self.key(table, *key), self._monotonic()
+        name, now = self.key(table, *key), time.monotonic()
         self._ahead = {key: each for key, each in self._ahead.items() if now - each[0] < _AHEAD}
 
         def look() -> R | None:
@@ -519,7 +498,7 @@ class SharedStore(Store):
     def take_ahead(self, found: Sequence[Any]) -> None:
         """Keep for a moment what came with a claim: names in turn with values (``scripts.POP``)."""
         names = [each.decode("utf-8", "replace") for each in found[::2]]
-        now = self._monotonic()
+        now = time.monotonic()
         self._ahead = {name: (now, each) for name, each in zip(names, found[1::2], strict=True)}
 
     def _share(self, table: Table[Any], key: Key, record: Any) -> None:

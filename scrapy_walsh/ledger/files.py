@@ -32,16 +32,8 @@ import msgspec
 
 from scrapy_walsh.exceptions import StateError, one_line
 from scrapy_walsh.policy.strict_json import json_object
+from scrapy_walsh.state import files
 from scrapy_walsh.state.database import Connection, is_damage
-from scrapy_walsh.state.files import (
-    claim,
-    exclusive,
-    locked,
-    make_private,
-    open_private,
-    private,
-    set_aside,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -96,40 +88,39 @@ class Documents:
     def _change(self, change: Callable[[sqlite3.Connection], None]) -> None:
         """Call *change* in a transaction; a damaged file is set aside, and it is called again."""
         try:
-            try:
-                self._transact(change)
-            except sqlite3.DatabaseError as error:
-                if not is_damage(error):
-                    raise
-                with exclusive(self._path.parent):
-                    self._replace(change)
+            if self._transact(change) is None:
+                return
+            with files.exclusive(self._path.parent):
+                self._known.clear()
+                damage = self._transact(change)
+                if damage is not None:  # no other process has set the file aside by now
+                    aside = files.set_aside(self._path, ("-journal",))
+                    self.notices.append(
+                        f"{self._path} was damaged ({one_line(damage, 200)}): set aside as "
+                        f"{aside.name}; verify will miss the documents in it"
+                    )
+                    damage = self._transact(change)
+                if damage is not None:
+                    raise damage
         except (sqlite3.Error, OSError) as error:
             raise StateError(
                 f"{self._path}: a document of the ledger cannot be kept: {error}"
             ) from error
 
-    def _replace(self, change: Callable[[sqlite3.Connection], None]) -> None:
-        """Set the damaged file aside, unless another process has done so by now."""
-        self._known.clear()
+    def _transact(self, change: Callable[[sqlite3.Connection], None]) -> Exception | None:
+        """Call *change* in a transaction. Returns the error that shows that the file is damaged."""
         try:
-            self._transact(change)
+            files.make_private(self._path)
+            with closing(sqlite3.connect(self._path, factory=Connection)) as connection, connection:
+                # A body that a power cut damages is known by its digest, and put again.
+                connection.execute("PRAGMA synchronous = OFF")
+                connection.execute(_TABLE)
+                change(connection)
         except sqlite3.DatabaseError as error:
             if not is_damage(error):
                 raise
-            aside = set_aside(self._path, ("-journal",))
-            self.notices.append(
-                f"{self._path} was damaged ({one_line(error, 200)}): set aside as {aside.name}; "
-                "verify will miss the documents in it"
-            )
-            self._transact(change)
-
-    def _transact(self, change: Callable[[sqlite3.Connection], None]) -> None:
-        make_private(self._path)
-        with closing(sqlite3.connect(self._path, factory=Connection)) as connection, connection:
-            # A body that a power cut damages is known by its digest, and put again.
-            connection.execute("PRAGMA synchronous = OFF")
-            connection.execute(_TABLE)
-            change(connection)
+            return error
+        return None
 
 
 CONTRACT: Final = "walsh-ledger/v1"
@@ -217,12 +208,7 @@ class Ledger:
     """
 
     def __init__(
-        self,
-        directory: Path,
-        wall: Callable[[], float],
-        *,
-        redact: bool = False,
-        kept: int = KEPT,
+        self, directory: Path, wall: Callable[[], float], *, redact: bool = False, kept: int = KEPT
     ) -> None:
         self.directory = directory
         self._kept = kept
@@ -232,22 +218,22 @@ class Ledger:
         self.file = 1
         self.head = GENESIS
         self.number = 0
-        #: The number of the file that has our first line; 0 before there is one.
-        self._first = 0
-        self._told_full = False
+        #: The number of the file that has our first line; 0 before there is one, infinite once it
+        #: was said that it goes.
+        self._first = 0.0
         #: Lines for the log on what was found damaged, or gone.
         self.notices = self.documents.notices
         self._wall = wall
         self._redact = redact
         self._missing = 0
         self._end = -1
-        self._descriptor = self._head_file = -1
+        self._descriptor = -1
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            claim(directory)
-            self._lock = private(directory / LOCK, "ab")
-            self._head_file = _open(directory / HEAD)
-            with locked(self._lock):
+            files.claim(directory)
+            self._lock = files.private(directory / LOCK, "ab")
+            self._head_file = files.open_private(directory / HEAD)
+            with files.locked(self._lock):
                 self._take_up()
         except (OSError, ValueError) as error:
             raise StateError(_cannot(directory, error)) from error
@@ -255,13 +241,16 @@ class Ledger:
     def write(self, run: str, *entries: Mapping[str, Any]) -> None:
         """Append *entries*; StateError where they cannot be written: the next line will say so."""
         try:
-            with locked(self._lock):
+            with files.locked(self._lock):
                 if self._changed():
                     self._take_up()
                 if self._end >= self._rotate_at:
                     self._rotate()
                 self._first = self._first or self.file
-                self._note_missing(run)
+                if self._missing:
+                    reason = f"{self._missing} lines could not be written"
+                    self._append(run, {"kind": "gap", "reason": reason, "lost": self._missing})
+                    self._missing = 0
                 self._append(run, *(map(redacted, entries) if self._redact else entries))
         except (OSError, ValueError) as error:
             self._end = -1  # what is in the file is looked at again
@@ -274,10 +263,8 @@ class Ledger:
 
     def close(self) -> None:
         """Close the files."""
-        for descriptor in (self._descriptor, self._head_file):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._descriptor = self._head_file = -1
+        os.close(self._descriptor)
+        os.close(self._head_file)
         self._lock.close()
 
     # -- under the lock -------------------------------------------------------------------
@@ -297,9 +284,10 @@ class Ledger:
         A file that does not end in a line of a ledger is set aside. *why*: what a new file says of
         the one that it replaces.
         """
-        if self._descriptor >= 0:
+        descriptor = files.open_private(self.directory / FILE)
+        if self._descriptor >= 0:  # not before another is open: its number may soon be a socket's
             os.close(self._descriptor)
-        self._descriptor = _open(self.directory / FILE)
+        self._descriptor = descriptor
         self._end = os.fstat(self._descriptor).st_size
         full = rotated(self.directory)
         self.file = _number_of(full[-1]) + 1 if full else 1
@@ -310,7 +298,7 @@ class Ledger:
             line, torn = self._last_line()
             last = parsed(line)
         except ValueError as error:
-            aside = set_aside(self.directory / FILE)
+            aside = files.set_aside(self.directory / FILE)
             self.number, self.head = 0, GENESIS
             self._take_up(f"{error}: set aside as {aside.name}")
             return
@@ -354,18 +342,12 @@ class Ledger:
             old.unlink()
             self.documents.forget(_number_of(old))
         self._take_up()
-        if len(full) >= most and 0 < self._first <= _number_of(full[-most]) and not self._told_full:
-            self._told_full = True
+        if len(full) >= most and 0 < self._first <= _number_of(full[-most]):
+            self._first = math.inf
             self.notices.append(
                 f"{self.directory / FILE}: the first lines of this run go when the next file is "
                 "full, and verify cannot judge the run then: raise WALSH_LEDGER_KEPT"
             )
-
-    def _note_missing(self, run: str) -> None:
-        if self._missing:
-            reason = f"{self._missing} lines could not be written"
-            self._append(run, {"kind": "gap", "reason": reason, "lost": self._missing})
-            self._missing = 0
 
     def _append(self, run: str, *entries: Mapping[str, Any]) -> None:
         """Write the lines whole, or leave the file as it was and raise OSError."""
@@ -400,10 +382,6 @@ def read_head(path: Path) -> tuple[int, str] | None:
         return int(number), digest
     except (OSError, ValueError):
         return None
-
-
-def _open(path: Path) -> int:
-    return open_private(path, os.O_RDWR | os.O_CREAT)
 
 
 def _cannot(directory: Path, error: Exception) -> str:

@@ -150,13 +150,12 @@ def _readable(source: sqlite3.Connection, table: Table[Any]) -> Iterator[Row]:
 
 
 def _raw(path: Path, options: str) -> sqlite3.Connection:
-    uri = f"{path.absolute().as_uri()}?{options}"
-    # "scrapy shell" makes the crawler in one thread and crawls in another, never at once.
     return sqlite3.connect(
-        uri,
+        f"{path.absolute().as_uri()}?{options}",
         uri=True,
         timeout=BUSY_TIMEOUT,
         isolation_level=None,
+        # "scrapy shell" makes the crawler in one thread and crawls in another, never at once.
         check_same_thread=False,
         factory=Connection,
     )
@@ -246,7 +245,7 @@ class Database:
         self.notices = notices
         self.rows_lost = False
         self._directory = directory
-        self._path = directory / DATABASE
+        self._path, self._draft = directory / DATABASE, directory / f"{DATABASE}.new"
         self._inode: int | None = None
         self._open()
         if machine.is_marked(directory) and not self.rows_lost:
@@ -261,18 +260,14 @@ class Database:
 
     def get(self, table: Table[R], key: Key) -> R | None:
         """The record with the *key*."""
-        found = self._select(table, table.select, key)
-        return found[0] if found else None
+        return next(iter(self._select(table, table.select, key)), None)
 
     def page(self, table: Table[R], last: Key) -> list[R]:
         """The next records after the key *last*, at most ``table.page_rows``."""
         return self._select(table, table.page, (*last, table.page_rows))
 
     def _select(self, table: Table[R], statement: str, values: Row) -> list[R]:
-        def fetch(connection: sqlite3.Connection) -> list[R]:
-            return [table.decode(row) for row in connection.execute(statement, values)]
-
-        return self.run(fetch)
+        return self.run(lambda found: list(map(table.decode, found.execute(statement, values))))
 
     def write(
         self,
@@ -315,12 +310,12 @@ class Database:
                 raise
             except (sqlite3.DatabaseError, DamageError) as error:
                 if not is_damage(error):
-                    raise StateError(files.unusable(self._path, "cannot be used", error)) from error
+                    raise files.unusable(self._path, "cannot be used", error) from error
                 # The check at opening may not find this damage. If it is met a second time, the
                 # file is replaced all the same.
                 self._reopen(damage)
                 damage = error
-        raise StateError(files.unusable(self._path, "stays damaged", damage)) from damage
+        raise files.unusable(self._path, "stays damaged", damage) from damage
 
     def _current(self) -> sqlite3.Connection:
         """The connection, to a new file where another process has replaced the old one."""
@@ -349,7 +344,7 @@ class Database:
         except StateError:
             raise
         except (OSError, sqlite3.Error, DamageError) as error:
-            raise StateError(files.unusable(self._path, "cannot be used", error)) from error
+            raise files.unusable(self._path, "cannot be used", error) from error
 
     def _connect(self, damage: Exception | None) -> sqlite3.Connection:
         if self._draft.exists() and not self._path.exists():  # a process ended within _replace
@@ -384,7 +379,3 @@ class Database:
             f"was damaged ({one_line(damage, 200)}): set aside as {aside.name}, "
             f"a new one begun with the {plural(kept, 'row')} that could be read"
         )
-
-    @property
-    def _draft(self) -> Path:
-        return self._path.with_name(f"{DATABASE}.new")

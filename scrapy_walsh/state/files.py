@@ -20,7 +20,7 @@ import os
 import re
 import stat
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import StateError, one_line
@@ -94,7 +94,7 @@ def private(path: Path, mode: str) -> IO[Any]:
     return open(path, mode, opener=open_private)
 
 
-def open_private(path: str | Path, flags: int) -> int:
+def open_private(path: str | Path, flags: int = os.O_RDWR | os.O_CREAT) -> int:
     """As ``os.open``; where *flags* make the file, its mode is 0600. Raises OSError."""
     return os.open(path, flags | _SAFELY, 0o600)
 
@@ -178,15 +178,23 @@ def read_copies(directory: Path, key: str, notices: list[str]) -> list[StoredDoc
     return found
 
 
-def write_copies(directory: Path, document: StoredDocument) -> None:
-    """Replace both by *document*. Where one fails, the other is written. StateError."""
+def write_copies(directory: Path, document: StoredDocument, *names: str) -> None:
+    """Replace the copies *names*, or both, by *document*, each of them whole or not at all.
+
+    Where one fails, the other is written. Raises StateError.
+    """
+    head = asdict(document)
+    body: bytes = head.pop("body")
+    record = json.dumps(head).encode("ascii") + b"\n"
+    # In pieces: to join them would copy a large body while the interpreter is locked.
+    pieces = _digest(record, body), b"\n", record, body
     failed: StateError | None = None
-    for name in COPIES:
+    for name in names or COPIES:
         try:
-            write_copy(directory, document, name)
+            with exclusive(directory):
+                replace_private(directory / name, *pieces)
         except OSError as error:
-            line = unusable(directory / name, "cannot be written", error)
-            failed = failed or StateError(line)
+            failed = failed or unusable(directory / name, "cannot be written", error)
     if failed is not None:
         raise failed
 
@@ -208,20 +216,9 @@ def read_copy(directory: Path, name: str = COPY) -> StoredDocument | None:
         raise DamageError("it is of another version") from error
 
 
-def write_copy(directory: Path, document: StoredDocument, name: str = COPY) -> None:
-    """Replace the copy in the file *name* by *document*, or leave it and raise OSError."""
-    head = asdict(replace(document, body=b""))
-    del head["body"]
-    record = json.dumps(head).encode("ascii") + b"\n"
-    with exclusive(directory):
-        # In pieces: to join them would copy a large body while the interpreter is locked.
-        pieces = (_digest(record, document.body), b"\n", record, document.body)
-        replace_private(directory / name, *pieces)
-
-
-def unusable(path: Path, what: str, error: Exception | None) -> str:
-    """One line on a file that cannot be used."""
-    return (
+def unusable(path: Path, what: str, error: Exception | None) -> StateError:
+    """The error of a file that cannot be used."""
+    return StateError(
         f"{path} {what} ({one_line(error, 200)}): let the user of this crawl read and write it, "
         "free or repair the disk, or set another WALSH_STATE_DIR"
     )
@@ -238,8 +235,7 @@ def newer(*found: StoredDocument | None) -> StoredDocument | None:
     return max(documents, key=lambda each: (bool(each.body), each.fetched_at), default=None)
 
 
-def _digest(*pieces: bytes) -> bytes:
-    digest = hashlib.sha256()
-    for piece in pieces:
-        digest.update(piece)
+def _digest(head: bytes, body: bytes) -> bytes:
+    digest = hashlib.sha256(head)
+    digest.update(body)
     return b'{"sha256": "%s"}' % digest.hexdigest().encode("ascii")

@@ -76,7 +76,10 @@ def steady_clock(
     if boot is None:
         return time.time
     wall = time.time() - _since_start()
-    known = None if directory is None else _read(directory / CLOCK)
+    known: _Start | None = None
+    with suppress(OSError, MsgspecError):
+        if directory is not None:
+            known = json.decode((directory / CLOCK).read_bytes(), type=_Start)
     start = known if known is not None and known.boot == boot else _Start(boot, wall, wall)
     offset = start.offset
     jump = wall - (offset if start.wall is None else start.wall)
@@ -102,12 +105,6 @@ def _boot() -> str | None:
 def _since_start() -> float:
     """Seconds since the machine was started, those in sleep included."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-
-
-def _read(path: Path) -> _Start | None:
-    with suppress(OSError, MsgspecError):
-        return json.decode(path.read_bytes(), type=_Start)
-    return None
 
 
 READY: Final = "state.ok"
@@ -161,19 +158,18 @@ def claim(directory: Path, *, keeps: bool = True) -> None:
         return
     path = directory / OWNER
     ours = hashlib.sha256(b"scrapy_walsh " + given).hexdigest()[:32].encode()
-    try:
+    noted = b""
+    with suppress(OSError):
         noted = path.read_bytes() if path.is_file() else b""  # a FIFO would be waited for
-    except OSError:
-        noted = b""
-    if len(noted) != len(ours):  # damaged, as other files of ours may be
-        noted = b""
-    if noted and noted != ours:
+    if noted == ours:
+        return
+    if len(noted) == len(ours):  # else it is damaged, as other files of ours may be
         raise StateError(
             f"{directory} is the state of another machine, and its crawls and this one's "
             "would not see each other: set another WALSH_STATE_DIR, or share one Redis by "
             f"WALSH_SHARED_STATE; if it was moved here, delete {path}"
         )
-    if keeps and not noted:
+    if keeps:
         with suppress(OSError):  # whoever needs to write here says that it cannot be done
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             files.replace_private(path, ours)
@@ -212,7 +208,7 @@ class UnderWay:
             return True
         try:
             if self._file is None:
-                self._file = files.open_private(self._path, os.O_RDWR | os.O_CREAT)
+                self._file = files.open_private(self._path)
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _place(key))
         except (BlockingIOError, PermissionError):  # what lockf raises for a lock that is held
             return False

@@ -11,8 +11,9 @@ The tables, and how long each record is kept, are at the end.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
-from functools import cache, cached_property
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, get_type_hints
 
 from msgspec import DecodeError, convert, json
@@ -21,7 +22,7 @@ from scrapy_walsh.policy.recrawl import GONE, REVISIT_FLOOR, Reading, Validators
 from scrapy_walsh.policy.throttle import NOTHING, Due, Learned, Steady, Until, Wall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
 #: Records that policy declares.
 __all__ = ["Reading", "Validators"]
@@ -64,7 +65,7 @@ def moved(record: R, by: Mapping[str, Callable[[float], float]]) -> R:
     return replace(record, **changes) if changes else record  # type: ignore[type-var]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Table(Generic[R]):
     """The table of one class of records. Its columns are the record's fields, the key first.
 
@@ -81,26 +82,47 @@ class Table(Generic[R]):
     kept: float | None = None
     shared: bool = False
 
+    def __post_init__(self) -> None:
+        """What follows from the declaration. All names in the SQL are this package's own."""
+        declared: Any = self.record
+        types = get_type_hints(declared)
+        self.kinds = kinds_of(declared)
+        self.columns = tuple(self.kinds)
+        #: How many rows one page may have: few where they have bodies.
+        self.page_rows = 10 if "body" in self.columns else 500
+        self._nested = {name: types[name] for name in types if is_dataclass(types[name])}
+        #: The fields that may be None.
+        self._optional = {name for name, each in types.items() if isinstance(None, each)}
+        loose = self._optional | self._nested.keys()
+        columns = [
+            f"{name} {_TYPES.get(kind, 'TEXT')}{'' if name in loose else ' NOT NULL'}"
+            for name, kind in self.kinds.items()
+        ]
+        table, names, key = self.name, ", ".join(self.columns), ", ".join(self.key)
+        marks, key_marks = (", ".join("?" * len(each)) for each in (self.columns, self.key))
+        is_key = " AND ".join(f"{name} = ?" for name in self.key)
+        back = ", ".join(f"{name} DESC" for name in self.key)
+        # WITHOUT ROWID: one tree, without an index that could contradict it after damage.
+        self.create = (
+            f"CREATE TABLE {table} ({', '.join(columns)}, PRIMARY KEY ({key})) WITHOUT ROWID"
+        )
+        self.select_all = f"SELECT {names} FROM {table}"  # noqa: S608
+        self.select = f"{self.select_all} WHERE {is_key}"
+        #: All rows, from the last one on.
+        self.select_back = f"{self.select_all} ORDER BY {back}"
+        #: Rows after a key, in key order; a row value compares like a tuple.
+        self.page = f"{self.select_all} WHERE ({key}) > ({key_marks}) ORDER BY {key} LIMIT ?"
+        #: Writes a row, in place of the one with the same key.
+        self.replace = f"INSERT OR REPLACE INTO {table} ({names}) VALUES ({marks})"  # noqa: S608
+        self.delete = f"DELETE FROM {table} WHERE {is_key}"  # noqa: S608
+        #: Deletes the records that bound nobody any more at a time.
+        sums = [" + ".join(f"coalesce({name}, 0)" for name in each) for each in self.binds]
+        self.prune = f"DELETE FROM {table} WHERE max(0, {', '.join(sums)}) < ?"  # noqa: S608
+        #: As :meth:`ends`, in Lua, of ``record``, a table with the fields of a hash.
+        terms = [" + ".join(f"term(record.{name})" for name in each) for each in self.binds]
+        self.lua_ends = f"math.max({', '.join(terms)}) + {self.kept or 0}"
+
     # -- a record and its values ----------------------------------------------------------
-
-    @cached_property
-    def kinds(self) -> dict[str, str]:
-        return kinds_of(self.record)  # type: ignore[arg-type]
-
-    @cached_property
-    def columns(self) -> Key:
-        return tuple(self.kinds)
-
-    @cached_property
-    def _optional(self) -> frozenset[str]:
-        """The fields that may be None."""
-        found = fields(self.record)  # type: ignore[arg-type]
-        return frozenset(each.name for each in found if str(each.type).endswith(" | None"))
-
-    @cached_property
-    def _nested(self) -> dict[str, Any]:
-        found = get_type_hints(self.record)
-        return {name: found[name] for name, kind in self.kinds.items() if kind not in _TYPES}
 
     def key_of(self, record: R) -> Key:
         return tuple([getattr(record, name) for name in self.key])
@@ -119,38 +141,26 @@ class Table(Generic[R]):
                 value.encode()
         return tuple(values.values())
 
-    def decode(self, row: Sequence[Any], *, strict: bool = True) -> R:
+    def decode(self, row: Iterable[Any], *, strict: bool = True) -> R:
         """The record of *row*; DamageError where a value is of another type than was written.
 
         SQLite itself takes any. ``strict``: numbers are numbers, and not text.
         """
         cells = zip(self.columns, row, strict=True)
-        found = {name: each for name, each in cells if each is not None or name in self._optional}
         try:
+            found = {
+                name: each for name, each in cells if each is not None or name in self._optional
+            }
             for name in self._nested.keys() & found.keys():
                 found[name] = json.decode(found[name], type=self._nested[name])
             return convert(found, self.record, strict=strict, builtin_types=(bytes,))
         except (DecodeError, TypeError, UnicodeError) as error:
             raise DamageError(f"{self.name}: a row has a value of another type") from error
 
-    # -- how long it is kept --------------------------------------------------------------
-
     def ends(self, record: R) -> float:
         """Until when *record* is kept: a time by the clock of its own times."""
-        bound = max(sum(_term(getattr(record, name)) for name in each) for each in self.binds)
-        return bound + (self.kept or 0.0)
-
-    @cached_property
-    def lua_ends(self) -> str:
-        """As :meth:`ends`, in Lua, of ``record``, a table with the fields of a hash."""
-        sums = [" + ".join(f"term(record.{name})" for name in each) for each in self.binds]
-        return f"math.max({', '.join(sums)}) + {self.kept or 0}"
-
-    @cached_property
-    def prune(self) -> str:
-        """Deletes the records that bound nobody any more at a time."""
-        sums = [" + ".join(f"coalesce({name}, 0)" for name in each) for each in self.binds]
-        return f"DELETE FROM {self.name} WHERE max(0, {', '.join(sums)}) < ?"  # noqa: S608
+        terms = {name: min(getattr(record, name) or 0.0, _LONGEST) for name in chain(*self.binds)}
+        return max(sum(terms[name] for name in each) for each in self.binds) + (self.kept or 0.0)
 
     # -- Redis ----------------------------------------------------------------------------
 
@@ -167,73 +177,11 @@ class Table(Generic[R]):
         """The record with the *key* and the hash *found*; DamageError as for :meth:`decode`."""
         values = dict(zip(self.key, key, strict=True))
         row = [values.get(name, found.get(name.encode())) for name in self.columns]
-        try:
-            text = [
-                value.decode() if isinstance(value, bytes) and kind != "bytes" else value
-                for value, kind in zip(row, self.kinds.values(), strict=True)
-            ]
-        except UnicodeError as error:
-            raise DamageError(f"{self.name}: a hash is not text") from error
+        text = (  # read by ``decode``, for which what is no text is damage
+            value.decode() if isinstance(value, bytes) and kind != "bytes" else value
+            for value, kind in zip(row, self.kinds.values(), strict=True)
+        )
         return self.decode(text, strict=False)
-
-    # -- SQL. The names in these statements are this package's own, never a caller's. ------
-
-    @cached_property
-    def create(self) -> str:
-        # WITHOUT ROWID: one tree, without an index that could contradict it after damage.
-        loose = self._optional | self._nested.keys()
-        columns = [
-            f"{name} {_TYPES.get(kind, 'TEXT')}{'' if name in loose else ' NOT NULL'}"
-            for name, kind in self.kinds.items()
-        ]
-        key = ", ".join(self.key)
-        return f"CREATE TABLE {self.name} ({', '.join(columns)}, PRIMARY KEY ({key})) WITHOUT ROWID"
-
-    @cached_property
-    def select(self) -> str:
-        return f"{self.select_all} WHERE {self._is_key}"
-
-    @cached_property
-    def select_all(self) -> str:
-        return f"SELECT {', '.join(self.columns)} FROM {self.name}"  # noqa: S608
-
-    @cached_property
-    def select_back(self) -> str:
-        """All rows, from the last one on."""
-        return f"{self.select_all} ORDER BY {', '.join(f'{name} DESC' for name in self.key)}"
-
-    @cached_property
-    def page(self) -> str:
-        """Rows after a key, in key order; a row value compares like a tuple."""
-        keys = ", ".join(self.key)
-        return f"{self.select_all} WHERE ({keys}) > ({_marks(self.key)}) ORDER BY {keys} LIMIT ?"
-
-    @property
-    def page_rows(self) -> int:
-        """How many rows one page may have: few where they have bodies."""
-        return 10 if "body" in self.columns else 500
-
-    @cached_property
-    def replace(self) -> str:
-        """Writes a row, in place of the one with the same key."""
-        names, marks = ", ".join(self.columns), _marks(self.columns)
-        return f"INSERT OR REPLACE INTO {self.name} ({names}) VALUES ({marks})"  # noqa: S608
-
-    @cached_property
-    def delete(self) -> str:
-        return f"DELETE FROM {self.name} WHERE {self._is_key}"  # noqa: S608
-
-    @cached_property
-    def _is_key(self) -> str:
-        return " AND ".join(f"{name} = ?" for name in self.key)
-
-
-def _term(seconds: float | None) -> float:
-    return min(seconds or 0.0, _LONGEST)
-
-
-def _marks(names: Key) -> str:
-    return ", ".join("?" * len(names))
 
 
 ROBOTS: Final = "robots"

@@ -22,23 +22,14 @@ from itertools import filterfalse, takewhile
 from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.exceptions import StateError
-from scrapy_walsh.policy.throttle import NOTHING, Learned, shared_wait, slower
+from scrapy_walsh.policy.throttle import NOTHING, shared_wait, slower
 from scrapy_walsh.state import files, machine
 from scrapy_walsh.state.database import Database
-from scrapy_walsh.state.records import (
-    BLOCKLIST,
-    DOCUMENTS,
-    HOSTS,
-    TABLE_OF,
-    TABLES,
-    Booking,
-    HostRecord,
-    StoredDocument,
-)
+from scrapy_walsh.state.records import BLOCKLIST, TABLE_OF, Booking, HostRecord, StoredDocument
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from scrapy_walsh.state.database import Rewrite
@@ -90,8 +81,8 @@ class Store(ABC):
     def _rows(self, table: Table[R], after: Key) -> Iterator[R]:
         """The records after the key *after*, in key order."""
 
-    @abstractmethod
-    def close(self) -> None: ...
+    def close(self) -> None:  # noqa: B027
+        """Release what is held. Here that is nothing."""
 
     def let_wait(self, told: Callable[[], None]) -> None:  # noqa: B027
         """From now on a write may wait for the next :meth:`reserve_host`, or for :meth:`flush`.
@@ -149,39 +140,32 @@ class Store(ABC):
             self._own[host] = now
         return found
 
-    def book_host(
-        self,
-        host: str,
-        interval: float,
-        now: float,
-        hold: float,
-        *,
-        visit: bool = False,
-        taught: Learned = NOTHING,
-    ) -> None:
-        """Store the end of a request to *host* at *now*, and a hold of *hold* seconds (R5).
+    def book_host(self, ended: HostRecord) -> None:
+        """Store the end of a request to a host: its ``last_end`` is now.
 
-        ``visit``: it was the target of a slow host that went ahead of the Crawl-delay (D11).
-        ``taught``: what the host has taught by now. Where another process has requested the host
-        meanwhile, the slower of this and of what is on record stays (D28).
+        ``not_before``: of the hold that begins, if one does (R5). ``visited_at``: now where it was
+        the target of a slow host that went ahead of the Crawl-delay (D11). ``taught``: by now.
+        Where another process has requested the host meanwhile, the slower of this and of what is on
+        record stays (D28). The other fields are as on record.
         """
+        host, now = ended.host, ended.last_end
         mine = self._own.get(host)
 
         def merge(record: HostRecord | None) -> HostRecord:
             own = record is None or record.last_end == mine
             if own:
                 self._own[host] = now
-            record = (record or HostRecord(host, now, interval)).at(now)
-            end = max(now + hold, record.not_before or 0.0)
+            record = (record or ended).at(now)
+            end = max(ended.not_before or 0.0, record.not_before or 0.0)
             return replace(
                 record,
                 last_end=now,
-                interval=interval,
+                interval=ended.interval,
                 # A hold that has ended is not stored: it would bind again after the clock is put
                 # back (D9).
                 not_before=end if end > now else None,
-                visited_at=now if visit else record.visited_at,
-                taught=slower(taught, NOTHING if own else record.taught),
+                visited_at=record.visited_at if ended.visited_at is None else now,
+                taught=slower(ended.taught, NOTHING if own else record.taught),
                 under_way=0 if own else record.under_way,
             )
 
@@ -203,25 +187,21 @@ class MemoryStore(Store):
 
     def __init__(self) -> None:
         super().__init__()
-        self._tables: dict[str, dict[Key, Any]] = {table.name: {} for table in TABLES}
+        self._tables: dict[type, dict[Key, Any]] = {each: {} for each in TABLE_OF}
 
     def get(self, record: type[R], *key: str) -> R | None:
-        return self._tables[TABLE_OF[record].name].get(key)
+        return self._tables[record].get(key)
 
     def put(self, *records: Any) -> None:
-        for record in records:
-            table = TABLE_OF[type(record)]
-            self._tables[table.name][table.key_of(record)] = record
+        for each in records:
+            self._tables[type(each)][TABLE_OF[type(each)].key_of(each)] = each
 
     def delete(self, record: type[Any], *key: str) -> None:
-        self._tables[TABLE_OF[record].name].pop(key, None)
+        self._tables[record].pop(key, None)
 
     def _rows(self, table: Table[R], after: Key) -> Iterator[R]:
-        rows = sorted(self._tables[table.name].items(), key=lambda row: row[0])
-        return iter([record for key, record in rows if key > after])
-
-    def close(self) -> None:
-        """Nothing to release."""
+        rows = self._tables[table.record]
+        return iter([rows[key] for key in sorted(rows) if key > after])
 
 
 class SqliteStore(Store):
@@ -269,15 +249,15 @@ class SqliteStore(Store):
     def get(self, record: type[R], *key: str) -> R | None:
         if record is StoredDocument and key[0] == BLOCKLIST:
             return self._get_blocklist(key[1])  # type: ignore[return-value]
-        return self._read(TABLE_OF[record], key)
+        return self._read(record, key)
 
-    def _read(self, table: Table[R], key: Key) -> R | None:
-        if table is HOSTS and any(host == key[0] for host, _ in self._bookings):
+    def _read(self, record: type[R], key: Key) -> R | None:
+        if record is HostRecord and any(host == key[0] for host, _ in self._bookings):
             self.flush()
-        if (change := self._unwritten.get((table, key))) is not None:
-            record: R | None = change[0]
-            return record
-        return self._database.get(table, key)
+        table = TABLE_OF[record]
+        change = self._unwritten.get((table, key))
+        found: R | None = self._database.get(table, key) if change is None else change[0]
+        return found
 
     def _rows(self, table: Table[R], after: Key) -> Iterator[R]:
         """Records are read page by page: no transaction stays open in between."""
@@ -301,16 +281,13 @@ class SqliteStore(Store):
         for record in records:
             table = TABLE_OF[type(record)]
             found[table, table.key_of(record)] = record, table.encode(record)
-        self._write(found)
+        self._unwritten |= found
+        if found:
+            self._commit_soon()
 
     def delete(self, record: type[Any], *key: str) -> None:
-        self._write({(TABLE_OF[record], key): (None, None)})
-
-    def _write(self, changes: Mapping[tuple[Table[Any], Key], tuple[Any, Row | None]]) -> None:
-        """Write *changes*; while the disk refuses, keep them in memory. StateError, once."""
-        self._unwritten.update(changes)
-        if changes:
-            self._commit_soon()
+        self._unwritten[TABLE_OF[record], key] = None, None
+        self._commit_soon()
 
     def update_host(self, host: str, change: Rewrite, *, waits: bool = False) -> None:
         if self._write_failed:
@@ -358,7 +335,7 @@ class SqliteStore(Store):
                 # "now" is never later than the last request that an earlier run has recorded.
                 (seen,) = connection.execute("SELECT max(last_end) FROM hosts").fetchone()
                 until = min(now, now if seen is None else seen)
-                for table in TABLES:
+                for table in TABLE_OF.values():
                     if table.kept is not None:
                         connection.execute(table.prune, (until - table.kept,))
 
@@ -373,7 +350,7 @@ class SqliteStore(Store):
         copies = files.read_copies(self._directory, url, self.notices)
         best = files.newer(*copies)
         if best is None and not self.rows_lost:
-            return self._read(DOCUMENTS, (BLOCKLIST, url))
+            return self._read(StoredDocument, (BLOCKLIST, url))
         best = best or files.without_text(url)
         if self.rows_lost or not best.body or copies != [best, best]:
             with suppress(StateError):
@@ -388,6 +365,15 @@ class SqliteStore(Store):
             self._put(replace(document, body=b""))
         finally:
             self.flush()
+
+
+def open_store(directory: Path | None) -> Store:
+    """The store in *directory*, which is made where it is missing; for None, one in memory.
+
+    Raises StateError where the directory cannot be used, or where its database was written by
+    another version of this package (D16), or is another program's.
+    """
+    return MemoryStore() if directory is None else SqliteStore(directory)
 
 
 def _is_list(record: Any) -> bool:

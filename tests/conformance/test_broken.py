@@ -272,10 +272,12 @@ BUILDS: dict[str, dict[str, Break]] = {
                 "R5b": ["Retry-After of a day: deferred, with its whole time"],
             },
             """
+            from dataclasses import replace
             from scrapy_walsh.state.store import Store
             whole = Store.book_host
-            def an_hour(self, host, interval, now, hold, **more):
-                return whole(self, host, interval, now, min(hold, 3600.0), **more)
+            def an_hour(self, ended):
+                until = min(ended.not_before, ended.last_end + 3600.0)
+                return whole(self, replace(ended, not_before=until))
             Store.book_host = an_hour
             """,
         ),

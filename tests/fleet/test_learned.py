@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.policy.throttle import Learned
 from scrapy_walsh.proof.sandbox import requests
+from scrapy_walsh.state.records import HostRecord
 from tests.crawl.harness import Limit, site, state_dir, targets
 from tests.fleet.fleet import too_close, worker
 from tests.fleet.test_scrapy_redis import crawl_of, queue
@@ -59,7 +60,7 @@ def test_own_a_worker_takes_it_with_its_next_booking(server: Server) -> None:
     pacing = crawl_of(one).pacing
     host = pacing.host_of("http://a.test/")
     taught = Learned(4.0, 0.0, 3, time.time())
-    crawl_of(other).store.book_host(host.key, 1.0, time.time(), 0.0, taught=taught)
+    crawl_of(other).store.book_host(HostRecord(host.key, time.time(), 1.0, taught=taught))
     assert host.traffic.interval == 1.0
     booking = pacing.reserve(host)
     assert booking is not None

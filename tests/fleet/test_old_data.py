@@ -11,7 +11,7 @@ from scrapy import Request
 
 from scrapy_walsh.exceptions import StoreAway
 from scrapy_walsh.fleet.store import SharedStore
-from scrapy_walsh.state.records import BLOCKLIST, Deferral, SourceRun, StoredDocument
+from scrapy_walsh.state.records import BLOCKLIST, Deferral, HostRecord, SourceRun, StoredDocument
 from scrapy_walsh.state.store import MemoryStore, SqliteStore
 from tests.fleet import old_data
 from tests.fleet.test_scrapy_redis import _no_timers, crawl_of, finish, queue, urls_of  # noqa: F401
@@ -68,7 +68,7 @@ def test_r4_all_hosts_are_left_alone_until_each_worker_has_written_back(
     assert reserve(other, host="first.test") == 0
     lose.from_now_on()
     assert reserve(one) == 0
-    one.book_host(HOST, 1.0, time.time(), 7200.0)
+    one.book_host(HostRecord(HOST, time.time(), 1.0, time.time() + 7200.0))
     now = time.time()
     one.put(SourceRun(URL, now, "200"))
     one.put(Deferral(URL, HOST, now + 600, "why"))
@@ -116,7 +116,7 @@ def test_r4_the_word_is_on_each_machine_too(server: Server, tmp_path: Path) -> N
     one = worker(server, SqliteStore(tmp_path))
     snapshot = server.snapshot()
     assert reserve(one) == 0
-    one.book_host(HOST, 1.0, time.time(), 7200.0)
+    one.book_host(HostRecord(HOST, time.time(), 1.0, time.time() + 7200.0))
     one.close()
     server.go_back(snapshot)
     other = worker(server)

@@ -66,7 +66,7 @@ def test_own_a_booking_is_kept_until_it_binds_nobody(server: Server) -> None:
     one.reserve_host(HOST, 40 * DAY, 0.0)
     booked = HostRecord(HOST, 0.0, 0.0)
     assert lifetime(server, booked) == pytest.approx(440 * DAY, abs=3)
-    one.book_host(HOST, 1.0, time.time(), 60 * DAY)
+    one.book_host(HostRecord(HOST, time.time(), 1.0, time.time() + 60 * DAY))
     assert lifetime(server, booked) == pytest.approx(460 * DAY, abs=3)
 
 
@@ -74,7 +74,7 @@ def test_r5_a_hold_is_kept_whatever_else_of_the_record_changes(server: Server) -
     """C2, C10."""
     one, now = worker(server), time.time()
     one.reserve_host(HOST, 1.0, now)
-    one.book_host(HOST, 1.0, now, 60 * DAY)
+    one.book_host(HostRecord(HOST, now, 1.0, now + 60 * DAY))
     for since in (now, None):
         one.update_host(HOST, lambda record, at=since: record and replace(record, silent_since=at))  # type: ignore[misc]
         assert lifetime(server, HostRecord(HOST, 0.0, 0.0)) == pytest.approx(460 * DAY, abs=5)
@@ -93,7 +93,7 @@ def test_own_a_host_without_a_hold_has_none_in_a_fleet(server: Server) -> None:
     begun = time.time()
     time.sleep(0.2)
     under_way = worker(server).get(HostRecord, HOST)
-    one.book_host(HOST, 1.0, time.time(), 0.0)
+    one.book_host(HostRecord(HOST, time.time(), 1.0))
     ended = worker(server).get(HostRecord, HOST)
     assert under_way is not None
     assert ended is not None
@@ -109,7 +109,7 @@ def test_own_the_times_of_hosts_are_not_by_the_wall_clock(server: Server) -> Non
     """C5: it may be set while a crawl runs (D9)."""
     one = worker(server)
     one.reserve_host(HOST, 1.0, 0.0)
-    one.book_host(HOST, 1.0, 0.0, 2 * HOUR)
+    one.book_host(HostRecord(HOST, 0.0, 1.0, 0.0 + 2 * HOUR))
     one.update_host(HOST, lambda record: record and replace(record, silent_since=time.time()))
     before = worker(server).get(HostRecord, HOST)
     one.skew = HOUR
@@ -130,7 +130,7 @@ def test_own_a_target_ahead_of_the_crawl_delay_is_noted_at_its_end_in_a_fleet(
     one.tend()
     one.let_wait(lambda: None)
     one.reserve_host(HOST, 1.0, 0.0)
-    one.book_host(HOST, 1.0, 0.0, 0.0, visit=True)
+    one.book_host(HostRecord(HOST, 0.0, 1.0, visited_at=0.0))
     time.sleep(0.3)
     one.flush()
     found = worker(server).get(HostRecord, HOST)
@@ -145,8 +145,8 @@ def test_own_of_two_paces_the_slower_one_stays_in_a_fleet(server: Server, interv
     one, other, now = worker(server), worker(server), time.time() - HOUR
     stored, mine = Learned(4.0, 0.0, 9, now), Learned(interval, 0.0, 3, now)
     one.reserve_host(HOST, 1.0, 0.0)
-    other.book_host(HOST, 1.0, 0.0, 0.0, taught=stored)
-    one.book_host(HOST, 1.0, 0.0, 0.0, taught=mine)
+    other.book_host(HostRecord(HOST, 0.0, 1.0, taught=stored))
+    one.book_host(HostRecord(HOST, 0.0, 1.0, taught=mine))
     found = worker(server).get(HostRecord, HOST)
     assert found is not None
     assert (found.interval, found.spacing) == (1.0, max(4.0, interval))

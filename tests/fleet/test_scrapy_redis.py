@@ -314,7 +314,7 @@ def test_own_a_host_that_another_asked_or_that_holds_is_not_claimed(server: Serv
     one, other = queue(server), queue(server)
     store = crawl_of(other).store
     store.reserve_host("a.test", 1.0, time.time())
-    store.book_host("b.test", 1.0, time.time(), 60.0)
+    store.book_host(HostRecord("b.test", time.time(), 1.0, time.time() + 60.0))
     for name in ("a.test", "b.test", "c.test"):
         one.push(Request(f"http://{name}/"))
     assert urls_of(one, 2) == ["http://c.test/", None]
@@ -322,7 +322,7 @@ def test_own_a_host_that_another_asked_or_that_holds_is_not_claimed(server: Serv
 
 def test_d8_a_hold_beyond_patience_is_handed_out_for_the_gate_to_defer(server: Server) -> None:
     one = queue(server, WALSH_PATIENCE=10)
-    crawl_of(one).store.book_host("a.test", 1.0, time.time(), 60.0)
+    crawl_of(one).store.book_host(HostRecord("a.test", time.time(), 1.0, time.time() + 60.0))
     one.push(Request("http://a.test/1"))
     one.push(Request("http://a.test/2"))
     assert urls_of(one, 3) == ["http://a.test/1", "http://a.test/2", None]
@@ -376,14 +376,16 @@ def test_own_a_host_that_gave_no_answer_in_this_run_is_claimed_after_all_others(
 def test_own_a_worker_reads_that_a_host_gives_no_answer(server: Server) -> None:
     one, other = queue(server), queue(server)
     silent(one, "dead.test")
-    crawl_of(one).store.book_host("dead.test", 1.0, time.time(), 0.0)
+    crawl_of(one).store.book_host(HostRecord("dead.test", time.time(), 1.0))
     assert crawl_of(other).pacing.host("dead.test").goes_last(0.0)
     assert not crawl_of(other).pacing.host("live.test").goes_last(0.0)
 
 
 def test_own_retries_go_first_then_priority_then_arrival(server: Server) -> None:
     one = queue(server, WALSH_PATIENCE=0)
-    crawl_of(one).store.book_host("a.test", 1.0, time.time(), 60.0)  # beyond patience: all at once
+    crawl_of(one).store.book_host(
+        HostRecord("a.test", time.time(), 1.0, time.time() + 60.0)
+    )  # beyond patience: all at once
     for name, priority in (("x", 0), ("y", 0), ("z", 5)):
         one.push(Request(f"http://a.test/{name}", priority=priority))
     retried = Request("http://a.test/retried", priority=-5)
@@ -554,7 +556,7 @@ def test_d20_a_request_takes_three_round_trips(
     assert len(trips) == 2
     crawl_of(one).pacing.named("a.test").traffic.started()
     crawl_of(one).pacing.named("a.test").traffic.finished(time.monotonic())
-    store.book_host("a.test", 1.0, time.time(), 0.0)
+    store.book_host(HostRecord("a.test", time.time(), 1.0))
     store.put(SourceRun("http://a.test/0", time.time(), "200"))
     store.delete(Deferral, "http://a.test/0")
     assert len(trips) == 2
@@ -572,7 +574,7 @@ def test_own_a_claim_brings_what_its_worker_reads_next(server: Server) -> None:
     theirs = cast("SharedStore", crawl_of(other).store)
     theirs.put(SourceRun("http://a.test/0", time.time() - 60, "200"))
     theirs.put(StoredDocument(ROBOTS, "http://a.test", "u", b"rules", time.time() - 9, 200, "held"))
-    theirs.book_host("a.test", 5.0, time.time() - 60, 0.0)
+    theirs.book_host(HostRecord("a.test", time.time() - 60, 5.0))
     other.push(Request("http://a.test/0"))
     time.sleep(1.01)
     store, trips = waiting(one)
@@ -670,7 +672,7 @@ def test_r4_a_request_that_comes_back_does_not_bring_its_host_nearer(server: Ser
 def test_own_work_left_counts_at_the_hosts_own_interval(server: Server) -> None:
     one = queue(server)
     slow = "walsh:{examplebot}:host:slow.test"
-    crawl_of(one).store.book_host("slow.test", 5.0, time.time(), 0.0)
+    crawl_of(one).store.book_host(HostRecord("slow.test", time.time(), 5.0))
     for name, pages in (("slow.test", 2), ("quick.test", 4)):
         for page in range(pages):
             one.push(Request(f"http://{name}/{page}"))
@@ -740,7 +742,7 @@ def test_own_a_host_is_held_in_redis_until_its_own_interval_is_over(server: Serv
     one.push(Request("http://a.test/1"))
     assert urls_of(one, 1) == ["http://a.test/0"]
     crawl_of(one).store.reserve_host("a.test", 1.0, time.time())
-    crawl_of(one).store.book_host("a.test", 2.0, time.time(), 0.0)
+    crawl_of(one).store.book_host(HostRecord("a.test", time.time(), 2.0))
     time.sleep(1.1)
     assert urls_of(other, 1) == [None]
     time.sleep(1.0)

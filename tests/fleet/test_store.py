@@ -68,7 +68,7 @@ def test_r4_6_two_workers_keep_the_spacing_whatever_their_clocks(
     one, other = worker(server), worker(server, skew)
     assert reserve(one, 60.0) == 0
     assert 50.0 < reserve(other, 60.0) <= 60.0
-    one.book_host(HOST, 60.0, time.time(), 0.0)
+    one.book_host(HostRecord(HOST, time.time(), 60.0))
     assert 50.0 < reserve(other, 60.0) <= 60.0
 
 
@@ -96,7 +96,7 @@ def test_own_the_end_of_a_long_answer_does_not_hide_who_asked_meanwhile(server: 
     assert reserve(one, 0.05) == 0
     time.sleep(0.06)
     assert reserve(other, 0.05) == 0
-    one.book_host(HOST, 60.0, time.time(), 0.0)
+    one.book_host(HostRecord(HOST, time.time(), 60.0))
     assert reserve(one, 60.0) > 50.0
     assert reserve(other, 60.0) > 50.0
 
@@ -113,18 +113,19 @@ def test_own_only_a_request_under_way_may_reach_the_server_later(server: Server)
 
     assert reserve(one, 0.05) == 0
     assert due_after() == 1.25
-    one.book_host(HOST, 0.05, time.time(), 0.0)
+    one.book_host(HostRecord(HOST, time.time(), 0.05))
     time.sleep(_AHEAD)
     assert due_after() == 1.0
     assert reserve(other, 0.05) == 0
-    one.book_host(HOST, 0.05, time.time(), 0.0)  # the end of an answer while another is under way
+    # The end of an answer while another is under way.
+    one.book_host(HostRecord(HOST, time.time(), 0.05))
     assert due_after() == 1.25
 
 
 def test_own_a_booking_drops_a_hold_that_has_ended(server: Server, tmp_path: Path) -> None:
     for store in (worker(server), SqliteStore(tmp_path)):
         assert reserve(store) == 0
-        store.book_host(HOST, 1.0, time.time(), 0.02)
+        store.book_host(HostRecord(HOST, time.time(), 1.0, time.time() + 0.02))
         time.sleep(0.03)
         assert reserve(store) == 0
         record = store.get(HostRecord, HOST)
@@ -139,7 +140,7 @@ def test_own_the_end_of_a_long_answer_does_not_hide_it_in_a_local_store_either(
     one, other = SqliteStore(tmp_path), SqliteStore(tmp_path)
     assert one.reserve_host(HOST, 1.0, 100.0)[:3] == (0, False, math.inf)
     assert other.reserve_host(HOST, 1.0, 101.5)[:3] == (0, True, 1.5)
-    one.book_host(HOST, 1.0, 102.0, 0.0)
+    one.book_host(HostRecord(HOST, 102.0, 1.0))
     assert one.reserve_host(HOST, 1.0, 102.1).wait == pytest.approx(0.9)
     one.close()
     other.close()
@@ -149,12 +150,12 @@ def test_own_the_end_of_a_long_answer_does_not_hide_it_in_a_local_store_either(
 def test_r5_a_hold_met_by_one_holds_for_the_others(server: Server, skew: float) -> None:
     one, other = worker(server), worker(server, skew)
     assert reserve(one) == 0
-    one.book_host(HOST, 1.0, time.time(), 7200.0)
+    one.book_host(HostRecord(HOST, time.time(), 1.0, time.time() + 7200.0))
     assert 7190 < reserve(other) <= 7200
     record = other.get(HostRecord, HOST)
     assert record is not None
     assert record.not_before == pytest.approx(time.time() + 7200, abs=1)
-    other.book_host(HOST, 1.0, time.time(), 0.0)
+    other.book_host(HostRecord(HOST, time.time(), 1.0))
     assert reserve(one) > 7190
 
 
@@ -204,7 +205,7 @@ def test_d9_a_hold_that_begins_in_the_future_begins_anew(server: Server) -> None
     day, name = 86400.0, f"walsh:{{examplebot}}:host:{HOST}"
     one, other = worker(server), worker(server)
     reserve(one)
-    one.book_host(HOST, 1.0, time.time(), 60.0)
+    one.book_host(HostRecord(HOST, time.time(), 1.0, time.time() + 60.0))
     for field in ("last_end", "not_before"):
         server.client.hset(name, field, float(server.client.hget(name, field) or 0) + day)
     assert 59 < reserve(other) <= 60
@@ -333,7 +334,7 @@ RUN = SourceRun("http://h.test/", 1_000_000.0, "200")
 def test_d20_what_follows_from_an_answer_goes_with_the_next_booking(server: Server) -> None:
     one, told = patient(server)
     assert reserve(one) == 0
-    one.book_host(HOST, 60.0, time.time(), 0.0)
+    one.book_host(HostRecord(HOST, time.time(), 60.0))
     one.put(RUN)
     assert told
     assert server.client.hget(one.key(HOSTS, HOST), "interval") == b"1.0"
@@ -345,7 +346,7 @@ def test_d20_what_follows_from_an_answer_goes_with_the_next_booking(server: Serv
 
 def test_d20_a_booking_sees_what_waited(server: Server) -> None:
     one, _ = patient(server)
-    one.book_host(HOST, 1.0, time.time(), 7200.0)
+    one.book_host(HostRecord(HOST, time.time(), 1.0, time.time() + 7200.0))
     assert reserve(one) > 7190
 
 
@@ -383,7 +384,7 @@ def test_d20_a_blocklist_does_not_wait(server: Server) -> None:
 def test_own_what_is_no_record_is_set_aside_and_the_rest_is_written(server: Server) -> None:
     one, _ = patient(server)
     server.client.lpush(one.key(HOSTS, HOST), "not a record")
-    one.book_host(HOST, 60.0, time.time(), 0.0)
+    one.book_host(HostRecord(HOST, time.time(), 60.0))
     one.put(RUN)
     with pytest.raises(StoreAway):  # records count as lost: all hosts are left alone
         reserve(one, host="other.test")
@@ -407,7 +408,7 @@ def test_own_a_booking_is_as_good_as_a_look_at_redis(server: Server) -> None:
 
 def test_own_what_waits_when_redis_goes_away_is_told_when_it_is_back(server: Server) -> None:
     one, _ = patient(server)
-    one.book_host(HOST, 60.0, time.time(), 0.0)
+    one.book_host(HostRecord(HOST, time.time(), 60.0))
     one.put(RUN)
     server.kill()
     with pytest.raises(StoreAway):
@@ -432,7 +433,7 @@ def test_own_a_redis_that_knows_no_scripts_any_more_is_told_them(server: Server)
     one, _ = patient(server)
     assert reserve(one) == 0
     server.client.script_flush()
-    one.book_host(HOST, 1.0, time.time(), 7200.0)
+    one.book_host(HostRecord(HOST, time.time(), 1.0, time.time() + 7200.0))
     one.put(RUN)
     with pytest.raises(StoreAway):
         reserve(one)
@@ -478,7 +479,7 @@ def test_own_reads_are_answered_from_here_and_writes_are_told_later(
     monkeypatch.setattr(one.link, "away", "it does not answer")
     assert one.get(StoredDocument, ROBOTS, "http://h.test") is not None
     one.put(SourceRun("http://h.test/", time.time(), "200"))
-    one.book_host(HOST, 1.0, time.time(), 7200.0)
+    one.book_host(HostRecord(HOST, time.time(), 1.0, time.time() + 7200.0))
     assert not list(client.scan_iter("*source*"))
     assert one.tend() == 1
     assert worker(server).get(SourceRun, "http://h.test/") is not None
@@ -490,7 +491,7 @@ def test_own_a_redis_that_forgot_books_nothing_until_the_workers_have_told_it(
 ) -> None:
     one, other = worker(server), worker(server)
     assert reserve(one) == 0
-    one.book_host(HOST, 1.0, time.time(), 7200.0)
+    one.book_host(HostRecord(HOST, time.time(), 1.0, time.time() + 7200.0))
     assert reserve(other, host="other.test") == 0
     server.client.flushall()
     with pytest.raises(StoreAway):
@@ -527,7 +528,7 @@ def taught_at(ago: float = 60.0) -> Learned:
 def test_own_what_a_host_has_taught_one_worker_the_others_know(server: Server) -> None:
     one, other = worker(server), worker(server, HOUR)
     one.reserve_host(HOST, 1.0, time.time())
-    one.book_host(HOST, 1.0, time.time(), 0.0, taught=taught_at())
+    one.book_host(HostRecord(HOST, time.time(), 1.0, taught=taught_at()))
     booking = other.reserve_host(HOST, 1.0, time.time())
     assert booking.wait == pytest.approx(4.0, abs=0.5)
     assert replace(booking.taught, at=0.0) == TAUGHT
@@ -540,8 +541,8 @@ def test_own_what_a_host_has_taught_one_worker_the_others_know(server: Server) -
 def test_own_where_another_worker_was_there_meanwhile_the_slower_stays(server: Server) -> None:
     one, other = worker(server), worker(server, HOUR)
     one.reserve_host(HOST, 1.0, time.time())
-    other.book_host(HOST, 1.0, time.time(), 0.0, taught=taught_at())
-    one.book_host(HOST, 1.0, time.time(), 0.0, taught=replace(taught_at(), interval=2.0))
+    other.book_host(HostRecord(HOST, time.time(), 1.0, taught=taught_at()))
+    one.book_host(HostRecord(HOST, time.time(), 1.0, taught=replace(taught_at(), interval=2.0)))
     record = one.get(HostRecord, HOST)
     assert record is not None
     assert record.taught.interval == 4.0

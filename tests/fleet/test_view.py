@@ -39,7 +39,7 @@ def fill(server: Server) -> None:
     """What another machine's worker has learnt."""
     now = time.time()
     store = SharedStore(open_store(None), server.url, IDENTITY)
-    store.book_host("h.test", 2.0, now, 2 * HOUR)
+    store.book_host(HostRecord("h.test", now, 2.0, now + 2 * HOUR))
     store.put(SourceRun("http://asked.test/feed", now - 60, "200"))
     store.put(Deferral(URL, "h.test", now + 2 * HOUR, "Retry-After"))
     for kind, key, body in (

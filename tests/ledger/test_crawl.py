@@ -222,12 +222,12 @@ def test_own_another_value_is_refused_in_one_line(tmp_path: Path) -> None:
 
 #: The ledger finds no room; the store does.
 FULL_DISK = f"""
-from scrapy_walsh.ledger import files
+from scrapy_walsh.ledger import Ledger
 
-def full(path):
+def full(self):
     raise OSError(28, "No space left on device")
 
-files._open = full
+Ledger._take_up = full
 {LIST_SPIDER}
 """
 

@@ -35,11 +35,7 @@ MADE_ELSEWHERE = {
     ("adapters/events.py", "line"): "policy/event.py, policy/verdict.py, and its own",
     ("adapters/context.py", "line"): "notices",
     ("adapters/events.py", "self.ledger.notices.pop(0)"): "notices",
-    (
-        "adapters/lease.py",
-        """_unusable(f"the project's collection {COLLECTION}", error)""",
-    ): "its own",
-    ("adapters/lease.py", '_unusable("the platform\'s storage", error)'): "its own",
+    ("adapters/lease.py", "line"): "its own",
     ("adapters/wire/pacing.py", "line"): "fleet/link.py",
     ("adapters/sources.py", "line"): "policy/recrawl.py",
     ("sources/handover.py", "error"): "StateError",

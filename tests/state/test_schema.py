@@ -100,7 +100,7 @@ def test_own_a_host_without_a_hold_has_none(store: Store) -> None:
     """C4, C6: ``last_end`` is the start of a request while it is under way, and then its end."""
     store.reserve_host(HOST, 1.0, NOW)
     assert store.get(HostRecord, HOST) == HostRecord(HOST, NOW, 1.0, under_way=1)
-    store.book_host(HOST, 1.0, NOW + 5, 0.0)
+    store.book_host(HostRecord(HOST, NOW + 5, 1.0))
     assert store.get(HostRecord, HOST) == HostRecord(HOST, NOW + 5, 1.0)
 
 
@@ -108,7 +108,7 @@ def test_own_the_end_of_an_answer_leaves_the_other_fields(store: Store) -> None:
     """C2, C10: what a booking does not say stays."""
     held = HostRecord(HOST, NOW, 1.0, NOW + 60 * DAY, NOW - DAY, silent_since=NOW - 2 * DAY)
     store.put(held)
-    store.book_host(HOST, 2.0, NOW + 9, 0.0)
+    store.book_host(HostRecord(HOST, NOW + 9, 2.0))
     assert store.get(HostRecord, HOST) == replace(held, last_end=NOW + 9, interval=2.0)
     store.update_host(HOST, lambda record: record and replace(record, silent_since=None))
     record = store.get(HostRecord, HOST)
@@ -139,7 +139,7 @@ def test_r5_a_hold_that_begins_in_the_future_begins_anew_once(store: Store, look
 def test_r5_an_answer_does_not_bring_back_a_hold_of_the_future(store: Store) -> None:
     ahead = NOW + 365 * DAY
     store.put(HostRecord(HOST, ahead, 1.0, ahead + 900))
-    store.book_host(HOST, 1.0, NOW, 60.0)
+    store.book_host(HostRecord(HOST, NOW, 1.0, NOW + 60.0))
     record = store.get(HostRecord, HOST)
     assert record is not None
     assert record.not_before == NOW + 900
@@ -148,7 +148,7 @@ def test_r5_an_answer_does_not_bring_back_a_hold_of_the_future(store: Store) -> 
 def test_own_a_target_ahead_of_the_crawl_delay_is_noted_at_its_end(store: Store) -> None:
     """C7."""
     store.reserve_host(HOST, 1.0, NOW)
-    store.book_host(HOST, 1.0, NOW + 7, 0.0, visit=True)
+    store.book_host(HostRecord(HOST, NOW + 7, 1.0, visited_at=NOW + 7))
     record = store.get(HostRecord, HOST)
     assert record is not None
     assert record.visited_at == record.last_end == NOW + 7
@@ -158,7 +158,7 @@ def test_own_of_two_paces_alike_the_later_one_stays(store: Store) -> None:
     """C9, C11: the store keeps it beside the host's own interval."""
     stored, mine = Learned(4.0, 0.0, 9, NOW), Learned(4.0, 0.0, 3, NOW - 60)
     store.put(HostRecord(HOST, NOW, 1.0, taught=stored))
-    store.book_host(HOST, 1.0, NOW + 9, 0.0, taught=mine)
+    store.book_host(HostRecord(HOST, NOW + 9, 1.0, taught=mine))
     record = store.get(HostRecord, HOST)
     assert record is not None
     assert (record.interval, record.taught, record.spacing) == (1.0, stored, 4.0)

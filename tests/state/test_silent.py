@@ -17,7 +17,7 @@ HOST = "h.test"
 
 
 def put(store: SqliteStore, since: float | None, at: float = 1000.0) -> None:
-    store.book_host(HOST, 1.0, at, 0.0)
+    store.book_host(HostRecord(HOST, at, 1.0))
     store.update_host(HOST, lambda record: record and replace(record, silent_since=since))
 
 
@@ -33,7 +33,7 @@ def test_own_a_booking_leaves_it(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path)) as store:
         assert since(store) == 990.0
         store.reserve_host(HOST, 1.0, 2000.0)
-        store.book_host(HOST, 1.0, 2030.0, 0.0)
+        store.book_host(HostRecord(HOST, 2030.0, 1.0))
         assert since(store) == 990.0
 
 

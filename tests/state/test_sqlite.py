@@ -85,7 +85,7 @@ def test_d3_newer_of_the_two_counts_and_replaces_the_other(tmp_path: Path, newer
     store = SqliteStore(tmp_path)
     old, new = kept_list(NOW), kept_list(NOW + 1, b"{}")
     store.put(old)
-    files.write_copy(tmp_path, new, files.COPIES[newer])
+    files.write_copies(tmp_path, new, files.COPIES[newer])
     assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == new
     assert list(store.rows(StoredDocument, "blocklist")) == [new]
     assert [files.read_copy(tmp_path, name) for name in files.COPIES] == [new, new]

@@ -55,7 +55,7 @@ def test_own_what_waits_is_read_back_and_written_with_the_next_request(
     other.put(DEFERRAL)
     store.put(RUN)
     store.delete(Deferral, RUN.url)
-    store.book_host(HOST, 1.0, NOW, 0.0)
+    store.book_host(HostRecord(HOST, NOW, 1.0))
     assert told == ["waits"]
     assert store.get(SourceRun, RUN.url) == RUN
     assert store.get(Deferral, RUN.url) is None
@@ -81,8 +81,8 @@ def test_r4_6_a_hold_of_another_process_is_kept_by_a_booking_that_waited(
     store: SqliteStore, other: SqliteStore
 ) -> None:
     assert store.reserve_host(HOST, 1.0, NOW).wait == 0
-    store.book_host(HOST, 1.0, NOW + 2, 0.0)
-    other.book_host(HOST, 5.0, NOW + 2, 90.0)
+    store.book_host(HostRecord(HOST, NOW + 2, 1.0))
+    other.book_host(HostRecord(HOST, NOW + 2, 5.0, NOW + 2 + 90.0))
     store.flush()
     found = other.get(HostRecord, HOST)
     assert found is not None
@@ -90,9 +90,9 @@ def test_r4_6_a_hold_of_another_process_is_kept_by_a_booking_that_waited(
 
 
 def test_r4_4_a_host_is_not_taken_for_new_while_its_booking_waits(store: SqliteStore) -> None:
-    store.book_host(HOST, 30.0, NOW, 0.0)
+    store.book_host(HostRecord(HOST, NOW, 30.0))
     assert store.get(HostRecord, HOST) == HostRecord(HOST, NOW, 30.0)
-    store.book_host(HOST, 30.0, NOW + 1, 0.0)
+    store.book_host(HostRecord(HOST, NOW + 1, 30.0))
     booking = store.reserve_host(HOST, 30.0, NOW + 2)
     assert booking.known
     assert [each.host for each in store.rows(HostRecord)] == [HOST]
@@ -101,7 +101,7 @@ def test_r4_4_a_host_is_not_taken_for_new_while_its_booking_waits(store: SqliteS
 def test_own_rows_are_whole_while_some_wait(store: SqliteStore, other: SqliteStore) -> None:
     other.put(*HOSTS[:3])
     store.put(kept_robots("https://a.test"))
-    store.book_host(HOST, 1.0, NOW, 0.0)
+    store.book_host(HostRecord(HOST, NOW, 1.0))
     assert [each.host for each in store.rows(HostRecord)] == [
         HOST,
         *(each.host for each in HOSTS[:3]),
@@ -120,7 +120,7 @@ def test_r11_what_waits_is_written_at_the_end(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
     store.let_wait(lambda: None)
     store.put(RUN)
-    store.book_host(HOST, 1.0, NOW, 0.0)
+    store.book_host(HostRecord(HOST, NOW, 1.0))
     store.close()
     store = SqliteStore(tmp_path)
     assert store.get(SourceRun, RUN.url) == RUN
@@ -136,7 +136,7 @@ def test_own_a_full_disk_met_by_the_next_request_loses_nothing(
     take_space(connections[0])
     big = kept_robots("https://h.test", 100_000)
     store.put(big)
-    store.book_host(HOST, 1.0, NOW, 60.0)
+    store.book_host(HostRecord(HOST, NOW, 1.0, NOW + 60.0))
     with pytest.raises(StateError, match="full"):
         store.reserve_host("b.test", 1.0, NOW)
     assert store.get(StoredDocument, "robots", big.key) == big
@@ -162,7 +162,7 @@ from scrapy_walsh.state.store import SqliteStore
 store = SqliteStore(Path(sys.argv[1]))
 store.let_wait(lambda: None)
 store.reserve_host("a.test", 1.0, 1000.0)
-store.book_host("a.test", 1.0, 1002.0, 0.0)
+store.book_host(HostRecord("a.test", 1002.0, 1.0))
 os._exit(9)
 """
 
@@ -182,14 +182,14 @@ def test_own_a_request_takes_few_transactions(
     What one request leaves is written with the booking of the next.
     """
     statements: list[str] = []
-    store.book_host("before.test", 1.0, NOW, 0.0)
+    store.book_host(HostRecord("before.test", NOW, 1.0))
     store.put(replace(RUN, url="http://before.test/"))
     connections[0].set_trace_callback(statements.append)
     store.reserve_host(HOST, 1.0, NOW)
-    store.book_host(HOST, 1.0, NOW + 0.1, 0.0)
+    store.book_host(HostRecord(HOST, NOW + 0.1, 1.0))
     store.put(kept_robots("http://a.test"))
     store.reserve_host(HOST, 0.0, NOW + 0.1)
-    store.book_host(HOST, 1.0, NOW + 0.2, 0.0)
+    store.book_host(HostRecord(HOST, NOW + 0.2, 1.0))
     store.put(RUN)
     written = [each.split()[4] for each in statements if each.startswith("INSERT")]
     assert written == ["sources", "hosts", "hosts", "documents", "hosts"]

@@ -404,9 +404,10 @@ class Pacing:
 
     def _remember(self, host: Host, now: float, steady: float, *, visit: bool = False) -> None:
         """Store interval, last request and hold of *host* for later runs and other processes."""
-        context, hold = self._context, max(0.0, host.traffic.not_before - now)
-        booked = host.key, host.traffic.untaught, steady, hold
-        context.remember(lambda: context.store.book_host(*booked, visit=visit, taught=host.learned))
+        context, traffic = self._context, host.traffic
+        until, visited = steady + max(0.0, traffic.not_before - now), steady if visit else None
+        ended = HostRecord(host.key, steady, traffic.untaught, until, visited, host.learned)
+        context.remember(lambda: context.store.book_host(ended))
 
     def _remember_silence(self, host: Host, now: float) -> None:
         """Store that *host* gives no answer, or that it has given one again (D31)."""
