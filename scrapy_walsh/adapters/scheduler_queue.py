@@ -183,14 +183,11 @@ class HostQueue(DueRequests):
     """
 
     @classmethod
-    def from_crawler(
-        cls,
-        crawler: Crawler,
-        downstream_queue_cls: type,  # noqa: ARG003  we keep no file for each host
-        key: str,
-        **_: object,
-    ) -> HostQueue:
-        """Called by Scrapy's scheduler; *key* is the JOBDIR's folder, "" for memory."""
+    def from_crawler(cls, crawler: Crawler, *, key: str, **_: object) -> HostQueue:
+        """Called by Scrapy's scheduler; *key* is the JOBDIR's folder, "" for memory.
+
+        What else it names is the queue of each host, which we keep no file for.
+        """
         return cls(Crawl.of(crawler), key)
 
     def __init__(self, crawl: Crawl, key: str = "") -> None:
