@@ -552,10 +552,10 @@ class Account:
             logger.log(level, "%s", line)
 
 
-def moved_for_good(request: Request) -> str | None:
+def moved_for_good(request: Request | None) -> str | None:
     """The URL of *request*, if permanent redirects (301, 308), and no others, led to it."""
-    hops = request.meta.get("redirect_reasons", [])
-    return request.url if hops and all(hop in _PERMANENT for hop in hops) else None
+    hops = [] if request is None else request.meta.get("redirect_reasons", [])
+    return request.url if request and hops and all(hop in _PERMANENT for hop in hops) else None
 
 
 def _carried(request: Request) -> list[str]:

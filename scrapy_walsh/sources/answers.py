@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 MAX_BODY: Final = 10 * 1024 * 1024
 """Octets, after decompression: the download of a source's body that is longer is cancelled."""
-_MAX_BODY: Final = {"sitemap": sitemaps.MAX_OCTETS}
 
 
 _NOTHING: Final = Links(())
@@ -73,7 +72,7 @@ class Answer:
 
 def max_body(step: Step) -> int:
     """Octets of the longest body that is downloaded for *step*."""
-    return _MAX_BODY.get(step.kind, MAX_BODY)
+    return sitemaps.MAX_OCTETS if step.kind == "sitemap" else MAX_BODY
 
 
 async def from_response(step: Step, response: Response) -> Answer:
@@ -88,7 +87,7 @@ async def from_response(step: Step, response: Response) -> Answer:
         return _vain(
             step,
             _UNUSABLE.get(kind, no_format),
-            moved_to=_moved_to(response),
+            moved_to=moved_for_good(response.request),
             suggested_feeds=() if step.kind == "llms" else _suggested(response, kind),
             forget=not _is_known_page(step, content_type),
         )
@@ -179,7 +178,7 @@ def _from_links(step: Step, response: Response, use: _Use, found: Links) -> Answ
     reason = found.note or ("" if found.entries else use.empty)
     if use is _LLMS:
         return Answer(use.outcome, "R9", reason, use.via, found)
-    moved_to = _moved_to(response)
+    moved_to = moved_for_good(response.request)
     if found.children is not None:
         # A later 304 would not say which sitemaps it lists, so it is always requested in full.
         listed = plural(len(found.children), "sitemap")
@@ -196,11 +195,6 @@ def _from_links(step: Step, response: Response, use: _Use, found: Links) -> Answ
         suggested_feeds=_suggested(response, formats.MARKDOWN) if use is _MARKDOWN else suggested,
         forget=use is _FEED and _is_known_page(step, formats.header(response, "Content-Type")),
     )
-
-
-def _moved_to(response: Response) -> str | None:
-    """The URL of *response*, if permanent redirects (301, 308), and no others, led to it."""
-    return moved_for_good(response.request) if response.request else None
 
 
 def _suggested(response: Response, kind: str) -> tuple[str, ...]:

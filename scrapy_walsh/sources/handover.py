@@ -22,7 +22,6 @@ from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import SeenItem, Validators
 
 if TYPE_CHECKING:
-    from scrapy.crawler import Crawler
     from scrapy.http import Response
 
     from scrapy_walsh.adapters.crawl import Crawl
@@ -54,22 +53,17 @@ class Handover:
     With WALSH_STATE_DIR ``memory`` nothing outlives the run.
     """
 
-    def __init__(self, crawler: Crawler) -> None:
-        self._crawler = crawler
+    def __init__(self, crawl: Crawl) -> None:
+        self._crawl = crawl
         self._batches: dict[tuple[str, str], _Batch] = {}
         #: Canonical URLs of known items whose records are to be stored again.
         self._renewed: list[str] = []
-        connect = crawler.signals.connect
+        connect = crawl.crawler.signals.connect
         connect(self._scraped, signals.item_scraped)
         connect(self._lost, signals.item_dropped)
         connect(self._lost, signals.item_error)
         connect(self._closed, signals.spider_closed)
         connect(self._settle, signals.feed_exporter_closed)
-
-    @property
-    def _crawl(self) -> Crawl:
-        crawl: Crawl = self._crawler.walsh  # type: ignore[attr-defined]
-        return crawl
 
     def known(self, canonical_url: str) -> bool:
         """Whether an earlier run handed over this item, which an answer has now."""
@@ -122,14 +116,14 @@ class Handover:
         return self._batches.get(_key(response.request))
 
     def _closed(self) -> None:
-        if self._crawler.get_extension(FeedExporter) is None:
+        if self._crawl.crawler.get_extension(FeedExporter) is None:
             self._settle()
 
     def _settle(self) -> None:
         """All feeds are closed. Unless one failed, store the known items and the validators."""
         if not (self._batches or self._renewed) or self._crawl.config.state_dir is None:
             return
-        stats = self._crawler.stats
+        stats = self._crawl.crawler.stats
         if stats is not None and any(name.startswith(_FAILED_FEEDS) for name in stats.get_stats()):
             logger.warning("a feed was not stored: the items of this run will be emitted again")
             return

@@ -76,8 +76,9 @@ class WalshMetadataSpider(Spider):
     """
 
     name = "walsh_metadata"
+    # From the signal spider_opened on.
     handover: Handover
-    _crawl: Crawl  # from the signal spider_opened on
+    _crawl: Crawl
 
     def __init__(
         self,
@@ -122,13 +123,12 @@ class WalshMetadataSpider(Spider):
         crawler.signals.connect(spider._opened, signals.spider_opened)
         crawler.signals.connect(spider._count_bytes, signals.bytes_received)
         crawler.signals.connect(spider._idle, signals.spider_idle)
-        spider.handover = Handover(crawler)
         return spider
 
     def _opened(self) -> None:
         crawl: Crawl | None = getattr(self.crawler, "walsh", None)
         if crawl is not None:
-            self._crawl = crawl
+            self._crawl, self.handover = crawl, Handover(crawl)
             crawl.on_wire.append(self._count_request)
             crawl.sources.by_spider = True
             if crawl.config.is_walsh_research and any(
