@@ -13,7 +13,7 @@ answer from where it leads: that answer counts for it.
 A source counts as *read* when an answer of 2xx reaches the spider, or a 304 says that nothing is
 new. A spider that knows better what "read" means reports it itself (``report``), and sets
 ``by_spider``. What follows, ``policy.recrawl`` decides. :class:`Account` says it at the end, and
-:class:`Progress` how far the crawl is, by a line in the log each LOGSTATS_INTERVAL.
+until then how far the crawl is, by a line in the log each LOGSTATS_INTERVAL.
 
 All of it goes by one key (``recrawl.key_of``). Of a source that has ended there is one octet in
 ``Digests``: a crawl may have a million of them.
@@ -36,10 +36,10 @@ from scrapy_walsh.adapters.outcomes import GaveUp, Refused, TooManyRedirects
 from scrapy_walsh.adapters.ticket import TICKET, Ticket
 from scrapy_walsh.exceptions import StateError, one_line
 from scrapy_walsh.policy import recrawl
-from scrapy_walsh.policy.recrawl import FAILED, NOT_REQUESTED, OUTCOMES, READ, Heard
+from scrapy_walsh.policy.recrawl import FAILED, NOT_REQUESTED, OUTCOMES, READ, Heard, Visit
 from scrapy_walsh.policy.scope import Digests
 from scrapy_walsh.policy.times import duration
-from scrapy_walsh.policy.verdict import NOT_DUE, REMEDIES
+from scrapy_walsh.policy.verdict import NOT_DUE, REMEDIES, Verdict
 from scrapy_walsh.state.machine import UnderWay
 from scrapy_walsh.state.records import Deferral, Reading, SourceRun, Validators
 
@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.wire.pacing import Pacing
     from scrapy_walsh.policy.event import Event
-    from scrapy_walsh.policy.recrawl import Visit
-    from scrapy_walsh.policy.verdict import Verdict
 
 #: The key of ``Request.meta`` for the source whose request it is: retries and redirects keep it.
 _SOURCE: Final = "walsh_reads"
@@ -457,6 +455,29 @@ class Account:
         self._first = ""
         #: The line that ends the run, and its level.
         self._last_line = (logging.INFO, "")
+        self._every = context.crawler.settings.getfloat("LOGSTATS_INTERVAL")
+        self._begun = context.monotonic()
+        self._timer = compat.Timer(self._say_progress)
+
+    def begin(self) -> None:
+        """Say from now on how far the crawl is, unless Scrapy is to say nothing either (0).
+
+        Not in a fleet: no worker knows what the others have done.
+        """
+        if self._every and self.due and not self._context.fleet:
+            self._timer.set(self._every)
+
+    def _say_progress(self) -> None:
+        done, left = self.counts.total(), len(self.left)
+        looks = [queue.outlook() for queue in self._context.queues]
+        due, waiting = sum(look[0] for look in looks), sum(look[1] for look in looks)
+        # At the pace of the sources that have ended; at the least what intervals of hosts allow.
+        elapsed = self._context.monotonic() - self._begun
+        seconds = max([left * elapsed / done if done else 0.0, *(look[2] for look in looks)])
+        end = f"in about {duration(round(seconds))}" if done or seconds else "not known yet"
+        hosts = f"hosts: {due} due, {waiting} waiting"
+        logger.info("%d sources done, %d left; %s; end %s", done, left, hosts, end)
+        self._timer.set(self._every)
 
     def first(self, line: str) -> None:
         """Keep *line*, which says why a target was refused or failed, if it is the first."""
@@ -507,6 +528,7 @@ class Account:
 
         *reason*: why the spider was closed, as Scrapy says it.
         """
+        self._timer.cancel()
         if not self.due:
             return
         context, counts = self._context, self.counts
@@ -562,38 +584,3 @@ def _carried(request: Request) -> list[str]:
     """The sources that redirects led from to *request*, as it carries them."""
     ticket = request.meta.get(TICKET)
     return ticket.via if isinstance(ticket, Ticket) else []
-
-
-class Progress:
-    """The lines of one crawl, from :meth:`start` to :meth:`stop`.
-
-    None in a fleet: no worker knows what the others have done. None where the crawl has no sources.
-    """
-
-    def __init__(self, context: Context, account: Account) -> None:
-        self._context = context
-        self._account = account
-        self._every = context.crawler.settings.getfloat("LOGSTATS_INTERVAL")
-        self._begun = context.monotonic()
-        self._timer = compat.Timer(self._say)
-
-    def start(self) -> None:
-        """Say it from now on, unless Scrapy is to say nothing either (0)."""
-        if self._every and self._account.due and not self._context.fleet:
-            self._timer.set(self._every)
-
-    def stop(self) -> None:
-        """Say it no more."""
-        self._timer.cancel()
-
-    def _say(self) -> None:
-        done, left = self._account.counts.total(), len(self._account.left)
-        looks = [queue.outlook() for queue in self._context.queues]
-        due, waiting = sum(look[0] for look in looks), sum(look[1] for look in looks)
-        # At the pace of the sources that have ended; at the least what intervals of hosts allow.
-        elapsed = self._context.monotonic() - self._begun
-        seconds = max([left * elapsed / done if done else 0.0, *(look[2] for look in looks)])
-        end = f"in about {duration(round(seconds))}" if done or seconds else "not known yet"
-        hosts = f"hosts: {due} due, {waiting} waiting"
-        logger.info("%d sources done, %d left; %s; end %s", done, left, hosts, end)
-        self._timer.set(self._every)
