@@ -200,6 +200,10 @@ class HostQueue(DueRequests):
         #: Requests that wait for the end of `Spider.start`.
         self._parked: deque[Request] = deque()
         self._agenda = Agenda()
+        self.gives_way = self._agenda.gives_way
+        #: What earlier runs of the job left. `Spider.start` names it once more when the job goes
+        #: on: each stands for one request that it names.
+        self.earlier, self.stands_for = self._lines.sources, self._lines.stands_for
         #: Hosts that :meth:`ahead` has looked at.
         self._ahead: set[str] = set()
         #: Hosts with requests of an earlier run. From the first pop on they are ranked by what is
@@ -225,16 +229,14 @@ class HostQueue(DueRequests):
         answer = self._crawl.gate.at_queue(ticket)
         if isinstance(answer, NeedDocument) and answer.kind == START:
             self._park(request, ticket)
-            return
-        if refuses(answer):
-            if ticket.hour_left is None:
-                self._free.append(request)
-            else:
-                self._wait_for(request, ticket, ticket.hour_left)
-            return
-        self._put(request, ticket)
-        self._agenda.add(ticket.host, self._crawl.monotonic())
-        self._tell_wait(ticket.host)
+        elif not refuses(answer):
+            self._lines.push(ticket.host.key, self._key(request, ticket), request)
+            self._agenda.add(ticket.host, self._crawl.monotonic())
+            self._tell_wait(ticket.host)
+        elif ticket.hour_left is None:
+            self._free.append(request)
+        else:
+            self._wait_for(request, ticket, ticket.hour_left)
 
     def _park(self, request: Request, ticket: Ticket) -> None:
         """Keep *request* for the end of `Spider.start`; ValueError as for :meth:`push`."""
@@ -264,16 +266,6 @@ class HostQueue(DueRequests):
         """How much waits, without what waits for the end of `Spider.start`."""
         return Load(self._agenda.requests, self._agenda.most, len(self._free))
 
-    def earlier(self) -> Iterable[Earlier]:
-        return self._lines.sources()
-
-    def stands_for(self, request: Request) -> bool:
-        """Whether a request of an earlier run of the job waits here that is the same as *request*.
-
-        `Spider.start` names it once more when the job goes on. Each stands for one that it names.
-        """
-        return self._lines.stands_for(request)
-
     def outlook(self) -> tuple[int, int, float]:
         due = self._agenda.ready()
         seconds = self._agenda.seconds_left(self._crawl.monotonic())
@@ -301,12 +293,11 @@ class HostQueue(DueRequests):
             self.push(request)
         self._free_turn = not self._free_turn
         for _ in range(_AT_ONCE):
-            host, now = None, self._crawl.monotonic()
-            if not (self._free and self._free_turn):
-                host = self._agenda.next(now, self._idle)
-            if host is None and self._free:
-                return self._popped(self._free.popleft())
+            now, free_first = self._crawl.monotonic(), self._free and self._free_turn
+            host = None if free_first else self._agenda.next(now, self._idle)
             if host is None:
+                if self._free:
+                    return self._popped(self._free.popleft())
                 self._wake_later()
                 return None
             if not host.known:  # an earlier run's: with what is stored of it, it may not be due
@@ -332,16 +323,14 @@ class HostQueue(DueRequests):
             self._soon.clear()
             while self._free or self._parked:
                 request = (self._free or self._parked).popleft()
+                ticket = self._crawl.tickets.of(request)
                 with contextlib.suppress(ValueError):  # not serialisable, and refused anyway
-                    self._put(request, self._crawl.tickets.of(request))
+                    self._lines.push(ticket.host.key, self._key(request, ticket), request)
             self._lines.close()
         except StateError as error:
             compat.forget_unwritten(self._crawl.crawler)
             self._crawl.recorder.own_fault(str(error))
         return []
-
-    def _put(self, request: Request, ticket: Ticket) -> None:
-        self._lines.push(ticket.host.key, self._key(request, ticket), request)
 
     @ends_crawl
     def nudge(self, host: str) -> None:
@@ -352,10 +341,6 @@ class HostQueue(DueRequests):
         self._wake_later()
         if nudged is not None:
             self._tell_wait(nudged)
-
-    def gives_way(self, host: str) -> bool:
-        """Whether the target for which the robots.txt of *host* was fetched comes back (D30)."""
-        return self._agenda.gives_way(host)
 
     def _tell_wait(self, host: Host) -> None:
         self._crawl.pacing.tell_wait(host, lambda: self._lines.first(host.key))

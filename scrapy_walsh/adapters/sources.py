@@ -36,7 +36,6 @@ from scrapy_walsh.adapters.outcomes import GaveUp, Refused, TooManyRedirects
 from scrapy_walsh.adapters.ticket import TICKET, Ticket
 from scrapy_walsh.exceptions import StateError, one_line
 from scrapy_walsh.policy import recrawl
-from scrapy_walsh.policy.recrawl import FAILED, NOT_REQUESTED, OUTCOMES, READ, Heard, Visit
 from scrapy_walsh.policy.scope import Digests
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.verdict import NOT_DUE, REMEDIES, Verdict
@@ -98,7 +97,7 @@ class _Octets(Digests):
     def outcome(self, key: str) -> str | None:
         """What became of *key*; None where it has not ended."""
         number = (self.mark(key) or 0) & _OUTCOME
-        return OUTCOMES[number - 1] if number else None
+        return recrawl.OUTCOMES[number - 1] if number else None
 
 
 class _Deferrals:
@@ -174,7 +173,7 @@ class Sources:
             if not self._is(key, _OUTCOME):
                 self.account.left.setdefault(key, None)
 
-    def last_visit(self, key: str) -> Visit | None:
+    def last_visit(self, key: str) -> recrawl.Visit | None:
         """When an earlier run last sent the source *key* and was answered (R8).
 
         What cannot be read counts as requested just now, so the source is not sent in this run.
@@ -192,9 +191,8 @@ class Sources:
             return None
         return self._visit(run)
 
-    def _visit(self, run: SourceRun) -> Visit:
-        context = self._context
-        return run.visit._replace(revisit=context.scope.cadence(run.url))
+    def _visit(self, run: SourceRun) -> recrawl.Visit:
+        return run.visit._replace(revisit=self._context.scope.cadence(run.url))
 
     def _lifts(self, key: str) -> bool:
         """Whether R8 allows *key* in this run, whatever is on record.
@@ -357,10 +355,10 @@ class Sources:
         """Note an answer that reaches the spider."""
         request = response.request
         if request is not None and 200 <= response.status < 300:
-            self.ended(request, READ)
+            self.ended(request, recrawl.READ)
         elif request is not None:
             where = f" from {request.url}" if request.meta.get("redirect_urls") else ""
-            self.ended(request, FAILED, f"HTTP {response.status}{where}")
+            self.ended(request, recrawl.FAILED, f"HTTP {response.status}{where}")
 
     def failed(self, request: Request, error: BaseException) -> None:
         """Note that *request* ended in *error*, and no answer reaches the spider."""
@@ -373,10 +371,10 @@ class Sources:
                 self._give_up(request)
         elif isinstance(error, (GaveUp, TooManyRedirects)):
             by = "R5" if isinstance(error, GaveUp) else "D5"
-            self.ended(request, FAILED, f"{by}: {error.reason}")
+            self.ended(request, recrawl.FAILED, f"{by}: {error.reason}")
             self._give_up(request)
         else:
-            self.ended(request, FAILED, f"{type(error).__name__}: {error}")
+            self.ended(request, recrawl.FAILED, f"{type(error).__name__}: {error}")
 
     def _give_up(self, request: Request) -> None:
         """Note that the way of *request* was given up: no run sends its sources within the hour."""
@@ -402,7 +400,7 @@ class Sources:
         source = request.meta.get(_SOURCE)
         if source is None:
             return
-        moved_to = moved_for_good(request) if outcome == READ else None
+        moved_to = moved_for_good(request) if outcome == recrawl.READ else None
         if self.by_spider:
             if moved_to is not None:
                 self.account.left[source] = moved_to
@@ -414,11 +412,11 @@ class Sources:
     def _end(self, key: str, outcome: str, reason: str, moved_to: str | None) -> None:
         known = self._outcome(key)
         if recrawl.replaces(known, outcome):
-            self._note(key, 1 + OUTCOMES.index(outcome), instead_of=_OUTCOME)
+            self._note(key, 1 + recrawl.OUTCOMES.index(outcome), instead_of=_OUTCOME)
             # Of many sources alike, the reason is kept once.
             why = sys.intern(one_line(reason, 500)) if reason else ""
-            now, gone = self._context.wall(), outcome != READ and self._is(key, _GONE)
-            self.account.add(key, Heard(outcome, why, now, moved_to, gone), known)
+            now, gone = self._context.wall(), outcome != recrawl.READ and self._is(key, _GONE)
+            self.account.add(key, recrawl.Heard(outcome, why, now, moved_to, gone), known)
 
     def close(self) -> None:
         """Store all sources that were answered: the crawl ends, and no answer is taken later."""
@@ -446,7 +444,7 @@ class Account:
         #: By requirement, refused requests that the spider made besides.
         self.links: Counter[str] = Counter()
         #: Those of them whose records are not stored yet, with what was heard.
-        self._unstored: list[tuple[str, Heard]] = []
+        self._unstored: list[tuple[str, recrawl.Heard]] = []
         #: How many sources need a person, once it is closed.
         self.needy = 0
         #: By key, the records of those, and of others that are unread or have moved.
@@ -483,7 +481,7 @@ class Account:
         """Keep *line*, which says why a target was refused or failed, if it is the first."""
         self._first = self._first or one_line(line, 500)
 
-    def add(self, key: str, heard: Heard, known: str | None) -> None:
+    def add(self, key: str, heard: recrawl.Heard, known: str | None) -> None:
         """Note what was *heard* of the source *key*; *known*: its outcome before, if any."""
         self.left.pop(key, None)
         self.counts[heard.outcome] += 1
@@ -507,7 +505,7 @@ class Account:
         heard, self._unstored = self._unstored, []
         kept = not (context.config.state_dir is None or context.fleet or context.halted)
 
-        def update(key: str, each: Heard) -> Reading:
+        def update(key: str, each: recrawl.Heard) -> Reading:
             old = context.recall(lambda: context.store.get(Reading, key)) if kept else None
             own = context.scope.cadence(key)
             return recrawl.updated(old, key, replace(each, revisit=own), now)
@@ -533,12 +531,12 @@ class Account:
             return
         context, counts = self._context, self.counts
         if not context.fleet:
-            counts[NOT_REQUESTED] += len(self.left)
-        self._unstored += [(key, Heard(moved_to=moved)) for key, moved in self.left.items()]
+            counts[recrawl.NOT_REQUESTED] += len(self.left)
+        self._unstored += [(key, recrawl.Heard(moved_to=moved)) for key, moved in self.left.items()]
         needy = self.needy = self._name(kept=self._store())
         if needy and context.config.exit_attention:
             compat.fail_command()
-        in_vain = not counts[READ] and not context.fleet
+        in_vain = not counts[recrawl.READ] and not context.fleet
         line = recrawl.last_line(counts, needy, reason, self._rules, self.links)
         if in_vain and self._first:
             line = f"{line}; the first: {self._first}"

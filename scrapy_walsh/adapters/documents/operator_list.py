@@ -67,6 +67,8 @@ class OperatorList:
         #: The record of the list in force: what a conditional request is made from.
         self._document: StoredDocument | None = None
         self._retry = compat.Timer(lambda: compat.run(self._beside_the_crawl()))
+        #: Stops the attempts beside the crawl.
+        self.close = self._retry.cancel
         self._change(operator.State(self._url, context.config.blocklist_unreachable))
 
     def current(self) -> Blocklist | Verdict | None:
@@ -81,10 +83,6 @@ class OperatorList:
     async def bring(self) -> None:
         """Load what earlier runs held and, when that is stale, ask for the list once."""
         await self._fetcher.alone(BLOCKLIST, self._bring)
-
-    def close(self) -> None:
-        """Stop the attempts beside the crawl."""
-        self._retry.cancel()
 
     def _change(self, state: operator.State) -> None:
         # What is in force is asked for several times a request: it is worked out once.
@@ -158,10 +156,9 @@ class OperatorList:
 
     async def _taken_up(self) -> bool:
         """Go by the list in the store where that is a later one; whether it is fresh."""
-        try:
+        found = None
+        with contextlib.suppress(DocumentInvalid):
             found = await self._stored(self.state.newer_from)
-        except DocumentInvalid:
-            return False
         if found is None:
             return False
         await self._adopt(*found, TAKEN_UP)
