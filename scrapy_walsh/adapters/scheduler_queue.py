@@ -267,9 +267,8 @@ class HostQueue(DueRequests):
         return Load(self._agenda.requests, self._agenda.most, len(self._free))
 
     def outlook(self) -> tuple[int, int, float]:
-        due = self._agenda.ready()
-        seconds = self._agenda.seconds_left(self._crawl.monotonic())
-        return due, len(self._agenda) - due, seconds
+        due, now = self._agenda.ready(), self._crawl.monotonic()
+        return due, len(self._agenda) - due, self._agenda.seconds_left(now)
 
     @ends_crawl
     def ahead(self) -> str | None:
@@ -278,9 +277,9 @@ class HostQueue(DueRequests):
             return None
         self._ahead.add(host.key)  # refused or not: it is judged once
         answer = self._crawl.gate.judge(url, runs=False)
-        if not (answer.kind == ROBOTS if isinstance(answer, NeedDocument) else answer.allowed):
-            return None  # whom the list refuses is not asked for its name either
-        return host.key
+        # Whom the list refuses is not asked for its name either.
+        may = answer.kind == ROBOTS if isinstance(answer, NeedDocument) else answer.allowed
+        return host.key if may else None
 
     @ends_crawl
     def pop(self) -> Request | None:
@@ -348,8 +347,7 @@ class HostQueue(DueRequests):
     @ends_crawl
     def judge_again(self, host: str) -> None:
         """A document about *host* has come: give out what it refuses, which need not wait."""
-        refused = self._lines.take(host, lambda url: refuses(self._crawl.gate.judge(url)))
-        if refused:
+        if refused := self._lines.take(host, lambda url: refuses(self._crawl.gate.judge(url))):
             now = self._crawl.monotonic()
             self._agenda.remove(self._crawl.pacing.host(host), now, len(refused))
             self._free.extend(refused)
@@ -379,8 +377,7 @@ class Fingerprinter:
     def fingerprint(self, request: Request) -> bytes:
         """SHA-1 over method, canonical URL and body."""
         digest = hashlib.sha1(usedforsecurity=False)
-        url = canonical_url(request.url)
-        for part in (request.method.encode(), url.encode(), request.body):
+        for part in (request.method.encode(), canonical_url(request.url).encode(), request.body):
             digest.update(b"%d:" % len(part))
             digest.update(part)
         return digest.digest()

@@ -8,15 +8,12 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy.recrawl import NOT_REQUESTED
 from scrapy_walsh.policy.verdict import without_due
 from scrapy_walsh.terminal import columns, local
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 #: Beside those of ``policy.recrawl``.
 FED: Final = "fed"
@@ -82,14 +79,14 @@ def _cannot(path: str, error: OSError) -> SourcesInvalid:
     return SourcesInvalid(f"-a report={path}: cannot be written: {error.strerror or error}")
 
 
-def as_document(rows: Sequence[Row], problems: Sequence[str], documents: int) -> dict[str, Any]:
+def as_document(rows: list[Row], problems: list[str], documents: int) -> dict[str, Any]:
     """The report as JSON data: ``sources``, ``problems`` and ``requests``.
 
     ``documents``: requests for robots.txt files, the operator's blocklist and its schema.
     """
     return {
         "sources": [asdict(row) for row in rows],
-        "problems": list(problems),
+        "problems": problems,
         "requests": {"sources": sum(row.requests for row in rows), "documents": documents},
     }
 
@@ -100,7 +97,7 @@ _NUMBERS: Final = range(3, 7)
 _WIDEST: Final = 40
 
 
-def as_lines(rows: Sequence[Row]) -> list[str]:
+def as_lines(rows: list[Row]) -> list[str]:
     """The report as a table in text: a line of headings, then one for each source."""
     names = Counter(row.source for row in rows)
     return list(columns([_HEADINGS, *(_cells(row, names) for row in rows)], right=_NUMBERS))
