@@ -102,7 +102,10 @@ class RobotsTxt:
 
     def serial(self, url: str) -> int | None:
         """The number of the fresh rules for *url*; None where they are not in memory."""
-        entry = self._fresh(hosts.origin_or_url(url))
+        try:
+            entry = self._fresh(hosts.origin(url))
+        except ValueError:
+            return None
         return None if entry is None else entry.serial
 
     def next_host(self, origin: str) -> Host:
