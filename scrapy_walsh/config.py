@@ -12,7 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -30,8 +30,6 @@ from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 from scrapy_walsh.policy.urls import is_http_url, without_userinfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from scrapy.settings import BaseSettings
 
 
@@ -302,9 +300,11 @@ class WalshConfig:
         identity = found["identity"]
         found["blocklist_url"] = found["blocklist_url"] or identity.blocklist_url
         found["schema_url"] = found["schema_url"] or identity.schema_url
-        if _get(settings, "WALSH_STATE_DIR") is None:
+        if settings.get("WALSH_STATE_DIR") is None:
             found["state_dir"] = Path(default_state_dir())
-        found["min_interval"] = max(found["min_interval"], _download_delay(settings))
+        # Scrapy's own raises the minimum interval, if it is longer.
+        delay = _number(0.0)("DOWNLOAD_DELAY", settings.get("DOWNLOAD_DELAY") or 0)
+        found["min_interval"] = max(found["min_interval"], delay)
         signed = found["sign_requests"]
         found["signing_key"] = _signing_key(found["signing_key"], identity) if signed else None
         config = cls(**found)
@@ -317,15 +317,13 @@ class WalshConfig:
         return is_walsh(self.identity.token)
 
 
-def _settings() -> Iterator[Setting]:
-    for each in fields(WalshConfig):
-        if _ROW in each.metadata:
-            row: Row = each.metadata[_ROW]
-            yield Setting(row.named or f"WALSH_{each.name.upper()}", each.name, row)
+def _setting(of: Field[Any]) -> Setting:
+    row: Row = of.metadata[_ROW]
+    return Setting(row.named or f"WALSH_{of.name.upper()}", of.name, row)
 
 
 #: Every setting, in the order in which they are read.
-SETTINGS: Final = tuple(_settings())
+SETTINGS: Final = tuple(map(_setting, fields(WalshConfig)))
 DEFAULTS: Final[Mapping[str, Any]] = {each.name: each.row.default for each in SETTINGS}
 
 
@@ -362,15 +360,11 @@ def unknown_settings(settings: SettingsLike) -> list[str]:
 
 def _read(settings: SettingsLike, each: Setting) -> Any:
     """The value that is used; None for a setting that may be without one."""
-    value = _get(settings, each.name)
+    given = settings.get(each.name)
+    value = each.row.default if given is None else given
     if value is None and each.field != "identity":
         return None
     return each.row.read(each.name, value)
-
-
-def _get(settings: SettingsLike, name: str) -> Any:
-    value = settings.get(name)
-    return DEFAULTS[name] if value is None else value
 
 
 def _signing_key(value: object, identity: Identity) -> Path:
@@ -382,22 +376,12 @@ def _signing_key(value: object, identity: Identity) -> Path:
     return path
 
 
-def _download_delay(settings: SettingsLike) -> float:
-    """Scrapy's own DOWNLOAD_DELAY, in seconds: it raises the minimum interval, if it is longer."""
-    return float(_number(0.0)("DOWNLOAD_DELAY", settings.get("DOWNLOAD_DELAY") or 0))
-
-
 def _check_profile(config: WalshConfig) -> None:
     """Raise ConfigError where walsh-research is to follow links (R6) or scrape HTML (R9)."""
-    if not config.is_walsh_research:
-        return
-    for name, is_set, never in (
-        ("WALSH_FOLLOW_LINKS", config.follow_links, "follows links (R6)"),
-        ("WALSH_SCRAPING", config.scraping, "scrapes HTML (R9)"),
-    ):
-        if is_set:
+    for name, never in ("follow_links", "follows links (R6)"), ("scraping", "scrapes HTML (R9)"):
+        if config.is_walsh_research and getattr(config, name):
             raise ConfigError(
-                f"{name} is True; accepted with WALSH_IDENTITY of your own only: "
+                f"WALSH_{name.upper()} is True; accepted with WALSH_IDENTITY of your own only: "
                 f"walsh-research never {never}"
             )
 

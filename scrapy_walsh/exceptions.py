@@ -64,7 +64,9 @@ class OwnFault(WalshError):
     concerns; empty for the message itself.
     """
 
-    cause: str = ""
+    def __init__(self, line: str, cause: str = "") -> None:
+        super().__init__(line)
+        self.cause = cause
 
 
 class StateError(OwnFault, OSError):

@@ -6,13 +6,9 @@ docs/api.md has the arguments. Importing this module loads neither Scrapy nor Tw
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, get_args
+from typing import Final, get_args
 
 from scrapy_walsh.policy.event import EventKind
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 walsh_refused = object()
 walsh_held = object()
@@ -29,6 +25,6 @@ walsh_taken_up = object()
 walsh_asked = object()
 
 #: The signal of each kind of event.
-OF_KIND: Final[Mapping[EventKind, object]] = {
+OF_KIND: Final[dict[EventKind, object]] = {
     kind: globals()[f"walsh_{kind}"] for kind in get_args(EventKind)
 }

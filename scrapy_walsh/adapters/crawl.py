@@ -20,7 +20,7 @@ from scrapy_walsh.adapters.events import process_name
 from scrapy_walsh.adapters.gate import Documents, Gate
 from scrapy_walsh.adapters.intake import Intake
 from scrapy_walsh.adapters.lease import Lease
-from scrapy_walsh.adapters.sources import Progress, Sources
+from scrapy_walsh.adapters.sources import Sources
 from scrapy_walsh.adapters.ticket import Retries, Tickets
 from scrapy_walsh.adapters.wire.pacing import TURNSTILE, Pacing
 from scrapy_walsh.adapters.wire.tags import Tags
@@ -79,7 +79,6 @@ class Crawl(Context):
         self.fetcher = Fetcher(self, self.tickets)
         self.sources = Sources(self, self.pacing)
         self.recorder.known = self.sources.knows
-        self._progress = Progress(self, self.sources.account)
         self.documents = Documents(self, self.fetcher, self.pacing, self.sources)
         self.retries = Retries(self)
         #: Adds R13's tags, where requests are to have them.
@@ -104,7 +103,7 @@ class Crawl(Context):
 
     def _open(self) -> None:
         self.pacing.pulse.beat()
-        self._progress.start()
+        self.sources.account.begin()
         self.remember(lambda: self.store.prune(min(self.wall(), self.steady())))
         self.say_lost(self.store)
         self.store.let_wait(self._write_soon)  # from now on
@@ -132,7 +131,6 @@ class Crawl(Context):
             *self.stops,
             self.documents.operator.close,
             self.pacing.pulse.timer.cancel,
-            self._progress.stop,
             lambda: TURNSTILE.leave_for_good(self),
             lambda: compat.ON_FAILURE.remove(self.fail),
             self.documents.robots_txt.count,

@@ -183,14 +183,11 @@ class HostQueue(DueRequests):
     """
 
     @classmethod
-    def from_crawler(
-        cls,
-        crawler: Crawler,
-        downstream_queue_cls: type,  # noqa: ARG003  we keep no file for each host
-        key: str,
-        **_: object,
-    ) -> HostQueue:
-        """Called by Scrapy's scheduler; *key* is the JOBDIR's folder, "" for memory."""
+    def from_crawler(cls, crawler: Crawler, *, key: str, **_: object) -> HostQueue:
+        """Called by Scrapy's scheduler; *key* is the JOBDIR's folder, "" for memory.
+
+        What else it names is the queue of each host, which we keep no file for.
+        """
         return cls(Crawl.of(crawler), key)
 
     def __init__(self, crawl: Crawl, key: str = "") -> None:
@@ -203,6 +200,10 @@ class HostQueue(DueRequests):
         #: Requests that wait for the end of `Spider.start`.
         self._parked: deque[Request] = deque()
         self._agenda = Agenda()
+        self.gives_way = self._agenda.gives_way
+        #: What earlier runs of the job left. `Spider.start` names it once more when the job goes
+        #: on: each stands for one request that it names.
+        self.earlier, self.stands_for = self._lines.sources, self._lines.stands_for
         #: Hosts that :meth:`ahead` has looked at.
         self._ahead: set[str] = set()
         #: Hosts with requests of an earlier run. From the first pop on they are ranked by what is
@@ -228,16 +229,14 @@ class HostQueue(DueRequests):
         answer = self._crawl.gate.at_queue(ticket)
         if isinstance(answer, NeedDocument) and answer.kind == START:
             self._park(request, ticket)
-            return
-        if refuses(answer):
-            if ticket.hour_left is None:
-                self._free.append(request)
-            else:
-                self._wait_for(request, ticket, ticket.hour_left)
-            return
-        self._put(request, ticket)
-        self._agenda.add(ticket.host, self._crawl.monotonic())
-        self._tell_wait(ticket.host)
+        elif not refuses(answer):
+            self._lines.push(ticket.host.key, self._key(request, ticket), request)
+            self._agenda.add(ticket.host, self._crawl.monotonic())
+            self._tell_wait(ticket.host)
+        elif ticket.hour_left is None:
+            self._free.append(request)
+        else:
+            self._wait_for(request, ticket, ticket.hour_left)
 
     def _park(self, request: Request, ticket: Ticket) -> None:
         """Keep *request* for the end of `Spider.start`; ValueError as for :meth:`push`."""
@@ -267,20 +266,9 @@ class HostQueue(DueRequests):
         """How much waits, without what waits for the end of `Spider.start`."""
         return Load(self._agenda.requests, self._agenda.most, len(self._free))
 
-    def earlier(self) -> Iterable[Earlier]:
-        return self._lines.sources()
-
-    def stands_for(self, request: Request) -> bool:
-        """Whether a request of an earlier run of the job waits here that is the same as *request*.
-
-        `Spider.start` names it once more when the job goes on. Each stands for one that it names.
-        """
-        return self._lines.stands_for(request)
-
     def outlook(self) -> tuple[int, int, float]:
-        due = self._agenda.ready()
-        seconds = self._agenda.seconds_left(self._crawl.monotonic())
-        return due, len(self._agenda) - due, seconds
+        due, now = self._agenda.ready(), self._crawl.monotonic()
+        return due, len(self._agenda) - due, self._agenda.seconds_left(now)
 
     @ends_crawl
     def ahead(self) -> str | None:
@@ -289,9 +277,9 @@ class HostQueue(DueRequests):
             return None
         self._ahead.add(host.key)  # refused or not: it is judged once
         answer = self._crawl.gate.judge(url, runs=False)
-        if not (answer.kind == ROBOTS if isinstance(answer, NeedDocument) else answer.allowed):
-            return None  # whom the list refuses is not asked for its name either
-        return host.key
+        # Whom the list refuses is not asked for its name either.
+        may = answer.kind == ROBOTS if isinstance(answer, NeedDocument) else answer.allowed
+        return host.key if may else None
 
     @ends_crawl
     def pop(self) -> Request | None:
@@ -304,12 +292,11 @@ class HostQueue(DueRequests):
             self.push(request)
         self._free_turn = not self._free_turn
         for _ in range(_AT_ONCE):
-            host, now = None, self._crawl.monotonic()
-            if not (self._free and self._free_turn):
-                host = self._agenda.next(now, self._idle)
-            if host is None and self._free:
-                return self._popped(self._free.popleft())
+            now, free_first = self._crawl.monotonic(), self._free and self._free_turn
+            host = None if free_first else self._agenda.next(now, self._idle)
             if host is None:
+                if self._free:
+                    return self._popped(self._free.popleft())
                 self._wake_later()
                 return None
             if not host.known:  # an earlier run's: with what is stored of it, it may not be due
@@ -335,16 +322,14 @@ class HostQueue(DueRequests):
             self._soon.clear()
             while self._free or self._parked:
                 request = (self._free or self._parked).popleft()
+                ticket = self._crawl.tickets.of(request)
                 with contextlib.suppress(ValueError):  # not serialisable, and refused anyway
-                    self._put(request, self._crawl.tickets.of(request))
+                    self._lines.push(ticket.host.key, self._key(request, ticket), request)
             self._lines.close()
         except StateError as error:
             compat.forget_unwritten(self._crawl.crawler)
             self._crawl.recorder.own_fault(str(error))
         return []
-
-    def _put(self, request: Request, ticket: Ticket) -> None:
-        self._lines.push(ticket.host.key, self._key(request, ticket), request)
 
     @ends_crawl
     def nudge(self, host: str) -> None:
@@ -356,18 +341,13 @@ class HostQueue(DueRequests):
         if nudged is not None:
             self._tell_wait(nudged)
 
-    def gives_way(self, host: str) -> bool:
-        """Whether the target for which the robots.txt of *host* was fetched comes back (D30)."""
-        return self._agenda.gives_way(host)
-
     def _tell_wait(self, host: Host) -> None:
         self._crawl.pacing.tell_wait(host, lambda: self._lines.first(host.key))
 
     @ends_crawl
     def judge_again(self, host: str) -> None:
         """A document about *host* has come: give out what it refuses, which need not wait."""
-        refused = self._lines.take(host, lambda url: refuses(self._crawl.gate.judge(url)))
-        if refused:
+        if refused := self._lines.take(host, lambda url: refuses(self._crawl.gate.judge(url))):
             now = self._crawl.monotonic()
             self._agenda.remove(self._crawl.pacing.host(host), now, len(refused))
             self._free.extend(refused)
@@ -397,8 +377,7 @@ class Fingerprinter:
     def fingerprint(self, request: Request) -> bytes:
         """SHA-1 over method, canonical URL and body."""
         digest = hashlib.sha1(usedforsecurity=False)
-        url = canonical_url(request.url)
-        for part in (request.method.encode(), url.encode(), request.body):
+        for part in (request.method.encode(), canonical_url(request.url).encode(), request.body):
             digest.update(b"%d:" % len(part))
             digest.update(part)
         return digest.digest()

@@ -13,7 +13,7 @@ answer from where it leads: that answer counts for it.
 A source counts as *read* when an answer of 2xx reaches the spider, or a 304 says that nothing is
 new. A spider that knows better what "read" means reports it itself (``report``), and sets
 ``by_spider``. What follows, ``policy.recrawl`` decides. :class:`Account` says it at the end, and
-:class:`Progress` how far the crawl is, by a line in the log each LOGSTATS_INTERVAL.
+until then how far the crawl is, by a line in the log each LOGSTATS_INTERVAL.
 
 All of it goes by one key (``recrawl.key_of``). Of a source that has ended there is one octet in
 ``Digests``: a crawl may have a million of them.
@@ -36,10 +36,9 @@ from scrapy_walsh.adapters.outcomes import GaveUp, Refused, TooManyRedirects
 from scrapy_walsh.adapters.ticket import TICKET, Ticket
 from scrapy_walsh.exceptions import StateError, one_line
 from scrapy_walsh.policy import recrawl
-from scrapy_walsh.policy.recrawl import FAILED, NOT_REQUESTED, OUTCOMES, READ, Heard
 from scrapy_walsh.policy.scope import Digests
 from scrapy_walsh.policy.times import duration
-from scrapy_walsh.policy.verdict import NOT_DUE, REMEDIES
+from scrapy_walsh.policy.verdict import NOT_DUE, REMEDIES, Verdict
 from scrapy_walsh.state.machine import UnderWay
 from scrapy_walsh.state.records import Deferral, Reading, SourceRun, Validators
 
@@ -51,8 +50,6 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.wire.pacing import Pacing
     from scrapy_walsh.policy.event import Event
-    from scrapy_walsh.policy.recrawl import Visit
-    from scrapy_walsh.policy.verdict import Verdict
 
 #: The key of ``Request.meta`` for the source whose request it is: retries and redirects keep it.
 _SOURCE: Final = "walsh_reads"
@@ -100,7 +97,7 @@ class _Octets(Digests):
     def outcome(self, key: str) -> str | None:
         """What became of *key*; None where it has not ended."""
         number = (self.mark(key) or 0) & _OUTCOME
-        return OUTCOMES[number - 1] if number else None
+        return recrawl.OUTCOMES[number - 1] if number else None
 
 
 class _Deferrals:
@@ -176,7 +173,7 @@ class Sources:
             if not self._is(key, _OUTCOME):
                 self.account.left.setdefault(key, None)
 
-    def last_visit(self, key: str) -> Visit | None:
+    def last_visit(self, key: str) -> recrawl.Visit | None:
         """When an earlier run last sent the source *key* and was answered (R8).
 
         What cannot be read counts as requested just now, so the source is not sent in this run.
@@ -194,9 +191,8 @@ class Sources:
             return None
         return self._visit(run)
 
-    def _visit(self, run: SourceRun) -> Visit:
-        context = self._context
-        return run.visit._replace(revisit=context.scope.cadence(run.url))
+    def _visit(self, run: SourceRun) -> recrawl.Visit:
+        return run.visit._replace(revisit=self._context.scope.cadence(run.url))
 
     def _lifts(self, key: str) -> bool:
         """Whether R8 allows *key* in this run, whatever is on record.
@@ -359,10 +355,10 @@ class Sources:
         """Note an answer that reaches the spider."""
         request = response.request
         if request is not None and 200 <= response.status < 300:
-            self.ended(request, READ)
+            self.ended(request, recrawl.READ)
         elif request is not None:
             where = f" from {request.url}" if request.meta.get("redirect_urls") else ""
-            self.ended(request, FAILED, f"HTTP {response.status}{where}")
+            self.ended(request, recrawl.FAILED, f"HTTP {response.status}{where}")
 
     def failed(self, request: Request, error: BaseException) -> None:
         """Note that *request* ended in *error*, and no answer reaches the spider."""
@@ -375,10 +371,10 @@ class Sources:
                 self._give_up(request)
         elif isinstance(error, (GaveUp, TooManyRedirects)):
             by = "R5" if isinstance(error, GaveUp) else "D5"
-            self.ended(request, FAILED, f"{by}: {error.reason}")
+            self.ended(request, recrawl.FAILED, f"{by}: {error.reason}")
             self._give_up(request)
         else:
-            self.ended(request, FAILED, f"{type(error).__name__}: {error}")
+            self.ended(request, recrawl.FAILED, f"{type(error).__name__}: {error}")
 
     def _give_up(self, request: Request) -> None:
         """Note that the way of *request* was given up: no run sends its sources within the hour."""
@@ -404,7 +400,7 @@ class Sources:
         source = request.meta.get(_SOURCE)
         if source is None:
             return
-        moved_to = moved_for_good(request) if outcome == READ else None
+        moved_to = moved_for_good(request) if outcome == recrawl.READ else None
         if self.by_spider:
             if moved_to is not None:
                 self.account.left[source] = moved_to
@@ -416,11 +412,11 @@ class Sources:
     def _end(self, key: str, outcome: str, reason: str, moved_to: str | None) -> None:
         known = self._outcome(key)
         if recrawl.replaces(known, outcome):
-            self._note(key, 1 + OUTCOMES.index(outcome), instead_of=_OUTCOME)
+            self._note(key, 1 + recrawl.OUTCOMES.index(outcome), instead_of=_OUTCOME)
             # Of many sources alike, the reason is kept once.
             why = sys.intern(one_line(reason, 500)) if reason else ""
-            now, gone = self._context.wall(), outcome != READ and self._is(key, _GONE)
-            self.account.add(key, Heard(outcome, why, now, moved_to, gone), known)
+            now, gone = self._context.wall(), outcome != recrawl.READ and self._is(key, _GONE)
+            self.account.add(key, recrawl.Heard(outcome, why, now, moved_to, gone), known)
 
     def close(self) -> None:
         """Store all sources that were answered: the crawl ends, and no answer is taken later."""
@@ -448,7 +444,7 @@ class Account:
         #: By requirement, refused requests that the spider made besides.
         self.links: Counter[str] = Counter()
         #: Those of them whose records are not stored yet, with what was heard.
-        self._unstored: list[tuple[str, Heard]] = []
+        self._unstored: list[tuple[str, recrawl.Heard]] = []
         #: How many sources need a person, once it is closed.
         self.needy = 0
         #: By key, the records of those, and of others that are unread or have moved.
@@ -457,12 +453,34 @@ class Account:
         self._first = ""
         #: The line that ends the run, and its level.
         self._last_line = (logging.INFO, "")
+        self._every = context.crawler.settings.getfloat("LOGSTATS_INTERVAL")
+        self._timer = compat.Timer(self._say_progress)
+
+    def begin(self) -> None:
+        """Say from now on how far the crawl is, unless Scrapy is to say nothing either (0).
+
+        Not in a fleet: no worker knows what the others have done.
+        """
+        if self._every and self.due and not self._context.fleet:
+            self._timer.set(self._every)
+
+    def _say_progress(self) -> None:
+        done, left = self.counts.total(), len(self.left)
+        looks = [queue.outlook() for queue in self._context.queues]
+        due, waiting = sum(look[0] for look in looks), sum(look[1] for look in looks)
+        # At the pace of the sources that have ended; at the least what intervals of hosts allow.
+        elapsed = self._context.monotonic() - self._context.begun
+        seconds = max([left * elapsed / done if done else 0.0, *(look[2] for look in looks)])
+        end = f"in about {duration(round(seconds))}" if done or seconds else "not known yet"
+        hosts = f"hosts: {due} due, {waiting} waiting"
+        logger.info("%d sources done, %d left; %s; end %s", done, left, hosts, end)
+        self._timer.set(self._every)
 
     def first(self, line: str) -> None:
         """Keep *line*, which says why a target was refused or failed, if it is the first."""
         self._first = self._first or one_line(line, 500)
 
-    def add(self, key: str, heard: Heard, known: str | None) -> None:
+    def add(self, key: str, heard: recrawl.Heard, known: str | None) -> None:
         """Note what was *heard* of the source *key*; *known*: its outcome before, if any."""
         self.left.pop(key, None)
         self.counts[heard.outcome] += 1
@@ -486,7 +504,7 @@ class Account:
         heard, self._unstored = self._unstored, []
         kept = not (context.config.state_dir is None or context.fleet or context.halted)
 
-        def update(key: str, each: Heard) -> Reading:
+        def update(key: str, each: recrawl.Heard) -> Reading:
             old = context.recall(lambda: context.store.get(Reading, key)) if kept else None
             own = context.scope.cadence(key)
             return recrawl.updated(old, key, replace(each, revisit=own), now)
@@ -507,16 +525,17 @@ class Account:
 
         *reason*: why the spider was closed, as Scrapy says it.
         """
+        self._timer.cancel()
         if not self.due:
             return
         context, counts = self._context, self.counts
         if not context.fleet:
-            counts[NOT_REQUESTED] += len(self.left)
-        self._unstored += [(key, Heard(moved_to=moved)) for key, moved in self.left.items()]
+            counts[recrawl.NOT_REQUESTED] += len(self.left)
+        self._unstored += [(key, recrawl.Heard(moved_to=moved)) for key, moved in self.left.items()]
         needy = self.needy = self._name(kept=self._store())
         if needy and context.config.exit_attention:
             compat.fail_command()
-        in_vain = not counts[READ] and not context.fleet
+        in_vain = not counts[recrawl.READ] and not context.fleet
         line = recrawl.last_line(counts, needy, reason, self._rules, self.links)
         if in_vain and self._first:
             line = f"{line}; the first: {self._first}"
@@ -552,48 +571,13 @@ class Account:
             logger.log(level, "%s", line)
 
 
-def moved_for_good(request: Request) -> str | None:
+def moved_for_good(request: Request | None) -> str | None:
     """The URL of *request*, if permanent redirects (301, 308), and no others, led to it."""
-    hops = request.meta.get("redirect_reasons", [])
-    return request.url if hops and all(hop in _PERMANENT for hop in hops) else None
+    hops = [] if request is None else request.meta.get("redirect_reasons", [])
+    return request.url if request and hops and all(hop in _PERMANENT for hop in hops) else None
 
 
 def _carried(request: Request) -> list[str]:
     """The sources that redirects led from to *request*, as it carries them."""
     ticket = request.meta.get(TICKET)
     return ticket.via if isinstance(ticket, Ticket) else []
-
-
-class Progress:
-    """The lines of one crawl, from :meth:`start` to :meth:`stop`.
-
-    None in a fleet: no worker knows what the others have done. None where the crawl has no sources.
-    """
-
-    def __init__(self, context: Context, account: Account) -> None:
-        self._context = context
-        self._account = account
-        self._every = context.crawler.settings.getfloat("LOGSTATS_INTERVAL")
-        self._begun = context.monotonic()
-        self._timer = compat.Timer(self._say)
-
-    def start(self) -> None:
-        """Say it from now on, unless Scrapy is to say nothing either (0)."""
-        if self._every and self._account.due and not self._context.fleet:
-            self._timer.set(self._every)
-
-    def stop(self) -> None:
-        """Say it no more."""
-        self._timer.cancel()
-
-    def _say(self) -> None:
-        done, left = self._account.counts.total(), len(self._account.left)
-        looks = [queue.outlook() for queue in self._context.queues]
-        due, waiting = sum(look[0] for look in looks), sum(look[1] for look in looks)
-        # At the pace of the sources that have ended; at the least what intervals of hosts allow.
-        elapsed = self._context.monotonic() - self._begun
-        seconds = max([left * elapsed / done if done else 0.0, *(look[2] for look in looks)])
-        end = f"in about {duration(round(seconds))}" if done or seconds else "not known yet"
-        hosts = f"hosts: {due} due, {waiting} waiting"
-        logger.info("%d sources done, %d left; %s; end %s", done, left, hosts, end)
-        self._timer.set(self._every)

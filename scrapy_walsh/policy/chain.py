@@ -228,15 +228,13 @@ class Conclusion:
     ``failure``: what R5 decides; None where it does not apply. ``exempt``: one target may follow at
     once (T1). ``answered``: it counts as an answer for R8, so the source is next due a
     WALSH_REVISIT later. ``redirected``: it leads to another URL, whose answer will count.
-    ``replaces``: its validators replace the stored ones (R7). ``learned``: what the host has taught
-    by now, this answer included (D28).
+    ``learned``: what the host has taught by now, this answer included (D28).
     """
 
     failure: backoff.Retry | backoff.GiveUp | None = None
     exempt: bool = False
     answered: bool = False
     redirected: bool = False
-    replaces: bool = False
     learned: throttle.Learned = throttle.NOTHING
 
 
@@ -261,6 +259,5 @@ def conclude(answer: backoff.Answer, gates: Gates, now: float, rand: float) -> C
         exempt,
         answered=target and recrawl.counts_as_asked(answer.status),
         redirected=target and answer.status in backoff.REDIRECTS,
-        replaces=target and recrawl.replaces_validators(answer.method, answer.status),
         learned=learned,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scrapy.spidermiddlewares.httperror import HttpError
@@ -21,13 +21,11 @@ from scrapy_walsh.sources import report
 if TYPE_CHECKING:
     from scrapy.http import Response
 
-    from scrapy_walsh.policy.formats.representation import Step
     from scrapy_walsh.policy.robots.usage import Statement
 
 
 MAX_BODY: Final = 10 * 1024 * 1024
 """Octets, after decompression: the download of a source's body that is longer is cancelled."""
-_MAX_BODY: Final = {"sitemap": sitemaps.MAX_OCTETS}
 
 
 _NOTHING: Final = Links(())
@@ -71,12 +69,12 @@ class Answer:
         return self.outcome or (FAILED if self.failed else LEFT_OUT)
 
 
-def max_body(step: Step) -> int:
+def max_body(step: formats.Step) -> int:
     """Octets of the longest body that is downloaded for *step*."""
-    return _MAX_BODY.get(step.kind, MAX_BODY)
+    return sitemaps.MAX_OCTETS if step.kind == "sitemap" else MAX_BODY
 
 
-async def from_response(step: Step, response: Response) -> Answer:
+async def from_response(step: formats.Step, response: Response) -> Answer:
     """What *response* means for *step*; a large body is read in a child process."""
     if response.status != 200:
         return _without_page(step, response.status)
@@ -88,7 +86,7 @@ async def from_response(step: Step, response: Response) -> Answer:
         return _vain(
             step,
             _UNUSABLE.get(kind, no_format),
-            moved_to=_moved_to(response),
+            moved_to=moved_for_good(response.request),
             suggested_feeds=() if step.kind == "llms" else _suggested(response, kind),
             forget=not _is_known_page(step, content_type),
         )
@@ -103,7 +101,7 @@ async def from_response(step: Step, response: Response) -> Answer:
     return _from_links(step, response, use, found)
 
 
-def from_failure(step: Step, error: BaseException) -> Answer:
+def from_failure(step: formats.Step, error: BaseException) -> Answer:
     """What *error*, which an errback got in place of a response, means for *step*."""
     match error:
         case HttpError():
@@ -128,13 +126,13 @@ def from_failure(step: Step, error: BaseException) -> Answer:
     return _vain(step, why, FAILED, failed=True, forget=True)
 
 
-def _without_page(step: Step, status: int) -> Answer:
+def _without_page(step: formats.Step, status: int) -> Answer:
     """What *status*, which is not 200, means: a page that is not there offers no format (R9)."""
     return _vain(step, f"HTTP {status}", failed=step.kind != "page" or status not in _NO_PAGE)
 
 
 def _vain(
-    step: Step, why: object, outcome: str | None = None, requirement: str = "", **more: Any
+    step: formats.Step, why: object, outcome: str | None = None, requirement: str = "", **more: Any
 ) -> Answer:
     """An answer without links."""
     called = "llms.txt" if step.kind == "llms" else step.kind
@@ -150,7 +148,7 @@ _UNUSABLE: Final = {
 }
 
 
-def _is_known_page(step: Step, content_type: str | None) -> bool:
+def _is_known_page(step: formats.Step, content_type: str | None) -> bool:
     return step.kind == "page" and formats.representation(content_type, b"") == formats.HTML
 
 
@@ -175,32 +173,22 @@ _USES_OF: Final = {
 }
 
 
-def _from_links(step: Step, response: Response, use: _Use, found: Links) -> Answer:
+def _from_links(step: formats.Step, response: Response, use: _Use, found: Links) -> Answer:
     reason = found.note or ("" if found.entries else use.empty)
+    answer = Answer(use.outcome, "R9", reason, use.via, found)
     if use is _LLMS:
-        return Answer(use.outcome, "R9", reason, use.via, found)
-    moved_to = _moved_to(response)
+        return answer
+    moved_to = moved_for_good(response.request)
     if found.children is not None:
         # A later 304 would not say which sitemaps it lists, so it is always requested in full.
         listed = plural(len(found.children), "sitemap")
         reason = "; ".join(filter(None, (f"an index of {listed}", found.note)))
         return Answer(None, "R9", reason, links=found, moved_to=moved_to, forget=True)
-    suggested = (moved_to,) if moved_to and use is _FEED else ()
-    return Answer(
-        use.outcome,
-        "R9",
-        reason,
-        use.via,
-        found,
-        moved_to=moved_to,
-        suggested_feeds=_suggested(response, formats.MARKDOWN) if use is _MARKDOWN else suggested,
-        forget=use is _FEED and _is_known_page(step, formats.header(response, "Content-Type")),
-    )
-
-
-def _moved_to(response: Response) -> str | None:
-    """The URL of *response*, if permanent redirects (301, 308), and no others, led to it."""
-    return moved_for_good(response.request) if response.request else None
+    feeds: tuple[str, ...] = (moved_to,) if moved_to and use is _FEED else ()
+    if use is _MARKDOWN:
+        feeds = _suggested(response, formats.MARKDOWN)
+    forget = use is _FEED and _is_known_page(step, formats.header(response, "Content-Type"))
+    return replace(answer, moved_to=moved_to, suggested_feeds=feeds, forget=forget)
 
 
 def _suggested(response: Response, kind: str) -> tuple[str, ...]:

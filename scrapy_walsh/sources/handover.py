@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from scrapy import Request, signals
 from scrapy.extensions.feedexport import FeedExporter
@@ -18,27 +18,29 @@ from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy.formats.representation import header
 from scrapy_walsh.policy.recrawl import representation_key
+from scrapy_walsh.sources.items import MetadataItem
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import SeenItem, Validators
 
 if TYPE_CHECKING:
-    from scrapy.crawler import Crawler
+    from collections.abc import Iterable, Iterator
+
     from scrapy.http import Response
 
     from scrapy_walsh.adapters.crawl import Crawl
-    from scrapy_walsh.sources.items import MetadataItem
 
 
 #: Seconds after which the record of a known item, if an answer still has it, is stored anew.
 _RENEWED_AFTER: Final = 30 * 86_400.0
 _FAILED_FEEDS: Final = "feedexport/failed_count/"
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
 class _Batch:
     """The items of one response. ``left``: by identity, less those that failed.
 
-    ``whole``: the spider has announced the last of them.
+    ``whole``: the spider has yielded the last of them.
     """
 
     validators: Validators | None
@@ -54,22 +56,17 @@ class Handover:
     With WALSH_STATE_DIR ``memory`` nothing outlives the run.
     """
 
-    def __init__(self, crawler: Crawler) -> None:
-        self._crawler = crawler
+    def __init__(self, crawl: Crawl) -> None:
+        self._crawl = crawl
         self._batches: dict[tuple[str, str], _Batch] = {}
         #: Canonical URLs of known items whose records are to be stored again.
         self._renewed: list[str] = []
-        connect = crawler.signals.connect
+        connect = crawl.crawler.signals.connect
         connect(self._scraped, signals.item_scraped)
         connect(self._lost, signals.item_dropped)
         connect(self._lost, signals.item_error)
         connect(self._closed, signals.spider_closed)
         connect(self._settle, signals.feed_exporter_closed)
-
-    @property
-    def _crawl(self) -> Crawl:
-        crawl: Crawl = self._crawler.walsh  # type: ignore[attr-defined]
-        return crawl
 
     def known(self, canonical_url: str) -> bool:
         """Whether an earlier run handed over this item, which an answer has now."""
@@ -89,8 +86,16 @@ class Handover:
         crawl.sources.validators.pop(request, None)
         crawl.remember(lambda: crawl.store.delete(Validators, *_key(request)))
 
-    def expect(self, response: Response, item: MetadataItem) -> None:
-        """Note that *item* of *response* is about to be yielded."""
+    def noted(self, response: Response, results: Iterable[_T]) -> Iterator[_T]:
+        """*results* of *response*: that an item of them is to be handed over is noted before."""
+        for result in results:
+            if isinstance(result, MetadataItem):
+                self._expect(response, result)
+            yield result
+        if batch := self._batch(response):
+            batch.whole = True
+
+    def _expect(self, response: Response, item: MetadataItem) -> None:
         crawl = self._crawl
         if crawl.config.state_dir is None:
             return
@@ -100,11 +105,6 @@ class Handover:
             self._batches[key] = _Batch(crawl.sources.validators.pop(request, None))
             crawl.remember(lambda: crawl.store.delete(Validators, *key))
         self._batches[key].left[id(item)] = item
-
-    def whole(self, response: Response) -> None:
-        """Note that all items of *response* have been yielded."""
-        if batch := self._batch(response):
-            batch.whole = True
 
     def _scraped(self, response: Response | None) -> None:
         if batch := self._batch(response):
@@ -122,14 +122,14 @@ class Handover:
         return self._batches.get(_key(response.request))
 
     def _closed(self) -> None:
-        if self._crawler.get_extension(FeedExporter) is None:
+        if self._crawl.crawler.get_extension(FeedExporter) is None:
             self._settle()
 
     def _settle(self) -> None:
         """All feeds are closed. Unless one failed, store the known items and the validators."""
         if not (self._batches or self._renewed) or self._crawl.config.state_dir is None:
             return
-        stats = self._crawler.stats
+        stats = self._crawl.crawler.stats
         if stats is not None and any(name.startswith(_FAILED_FEEDS) for name in stats.get_stats()):
             logger.warning("a feed was not stored: the items of this run will be emitted again")
             return

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from tempfile import TemporaryFile
+from typing import Any, Final
 
 from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy.recrawl import NOT_REQUESTED
 from scrapy_walsh.policy.verdict import without_due
 from scrapy_walsh.terminal import columns, local
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 #: Beside those of ``policy.recrawl``.
 FED: Final = "fed"
@@ -63,14 +59,11 @@ class Row:
 def check_writable(path: str) -> None:
     """Raise SourcesInvalid where a report cannot be written to *path*: called before the crawl."""
     target = Path(path)
-    place = target if target.exists() else target.parent
-    if target.is_dir() or not target.parent.is_dir():
-        code = errno.EISDIR if target.is_dir() else errno.ENOENT
-    elif not os.access(place, os.W_OK):
-        code = errno.EACCES
-    else:
-        return
-    raise _cannot(path, OSError(code, os.strerror(code)))
+    try:  # a file that is there stays as it is, and none is left where none was
+        with target.open("ab") if target.exists() else TemporaryFile(dir=target.parent):
+            pass
+    except OSError as error:
+        raise _cannot(path, error) from error
 
 
 def write(document: dict[str, Any], path: str) -> None:
@@ -86,14 +79,14 @@ def _cannot(path: str, error: OSError) -> SourcesInvalid:
     return SourcesInvalid(f"-a report={path}: cannot be written: {error.strerror or error}")
 
 
-def as_document(rows: Sequence[Row], problems: Sequence[str], documents: int) -> dict[str, Any]:
+def as_document(rows: list[Row], problems: list[str], documents: int) -> dict[str, Any]:
     """The report as JSON data: ``sources``, ``problems`` and ``requests``.
 
     ``documents``: requests for robots.txt files, the operator's blocklist and its schema.
     """
     return {
         "sources": [asdict(row) for row in rows],
-        "problems": list(problems),
+        "problems": problems,
         "requests": {"sources": sum(row.requests for row in rows), "documents": documents},
     }
 
@@ -104,9 +97,8 @@ _NUMBERS: Final = range(3, 7)
 _WIDEST: Final = 40
 
 
-def as_lines(rows: Iterable[Row]) -> list[str]:
+def as_lines(rows: list[Row]) -> list[str]:
     """The report as a table in text: a line of headings, then one for each source."""
-    rows = list(rows)
     names = Counter(row.source for row in rows)
     return list(columns([_HEADINGS, *(_cells(row, names) for row in rows)], right=_NUMBERS))
 

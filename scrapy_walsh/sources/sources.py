@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -140,12 +140,7 @@ def _outline(outline: ET.Element) -> dict[str, str] | None:
     return {**entry, "feed": feed} if feed else entry
 
 
-_READERS: Final[Mapping[str, Callable[[str, str, list[str]], Iterator[_Entry]]]] = {
-    ".toml": _toml,
-    ".jsonl": _jsonl,
-    ".opml": _opml,
-    ".txt": _txt,
-}
+_READERS: Final = {".toml": _toml, ".jsonl": _jsonl, ".opml": _opml, ".txt": _txt}
 
 
 # --- checks: entries to sources ---------------------------------------------------------------

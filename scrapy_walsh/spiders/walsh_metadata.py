@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,8 +38,6 @@ from scrapy_walsh.sources.report import Row, check_writable
 from scrapy_walsh.sources.sources import Source, parse_urls, read_sources
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator
-
     from scrapy.crawler import Crawler
     from scrapy.http import Response
     from scrapy.settings import BaseSettings
@@ -76,8 +74,9 @@ class WalshMetadataSpider(Spider):
     """
 
     name = "walsh_metadata"
+    # From the signal spider_opened on.
     handover: Handover
-    _crawl: Crawl  # from the signal spider_opened on
+    _crawl: Crawl
 
     def __init__(
         self,
@@ -122,18 +121,16 @@ class WalshMetadataSpider(Spider):
         crawler.signals.connect(spider._opened, signals.spider_opened)
         crawler.signals.connect(spider._count_bytes, signals.bytes_received)
         crawler.signals.connect(spider._idle, signals.spider_idle)
-        spider.handover = Handover(crawler)
         return spider
 
     def _opened(self) -> None:
         crawl: Crawl | None = getattr(self.crawler, "walsh", None)
         if crawl is not None:
-            self._crawl = crawl
+            self._crawl, self.handover = crawl, Handover(crawl)
             crawl.on_wire.append(self._count_request)
             crawl.sources.by_spider = True
-            if crawl.config.is_walsh_research and any(
-                visit.source.children for visit in self.visits.values()
-            ):
+            children = any(visit.source.children for visit in self.visits.values())
+            if children and crawl.config.is_walsh_research:
                 self._refuse("children = true: walsh-research follows no links of a sitemap (R6)")
         else:  # job settings of a platform may take the add-on out: nothing would gate or pace
             self._refuse("scrapy_walsh is not installed here: set ADDONS, see docs/install.md")
@@ -185,9 +182,8 @@ class WalshMetadataSpider(Spider):
         """The request for *step*; *declared*: for its meta, what it declares besides."""
         source = visit.source
         meta = {"walsh_source": key_of(source.first), "download_maxsize": max_body(step)}
+        declared[TRY_HTTPS] = _may_use_http(source, step)
         meta |= {key: given for key, given in declared.items() if given}
-        if _may_use_http(source, step):
-            meta[TRY_HTTPS] = True
         return Request(
             step.url,
             callback=self.answered,
@@ -210,19 +206,9 @@ class WalshMetadataSpider(Spider):
             answer = replace(answer, said=self._crawl.tickets.of(response.request).said)
         if answer.fault:
             self._crawl.recorder.own_fault(answer.fault)
-        return self._results(response, key, answer)
-
-    def _results(
-        self, response: Response, key: str, answer: Answer
-    ) -> Iterator[Request | MetadataItem]:
-        """Items and requests from *answer*."""
         if answer.forget and response.request is not None:
             self.handover.forget(response.request)
-        for result in self._deliver(key, answer):
-            if isinstance(result, MetadataItem):
-                self.handover.expect(response, result)
-            yield result
-        self.handover.whole(response)
+        return self.handover.noted(response, self._deliver(key, answer))
 
     def not_answered(self, failure: Failure) -> Iterator[Request | MetadataItem]:
         """Errback of every request of this spider: refusals, 304, other statuses, failures."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 import time
 from contextlib import closing
 from dataclasses import replace
@@ -43,8 +44,9 @@ pytestmark = pytest.mark.usefixtures("forked")
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory outside any project."""
+    """A working directory outside any project, at a time that is known."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys.modules[__name__], "NOW", time.time())  # however long the others took
     return tmp_path
 
 

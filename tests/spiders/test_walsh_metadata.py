@@ -131,7 +131,8 @@ class NoCrawl:
         validators={},
     )
 
-    def __init__(self) -> None:
+    def __init__(self, crawler: Any) -> None:
+        self.crawler = crawler
         self.on_wire: list[Callable[[Request], object]] = []
 
     def remember(self, write: object) -> None:
@@ -143,7 +144,7 @@ class NoCrawl:
 
 def spider_of(**arguments: str) -> WalshMetadataSpider:
     crawler = get_crawler(WalshMetadataSpider)
-    crawler.walsh = NoCrawl()
+    crawler.walsh = NoCrawl(crawler)
     spider = WalshMetadataSpider.from_crawler(crawler, **arguments)
     crawler.signals.send_catch_log(signals.spider_opened, spider=spider)
     return spider

@@ -17,8 +17,7 @@ from twisted.internet.defer import DeferredSemaphore
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.documents.validate import AtLimit, ask_child
 from scrapy_walsh.exceptions import DocumentTooCostly
-from scrapy_walsh.policy.formats import links
-from scrapy_walsh.policy.formats import representation as formats
+from scrapy_walsh.policy.formats import links, representation
 from scrapy_walsh.policy.formats.text import Entry, Heading, Links
 
 #: The largest body, in octets, that is read in the crawl's own process: at worst in 0.1 s.
@@ -39,7 +38,7 @@ async def links_of(
     Also raises DocumentTooCostly for a body that is not read within *timeout* seconds, and OwnFault
     where no child process can be had to read it.
     """
-    if len(body) <= SMALL and kind != formats.GZIP:  # that may unpack to 8 MB
+    if len(body) <= SMALL and kind != representation.GZIP:  # that may unpack to 8 MB
         return links.links_of(kind, body, content_type, url)
     await compat.future(_CHILDREN.acquire())
     try:

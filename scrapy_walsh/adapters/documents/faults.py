@@ -79,9 +79,9 @@ def of_transfer(error: BaseException, *, proxy: str | None) -> OwnFault | None:
     if (fault := of_machine(error)) is not None:
         return fault
     if not isinstance(error, compat.TRANSPORT_ERRORS):
-        return _fault(f"{_text(error)}: see the log for its cause", type(error).__name__)
+        return OwnFault(f"{_text(error)}: see the log for its cause", type(error).__name__)
     if _fails_for_us(proxy) and not any(map(_is_tunnels_5xx, _causes(error))):
-        return _fault(f"its proxy failed ({_text(error)}): see {_shown(proxy)}", f"proxy {proxy}")
+        return OwnFault(f"its proxy failed ({_text(error)}): see {_shown(proxy)}", f"proxy {proxy}")
     return None
 
 
@@ -99,7 +99,7 @@ def of_machine(error: BaseException) -> OwnFault | None:
             return each
         if _number(each) in _OF_THIS_MACHINE or isinstance(each, (ConnectBindError, NoRouteError)):
             cause = f"{type(each).__name__} {_number(each)}"
-            return _fault(f"{_text(each)}: {_SEE_MACHINE}", cause)
+            return OwnFault(f"{_text(each)}: {_SEE_MACHINE}", cause)
     return None
 
 
@@ -114,7 +114,7 @@ def of_certificate(error: BaseException) -> OwnFault | None:
         if mismatch or "certificate verify failed" in str(each).lower():
             line = "the certificate of its server does not verify: see this machine's CAs (package "
             line += "ca-certificates, SSL_CERT_FILE) and clock, then the operator's server"
-            return _fault(f"{line} ({_text(each)})", "certificate")
+            return OwnFault(f"{line} ({_text(each)})", "certificate")
     return None
 
 
@@ -134,7 +134,7 @@ def of_answer(status: int, proxy: str | None) -> OwnFault | None:
     """
     if status != 407 or not _fails_for_us(proxy):
         return None
-    return _fault(f"its proxy asks for a password (407): see {_shown(proxy)}", f"proxy {proxy}")
+    return OwnFault(f"its proxy asks for a password (407): see {_shown(proxy)}", f"proxy {proxy}")
 
 
 def before_wire(error: BaseException | None) -> OwnFault:
@@ -145,9 +145,9 @@ def before_wire(error: BaseException | None) -> OwnFault:
     let = "let requests pass that have walsh_document in their meta"
     if error is None:
         cause = "a downloader middleware of this project answered in the place of the site"
-        return _fault(f"{cause}: {let}", cause)
+        return OwnFault(f"{cause}: {let}", cause)
     component = _component(error)
-    return _fault(f"{component} raised {_text(error)}: {let}", f"{component} {type(error)}")
+    return OwnFault(f"{component} raised {_text(error)}: {let}", f"{component} {type(error)}")
 
 
 def _component(error: BaseException) -> str:
@@ -169,7 +169,7 @@ def pass_on(what: str, error: Exception) -> NoReturn:
     if isinstance(error, (IgnoreRequest, WalshError)):
         raise error
     cause = f"{what} {type(error).__name__}"
-    raise _fault(f"{what}: {_text(error)}: please report it", cause) from error
+    raise OwnFault(f"{what}: {_text(error)}: please report it", cause) from error
 
 
 @contextmanager
@@ -194,12 +194,6 @@ def is_lab(proxy: str | None) -> bool:
 def _shown(proxy: str | None) -> str:
     """*proxy* without a password."""
     return str(proxy).rpartition("@")[2]
-
-
-def _fault(line: str, cause: str) -> OwnFault:
-    fault = OwnFault(line)
-    fault.cause = cause
-    return fault
 
 
 def _text(error: BaseException) -> str:

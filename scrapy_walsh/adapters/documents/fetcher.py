@@ -37,6 +37,7 @@ from scrapy_walsh.adapters.outcomes import UNSENT, Closing
 from scrapy_walsh.adapters.ticket import TICKET, Ticket, Tickets
 from scrapy_walsh.exceptions import OwnFault
 from scrapy_walsh.policy import hosts, packing
+from scrapy_walsh.policy.formats.representation import header
 from scrapy_walsh.state.records import ROBOTS, StoredDocument
 
 if TYPE_CHECKING:
@@ -68,15 +69,14 @@ _HEADERS_KEPT: Final = ("Authorization", "Proxy-Authorization")
 class Document(Ticket):
     """The ticket of a document, whose fetch is under way until it has ``ended``.
 
-    ``trial``: the fetch is for a target that tries whether its host answers https. ``fields``,
-    ``more``: header fields and meta of its request, as it was made. ``limit``: octets of the body
+    ``trial``: the fetch is for a target that tries whether its host answers https. ``made``: its
+    request, as it was made, which no component of the project gets. ``limit``: octets of the body
     that are read; the rest is not. ``received``: octets so far. ``outcome``: what the wire brought,
     or why it brought nothing; None before that. ``origin``: of a robots.txt, whose rules it is to
     bring. ``body``: of its answer; None where it cannot be decoded.
     """
 
-    fields: Mapping[str, str]
-    more: Mapping[str, Any]
+    made: Request
     limit: int
     ours: ClassVar[bool] = True
     origin: str = ""
@@ -91,11 +91,14 @@ class Document(Ticket):
         """
         if isinstance(self.outcome, Fetched) and self.outcome.status is not None:
             raise IgnoreRequest(f"{request.url} is not requested again: its answer has come")
-        fields, meta = dict[str, Any](self.fields), dict(self.more)
-        fields |= {name: request.headers[name] for name in _HEADERS_KEPT if name in request.headers}
-        meta |= {name: request.meta[name] for name in _META_KEPT if name in request.meta}
+        sent = self.made.copy()
+        for name in _HEADERS_KEPT:
+            if name in request.headers:
+                sent.headers[name] = request.headers[name]
+        sent.meta.update({name: request.meta[name] for name in _META_KEPT if name in request.meta})
+        sent.meta[TICKET] = self
         self.received, self.failure = 0, None
-        return _made(self.url, fields, {**meta, TICKET: self})
+        return sent
 
     def seen(self, response: Response) -> dict[str, Any]:
         """Take the body that came, unpacked and within bounds; what the ledger says of it."""
@@ -112,16 +115,12 @@ class Document(Ticket):
         it when it is copied.
         """
         body, headers = self.body or b"", response.headers
-        encoding = b", ".join(headers.getlist("Content-Encoding")).decode("latin-1")
+        packed = b", ".join(headers.getlist("Content-Encoding")).decode("latin-1")
+        left = packed if self.body is None else ""
         headers.pop("Content-Encoding", None)
         fault = faults.of_answer(response.status, request.meta.get("proxy"))
         self.outcome = fault or Fetched(
-            request.url,
-            response.status,
-            body,
-            headers,
-            failure=self.failure,
-            encoding="" if self.body is not None else encoding,
+            request.url, response.status, body, headers, failure=self.failure, encoding=left
         )
         return Response(request.url, response.status, headers, body)
 
@@ -172,14 +171,9 @@ class Fetched:
             return ""
         return url if url.startswith(("http://", "https://")) else ""
 
-    def header(self, name: str) -> str | None:
-        """The value of the header field *name*; None without it."""
-        value = self.headers.get(name)
-        return None if value is None else value.decode("latin-1")
-
     def record(self, kind: str, key: str, body: bytes, outcome: str, now: float) -> StoredDocument:
         """What is kept of it: *body*, which was had at *now* (Unix seconds)."""
-        tag, modified = self.header("ETag"), self.header("Last-Modified")
+        tag, modified = header(self, "ETag"), header(self, "Last-Modified")
         return StoredDocument(kind, key, self.url, body, now, self.status, outcome, tag, modified)
 
 
@@ -234,22 +228,18 @@ class Fetcher:
         because of us.
         """
         host = self._tickets.host_of(url)
-        fields = {"Accept-Encoding": "identity", **headers}
         slot = f"walsh {purpose} {host.key}"
-        more = {**_META, "download_slot": slot, "download_timeout": timeout}
-        request = _made(url, fields, more)
-        document = Document(
-            self._tickets,
-            ref(request),
+        made = Request(
             url,
-            host,
-            key=url,
-            purpose=purpose,
-            fields=fields,
-            more=more,
-            **asked,
+            headers={"Accept-Encoding": "identity", **headers},
+            meta={**_META, "download_slot": slot, "download_timeout": timeout},
+            callback=NO_CALLBACK,
+            dont_filter=True,
         )
-        request.meta[TICKET] = document
+        request = made.copy()
+        request.meta[TICKET] = document = Document(
+            self._tickets, ref(request), url, host, key=url, purpose=purpose, made=made, **asked
+        )
         raised: Exception | None = None
         try:
             await compat.download(self._context.crawler, request)
@@ -266,11 +256,6 @@ class Fetcher:
         if isinstance(raised, OwnFault):
             raise raised
         raise faults.before_wire(raised) from raised
-
-
-def _made(url: str, fields: Mapping[str, Any], meta: Mapping[str, Any]) -> Request:
-    """A document's request. Raises ValueError for what is no URL."""
-    return Request(url, headers=fields, meta=dict(meta), callback=NO_CALLBACK, dont_filter=True)
 
 
 def bounded(response: Response, limit: int, *, or_text: bool) -> bytes | None:

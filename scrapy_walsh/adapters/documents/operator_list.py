@@ -18,18 +18,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.documents import faults
-from scrapy_walsh.adapters.documents.fetcher import OPERATOR
+from scrapy_walsh.adapters.documents.fetcher import OPERATOR, Fetched, Fetcher
 from scrapy_walsh.adapters.documents.validate import reread, validate
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import Closing, Halted, NotYet, Refused
 from scrapy_walsh.exceptions import DocumentInvalid, OwnFault, StoreAway, WalshError
-from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts, recrawl
 from scrapy_walsh.policy.backoff import REDIRECTS, GiveUp, Retry
-from scrapy_walsh.policy.event import Event, EventKind
+from scrapy_walsh.policy.event import ADOPTED, TAKEN_UP, Event, EventKind
 from scrapy_walsh.policy.freshness import SCHEMA_TTL, is_fresh
 from scrapy_walsh.policy.list import operator, schema
-from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, is_inline, lifted
+from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, Blocklist, is_inline, lifted
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state.records import BLOCKLIST, SCHEMA, StoredDocument
 
@@ -37,9 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scrapy_walsh.adapters.context import Context
-    from scrapy_walsh.adapters.documents.fetcher import Fetched, Fetcher
     from scrapy_walsh.adapters.wire.pacing import Pacing
-    from scrapy_walsh.policy.list.blocklist import Blocklist
     from scrapy_walsh.policy.verdict import Verdict
     from scrapy_walsh.state.store import Store
 
@@ -70,6 +67,8 @@ class OperatorList:
         #: The record of the list in force: what a conditional request is made from.
         self._document: StoredDocument | None = None
         self._retry = compat.Timer(lambda: compat.run(self._beside_the_crawl()))
+        #: Stops the attempts beside the crawl.
+        self.close = self._retry.cancel
         self._change(operator.State(self._url, context.config.blocklist_unreachable))
 
     def current(self) -> Blocklist | Verdict | None:
@@ -84,10 +83,6 @@ class OperatorList:
     async def bring(self) -> None:
         """Load what earlier runs held and, when that is stale, ask for the list once."""
         await self._fetcher.alone(BLOCKLIST, self._bring)
-
-    def close(self) -> None:
-        """Stop the attempts beside the crawl."""
-        self._retry.cancel()
 
     def _change(self, state: operator.State) -> None:
         # What is in force is asked for several times a request: it is worked out once.
@@ -114,7 +109,7 @@ class OperatorList:
             self._context.recorder.own_fault(f"{cause}: {remedy}, or bring a backup back")
             return
         if found is not None:
-            await self._adopt(*found, events.TAKEN_UP)
+            await self._adopt(*found, TAKEN_UP)
 
     # -- one attempt ----------------------------------------------------------------------
 
@@ -161,13 +156,12 @@ class OperatorList:
 
     async def _taken_up(self) -> bool:
         """Go by the list in the store where that is a later one; whether it is fresh."""
-        try:
+        found = None
+        with contextlib.suppress(DocumentInvalid):
             found = await self._stored(self.state.newer_from)
-        except DocumentInvalid:
-            return False
         if found is None:
             return False
-        await self._adopt(*found, events.TAKEN_UP)
+        await self._adopt(*found, TAKEN_UP)
         return not self.state.is_stale(self._context.wall())
 
     async def _take(self, fetched: Fetched) -> None:
@@ -179,7 +173,7 @@ class OperatorList:
         document = fetched.record(BLOCKLIST, self._url, fetched.body, _HELD, self._context.wall())
         blocklist = await self._validated(document.body)
         document = replace(document, refresh=blocklist.refresh)
-        await self._adopt(blocklist, document, events.ADOPTED)
+        await self._adopt(blocklist, document, ADOPTED)
         await self._write(lambda store: store.put(document))
 
     async def _validated(self, body: bytes) -> Blocklist:
@@ -207,7 +201,7 @@ class OperatorList:
         self._change(self.state.confirm(now))
         await self._write(renew)
         if self.state.blocklist is not None:
-            self._tell(events.TAKEN_UP, self.state.blocklist, "304, not modified")
+            self._tell(TAKEN_UP, self.state.blocklist, "304, not modified")
 
     async def _adopt(self, adopted: Blocklist, document: StoredDocument, kind: EventKind) -> None:
         """Go by *adopted*, record that, and keep what it was read from and validated with.
@@ -219,16 +213,13 @@ class OperatorList:
         self._change(self.state.adopt(adopted, document.fetched_at))
         body, digest = document.body, adopted.digest or ""
         await compat.run_in_thread(lambda: context.recorder.keep(BLOCKLIST, body, digest))
-        schema_url = None if adopted.inline else context.config.schema_url
-        by = stored = None
-        if schema_url is not None:
-            stored = context.store.get(StoredDocument, SCHEMA, schema_url)
-        if stored is not None:
+        by, schema_url = None, None if adopted.inline else context.config.schema_url
+        if schema_url and (stored := context.store.get(StoredDocument, SCHEMA, schema_url)):
             by = hashlib.sha256(stored.body).hexdigest()
             context.recorder.keep(SCHEMA, stored.body, by)
         told = f"blocklist of {plural(len(adopted), 'domain')}, refresh {adopted.refresh:g} s"
         self._tell(kind, adopted, told, by)
-        for warning in adopted.warnings if kind == events.ADOPTED else ():
+        for warning in adopted.warnings if kind == ADOPTED else ():
             logger.warning("blocklist: %s", warning)
         if before is None:
             return
@@ -240,8 +231,7 @@ class OperatorList:
         self, kind: EventKind, adopted: Blocklist, reason: str, by: str | None = None
     ) -> None:
         """Record that *adopted* is in force. *by*: digest of the standalone schema, if one."""
-        digest = adopted.digest
-        event = Event(kind, self._url, "R3", reason=reason, digest=digest, schema=by)
+        event = Event(kind, self._url, "R3", reason=reason, digest=adopted.digest, schema=by)
         self._context.recorder.record(event)
 
     # -- the list that is kept ------------------------------------------------------------
@@ -311,8 +301,7 @@ class OperatorList:
 
     async def _fetch(self, url: str, held: StoredDocument | None) -> Fetched:
         """The answer 200 (or 304 to *held*) from *url*, redirects within its origin followed."""
-        tags = (None, None) if held is None else (held.etag, held.last_modified)
-        conditions = recrawl.conditional_headers(*tags)
+        conditions = recrawl.conditional_headers(held.etag, held.last_modified) if held else {}
         headers = {"Accept": "application/json", **conditions}
         origin = hosts.origin(url)
         attempt = min(self.state.failures, self._context.config.max_retries)

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.adapters.documents import faults
 from scrapy_walsh.adapters.outcomes import NotYet
-from scrapy_walsh.adapters.wire.pacing import EARLIER_RUN
+from scrapy_walsh.adapters.wire.pacing import EARLIER_RUN, Pacing
 from scrapy_walsh.exceptions import OwnFault
-from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.backoff import Retry
-from scrapy_walsh.policy.chain import NeedDocument, judge_host
-from scrapy_walsh.policy.event import Event, EventKind
+from scrapy_walsh.policy.chain import Held, NeedDocument, Rules, judge_host
+from scrapy_walsh.policy.event import ADOPTED, REJECTED, TAKEN_UP, Event, EventKind
 from scrapy_walsh.policy.freshness import is_fresh
 from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.robots.file import Robots, no_rules, parse_robots
@@ -30,8 +29,6 @@ from scrapy_walsh.state.records import ROBOTS, StoredDocument
 if TYPE_CHECKING:
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.documents.fetcher import Document, Fetched, Fetcher
-    from scrapy_walsh.adapters.wire.pacing import Pacing
-    from scrapy_walsh.policy.chain import Held, Rules
     from scrapy_walsh.policy.host import Host
 
 #: Octets of a robots.txt that are fetched: what is read of it, and a little more, so that the
@@ -191,12 +188,11 @@ class RobotsTxt:
             self._pacing.tell_failure(progress.url, fetched.failure, fetched.status, fetched.error)
         elif meaning == robots_fetch.FOLLOW:
             self._follow(origin, progress, fetched.location)
-        elif meaning == robots_fetch.UNREADABLE:
-            self._do_without(origin, meaning, fetched.encoding)
-        elif meaning in _ANSWERS:
+        elif meaning in (robots_fetch.PARSE, robots_fetch.NO_RULES):
             self._adopt(origin, meaning, fetched)
         else:
-            self._do_without(origin, meaning, fetched.why)
+            why = fetched.encoding if meaning == robots_fetch.UNREADABLE else fetched.why
+            self._do_without(origin, meaning, why)
 
     def _follow(self, origin: str, progress: _Progress, url: str) -> None:
         """Take the next hop, unless R3 forbids its host (D5); a new host is a new start."""
@@ -216,18 +212,17 @@ class RobotsTxt:
         found = robots_fetch.without(cause, why, url, config.robots_unreachable, fleet=fleet)
         if isinstance(found, robots_fetch.Keep):
             # Rules that are stored and cannot be read are not known because of us.
-            stored = self._context.store.get(StoredDocument, ROBOTS, origin)
-            if stored is not None:
+            if (stored := self._context.store.get(StoredDocument, ROBOTS, origin)) is not None:
                 rules = self._parsed(origin, stored)
-                self._record(events.REJECTED, origin, stored, rules, found.reason)
+                self._record(REJECTED, origin, stored, rules, found.reason)
                 self._put_in_place(origin, rules, robots_fetch.REASK)
                 return
             found = found.otherwise
         if isinstance(found, robots_fetch.Leave):
             self._pacing.hold(self._pacing.host_of(origin), robots_fetch.REASK)
-            self._tell(events.REJECTED, origin, found.reason)
+            self._tell(REJECTED, origin, found.reason)
         else:
-            self._tell(events.REJECTED, origin, found.verdict.reason, verdict=found.verdict.name)
+            self._tell(REJECTED, origin, found.verdict.reason, verdict=found.verdict.name)
             self._put_in_place(origin, found, found.ttl)
 
     def _put_in_place(self, origin: str, found: Rules, ttl: float) -> None:
@@ -246,15 +241,10 @@ class RobotsTxt:
         """Record which rules are in force for *origin* now, and keep what they were read from."""
         if rules.digest is not None:
             self._context.recorder.keep(ROBOTS, document.body, rules.digest)
-        self._tell(
-            kind,
-            origin,
-            f"{reason}, group {' '.join(rules.group) or 'none'}",
-            document=None if document.url == f"{origin}/robots.txt" else document.url,
-            status=document.status,
-            group=rules.group,
-            digest=rules.digest,
-        )
+        elsewhere = None if document.url == f"{origin}/robots.txt" else document.url
+        more = {"document": elsewhere, "status": document.status, "digest": rules.digest}
+        line = f"{reason}, group {' '.join(rules.group) or 'none'}"
+        self._tell(kind, origin, line, group=rules.group, **more)
 
     def _adopt(self, origin: str, meaning: str, fetched: Fetched) -> None:
         body = fetched.body if meaning == robots_fetch.PARSE else b""
@@ -262,7 +252,7 @@ class RobotsTxt:
         rules = self._parsed(origin, document)
         self._progress.pop(origin, None)
         # Before another process can take it up: its line must not come first.
-        self._record(events.ADOPTED, origin, document, rules, f"{fetched.why}, {meaning}")
+        self._record(ADOPTED, origin, document, rules, f"{fetched.why}, {meaning}")
         self._context.remember(lambda: self._context.store.put(document))
         self._hold(origin, rules, document.fetched_at, self._ttl(origin))
         self._pacing.host_of(origin).traffic.visit(self._context.config.patience)
@@ -278,7 +268,7 @@ class RobotsTxt:
         if document is None or not is_fresh(document.fetched_at, self._context.wall(), ttl):
             return None
         rules = self._parsed(origin, document)
-        self._record(events.TAKEN_UP, origin, document, rules, "held from an earlier fetch")
+        self._record(TAKEN_UP, origin, document, rules, "held from an earlier fetch")
         return self._hold(origin, rules, document.fetched_at, ttl)
 
     def _parsed(self, origin: str, document: StoredDocument) -> Robots:

@@ -176,24 +176,19 @@ def limit(name: str, most: int) -> None:
 def _done(task: dict[str, Any], given: Any) -> bytes:
     try:
         body = given.read(task["length"])
-        if "format" in task:
-            return links(task, body)
-        schema.check_schema(schema.read_document(body), task["fallback_schema"])
-        return line_of({"ok": True})
+        if "format" not in task:
+            schema.check_schema(schema.read_document(body), task["fallback_schema"])
+            return line_of({"ok": True})
+        from scrapy_walsh.policy.formats.links import links_of  # noqa: PLC0415 - for this alone
+
+        found = links_of(task["format"], body, task["content_type"], task["url"])
+        head = {"headings": found.headings, "note": found.note, "children": found.children}
+        return line_of({"ok": True, **head}) + b"".join(map(line_of, map(astuple, found.entries)))
     except DocumentInvalid as error:
         costly = isinstance(error, DocumentTooCostly)
         return line_of({"ok": False, "error": str(error), "costly": costly})
     except MemoryError:
         return b'{"ok": false, "limit": "memory"}\n'
-
-
-def links(task: dict[str, Any], body: bytes) -> bytes:
-    """What a source's document has: a line, and a line for each entry. Raises DocumentInvalid."""
-    from scrapy_walsh.policy.formats.links import links_of  # noqa: PLC0415 - one task, one import
-
-    found = links_of(task["format"], body, task["content_type"], task["url"])
-    head = {"headings": found.headings, "note": found.note, "children": found.children}
-    return line_of({"ok": True, **head}) + b"".join(map(line_of, map(astuple, found.entries)))
 
 
 def line_of(value: dict[str, Any] | tuple[Any, ...]) -> bytes:
