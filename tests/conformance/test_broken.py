@@ -381,7 +381,9 @@ BUILDS: dict[str, dict[str, Break]] = {
             whole = chain.conclude
             def targets_alone(answer, *more):
                 found = whole(answer, *more)
-                return replace(found, hold=0.0) if answer.purpose == "robots" else found
+                if answer.purpose != "robots" or found.failure is None:
+                    return found
+                return replace(found, failure=replace(found.failure, delay=0.0))
             chain.conclude = targets_alone
             """,
         ),
@@ -504,12 +506,11 @@ BUILDS: dict[str, dict[str, Break]] = {
             "signing",
             {"R1": ["each request is signed"]},
             """
-            from scrapy_walsh.adapters import handler
-            whole = handler.Handler._sign
-            def targets_alone(self, under, request):
-                if not request.url.endswith("/robots.txt"):
-                    whole(self, under, request)
-            handler.Handler._sign = targets_alone
+            from scrapy_walsh.adapters.wire.signing import Signer
+            whole = Signer.fields
+            def targets_alone(self, target, now):
+                return {} if target.path == "/robots.txt" else whole(self, target, now)
+            Signer.fields = targets_alone
             """,
         ),
         "a key that is not listed": broken_so(
