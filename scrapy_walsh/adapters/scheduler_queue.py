@@ -322,8 +322,8 @@ class HostQueue(DueRequests):
             self._soon.clear()
             while self._free or self._parked:
                 request = (self._free or self._parked).popleft()
-                ticket = self._crawl.tickets.of(request)
                 with contextlib.suppress(ValueError):  # not serialisable, and refused anyway
+                    ticket = self._crawl.tickets.of(request)
                     self._lines.push(ticket.host.key, self._key(request, ticket), request)
             self._lines.close()
         except StateError as error:

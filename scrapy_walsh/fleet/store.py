@@ -190,8 +190,7 @@ class SharedStore(Store):
         self.others: list[Callable[[], Sequence[Waiting]]] = []
         #: What is left to write back where records were lost, and to which Redis, by its word.
         self._left: tuple[str, Iterator[Command]] = ("", iter(()))
-        #: Something waits: send it now or, as ``let_wait`` says, with the next question.
-        self.send_soon: Callable[[], None] = self.send
+        self._told: Callable[[], None] | None = None
         #: Monotonic seconds at which a booking last showed that Redis has our records.
         self._shown = -math.inf
         #: Records that were just read, or came with a claim, and when; by key in Redis.
@@ -210,7 +209,7 @@ class SharedStore(Store):
         self.link.client.close()
 
     def let_wait(self, told: Callable[[], None]) -> None:
-        self.send_soon = told
+        self._told = told
         self._local.let_wait(told)
 
     def flush(self) -> None:
@@ -218,6 +217,10 @@ class SharedStore(Store):
         self._local.flush()
 
     # -- what waits -----------------------------------------------------------------------
+
+    def send_soon(self) -> None:
+        """Something waits: send it with the next question, or as soon as ``let_wait`` says."""
+        (self._told or self.send)()
 
     def send(self) -> None:
         """Send what waits; what Redis does not take now goes on waiting."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import time
+import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -148,9 +150,9 @@ def test_own_the_end_of_a_long_answer_does_not_hide_it_in_a_local_store_either(
 
 @pytest.mark.parametrize("skew", [0.0, -HOUR, HOUR])
 def test_r5_a_hold_met_by_one_holds_for_the_others(server: Server, skew: float) -> None:
-    one, other = worker(server), worker(server, skew)
+    one, other, now = worker(server), worker(server, skew), time.time()
     assert reserve(one) == 0
-    one.book_host(HostRecord(HOST, time.time(), 1.0, time.time() + 7200.0))
+    one.book_host(HostRecord(HOST, now, 1.0, now + 7200.0))
     assert 7190 < reserve(other) <= 7200
     record = other.get(HostRecord, HOST)
     assert record is not None
@@ -203,9 +205,9 @@ def test_r11_a_robots_txt_fetched_by_one_is_held_by_all_at_its_age(server: Serve
 def test_d9_a_hold_that_begins_in_the_future_begins_anew(server: Server) -> None:
     """The clock of Redis's machine was put back by a day, in a hold of a minute."""
     day, name = 86400.0, f"walsh:{{examplebot}}:host:{HOST}"
-    one, other = worker(server), worker(server)
+    one, other, now = worker(server), worker(server), time.time()
     reserve(one)
-    one.book_host(HostRecord(HOST, time.time(), 1.0, time.time() + 60.0))
+    one.book_host(HostRecord(HOST, now, 1.0, now + 60.0))
     for field in ("last_end", "not_before"):
         server.client.hset(name, field, float(server.client.hget(name, field) or 0) + day)
     assert 59 < reserve(other) <= 60
@@ -504,6 +506,18 @@ def test_own_a_redis_that_forgot_books_nothing_until_the_workers_have_told_it(
     assert (one.tend(), other.tend()) == (1, 1)
     assert reserve(other) > 7190
     assert 0 < reserve(other, 60.0, "new.test") <= 60.0  # all hosts count as just requested
+
+
+def test_own_a_store_that_nobody_holds_is_gone_at_once() -> None:
+    """With its copy and its connections, without a look for cycles, which may come much later."""
+    store = SharedStore(MemoryStore(), "redis://localhost", "ExampleBot")
+    gone = weakref.ref(store)
+    gc.disable()
+    try:
+        del store
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_own_a_password_is_never_shown(server: Server) -> None:

@@ -300,9 +300,12 @@ def queue_of(directory: Path | None) -> HostQueue:
     return queue_and_crawl(directory)[0]
 
 
-def queue_and_crawl(directory: Path | None) -> tuple[HostQueue, Walsh]:
+def queue_and_crawl(
+    directory: Path | None, settings: dict[str, Any] | None = None
+) -> tuple[HostQueue, Walsh]:
     """That, and its crawl."""
-    crawler = Crawler(Spider, {"WALSH_IDENTITY": OWN_IDENTITY, "WALSH_STATE_DIR": "memory"})
+    memory = {"WALSH_IDENTITY": OWN_IDENTITY, "WALSH_STATE_DIR": "memory"}
+    crawler = Crawler(Spider, {**memory, **(settings or {})})
     crawler.stats, crawler.spider = StatsCollector(crawler), Spider("probe")
     crawler.request_fingerprinter = Fingerprinter()
     own = Walsh.of(crawler)
@@ -342,6 +345,19 @@ def test_own_a_closed_queue_outlives_what_other_crawls_ask_of_its_hosts(tmp_path
     own.pacing.host("from.test").traffic.finished(own.monotonic() + 1)
     queue.nudge("from.test")
     assert crawler.stats.get_value("walsh/held") == 1
+
+
+def test_own_what_cannot_be_kept_keeps_no_queue_from_closing(tmp_path: Path) -> None:
+    """Its host was not looked up before, since the crawl had ended when the request came back."""
+    slots = {"DOWNLOAD_SLOTS": {"bad.test": {"delay": "no number"}}}
+    queue, own = queue_and_crawl(tmp_path, slots)
+    own.halted = "the crawl has ended"
+    for host in ("bad", "good"):
+        queue.push(Request(f"http://{host}.test/"))
+    queue.close()
+    resumed = queue_of(tmp_path)  # which it could not open while the other one has the file
+    assert [host for host, _ in resumed._lines.counts()] == ["good.test"]
+    resumed.close()
 
 
 def test_own_what_was_left_for_a_host_that_gives_no_answer_goes_last(tmp_path: Path) -> None:
