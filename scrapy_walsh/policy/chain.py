@@ -8,7 +8,7 @@
    because a request that will be refused should wait for nothing.
 3. :func:`conclude`: what does its answer mean? R5 (retry, or give up, and hold the host), R4 (has
    the host taught a longer interval, D28), T1 (may a target follow a robots.txt at once), R8 (does
-   it end the source's turn), R7 (does it replace what is kept for conditional requests).
+   it end the source's turn).
 
 ``adapters/gate.py`` calls these at four moments of a request's life, and decides nothing. Each
 answer is a frozen value. "I cannot decide yet" is ``NeedDocument``: the caller brings the document

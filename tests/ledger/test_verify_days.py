@@ -113,6 +113,14 @@ def patient(forge: Forge) -> dict[str, Any]:
     return forge.only("asked", f"{H}/a")
 
 
+def hasty(forge: Forge) -> dict[str, Any]:
+    """It follows after a second, in a run whose WALSH_MIN_INTERVAL is five."""
+    for entry in forge.entries:
+        if entry["kind"] == "started":
+            entry["settings"]["min_interval"] = 5.0
+    return forge.only("asked", f"{H}/b")
+
+
 def unmarked(forge: Forge) -> dict[str, Any]:
     one = forge.only("asked", f"{H}/b")
     del one["visit"]
@@ -121,7 +129,7 @@ def unmarked(forge: Forge) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "broken",
-    [too_soon, second_in_a_day, not_rested, without_robots, skipping, patient, unmarked],
+    [too_soon, second_in_a_day, not_rested, without_robots, skipping, patient, hasty, unmarked],
 )
 def test_r4_what_no_slow_host_excuses_is_named(
     broken: Callable[[Forge], dict[str, Any]], tmp_path: Path

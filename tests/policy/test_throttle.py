@@ -173,6 +173,9 @@ ROUNDING = 1e-6
 
 def test_r4_a_slow_host_is_visited_a_second_after_its_robots_txt() -> None:
     assert visit_from(SLOW, PATIENCE, rested=DAY, spaced=51.0, visited_at=None) == 51.0
+    host = Traffic(least=5.0)  # or as much later as WALSH_MIN_INTERVAL says
+    robots(host, 50.0, rested=DAY)
+    assert host.due == 55.0
 
 
 @pytest.mark.parametrize(
