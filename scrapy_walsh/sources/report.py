@@ -60,6 +60,8 @@ def check_writable(path: str) -> None:
     """Raise SourcesInvalid where a report cannot be written to *path*: called before the crawl."""
     target = Path(path)
     try:  # a file that is there stays as it is, and none is left where none was
+        if target.is_fifo():  # who reads it would get its end, and no report later
+            return
         with target.open("ab") if target.exists() else TemporaryFile(dir=target.parent):
             pass
     except OSError as error:

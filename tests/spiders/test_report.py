@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -95,3 +97,16 @@ def test_own_to_look_whether_a_report_can_be_written_makes_no_file(tmp_path: Pat
     for where in (tmp_path, tmp_path / "none" / "report.json"):
         with pytest.raises(SourcesInvalid, match="cannot be written: "):
             check_writable(str(where))
+
+
+def test_own_a_pipe_for_the_report_has_no_end_before_it(tmp_path: Path) -> None:
+    """Who reads it would get nothing, and the crawl would wait for a reader in the end."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        check_writable(str(pipe))
+        assert not select.select([reader], [], [], 0.0)[0]
+    finally:
+        os.close(reader)
+    check_writable(str(pipe))
