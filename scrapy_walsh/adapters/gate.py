@@ -424,7 +424,9 @@ class Gate:
                 self.sources.failed(request, outcome)
         elif reaches_spider(outcome.status):
             ticket.said = self.documents.read_usage(outcome, ticket.rules)
-            usage, status = tuple(map(str, ticket.said)), outcome.status
+            # What no verdict let pass was answered by a middleware of the project: no site said it.
+            usage = () if ticket.verdict is None else tuple(map(str, ticket.said))
+            status = outcome.status
             self.tell(events.FETCHED, ticket, status, f"HTTP {status}", usage=usage)
 
     # -- what is recorded -----------------------------------------------------------------

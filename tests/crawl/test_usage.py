@@ -237,6 +237,25 @@ def test_own_a_target_is_refused_before_it_is_requested(refusing: Run) -> None:
     assert refusing.done.stats["walsh/refused/WALSH_USAGE"] == 3
 
 
+ANSWERS = """
+from scrapy.http import Response
+
+class Answers:
+    def process_request(self, request, spider=None):
+        return Response(request.url, headers={"TDM-Reservation": "1"}, request=request)
+"""
+
+
+def test_own_what_a_middleware_answers_before_the_gate_no_site_has_said(tmp_path: Path) -> None:
+    settings = {"DOWNLOADER_MIDDLEWARES": {"answers.Answers": 30}}
+    project = make_project(tmp_path / "project", settings=settings)
+    (project / "answers.py").write_text(ANSWERS)
+    with Sandbox() as box:
+        done = Run(crawl(project, box, SILENT), project)
+    (line,) = [each for each in done.lines() if each["kind"] == "fetched"]
+    assert (line["url"], line.get("verdict"), line.get("usage")) == (SILENT, None, None)
+
+
 def test_own_verify_derives_the_refusal(refusing: Run) -> None:
     with Sandbox() as box:
         done = run_scrapy(refusing.project, box, "walsh", "verify")
