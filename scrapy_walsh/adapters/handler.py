@@ -242,8 +242,9 @@ class Downloader(ScrapyDownloader):
         So it is not in ``downloader/exception_count``, and nothing of another project retries it.
         """
         crawl, ticket = self._crawl, self._crawl.tickets.of(request)
+        # Only a target comes from the queue, which takes it back; while closing, into the JOBDIR.
         if isinstance(exception, (Closing, NotYet)) and ticket.popped:
-            return crawl.tickets.again(request)  # the queue keeps it, while closing in the JOBDIR
+            return crawl.tickets.again(request)
         if isinstance(exception, (Closing, NotYet, Refused, GaveUp)):
             raise exception
         if not ticket.ours and (fault := faults.of_machine(exception)) is not None:

@@ -313,9 +313,9 @@ class Host:
             pace = self._pace(now)
             self._step = self._admit(pace)
             self._basis, self._until = basis, self._holds_until(pace)
-        if isinstance(self._step, Verdict) or not self._step:
+        if isinstance(self._step, Verdict) or self._step == 0:
             return self._step
-        return self.traffic.due - now
+        return self.traffic.due - now  # a wait that is kept has become shorter meanwhile
 
     def _admit(self, pace: chain.Pace, *, document: bool = False) -> Verdict | float:
         return chain.admit(pace, self.terms.gates, self.terms.wall(), document=document)

@@ -356,7 +356,7 @@ def test_own_what_cannot_be_kept_keeps_no_queue_from_closing(tmp_path: Path) -> 
         queue.push(Request(f"http://{host}.test/"))
     queue.close()
     resumed = queue_of(tmp_path)  # which it could not open while the other one has the file
-    assert [host for host, _ in resumed._lines.counts()] == ["good.test"]
+    assert len(resumed) == 1
     resumed.close()
 
 

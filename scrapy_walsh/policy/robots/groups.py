@@ -242,6 +242,7 @@ def select(text: str, records: Records, token: str) -> list[Selection]:
     if records.odd:
         lenient = Records(text, cut=records.cut, lenient=True)
         found += _select_by_name(lenient, token.lower(), LENIENT_LINES)
+    # Selections that are alike are judged once.
     return [each for n, each in enumerate(found) if each not in found[:n]]
 
 
