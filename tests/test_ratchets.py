@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MEASURED = (
-    *(ratchets.lines, ratchets.documentation, ratchets.shape, ratchets.formatter),
+    *(ratchets.weight, ratchets.documentation, ratchets.shape),
     pytest.param(ratchets.tests, marks=pytest.mark.slow),  # it parses half of them
 )
 
@@ -80,7 +80,13 @@ def test_own_neither_blank_lines_nor_comments_nor_docstrings_are_code() -> None:
     text = (
         '"""A\n\ndocstring."""\n\n# a comment\nx = """\nof\n"""  # and one\n\n\ndef f():\n    "d"\n'
     )
-    assert ratchets.code_lines(text, ast.parse(text)) == 4
+    assert ratchets.size(text, ast.parse(text)) == ratchets.Size(tokens=8, lines=4)
+
+
+def test_own_lines_importers_and_methods_bind_nothing() -> None:
+    figures = {name: Figure(10**6) for name in ("lines of code", "methods of a class")}
+    assert complaints(figures, {}) == []
+    assert lowered(figures, {}) == {}
 
 
 def test_own_a_bound_that_is_raised_has_its_reason() -> None:
