@@ -22,12 +22,12 @@ import msgspec
 from scrapy_walsh.exceptions import ConfigError
 from scrapy_walsh.policy.gates import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES, Gates
 from scrapy_walsh.policy.identity import Identity, identity_from, is_walsh
-from scrapy_walsh.policy.recrawl import REVISIT, REVISIT_FLOOR, cadence
 from scrapy_walsh.policy.robots.fetch import ROBOTS_TTL
 from scrapy_walsh.policy.robots.usage import CATEGORIES, RECORD, REFUSE
 from scrapy_walsh.policy.signing import directory_url
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 from scrapy_walsh.policy.urls import is_http_url, without_userinfo
+from scrapy_walsh.policy.visits import REVISIT, REVISIT_FLOOR, cadence
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings

@@ -28,9 +28,9 @@ REQUIREMENTS: Final = (
     Requirement("R5", "MUST", "backoff, full jitter, Retry-After", "policy/backoff.py"),
     Requirement("R6", "MUST", "declared targets only, metadata only", "policy/scope.py"),
     Requirement(
-        "R7", "SHOULD", "conditional fetch, canonical-URL de-duplication", "policy/recrawl.py"
+        "R7", "SHOULD", "conditional fetch, canonical-URL de-duplication", "policy/validators.py"
     ),
-    Requirement("R8", "SHOULD", "daily or less per source", "policy/recrawl.py"),
+    Requirement("R8", "SHOULD", "daily or less per source", "policy/visits.py"),
     Requirement(
         "R9",
         "SHOULD/MUST NOT",

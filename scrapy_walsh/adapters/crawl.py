@@ -27,7 +27,7 @@ from scrapy_walsh.adapters.wire.tags import Tags
 from scrapy_walsh.config import SETTINGS, WalshConfig
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.backoff import granted
-from scrapy_walsh.policy.recrawl import NOT_REQUESTED, READ
+from scrapy_walsh.policy.readings import NOT_REQUESTED, READ
 from scrapy_walsh.policy.throttle import LONGEST
 from scrapy_walsh.policy.verdict import NOT_DUE
 from scrapy_walsh.spec import SPEC_VERSION, __version__

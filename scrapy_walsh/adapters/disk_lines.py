@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.context import Context, Earlier
     from scrapy_walsh.adapters.intake import Intake
 
-#: ``form``: of ``recrawl.form_of``. ``source``: the declared target that the URL belongs to.
+#: ``form``: of ``urls.form_of``. ``source``: the declared target that the URL belongs to.
 #: ``revisit``: the cadence of that, seconds; null where WALSH_REVISIT holds (R8). What a killed run
 #: had taken is put back, unless it had pushed the same request again.
 _TABLE = """

@@ -23,7 +23,7 @@ from scrapy_walsh.adapters.events import NO_ANSWER
 from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, TooManyRedirects
 from scrapy_walsh.adapters.ticket import TRY_HTTPS
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy import recrawl
+from scrapy_walsh.policy import readings, validators
 from scrapy_walsh.policy.backoff import Retry, reaches_spider
 from scrapy_walsh.policy.formats.representation import ACCEPT_PAGE, header
 from scrapy_walsh.policy.urls import canonical_url
@@ -111,7 +111,7 @@ class RevalidateMiddleware(Seat):
             return
         held = self.crawl.store.get(Validators, request.url, _representation(request))
         if held is not None:
-            fields = recrawl.conditional_headers(held.etag, held.last_modified)
+            fields = validators.conditional_headers(held.etag, held.last_modified)
             request.headers.update({name: fields[name].encode("latin-1") for name in fields})
 
     def process_response(self, request: Request, response: Response, **_: Any) -> Response:
@@ -122,18 +122,20 @@ class RevalidateMiddleware(Seat):
         if response.status == 304:
             self.crawl.gate.tell(events.NOT_MODIFIED, ticket, 304, "304, no new data")
             self.crawl.sources.taken((request,))
-            self.crawl.sources.ended(request, recrawl.READ)
+            self.crawl.sources.ended(request, readings.READ)
             held = self.crawl.store.get(Validators, request.url, _representation(request))
             content_type = header(response, "Content-Type")
             raise NotModified(request.url, content_type or (held.content_type if held else None))
-        if recrawl.replaces_validators(request.method, response.status):
+        if validators.replaces_validators(request.method, response.status):
             self._keep(request, response)
         return response
 
     def _keep(self, request: Request, response: Response) -> None:
         key, tag = _representation(request), header(response, "ETag")
         date, type_ = header(response, "Last-Modified"), header(response, "Content-Type")
-        kept = recrawl.to_store(Validators(request.url, key, tag, date, self.crawl.wall(), type_))
+        kept = validators.to_store(
+            Validators(request.url, key, tag, date, self.crawl.wall(), type_)
+        )
         if kept is not None:
             self.crawl.sources.validators[request] = kept
         elif _is_conditional(request):  # else none were there when it was sent
@@ -191,4 +193,4 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
 
 
 def _representation(request: Request) -> str:
-    return recrawl.representation_key(header(request, "Accept"))
+    return validators.representation_key(header(request, "Accept"))

@@ -27,7 +27,7 @@ from scrapy_walsh.adapters.documents.operator_list import OperatorList
 from scrapy_walsh.adapters.documents.robots_txt import RobotsTxt
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import Closing, GaveUp, Halted, NotModified, NotYet, Refused
-from scrapy_walsh.policy import chain, hosts, recrawl
+from scrapy_walsh.policy import chain, hosts, visits
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import Answer, GiveUp, reaches_spider
 from scrapy_walsh.policy.chain import NeedDocument, Rules
@@ -136,11 +136,11 @@ class Gate:
             ticket.verdict, ticket.basis = answer, basis(url)
             if answer.name == NOT_DUE:
                 last, now = self.sources.last_visit(ticket.key), self.context.wall()
-                ticket.hour_left = recrawl.hour_left(last, now, self.context.config.revisit)
+                ticket.hour_left = visits.hour_left(last, now, self.context.config.revisit)
         return answer
 
     def judge(self, url: str, form: str = "", *, runs: bool = True) -> Verdict | NeedDocument:
-        """The verdict on *url* with the cached documents; *form*: of ``recrawl.form_of``.
+        """The verdict on *url* with the cached documents; *form*: of ``urls.form_of``.
 
         Where *runs* is false, R8 is left for a later look: nothing is read from the store for it.
         """

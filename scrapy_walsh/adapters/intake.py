@@ -38,7 +38,7 @@ from scrapy import Request
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.ticket import TICKET, Tickets
-from scrapy_walsh.policy import recrawl
+from scrapy_walsh.policy import visits
 from scrapy_walsh.policy.agenda import enough
 from scrapy_walsh.policy.urls import HAS_USERINFO, without_userinfo
 
@@ -196,7 +196,7 @@ class Intake:
         """The cadence that the meta of *request* names; None, and a line, where it is unusable."""
         written = request.meta.get(REVISIT)
         try:
-            return None if written is None else recrawl.cadence(written)
+            return None if written is None else visits.cadence(written)
         except ValueError as error:
             logger.error("%s of %s is %s; WALSH_REVISIT holds", REVISIT, request.url, error)
             return None

@@ -30,7 +30,7 @@ from scrapy_walsh.adapters.sources import form_of
 from scrapy_walsh.exceptions import ConfigError, StoreAway
 from scrapy_walsh.fleet import scripts
 from scrapy_walsh.fleet.store import SharedStore, Waiting
-from scrapy_walsh.policy import hosts, recrawl
+from scrapy_walsh.policy import hosts, urls
 from scrapy_walsh.state.records import DOCUMENTS, HOSTS, ROBOTS, SOURCES
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ class DueQueue(DueRequests):
         url = request.url
         reads = [
             self._store.key(HOSTS, host),
-            self._store.key(SOURCES, recrawl.key_of(url, form_of(request))),
+            self._store.key(SOURCES, urls.key_of(url, form_of(request))),
             self._store.key(DOCUMENTS, ROBOTS, hosts.origin_or_url(url)),
         ]
         head = {"source": self._crawl.scope.source_of(url), "reads": reads}

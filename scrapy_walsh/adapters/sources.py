@@ -12,10 +12,10 @@ answer from where it leads: that answer counts for it.
 
 A source counts as *read* when an answer of 2xx reaches the spider, or a 304 says that nothing is
 new. A spider that knows better what "read" means reports it itself (``report``), and sets
-``by_spider``. What follows, ``policy.recrawl`` decides. :class:`Account` says it at the end, and
+``by_spider``. What follows, ``policy.readings`` decides. :class:`Account` says it at the end, and
 until then how far the crawl is, by a line in the log each LOGSTATS_INTERVAL.
 
-All of it goes by one key (``recrawl.key_of``). Of a source that has ended there is one octet in
+All of it goes by one key (``urls.key_of``). Of a source that has ended there is one octet in
 ``Digests``: a crawl may have a million of them.
 """
 
@@ -35,7 +35,7 @@ from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import GaveUp, Refused, TooManyRedirects
 from scrapy_walsh.adapters.ticket import TICKET, Ticket
 from scrapy_walsh.exceptions import StateError, one_line
-from scrapy_walsh.policy import recrawl
+from scrapy_walsh.policy import readings, urls, visits
 from scrapy_walsh.policy.scope import Digests
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.verdict import NOT_DUE, REMEDIES, Verdict
@@ -71,16 +71,16 @@ _AT_ONCE: Final = 100
 
 
 def form_of(request: Request) -> str:
-    """Method and digest of the body of *request*; "" for a plain GET (``recrawl.form_of``)."""
-    return recrawl.form_of(request.method, request.body)
+    """Method and digest of the body of *request*; "" for a plain GET (``urls.form_of``)."""
+    return urls.form_of(request.method, request.body)
 
 
 def key_of(request: Request) -> str:
-    """By which a source is known everywhere (``recrawl.key_of``)."""
+    """By which a source is known everywhere (``urls.key_of``)."""
     ticket = request.meta.get(TICKET)
     if isinstance(ticket, Ticket) and ticket.request() is request and ticket.url == request.url:
         return ticket.key
-    return recrawl.key_of(request.url, form_of(request))
+    return urls.key_of(request.url, form_of(request))
 
 
 class _Octets(Digests):
@@ -97,7 +97,7 @@ class _Octets(Digests):
     def outcome(self, key: str) -> str | None:
         """What became of *key*; None where it has not ended."""
         number = (self.mark(key) or 0) & _OUTCOME
-        return recrawl.OUTCOMES[number - 1] if number else None
+        return readings.OUTCOMES[number - 1] if number else None
 
 
 class _Deferrals:
@@ -173,7 +173,7 @@ class Sources:
             if not self._is(key, _OUTCOME):
                 self.account.left.setdefault(key, None)
 
-    def last_visit(self, key: str) -> recrawl.Visit | None:
+    def last_visit(self, key: str) -> visits.Visit | None:
         """When an earlier run last sent the source *key* and was answered (R8).
 
         What cannot be read counts as requested just now, so the source is not sent in this run.
@@ -191,7 +191,7 @@ class Sources:
             return None
         return self._visit(run)
 
-    def _visit(self, run: SourceRun) -> recrawl.Visit:
+    def _visit(self, run: SourceRun) -> visits.Visit:
         return run.visit._replace(revisit=self._context.scope.cadence(run.url))
 
     def _lifts(self, key: str) -> bool:
@@ -222,7 +222,7 @@ class Sources:
         if not self._context.scope.is_source(request.url):
             return None
         key = key_of(request)
-        return None if self._locks.take(key) or self._lifts(key) else recrawl.UNDER_WAY
+        return None if self._locks.take(key) or self._lifts(key) else visits.UNDER_WAY
 
     def let_go(self, request: Request) -> None:
         """Note that *request* is not sent now, or was sent and got no answer."""
@@ -251,7 +251,7 @@ class Sources:
         Returns the keys of the sources for which an answer there counts.
         """
         sources = list(self._counts_for(request, key_of(request)))
-        self._hops.setdefault(recrawl.key_of(url, form), {}).update(dict.fromkeys(sources))
+        self._hops.setdefault(urls.key_of(url, form), {}).update(dict.fromkeys(sources))
         return sources
 
     def not_sent(self, hop: Request, request: Request) -> bool:
@@ -271,15 +271,15 @@ class Sources:
 
         def known(key: str) -> bool:
             old = context.recall(lambda: context.store.get(Reading, key))
-            return old is not None and recrawl.is_known(old, event, now, revisit)
+            return old is not None and readings.is_known(old, event, now, revisit)
 
-        key = recrawl.key_of(event.url, event.form)
+        key = urls.key_of(event.url, event.form)
         return all(map(known, self._hops.get(key) or [key]))
 
     def _counts_for(self, request: Request, key: str) -> Iterable[str]:
         """The keys of the sources for which an answer to *request* counts; *key*: its own."""
         scope = self._context.scope
-        return recrawl.counts_for(key, request.url, scope, _carried(request), self._hops)
+        return visits.counts_for(key, request.url, scope, _carried(request), self._hops)
 
     def _run(self, key: str, sent_at: float, outcome: str) -> SourceRun:
         context = self._context
@@ -287,7 +287,7 @@ class Sources:
         if seen != key:
             known = context.recall(lambda: context.store.get(SourceRun, key))
         last = None if known is None else self._visit(known)
-        visit = recrawl.met(sent_at, last, context.config.revisit)
+        visit = visits.met(sent_at, last, context.config.revisit)
         counted_from = None if visit.counted_from == sent_at else visit.counted_from
         revisit = context.scope.cadence(key)
         reason = context.config.revisit_reason
@@ -304,7 +304,7 @@ class Sources:
             for led in _carried(request):
                 if not self._is(led, _ANSWERED):
                     self._note(led, _LED_ON)
-                    outcome = str(recrawl.GONE) if self._is(key, _GONE) else "200"
+                    outcome = str(visits.GONE) if self._is(key, _GONE) else "200"
                     self._remember(request, self._run(led, self._context.wall(), outcome))
             self._context.write()
             for led in _carried(request):
@@ -341,13 +341,13 @@ class Sources:
         context.remember(partial(context.store.put, run))
 
     def next_due(self, url: str) -> float | None:
-        """As ``recrawl.next_due``, of the target *url*, with what this run was answered."""
-        context, url = self._context, recrawl.key_of(Request(url).url)
+        """As ``visits.next_due``, of the target *url*, with what this run was answered."""
+        context, url = self._context, urls.key_of(Request(url).url)
         held = self._pacing.host_of(url).traffic.not_before - context.monotonic()
         runs = (run for each in self._untaken.values() for run in each if run.url == url)
         run = next(runs, None) or context.store.get(SourceRun, url)
         last, now = None if run is None else self._visit(run), context.wall()
-        return recrawl.next_due(last, now + held, now, context.config.revisit)
+        return visits.next_due(last, now + held, now, context.config.revisit)
 
     # -- what became of it ----------------------------------------------------------------
 
@@ -355,26 +355,26 @@ class Sources:
         """Note an answer that reaches the spider."""
         request = response.request
         if request is not None and 200 <= response.status < 300:
-            self.ended(request, recrawl.READ)
+            self.ended(request, readings.READ)
         elif request is not None:
             where = f" from {request.url}" if request.meta.get("redirect_urls") else ""
-            self.ended(request, recrawl.FAILED, f"HTTP {response.status}{where}")
+            self.ended(request, readings.FAILED, f"HTTP {response.status}{where}")
 
     def failed(self, request: Request, error: BaseException) -> None:
         """Note that *request* ended in *error*, and no answer reaches the spider."""
         if isinstance(error, Refused):
-            verdict, why = error.verdict, recrawl.refusal_line(error.verdict)
+            verdict, why = error.verdict, readings.refusal_line(error.verdict)
             remedy = REMEDIES.get((verdict.requirement, verdict.name), "")
             self.account.first(f"{request.url}: {why}{f'; {remedy}' if remedy else ''}")
-            self.ended(request, recrawl.outcome_of(verdict, error.due), why)
+            self.ended(request, readings.outcome_of(verdict, error.due), why)
             if error.due is None and request.meta.get("redirect_urls"):
                 self._give_up(request)
         elif isinstance(error, (GaveUp, TooManyRedirects)):
             by = "R5" if isinstance(error, GaveUp) else "D5"
-            self.ended(request, recrawl.FAILED, f"{by}: {error.reason}")
+            self.ended(request, readings.FAILED, f"{by}: {error.reason}")
             self._give_up(request)
         else:
-            self.ended(request, recrawl.FAILED, f"{type(error).__name__}: {error}")
+            self.ended(request, readings.FAILED, f"{type(error).__name__}: {error}")
 
     def _give_up(self, request: Request) -> None:
         """Note that the way of *request* was given up: no run sends its sources within the hour."""
@@ -392,7 +392,7 @@ class Sources:
 
     def report(self, url: str, outcome: str, reason: str = "") -> None:
         """Called by a spider: note what became of the source *url*; arguments as in ``Heard``."""
-        key = recrawl.key_of(Request(url).url)
+        key = urls.key_of(Request(url).url)
         self._end(key, outcome, reason, self.account.left.get(key))
 
     def ended(self, request: Request, outcome: str, reason: str = "") -> None:
@@ -400,7 +400,7 @@ class Sources:
         source = request.meta.get(_SOURCE)
         if source is None:
             return
-        moved_to = moved_for_good(request) if outcome == recrawl.READ else None
+        moved_to = moved_for_good(request) if outcome == readings.READ else None
         if self.by_spider:
             if moved_to is not None:
                 self.account.left[source] = moved_to
@@ -411,12 +411,12 @@ class Sources:
 
     def _end(self, key: str, outcome: str, reason: str, moved_to: str | None) -> None:
         known = self._outcome(key)
-        if recrawl.replaces(known, outcome):
-            self._note(key, 1 + recrawl.OUTCOMES.index(outcome), instead_of=_OUTCOME)
+        if readings.replaces(known, outcome):
+            self._note(key, 1 + readings.OUTCOMES.index(outcome), instead_of=_OUTCOME)
             # Of many sources alike, the reason is kept once.
             why = sys.intern(one_line(reason, 500)) if reason else ""
-            now, gone = self._context.wall(), outcome != recrawl.READ and self._is(key, _GONE)
-            self.account.add(key, recrawl.Heard(outcome, why, now, moved_to, gone), known)
+            now, gone = self._context.wall(), outcome != readings.READ and self._is(key, _GONE)
+            self.account.add(key, readings.Heard(outcome, why, now, moved_to, gone), known)
 
     def close(self) -> None:
         """Store all sources that were answered: the crawl ends, and no answer is taken later."""
@@ -444,7 +444,7 @@ class Account:
         #: By requirement, refused requests that the spider made besides.
         self.links: Counter[str] = Counter()
         #: Those of them whose records are not stored yet, with what was heard.
-        self._unstored: list[tuple[str, recrawl.Heard]] = []
+        self._unstored: list[tuple[str, readings.Heard]] = []
         #: How many sources need a person, once it is closed.
         self.needy = 0
         #: By key, the records of those, and of others that are unread or have moved.
@@ -480,14 +480,14 @@ class Account:
         """Keep *line*, which says why a target was refused or failed, if it is the first."""
         self._first = self._first or one_line(line, 500)
 
-    def add(self, key: str, heard: recrawl.Heard, known: str | None) -> None:
+    def add(self, key: str, heard: readings.Heard, known: str | None) -> None:
         """Note what was *heard* of the source *key*; *known*: its outcome before, if any."""
         self.left.pop(key, None)
         self.counts[heard.outcome] += 1
         if known is not None:
             self.counts[known] -= 1
-        if heard.outcome == recrawl.REFUSED != known:
-            self._rules[recrawl.rule_of(heard.reason)] += 1
+        if heard.outcome == readings.REFUSED != known:
+            self._rules[readings.rule_of(heard.reason)] += 1
         if heard.reason:
             self.first(f"{key}: {heard.reason}")
         self._unstored.append((key, heard))
@@ -504,17 +504,17 @@ class Account:
         heard, self._unstored = self._unstored, []
         kept = not (context.config.state_dir is None or context.fleet or context.halted)
 
-        def update(key: str, each: recrawl.Heard) -> Reading:
+        def update(key: str, each: readings.Heard) -> Reading:
             old = context.recall(lambda: context.store.get(Reading, key)) if kept else None
             own = context.scope.cadence(key)
-            return recrawl.updated(old, key, replace(each, revisit=own), now)
+            return readings.updated(old, key, replace(each, revisit=own), now)
 
         found = [update(*each) for each in heard if kept or each[1].gone]
         if kept:
             context.remember(lambda: context.store.put(*found))
         for each in found:
-            unread = recrawl.is_unread(each, now, revisit)
-            if unread or each.moved_to or recrawl.attention(each, now, revisit):
+            unread = readings.is_unread(each, now, revisit)
+            if unread or each.moved_to or readings.attention(each, now, revisit):
                 self._ailing[each.url] = each
             else:
                 self._ailing.pop(each.url, None)
@@ -530,13 +530,15 @@ class Account:
             return
         context, counts = self._context, self.counts
         if not context.fleet:
-            counts[recrawl.NOT_REQUESTED] += len(self.left)
-        self._unstored += [(key, recrawl.Heard(moved_to=moved)) for key, moved in self.left.items()]
+            counts[readings.NOT_REQUESTED] += len(self.left)
+        self._unstored += [
+            (key, readings.Heard(moved_to=moved)) for key, moved in self.left.items()
+        ]
         needy = self.needy = self._name(kept=self._store())
         if needy and context.config.exit_attention:
             compat.fail_command()
-        in_vain = not counts[recrawl.READ] and not context.fleet
-        line = recrawl.last_line(counts, needy, reason, self._rules, self.links)
+        in_vain = not counts[readings.READ] and not context.fleet
+        line = readings.last_line(counts, needy, reason, self._rules, self.links)
         if in_vain and self._first:
             line = f"{line}; the first: {self._first}"
         if lost := compat.skips_start_requests(context.crawler.spidercls):
@@ -551,12 +553,12 @@ class Account:
         """
         context, now, revisit = self._context, self._context.wall(), self._context.config.revisit
         ailing = self._ailing.values()
-        needy = [each for each in ailing if recrawl.attention(each, now, revisit)]
-        told = [each for each in needy if recrawl.is_to_be_told(each, now)]
-        for line in recrawl.attention_lines(told, now, revisit):
+        needy = [each for each in ailing if readings.attention(each, now, revisit)]
+        told = [each for each in needy if readings.is_to_be_told(each, now)]
+        for line in readings.attention_lines(told, now, revisit):
             logger.warning("%s", line)
         if kept:
-            unread = sum(recrawl.is_unread(each, now, revisit) for each in ailing)
+            unread = sum(readings.is_unread(each, now, revisit) for each in ailing)
             context.recorder.set("unread", unread)
             context.recorder.set("moved", sum(each.moved_to is not None for each in ailing))
             context.remember(

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from weakref import ref
 
-from scrapy_walsh.policy import hosts, recrawl
+from scrapy_walsh.policy import hosts, urls, visits
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.state import records
 
@@ -43,7 +43,7 @@ TRY_HTTPS: Final = "walsh_try_https"
 class Ticket:
     """What is known of one request.
 
-    ``tickets``: of its crawl. ``host``: where it goes. ``form``, ``key``: R8's (``recrawl``).
+    ``tickets``: of its crawl. ``host``: where it goes. ``form``, ``key``: R8's (``urls.key_of``).
     ``ours``: it is for a document that the gates need, and no target; ``attempt`` and ``hops``:
     retries and redirects before it. ``trial``: it only tries whether its host answers https.
 
@@ -52,7 +52,7 @@ class Ticket:
 
     ``verdict``: the last one, and the documents that it was made from (``basis``, and ``rules``,
     the robots.txt). ``hour_left``: seconds that it should wait where R8 refuses it
-    (``recrawl.hour_left``). ``cleared``: the gate has let it through. ``late``: it waits no longer
+    (``visits.hour_left``). ``cleared``: the gate has let it through. ``late``: it waits no longer
     for what `Spider.start` may still declare (R6). ``popped``: a queue has given it out, so it may
     go back. ``first``: it goes first on its host. ``given_back``: it came back from a slow host,
     and goes before others of the same rank. ``hop``: a redirect led to it. ``before``: the URL that
@@ -156,8 +156,8 @@ class Tickets:
 
 
 def _read_form(ticket: Ticket, request: Request) -> None:
-    ticket.form = recrawl.form_of(request.method, request.body)
-    ticket.key = recrawl.key_of(request.url, ticket.form)
+    ticket.form = urls.form_of(request.method, request.body)
+    ticket.key = urls.key_of(request.url, ticket.form)
 
 
 class Retries:
@@ -188,7 +188,7 @@ class Retries:
             return self.attempts[url]
         context = self._context
         found = context.recall(lambda: context.store.get(records.Attempts, url))
-        counts = found is not None and abs(context.wall() - found.last_at) < recrawl.REVISIT_FLOOR
+        counts = found is not None and abs(context.wall() - found.last_at) < visits.REVISIT_FLOOR
         return min(found.count, context.config.max_retries) if found and counts else 0
 
     def retry(self, url: str) -> None:

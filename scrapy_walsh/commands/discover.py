@@ -26,8 +26,8 @@ from scrapy_walsh.commands.own_crawl import crawl_apart, verdict_on
 from scrapy_walsh.exceptions import SourcesInvalid, one_line
 from scrapy_walsh.policy.formats import representation as formats
 from scrapy_walsh.policy.formats.text import Heading
-from scrapy_walsh.policy.recrawl import representation_key
 from scrapy_walsh.policy.urls import canonical_url
+from scrapy_walsh.policy.validators import representation_key
 from scrapy_walsh.policy.verdict import NOT_DUE
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.files import replace_file

@@ -22,7 +22,7 @@ from scrapy_walsh.commands import common, state_verify
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.state_show import Now, as_lines, everything, summary
 from scrapy_walsh.commands.terminal import show
-from scrapy_walsh.policy import hosts, recrawl
+from scrapy_walsh.policy import hosts, visits
 from scrapy_walsh.policy.throttle import NOTHING
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state.database import has_records
@@ -141,7 +141,7 @@ def forget(
             key = table.key_of(record)
             if not _is_of(key[0], host):  # the first of a key is a URL
                 continue
-            if table is SOURCES and recrawl.not_due(record.visit, now, revisit, None):
+            if table is SOURCES and visits.not_due(record.visit, now, revisit, None):
                 kept[table.name] += 1
             else:
                 dropped[table.name] += 1

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scrapy_walsh.commands.terminal import due_at, table, when
 from scrapy_walsh.exceptions import visible
-from scrapy_walsh.policy import hosts, recrawl
-from scrapy_walsh.policy.recrawl import is_unread
+from scrapy_walsh.policy import hosts, visits
+from scrapy_walsh.policy.readings import is_unread
 from scrapy_walsh.policy.throttle import eased
 from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.state.records import (
@@ -130,7 +130,7 @@ class _Look:
             return row | {"next_due": _iso(row["due"])}
         if table is SOURCES:
             until, usual = self._hold(row["url"]), self._config.revisit
-            due = recrawl.next_due(SourceRun(**row).visit, until, self._now, usual)
+            due = visits.next_due(SourceRun(**row).visit, until, self._now, usual)
             return row | {"next_due": _iso(due), "every": row["revisit"] or usual}
         return row
 

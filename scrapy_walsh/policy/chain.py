@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
 from msgspec import Struct
 
-from scrapy_walsh.policy import backoff, hosts, recrawl, throttle
+from scrapy_walsh.policy import backoff, hosts, throttle, urls, visits
 from scrapy_walsh.policy import verdict as verdicts
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.list.blocklist import Blocklist
@@ -75,8 +75,8 @@ class Held(Protocol):
     def robots(self, origin: str) -> Rules | None:
         """The rules of ``scheme://host[:port]``."""
 
-    def last_visit(self, key: str) -> recrawl.Visit | None:
-        """The last answered request of an earlier run for *key* (``recrawl.key_of``), if any."""
+    def last_visit(self, key: str) -> visits.Visit | None:
+        """The last answered request of an earlier run for *key* (``urls.key_of``), if any."""
 
 
 # -- 1: may it be requested at all? -----------------------------------------------------------
@@ -95,7 +95,7 @@ def judge(
     """The verdict of the first gate that refuses *url*; if none does, that of robots.txt.
 
     NeedDocument where a gate cannot decide yet; the gates after it were not looked at. *now*: Unix
-    seconds. *form*: of ``recrawl.form_of``, empty for a plain GET. Raises ValueError for a port
+    seconds. *form*: of ``urls.form_of``, empty for a plain GET. Raises ValueError for a port
     that cannot be read. Where *runs* is false, R8 is left for a later look.
     """
     return (
@@ -159,8 +159,8 @@ def too_soon(
     """R8 alone: what :func:`judge` would answer of it. Other processes may send a source too."""
     if not scope.is_source(url):
         return None
-    last = held.last_visit(recrawl.key_of(url, form))
-    return recrawl.not_due(last, now, gates.revisit, gates.revisit_reason)
+    last = held.last_visit(urls.key_of(url, form))
+    return visits.not_due(last, now, gates.revisit, gates.revisit_reason)
 
 
 def _robots(url: str, held: Held, gates: Gates) -> Verdict | NeedDocument:
@@ -257,7 +257,7 @@ def conclude(answer: backoff.Answer, gates: Gates, now: float, rand: float) -> C
     return Conclusion(
         failure,
         exempt,
-        answered=target and recrawl.counts_as_asked(answer.status),
+        answered=target and visits.counts_as_asked(answer.status),
         redirected=target and answer.status in backoff.REDIRECTS,
         learned=learned,
     )

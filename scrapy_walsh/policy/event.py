@@ -67,7 +67,7 @@ class Event(Struct, frozen=True):
     ``line``, ``rule``, ``group`` and ``digest``: as in a ``Verdict``. ``host``: the throttle key.
     ``status``: of the answer. ``wait``: seconds until the host is due. ``due``: when the target may
     be requested again, Unix seconds. ``schema``: digest of the standalone schema that a blocklist
-    without its own was validated with. ``form``: of ``recrawl.form_of``. ``proxy``: the proxy's
+    without its own was validated with. ``form``: of ``urls.form_of``. ``proxy``: the proxy's
     host, where that and not the URL's own was refused. ``usage``: of an answer, what its site said
     about use, one line for each statement.
     """
@@ -115,7 +115,7 @@ class Exchange(Event, frozen=True, kw_only=True):
     gates let it pass. ``attempt``: retries before this one. ``retry_after``: the values of such
     fields. ``wait``: seconds for which R5 leaves the host alone; None where R5 does not apply.
     ``gives_up``: R5 allows no further retry. ``sent``: the URL with R13's tags, if it had any.
-    ``hops``: redirects that led to this document. ``form``: of ``recrawl.form_of``. ``again``: True
+    ``hops``: redirects that led to this document. ``form``: of ``urls.form_of``. ``again``: True
     where this run had an answer to the same request before. ``visit``: True for the target of a
     slow host that ``throttle.visit_from`` let go ahead of the interval. ``once``: True for a trial
     of https that got no answer (``walsh_try_https``): it is not counted against the host, and http

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.policy.recrawl import REVISIT
+from scrapy_walsh.policy.visits import REVISIT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

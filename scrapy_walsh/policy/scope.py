@@ -97,7 +97,7 @@ class Scope:
     def declare(self, url: str, revisit: float | None = None) -> bool:
         """Add *url* to the targets; whether that says anything new.
 
-        *revisit*: its cadence, seconds (``recrawl.cadence``); None where WALSH_REVISIT holds.
+        *revisit*: its cadence, seconds (``visits.cadence``); None where WALSH_REVISIT holds.
         """
         url = _key(url)
         known, longest = url in self._sources, self._cadences.get(url, 0.0)

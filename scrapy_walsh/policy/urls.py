@@ -6,6 +6,7 @@ URL is a key for de-duplication and nothing else (D4).
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import Final
 from urllib.parse import urlsplit
@@ -76,6 +77,23 @@ def canonical_url(url: str) -> str:
     path = path.removesuffix("/") or "/"
     key = f"{scheme}://{_host_and_port(authority, scheme)}{path}"
     return f"{key}?{query}" if query else key
+
+
+def key_of(url: str, form: str = "") -> str:
+    """R8's key of a request: its URL without fragment, and its form, if that is not empty."""
+    url = url.partition("#")[0]
+    return f"{url} {form}" if form else url
+
+
+def form_of(method: str, body: bytes = b"") -> str:
+    """What tells a request from a plain GET of its URL; empty for a GET without a body.
+
+    It is the method and, where there is a body, a space and 16 hexadecimal digits of its SHA-256.
+    """
+    if method == "GET" and not body:
+        return ""
+    digest = hashlib.sha256(body).hexdigest()[:16]
+    return f"{method} {digest}" if body else method
 
 
 def _host_and_port(authority: str, scheme: str) -> str:

@@ -14,7 +14,7 @@ from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly, OwnFault
 from scrapy_walsh.policy.formats import representation as formats
 from scrapy_walsh.policy.formats import sitemaps
 from scrapy_walsh.policy.formats.text import Links, text_of
-from scrapy_walsh.policy.recrawl import FAILED, LEFT_OUT, outcome_of, refusal_line
+from scrapy_walsh.policy.readings import FAILED, LEFT_OUT, outcome_of, refusal_line
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.sources import report
 

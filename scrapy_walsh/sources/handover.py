@@ -17,7 +17,7 @@ from scrapy.extensions.feedexport import FeedExporter
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy.formats.representation import header
-from scrapy_walsh.policy.recrawl import representation_key
+from scrapy_walsh.policy.validators import representation_key
 from scrapy_walsh.sources.items import MetadataItem
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import SeenItem, Validators

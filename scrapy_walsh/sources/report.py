@@ -11,11 +11,11 @@ from tempfile import TemporaryFile
 from typing import Any, Final
 
 from scrapy_walsh.exceptions import SourcesInvalid
-from scrapy_walsh.policy.recrawl import NOT_REQUESTED
+from scrapy_walsh.policy.readings import NOT_REQUESTED
 from scrapy_walsh.policy.verdict import without_due
 from scrapy_walsh.terminal import columns, local
 
-#: Beside those of ``policy.recrawl``.
+#: Beside those of ``policy.readings``.
 FED: Final = "fed"
 NEGOTIATED: Final = "negotiated"
 LLMS: Final = "llms.txt"

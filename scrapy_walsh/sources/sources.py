@@ -18,8 +18,8 @@ from xml.etree import ElementTree as ET
 import msgspec
 
 from scrapy_walsh.exceptions import SourcesInvalid, one_line
-from scrapy_walsh.policy.recrawl import cadence
 from scrapy_walsh.policy.urls import HAS_USERINFO, canonical_url, is_http_url, without_userinfo
+from scrapy_walsh.policy.visits import cadence
 
 
 @dataclass(frozen=True, slots=True)

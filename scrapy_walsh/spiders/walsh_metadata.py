@@ -21,14 +21,13 @@ from scrapy.exceptions import CloseSpider
 from scrapy_walsh.adapters.compat import fail_command
 from scrapy_walsh.adapters.ticket import TRY_HTTPS
 from scrapy_walsh.exceptions import SourcesInvalid
-from scrapy_walsh.policy import recrawl
+from scrapy_walsh.policy import readings
 from scrapy_walsh.policy.formats.representation import Step, plan, sitemap_step
 from scrapy_walsh.policy.formats.text import Links
-from scrapy_walsh.policy.recrawl import key_of
 from scrapy_walsh.policy.robots.usage import as_member
 from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.times import iso
-from scrapy_walsh.policy.urls import canonical_url
+from scrapy_walsh.policy.urls import canonical_url, key_of
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.sources import report
 from scrapy_walsh.sources.answers import MAX_BODY, Answer, from_failure, from_response, max_body
@@ -267,7 +266,7 @@ class WalshMetadataSpider(Spider):
             if answer.unreachable and _may_use_http(source, step):
                 steps = [*plan(_http(source.url), None)]
                 continue
-            if step.kind == "llms" and failed is False and answer.outcome == recrawl.REFUSED:
+            if step.kind == "llms" and failed is False and answer.outcome == readings.REFUSED:
                 # The page was of no use, and that is the outcome; the reason names the refusal.
                 answer = replace(answer, outcome=None, requirement="", refusal="")
             row.reason = "; ".join(filter(None, (row.reason, answer.reason)))
@@ -281,7 +280,7 @@ class WalshMetadataSpider(Spider):
             if answer.outcome is not None or not steps:
                 break
         row.outcome = replace(answer, failed=bool(failed)).ending
-        row.requirement = answer.requirement or ("R9" if row.outcome == recrawl.LEFT_OUT else "")
+        row.requirement = answer.requirement or ("R9" if row.outcome == readings.LEFT_OUT else "")
         named = self._crawl.documents.sitemaps(step.url)
         row.suggested_sitemaps += [each for each in named if each not in requested]
         visit.due = answer.due
@@ -347,7 +346,7 @@ class WalshMetadataSpider(Spider):
 
     def _tell(self, visit: _Visit, outcome: str, refusal: str = "") -> None:
         """Report what became of a source, under the URL of its first request."""
-        outcome = recrawl.READ if outcome in report.READ else outcome
+        outcome = readings.READ if outcome in report.READ else outcome
         reason = refusal or f"{visit.row.requirement} {visit.row.reason}".strip()
         self._crawl.sources.report(visit.source.first, outcome, reason)
 
@@ -373,8 +372,8 @@ class WalshMetadataSpider(Spider):
         for visit in self.visits.values():
             row = visit.row
             if row.outcome is None:
-                self._tell(visit, recrawl.NOT_REQUESTED)
-                row.outcome = recrawl.NOT_REQUESTED
+                self._tell(visit, readings.NOT_REQUESTED)
+                row.outcome = readings.NOT_REQUESTED
                 row.reason = f"the crawl ended before its next request ({reason})"
             row.next_due = self._next_due(visit)
         if rows:

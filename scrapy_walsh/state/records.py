@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, get_
 
 from msgspec import DecodeError, convert, json
 
-from scrapy_walsh.policy.recrawl import GONE, REVISIT_FLOOR, Reading, Validators, Visit
+from scrapy_walsh.policy.readings import Reading
 from scrapy_walsh.policy.throttle import NOTHING, Due, Learned, Steady, Until, Wall
+from scrapy_walsh.policy.validators import Validators
+from scrapy_walsh.policy.visits import GONE, REVISIT_FLOOR, Visit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -225,7 +227,7 @@ class StoredDocument:
 class SourceRun:
     """When a source was last requested, and answered (R8).
 
-    ``url``: of ``recrawl.key_of``: the source's URL, with the method and a digest of the body
+    ``url``: of ``urls.key_of``: the source's URL, with the method and a digest of the body
     where the request is not a plain GET. ``last_run_at``: when the request was sent. ``outcome``:
     the status of the answer. ``reason``: the WALSH_REVISIT_REASON that lifted R8. ``revisit``: by
     which cadence of its own, in seconds, it was requested; None: by WALSH_REVISIT.

@@ -256,12 +256,12 @@ BUILDS: dict[str, dict[str, Break]] = {
             "days",
             {"R7": ["Last-Modified replayed"]},
             """
-            from scrapy_walsh.policy import recrawl
-            whole = recrawl.conditional_headers
+            from scrapy_walsh.policy import validators
+            whole = validators.conditional_headers
             def tags_alone(*validators):
                 found = whole(*validators)
                 return {name: found[name] for name in found if name == "If-None-Match"}
-            recrawl.conditional_headers = tags_alone
+            validators.conditional_headers = tags_alone
             """,
         ),
     },

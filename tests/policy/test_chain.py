@@ -11,10 +11,10 @@ from scrapy_walsh.policy.backoff import Answer
 from scrapy_walsh.policy.chain import NeedDocument, Rules
 from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.list.blocklist import Blocklist
-from scrapy_walsh.policy.recrawl import Visit
 from scrapy_walsh.policy.robots.file import parse_robots
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.verdict import Verdict
+from scrapy_walsh.policy.visits import Visit
 
 URL = "http://h.test/private/page"
 

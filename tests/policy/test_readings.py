@@ -6,13 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from scrapy_walsh.policy import recrawl
+from scrapy_walsh.policy import readings
 from scrapy_walsh.policy.event import Event
-from scrapy_walsh.policy.recrawl import (
-    DEFERRED,
+from scrapy_walsh.policy.readings import (
     FAILED,
     LEFT_OUT,
-    NOT_DUE,
     NOT_REQUESTED,
     READ,
     REFUSED,
@@ -23,6 +21,7 @@ from scrapy_walsh.policy.recrawl import (
     updated,
 )
 from scrapy_walsh.policy.robots.file import parse_robots
+from scrapy_walsh.policy.verdict import DEFERRED, NOT_DUE
 
 DAY = 86400.0
 BEGIN = 1772323200.0  # 2026-03-01
@@ -111,7 +110,7 @@ def test_own_the_line_says_since_when_and_why() -> None:
     cut_off = Reading("https://c.test/", BEGIN + 1.5 * DAY, now, 1)
     dead = Reading(URL, BEGIN + 1, now, 1, "HTTP 403")
     cut = "no run since then was answered before it ended"
-    assert recrawl.attention_lines([cut_off, dead, never], now, DAY) == [
+    assert readings.attention_lines([cut_off, dead, never], now, DAY) == [
         "https://n.test/ has not been read since 2026-03-01: dead",
         "https://x.test/feed has not been read since 2026-03-01: HTTP 403",
         f"https://c.test/ has not been read since 2026-03-02: {cut}",
@@ -128,7 +127,7 @@ def test_own_a_source_with_a_cadence_of_its_own_is_missed_by_that() -> None:
 
 def test_own_a_refusal_names_the_rule_its_document_and_line() -> None:
     robots = parse_robots(b"User-agent: *\n\nDisallow: /\n", "bot", "https://x.test/robots.txt")
-    assert recrawl.refusal_line(robots.decide(URL)) == (
+    assert readings.refusal_line(robots.decide(URL)) == (
         "R2 disallowed_explicit by Disallow: / in https://x.test/robots.txt:3"
     )
 
@@ -137,10 +136,10 @@ def test_own_a_refusal_names_the_rule_its_document_and_line() -> None:
 def test_own_twenty_sources_are_named_and_the_others_counted(moved: str | None) -> None:
     since = BEGIN if moved is None else BEGIN + 9 * DAY
     found = [Reading(f"{URL}/{n}", since, BEGIN, 1, None, moved) for n in range(23)]
-    lines = recrawl.attention_lines(found, BEGIN + 9 * DAY, DAY)
+    lines = readings.attention_lines(found, BEGIN + 9 * DAY, DAY)
     assert len(lines) == 21
     assert lines[-1] == "... and 3 more (scrapy walsh state show lists them)"
-    assert len(recrawl.attention_lines(found[:20], BEGIN + 9 * DAY, DAY)) == 20
+    assert len(readings.attention_lines(found[:20], BEGIN + 9 * DAY, DAY)) == 20
 
 
 @pytest.mark.parametrize(
@@ -170,7 +169,7 @@ def test_own_twenty_sources_are_named_and_the_others_counted(moved: str | None) 
     ],
 )
 def test_own_the_last_line(outcomes: dict[str, int], needy: int, reason: str, line: str) -> None:
-    assert recrawl.last_line(outcomes, needy, reason) == line
+    assert readings.last_line(outcomes, needy, reason) == line
 
 
 FOLLOW = "WALSH_FOLLOW_LINKS = True follows links, if the bot may; or yield them from start()"
@@ -195,7 +194,7 @@ FOLLOW = "WALSH_FOLLOW_LINKS = True follows links, if the bot may; or yield them
 def test_own_the_last_line_counts_what_each_rule_refused(
     refused: int, rules: dict[str, int], links: dict[str, int], said: str
 ) -> None:
-    line = recrawl.last_line({READ: 2, REFUSED: refused}, 0, "finished", rules, links)
+    line = readings.last_line({READ: 2, REFUSED: refused}, 0, "finished", rules, links)
     assert line == f"walsh: 2 of {2 + refused} sources read or unchanged{said}"
 
 
@@ -210,7 +209,7 @@ def test_own_the_last_line_counts_what_each_rule_refused(
     ],
 )
 def test_own_a_refusal_begins_with_its_rule(reason: str, rule: str) -> None:
-    assert recrawl.rule_of(reason) == rule
+    assert readings.rule_of(reason) == rule
 
 
 RULE = "R2 disallowed_explicit by Disallow: / in https://x.test/robots.txt:2"
@@ -227,10 +226,10 @@ def told(*visits: Day, moved: str | None = None) -> list[str]:
     for day, (outcome, reason) in enumerate(visits):
         now = BEGIN + day * DAY
         reading = updated(reading, URL, Heard(outcome, reason, now, moved), now)
-        needs = recrawl.attention(reading, now, DAY)
-        named = needs and recrawl.is_to_be_told(reading, now)
+        needs = readings.attention(reading, now, DAY)
+        named = needs and readings.is_to_be_told(reading, now)
         if named:
-            assert recrawl.attention_lines([reading], now, DAY)
+            assert readings.attention_lines([reading], now, DAY)
             reading = replace(reading, told_at=now)
         found.append("named" if named else "counted" if needs else "-")
     return found
@@ -276,16 +275,16 @@ def test_own_what_has_moved_is_named_once_a_week() -> None:
 def test_own_what_is_gone_is_named_once() -> None:
     gone = updated(None, URL, Heard(FAILED, "HTTP 410", BEGIN, gone=True), BEGIN)
     line = f"{URL} is gone (410): take it out of your list"
-    assert recrawl.attention_lines([gone], BEGIN, DAY) == [line]
+    assert readings.attention_lines([gone], BEGIN, DAY) == [line]
     gone = replace(gone, told_at=BEGIN)
     for days, visit in ((31, (DEFERRED, DEAD, 0.0)), (40, (FAILED, "HTTP 410", 0.0, None, True))):
         gone = updated(gone, URL, Heard(*visit), BEGIN + days * DAY)
-        assert recrawl.attention(gone, BEGIN + days * DAY, DAY) == ""
+        assert readings.attention(gone, BEGIN + days * DAY, DAY) == ""
 
 
 def test_own_a_clock_that_was_put_back_silences_nothing() -> None:
     dead = Reading(URL, BEGIN - 9 * DAY, BEGIN, 1, DEAD, told_at=BEGIN + DAY)
-    assert recrawl.is_to_be_told(dead, BEGIN)
+    assert readings.is_to_be_told(dead, BEGIN)
 
 
 @pytest.mark.parametrize(
@@ -306,18 +305,18 @@ def test_own_a_warning_of_a_target_is_none_where_the_last_visit_ended_so(
     old: str | None, event: Event, known: bool
 ) -> None:
     reading = Reading(URL, BEGIN, BEGIN, 1, old)
-    assert recrawl.is_known(reading, event, BEGIN + DAY, DAY) is known
+    assert readings.is_known(reading, event, BEGIN + DAY, DAY) is known
     # The run names it at its end.
-    assert recrawl.is_known(reading, event, BEGIN + 3 * DAY, DAY)
+    assert readings.is_known(reading, event, BEGIN + 3 * DAY, DAY)
 
 
 def test_own_an_opt_out_is_one_line_a_host() -> None:
     both = [Reading(f"https://x.test/{each}", BEGIN, BEGIN, 1, RULE) for each in "ab"]
     said = "x.test refuses from now on what it let be read: 2 sources of your list, by "
     line = f"{said}{RULE}: take them out, this is said once"
-    assert recrawl.attention_lines(both, BEGIN, DAY) == [line]
+    assert readings.attention_lines(both, BEGIN, DAY) == [line]
     # It is not lost among many others that need a person.
     dead = [Reading(f"https://d{n}.test/", BEGIN - 9 * DAY, BEGIN, 1, DEAD) for n in range(30)]
-    lines = recrawl.attention_lines([*dead, *both], BEGIN, DAY)
+    lines = readings.attention_lines([*dead, *both], BEGIN, DAY)
     assert lines[0] == line
     assert lines[20:] == ["... and 11 more (scrapy walsh state show lists them)"]

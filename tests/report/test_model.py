@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scrapy_walsh.policy.recrawl import Visit, not_due
+from scrapy_walsh.policy.visits import Visit, not_due
 from scrapy_walsh.proof.report.runs import ALL, NoRun
 from tests.kit import ONE, Shown, T, asked, began, decided, ended, lines_of, robots, tally_of
 

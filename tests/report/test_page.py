@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.exceptions import visible
-from scrapy_walsh.policy.recrawl import Reading
+from scrapy_walsh.policy.readings import Reading
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.proof.report.html import environment, page
 from scrapy_walsh.proof.report.sources import LISTED, Sources, sources_of

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.policy import recrawl
-from scrapy_walsh.policy.recrawl import Visit
+from scrapy_walsh.policy import visits
+from scrapy_walsh.policy.visits import Visit
 from scrapy_walsh.proof.sandbox import Route
 from scrapy_walsh.state.records import SourceRun
 from tests.crawl.harness import HOUR, Runs, site
@@ -91,10 +91,10 @@ def test_own_other_targets_of_its_host_are_sent(tmp_path: Path) -> None:
 def test_r8_2_the_hour_and_the_visit_before_it_both_bind() -> None:
     day = 86400.0
     answered = Visit(0.0, 0.0, gave_up_at=day)
-    assert recrawl.not_due(answered, day + HOUR - 1, day, None) is not None
-    assert recrawl.not_due(answered, day + HOUR, day, None) is None
-    assert recrawl.next_due(answered, 0.0, day + 60, day) == day + HOUR
+    assert visits.not_due(answered, day + HOUR - 1, day, None) is not None
+    assert visits.not_due(answered, day + HOUR, day, None) is None
+    assert visits.next_due(answered, 0.0, day + 60, day) == day + HOUR
     # On time for the visit that it was given up at: the rhythm stays.
-    assert recrawl.met(day + HOUR + 60, answered, day).counted_from == day
+    assert visits.met(day + HOUR + 60, answered, day).counted_from == day
     # A clock that was put back by more than an hour shuts nothing out (D9).
-    assert recrawl.not_due(Visit(0.0, 0.0, gave_up_at=10 * day), day, day, None) is None
+    assert visits.not_due(Visit(0.0, 0.0, gave_up_at=10 * day), day, day, None) is None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.policy import recrawl
+from scrapy_walsh.policy import visits
 from scrapy_walsh.proof.sandbox import Route
 from scrapy_walsh.state.records import Reading, SourceRun
 from tests.crawl.harness import DAY, Runs, site
@@ -54,12 +54,12 @@ def test_own_a_source_that_is_gone_is_retired_and_told_once(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("revisit", [3600.0, DAY, 45 * DAY])
 def test_own_410_counts_for_thirty_days_or_a_longer_revisit(revisit: float) -> None:
-    gone = recrawl.met(0.0, None, revisit, 410)
+    gone = visits.met(0.0, None, revisit, 410)
     until = max(30 * DAY, revisit)
-    assert recrawl.not_due(gone, until - 1, revisit, None) is not None
-    assert recrawl.not_due(gone, until, revisit, None) is None
-    assert recrawl.not_due(gone, DAY, revisit, "the site is back, they say") is None
-    assert recrawl.met(until, gone, revisit, 200).gone is False
+    assert visits.not_due(gone, until - 1, revisit, None) is not None
+    assert visits.not_due(gone, until, revisit, None) is None
+    assert visits.not_due(gone, DAY, revisit, "the site is back, they say") is None
+    assert visits.met(until, gone, revisit, 200).gone is False
 
 
 def test_own_a_redirect_does_not_lead_back_to_what_is_gone(tmp_path: Path) -> None:

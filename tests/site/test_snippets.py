@@ -26,7 +26,7 @@ from scrapy_walsh import config
 from scrapy_walsh.adapters import seats
 from scrapy_walsh.commands.common import default_state_dir
 from scrapy_walsh.config import WalshConfig
-from scrapy_walsh.policy import recrawl
+from scrapy_walsh.policy import readings, visits
 from scrapy_walsh.proof.sandbox import Sandbox, default_sites, hosts
 from scrapy_walsh.sources.sources import read_sources
 from tests.crawl.harness import OPERATOR, SETTINGS, make_project
@@ -137,13 +137,13 @@ def test_own_the_year_of_the_docs_has_the_options_that_are_shown() -> None:
 def test_own_the_end_of_a_run_reads_as_the_docs_show() -> None:
     named, last = (block.splitlines() for block in blocks("deploy.md")[1:3])
     start, now = 1772323200.0, 1773360000.0  # 2026-03-01 and 2026-03-13, 00:00 UTC
-    unread = recrawl.Reading("https://x.test/feed", start, now, read=1, reason="HTTP 403")
-    moved = recrawl.Reading("https://y.test/", now, now, 1, None, "https://www.y.test/")
+    unread = readings.Reading("https://x.test/feed", start, now, read=1, reason="HTTP 403")
+    moved = readings.Reading("https://y.test/", now, now, 1, None, "https://www.y.test/")
     rule = "R2 disallowed_explicit by Disallow: / in https://z.test/robots.txt:3"
-    refused = recrawl.Reading("https://z.test/feed", now, now, read=1, reason=rule)
-    assert named == recrawl.attention_lines([unread, moved, refused], now, 86400.0)
+    refused = readings.Reading("https://z.test/feed", now, now, read=1, reason=rule)
+    assert named == readings.attention_lines([unread, moved, refused], now, 86400.0)
     outcomes = Counter(read=96, not_due=1, refused=1, deferred=1, failed=1)
-    assert last == [recrawl.last_line(outcomes, 3, "finished", {"R2": 1})]
+    assert last == [readings.last_line(outcomes, 3, "finished", {"R2": 1})]
 
 
 def test_own_the_time_limit_of_the_docs_is_one_that_stays() -> None:
@@ -183,8 +183,8 @@ def test_own_a_random_delay_of_up_to_two_hours_loses_no_day(delay: float, missed
     rand, last, lost = random.Random(1), None, 0
     for day in range(400):
         now = day * 86400.0 + rand.uniform(0.0, delay)
-        if recrawl.not_due(last, now, 86400.0, None) is None:
-            last = recrawl.met(now, last, 86400.0)
+        if visits.not_due(last, now, 86400.0, None) is None:
+            last = visits.met(now, last, 86400.0)
         else:
             lost += 1
     assert (lost > 0) is missed

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.policy import recrawl
+from scrapy_walsh.policy import readings
 from scrapy_walsh.proof.sandbox import requests
 from scrapy_walsh.sources import report
 from tests.sources.world import DECLARED
@@ -134,7 +134,7 @@ def test_own_docs_name_every_outcome_and_member(world: World) -> None:
     document = (Path(__file__).parents[2] / "docs/spider.md").read_text()
     outcomes = {value for name, value in vars(report).items() if name.isupper()}
     outcomes = {value for value in outcomes if isinstance(value, str)}
-    outcomes |= {*recrawl.OUTCOMES} - {recrawl.READ}
+    outcomes |= {*readings.OUTCOMES} - {readings.READ}
     assert len(outcomes) == 11
     for name in (*outcomes, *world.report, *world.report["sources"][0], *world.report["requests"]):
         assert f"`{name}`" in document, name

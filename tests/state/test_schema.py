@@ -18,9 +18,9 @@ from scrapy_walsh.adapters.wire.pacing import restore
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.exceptions import ConfigError
 from scrapy_walsh.policy.host import Host
-from scrapy_walsh.policy.recrawl import REVISIT_FLOOR, REVISIT_LONGEST
 from scrapy_walsh.policy.throttle import NOTHING, Learned, Until, Wall
 from scrapy_walsh.policy.times import duration
+from scrapy_walsh.policy.visits import REVISIT_FLOOR, REVISIT_LONGEST
 from scrapy_walsh.state.records import (
     ATTEMPTS,
     HOSTS,

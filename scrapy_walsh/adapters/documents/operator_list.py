@@ -23,7 +23,7 @@ from scrapy_walsh.adapters.documents.validate import reread, validate
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import Closing, Halted, NotYet, Refused
 from scrapy_walsh.exceptions import DocumentInvalid, OwnFault, StoreAway, WalshError
-from scrapy_walsh.policy import hosts, recrawl
+from scrapy_walsh.policy import hosts, validators
 from scrapy_walsh.policy.backoff import REDIRECTS, GiveUp, Retry
 from scrapy_walsh.policy.event import ADOPTED, TAKEN_UP, Event, EventKind
 from scrapy_walsh.policy.freshness import SCHEMA_TTL, is_fresh
@@ -301,7 +301,7 @@ class OperatorList:
 
     async def _fetch(self, url: str, held: StoredDocument | None) -> Fetched:
         """The answer 200 (or 304 to *held*) from *url*, redirects within its origin followed."""
-        conditions = recrawl.conditional_headers(held.etag, held.last_modified) if held else {}
+        conditions = validators.conditional_headers(held.etag, held.last_modified) if held else {}
         headers = {"Accept": "application/json", **conditions}
         origin = hosts.origin(url)
         attempt = min(self.state.failures, self._context.config.max_retries)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from scrapy_walsh.policy.recrawl import PERIODS, REVISIT_FLOOR, is_unread
+from scrapy_walsh.policy.readings import PERIODS, is_unread
 from scrapy_walsh.policy.times import duration
+from scrapy_walsh.policy.visits import REVISIT_FLOOR
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from scrapy_walsh.policy.recrawl import Reading
+    from scrapy_walsh.policy.readings import Reading
 
 #: Sources that are listed at most.
 LISTED: Final = 400

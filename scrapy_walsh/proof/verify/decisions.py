@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.ledger.files import REDACTED
-from scrapy_walsh.policy import chain, recrawl
+from scrapy_walsh.policy import chain, urls, visits
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import REDIRECTS, reaches_spider
 from scrapy_walsh.policy.chain import NeedDocument
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
     from scrapy_walsh.policy.chain import Conclusion
-    from scrapy_walsh.policy.recrawl import Visit
+    from scrapy_walsh.policy.visits import Visit
     from scrapy_walsh.proof.ledger import Line
     from scrapy_walsh.proof.verify.adoptions import Adoptions
     from scrapy_walsh.proof.verify.run import Report, Run
@@ -99,7 +99,7 @@ class Decisions:
 
     def _listed(self, run: Run, line: Line) -> None:
         """Take a sitemap that an index lists, as ``Scope.declare_child`` lets the crawl do."""
-        answered = recrawl.key_of(line.by, "") in run.answered
+        answered = urls.key_of(line.by, "") in run.answered
         if answered and run.scope.declare_child(line.url, line.by):
             return
         holes = run.holes or self._report.partial
@@ -111,8 +111,8 @@ class Decisions:
 
     def _hop(self, run: Run, line: Line, via: str) -> None:
         """Note for which sources an answer to the hop of *line* counts (R8)."""
-        sources = _counts_for(run, via, recrawl.key_of(via, self._redirected[via]))
-        run.hops.setdefault(recrawl.key_of(line.url, line.form), {}).update(sources)
+        sources = _counts_for(run, via, urls.key_of(via, self._redirected[via]))
+        run.hops.setdefault(urls.key_of(line.url, line.form), {}).update(sources)
 
     def _followed(self, run: Run, line: Line) -> None:
         """Note that a redirect was followed, so that it is not an answer for a spider."""
@@ -207,7 +207,7 @@ class Decisions:
     # -- R8 -------------------------------------------------------------------------------
 
     def _visit(self, run: Run, line: Line, *, answered: bool) -> None:
-        key = recrawl.key_of(line.url, line.form)
+        key = urls.key_of(line.url, line.form)
         last = self._answered.get(key) if run.scope.is_source(line.url) else None
         again = bool(line.again)
         if again != (key in run.answered):
@@ -218,7 +218,7 @@ class Decisions:
         for source in _counts_for(run, line.url, key) if answered else ():
             before = self._answered.get(source)
             before_that = None if before is None else _visit_of(run, before, source)
-            visit = recrawl.met(line.moment.began, before_that, run.terms.revisit, line.status)
+            visit = visits.met(line.moment.began, before_that, run.terms.revisit, line.status)
             run.answered.add(source)
             self._answered[source] = _Answered(visit, run.name, line.n)
         if line.gives_up:
@@ -226,15 +226,15 @@ class Decisions:
 
     def _given_up(self, run: Run, line: Line) -> None:
         """Note that the way to a source was given up, so that no run sends it within the hour."""
-        for source in _counts_for(run, line.url, recrawl.key_of(line.url, line.form)):
+        for source in _counts_for(run, line.url, urls.key_of(line.url, line.form)):
             known = self._answered.get(source)
-            visit = recrawl.Visit(0.0, 0.0) if known is None else known.visit
+            visit = visits.Visit(0.0, 0.0) if known is None else known.visit
             visit = visit._replace(gave_up_at=line.moment.began)
             self._answered[source] = _Answered(visit, run.name, line.n)
 
     def _not_too_soon(self, run: Run, line: Line, last: _Answered) -> None:
         began, visit = line.moment.began, _visit_of(run, last, line.url)
-        soon = recrawl.not_due(visit, began, run.terms.revisit, run.terms.revisit_reason)
+        soon = visits.not_due(visit, began, run.terms.revisit, run.terms.revisit_reason)
         since = max(visit.sent_at, visit.gave_up_at or 0.0)
         if soon is None or since > began:
             return
@@ -300,7 +300,7 @@ class Decisions:
     def refused(self, run: Run, line: Line) -> None:
         """Judge a line ``refused``, or ``deferred`` for want of a robots.txt."""
         by_time = line.requirement == "R8"
-        last = self._answered.get(recrawl.key_of(line.url, line.form))
+        last = self._answered.get(urls.key_of(line.url, line.form))
         visit = _visit_of(run, last, line.url) if by_time and last else None
         snapshot = Snapshot(run, line.moment, visit)
         if line.proxy is None:
@@ -343,7 +343,7 @@ def _visit_of(run: Run, answered: _Answered, source: str) -> Visit:
 
 def _counts_for(run: Run, url: str, key: str) -> dict[str, None]:
     """The sources for which an answer to *key*, a request for *url*, counts in *run*."""
-    return recrawl.counts_for(key, url, run.scope, (), run.hops)
+    return visits.counts_for(key, url, run.scope, (), run.hops)
 
 
 def _differing(line: Line, told: str) -> str:

@@ -17,7 +17,7 @@ from scrapy_walsh.proof.findings import Finding, Outcome
 
 if TYPE_CHECKING:
     from scrapy_walsh.policy.chain import Rules
-    from scrapy_walsh.policy.recrawl import Visit
+    from scrapy_walsh.policy.visits import Visit
     from scrapy_walsh.proof.ledger import Line, Moment
     from scrapy_walsh.proof.verify.terms import Terms
 
@@ -161,7 +161,7 @@ class Run:
     redirects_told: dict[str, int] = field(default_factory=dict)
     #: By key of what redirects led to in this run, the keys of the sources that they led from.
     hops: dict[str, dict[str, None]] = field(default_factory=dict)
-    #: Keys (``recrawl.key_of``) of what this run has had an answer to.
+    #: Keys (``urls.key_of``) of what this run has had an answer to.
     answered: set[str] = field(default_factory=set)
     #: Refusals by URL: the line, its requirement, and the documents that it was made with.
     refused: dict[str, tuple[int, str, tuple[int, int]]] = field(default_factory=dict)

@@ -13,10 +13,10 @@ from scrapy_walsh.policy.backoff import granted
 from scrapy_walsh.policy.event import Seconds  # noqa: TC001  msgspec reads it
 from scrapy_walsh.policy.gates import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES
 from scrapy_walsh.policy.identity import WALSH_RESEARCH, is_walsh
-from scrapy_walsh.policy.recrawl import REVISIT_FLOOR
 from scrapy_walsh.policy.robots.fetch import ROBOTS_TTL
 from scrapy_walsh.policy.signing import directory_url
 from scrapy_walsh.policy.throttle import LONGEST, MIN_REQUEST_INTERVAL
+from scrapy_walsh.policy.visits import REVISIT_FLOOR
 from scrapy_walsh.proof.ledger import Malformed, typed
 from scrapy_walsh.spec import SPEC_VERSION
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scrapy_walsh.policy.recrawl import (
+from scrapy_walsh.policy.validators import (
     Validators,
     conditional_headers,
     replaces_validators,

@@ -9,22 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scrapy_walsh.policy.recrawl import (
+from scrapy_walsh.policy.times import iso
+from scrapy_walsh.policy.urls import form_of, key_of
+from scrapy_walsh.policy.verdict import Verdict, without_due
+from scrapy_walsh.policy.visits import (
     REVISIT_FLOOR,
     Visit,
     cadence,
     counts_as_asked,
     due,
-    form_of,
     hour_left,
-    key_of,
     met,
     next_due,
     not_due,
     opens,
 )
-from scrapy_walsh.policy.times import iso
-from scrapy_walsh.policy.verdict import Verdict, without_due
 
 NOW = 1779494400.0  # 2026-05-23T00:00:00Z
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0

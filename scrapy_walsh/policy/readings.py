@@ -1,0 +1,270 @@
+"""R11: is a declared source still read, and what is the operator told of it at the end of a run?
+
+One source among a hundred may be dead, answer 403, opt out, or be deferred for weeks, and the log
+line about it would be overlooked. So each run compares what it found with the records. A source
+that was not read for three of its periods is named at the end, and so is one that has moved for
+good. A run that comes before a source is due changes nothing about it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from scrapy_walsh.policy import verdict as verdicts
+from scrapy_walsh.policy.hosts import host_key
+from scrapy_walsh.policy.throttle import Wall  # noqa: TC001  a store reads the declared types
+from scrapy_walsh.policy.times import iso
+from scrapy_walsh.policy.verdict import DEFERRED, NOT_DUE, Verdict
+from scrapy_walsh.policy.visits import SLACK, interval_of
+from scrapy_walsh.policy.words import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from scrapy_walsh.policy.event import Event
+
+#: What became of a source in one run. READ: its data came, or it has not changed (304).
+READ: Final = "read"
+REFUSED: Final = "refused"
+LEFT_OUT: Final = "left_out"
+FAILED: Final = "failed"
+#: The run ended before its request, or the next one that it needed, was sent.
+NOT_REQUESTED: Final = "not_requested"
+
+#: In the order in which the last line of a run counts them.
+OUTCOMES: Final = (READ, NOT_DUE, REFUSED, DEFERRED, LEFT_OUT, FAILED, NOT_REQUESTED)
+
+#: For how many of its periods (its interval) a source may not be read before it is named.
+PERIODS: Final = 3
+#: Seconds after which a source is named again that still needs a person; less SLACK, as for R8.
+NAMED_AGAIN: Final = 7 * 86400.0
+#: Sources that are named one by one at the end of a run.
+LISTED: Final = 20
+#: Where those are named that need a person.
+_WHO: Final = "warnings name each once a week, `scrapy walsh state show` always"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Whether a declared source is still read. Times are Unix seconds.
+
+    ``url``: of the source. ``since``: when it was last read, or first declared where it never was.
+    ``declared_at``: when a run last declared it. ``read``: 1 where it was ever read, else 0.
+    ``reason``: why the last visit did not read it, None where it did. ``moved_to``: where a
+    permanent redirect led at the last visit that was answered. ``gone_at``: when it answered 410,
+    so that it is left alone (:data:`RETIRED`); None where it has not. ``revisit``: as of a
+    :class:`Visit`. ``told_at``: when a warning last named it; None where none has said what is so.
+    """
+
+    url: str
+    since: Wall
+    declared_at: Wall
+    read: int = 0
+    reason: str | None = None
+    moved_to: str | None = None
+    gone_at: Wall | None = None
+    revisit: float | None = None
+    told_at: Wall | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What one run learned of a source.
+
+    ``outcome``: one of the constants above. ``reason``: why it was not read, one line. ``at``:
+    when that was known, Unix seconds. ``moved_to``: where permanent redirects, and no others, led.
+    ``gone``: it answered 410. ``revisit``: as of a :class:`Visit`.
+    """
+
+    outcome: str = NOT_REQUESTED
+    reason: str = ""
+    at: float = 0.0
+    moved_to: str | None = None
+    gone: bool = False
+    revisit: float | None = None
+
+
+def outcome_of(verdict: Verdict, due: float | None) -> str:
+    """What becomes of a source that *verdict* is against; *due*: where it was deferred."""
+    if verdict.name == NOT_DUE:
+        return NOT_DUE
+    return REFUSED if due is None and verdict.name != DEFERRED else DEFERRED
+
+
+def replaces(known: str | None, outcome: str) -> bool:
+    """Whether *outcome* is what becomes of a source in this run, of which *known* was before.
+
+    A source that was read stays read. NOT_DUE does not replace an outcome that says more.
+    """
+    return known in (None, NOT_REQUESTED) or (known != READ and outcome != NOT_DUE)
+
+
+def updated(old: Reading | None, url: str, heard: Heard, now: float) -> Reading:
+    """The record of *url* after a run that ends at *now*; *old*: the one before it.
+
+    A time on record that lies in the future is a clock that was put back: it counts as *now*.
+    A deferral tells nothing new of a source that is said once.
+    """
+    base = Reading(url, now, now) if old is None else old
+    base = replace(base, since=min(base.since, now), declared_at=now, revisit=heard.revisit)
+    silent = heard.outcome == DEFERRED and _is_said_once(base)
+    if silent or heard.outcome in (NOT_DUE, NOT_REQUESTED):
+        return base
+    if heard.outcome == READ:
+        new = replace(base, since=heard.at, read=1, gone_at=None, reason=None)
+        new = replace(new, moved_to=heard.moved_to)
+    else:
+        gone_at = heard.at if heard.gone else None
+        moved_to = heard.moved_to or base.moved_to
+        new = replace(base, reason=heard.reason, moved_to=moved_to, gone_at=gone_at)
+    same = cause(new.reason) == cause(base.reason) and new.moved_to == base.moved_to
+    return new if same else replace(new, told_at=None)
+
+
+def cause(reason: str | None) -> tuple[str, ...]:
+    """What of *reason* stays the same from run to run: its rule, and for most its verdict.
+
+    A host that gives no answer may answer 503 tomorrow: both is R5.
+    """
+    reason = reason or ""
+    return tuple(re.findall(r"^[RD]5\b", reason) or reason.split()[:2])
+
+
+def is_known(old: Reading, event: Event, now: float, revisit: float) -> bool:
+    """Whether a warning of *event*, which ends the visit of a source, would say nothing new.
+
+    *old*: the record before this run. A source that is not read by now is named as such.
+    """
+    same = cause(old.reason) == cause(f"{event.requirement} {event.verdict}")
+    return same or is_unread(old, now, revisit)
+
+
+def is_unread(reading: Reading, now: float, revisit: float) -> bool:
+    """Whether the source was not read for so long that the operator must be told.
+
+    *revisit*: WALSH_REVISIT, seconds. A run may be a tenth of it early (:data:`SLACK`), so the
+    third period is over for a run that comes as early as that. A source that is gone is not meant.
+    """
+    if reading.gone_at is not None:
+        return False
+    return now - reading.since >= (PERIODS - SLACK) * interval_of(reading.revisit, revisit)
+
+
+def _is_said_once(reading: Reading) -> bool:
+    """Whether the source is gone, or refused by its owner: a person can mend nothing there."""
+    return reading.gone_at is not None or cause(reading.reason) in verdicts.OWNERS_NO
+
+
+def _has_opted_out(reading: Reading) -> bool:
+    """Whether the owner refuses a source that was read before."""
+    return bool(reading.read) and cause(reading.reason) in verdicts.OWNERS_NO
+
+
+def attention(reading: Reading, now: float, revisit: float) -> str:
+    """Why a source needs a person, and what to do, to follow its name; empty where it needs none.
+
+    Of an opt-out it follows the name of the host. What is said once needs nobody after that.
+    *revisit*: WALSH_REVISIT, seconds.
+    """
+    if _is_said_once(reading) and reading.told_at is not None:
+        return ""
+    if reading.gone_at is not None:
+        return "is gone (410): take it out of your list"
+    if _has_opted_out(reading):
+        return f"by {reading.reason}: take them out, this is said once"
+    if reading.moved_to is not None:
+        return f"has moved for good to {reading.moved_to}: change it in your list"
+    if is_unread(reading, now, revisit):
+        reason = reading.reason or "no run since then was answered before it ended"
+        return f"has not been read since {iso(reading.since)[:10]}: {reason}"
+    return ""
+
+
+def is_to_be_told(reading: Reading, now: float) -> bool:
+    """Whether a warning is to name a source that needs a person: first, then once a week."""
+    at = reading.told_at
+    return at is None or not 0 <= now - at < (1 - SLACK) * NAMED_AGAIN
+
+
+def attention_lines(readings: Iterable[Reading], now: float, revisit: float) -> list[str]:
+    """What warnings say of *readings*, sources that need a person.
+
+    First what is said once, one line for a host that has opted out; then the longest unread. There
+    are LISTED lines at most, and one for the others. *revisit*: WALSH_REVISIT, seconds.
+    """
+    ordered = sorted(readings, key=lambda each: (not _is_said_once(each), each.since, each.url))
+    hosts = Counter(_host(each) for each in ordered if _has_opted_out(each))
+    lines: dict[str, str] = {}
+    for each in ordered:
+        name = each.url
+        if _has_opted_out(each):
+            many = plural(hosts[_host(each)], "source")
+            name = f"{_host(each)} refuses from now on what it let be read: {many} of your list,"
+        lines.setdefault(name, f"{name} {attention(each, now, revisit)}")
+    said = list(lines.values())
+    if len(said) > LISTED:
+        more = f"... and {len(said) - LISTED} more (scrapy walsh state show lists them)"
+        return [*said[:LISTED], more]
+    return said
+
+
+def _host(reading: Reading) -> str:
+    """The host of a source, whose key may name a form after the URL."""
+    return host_key(reading.url.partition(" ")[0])
+
+
+def last_line(
+    outcomes: Mapping[str, int],
+    needy: int,
+    close_reason: str,
+    rules: Mapping[str, int] | None = None,
+    links: Mapping[str, int] | None = None,
+) -> str:
+    """The last line of a run, for somebody who reads no other.
+
+    *outcomes*: sources by outcome. *needy*: those that need a person. *close_reason*: why the
+    spider was closed, Scrapy's word. *rules*, *links*: by requirement, how many sources, and how
+    many requests of the spider's own, it refused.
+    """
+    counts = Counter(outcomes)
+    if total := counts.total():
+        parts = [f"{counts[READ]} of {plural(total, 'source')} read or unchanged"]
+        words = {name: name.replace("_", " ") for name in OUTCOMES[1:]}
+        words[REFUSED] += _by_rule(rules or {}, counts[REFUSED])
+        parts += [f"{counts[name]} {word}" for name, word in words.items() if counts[name]]
+    else:
+        parts = ["no source was declared"]
+    if links:
+        count = sum(links.values())
+        parts[-1] += f"; {plural(count, 'link')} refused{_by_rule(links, count)}"
+        parts[-1] += f": {verdicts.REMEDIES['R6', verdicts.OUT_OF_SCOPE]}" if "R6" in links else ""
+    # Scrapy's word for a run that came to its end by itself.
+    stopped = "" if close_reason == "finished" else f"stopped ({close_reason}): "
+    needs = f"; {needy} need{'s' if needy == 1 else ''} a person: {_WHO}" if needy else ""
+    return f"walsh: {stopped}{', '.join(parts)}{needs}"
+
+
+def rule_of(reason: str) -> str:
+    """The requirement, or the setting, that *reason* (:func:`refusal_line`) begins with; or ""."""
+    found = re.match(r"R\d+|WALSH_[A-Z_]+", reason)
+    return found[0] if found else ""
+
+
+def _by_rule(counts: Mapping[str, int], total: int) -> str:
+    """ " (R6)", or " (2 by R2, 1 by R3)"; empty where *counts* do not make up *total*."""
+    if "" in counts or sum(counts.values()) != total:
+        return ""
+    if len(counts) < 2:
+        return "".join(f" ({rule})" for rule in counts)
+    return f" ({', '.join(f'{count} by {rule}' for rule, count in sorted(counts.items()))})"
+
+
+def refusal_line(verdict: Verdict) -> str:
+    """A refusal in one line: by which requirement and rule, and in which document."""
+    by = f"by {verdict.rule}" if verdict.rule else f"({verdict.reason})"
+    line = "" if verdict.line is None else f":{verdict.line}"
+    where = f" in {verdict.document}{line}" if verdict.document else ""
+    return f"{verdict.requirement} {verdict.name} {by}{where}"
