@@ -12,7 +12,7 @@ from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, Refused, TooMany
 from scrapy_walsh.adapters.sources import moved_for_good
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly, OwnFault, one_line
 from scrapy_walsh.policy.formats import representation as formats
-from scrapy_walsh.policy.formats import sitemaps
+from scrapy_walsh.policy.formats import xmltext
 from scrapy_walsh.policy.formats.text import Links, text_of
 from scrapy_walsh.policy.readings import FAILED, LEFT_OUT, outcome_of, refusal_line
 from scrapy_walsh.policy.words import plural
@@ -71,7 +71,7 @@ class Answer:
 
 def max_body(step: formats.Step) -> int:
     """Octets of the longest body that is downloaded for *step*."""
-    return sitemaps.MAX_OCTETS if step.kind == "sitemap" else MAX_BODY
+    return xmltext.MAX_OCTETS if step.kind == "sitemap" else MAX_BODY
 
 
 async def from_response(step: formats.Step, response: Response) -> Answer:
@@ -80,6 +80,8 @@ async def from_response(step: formats.Step, response: Response) -> Answer:
         return _without_page(step, response.status)
     content_type = formats.header(response, "Content-Type")
     kind = formats.representation(content_type, response.body)
+    if kind == formats.GZIP and step.kind == "feed":
+        kind = formats.FEED
     use = _USES_OF.get(step.kind, _USES).get(kind)
     if use is None:
         no_format = f"no format of R9 ({content_type or 'no Content-Type'})"
@@ -98,6 +100,8 @@ async def from_response(step: formats.Step, response: Response) -> Answer:
         return _vain(step, fault or error, FAILED, failed=True, forget=True, fault=fault)
     except DocumentInvalid as error:
         return _vain(step, error, forget=True)
+    if found.linkless and not found.entries:
+        return _vain(step, f"no entry can be used: {found.note}", forget=True)
     return _from_links(step, response, use, found)
 
 
@@ -160,7 +164,7 @@ class _Use(NamedTuple):
     empty: str
 
 
-_FEED: Final = _Use(report.FED, "feed", "a feed without linked entries")
+_FEED: Final = _Use(report.FED, "feed", "a feed without entries")
 _SITEMAP: Final = _Use(report.SITEMAP, "sitemap", "a sitemap without entries")
 _NO_LINKS: Final = "markdown without absolute links"
 _MARKDOWN: Final = _Use(report.NEGOTIATED, "markdown", _NO_LINKS)
@@ -195,6 +199,6 @@ def _suggested(response: Response, kind: str) -> tuple[str, ...]:
     links = [value.decode("latin-1") for value in response.headers.getlist("Link")]
     html = ""
     if kind == formats.HTML:  # its head: a character has four octets at most
-        head = response.body[: 4 * formats.MAX_HEAD]
+        head = response.body[: 4 * formats.MAX_PAGE]
         html = text_of(head, formats.header(response, "Content-Type"))
     return tuple(formats.suggested_feeds(links, html, response.url))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import gzip
 import json
 import socket
 import urllib.request
@@ -15,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scrapy_walsh.exceptions import DocumentInvalid
-from scrapy_walsh.policy.formats.feeds import Entry, read_feed
+from scrapy_walsh.policy.formats import feeds
 from scrapy_walsh.policy.formats.representation import is_html
+from scrapy_walsh.policy.formats.text import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +39,16 @@ SPLICES = [
     b"<title>",
     b"<?xml",
 ]
+
+
+def read_feed(body: bytes, content_type: str | None = RSS, url: str = URL) -> list[Entry]:
+    return list(feeds.read_feed(body, content_type, url).entries)
+
+
+def rss(item: str) -> bytes:
+    """A feed with one item, whose title is ``t`` and whose link is ``/1``."""
+    item = f"<item><title>t</title><link>/1</link>{item}</item>"
+    return f'<rss version="2.0"><channel>{item}</channel></rss>'.encode()
 
 
 def _corpus_file(expected: Path) -> bytes:
@@ -178,3 +190,167 @@ def test_own_entities_in_cdata_are_text() -> None:
         b"</description></item></channel></rss>"
     )
     assert read_feed(body, RSS, URL) == [Entry("XML tips", "https://a.example/", None)]
+
+
+# -- titles: text where the format says text ------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("feed", "title"),
+    [
+        ("<title>Fix Vec&lt;T&gt; leak</title>", "Fix Vec<T> leak"),
+        ('<title type="text">A &lt;b&gt; tag</title>', "A <b> tag"),
+        ('<title type="html">A &lt;b&gt;bold&lt;/b&gt; word</title>', "A bold word"),
+        ('<title type="xhtml"><div xmlns="http://www.w3.org/1999/xhtml">A <b>b</b></div></title>',
+         "A b"),
+        ("<title>AT&amp;amp;T</title>", "AT&amp;T"),
+    ],
+)  # fmt: skip
+def test_r9_a_title_of_atom_is_text_unless_its_type_says_markup(feed: str, title: str) -> None:
+    """RFC 4287, 3.1.1."""
+    entry = f'<entry>{feed}<link href="https://s.example/1"/></entry>'
+    body = f'<feed xmlns="http://www.w3.org/2005/Atom">{entry}</feed>'.encode()
+    (read,) = read_feed(body, "application/atom+xml")
+    assert read.title == title
+
+
+@pytest.mark.parametrize(
+    ("title", "plain"),
+    [
+        ("Fix Vec&lt;T&gt; leak", "Fix Vec<T> leak"),
+        ("<![CDATA[HashMap<String, Vec<u8>>]]>", "HashMap<String, Vec<u8>>"),
+        ("if x &lt; 3 and y &gt; 4", "if x < 3 and y > 4"),
+        ("A &lt;b class='x'&gt;bold&lt;/b&gt; word", "A bold word"),
+        ("One&lt;br/&gt;two", "One two"),
+        ("&lt;em&gt;AT&amp;amp;T&lt;/em&gt;", "AT&T"),
+    ],
+)
+def test_r9_in_rss_only_elements_of_html_are_markup(title: str, plain: str) -> None:
+    body = f'<rss version="2.0"><channel><item><title>{title}</title><link>/1</link></item>'
+    (read,) = read_feed(f"{body}</channel></rss>".encode())
+    assert read.title == plain
+
+
+def test_r9_a_title_of_a_json_feed_is_text() -> None:
+    """JSON Feed 1.1: ``title`` is plain text."""
+    item = {"id": "1", "url": "https://s.example/1", "title": "Vec<b> &amp; more"}
+    body = {"version": "https://jsonfeed.org/version/1.1", "items": [item]}
+    (read,) = read_feed(json.dumps(body).encode(), "application/feed+json")
+    assert read.title == "Vec<b> &amp; more"
+
+
+# -- links ----------------------------------------------------------------------------------
+
+
+def test_r9_entries_without_a_link_are_counted() -> None:
+    link = "<item><link>https://s.example/1</link></item>"
+    body = f'<rss version="2.0"><channel>{link}<item/><item><link>mailto:a</link></item>'
+    links = feeds.read_feed(f"{body}</channel></rss>".encode(), RSS, URL)
+    assert [entry.url for entry in links.entries] == ["https://s.example/1"]
+    assert (links.linkless, links.note) == (2, "2 entries without a link")
+
+
+@pytest.mark.parametrize(
+    ("item", "url"),
+    [
+        ('<enclosure url="https://cdn.example/1.mp3" type="audio/mpeg" length="9"/>',
+         "https://cdn.example/1.mp3"),
+        ('<enclosure url="/app-2.zip" sparkle:version="2" type="application/octet-stream"/>',
+         "https://news.example/app-2.zip"),
+        ('<guid isPermaLink="false">a-1</guid><enclosure url="https://cdn.example/2.mp3"/>',
+         "https://cdn.example/2.mp3"),
+        ('<link>https://s.example/1</link><enclosure url="https://cdn.example/1.mp3"/>',
+         "https://s.example/1"),
+    ],
+)  # fmt: skip
+def test_r9_an_enclosure_stands_in_for_a_link(item: str, url: str) -> None:
+    space = 'xmlns:sparkle="http://www.andymatuschak.org/xml-namespaces/sparkle"'
+    body = f'<rss version="2.0" {space}><channel><item><title>t</title>{item}</item></channel>'
+    assert [entry.url for entry in read_feed(f"{body}</rss>".encode())] == [url]
+
+
+def test_r9_an_attachment_stands_in_for_a_link() -> None:
+    items = [
+        {"id": "1", "attachments": [{"url": "https://cdn.example/1.mp3"}]},
+        {"id": "2", "attachments": [{"mime_type": "audio/mpeg"}, "3", {"url": "/2.mp3"}]},
+        {"id": "3", "attachments": {"url": "https://cdn.example/3.mp3"}},
+    ]
+    body = json.dumps({"version": "https://jsonfeed.org/version/1.1", "items": items}).encode()
+    links = feeds.read_feed(body, "application/feed+json", URL)
+    urls = [entry.url for entry in links.entries]
+    assert urls == ["https://cdn.example/1.mp3", "https://news.example/2.mp3"]
+    assert links.linkless == 1
+
+
+def test_r9_a_relation_may_have_its_long_name() -> None:
+    """RFC 4287, 4.2.7.2."""
+    relation = "http://www.iana.org/assignments/relation/"
+    entry = f'<link rel="{relation}self" href="/no"/><link rel="{relation}alternate" href="/1"/>'
+    body = f'<feed xmlns="http://www.w3.org/2005/Atom"><entry>{entry}</entry></feed>'.encode()
+    assert [entry.url for entry in read_feed(body)] == ["https://news.example/1"]
+
+
+# -- damage ---------------------------------------------------------------------------------
+
+
+def test_r9_a_feed_that_is_cut_off_says_so() -> None:
+    body = rss("")
+    assert not feeds.read_feed(body, RSS, URL).ends_early
+    assert not feeds.read_feed(body + b"\n<!-- cached -->\n", RSS, URL).ends_early
+    links = feeds.read_feed(body.removesuffix(b"</channel></rss>"), RSS, URL)
+    assert (links.ends_early, links.note) == (True, "it ends early, after 1 entry")
+
+
+DAMAGED = (
+    '<rss version="2.0"><channel><item><title>Żółw %s</title><link>/1</link></item></channel></rss>'
+)
+
+
+@pytest.mark.parametrize("charset", ["; charset=utf-8", "; charset=iso-8859-1", ""])
+@pytest.mark.parametrize("damage", [b"\xc5", b"\xff", b"\xe2\x82", b"\xf0\x9f"])
+def test_r9_a_damaged_octet_stays_where_it_is(charset: str, damage: bytes) -> None:
+    body = (DAMAGED % "|").encode().replace(b"|", damage)
+    assert [entry.title for entry in read_feed(body, RSS + charset)] == ["Żółw \ufffd"]
+
+
+@pytest.mark.parametrize("encoding", ["shift_jis", "euc-kr", "gb2312", "koi8-r", "big5"])
+def test_r9_a_damaged_octet_keeps_the_declared_encoding(encoding: str) -> None:
+    title = {"shift_jis": "日本語", "euc-kr": "한국어", "koi8-r": "русский"}.get(
+        encoding, "中文中文"
+    )
+    text = f"<?xml version='1.0' encoding='{encoding}'?>{DAMAGED}".replace("Żółw %s", title)
+    body = text.encode(encoding).replace(b"</title>", b"\xff</title>")
+    (entry,) = read_feed(body, "application/rss+xml")
+    assert entry.title.startswith(title)
+
+
+def test_r9_a_link_with_a_damaged_octet_is_no_link() -> None:
+    body = b'<rss version="2.0"><channel><item><link>https://s.example/caf\xc3</link></item>'
+    links = feeds.read_feed(body + b"</channel></rss>", RSS + "; charset=utf-8", URL)
+    assert (links.entries, links.linkless) == ((), 1)
+
+
+def test_r9_a_damaged_octet_in_a_json_feed() -> None:
+    items = b'[{"url": "/1", "title": "a\xff"}]'
+    body = b'{"version": "https://jsonfeed.org/version/1.1", "items": ' + items + b"}"
+    assert [entry.title for entry in read_feed(body, "application/feed+json")] == ["a\ufffd"]
+
+
+# -- packed ---------------------------------------------------------------------------------
+
+
+def test_r9_a_feed_may_be_packed() -> None:
+    assert read_feed(gzip.compress(rss("")), "application/gzip") == read_feed(rss(""))
+    with pytest.raises(DocumentInvalid, match="cut off"):
+        read_feed(gzip.compress(rss(""))[:-9])
+
+
+# -- dates ----------------------------------------------------------------------------------
+
+
+def test_r9_of_several_dates_the_publication_counts() -> None:
+    update = "<dc:date>2021-01-01</dc:date>"
+    assert read_feed(rss(f"<pubDate>2020-01-10</pubDate>{update}"))[0].published == (
+        "2020-01-10T00:00:00Z"
+    )
+    assert read_feed(rss(f"<pubDate>soon</pubDate>{update}"))[0].published is None

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scrapy_walsh.policy.formats import links as formats
+from scrapy_walsh.policy.formats.dates import utc_iso
 from scrapy_walsh.policy.formats.representation import plan, representation, suggested_feeds
-from scrapy_walsh.policy.formats.text import absolute_http_url, plain_text, text_of, utc_iso
+from scrapy_walsh.policy.formats.text import absolute_http_url, plain_text, text_of
 
 DATA = Path(__file__).parents[1] / "data"
 VECTORS = json.loads((DATA / "markdown_links.json").read_text())

@@ -13,8 +13,9 @@ import pytest
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
 from scrapy_walsh.policy import packing
 from scrapy_walsh.policy.formats import representation as formats
-from scrapy_walsh.policy.formats import sitemaps
-from scrapy_walsh.policy.formats.sitemaps import MAX_ENTRIES, MAX_OCTETS, read_sitemap
+from scrapy_walsh.policy.formats import xmltext
+from scrapy_walsh.policy.formats.sitemaps import MAX_ENTRIES, read_sitemap
+from scrapy_walsh.policy.formats.xmltext import MAX_OCTETS
 from scrapy_walsh.policy.scope import MAX_CHILDREN, Scope
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def test_own_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch):
         def __getattr__(self, name: str) -> object:
             return getattr(self._member, name)
 
-    monkeypatch.setattr(sitemaps, "MAX_OCTETS", 1_000_000)
+    monkeypatch.setattr(xmltext, "MAX_OCTETS", 1_000_000)
     monkeypatch.setattr(packing, "decompressobj", Member)
     one, many = gzip.compress(b" " * 10_000_000), gzip.compress(b" " * 400_000) * 3
     for body in (one, many):
@@ -158,6 +159,26 @@ def test_own_a_year_or_a_month_is_its_first_day(given: str, day: str):
     body = f"<urlset><url><loc>{URL}</loc><lastmod>{given}</lastmod></url></urlset>"
     (entry,) = read(body.encode()).entries
     assert entry.published == f"{day}T00:00:00Z"
+
+
+SITEMAP = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
+IMAGE = 'xmlns:image="http://www.google.com/schemas/sitemap-image/1.1"'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"<urlset {SITEMAP}><sitemap><loc>http://no/</loc></sitemap><url><loc>{URL}</loc></url>",
+        f"<urlset {SITEMAP} {IMAGE}><url><image:loc>http://no/</image:loc><loc>{URL}</loc></url>",
+        f"<urlset><url><video:loc>http://no.test/</video:loc><loc>{URL}</loc></url>",
+        f"<urlset><loc>http://no.test/</loc><url><loc>{URL}</loc></url>",
+        f"<s:urlset><s:url><image:loc>http://no.test/</image:loc><s:loc>{URL}</s:loc></s:url>",
+        f"<br />\n<b>Notice</b>: x\n<?xml version='1.0'?><urlset><url><loc>{URL}</loc></url>",
+    ],
+)
+def test_r9_only_the_loc_of_an_entry_is_its_url(body: str):
+    end = "</s:urlset>" if body.startswith("<s:") else "</urlset>"
+    assert [entry.url for entry in read((body + end).encode()).entries] == [URL]
 
 
 # -- R9.4: the order of requests ----------------------------------------------------------

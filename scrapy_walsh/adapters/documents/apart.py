@@ -3,8 +3,8 @@
 The parsers hold the interpreter lock, and some answers take them minutes. A body larger than
 ``SMALL`` is read by the child process of :mod:`scrapy_walsh.adapters.documents.validate`, which is
 killed at a limit of time and has a limit of memory. Its task has the members ``format``,
-``content_type`` and ``url``; its answer is a line ``{"ok": true, "headings", "note", "children"}``
-and a line of JSON for each entry.
+``content_type`` and ``url``; its answer is a line with ``"ok": true`` and the fields of
+``Links``, and a line of JSON for each entry.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ async def links_of(
     Also raises DocumentTooCostly for a body that is not read within *timeout* seconds, and OwnFault
     where no child process can be had to read it.
     """
-    if len(body) <= SMALL and kind != representation.GZIP:  # that may unpack to 8 MB
+    if len(body) <= SMALL and not body.startswith(representation.GZIP_MAGIC):  # may be 8 MB
         return links.links_of(kind, body, content_type, url)
     await compat.future(_CHILDREN.acquire())
     try:
@@ -55,6 +55,8 @@ def _apart(kind: str, body: bytes, content_type: str | None, url: str, timeout: 
         limits = f"{timeout:g} s and {_MEMORY >> 20} MiB"
         raise DocumentTooCostly(f"{url}: cannot be read within {limits}") from error
     entries = tuple(Entry(*json.loads(line)) for line in rest.splitlines())
-    children = None if head["children"] is None else tuple(head["children"])
-    headings = tuple(Heading(*each) for each in head["headings"])
-    return Links(entries, headings, head["note"], children)
+    if head["children"] is not None:
+        head["children"] = tuple(head["children"])
+    head["headings"] = tuple(Heading(*heading) for heading in head["headings"])
+    del head["ok"]
+    return Links(entries, **head)

@@ -22,7 +22,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import astuple
+from dataclasses import astuple, fields
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -181,9 +181,10 @@ def _done(task: dict[str, Any], given: Any) -> bytes:
             return line_of({"ok": True})
         from scrapy_walsh.policy.formats.links import links_of  # noqa: PLC0415 - for this alone
 
-        found = links_of(task["format"], body, task["content_type"], task["url"])
-        head = {"headings": found.headings, "note": found.note, "children": found.children}
-        return line_of({"ok": True, **head}) + b"".join(map(line_of, map(astuple, found.entries)))
+        links = links_of(task["format"], body, task["content_type"], task["url"])
+        names = (field.name for field in fields(links) if field.name != "entries")
+        head = {name: getattr(links, name) for name in names}
+        return line_of({"ok": True, **head}) + b"".join(map(line_of, map(astuple, links.entries)))
     except DocumentInvalid as error:
         costly = isinstance(error, DocumentTooCostly)
         return line_of({"ok": False, "error": str(error), "costly": costly})

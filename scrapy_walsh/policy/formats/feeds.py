@@ -1,5 +1,10 @@
 """R9: reads the entries of a feed: RSS 0.9x, 1.0 and 2.0, Atom, and JSON Feed 1.x.
 
+    >>> item = "<item><title>News</title><link>/1</link></item>"
+    >>> feed = f"<rss version='2.0'><channel>{item}</channel></rss>".encode()
+    >>> [entry.url for entry in read_feed(feed, None, "https://site.example/feed").entries]
+    ['https://site.example/1']
+
 Only title, URL and date are kept. feedparser gets bytes, never a URL or a file name, since it would
 open those. What it gets has passed ``xmltext``, which refuses or mends what would harm it.
 """
@@ -9,16 +14,23 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from datetime import datetime
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 
 import feedparser
 
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
+from scrapy_walsh.policy.formats import dates
 from scrapy_walsh.policy.formats.representation import FEED, HTML, JSON_FEED, representation
-from scrapy_walsh.policy.formats.text import Entry, absolute_http_url, plain_text, resolved, utc_iso
-from scrapy_walsh.policy.formats.xmltext import xml_text
+from scrapy_walsh.policy.formats.text import (
+    Entry,
+    Links,
+    absolute_http_url,
+    plain_text,
+    resolved,
+)
+from scrapy_walsh.policy.formats.xmltext import without_gzip, xml_text
+from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -26,31 +38,62 @@ if TYPE_CHECKING:
 #: Octets in which a document type is looked for, and one without declarations of its own.
 _HEAD: Final = 4096
 _DOCTYPE: Final = re.compile(rb"<!DOCTYPE[^<>\[]*+>", re.IGNORECASE)
+#: How IANA's registry names a link relation in full (RFC 4287, 4.2.7.2).
+_IANA: Final = "http://www.iana.org/assignments/relation/"
+#: The end tag of a feed's root element, at the end of the text.
+_END: Final = re.compile(
+    r"</(?:[\w.-]+:)?(?:rss|feed|rdf)\s*>(?:\s|<!--.*?-->)*\Z", re.IGNORECASE | re.DOTALL
+)
 
 
-def read_feed(body: bytes, content_type: str | None, url: str) -> list[Entry]:
-    """The entries that have a link, in document order.
+def read_feed(body: bytes, content_type: str | None, url: str) -> Links:
+    """The entries of *body*, which may be packed with gzip, in document order.
 
+    Those without a link are left out; ``linkless`` counts them.
     ``content_type``: the header's value or None. ``url``: where the feed was fetched, which is the
-    base of its relative links. Of a malformed feed what can be read is returned. Raises
-    DocumentInvalid for what is not a feed, and for a document type with declarations of its own;
-    DocumentTooCostly for elements or JSON that are nested too deeply.
+    base of its relative links. Of a malformed feed what can be read is returned; ``ends_early``
+    says that its root element is not closed. Raises DocumentInvalid for what is not a feed, and for
+    a document type with declarations of its own; DocumentTooCostly for elements or JSON that are
+    nested too deeply.
     """
+    body = without_gzip(body, url)
     if representation(content_type, body) == JSON_FEED:
-        return list(_json_entries(body, url))
+        return _links(_json_entries(body, url))
     head = _DOCTYPE.sub(b"", body[:_HEAD], count=1)  # some feeds have that of HTML
     if representation(None, body) == HTML and representation(None, head) != FEED:
         raise DocumentInvalid(f"{url}: an HTML page, not a feed")
-    return list(_xml_entries(xml_text(body, content_type, url), url))
+    text = xml_text(body, content_type, url)
+    return _links(_xml_entries(text, url), ends_early=_END.search(text) is None)
 
 
-def _xml_entries(text: str, url: str) -> Iterator[Entry]:
+def _links(entries: Iterable[Entry | None], ends_early: bool = False) -> Links:
+    """The *entries* of a feed; None stands for one without a link."""
+    linked: list[Entry] = []
+    linkless = 0
+    for entry in entries:
+        if entry is None:
+            linkless += 1
+        else:
+            linked.append(entry)
+    notes = []
+    if linkless:
+        notes.append(f"{plural(linkless, 'entry', 'entries')} without a link")
+    if ends_early:
+        notes.append(f"it ends early, after {plural(len(linked), 'entry', 'entries')}")
+    return Links(tuple(linked), note="; ".join(notes), linkless=linkless, ends_early=ends_early)
+
+
+def _xml_entries(text: str, url: str) -> Iterator[Entry | None]:
     parsed = _parsed(text, url)
-    if not parsed.get("version") and not parsed.entries:
+    version = str(parsed.get("version", ""))
+    if not version and not parsed.entries:
         raise DocumentInvalid(f"{url}: neither RSS nor Atom; nothing in it can be read as a feed")
     for entry in parsed.entries:
-        if link := _first_link(_links_of(entry), url):
-            yield Entry(plain_text(str(entry.get("title", ""))), link, _entry_date(entry))
+        link = _first_link(_links_of(entry), url)
+        if link is None:
+            yield None
+        else:
+            yield Entry(_title(entry, version), link, _entry_date(entry))
 
 
 def _parsed(text: str, url: str) -> Any:
@@ -67,13 +110,24 @@ def _parsed(text: str, url: str) -> Any:
         raise DocumentInvalid(f"{url}: cannot be read as a feed ({kind})") from error
 
 
+def _title(entry: Any, version: str) -> str:
+    """The title of an entry. An Atom title is text, unless its type says HTML (RFC 4287, 3.1.1)."""
+    title = str(entry.get("title", ""))
+    kind = entry.get("title_detail", {}).get("type")
+    is_text = version == "atom10" and kind == "text/plain"
+    return plain_text(title, markup=not is_text)
+
+
 def _links_of(entry: Any) -> Iterator[str]:
+    """Where an entry may lead, the best first; the URL of an enclosure, such as a podcast, last."""
     link = str(entry.get("link", ""))
     if not entry.get("guidislink") or absolute_http_url(link):  # else it is the name of the entry
         yield link
-    for link in entry.get("links", ()):
-        if link.get("rel") == "alternate":
-            yield str(link.get("href", ""))
+    links = entry.get("links", ())
+    for relation in ("alternate", "enclosure"):
+        for link in links:
+            if str(link.get("rel", "")).removeprefix(_IANA) == relation:
+                yield str(link.get("href", ""))
 
 
 def _first_link(candidates: Iterable[str], base: str) -> str | None:
@@ -81,27 +135,42 @@ def _first_link(candidates: Iterable[str], base: str) -> str | None:
     return next((link for target in candidates if (link := resolved(base, target))), None)
 
 
-def _entry_date(entry: Any) -> str | None:
-    for name in ("published_parsed", "updated_parsed", "created_parsed"):
-        # The `get` of feedparser's entries would return another of these dates, and warn.
-        if parsed := dict.get(entry, name):
-            moment = [*parsed[:5], min(parsed[5], 59)]
-            try:
-                return utc_iso(datetime(*moment))
-            except ValueError:
-                return None
+def _first_date(texts: Iterable[str]) -> str | None:
+    """The date in the first of *texts* that is not empty."""
+    for text in texts:
+        if text.strip():
+            return dates.published(text)
     return None
 
 
-def _json_entries(body: bytes, url: str) -> Iterator[Entry]:
+def _entry_date(entry: Any) -> str | None:
+    names = ("published", "updated", "created")
+    # The `get` of feedparser's entries would return another of these dates, and warn.
+    return _first_date(str(dict.get(entry, name) or "") for name in names)
+
+
+def _json_entries(body: bytes, url: str) -> Iterator[Entry | None]:
     for item in _json_items(body, url):
-        if link := _first_link((_string(item, "url"), _string(item, "external_url")), url):
-            yield Entry(plain_text(_string(item, "title")), link, _json_date(item))
+        link = _first_link(_json_links(item), url)
+        if link is None:
+            yield None
+            continue
+        title = plain_text(_string(item, "title"), markup=False)  # JSON Feed 1.1: plain text
+        date = _first_date(_string(item, name) for name in ("date_published", "date_modified"))
+        yield Entry(title, link, date)
+
+
+def _json_links(item: dict[str, Any]) -> Iterator[str]:
+    yield _string(item, "url")
+    yield _string(item, "external_url")
+    attachments = item.get("attachments")
+    if isinstance(attachments, list):
+        yield from (_string(file, "url") for file in attachments if isinstance(file, dict))
 
 
 def _json_items(body: bytes, url: str) -> list[dict[str, Any]]:
     try:
-        document = json.loads(body.removeprefix(codecs.BOM_UTF8))
+        document = _json(body.removeprefix(codecs.BOM_UTF8))
     except RecursionError as error:
         raise DocumentTooCostly(f"{url}: JSON nested too deeply; not read") from error
     except ValueError as error:
@@ -112,15 +181,14 @@ def _json_items(body: bytes, url: str) -> list[dict[str, Any]]:
     return [item for item in items if isinstance(item, dict)]
 
 
+def _json(body: bytes) -> Any:
+    """The JSON in *body*, with U+FFFD for an octet that is damaged."""
+    try:
+        return json.loads(body)
+    except UnicodeDecodeError:
+        return json.loads(body.decode("utf-8", "replace"))
+
+
 def _string(item: dict[str, Any], name: str) -> str:
     value = item.get(name)
     return value if isinstance(value, str) else ""
-
-
-def _json_date(item: dict[str, Any]) -> str | None:
-    for name in ("date_published", "date_modified"):
-        try:
-            return utc_iso(datetime.fromisoformat(_string(item, name).strip()))
-        except ValueError:
-            continue
-    return None

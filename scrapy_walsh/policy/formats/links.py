@@ -33,7 +33,7 @@ def links_of(kind: str, body: bytes, content_type: str | None, url: str) -> Link
     ``read_sitemap``.
     """
     if kind in (formats.FEED, formats.JSON_FEED):
-        return Links(tuple(read_feed(body, content_type, url)))
+        return read_feed(body, content_type, url)
     if kind in (formats.SITEMAP, formats.GZIP):
         return read_sitemap(body, content_type, url)
     return markdown_links(texts.text_of(body, content_type))

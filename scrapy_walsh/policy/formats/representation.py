@@ -67,8 +67,14 @@ _ROOT: Final = re.compile(rb"<(?:!doctype\s+)?(?:[a-z_][\w.-]*:)?([a-z_][\w.-]*)
 _JSON_FEED: Final = re.compile(rb'"version"\s*:\s*"https?:\\?/\\?/jsonfeed\.org\\?/version\\?/1')
 #: Octets of a body in which its root element is looked for.
 _SNIFFED: Final = 4096
-#: Characters of a page in which feeds are looked for.
+#: Characters of a page in which feeds are looked for, without its scripts, styles and comments.
 MAX_HEAD: Final = 65_536
+#: Characters of a page that are looked at: a head may have many of those.
+MAX_PAGE: Final = 1_048_576
+#: Up to the end of the text if it is not closed, so that its start is looked at once.
+_NO_LINKS: Final = re.compile(
+    r"<!--(?:.*?-->|.*)|<(script|style)\b(?:.*?</\1[^>]*>|.*)", re.IGNORECASE | re.DOTALL
+)
 #: Sitemaps of one robots.txt that are suggested.
 MAX_SUGGESTED: Final = 20
 
@@ -177,8 +183,10 @@ def suggested_feeds(link_headers: Iterable[str], html: str, base: str) -> list[s
     offered = [target for target, given in links_in(link_headers) if _is_feed_link(given)]
     head = _HeadLinks()
     with suppress(AssertionError):  # what HTMLParser raises for some malformed declarations
-        head.feed(html[:MAX_HEAD])
-    urls = (resolved(base, target) for target in (*offered, *head.targets))
+        head.feed(_NO_LINKS.sub("", html[:MAX_PAGE])[:MAX_HEAD])
+    page_base = resolved(base, head.base) or base
+    urls = [resolved(base, target) for target in offered]
+    urls += [resolved(page_base, target) for target in head.targets]
     return list(dict.fromkeys(url for url in urls if url))
 
 
@@ -197,13 +205,19 @@ def _is_feed_link(given: Mapping[str, str | None]) -> bool:
 
 
 class _HeadLinks(HTMLParser):
-    """Collects ``<link rel=alternate type=FEED>``, the generic feed autodiscovery of HTML."""
+    """Collects ``<link rel=alternate type=FEED>``, the generic feed autodiscovery of HTML.
+
+    ``base``: the first ``<base href>``, against which they are resolved; empty without one.
+    """
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
+        self.base = ""
         self.targets: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
         if tag == "link" and _is_feed_link(given):
             self.targets.append(given.get("href", ""))
+        elif tag == "base" and not self.base:
+            self.base = given.get("href", "")

@@ -9,28 +9,26 @@ publishers forget to declare it.
 from __future__ import annotations
 
 import re
-from datetime import datetime
 from typing import Final
 from xml.parsers.expat import ExpatError, ParserCreate
-from zlib import error as zlib_error
 
-from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
-from scrapy_walsh.policy.formats.representation import GZIP_MAGIC
-from scrapy_walsh.policy.formats.text import Entry, Links, absolute_http_url, plain_text, utc_iso
-from scrapy_walsh.policy.formats.xmltext import xml_text
-from scrapy_walsh.policy.packing import unpacked
+from scrapy_walsh.exceptions import DocumentInvalid
+from scrapy_walsh.policy.formats import dates
+from scrapy_walsh.policy.formats.text import Entry, Links, absolute_http_url, plain_text
+from scrapy_walsh.policy.formats.xmltext import without_gzip, xml_text
 from scrapy_walsh.policy.words import plural
 
-#: Octets of a sitemap, unpacked: the protocol's limit of 50 MB.
-MAX_OCTETS: Final = 52_428_800
 #: Entries of a sitemap, or sitemaps of an index, that are read: the protocol's limit.
 MAX_ENTRIES: Final = 50_000
 #: Characters of a URL; the protocol's are shorter.
 MAX_URL: Final = 2_048
 
-_NO_DAY: Final = re.compile(r"\d{4}(?:-\d\d)?")
 #: By root element, the element that is one entry.
 _ENTRIES: Final = {"urlset": "url", "sitemapindex": "sitemap"}
+#: Where a sitemap begins behind other text, for example a notice that PHP printed.
+_ROOT: Final = re.compile(r"<(?:[\w.-]+:)?(?:urlset|sitemapindex)[\s/>]")
+#: The prefix of the news extension, which publishers forget to declare.
+_NEWS: Final = "news"
 #: What is kept of an entry, by the path to it within the root.
 _KEPT: Final = {
     "url/loc": "loc",
@@ -50,7 +48,9 @@ def read_sitemap(body: bytes, content_type: str | None, url: str) -> Links:
     DocumentTooCostly for more than MAX_OCTETS, and for elements that are nested too deeply.
     """
     reader = _Reader()
-    fault = reader.read(xml_text(_unpacked(body, url), content_type, url))
+    text = xml_text(without_gzip(body, url), content_type, url)
+    root = _ROOT.search(text)
+    fault = reader.read(text[root.start() :] if root else text)
     if reader.root not in _ENTRIES:
         raise DocumentInvalid(f"{url}: neither a sitemap nor a sitemap index")
     if fault and not reader.found:
@@ -73,21 +73,6 @@ def _note(reader: _Reader, fault: bool, unusable: int) -> str:
     return "; ".join(said)
 
 
-def _unpacked(body: bytes, url: str) -> bytes:
-    """*body* without gzip, of which little more than MAX_OCTETS are ever unpacked."""
-    if not body.startswith(GZIP_MAGIC):
-        return body
-    try:  # RFC 1952 2.2: members follow each other
-        found = unpacked(body, MAX_OCTETS + 1, GZIP_MAGIC)
-    except zlib_error:
-        raise DocumentInvalid(f"{url}: its gzip data is damaged") from None
-    if found is None:
-        raise DocumentInvalid(f"{url}: its gzip data is cut off")
-    if len(found) > MAX_OCTETS:
-        raise DocumentTooCostly(f"{url}: over {MAX_OCTETS} bytes when unpacked; not read")
-    return found
-
-
 class _Reader:
     """``root``: the local name of the root element. ``found``: what is kept of each entry.
 
@@ -98,6 +83,7 @@ class _Reader:
         self.root = ""
         self.found: list[dict[str, str]] = []
         self.full = False
+        self._prefix = ""
         self._path: list[str] = []
         self._entry: dict[str, str] = {}
         self._text: list[str] | None = None
@@ -118,14 +104,26 @@ class _Reader:
         return False
 
     def _begun(self, name: str, _attributes: dict[str, str]) -> None:
-        name = name.rpartition(":")[2]
         if not self.root:
-            self.root = name
-        self._path.append(name)
+            self._prefix, _, self.root = name.rpartition(":")
+        self._path.append(self._own_name(name))
         within = self._path[1:]
-        if within == [_ENTRIES.get(self.root)] and len(self.found) == MAX_ENTRIES:
-            self.full = True
-        self._text = [] if "/".join(within) in _KEPT else None
+        if self._is_entry(within):
+            self._entry = {}
+            self.full = len(self.found) == MAX_ENTRIES
+        is_of_entry = within[:1] == [_ENTRIES.get(self.root)]
+        self._text = [] if is_of_entry and "/".join(within) in _KEPT else None
+
+    def _own_name(self, name: str) -> str:
+        """The local name of a sitemap's own element; else *name* with its prefix.
+
+        ``image:loc`` is the address of a picture, and no ``loc`` of the entry.
+        """
+        prefix, _, local = name.rpartition(":")
+        return local if prefix in ("", self._prefix, _NEWS) else name
+
+    def _is_entry(self, within: list[str]) -> bool:
+        return within == [_ENTRIES.get(self.root)]
 
     def _said(self, text: str) -> None:
         if self._text is not None:
@@ -137,7 +135,7 @@ class _Reader:
         if self._text is not None:
             self._entry.setdefault(_KEPT["/".join(within)], "".join(self._text).strip())
             self._text = None
-        elif within == [_ENTRIES.get(self.root)] and not self.full:
+        elif self._is_entry(within) and not self.full:
             self.found.append(self._entry)
             self._entry = {}
 
@@ -146,16 +144,6 @@ def _entry(kept: dict[str, str]) -> Entry | None:
     url = absolute_http_url(kept.get("loc", ""))
     if url is None or len(url) > MAX_URL:
         return None
-    dates = (kept.get("published", ""), kept.get("lastmod", ""))
-    published = next((date for date in map(_date, dates) if date), None)
+    texts = (kept.get("published", ""), kept.get("lastmod", ""))
+    published = next(filter(None, map(dates.published, texts)), None)
     return Entry(plain_text(kept.get("title", "")), url, published)
-
-
-def _date(text: str) -> str | None:
-    """A W3C date as UTC; a year or a month is its first day."""
-    if _NO_DAY.fullmatch(text):
-        text = f"{text}-01-01"[:10]
-    try:
-        return utc_iso(datetime.fromisoformat(text))
-    except ValueError:
-        return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urljoin
 
@@ -18,7 +17,20 @@ if TYPE_CHECKING:
 MAX_TITLE: Final = 10_000
 
 _SCRIPT: Final = re.compile(r"<(script|style)\b.*?</\1[^<>]*>", re.IGNORECASE | re.DOTALL)
-_TAG: Final = re.compile(r"<(?:/?[a-z][^<>]*|!--[^<>]*--)>", re.IGNORECASE)
+#: The elements of HTML (WHATWG HTML, its index of elements) and those that it made obsolete.
+_ELEMENT: Final = (
+    r"a|abbr|acronym|address|applet|area|article|aside|audio|b|base|basefont|bdi|bdo|big|"
+    r"blink|blockquote|body|br|button|canvas|caption|center|cite|code|col|colgroup|data|"
+    r"datalist|dd|del|details|dfn|dialog|dir|div|dl|dt|em|embed|fieldset|figcaption|figure|"
+    r"font|footer|form|frame|frameset|h1|h2|h3|h4|h5|h6|head|header|hgroup|hr|html|i|"
+    r"iframe|img|input|ins|kbd|label|legend|li|link|main|map|mark|marquee|math|menu|meta|"
+    r"meter|nav|nobr|noframes|noscript|object|ol|optgroup|option|output|p|param|picture|"
+    r"pre|progress|q|rp|rt|ruby|s|samp|script|search|section|select|slot|small|source|span|"
+    r"strike|strong|style|sub|summary|sup|svg|table|tbody|td|template|textarea|tfoot|th|"
+    r"thead|time|title|tr|track|tt|u|ul|var|video|wbr"
+)
+#: Markup is what HTML has: the <T> of "Vec<T>" is text.
+_TAG: Final = re.compile(rf"<(?:/?(?:{_ELEMENT})(?=[\s/>])[^<>]*|!--[^<>]*--)>", re.IGNORECASE)
 _BLOCK: Final = re.compile(r"</?(?:br|p|div|li|tr|td|h[1-6])\b[^<>]*>", re.IGNORECASE)
 # Control characters that are no white space, and surrogates; bidirectional overrides and isolates,
 # which can make a title look like another one.
@@ -53,14 +65,17 @@ class Heading(NamedTuple):
 class Links:
     """The links of one answer, in its order. ``headings``: H1 and H2 of markdown, else empty.
 
-    ``note``: one line about what was not read, empty where all was. ``children``: the sitemaps of a
-    sitemap index; None where it is none.
+    ``note``: one line about what was not read, empty if all was. ``children``: the sitemaps of a
+    sitemap index; None if it is none. ``linkless``: entries of a feed without a usable link.
+    ``ends_early``: the document was cut off.
     """
 
     entries: tuple[Entry, ...]
     headings: tuple[Heading, ...] = ()
     note: str = ""
     children: tuple[str, ...] | None = None
+    linkless: int = 0
+    ends_early: bool = False
 
 
 def declared_charset(content_type: str | None) -> str:
@@ -93,8 +108,11 @@ def plain_text(text: str, markup: bool = True) -> str:
 def absolute_http_url(url: str) -> str | None:
     """*url* as a link can be sent: without blanks around it, tabs, line ends and userinfo.
 
-    None if it is not an absolute http or https URL.
+    None if it is not an absolute http or https URL, or has U+FFFD: a damaged octet stood there, so
+    there is no such URL.
     """
+    if "\ufffd" in url:
+        return None
     url = without_userinfo(re.sub(r"[\t\r\n]", "", url.strip()).replace(" ", "%20"))
     return url if is_http_url(url) else None
 
@@ -104,18 +122,6 @@ def resolved(base: str, target: str) -> str | None:
     try:
         return absolute_http_url(urljoin(base, target.strip())) if target.strip() else None
     except ValueError:
-        return None
-
-
-def utc_iso(moment: datetime) -> str | None:
-    """*moment* as ``2026-05-23T00:00:00Z``, read as UTC if it is naive.
-
-    None where its time in UTC is outside the years 1 to 9999.
-    """
-    try:
-        aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        return aware.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"
-    except (OverflowError, ValueError):
         return None
 
 

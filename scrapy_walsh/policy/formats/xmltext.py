@@ -8,14 +8,41 @@ from __future__ import annotations
 
 import codecs
 import re
+from contextlib import suppress
 from html.entities import html5
 from typing import TYPE_CHECKING, Final
+from zlib import error as zlib_error
 
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
+from scrapy_walsh.policy.formats.representation import GZIP_MAGIC
 from scrapy_walsh.policy.formats.text import declared_charset
+from scrapy_walsh.policy.packing import unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+#: Octets of a document, unpacked: the limit of 50 MB that the protocol of sitemaps has.
+MAX_OCTETS: Final = 52_428_800
+
+
+def without_gzip(body: bytes, url: str) -> bytes:
+    """*body*, unpacked if it is packed with gzip (RFC 1952); little more than MAX_OCTETS ever are.
+
+    ``url``: where it was fetched, for messages. Raises DocumentInvalid for gzip data that is
+    damaged or cut off, DocumentTooCostly for more than MAX_OCTETS.
+    """
+    if not body.startswith(GZIP_MAGIC):
+        return body
+    try:  # RFC 1952 2.2: members follow each other
+        document = unpacked(body, MAX_OCTETS + 1, GZIP_MAGIC)
+    except zlib_error:
+        raise DocumentInvalid(f"{url}: its gzip data is damaged") from None
+    if document is None:
+        raise DocumentInvalid(f"{url}: its gzip data is cut off")
+    if len(document) > MAX_OCTETS:
+        raise DocumentTooCostly(f"{url}: over {MAX_OCTETS} bytes when unpacked; not read")
+    return document
 
 
 def xml_text(body: bytes, content_type: str | None, url: str) -> str:
@@ -44,30 +71,69 @@ _HEAD: Final = 1024
 _XML_ENCODING: Final = re.compile(rb"<\?xml[^>]*?encoding\s*=\s*([\"'][\w.:-]+)", re.IGNORECASE)
 # Publishers who declare one of these send windows-1252 (WHATWG Encoding).
 _LATIN: Final = frozenset({"iso-8859-1", "iso8859-1", "latin1", "latin-1", "us-ascii", "ascii"})
+_BEYOND_ASCII: Final = re.compile("[^\x00-\x7f\ufffd]")
 # Not characters of XML 1.0 (section 2.2): one of them would end the strict parser.
 _NOT_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 def _decoded(body: bytes, content_type: str | None) -> str:
+    text = _whole(body, content_type)
+    if text is None:
+        text = _damaged(body, content_type)
+    return _NOT_XML.sub("", text.removeprefix("\ufeff"))
+
+
+def _whole(body: bytes, content_type: str | None) -> str | None:
+    """The text of a *body* without a damaged octet; of UTF-16 and UTF-32 also with one."""
     for encoding in _encodings(body, content_type):
         try:
-            return _NOT_XML.sub("", body.decode(encoding).removeprefix("\ufeff"))
+            return body.decode(encoding)
         except (LookupError, UnicodeError):
-            continue
-    return _NOT_XML.sub("", body.decode("windows-1252", "replace"))
+            if encoding.startswith(("utf-16", "utf-32")):
+                return body.decode(encoding, "replace")
+    return None
+
+
+def _damaged(body: bytes, content_type: str | None) -> str:
+    """The text of a *body* that is not whole UTF-8, with U+FFFD for each damaged octet.
+
+    One damaged octet must not turn the text into another encoding: its links would then be URLs
+    that do not exist. windows-1252 is a guess, for a body that is no UTF-8 at all.
+    """
+    text = body.decode("utf-8", "replace")
+    damages = text.count("\ufffd")
+    characters = len(_BEYOND_ASCII.findall(text))
+    names = list(_declared(body, content_type))
+    others = [name for name in names if _is_no_unicode(name)]
+    if characters > damages or (damages == 1 and not others):
+        return text
+    for name in others:
+        with suppress(UnicodeError):
+            return body.decode(name)
+    if others:
+        return body.decode(others[0], "replace")
+    if characters and names:  # it says UTF-8, and some of it is
+        return text
+    return body.decode("windows-1252", "replace")
+
+
+def _is_no_unicode(name: str) -> bool:
+    """Whether *name* is an encoding that Python knows, and not one of Unicode."""
+    try:
+        return not codecs.lookup(name).name.startswith("utf")
+    except LookupError:
+        return False
 
 
 def _encodings(body: bytes, content_type: str | None) -> Iterator[str]:
-    """The encodings to try, in order: that of the byte order mark, UTF-8, and the declared one.
+    """The encodings to try first: that of the byte order mark, and UTF-8.
 
     UTF-8 comes before the declared one, since text in another encoding is hardly ever valid UTF-8.
     Encodings of seven bits are the exception, so a declared one of those comes first.
     """
     yield from (name for beginning, name in _BEGINNINGS if beginning.match(body))
-    declared = list(_declared(body, content_type))
-    yield from (name for name in declared if name.startswith("iso-2022-"))
+    yield from (name for name in _declared(body, content_type) if name.startswith("iso-2022-"))
     yield "utf-8"
-    yield from declared
 
 
 def _declared(body: bytes, content_type: str | None) -> Iterator[str]:
