@@ -63,7 +63,11 @@ def stock(count: int) -> tuple[Any, list[Request]]:
 
 async def ours(count: int, folder: Path) -> tuple[Any, list[Request]]:
     """The gate of a crawl whose documents an earlier run has stored."""
-    settings = {"WALSH_IDENTITY": "walsh-research", "WALSH_STATE_DIR": str(folder)}
+    settings = {
+        "ADDONS": {"scrapy_walsh.Addon": 500},
+        "WALSH_IDENTITY": "walsh-research",
+        "WALSH_STATE_DIR": str(folder),
+    }
     crawl = Crawl.of(get_crawler(Spider, settings))
     store, now = open_store(folder), time.time()
     for kind, key, body in (

@@ -45,6 +45,7 @@ from bench.report import Row, show, write  # noqa: E402
 from scrapy_walsh.adapters import compat  # noqa: E402
 from scrapy_walsh.adapters.crawl import Crawl  # noqa: E402
 from scrapy_walsh.adapters.scheduler_queue import Fingerprinter, HostQueue  # noqa: E402
+from scrapy_walsh.adapters.seats import Addon  # noqa: E402
 from scrapy_walsh.policy.hosts import host_key  # noqa: E402
 
 if TYPE_CHECKING:
@@ -127,6 +128,7 @@ class Bench:
 
 def ours(directory: str, state: Any = None) -> Bench:  # noqa: ARG001  its state is in the file
     crawler = Crawler(Spider, settings=SETTINGS)
+    Addon().update_settings(crawler.settings)
     crawler.stats = StatsCollector(crawler)
     crawler.request_fingerprinter = Fingerprinter()
     crawl = Crawl.of(crawler)

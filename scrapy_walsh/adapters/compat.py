@@ -515,6 +515,10 @@ def fail_command() -> bool:
     return False
 
 
+class NotSwallowed(BaseException):
+    """Ends the start of a crawl where Scrapy would log an Exception and go on; *error*: why."""
+
+
 def refuse_start(error: Exception) -> NoReturn:
     """End the command with one line and exit code 1; in a script, raise *error*.
 

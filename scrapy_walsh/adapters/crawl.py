@@ -52,6 +52,7 @@ class Crawl(Context):
         """The crawl of *crawler*; ConfigError or StateError when it cannot be made."""
         crawl: Crawl | None = getattr(crawler, _ATTRIBUTE, None)
         if crawl is None:
+            seats.check(crawler)
             try:
                 crawl = cls(crawler)
             except WalshError as error:
@@ -121,8 +122,8 @@ class Crawl(Context):
         if shell or self.config.tag_requests:
             self.tags = Tags(self, self.documents.rules_of, shell=shell)
         self.recorder.note("started", **self._terms())
-        if missing := seats.missing(self.crawler, self.config):
-            self.halt(f"scrapy_walsh is not completely installed: {'; '.join(missing)}")
+        if missing := seats.not_made(self.crawler, self.config):
+            self.halt(seats.incomplete(missing))
         elif self._lease is not None and (overlap := self._lease.take()) is not None:
             self.halt(overlap)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy import signals
 from scrapy.extensions.throttle import AutoThrottle as ScrapyAutoThrottle
 
+from scrapy_walsh.adapters import seats
 from scrapy_walsh.adapters.crawl import Crawl
 
 if TYPE_CHECKING:
@@ -21,6 +22,12 @@ _SOURCE: Final = "autothrottle"
 
 class AutoThrottle(ScrapyAutoThrottle):
     """Scrapy's AutoThrottle with a floor; what it learns becomes the host's interval."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Any:
+        """Make the seat, which Scrapy leaves out without AUTOTHROTTLE_ENABLED."""
+        seats.check(crawler)
+        return super().from_crawler(crawler)
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)

@@ -27,6 +27,7 @@ from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import Closing, GaveUp, NotYet, Refused
 from scrapy_walsh.adapters.ticket import TICKET, Ticket
 from scrapy_walsh.adapters.wire.pacing import TURNSTILE
+from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.identity import may_send
 from scrapy_walsh.policy.signing import is_signature_field
 
@@ -46,6 +47,14 @@ class Handler(Seat):
     """The download handler of http and https: it wraps Scrapy's own."""
 
     lazy = False
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Any:
+        """Make the seat. Scrapy logs what a handler raises, and goes on with other schemes."""
+        try:
+            return super().from_crawler(crawler)
+        except WalshError as error:
+            raise compat.NotSwallowed(error) from error
 
     def __init__(self, crawl: Crawl) -> None:
         super().__init__(crawl)

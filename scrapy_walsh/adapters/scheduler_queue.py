@@ -21,7 +21,7 @@ from collections import deque
 from functools import wraps
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, cast
 
-from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters import compat, seats
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.disk_lines import DiskLines
 from scrapy_walsh.adapters.events import logger
@@ -373,6 +373,12 @@ class HostQueue(DueRequests):
 
 class Fingerprinter:
     """R7: two requests are the same if method, canonical URL (spec section 10.2) and body are."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Fingerprinter:
+        """Make the seat. Scrapy makes it first of all, before extensions: it needs no crawl."""
+        seats.check(crawler)
+        return cls()
 
     def fingerprint(self, request: Request) -> bytes:
         """SHA-1 over method, canonical URL and body."""

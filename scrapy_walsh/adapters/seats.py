@@ -1,8 +1,9 @@
 """What must be in place: tables of settings that are pinned, and of seats for our components.
 
 The add-on sets them: ``ADDONS = {"scrapy_walsh.Addon": 500}`` is the whole installation. Without
-it, they are written into the settings by hand (docs/install.md). In both cases ``missing`` looks at
-what is really in place when the spider opens.
+it, they are written into the settings by hand (docs/install.md). In both cases each seat that is
+made looks whether all the others are in the settings (``check``): one seat alone would let requests
+past that no gate has judged. ``not_made`` looks at what is really in place when the spider opens.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings, Settings, default_settings
+from scrapy.utils.conf import build_component_list
 from scrapy.utils.misc import load_object
 
 from scrapy_walsh.adapters import compat, disk_lines, plugins
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.config import WalshConfig, unknown_settings
-from scrapy_walsh.exceptions import StateError, WalshError, one_line
+from scrapy_walsh.exceptions import ConfigError, StateError, WalshError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -177,17 +179,26 @@ def _seat(settings: BaseSettings, name: str, components: Any) -> None:
     settings.set(name, merged, priority=_PRIORITY)
 
 
-def missing(crawler: Crawler, config: WalshConfig) -> list[str]:
-    """A line for each thing that is not in place, with what to do; empty when all is."""
-    return [
-        *_settings_missing(crawler.settings, config),
-        *_middlewares_missing(crawler),
-        *_handlers_missing(crawler),
-        *_queue_missing(crawler, config),
-    ]
+def check(crawler: Crawler) -> None:
+    """Refuse the start of a crawl whose settings lack a pin or a seat (``compat.refuse_start``).
+
+    Every seat calls it before it is made: no request can be on its way by then.
+    """
+    settings = crawler.settings
+    try:
+        config = WalshConfig.from_settings(settings, default_state_dir)
+        if missing := [*_pins_missing(settings, config), *_seats_missing(settings)]:
+            raise ConfigError(incomplete(missing))
+    except WalshError as error:
+        compat.refuse_start(error)
 
 
-def _settings_missing(settings: BaseSettings, config: WalshConfig) -> Iterator[str]:
+def incomplete(missing: list[str]) -> str:
+    """What is said where parts are *missing*: a line for each, with what to do."""
+    return f"scrapy_walsh is not completely installed: {'; '.join(missing)}"
+
+
+def _pins_missing(settings: BaseSettings, config: WalshConfig) -> Iterator[str]:
     for name, value in pinned(config).items():
         if name != "DOWNLOAD_HANDLERS" and not _agrees(settings, name, value):
             yield f"{name} is {settings.get(name)!r}, set it to {value!r}"
@@ -214,33 +225,40 @@ def _is_at(found: Any, path: str) -> bool:
         return False  # another setting's text, or no import path
 
 
-def _middlewares_missing(crawler: Crawler) -> Iterator[str]:
-    engine: Any = crawler.engine
-    found = {
-        "DOWNLOADER_MIDDLEWARES": engine.downloader.middleware.middlewares,
-        "SPIDER_MIDDLEWARES": engine.scraper.spidermw.middlewares,
-    }
-    if crawler.settings.getbool("AUTOTHROTTLE_ENABLED"):  # else neither of the two is made
-        found["EXTENSIONS"] = crawler.extensions.middlewares
-    for setting, components in found.items():
-        classes = {type(component) for component in components}
-        for path, place in SEATS[setting].items():
-            if path == _REDIRECTS and not crawler.settings.getbool("REDIRECT_ENABLED"):
+def _seats_missing(settings: BaseSettings) -> Iterator[str]:
+    for setting, components in SEATS.items():
+        if setting == "EXTENSIONS" and not settings.getbool("AUTOTHROTTLE_ENABLED"):
+            continue  # neither of the two is made
+        named = build_component_list(settings.getwithbase(setting))
+        for path, place in components.items():
+            if path == _REDIRECTS and not settings.getbool("REDIRECT_ENABLED"):
                 continue
-            if place is not None and load_object(path) not in classes:
+            is_named = any(_is_at(each, path) for each in named)
+            if place is not None and not is_named:
                 yield f"{path} is not in {setting}, add it at {place}"
-            if place is None and load_object(path) in classes:
+            if place is None and is_named:
                 yield f"{path} is in {setting}, set it to None"
-
-
-def _handlers_missing(crawler: Crawler) -> Iterator[str]:
-    for scheme, found in wrapped(crawler.settings).items():
+    for scheme, found in wrapped(settings).items():
         yield f"{BASE}[{scheme!r}] is {found!r}, leave it as Scrapy has it"
+    handlers = settings.getwithbase("DOWNLOAD_HANDLERS")
     for scheme in SCHEMES:
         path = PINS["DOWNLOAD_HANDLERS"][scheme]
-        if not isinstance(compat.download_handler(crawler, scheme), load_object(path)):
+        if not _is_at(handlers.get(scheme), path):
             to_do = f"set DOWNLOAD_HANDLERS[{scheme!r}] to {path!r}"
             yield f"the {scheme} handler is not scrapy_walsh's, {to_do}"
+
+
+def not_made(crawler: Crawler, config: WalshConfig) -> list[str]:
+    """A line for each thing that the settings name and that is not in use; empty when all is.
+
+    To be called when the spider opens: the gate and the wire hold back every request by then.
+    """
+    lacking = [
+        f"the {scheme} handler of scrapy_walsh could not be made, see ERROR above"
+        for scheme in SCHEMES
+        if compat.download_handler(crawler, scheme) is None
+    ]
+    return [*lacking, *_queue_missing(crawler, config)]
 
 
 def _queue_missing(crawler: Crawler, config: WalshConfig) -> list[str]:

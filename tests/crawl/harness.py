@@ -54,6 +54,9 @@ from tests import zygote
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from scrapy import Spider
+    from scrapy.crawler import Crawler as ScrapyCrawler
+
     from scrapy_walsh.proof.sandbox.site import Answerer
     from scrapy_walsh.state.store import Store
 
@@ -361,6 +364,20 @@ def side_by_side(
 
     with ThreadPoolExecutor(2) as pool:
         return dict(zip(jobs, pool.map(run, enumerate(jobs.values())), strict=True))
+
+
+def idle_crawler(spider: Spider, settings: Mapping[str, Any] | None = None) -> ScrapyCrawler:
+    """A crawler with the add-on that never begins, for a part alone; its state is in memory."""
+    from scrapy.crawler import Crawler  # noqa: PLC0415  few tests need it
+    from scrapy.statscollectors import StatsCollector  # noqa: PLC0415
+
+    from scrapy_walsh.adapters.seats import Addon  # noqa: PLC0415
+
+    given = {"WALSH_IDENTITY": OWN_IDENTITY, "WALSH_STATE_DIR": "memory", **(settings or {})}
+    crawler = Crawler(type(spider), given)
+    Addon().update_settings(crawler.settings)
+    crawler.stats, crawler.spider = StatsCollector(crawler), spider
+    return crawler
 
 
 # -- the state between two crawls -----------------------------------------------------------------

@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from scrapy import Request, Spider
-from scrapy.crawler import Crawler
-from scrapy.statscollectors import StatsCollector
 from scrapy.utils.request import request_from_dict
 
 from scrapy_walsh.adapters.crawl import Crawl as Walsh
 from scrapy_walsh.adapters.spidermiddlewares import ScopeMiddleware
 from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, Verdict
 from scrapy_walsh.proof.sandbox import Route
-from tests.crawl.harness import OWN_IDENTITY, site, solo
+from tests.crawl.harness import idle_crawler, site, solo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,10 +32,7 @@ SOURCE = "http://one.test/source"
 
 @pytest.fixture
 def crawl() -> Walsh:
-    crawler = Crawler(Spider, {"WALSH_IDENTITY": OWN_IDENTITY, "WALSH_STATE_DIR": "memory"})
-    crawler.stats = StatsCollector(crawler)
-    crawler.spider = Spider("probe")
-    return Walsh.of(crawler)
+    return Walsh.of(idle_crawler(Spider("probe")))
 
 
 def on_its_way(crawl: Walsh) -> Request:
@@ -128,9 +123,7 @@ def test_own_what_redis_says_of_a_ticket_is_text_or_nothing(crawl: Walsh) -> Non
 
 def test_own_a_ticket_is_of_one_crawl(crawl: Walsh) -> None:
     request = on_its_way(crawl)
-    crawler = Crawler(Spider, {"WALSH_IDENTITY": OWN_IDENTITY, "WALSH_STATE_DIR": "memory"})
-    crawler.stats = StatsCollector(crawler)
-    assert not Walsh.of(crawler).tickets.of(request).cleared
+    assert not Walsh.of(idle_crawler(Spider("other"))).tickets.of(request).cleared
 
 
 def test_r6_another_url_in_the_same_request_was_let_pass_by_no_gate(crawl: Walsh) -> None:

@@ -13,9 +13,6 @@ from weakref import WeakKeyDictionary
 
 import pytest
 from scrapy import FormRequest, Request, Spider
-from scrapy.crawler import Crawler
-from scrapy.settings import Settings
-from scrapy.statscollectors import StatsCollector
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Crawl
@@ -23,12 +20,14 @@ from scrapy_walsh.adapters.redis_queue import DueQueue
 from scrapy_walsh.exceptions import ConfigError, StoreAway
 from scrapy_walsh.proof.sandbox import Route, Sandbox, hosts, paths
 from scrapy_walsh.state.records import ROBOTS, Deferral, HostRecord, SourceRun, StoredDocument
-from tests.crawl.harness import OWN_IDENTITY, Run, site, state_dir, targets, verify, wait_until
+from tests.crawl.harness import Run, idle_crawler, site, state_dir, targets, verify, wait_until
 from tests.fleet.fleet import settled, too_close, worker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from scrapy.crawler import Crawler
 
     from scrapy_walsh.adapters.events import Recorder
     from scrapy_walsh.fleet.link import Command
@@ -242,12 +241,9 @@ class Probe(Spider):
 def queue(server: Server | None, **more: Any) -> DueQueue:
     """The queue of one worker, with every URL in scope and no list to fetch."""
     shared = {} if server is None else {"WALSH_SHARED_STATE": server.url}
-    given = {"WALSH_IDENTITY": OWN_IDENTITY, "WALSH_STATE_DIR": "memory", **shared, **more}
-    crawler = Crawler(Probe, Settings(given))
-    crawler.stats = StatsCollector(crawler)
-    crawler.spider = Probe()
-    crawler.spider.crawler = crawler
-    made = DueQueue(None, crawler.spider, "%(spider)s:requests")
+    spider = Probe()
+    spider.crawler = crawler = idle_crawler(spider, {**shared, **more})
+    made = DueQueue(None, spider, "%(spider)s:requests")
     own = _CRAWLS[made] = Crawl.of(crawler)
     own.scope.follow_links = True
     own.pacing.traffic = {}  # the process's own remembers other tests

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from scrapy import Request, Spider
-from scrapy.crawler import Crawler
-from scrapy.statscollectors import StatsCollector
 
 from scrapy_walsh.adapters import compat, scheduler_queue
 from scrapy_walsh.adapters.crawl import Crawl as Walsh
@@ -25,6 +23,7 @@ from tests.crawl.harness import (
     Crawl,
     Stopped,
     crawl,
+    idle_crawler,
     longest_pause,
     make_project,
     rules,
@@ -304,9 +303,7 @@ def queue_and_crawl(
     directory: Path | None, settings: dict[str, Any] | None = None
 ) -> tuple[HostQueue, Walsh]:
     """That, and its crawl."""
-    memory = {"WALSH_IDENTITY": OWN_IDENTITY, "WALSH_STATE_DIR": "memory"}
-    crawler = Crawler(Spider, {**memory, **(settings or {})})
-    crawler.stats, crawler.spider = StatsCollector(crawler), Spider("probe")
+    crawler = idle_crawler(Spider("probe"), settings)
     crawler.request_fingerprinter = Fingerprinter()
     own = Walsh.of(crawler)
     own.pacing.traffic = {}  # the process's own remembers other tests
@@ -408,10 +405,7 @@ def test_own_what_start_may_still_declare_is_parked_up_to_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
 ) -> None:
     monkeypatch.setattr(scheduler_queue, "_PARKED", 2)
-    crawler = Crawler(Spider, {"WALSH_IDENTITY": OWN_IDENTITY, "WALSH_STATE_DIR": "memory"})
-    crawler.stats = StatsCollector(crawler)
-    crawler.spider = Spider("probe")
-    own = Walsh.of(crawler)
+    own = Walsh.of(idle_crawler(Spider("probe")))
     queue = HostQueue(own, str(tmp_path) if folder else "")
     for page in range(4):
         queue.push(Request(f"http://parked.test/{page}"))

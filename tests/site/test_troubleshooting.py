@@ -31,7 +31,7 @@ ERRORS = {name for name, value in vars(exceptions).items() if isinstance(value, 
 #: By module and logged expression, the place of the text.
 MADE_ELSEWHERE = {
     ("adapters/seats.py", "line"): "config.py",  # unknown_settings
-    ("adapters/context.py", "why"): "adapters/crawl.py, adapters/lease.py",
+    ("adapters/context.py", "why"): "adapters/seats.py, adapters/lease.py",
     ("adapters/events.py", "line"): "policy/event.py, policy/verdict.py, and its own",
     ("adapters/context.py", "line"): "notices",
     ("adapters/events.py", "self.ledger.notices.pop(0)"): "notices",
@@ -46,7 +46,7 @@ OTHERS = (
     ("config.py", "is not a setting of scrapy_walsh and is not read"),
     ("config.py", "; did you mean"),
     ("adapters/seats.py", "scrapy_walsh overrides it with"),
-    ("adapters/crawl.py", "scrapy_walsh is not completely installed:"),
+    ("adapters/seats.py", "scrapy_walsh is not completely installed:"),
     ("adapters/lease.py", "run one at a time, or set WALSH_SHARED_STATE"),
     ("fleet/link.py", "forgets its latest records in a crash (appendonly no)"),
     ("fleet/store.py", "in Redis cannot be read ("),
