@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 
 from scrapy_walsh.policy.formats import links as formats
 from scrapy_walsh.policy.formats.dates import utc_iso
-from scrapy_walsh.policy.formats.representation import plan, representation, suggested_feeds
+from scrapy_walsh.policy.formats.representation import (
+    ACCEPT_SOURCE,
+    plan,
+    representation,
+    suggested_feeds,
+)
 from scrapy_walsh.policy.formats.text import absolute_http_url, plain_text, text_of
 
 DATA = Path(__file__).parents[1] / "data"
@@ -190,6 +195,9 @@ def test_r9_4_no_step_is_taken_twice() -> None:
 
 def test_r9_2_t37_pages_are_asked_for_markdown_first() -> None:
     (page, llms) = plan("https://a.test:8443/x", None)
+    assert page.accept == ACCEPT_SOURCE
+    assert page.accept.startswith("text/markdown, application/atom+xml, ")
+    page = plan("https://a.test/x", "https://a.test/feed")[1]
     assert page.accept == "text/markdown, text/html;q=0.8, */*;q=0.1"
     assert llms.url == "https://a.test:8443/llms.txt"
 

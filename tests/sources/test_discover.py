@@ -17,7 +17,7 @@ from scrapy_walsh.commands import discover as command
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.formats.links import markdown_links
-from scrapy_walsh.policy.formats.representation import ACCEPT_PAGE
+from scrapy_walsh.policy.formats.representation import ACCEPT_SOURCE
 from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, Site, gaps, requests
 from scrapy_walsh.sources.sources import read_sources
 from tests.crawl.harness import OPEN, OWN_IDENTITY, crawl, make_project, run_scrapy, site, walsh
@@ -132,7 +132,7 @@ def test_own_the_map_of_both_probes(box: Sandbox, discover: Callable[..., Discov
     assert found.map["suggested_sitemaps"] == ["http://rich.test/s.xml"]
     assert found.map["host"] == "rich.test"
     assert found.asked("rich.test") == ["/robots.txt", "/llms.txt", "/"]
-    assert requests(found.log, "rich.test")[2].values("Accept") == [ACCEPT_PAGE]
+    assert requests(found.log, "rich.test")[2].values("Accept") == [ACCEPT_SOURCE]
     assert min(gaps(found.log, "rich.test")[1:]) >= 0.98
     assert not requests(found.log, "x.test")
     asked_agents = {request.values("User-Agent")[0] for request in requests(found.log)}
@@ -412,4 +412,4 @@ def test_own_docs_command_runs_and_names_every_member(box: Sandbox, tmp_path: Pa
         for name in (*found, *found["probes"][0], *found["probes"][0]["sections"][0]):
             assert f"`{name}`" in document
     assert read_sources(project / "sources.toml")[0][0].url == "http://rss.test/feed.xml"
-    assert ACCEPT_PAGE in document
+    assert ACCEPT_SOURCE in " ".join(document.split())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -277,3 +278,91 @@ def test_own_not_a_url(written: str) -> None:
     sources, problems = parse_urls(written)
     assert sources == []
     assert problems == [f"urls: url 1: url {written!r} {UNUSABLE}"]
+
+
+# -- files as other programs export them ---------------------------------------------------------
+
+ONE = '<outline text="A" xmlUrl="https://a.test/f"/>'
+TWO = '<outline xmlUrl="https://b.test/f"/>'
+IDN = '<outline xmlUrl="https://b\u00fccher.test/f"/>'
+PUNYCODE = '<outline xmlUrl="https://xn--bcher-kva.test/f"/>'
+
+
+@pytest.mark.parametrize(
+    ("body", "feeds"),
+    [
+        ('<outline text="Q & A" xmlUrl="https://a.test/f?x=1&y=2"/>', ["https://a.test/f?x=1&y=2"]),
+        ('<outline text="x &copy; y &nbsp; &hearts;" xmlUrl="https://a.test/f"/>',
+         ["https://a.test/f"]),
+        ('<outline text="1 < 2" xmlUrl="https://a.test/f"/>', ["https://a.test/f"]),
+        (f'<outline isComment="true">{ONE}<outline>{ONE}</outline></outline>{TWO}',
+         ["https://b.test/f"]),
+        (f'<outline isComment="TRUE" xmlUrl="https://b.test/f"/>{ONE}', ["https://a.test/f"]),
+        ('<outline xmlUrl="feed:https://a.test/f"/><outline xmlUrl="FEED://b.test/f"/>',
+         ["https://a.test/f", "http://b.test/f"]),
+        ('<outline xmlUrl="\u200bhttps://a.test/f\ufeff "/>', ["https://a.test/f"]),
+        (f"{IDN}{PUNYCODE}", ["https://b\u00fccher.test/f"]),
+        (f'{ONE}<outline text="no end" xmlUrl=https://b.test/f>',
+         ["https://a.test/f", "https://b.test/f"]),
+        (f'{ONE}<outline a="1" a="2" xmlUrl="https://b.test/f"/>',
+         ["https://a.test/f", "https://b.test/f"]),
+        (f"{ONE}</body>", ["https://a.test/f"]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("declared", "encoding"),
+    [("", "utf-8"), ("utf-8", "utf-8-sig"), ("UTF-16", "utf-16"), ("iso-8859-1", "latin-1")],
+)
+def test_an_opml_file_is_read_as_kindly_as_a_feed(
+    tmp_path: Path, body: str, feeds: list[str], declared: str, encoding: str
+) -> None:
+    head = f"<?xml version='1.0' encoding='{declared}'?>" if declared else ""
+    text = f"{head}<opml version='2.0'><body>{body}</body></opml>"
+    path = tmp_path / "list.opml"
+    path.write_bytes(text.encode(encoding, "xmlcharrefreplace"))
+    sources, _ = read_sources(path)
+    assert [source.feed for source in sources] == feeds
+
+
+def test_an_opml_file_that_is_not_well_formed_says_so(tmp_path: Path) -> None:
+    _, problems = read_sources(write(tmp_path, "l.opml", f"<opml><body>{ONE}<outline a=1></body>"))
+    assert problems[0].startswith("l.opml: not well-formed, read by its tags: ")
+    with pytest.raises(SourcesInvalid, match="declares its own entities"):
+        read_sources(write(tmp_path, "m.opml", f"<!DOCTYPE o [<!ENTITY a 'b'>]><opml>{ONE}</opml>"))
+
+
+def test_the_file_of_newsboat(tmp_path: Path) -> None:
+    lines = (
+        "\ufeff# feeds",
+        'https://one.test/feed "news" "~One of them"',
+        "https://two.test/rss tech  ~Two # daily",
+        '"--- a section ---"',
+        "https://three.test/feed#part",
+        "\u200bhttps://four.test/feed\u2060",
+        "\thttps://five.test/feed\t",
+    )
+    sources, problems = read_sources(write(tmp_path, "urls.txt", "\n".join(lines)))
+    assert [(source.url, source.name) for source in sources] == [
+        ("https://one.test/feed", "One of them"),
+        ("https://two.test/rss", "Two"),
+        ("https://three.test/feed#part", "three.test"),
+        ("https://four.test/feed", "four.test"),
+        ("https://five.test/feed", "five.test"),
+    ]
+    assert not problems
+
+
+def test_a_file_that_would_never_end_or_fit_costs_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe = tmp_path / "pipe.txt"
+    os.mkfifo(pipe)
+    deep = write(tmp_path, "deep.toml", "a = " + "[" * 100_000)
+    long = write(tmp_path, "long.txt", "x" * 2_000)
+    monkeypatch.setattr("scrapy_walsh.sources.sources.MAX_FILE", 1024**2)
+    for path, message in ((pipe, "not a file"), (deep, "deep.toml: n"), (tmp_path, "unknown kind")):
+        with pytest.raises(SourcesInvalid, match=message):
+            read_sources(path)
+    monkeypatch.setattr("scrapy_walsh.sources.sources.MAX_FILE", 1_000)
+    with pytest.raises(SourcesInvalid, match="longer than"):
+        read_sources(long)

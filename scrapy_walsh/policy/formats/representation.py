@@ -31,6 +31,12 @@ OTHER: Final = "other"
 
 # T37: to `text/markdown` alone a server may answer 406.
 ACCEPT_PAGE: Final = "text/markdown, text/html;q=0.8, */*;q=0.1"
+#: For a source whose format nobody declared. Markdown and feeds are alike welcome: some servers
+#: have only one of them, and answer 406 or HTML if the other is preferred.
+ACCEPT_SOURCE: Final = (
+    "text/markdown, application/atom+xml, application/rss+xml, application/feed+json, "
+    "application/xml;q=0.9, text/html;q=0.8, */*;q=0.1"
+)
 ACCEPT_FEED: Final = (
     "application/atom+xml, application/rss+xml, application/feed+json, "
     "application/xml;q=0.9, */*;q=0.1"
@@ -103,7 +109,8 @@ def plan(url: str, feed: str | None, sitemap: str | None = None) -> tuple[Step, 
     if sitemap:
         steps.append(sitemap_step(sitemap))
     if url not in (feed, sitemap, llms):
-        steps.append(Step("page", url, ACCEPT_PAGE))
+        accept = ACCEPT_PAGE if feed or sitemap else ACCEPT_SOURCE
+        steps.append(Step("page", url, accept))
     return (*steps, Step("llms", llms, ACCEPT_LLMS))
 
 
