@@ -290,8 +290,9 @@ class Recorder:
         if exchange.learned is not None:  # D28
             self.count("learned", int(exchange.learned > exchange.interval))
             logger.info(
-                "%s: its requests are at least %.3g s apart from now on, in later runs too, as its "
-                "answers 429 (Too Many Requests) teach; they were %.3g s apart",
+                "%s: its requests are at least %.3g s apart from its next accepted answer on, in "
+                "later runs too, as its answers 429 (Too Many Requests) teach; they were %.3g s "
+                "apart",
                 exchange.host,
                 max(exchange.learned, MIN_REQUEST_INTERVAL),
                 exchange.interval,

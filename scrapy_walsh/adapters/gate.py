@@ -327,6 +327,7 @@ class Gate:
         context, steady, host = self.context, self.context.steady(), ticket.host
         started, steady = round(started, 6), round(steady, 6)
         waits = [] if response is None else response.headers.getlist("Retry-After")
+        date = response.headers.get("Date") if response is not None and waits else None
         answer = Answer(
             ticket.purpose,
             None if response is None else response.status,
@@ -339,6 +340,7 @@ class Gate:
             self._no_retry(ticket, response) if whole else "",
             host.spacing(started, steady),
             host.learned,
+            (date or b"").decode("latin-1"),
         )
         concluded = chain.conclude(answer, context.gates, context.wall(), context.rand())
         seen = ticket.seen(response) if response and isinstance(ticket, Document) else {}
@@ -359,7 +361,8 @@ class Gate:
             digest=None if passed is None else passed.digest,
             attempt=answer.attempt,
             retry_after=tuple(answer.retry_after),
-            wait=None if failure is None else failure.delay,
+            date=answer.date,
+            wait=concluded.wait,
             gives_up=isinstance(failure, GiveUp),
             sent=ticket.sent,
             hops=answer.hops,

@@ -113,7 +113,7 @@ class _Look:
             record = record.at(self._now)
         row = asdict(record)
         if isinstance(record, HostRecord):
-            taught = eased(record.taught, self._now).interval
+            taught = eased(record.taught, self._now).in_force
             interval = max(record.interval, self._config.min_interval, taught)
             due = max(record.last_end + interval, record.not_before or 0.0)
             return {**row, "next_request": due, "interval": interval, "learned": taught or None}

@@ -73,8 +73,13 @@ local function table_of(json)
 end
 -- The interval that a host has taught (D28), of that field.
 local function taught(field) return number(table_of(field).interval) end
+-- ``Learned.in_force``.
+local function in_force(field)
+  local learned = table_of(field)
+  return number(learned.calm == 0 and learned.before or learned.interval)
+end
 local function interval_of(record, interval)
-  return math.max(interval, number(record.interval), taught(record.taught))
+  return math.max(interval, number(record.interval), in_force(record.taught))
 end
 -- Seconds until a worker with this token and interval may send a request to a host.
 local function wait_for(record, token, interval, now)

@@ -2,7 +2,8 @@
 
 After a failure the whole host is held (D6, T25). A Retry-After says for how long, and is never
 shortened or capped (T23). Without one it is a random part of a time that doubles with each attempt.
-A retry keeps R4's interval too (T24), by :mod:`~scrapy_walsh.policy.host`.
+A retry keeps R4's interval too (T24), by :mod:`~scrapy_walsh.policy.host`. A Retry-After of any
+other answer holds the host, too, and nothing is retried for it.
 
 What a run grants a host that gives no answer is in :mod:`~scrapy_walsh.policy.host`.
 """
@@ -10,12 +11,14 @@ What a run grants a host that gives no answer is in :mod:`~scrapy_walsh.policy.h
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from scrapy_walsh.policy.freshness import parse_duration
 from scrapy_walsh.policy.gates import BACKOFF_BASE, BACKOFF_CAP, Gates
 from scrapy_walsh.policy.throttle import NOTHING, Learned, Spacing
 from scrapy_walsh.policy.words import plural
@@ -45,19 +48,27 @@ _MONTHS: Final = (
 )  # fmt: skip
 _TIME: Final = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
 _MONTH: Final = r"(?P<month>[a-z]{3})"
-#: RFC 9110 section 5.6.7: IMF-fixdate and the RFC 850 form, then asctime. Every repetition is
-#: bounded: a hostile header costs linear time. The weekday is any word, or none (T21).
+#: Without a zone, and without a word after it that may be one, a date is read as UTC (T21).
+_ZONE: Final = r"(?: ?(?P<zone>GMT|UTC|Z|[+-][0-9]{2}:?[0-5][0-9])(?!\w)|(?! {0,9}[\w.+-]))"
+#: RFC 9110 section 5.6.7: IMF-fixdate and the RFC 850 form, then asctime; then ISO 8601, extended
+#: and basic. Every repetition is bounded: a hostile header costs linear time. The weekday is any
+#: word, or none (T21).
 _DATES: Final = tuple(
     re.compile(pattern, re.IGNORECASE | re.ASCII)
     for pattern in (
         r"(?:\b[a-z]{1,9}, {0,2})?(?<![0-9])(?P<day>[0-9]{1,2})[ -]" + _MONTH + "[ -]"
-        r"(?P<year>[0-9]{4}|[0-9]{2}) "
-        + _TIME
-        + r" (?P<zone>GMT|UTC|[+-][0-9]{2}[0-5][0-9])(?!\w)",
+        r"(?P<year>[0-9]{4}|[0-9]{2}) " + _TIME + _ZONE,
         r"(?:\b[a-z]{1,9} )?\b" + _MONTH + " {1,2}(?P<day>[0-9]{1,2}) " + _TIME + " "
-        r"(?P<year>[0-9]{4})(?P<zone>)(?![0-9])",
+        r"(?P<year>[0-9]{4})(?![0-9])",
+        r"(?<![\w-])(?P<year>[0-9]{4})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})[T ]"
+        r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})"
+        r"(?::(?P<second>[0-9]{2})(?P<fraction>\.[0-9]{1,9})?)?" + _ZONE,
+        r"(?<![\w-])(?P<year>[0-9]{4})(?P<month>[0-9]{2})(?P<day>[0-9]{2})T"
+        r"(?P<hour>[0-9]{2})(?P<minute>[0-9]{2})(?P<second>[0-9]{2})" + _ZONE,
     )
 )
+#: Seconds by which an answer's own Date may differ from our clock, and a date be counted from it.
+_OWN_DATE: Final = 86400.0
 _SECONDS: Final = re.compile(r"[0-9]+")
 _NUMBER: Final = re.compile(r"(?<![-\w.])[0-9]+(?:\.[0-9]+)?", re.ASCII)
 
@@ -68,6 +79,7 @@ class Answer(Struct, frozen=True):
     ``purpose``: ``target``, ``robots`` or ``operator``. ``status``: None where no answer came.
     ``retry_after``: the values of its Retry-After fields. ``attempt``: retries made before it.
     ``hops``: redirects that led to it. ``unseen``: its host had never been requested before.
+    ``date``: its Date field, which matters with a Retry-After alone.
     ``whole``: False where this side broke the exchange off, which says nothing about the server.
     ``last``: why no retry may follow; empty where one may. ``spacing``: how it was spaced; None
     where that is not looked at. ``known``: what its host has taught before.
@@ -84,6 +96,7 @@ class Answer(Struct, frozen=True):
     last: str = ""
     spacing: Spacing | None = None
     known: Learned = NOTHING
+    date: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +122,17 @@ def parse_retry_after(value: str | None, now: float) -> float | None:
     """The seconds of a Retry-After, at least 0; None if *value* is not a valid one. Never raises.
 
     *value*: the field's value, None if absent. *now*: Unix seconds. It is valid if it is all ASCII
-    digits, or a date in one of the three forms of RFC 9110 section 5.6.7, or in the first of them
-    with a numeric time zone. The day of the week is ignored. A date in the past is 0.
+    digits; a date in one of the three forms of RFC 9110 section 5.6.7, in the first of them also
+    with a numeric time zone, or with none; a time or a duration of ISO 8601. The day of the week is
+    ignored. A date in the past is 0.
     """
     text = (value or "").strip(" \t")
     if _SECONDS.fullmatch(text):
         return min(float(text), LONGEST)
-    for pattern in _DATES:
-        if match := pattern.fullmatch(text):
-            return _seconds_until(match, now)
-    return None
+    with suppress(ValueError):
+        return min(parse_duration(text), LONGEST)
+    instant = _date(text, now)
+    return None if instant is None else _seconds_until(instant, now)
 
 
 def retry_after_floor(value: str | None, now: float) -> float:
@@ -128,6 +142,29 @@ def retry_after_floor(value: str | None, now: float) -> float:
     at least as long as any wait that can be read. *now*: Unix seconds.
     """
     return min(max(_readings(value or "", now), default=0.0), LONGEST)
+
+
+def asked_for(answer: Answer, now: float) -> tuple[float | None, float]:
+    """What the Retry-After of *answer* asks for, seconds: what is valid, and what can be read.
+
+    The first is None, the second 0.0, where it says nothing. *now*: Unix seconds. A date is counted
+    from our clock and from the answer's own Date, if they are within a day of each other. The
+    longer wait counts: one of the two clocks is wrong, and nothing says which.
+    """
+    value, since = ", ".join(answer.retry_after), now
+    date = _date(answer.date, now)
+    if date is not None and abs(date - now) <= _OWN_DATE:
+        since = min(now, date)
+    return parse_retry_after(value, since), retry_after_floor(value, since)
+
+
+def held_for(answer: Answer, now: float) -> float | None:
+    """Seconds for which an answer that is no failure has its host left alone; None for none.
+
+    RFC 9110 section 10.2.3 defines Retry-After for any answer. *now*: Unix seconds.
+    """
+    required, least = asked_for(answer, now)
+    return (least if required is None else required) or None
 
 
 def backoff_delay(
@@ -153,13 +190,12 @@ def after_failure(answer: Answer, gates: Gates, now: float, rand: float) -> Retr
     if not is_failure(answer.status):
         return None
     attempt, most, last = answer.attempt, gates.max_retries, answer.last
-    value = ", ".join(answer.retry_after)
-    required = parse_retry_after(value, now)
+    required, least = asked_for(answer, now)
     delay = backoff_delay(attempt, rand, gates.backoff_base, gates.backoff_cap)
-    delay = max(delay, retry_after_floor(value, now)) if required is None else required
+    delay = max(delay, least) if required is None else required
     cause = "no answer" if answer.status is None else f"status {answer.status}"
     if required is not None:
-        cause = f"{cause} with Retry-After {value.strip()}"
+        cause = f"{cause} with Retry-After {', '.join(answer.retry_after).strip()}"
     # It may have been carried out before the answer failed (RFC 9110 section 9.2.2).
     once = answer.method not in IDEMPOTENT and answer.status not in BACKOFF_STATUSES
     if once and not last and attempt < most:
@@ -197,33 +233,38 @@ def _readings(value: str, now: float) -> Iterator[float]:
     """The waits, in seconds, that can be read somewhere in *value*."""
     for pattern in _DATES:
         for match in pattern.finditer(value):
-            seconds = _seconds_until(match, now)
-            if seconds is not None:
-                yield seconds
+            with suppress(ValueError):  # no such month, day or time
+                yield _seconds_until(_instant(match.groupdict(), now), now)
     for member in value.split(","):
         # A colon is a time of day: the numbers around it are not seconds.
         if ":" not in member:
             yield from map(float, _NUMBER.findall(member))
 
 
-def _seconds_until(match: re.Match[str], now: float) -> float | None:
-    """Seconds from *now* to a date that _DATES matched; None if there is no such date."""
-    try:
-        instant = _instant(match.groupdict(), now)
-    except ValueError:
-        return None  # no such month, day or time
+def _date(text: str, now: float) -> float | None:
+    """The date that *text* is, Unix seconds; None if it is none."""
+    for pattern in _DATES:
+        if match := pattern.fullmatch(text):
+            with suppress(ValueError):  # no such month, day or time
+                return _instant(match.groupdict(), now)
+    return None
+
+
+def _seconds_until(instant: float, now: float) -> float:
     return min(max(0.0, instant - now), LONGEST)
 
 
-def _instant(part: dict[str, str], now: float) -> float:
-    month, day, hour, minute, second = (
-        _MONTHS.index(part["month"].lower()) + 1,
-        *(int(part[name]) for name in ("day", "hour", "minute", "second")),
+def _instant(part: dict[str, str | None], now: float) -> float:
+    name = part["month"] or ""
+    month = int(name) if name.isdigit() else _MONTHS.index(name.lower()) + 1
+    day, hour, minute, second = (
+        int(part[name] or 0) for name in ("day", "hour", "minute", "second")
     )
     leap = (hour, minute, second) == (23, 59, 60)
     moment = (month, day, hour, minute, second - leap)
-    year = _full_year(part["year"], moment, now)
-    return datetime(year, *moment, tzinfo=UTC).timestamp() + leap - _zone_seconds(part["zone"])
+    year = _full_year(part["year"] or "", moment, now)
+    at = datetime(year, *moment, tzinfo=UTC).timestamp() + leap
+    return at + float(part.get("fraction") or 0) - _zone_seconds(part.get("zone") or "")
 
 
 def _full_year(digits: str, moment: tuple[int, ...], now: float) -> int:
@@ -241,4 +282,4 @@ def _full_year(digits: str, moment: tuple[int, ...], now: float) -> int:
 def _zone_seconds(zone: str) -> int:
     if zone[:1] not in {"+", "-"}:
         return 0
-    return int(zone[:3]) * 3600 + int(zone[0] + zone[3:]) * 60
+    return int(zone[:3]) * 3600 + int(zone[0] + zone[-2:]) * 60

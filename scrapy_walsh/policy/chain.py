@@ -225,17 +225,24 @@ def _deferred(why: str) -> Verdict:
 class Conclusion:
     """What an answer means.
 
-    ``failure``: what R5 decides; None where it does not apply. ``exempt``: one target may follow at
-    once (T1). ``answered``: it counts as an answer for R8, so the source is next due a
-    WALSH_REVISIT later. ``redirected``: it leads to another URL, whose answer will count.
-    ``learned``: what the host has taught by now, this answer included (D28).
+    ``failure``: what R5 decides; None where it does not apply. ``held``: seconds for which a
+    Retry-After of any other answer has the host left alone; None without one. ``exempt``: one
+    target may follow at once (T1). ``answered``: it counts as an answer for R8, so the source is
+    next due a WALSH_REVISIT later. ``redirected``: it leads to another URL, whose answer will
+    count. ``learned``: what the host has taught by now, this answer included (D28).
     """
 
     failure: backoff.Retry | backoff.GiveUp | None = None
+    held: float | None = None
     exempt: bool = False
     answered: bool = False
     redirected: bool = False
     learned: throttle.Learned = throttle.NOTHING
+
+    @property
+    def wait(self) -> float | None:
+        """Seconds for which R5 has the host left alone; None where it does not."""
+        return self.held if self.failure is None else self.failure.delay
 
 
 def conclude(answer: backoff.Answer, gates: Gates, now: float, rand: float) -> Conclusion:
@@ -244,6 +251,7 @@ def conclude(answer: backoff.Answer, gates: Gates, now: float, rand: float) -> C
     *now*: Unix seconds. *rand*: in [0, 1), for the back-off; ValueError otherwise.
     """
     failure = backoff.after_failure(answer, gates, now, rand) if answer.whole else None
+    held = backoff.held_for(answer, now) if answer.whole and failure is None else None
     exempt = (
         failure is None
         and answer.unseen
@@ -256,6 +264,7 @@ def conclude(answer: backoff.Answer, gates: Gates, now: float, rand: float) -> C
     target = answer.purpose == TARGET
     return Conclusion(
         failure,
+        held,
         exempt,
         answered=target and visits.counts_as_asked(answer.status),
         redirected=target and answer.status in backoff.REDIRECTS,

@@ -113,7 +113,8 @@ class Exchange(Event, frozen=True, kw_only=True):
     ``interval``: seconds between two requests to the host. ``exempt``: one target may follow this
     robots.txt at once (T1). ``verdict``, ``digest``: name and document of the verdict by which the
     gates let it pass. ``attempt``: retries before this one. ``retry_after``: the values of such
-    fields. ``wait``: seconds for which R5 leaves the host alone; None where R5 does not apply.
+    fields. ``date``: the Date beside them. ``wait``: seconds for which R5 leaves the host alone:
+    before a retry, or since a Retry-After asks for it; None where R5 says nothing.
     ``gives_up``: R5 allows no further retry. ``sent``: the URL with R13's tags, if it had any.
     ``hops``: redirects that led to this document. ``form``: of ``urls.form_of``. ``again``: True
     where this run had an answer to the same request before. ``visit``: True for the target of a
@@ -122,7 +123,8 @@ class Exchange(Event, frozen=True, kw_only=True):
     may follow. ``body``: SHA-256 of a robots.txt's body as it was read, hexadecimal. ``octets``: of
     the body that came, as it was packed. ``whole``: False where more would have
     come, but this side reads no more of a document. ``learned``: the interval that the host has
-    taught from now on, seconds, where this answer changed it; 0 for none (D28). ``taught``: what
+    taught, seconds, where this answer changed it; 0 for none. A longer one binds from the next
+    accepted answer on (D28). ``taught``: what
     the host had taught before, as the store had it, where this run did not know that itself: the
     members of a ``Learned``. ``silent``: True where the host gave no answer in an earlier run, nor
     in this one before, so that it is granted this one request (D31).
@@ -138,6 +140,7 @@ class Exchange(Event, frozen=True, kw_only=True):
     exempt: bool = False
     attempt: Count = 0
     retry_after: tuple[str, ...] = ()
+    date: str = ""
     gives_up: bool = False
     sent: str | None = None
     hops: Count = 0

@@ -394,8 +394,8 @@ class Host:
         self.traffic.finished(now, exempt=concluded.exempt, spacing=self.terms.spacing)
         again = isinstance(concluded.failure, Retry)
         self.retried = answer.attempt + 1 if again else 0
-        if concluded.failure is not None:
-            self.traffic.hold(now + concluded.failure.delay)
+        if concluded.wait is not None:
+            self.traffic.hold(now + concluded.wait)
         self.learn(concluded.learned)
 
     def spacing(self, started: float, ended: float) -> throttle.Spacing:
@@ -419,7 +419,7 @@ class Host:
         """Go by what the host's answers have taught by now."""
         if taught != self.learned:
             self.learned = taught
-            self.traffic.set_interval(taught.interval, source=throttle.LEARNED)
+            self.traffic.set_interval(taught.in_force, source=throttle.LEARNED)
 
     def newly_taken(self) -> tuple[float, ...]:
         """What the store knew, for the ledger: once, and empty where it knew nothing."""
@@ -427,4 +427,4 @@ class Host:
             return ()
         self.taken = False
         known = self.learned
-        return known.interval, known.accepted, float(known.calm or 0), known.at
+        return known.interval, known.accepted, float(known.calm or 0), known.at, known.before

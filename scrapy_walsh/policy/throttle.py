@@ -18,6 +18,9 @@ from the end of the last accepted answer to the start of the next request.
   then it accepts, and a moment later refuses, one and the same gap.
 - Fifty accepted answers in a row make it a fifth shorter. The interval that they were accepted at
   stays the smallest accepted gap, so if the shorter one is too short, two refusals bring it back.
+- A longer interval binds from the next accepted answer on. Until then the retries wait as R5 says,
+  and for the interval that was in force before. Doubled, it would be R5's bound for each retry:
+  bots that were refused together would come back together, without R5's jitter.
 - Each two days without a 429 halve it, and where nothing of it is left nothing is known any more.
   So a host that was hostile for an hour is back at its own interval within twelve days.
 
@@ -111,13 +114,22 @@ class Learned:
     ``interval``: seconds; 0 where none was learned. ``accepted``: the smallest gap that counts,
     seconds; 0 for none. ``calm``: accepted answers since the last 429; None where no 429 is
     remembered. ``at``: when that 429 came, or the interval was last halved, Unix seconds by the
-    steady clock.
+    steady clock. ``before``: the interval that was in force when the last 429 came, seconds.
     """
 
     interval: float = 0.0
     accepted: float = 0.0
     calm: int | None = None
     at: Steady = 0.0
+    before: float = 0.0
+
+    @property
+    def in_force(self) -> float:
+        """Seconds: ``interval``, but ``before`` until an answer was accepted since the last 429.
+
+        ``fleet/scripts.py`` has the same rule in Lua.
+        """
+        return self.before if self.calm == 0 else self.interval
 
 
 #: What is known of a host that has not refused.
@@ -165,11 +177,13 @@ def eased(known: Learned, now: float) -> Learned:
     halvings = math.floor((now - at) / HALVED_AFTER)
     if known.calm is None or halvings < 1:
         return known if at == known.at else replace(known, at=at)
-    interval = _of_use(known.interval * 0.5 ** min(halvings, 1000))
+    left = 0.5 ** min(halvings, 1000)
+    interval = _of_use(known.interval * left)
     if not interval:
         return NOTHING
     at += halvings * HALVED_AFTER
-    return replace(known, interval=interval, accepted=2 * interval, at=at)
+    before = _of_use(known.before * left)
+    return replace(known, interval=interval, accepted=2 * interval, at=at, before=before)
 
 
 def slower(one: Learned, other: Learned) -> Learned:
@@ -179,19 +193,24 @@ def slower(one: Learned, other: Learned) -> Learned:
 
 def _refused(known: Learned, spacing: Spacing, longest: float) -> Learned:
     again = known.calm is not None and known.calm + 2 <= WITHIN
-    known = replace(known, calm=0, at=spacing.ended)
+    known = replace(known, calm=0, at=spacing.ended, before=known.in_force)
     if not again:
         return known
-    seen = known.accepted if known.accepted >= _LONGER * spacing.interval else math.inf
-    longer = min(2 * spacing.interval, seen, longest)
-    return replace(known, interval=longer, accepted=0.0) if longer > spacing.interval else known
+    interval = max(spacing.interval, known.interval)
+    tried = spacing.interval == interval or spacing.gap is None or spacing.gap >= interval
+    if not tried:
+        return known  # a longer one was taught before: this refusal says nothing about it
+    seen = known.accepted if known.accepted >= _LONGER * interval else math.inf
+    longer = min(2 * interval, seen, longest)
+    return replace(known, interval=longer, accepted=0.0) if longer > interval else known
 
 
 def _accepted(known: Learned, calm: int, spacing: Spacing) -> Learned:
     if not known.interval and calm >= ENOUGH:
         return NOTHING
+    known = replace(known, before=0.0)
     accepted, gap = known.accepted, spacing.gap
-    if gap is not None and gap >= _LONGER * spacing.interval:
+    if gap is not None and gap >= _LONGER * max(spacing.interval, known.interval):
         accepted = min(accepted or math.inf, gap)
     if calm % ENOUGH:
         return replace(known, calm=calm, accepted=accepted)

@@ -30,6 +30,7 @@ from scrapy_walsh.ledger.files import (
 )
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts
+from scrapy_walsh.policy.backoff import is_failure
 from scrapy_walsh.policy.event import ASKED, Count, Exchange, Seconds, Time
 from scrapy_walsh.state.database import Connection
 
@@ -164,6 +165,11 @@ class Line(Exchange, frozen=True, kw_only=True):
     def origin(self) -> str:
         """Whose robots.txt is read for its URL; the URL where it has no readable host."""
         return hosts.origin_or_url(self.url)
+
+    @property
+    def failed(self) -> bool:
+        """Whether R5 decides on a retry of it; else a ``wait`` is of its Retry-After alone."""
+        return self.wait is not None and is_failure(self.status)
 
     @property
     def is_robots(self) -> bool:

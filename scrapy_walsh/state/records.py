@@ -277,7 +277,7 @@ class HostRecord:
     @property
     def spacing(self) -> float:
         """Seconds between two requests to the host, by all that is on record."""
-        return max(self.interval, self.taught.interval)
+        return max(self.interval, self.taught.in_force)
 
     def at(self, now: float) -> HostRecord:
         """The record as it counts at *now*.

@@ -161,6 +161,16 @@ BUILDS: dict[str, dict[str, Break]] = {
             """,
         ),
     },
+    "taught": {
+        "a learned interval binds at once": broken_so(
+            "backoff",
+            {"R5a": ["backoff jitter produces variance"]},
+            """
+            from scrapy_walsh.policy.throttle import Learned
+            Learned.in_force = property(lambda self: self.interval)
+            """,
+        ),
+    },
     "pace": {
         "interval halved": broken_so(
             "pacing",
@@ -390,7 +400,7 @@ BUILDS: dict[str, dict[str, Break]] = {
         "robots.txt retried eight times": broken_so(
             "edges",
             {
-                "R5": ["robots.txt answering 429 asked five times again at most"],
+                "R5": ["robots.txt answering 429 or 503 asked five times again at most"],
             },
             """
             from dataclasses import replace

@@ -35,7 +35,7 @@ BLOCKED = "nothing asked of a listed host, not even robots.txt"
 EVERY_HOST = "never above one request per second per host"
 CRAWL_DELAY = "per-host spacing honors Crawl-delay (>=2s)"
 JITTER = "backoff jitter produces variance"
-BOUNDED = "at most five retries of a 503, then given up"
+BOUNDED = "at most five retries of a 503 or 429, then given up"
 MISLED = "no header line that names another asker"
 WRITTEN = "a listed host blocked in whatever way its URL is written"
 SILENT = "a host that never answers: three requests in all at most"
@@ -103,12 +103,37 @@ HEADERS_CUT = [
 TWO_AGENTS = {"headers": (("User-Agent", USER_AGENT), ("User-Agent", USER_AGENT))}
 
 
-def down(*counts: int, every: tuple[float, ...] = (1.0, 1.0, 1.0)) -> list[LoggedRequest]:
-    """So many visits to each of the hosts that are down, each at its own pace."""
+ALIKE = (1.0, 1.0, 1.0)
+SPREAD = (1.0, 1.1, 2.2)
+
+
+def down(
+    *counts: int, every: tuple[float, ...] = ALIKE, busy: tuple[float, ...] = SPREAD
+) -> list[LoggedRequest]:
+    """So many visits to each of the hosts that answer 503, each at its own pace.
+
+    And as many to those that answer 429, each at the pace *busy*. The fourth is as the third.
+    """
     log = [
-        visit(f"down-{name}.test", *["/page"] * count, every=pace)
-        for name, count, pace in zip("abc", counts, every, strict=True)
+        visit(f"{group}-{name}.test", *["/page"] * count, every=pace)
+        for group, paces in (("down", every), ("busy", busy))
+        for name, count, pace in zip(
+            "abcd", (*counts, counts[-1]), (*paces, paces[-1]), strict=True
+        )
     ]
+    return list(chain.from_iterable(log))
+
+
+def later(*paths: str, **fields: Any) -> list[LoggedRequest]:
+    """The same visits to the host that answers 429 at first, and to the one that answers 503."""
+    hosts = ("limited.test", "later.test")
+    return [each for host in hosts for each in visit(host, *paths, **fields)]
+
+
+def dated(*paces: float) -> list[LoggedRequest]:
+    """Two visits to each host that names a date, each at its own pace."""
+    hosts = ("date.test", "date-429.test")
+    log = (visit(host, *["/page"] * 2, every=pace) for host, pace in zip(hosts, paces, strict=True))
     return list(chain.from_iterable(log))
 
 
@@ -182,14 +207,17 @@ def down(*counts: int, every: tuple[float, ...] = (1.0, 1.0, 1.0)) -> list[Logge
         (BOUNDED, down(1, 1, 1), FAIL),
         (BOUNDED, down(6, 6, 2), PASS),
         (JITTER, down(6, 6, 6), FAIL),
-        (JITTER, down(6, 6, 6, every=(1.0, 1.4, 1.2)), FAIL),
-        (JITTER, down(6, 6, 6, every=(1.0, 1.1, 1.6)), PASS),
+        (JITTER, down(6, 6, 6, every=(1.0, 1.4, 1.9)), FAIL),
+        (JITTER, down(6, 6, 6, every=SPREAD), PASS),
+        (JITTER, down(6, 6, 6, every=SPREAD, busy=ALIKE), FAIL),
         (JITTER, down(6, 6, 0), NOT_SEEN),
-        ("429 asked again until 200", visit("limited.test", *["/page"] * 3), PASS),
-        ("429 asked again until 200", visit("limited.test", "/page", status=429), FAIL),
-        ("Retry-After in seconds waited for (>=2s)", visit("limited.test", *["/page"] * 3), FAIL),
-        (RETRY_DATE, visit("date.test", "/page", "/page", every=1.0), FAIL),
-        (RETRY_DATE, visit("date.test", "/page", "/page", every=3.1), PASS),
+        ("429 and 503 asked again until 200", later(*["/page"] * 3), PASS),
+        ("429 and 503 asked again until 200", visit("limited.test", *["/page"] * 3), NOT_SEEN),
+        ("429 and 503 asked again until 200", later("/page", status=429), FAIL),
+        ("Retry-After in seconds waited for (>=2s)", later(*["/page"] * 3), FAIL),
+        (RETRY_DATE, dated(3.1, 1.0), FAIL),
+        (RETRY_DATE, dated(1.0, 3.1), FAIL),
+        (RETRY_DATE, dated(3.1, 3.1), PASS),
         (NO_LINKS, visit("links.test", "/page", "/next"), FAIL),
         (NO_LINKS, visit("links.test", "/page"), PASS),
         (NO_LINKS, visit("links.test", "/page", "/style.css"), FAIL),
@@ -279,9 +307,10 @@ def test_r1_1_conditional_requests_are_judged_by_themselves(
 
 
 def left_alone(*, due: float | None, verdict: str = "deferred", calls: int = 1) -> Run:
-    told = {"url": "http://tomorrow.test/page", "verdict": verdict, "due": due}
-    log = visit("tomorrow.test", "/robots.txt", *["/page"] * calls)
-    return Run(log, told={"results": [told]})
+    hosts = ("tomorrow.test", "tomorrow-429.test")
+    told = [{"url": f"http://{host}/page", "verdict": verdict, "due": due} for host in hosts]
+    log = (visit(host, "/robots.txt", *["/page"] * calls) for host in hosts)
+    return Run(list(chain.from_iterable(log)), told={"results": told})
 
 
 WHOLE = 1_800_000_001.0 + 86_400

@@ -34,7 +34,7 @@ REFERENCE = (
     ("R3c", "schema-invalid document rejected; prior list retained"),
     ("R4b", "per-host spacing honors Crawl-delay (>=2s)"),
     ("R4c", "first request to unseen host not delayed"),
-    ("R5", "429 asked again until 200"),
+    ("R5", "429 and 503 asked again until 200"),
     ("R5b", "vectors: Retry-After in seconds and as a date"),
     ("R5b", "Retry-After empty/None -> None"),
     ("R5a", "backoff_delay is full jitter"),

@@ -24,8 +24,11 @@ NOW = 1_800_000_000.0
 #: Seconds; whole milliseconds, as clocks and headers have them.
 SECONDS = st.integers(-400_000_000, 400_000_000).map(lambda each: each / 1000)
 INTERVALS = st.integers(1_000, 200_000_000).map(lambda each: each / 1000)
-#: What the host has taught (D28); 0 for nothing.
-TAUGHT = st.just(0.0) | st.integers(1_001, 60_000).map(lambda each: each / 1000)
+#: What the host has taught (D28): nothing, what is in force, what will bind later.
+LONGER = st.integers(1_001, 60_000).map(lambda each: each / 1000)
+TAUGHT = st.just(Learned()) | st.builds(
+    Learned, LONGER, calm=st.sampled_from([None, 0, 3]), before=st.just(0.0) | LONGER
+)
 #: Redis is told times with six places.
 NEAR = 2e-6
 
@@ -36,13 +39,14 @@ NEAR = 2e-6
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(SECONDS, INTERVALS, st.none() | SECONDS, st.booleans(), INTERVALS, TAUGHT)
-@example(-1.0, 1.0, None, False, 1.0, 0.0)
-@example(-1.0, 1.0, None, False, 1.0, 4.0)
-@example(-0.997, 1.0, None, True, 1.0, 0.0)
-@example(50.0, 2.0, 0.004, True, 1.0, 0.0)
-@example(50.0, 2.0, -0.004, False, 1.0, 0.0)
-@example(-1.0, 600.0, None, False, 1.0, 0.0)
-@example(-1.0, 200_000.0, None, True, 1.0, 0.0)
+@example(-1.0, 1.0, None, False, 1.0, Learned())
+@example(-1.0, 1.0, None, False, 1.0, Learned(4.0, 0.0, 3))
+@example(-1.0, 1.0, None, False, 1.0, Learned(8.0, 0.0, 0, before=4.0))
+@example(-0.997, 1.0, None, True, 1.0, Learned())
+@example(50.0, 2.0, 0.004, True, 1.0, Learned())
+@example(50.0, 2.0, -0.004, False, 1.0, Learned())
+@example(-1.0, 600.0, None, False, 1.0, Learned())
+@example(-1.0, 200_000.0, None, True, 1.0, Learned())
 def test_r4_6_lua_and_python_wait_alike(  # noqa: PLR0917  hypothesis gives them
     server: Server,
     last: float,
@@ -50,7 +54,7 @@ def test_r4_6_lua_and_python_wait_alike(  # noqa: PLR0917  hypothesis gives them
     hold: float | None,
     own: bool,
     interval: float,
-    taught: float,
+    taught: Learned,
 ) -> None:
     """*last*, *hold*: from now; *kept*, *taught*: on record; *interval*: the worker's own."""
     until = None if hold is None else NOW + hold
@@ -65,9 +69,9 @@ def test_r4_6_lua_and_python_wait_alike(  # noqa: PLR0917  hypothesis gives them
         me,
         f"{interval:.6f}",
         f"{NOW:.6f}",
-        json.encode(Learned(taught, 0.0, 3, 1.0)) if taught else "",
+        "" if taught == Learned() else json.encode(taught),
     )
     expected = shared_wait(
-        NOW + last, until, max(interval, kept, taught), NOW, own=own and bool(me)
+        NOW + last, until, max(interval, kept, taught.in_force), NOW, own=own and bool(me)
     )
     assert float(asked) == pytest.approx(expected, abs=NEAR)

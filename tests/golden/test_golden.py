@@ -246,7 +246,7 @@ def test_own_state_show(
     store = SqliteStore(tmp_path / "state")
     store.put(HostRecord("h.test", T - 60, 30.0, T + 7200))
     store.put(
-        HostRecord("slow.test", T, 1.0, taught=Learned(40.0, 0.0, 0, T), silent_since=T - 9e5)
+        HostRecord("slow.test", T, 1.0, taught=Learned(40.0, 0.0, 3, T), silent_since=T - 9e5)
     )
     store.put(HostRecord("free.test", T - 600, 1.0))
     store.put(

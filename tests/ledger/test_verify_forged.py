@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from email.utils import formatdate
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -494,6 +495,35 @@ def broken_off_and_answered(forge: Forge) -> dict[str, Any]:
     return forge.ask(3 * DAY + 5, f"{H}/y", 429, **more)
 
 
+def banned(forge: Forge, next_at: float = 620, **more: Any) -> dict[str, Any]:
+    """A 403 that asks for ten minutes, and the next request to its host."""
+    third_run(forge)
+    declared(forge, f"{H}/y", f"{H}/z")
+    members = {"retry_after": ["600"], "wait": 600.0, **more}
+    asked = forge.get(3 * DAY + 10, f"{H}/y", 403, **members)
+    forge.get(3 * DAY + next_at, f"{H}/z")
+    return asked
+
+
+def retry_after_of_a_403_not_kept(forge: Forge) -> dict[str, Any]:
+    banned(forge, 300)
+    return forge.only("asked", f"{H}/z")
+
+
+def retry_after_of_a_403_left_out(forge: Forge) -> dict[str, Any]:
+    return banned(forge, 20, wait=None)
+
+
+def retry_after_of_a_403_shortened(forge: Forge) -> dict[str, Any]:
+    return banned(forge, 80, wait=60.0)
+
+
+def a_date_by_our_clock_alone(forge: Forge) -> dict[str, Any]:
+    """The server's clock is an hour behind ours."""
+    date, behind = (formatdate(T + 3 * DAY + each, usegmt=True) for each in (610, -3590))
+    return banned(forge, retry_after=[date], date=behind, wait=600.0)
+
+
 def no_wait_after_a_503(forge: Forge) -> dict[str, Any]:
     asked = forge.only("asked", f"{H}/e")
     del asked["wait"]
@@ -781,6 +811,8 @@ BREAKS: dict[Break, str] = {
     another_host: "R4", deferred_for_nothing: "R4",
     backoff_shortened: "R5", backoff_not_waited_for: "R5",
     backoff_forgotten_by_the_next_run: "R5", no_wait_after_a_503: "R5",
+    retry_after_of_a_403_not_kept: "R5", retry_after_of_a_403_left_out: "R5",
+    retry_after_of_a_403_shortened: "R5", a_date_by_our_clock_alone: "R5",
     broken_off_and_answered: "R5", a_sixth_retry: "R5",
     a_sixth_retry_under_another_number: "R5", asked_after_it_was_given_up: "R5",
     robots_tried_over_and_over: "R5", a_429_for_an_answer: "R5",
@@ -882,6 +914,7 @@ HONEST_MORE = {
             document="http://new.test/robots.txt",
         ),
     ),
+    "a 403 that asks for ten minutes, which are kept": banned,
     "the list is not known because of us, though one is held": lambda f: (
         f.start(3 * DAY, "three", "p3"),
         f.operator_list(3 * DAY + 1),

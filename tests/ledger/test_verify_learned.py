@@ -48,9 +48,9 @@ def next_run(forge: Forge, **more: Any) -> dict[str, Any]:
     return forge.get(BEGIN + 3604, PAGES[2], **more)
 
 
-#: Interval, smallest accepted gap, accepted answers since the last 429, and when that came: what
-#: the third run leaves.
-LEFT = [TAUGHT, 18 - 13.01, 2, T + BEGIN + 8.01]
+#: Interval, smallest accepted gap, accepted answers since the last 429, when that came, and what
+#: was in force before: what the third run leaves.
+LEFT = [TAUGHT, 18 - 13.01, 2, T + BEGIN + 8.01, 0.0]
 
 
 def asked(forge: Forge, url: str = PAGES[0], nth: int = 0) -> dict[str, Any]:
@@ -97,7 +97,20 @@ def taken_and_not_kept(forge: Forge) -> dict[str, Any]:
 
 def what_nobody_taught(forge: Forge) -> dict[str, Any]:
     """Another time: it would be halved later."""
-    return next_run(taught(forge), taught=[*LEFT[:3], LEFT[3] + 600], interval=TAUGHT)
+    return next_run(taught(forge), taught=[*LEFT[:3], LEFT[3] + 600, 0.0], interval=TAUGHT)
+
+
+def refused_again(forge: Forge, interval: float) -> dict[str, Any]:
+    """A third refusal makes it longer: to the gap before PAGES[1]. Its retry comes after that."""
+    forge = taught(forge)
+    asked = {"wait": 0.5, "interval": TAUGHT, "learned": LEFT[1]}
+    forge.ask(BEGIN + 24, PAGES[2], 429, **asked)
+    forge.add(BEGIN + 24.02, "retried", url=PAGES[2], host="h.test", status=429, wait=0.5)
+    return forge.get(BEGIN + 28.5, PAGES[2], attempt=1, interval=interval)
+
+
+def sooner_than_what_was_in_force(forge: Forge) -> dict[str, Any]:
+    return refused_again(forge, interval=2.0)
 
 
 def taken_of_another_form(forge: Forge) -> dict[str, Any]:
@@ -113,8 +126,8 @@ def a_longest_of_its_own(forge: Forge) -> dict[str, Any]:
 
 BREAKS = [
     none_learned, too_little_learned, learned_from_one_refusal, learned_from_an_answer, not_kept,
-    a_refusal_taken_out, less_taken_than_was_left, what_nobody_taught, taken_and_not_kept,
-    taken_of_another_form, a_longest_of_its_own,
+    a_refusal_taken_out, sooner_than_what_was_in_force, less_taken_than_was_left,
+    what_nobody_taught, taken_and_not_kept, taken_of_another_form, a_longest_of_its_own,
 ]  # fmt: skip
 
 
@@ -130,6 +143,12 @@ def test_own_a_forged_or_missing_lesson_is_named_by_its_line(broken: Break, tmp_
 def test_own_an_honest_lesson_is_derived(tmp_path: Path) -> None:
     report = taught(honest()).check(tmp_path)
     assert told(report) == []
+
+
+def test_what_is_learned_binds_from_the_next_accepted_answer_on(tmp_path: Path) -> None:
+    forge = honest()
+    refused_again(forge, interval=TAUGHT)
+    assert told(forge.check(tmp_path)) == []
 
 
 def test_own_the_next_run_goes_by_what_was_left(tmp_path: Path) -> None:
@@ -149,7 +168,7 @@ def test_own_what_was_left_is_halved_after_two_days(tmp_path: Path) -> None:
     forge.start(later, "four", "p4", longest_learned=60.0)
     forge.operator_list(later + 1)
     forge.ask(later + 2, ROBOTS_URL, 200, "robots", interval=2.0, taught=[
-        2.0, TAUGHT, 2, LEFT[3] + 2 * DAY,
+        2.0, TAUGHT, 2, LEFT[3] + 2 * DAY, 0.0,
     ])  # fmt: skip
     report = forge.check(tmp_path)
     assert told(report) == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +22,7 @@ from tests.crawl.harness import (
     state_dir,
     targets,
     too_soon,
+    walsh,
 )
 
 if TYPE_CHECKING:
@@ -29,7 +32,8 @@ if TYPE_CHECKING:
 
 FAR = 4000
 PATIENCE = 4
-LATER = Route(503, headers={"Retry-After": str(FAR)})
+HEADERS = {"Retry-After": str(FAR)}
+LATER = Route(503, headers=HEADERS)
 
 #: Hosts, what they answer, and which of their pages 0 to 2 are asked at all.
 HOSTS = {
@@ -40,6 +44,20 @@ HOSTS = {
     "backoff.test": (site("backoff.test", {"*": Route(503)}), ["/0"]),
     "gone.test": (site("gone.test", {"*": Route(behaviour="close")}), ["/0"]),
 }
+#: Hosts whose answers are no failures, and the paths of theirs that are requested.
+ANSWERS = {
+    "robots-404.test": (site("robots-404.test", robots=Route(404, headers=HEADERS)), []),
+    "banned.test": (site("banned.test", {"*": Route(403, headers=HEADERS)}), ["/0"]),
+    "limited.test": (site("limited.test", {"*": Route(420, headers=HEADERS)}), ["/0"]),
+    "read.test": (site("read.test", {"*": Route(headers=HEADERS)}), ["/0"]),
+    "moved.test": (
+        site("moved.test", {"*": Route(302, location="/elsewhere", headers=HEADERS)}), ["/0"],
+    ),
+    "closed.test": (site("closed.test", {"*": Route(403)}), ["/0", "/1", "/2"]),
+    "words.test": (
+        site("words.test", {"*": Route(404, headers={"Retry-After": "soon"})}), ["/0", "/1", "/2"],
+    ),
+}  # fmt: skip
 PAGES = [f"http://{host}/{page}" for page in range(3) for host in HOSTS]
 SETTINGS = {
     "WALSH_PATIENCE": PATIENCE,
@@ -51,6 +69,7 @@ class Deferred(Crawl):
     """A crawl, and what its store says of what was put off."""
 
     kept: dict[str, Deferral]
+    findings: list[object]
 
 
 def deferring(directory: Path) -> Deferred:
@@ -67,8 +86,23 @@ def deferring(directory: Path) -> Deferred:
     return deferred
 
 
+def answered(directory: Path) -> Deferred:
+    pages = [f"http://{host}/{page}" for page in range(3) for host in ANSWERS]
+    with Sandbox() as box:
+        for each, _ in ANSWERS.values():
+            box.put(each)
+        project = make_project(directory, settings=SETTINGS)
+        result = Deferred(**vars(crawl(project, box, *pages)))
+    with closing(open_store(state_dir(project))) as store:
+        result.kept = {each.url: each for each in store.rows(Deferral)}
+    verified = walsh(project, "verify", str(state_dir(project)), "--json")
+    result.findings = json.loads(verified.stdout)["findings"]
+    return result
+
+
 CRAWLS: dict[str, Callable[[Path], Crawl]] = {
     "deferring": deferring,
+    "answered": answered,
     "within": crawl_of(
         "http://soon.test/0",
         "http://soon.test/1",
@@ -108,6 +142,23 @@ def test_own_what_is_put_off_is_recorded_with_its_due_time(deferred: Deferred, h
             assert due > last + PATIENCE
         else:
             assert last + FAR - 1 <= due <= last + FAR + 10
+
+
+@pytest.mark.parametrize("host", ANSWERS)
+def test_r5_3_a_retry_after_holds_the_host_whatever_the_status(
+    crawls: Callable[[str], Deferred], host: str
+) -> None:
+    """Without one, and where it cannot be read, such an answer holds nothing."""
+    result, paths = crawls("answered"), ANSWERS[host][1]
+    assert [each.path for each in targets(result.log, host)] == paths
+    last = max(each.wall for each in requests(result.log, host))
+    due = [each.due for each in result.kept.values() if each.host == host]
+    assert len(due) == 3 - len(paths) + (host == "moved.test")  # the hop is put off, too
+    assert all(last + FAR - 1 <= each <= last + FAR + 10 for each in due)
+
+
+def test_r5_3_verify_derives_such_holds(crawls: Callable[[str], Deferred]) -> None:
+    assert crawls("answered").findings == []
 
 
 def fetched(deferred: Deferred) -> list[str]:

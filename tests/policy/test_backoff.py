@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ from scrapy_walsh.policy.backoff import (
     GiveUp,
     Retry,
     after_failure,
+    asked_for,
     backoff_delay,
     parse_retry_after,
     retry_after_floor,
 )
+from scrapy_walsh.policy.chain import conclude
 from scrapy_walsh.policy.gates import Gates
 
 NOW = 1779494400.0  # 2026-05-23T00:00:00Z
@@ -87,6 +90,72 @@ def test_r5_4_ascii_digits_are_seconds(seconds: int) -> None:
 @pytest.mark.parametrize("row", rows("retry_after_floor.json"))
 def test_r5_7_what_is_readable_is_a_lower_bound(row: dict[str, Any]) -> None:
     assert retry_after_floor(row["value"], NOW) == row["floor"]
+
+
+DATE = "Sat, 23 May 2026 00:10:00 GMT"  # ten minutes from now
+
+
+@pytest.mark.parametrize(
+    ("date", "seconds"),
+    [
+        ("", 600),
+        ("Sat, 23 May 2026 00:00:00 GMT", 600),
+        ("Fri, 22 May 2026 23:00:00 GMT", 4200),  # its clock is an hour behind ours
+        ("Sat, 23 May 2026 01:00:00 GMT", 600),  # an hour ahead: ours says the longer wait
+        ("Fri, 22 May 2026 00:00:00 GMT", 87000),
+        ("Thu, 21 May 2026 23:59:59 GMT", 600),  # over a day: it is not taken for a clock
+        ("Sunday, 24-May-26 00:00:00 GMT", 600),
+        ("2026-05-22T23:00:00Z", 4200),
+        ("yesterday", 600),
+        ("12", 600),
+    ],
+)
+def test_r5_4_a_date_is_counted_from_both_clocks(date: str, seconds: float) -> None:
+    answer = Answer("target", 429, retry_after=(DATE,), date=date)
+    assert asked_for(answer, NOW)[0] == seconds
+    remark = Answer("target", 429, retry_after=(f"{DATE} (busy)",), date=date)
+    assert asked_for(remark, NOW) == (None, seconds)
+
+
+@pytest.mark.parametrize("date", ["", "Fri, 22 May 2026 23:00:00 GMT"])
+def test_r5_4_seconds_and_durations_are_of_no_clock(date: str) -> None:
+    for value in ("120", "PT2M"):
+        answer = Answer("target", 429, retry_after=(value,), date=date)
+        assert asked_for(answer, NOW) == (120, 0 if value == "PT2M" else 120)
+
+
+@given(st.integers(-200_000, 200_000), st.integers(-200_000, 200_000))
+def test_r5_4_no_clock_of_a_server_shortens_a_wait(ahead: int, date: int) -> None:
+    at, now = (formatdate(NOW + each, usegmt=True) for each in (ahead, date))
+    answer = Answer("target", 503, retry_after=(at,), date=now)
+    waited, _ = asked_for(answer, NOW)
+    assert waited is not None
+    assert waited >= max(0, ahead)
+    assert waited == max(0, ahead, ahead - date if abs(date) <= 86_400 else 0)
+
+
+@pytest.mark.parametrize("status", [200, 204, 301, 302, 304, 308, 400, 403, 404, 410, 420, 430])
+def test_r5_3_a_retry_after_holds_the_host_whatever_the_status(status: int) -> None:
+    """And nothing is retried for it."""
+    for values, held in (
+        (("3600",), 3600), ((DATE,), 600), (("90 s",), 90), (("soon",), None), (("0",), None),
+        ((), None),
+    ):  # fmt: skip
+        answer = Answer("target", status, retry_after=values)
+        concluded = conclude(answer, Gates(), NOW, 0.5)
+        assert (concluded.failure, concluded.wait) == (None, held), values
+
+
+@pytest.mark.parametrize("status", [429, 503, 500, 509, 529, 999])
+def test_r5_3_what_is_retried_waits_as_long(status: int) -> None:
+    answer = Answer("target", status, retry_after=("3600",))
+    concluded = conclude(answer, Gates(), NOW, 0.5)
+    assert isinstance(concluded.failure, Retry)
+    assert (concluded.wait, concluded.held) == (3600, None)
+
+
+def test_an_exchange_that_this_side_broke_off_holds_nothing_without_a_head() -> None:
+    assert conclude(Answer("target", None, whole=False), Gates(), NOW, 0.5).wait is None
 
 
 @pytest.mark.parametrize("row", rows("backoff.json"))

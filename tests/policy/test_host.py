@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scrapy_walsh.policy import chain
+from scrapy_walsh.policy.backoff import Answer
 from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.host import Host, Terms
 from scrapy_walsh.policy.throttle import Learned
 from scrapy_walsh.policy.verdict import Verdict
-
-if TYPE_CHECKING:
-    import pytest
 
 HOUR = 3600.0
 
@@ -60,6 +58,45 @@ def test_r4_what_is_kept_is_what_the_chain_says_now(
         assert kind(host.admit(now)) == kind(anew(host, now))
         now += pause
         assert kind(host.admit(now)) == kind(anew(host, now)), (pause, event, about)
+
+
+RANDS = st.lists(st.floats(0, 1, exclude_max=True), min_size=5, max_size=5)
+
+
+@given(RANDS, st.sampled_from([0.0, 1.5, 4.0, 20.0]))
+def test_r5_5_the_waits_after_429_are_those_after_503(rands: list[float], taught: float) -> None:
+    """Where both are drawn alike, they are alike, and never shorter than the interval in force."""
+    waits = {status: retries(status, rands, taught) for status in (429, 503)}
+    assert waits[429] == pytest.approx(waits[503])
+    assert min(waits[429]) >= max(1.0, taught)
+
+
+def retries(status: int, rands: list[float], taught: float) -> list[float]:
+    """The seconds before each retry at a host that answers all by *status*."""
+    gates, now, waits = Gates(), 1000.0, []
+    host = Host("h.test", Terms(gates))
+    host.learn(Learned(taught, 0.0, 3, now) if taught else Learned())
+    host.accepted = now - 1.0
+    for attempt, rand in enumerate(rands):
+        spacing = host.spacing(now, now + 0.1)
+        answer = Answer("target", status, attempt=attempt, spacing=spacing, known=host.learned)
+        host.traffic.started(now)
+        now += 0.1
+        host.finished(answer, chain.conclude(answer, gates, now, rand), now, now)
+        waits.append(host.traffic.due - now)
+        now = host.traffic.due
+    return waits
+
+
+def test_r5_5_what_429_has_taught_binds_once_an_answer_is_accepted() -> None:
+    host, now = Host("h.test", Terms(Gates())), 1000.0
+    intervals = []
+    for status in (200, 429, 429, 200):
+        answer = Answer("target", status, spacing=host.spacing(now, now), known=host.learned)
+        host.finished(answer, chain.conclude(answer, Gates(), now, 0.0), now, now)
+        intervals.append(host.traffic.interval)
+        now = host.traffic.due
+    assert intervals == [1.0, 1.0, 1.0, 2.0]
 
 
 def kind(step: Verdict | float) -> object:

@@ -73,11 +73,12 @@ class Bot:
     known: Learned = NOTHING
     accepted_end: float | None = None
     statuses: list[int] = field(default_factory=list)
+    given_up: int = 0
     rand: random.Random = field(default_factory=lambda: random.Random(14))
 
     def request(self, attempt: int = 0) -> bool:
         status = self.bucket.answer(self.clock)
-        interval = max(self.floor, self.known.interval)
+        interval = max(self.floor, self.known.in_force)
         gap = None if self.accepted_end is None else self.clock - self.accepted_end
         self.clock += self.latency
         spacing = Spacing(interval, gap, self.clock)
@@ -90,7 +91,7 @@ class Bot:
             hold = backoff_delay(attempt, self.rand.random())
         else:
             self.accepted_end = self.clock
-        self.clock += max(self.floor, self.known.interval, hold)
+        self.clock += max(self.floor, self.known.in_force, hold)
         return status != 429
 
     def crawl(self, targets: int, robots: bool = True) -> int:
@@ -100,7 +101,7 @@ class Bot:
             self.request()
             self.clock -= self.floor  # T1: the first target follows at once
         for _ in range(targets):
-            assert any(self.request(attempt) for attempt in range(6)), "given up"
+            self.given_up += not any(self.request(attempt) for attempt in range(6))
         return self.statuses[begin:].count(429)
 
 
@@ -117,14 +118,17 @@ def test_own_the_bucket_refuses_without_it_what_was_measured():
 def test_own_at_most_four_refusals_in_fourteen_targets(every, burst, latency, seed):
     bot = Bot(Bucket(every, burst), latency=latency, rand=random.Random(seed))
     assert bot.crawl(14) <= 4
+    assert bot.given_up == 0
     assert bot.known.interval <= 2 * every
 
 
 @pytest.mark.parametrize("every", [5.0, 10.0, 30.0])
 @pytest.mark.parametrize("seed", range(5))
-def test_own_a_slow_server_costs_a_refusal_a_doubling_and_no_target(every, seed):
+def test_a_slow_server_costs_two_targets_at_most(every, seed):
+    """Its retries wait as R5 says, and not longer: a target may be given up (D28)."""
     bot = Bot(Bucket(every), rand=random.Random(seed))
-    assert bot.crawl(14) <= 8
+    assert bot.crawl(14) <= 16
+    assert bot.given_up <= 2
     assert every - 0.1 <= bot.known.interval <= 2 * every
 
 
@@ -159,6 +163,26 @@ def test_own_it_becomes_the_smallest_gap_that_was_accepted():
     for gap in (1.9, 1.5, 1.7, 1.1):  # 1.1 is no longer than the second that was refused
         known = after(known, 200, gap=gap)
     assert after(known, 429).interval == 1.5
+
+
+def test_what_is_taught_binds_from_the_next_accepted_answer_on():
+    known = after(Learned(4.0, 0.0, 3, 0.0), 429)
+    assert (known.interval, known.in_force) == (8.0, 4.0)
+    for status in (503, None, 429):
+        assert after(known, status, gap=5.0).in_force == 4.0
+    assert after(known, 503, 404).in_force == 8.0
+
+
+def test_a_refusal_before_what_is_taught_was_tried_makes_it_no_longer():
+    known = after(NOTHING, 429, 429)
+    for gap, interval in ((1.5, 2.0), (1.9, 2.0), (2.0, 4.0), (3.0, 4.0), (None, 8.0)):
+        known = learn(known, 429, Spacing(1.0, gap, 0.0), PATIENCE)
+        assert (known.interval, known.in_force) == (interval, 0.0)
+
+
+def test_what_is_left_after_two_days_binds_as_before():
+    known = eased(Learned(40.0, 0.0, 0, 0.0, before=10.0), HALVED_AFTER)
+    assert (known.interval, known.in_force) == (20.0, 5.0)
 
 
 def test_own_a_longer_gap_than_the_double_is_not_taken():

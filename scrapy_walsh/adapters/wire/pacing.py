@@ -392,7 +392,7 @@ class Pacing:
         visit = host.traffic.ahead and answer.purpose == TARGET
         self._remember(host, now, ended, visit=visit)
         self._remember_silence(host, now)
-        if concluded.failure is not None:
+        if concluded.wait is not None:
             context.remember(context.store.flush)
 
     def hold(self, host: Host, seconds: float) -> None:

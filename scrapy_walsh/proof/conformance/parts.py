@@ -17,6 +17,7 @@ from scrapy_walsh.proof.conformance.evidence import (
     THE_SCHEMA,
     Evidence,
     counted,
+    every,
     exact_user_agent,
     intervals,
     list_first,
@@ -51,7 +52,7 @@ from scrapy_walsh.proof.sandbox.routes import (
 from scrapy_walsh.proof.spacing import THE_WIRE, is_short
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from scrapy_walsh.proof.sandbox import LoggedRequest
 
@@ -324,10 +325,15 @@ PACING: Final = Part(
 # -- R5 ---------------------------------------------------------------------------------------
 
 _RETRIES: Final = 5
-_DOWN: Final = ("down-a.test", "down-b.test", "down-c.test")
+_DOWN: Final = ("down-a.test", "down-b.test", "down-c.test", "down-d.test")
+_BUSY: Final = ("busy-a.test", "busy-b.test", "busy-c.test", "busy-d.test")
+#: Hosts that answer twice, by 429 and by 503, when they may be requested again; then 200.
+_LATER: Final = ("limited.test", "later.test")
+#: The same by a date, once.
+_DATED: Final = ("date.test", "date-429.test")
 #: Seconds by which waits before the same retry of these hosts must differ at least once. A busy
 #: machine makes equal waits differ by less; with full jitter all do so once in a million runs.
-_SPREAD: Final = 0.5
+_SPREAD: Final = 1.0
 
 
 def _due(request: LoggedRequest) -> int:
@@ -335,64 +341,81 @@ def _due(request: LoggedRequest) -> int:
     return math.floor(request.wall) + 3
 
 
-def _dated(request: Request) -> Route:
-    own = [each for each in request.log if (each.host, each.path) == (request.host, request.path)]
-    return negotiated() if len(own) > 1 else down(formatdate(_due(own[0]), usegmt=True))
+def _dated(refusal: Callable[[str], Route]) -> Callable[[Request], Route]:
+    def answer(request: Request) -> Route:
+        asked = request.host, request.path
+        own = [each for each in request.log if (each.host, each.path) == asked]
+        return negotiated() if len(own) > 1 else refusal(formatdate(_due(own[0]), usegmt=True))
+
+    return answer
 
 
 def _answered_in_the_end(evidence: Evidence) -> Finding:
-    asked = seen(evidence.first.get("limited.test/page"))
+    asked = [seen(evidence.first.get(f"{host}/page")) for host in _LATER]
     return held_if(
-        len(asked) == 3 and asked[-1].status == 200,
-        f"status={asked[-1].status}, calls={len(asked)}",
+        all(len(each) == 3 and each[-1].status == 200 for each in asked),
+        "; ".join(f"status={each[-1].status}, calls={len(each)}" for each in asked),
     )
 
 
 def _dated_retry(evidence: Evidence) -> Finding:
-    asked = evidence.first.get("date.test/page")
-    seen(len(asked) > 1, "it was not asked a second time")
-    early = _due(asked[0]) - asked[1].wall
+    asked = [evidence.first.get(f"{host}/page") for host in _DATED]
+    seen(all(len(each) > 1 for each in asked), "it was not asked a second time")
+    early = max(_due(first) - second.wall for first, second, *_ in asked)
     return held_if(early <= THE_WIRE, f"{abs(early):.3f}s {'before' if early > 0 else 'after'} it")
 
 
 def _bounded(evidence: Evidence) -> Finding:
-    calls = [len(evidence.first.targets(host)) for host in _DOWN]
+    calls = [len(evidence.first.targets(host)) for host in (*_DOWN, *_BUSY)]
     seen(min(calls) > 0 or max(calls) > 1 + _RETRIES)
     kept = all(2 <= each <= 1 + _RETRIES for each in calls)
     return held_if(kept, f"retries={max(calls) - 1}")
 
 
-def _retries(evidence: Evidence) -> list[list[float]]:
-    return [intervals(evidence.first.targets(host)) for host in _DOWN]
+def _retries(evidence: Evidence, group: Sequence[str]) -> list[list[float]]:
+    return [intervals(evidence.first.targets(host)) for host in group]
 
 
 def _jitter(evidence: Evidence) -> Finding:
-    rounds = seen(list(zip(*_retries(evidence), strict=False)), "nothing was asked again")
-    spread = max(max(gaps) - min(gaps) for gaps in rounds)
-    return held_if(spread > _SPREAD, f"spread={spread:.3f}s")
+    """Hosts that answer alike are requested again at different times, after 503 and after 429."""
+    spreads = []
+    for group in (_DOWN, _BUSY):
+        rounds = list(zip(*_retries(evidence, group), strict=False))
+        seen(rounds, "nothing was asked again")
+        spreads.append(max(max(gaps) - min(gaps) for gaps in rounds))
+    kept = min(spreads) > _SPREAD
+    return held_if(kept, f"spread={spreads[0]:.3f}s after 503, {spreads[1]:.3f}s after 429")
 
 
 BACKOFF: Final = Part(
     name="backoff",
     sites=lambda _token: [
-        site("limited.test", page=Route(sequence=(busy("2"), busy("2"), negotiated()))),
-        site("date.test", page=_dated),
+        *(
+            site(host, page=Route(sequence=(refusal("2"), refusal("2"), negotiated())))
+            for host, refusal in zip(_LATER, (busy, down), strict=True)
+        ),
+        *(
+            site(host, page=_dated(refusal))
+            for host, refusal in zip(_DATED, (down, busy), strict=True)
+        ),
         *(site(host, page=down()) for host in _DOWN),
+        *(site(host, page=busy()) for host in _BUSY),
         site("robots-503.test", down()),
     ],
-    urls="down-a.test/page down-b.test/page down-c.test/page robots-503.test/page limited.test/page"
-    " date.test/page",
+    urls=" ".join(f"{host}/page" for host in (*_DOWN, *_BUSY, "robots-503.test", *_LATER, *_DATED)),
     table={
         "R2 SHOULD robots.txt unreachable: the host is not dropped": where(
             was_asked(f"robots-503.test{ROBOTS}"), was_asked("robots-503.test/page")
         ),
-        "R5 429 asked again until 200": _answered_in_the_end,
-        "R5 at most five retries of a 503, then given up": _bounded,
+        "R5 429 and 503 asked again until 200": _answered_in_the_end,
+        "R5 at most five retries of a 503 or 429, then given up": _bounded,
         "R5 MUST NOT a retry keeps the host's spacing (>=1s)": lambda e: spaced(
-            [gap for host in _retries(e) for gap in host], 1.0
+            [gap for host in _retries(e, (*_DOWN, *_BUSY)) for gap in host], 1.0
         ),
         "R5a backoff jitter produces variance": _jitter,
-        "R5b Retry-After in seconds waited for (>=2s)": paced("limited.test", 2.0),
+        "R5b Retry-After in seconds waited for (>=2s)": every(
+            *(paced(host, 2.0) for host in _LATER)
+        ),
         "R5b Retry-After as a date waited for": _dated_retry,
     },
 )

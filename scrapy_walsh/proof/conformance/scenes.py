@@ -7,6 +7,7 @@ misbehaves; and the main spider.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.policy.gates import MAX_RETRIES
@@ -55,7 +56,9 @@ _SECURE: Final = "https://schemes.test/denied https://secure.test/denied"
 _SECURE_CONTROLS: Final = "schemes.test/page https://secure.test/page"
 _YEARS: Final = ("years.test/a", "years.test/b")
 _LIMITED: Final = "limited-robots.test"
-_FAILING: Final = "failing-robots.test"
+_AWAY: Final = "away-robots.test"
+#: Hosts whose robots.txt fails at first, by 503 and by 429.
+_FAILING: Final = ("failing-robots.test", "failing-429.test")
 #: These answer 503 and 429 to every request.
 _DOWN: Final = ("down.test/page", "busy.test/page")
 _PAST: Final = "past.test/page blocked.test/page start.test/denied"
@@ -68,7 +71,8 @@ _RETRY_AFTER: Final = 2.0
 
 def _sites(token: str) -> list[Site]:
     deny = f"User-agent: {token}\nDisallow: /denied\n"
-    later, closed = down(f"{_RETRY_AFTER:g}"), text(f"User-agent: {token}\nDisallow: /\n")
+    closed = text(f"User-agent: {token}\nDisallow: /\n")
+    waits = f"{_RETRY_AFTER:g}"
     return [
         site("start.test", deny),
         site("schemes.test"),
@@ -78,7 +82,11 @@ def _sites(token: str) -> list[Site]:
         site("down.test", page=down("0")),
         site("busy.test", page=busy("0")),
         site(_LIMITED, busy("0")),
-        site(_FAILING, Route(sequence=(later, down("0"), closed))),
+        site(_AWAY, down("0")),
+        *(
+            site(host, Route(sequence=(refusal(waits), refusal("0"), closed)))
+            for host, refusal in zip(_FAILING, (down, busy), strict=True)
+        ),
         site("delayed.test", f"User-agent: *\nCrawl-delay: {_DELAY:g}\n"),
         *map(site, ("again.test", "past.test", "blocked.test")),
     ]
@@ -87,7 +95,8 @@ def _sites(token: str) -> list[Site]:
 def _play(here: Stage) -> None:
     first = (
         f"{_CONTROL} {_SECURE_CONTROLS} {_SECURE} years.test/a years.test/b"
-        f" down.test/page busy.test/page {_LIMITED}/page {_FAILING}/page"
+        f" down.test/page busy.test/page {_LIMITED}/page {_AWAY}/page"
+        f" {' '.join(f'{host}/page' for host in _FAILING)}"
     )
     here.probe(first, past=urls_of(_PAST))
     here.probe("again.test/a delayed.test/a")
@@ -105,7 +114,13 @@ def _never_shortened(evidence: Evidence) -> Finding:
 
 def _robots_retry_after(evidence: Evidence) -> Finding:
     """R5.3 binds every request, so the fetch of a robots.txt too."""
-    return spaced(intervals(evidence.first.get(f"{_FAILING}{ROBOTS}")[:2]), _RETRY_AFTER)
+    asked = [evidence.first.get(f"{host}{ROBOTS}")[:2] for host in _FAILING]
+    seen(all(len(each) == 2 for each in asked), "it was not asked a second time")
+    return spaced([gap for each in asked for gap in intervals(each)], _RETRY_AFTER)
+
+
+def _robots_bounded(host: str) -> Judge:
+    return counted(lambda run: run.get(f"{host}{ROBOTS}"), MAX_RETRIES + 1)
 
 
 def _given_up(evidence: Evidence) -> Finding:
@@ -153,9 +168,11 @@ EDGES: Final = Scene(
         "R12 expired robots.txt: refresh precedes the target": only(
             "again.test", ROBOTS, "/b", run=2
         ),
-        "R5 robots.txt answering 503 asked again": only(_FAILING, ROBOTS, ROBOTS, ROBOTS),
-        "R5 robots.txt answering 429 asked five times again at most": counted(
-            lambda run: run.get(f"{_LIMITED}{ROBOTS}"), MAX_RETRIES + 1
+        "R5 robots.txt answering 503 or 429 asked again": every(
+            *(only(host, ROBOTS, ROBOTS, ROBOTS) for host in _FAILING)
+        ),
+        "R5 robots.txt answering 429 or 503 asked five times again at most": every(
+            _robots_bounded(_LIMITED), _robots_bounded(_AWAY)
         ),
         "R5 MUST NOT 503 and 429 to the end: given up, and no response": _given_up,
         "R5b Retry-After of a robots.txt waited for (>=2s)": _robots_retry_after,
@@ -173,7 +190,8 @@ EDGES: Final = Scene(
 
 _DATE: Final = "Tue, 03 Nov 2026 08:30:00 GMT"
 _ALL: Final = "etag.test/page modified.test/page changed.test/page optout.test/page"
-_TOMORROW: Final = "tomorrow.test/page"
+#: They answer 503 and 429 with a Retry-After of a day.
+_TOMORROW: Final = ("tomorrow.test", "tomorrow-429.test")
 #: Its robots.txt disallows all from the second answer on.
 _TURNING: Final = "turning.test/a turning.test/b"
 #: Seconds of a Retry-After, and how many of them have gone by before the second run.
@@ -188,7 +206,10 @@ def _again_sites(token: str) -> list[Site]:
         site("modified.test", page=negotiated(last_modified=_DATE)),
         site("changed.test", page=negotiated(etag='"old"')),
         site("optout.test"),
-        site("tomorrow.test", page=down(str(_RETRY_AFTER_AGAIN))),
+        *(
+            site(host, page=refusal(str(_RETRY_AFTER_AGAIN)))
+            for host, refusal in zip(_TOMORROW, (down, busy), strict=True)
+        ),
         site("turning.test", Route(sequence=(text(OPEN), _opt_out(token)))),
     ]
 
@@ -198,12 +219,14 @@ def _opt_out(token: str) -> Route:
 
 
 def _play_again(here: Stage) -> None:
-    here.probe(f"{_ALL} {_TOMORROW}")
+    tomorrow = " ".join(f"{host}/page" for host in _TOMORROW)
+    here.probe(f"{_ALL} {tomorrow}")
     here.serve("changed.test", "/page", negotiated(etag='"new"'))
     here.serve("optout.test", ROBOTS, _opt_out(here.bot.identity.token))
     here.age("robots", "http://optout.test", _DAY)
-    here.age("host", "tomorrow.test", _GONE_BY)
-    here.probe(f"{_ALL} {_TOMORROW}", _REASON)
+    for host in _TOMORROW:
+        here.age("host", host, _GONE_BY)
+    here.probe(f"{_ALL} {tomorrow}", _REASON)
     here.probe(f"changed.test/page {_TURNING}", _REASON, later=_DAY)
 
 
@@ -223,11 +246,15 @@ def _not_modified(evidence: Evidence) -> Finding:
     return held_if(asked[0].status == 304 and error == "NotModified", f"status={asked[0].status}")
 
 
-def _whole_time(evidence: Evidence) -> Finding:
+def _whole_time(host: str) -> Judge:
+    return partial(_left_for_its_time, f"{host}/page")
+
+
+def _left_for_its_time(place: str, evidence: Evidence) -> Finding:
     """Sent once, then left until its Retry-After is over, in the run two hours later too (D8)."""
-    asked = seen([each for run in evidence.runs for each in run.get(_TOMORROW)])
+    asked = seen([each for run in evidence.runs for each in run.get(place)])
     due = asked[0].wall + _RETRY_AFTER_AGAIN
-    told = [each for run in evidence.runs for each in run.results(_TOMORROW)]
+    told = [each for run in evidence.runs for each in run.results(place)]
     if len(asked) > 1 or [each.get("verdict") for each in told] != ["deferred", "deferred"]:
         return broken(f"calls={len(asked)}")
     first, second = (each.get("due") or 0.0 for each in told)
@@ -256,7 +283,9 @@ DAYS: Final = Scene(
             never("optout.test/page", "etag.test/page", run=1),
         ),
         "R2 opt-out in robots.txt honored once its TTL is over within a run": _turned,
-        "R5b Retry-After of a day: deferred, with its whole time": _whole_time,
+        "R5b Retry-After of a day: deferred, with its whole time": every(
+            *map(_whole_time, _TOMORROW)
+        ),
         "R7 SHOULD ETag replayed": _replayed("etag.test", "If-None-Match", '"page-1"'),
         "R7 SHOULD Last-Modified replayed": _replayed("modified.test", "If-Modified-Since", _DATE),
         "R7 SHOULD conditional GET yields 304 when ETag unchanged": _not_modified,

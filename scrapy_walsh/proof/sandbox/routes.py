@@ -43,15 +43,18 @@ def missing() -> Route:
     return Route(404, "no such file\n", TEXT)
 
 
-def busy(retry_after: str) -> Route:
+def busy(retry_after: str | None = None) -> Route:
     """429."""
-    return Route(429, "slow down\n", TEXT, headers={"Retry-After": retry_after})
+    return Route(429, "slow down\n", TEXT, headers=_waits(retry_after))
 
 
 def down(retry_after: str | None = None) -> Route:
     """503."""
-    headers = {} if retry_after is None else {"Retry-After": retry_after}
-    return Route(503, "later\n", TEXT, headers=headers)
+    return Route(503, "later\n", TEXT, headers=_waits(retry_after))
+
+
+def _waits(retry_after: str | None) -> dict[str, str]:
+    return {} if retry_after is None else {"Retry-After": retry_after}
 
 
 def negotiated(

@@ -265,7 +265,7 @@ class Decisions:
         elif asked.status != line.status:
             text = f"line {asked.n} answered {asked.status}, not {line.status}"
             self._report.find(line.n, "run", text, holes=run.holes)
-        elif asked.wait is not None and not asked.gives_up:
+        elif asked.failed and not asked.gives_up:
             text = f"it is told as fetched, and line {asked.n} is to be sent again"
             self._report.find(line.n, "R5", text)
         elif verdict is None or not line.verdict:

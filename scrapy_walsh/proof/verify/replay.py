@@ -40,9 +40,11 @@ _LATER: Final = 2.0
 #: The largest chance that a back-off can be made with.
 _MOST: Final = math.nextafter(1.0, 0.0)
 _ROBOTS: Final = "robots"
-_numbers: Final = attrgetter("interval", "accepted", "at")
+_numbers: Final = attrgetter("interval", "accepted", "at", "before")
 #: The most requests without an answer in a trial of https: a crawl makes one, and two did earlier.
 TRIALS: Final = 2
+#: The numbers of a ``Learned`` in ledgers of before, in which each interval was in force at once.
+_EARLIER: Final = 4
 _DROPPED: Final = "runs that go on without a learned interval: state forget drops it"
 
 
@@ -97,6 +99,7 @@ class Replay:
             last=last,
             spacing=spacing,
             known=known,
+            date=line.date,
         )
         chances = (line.at, 0.0), (line.at - _LATER, _MOST)
         return [chain.conclude(answer, run.terms.gates, at, rand) for at, rand in chances]
@@ -212,7 +215,7 @@ class Replay:
             known = self._taken(run, line, left, rests=rests)
         elif not host.known and any(eased(each, line.started).calm is not None for each in left):
             self._report.missed(_DROPPED)
-        in_force = eased(known, line.started).interval
+        in_force = eased(known, line.started).in_force
         if is_short(line.interval, in_force, ONE_CLOCK):
             text = f"its interval is {line.interval:g} s, {line.host} has taught {in_force:g} s"
             self._report.find(line.n, "R4", text)
@@ -220,12 +223,12 @@ class Replay:
 
     def _taken(self, run: Run, line: Line, left: list[Learned], *, rests: bool) -> Learned:
         """What *run* says that the store had of a host."""
-        if len(line.taught) != len(fields(Learned)):
+        if len(line.taught) not in (len(fields(Learned)), _EARLIER):
             text = f"what {line.host} is to have taught is {len(line.taught)} numbers"
             self._report.find(line.n, "R4", text)
             return NOTHING
-        interval, accepted, calm, at = line.taught
-        given = Learned(interval, accepted, int(calm), at)
+        interval, accepted, calm, at, *before = line.taught
+        given = Learned(interval, accepted, int(calm), at, *before)
         ends = {name: ended for name, (_, ended) in self._left.get(line.host, {}).items()}
         meanwhile = any(ended > line.started for name, ended in ends.items() if name != run.name)
         if any(_same(eased(one, max(one.at, at + _EXACT)), given) for one in left):
@@ -264,19 +267,20 @@ def _no_retry(line: Line) -> str:
 
 def _waited(run: Run, line: Line, least: Conclusion, most: Conclusion) -> Iterator[tuple[str, str]]:
     """What is wrong with the ``wait`` and the ``attempt`` of an exchange."""
-    failure, other, allowed = least.failure, most.failure, run.terms.max_retries
+    failure, allowed = least.failure, run.terms.max_retries
+    low, high = least.wait or 0.0, most.wait or 0.0
     if not 0 <= line.attempt <= allowed:
         yield "R5", f"it is retry {line.attempt} of {line.url}, {allowed} are allowed"
     if not line.answered and line.status is not None:
         yield "R5", f"it was broken off, and yet answered {line.status}"
-    if failure is None or other is None:
-        return
-    if line.wait is None:
+    if line.wait is None and (failure is not None or low > _EXACT):
         yield "R5", f"status {line.status} has no wait"
         return
-    if not failure.delay - _EXACT <= line.wait <= other.delay + _EXACT:
-        due = f"{failure.delay:.3f} to {other.delay:.3f} s are right"
-        yield "R5", f"its wait is {line.wait:.3f} s, {due}"
+    if not low - _EXACT <= (line.wait or 0.0) <= high + _EXACT:
+        due = f"{low:.3f} to {high:.3f} s are right"
+        yield "R5", f"its wait is {line.wait or 0.0:.3f} s, {due}"
+    if failure is None:
+        return
     unknown = line.status is None and (run.holes or run.terms.shared)
     if line.gives_up != isinstance(failure, GiveUp) and not (unknown and line.gives_up):
         yield "R5", f"gives_up is {line.gives_up} after retry {line.attempt}: {failure.why}"
@@ -286,7 +290,7 @@ def _tried(run: Run, line: Line) -> Iterator[tuple[str, str]]:
     """What is wrong with the order of tries; *line* is counted."""
     if REDACTED in line.url:
         return
-    if line.wait is not None:
+    if line.failed:
         run.failed[line.url] = line
     if line.purpose not in (TARGET, _ROBOTS):
         return
@@ -300,7 +304,7 @@ def _tried(run: Run, line: Line) -> Iterator[tuple[str, str]]:
         run.robots_hops -= 1
     elif (due or line.attempt) and not run.holes:
         yield "R5", f"it says retry {line.attempt} of {line.url}, and is {max(due, default=0)}"
-    if line.wait is not None and not line.gives_up:
+    if line.failed and not line.gives_up:
         due.append(line.attempt + 1)
     if due:
         run.due[line.url] = due
