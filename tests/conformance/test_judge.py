@@ -112,13 +112,13 @@ def down(
 ) -> list[LoggedRequest]:
     """So many visits to each of the hosts that answer 503, each at its own pace.
 
-    And as many to those that answer 429, each at the pace *busy*. The fourth is as the third.
+    And as many to those that answer 429, each at the pace *busy*. The last three are alike.
     """
     log = [
         visit(f"{group}-{name}.test", *["/page"] * count, every=pace)
         for group, paces in (("down", every), ("busy", busy))
         for name, count, pace in zip(
-            "abcd", (*counts, counts[-1]), (*paces, paces[-1]), strict=True
+            "abcde", (*counts, *counts[-1:] * 2), (*paces, *paces[-1:] * 2), strict=True
         )
     ]
     return list(chain.from_iterable(log))
@@ -210,6 +210,8 @@ def dated(*paces: float) -> list[LoggedRequest]:
         (JITTER, down(6, 6, 6, every=(1.0, 1.4, 1.9)), FAIL),
         (JITTER, down(6, 6, 6, every=SPREAD), PASS),
         (JITTER, down(6, 6, 6, every=SPREAD, busy=ALIKE), FAIL),
+        (JITTER, down(6, 6, 6, every=SPREAD, busy=(8.0, 9.4, 9.0)), FAIL),
+        (JITTER, down(6, 6, 6, every=(8.0, 9.4, 4.0)), PASS),
         (JITTER, down(6, 6, 0), NOT_SEEN),
         ("429 and 503 asked again until 200", later(*["/page"] * 3), PASS),
         ("429 and 503 asked again until 200", visit("limited.test", *["/page"] * 3), NOT_SEEN),
