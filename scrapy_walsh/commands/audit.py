@@ -43,7 +43,12 @@ _LEAST: Final = (8, 9, 31)
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What ``walsh audit`` takes."""
     add = parser.add_argument
-    add("logs", metavar="ACCESS_LOG", nargs="+", help="common or combined, also gzip; - for stdin")
+    add(
+        "logs",
+        metavar="ACCESS_LOG",
+        nargs="+",
+        help="common, combined, JSON lines, W3C; also gzip; - for stdin",
+    )
     add("--token", help="the bot's name in its User-Agent (default: of the identity)")
     add("--user-agent", metavar="UA", help="the exact User-Agent (default: of the identity)")
     add(

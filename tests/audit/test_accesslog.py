@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import ipaddress
+import json
 import random
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -122,11 +124,191 @@ def test_own_where_the_host_is_stands_in_the_first_lines_of_a_file(tmp_path: Pat
         COMBINED + b"x",
         b'{"time": "2026-05-23T10:00:00Z", "status": 200}',
         b"2026-05-23 10:00:00 192.0.2.7 GET /a - 200 Agent",
-        b"May 23 10:00:00 web1 nginx: " + COMBINED,
     ],
 )
 def test_own_foreign_lines_are_not_read(damaged: bytes, tmp_path: Path) -> None:
     assert read(tmp_path, damaged) is None
+
+
+ISO = b"2026-05-23T10:00:00.123456789Z"
+
+
+@pytest.mark.parametrize(
+    "front",
+    [
+        b"May 23 10:00:00 web1 nginx: ",
+        b"<190>May  3 10:00:00 web1 nginx[77]: ",
+        ISO + b" web1 nginx: ",
+        b"2026-05-23T10:00:00.123456+02:00 web1 haproxy[12]: ",
+        b"<190>1 " + ISO + b" web1 nginx 77 - - ",
+        b'<190>1 2026-05-23T10:00:00Z web1 nginx - access [a b="c"] \xef\xbb\xbf',
+        ISO + b" ",
+        ISO + b" stdout F ",
+        b"web-1  | ",
+        b"web-1  | " + ISO + b" ",
+    ],
+)
+def test_the_front_of_syslog_or_of_a_container_is_no_host(front: bytes, tmp_path: Path) -> None:
+    entry = read(tmp_path, front + COMBINED)
+    assert entry is not None
+    assert (entry.site, entry.address, entry.time) == ("", "192.0.2.7", T0)
+    entry = read(tmp_path, front + b"site.example:443 " + COMBINED)
+    assert entry is not None
+    assert (entry.site, entry.address) == ("site.example:443", "192.0.2.7")
+
+
+@pytest.mark.parametrize("member", ["log", "MESSAGE", "message"])
+def test_a_line_may_stand_in_an_object(member: str, tmp_path: Path) -> None:
+    wrapped = json.dumps({member: COMBINED.decode() + "\n", "stream": "stdout"})
+    entry = read(tmp_path, wrapped.encode())
+    assert entry is not None
+    assert (entry.target, entry.agent) == ("/a", "Agent/1.0")
+
+
+@pytest.mark.parametrize(
+    "front",
+    [b"198.51.100.9, 10.0.0.1 ", b"198.51.100.9, 10.0.0.1, 10.0.0.2 ", b"2001:db8::1, 10.0.0.1 "],
+)
+def test_a_list_of_forwarded_addresses_is_no_host(front: bytes, tmp_path: Path) -> None:
+    octets = front + COMBINED.partition(b" ")[2]
+    log = read_logs([written(tmp_path / "a.log", [octets.decode()])], Bot(b"agent"))
+    assert [entry.site for entry in log.entries] == [""]
+    assert [entry.address for entry in log.entries] == [front.partition(b",")[0].decode()]
+
+
+@pytest.mark.parametrize("name", ["10:00:00", "a,b", "(none)", "a/b", '"x"', "[::1"])
+def test_what_cannot_be_a_host_name_is_no_host(name: str, tmp_path: Path) -> None:
+    lines = [f"{name} {COMBINED.decode()}", json.dumps({**NGINX, "host": name})]
+    for line_of_log in lines:
+        entry = read(tmp_path, line_of_log.encode())
+        assert entry is None or not entry.site
+
+
+AGENT = "Mozilla/5.0 (compatible; ExampleBot/1.0; +https://bot.example/)"
+NGINX = {
+    "time_iso8601": "2026-05-23T10:00:00+00:00",
+    "remote_addr": "192.0.2.7",
+    "host": "site.example",
+    "request": "GET /a?b=c HTTP/1.1",
+    "status": "200",
+    "http_user_agent": AGENT,
+}
+CADDY = {
+    "ts": T0 + 0.25,
+    "request": {
+        "remote_ip": "192.0.2.7",
+        "client_ip": "192.0.2.7",
+        "method": "GET",
+        "host": "site.example",
+        "uri": "/a?b=c",
+        "headers": {"User-Agent": [AGENT]},
+    },
+    "status": 200,
+}
+TRAEFIK = {
+    "ClientHost": "192.0.2.7",
+    "RequestHost": "site.example",
+    "RequestMethod": "GET",
+    "RequestPath": "/a?b=c",
+    "DownstreamStatus": 200,
+    "StartUTC": "2026-05-23T10:00:00.25Z",
+    "request_User-Agent": AGENT,
+    "time": "2026-05-23T10:00:09Z",
+}
+CLOUDFLARE = {
+    "ClientIP": "192.0.2.7",
+    "ClientRequestHost": "site.example",
+    "ClientRequestMethod": "GET",
+    "ClientRequestURI": "/a?b=c",
+    "ClientRequestUserAgent": AGENT,
+    "EdgeResponseStatus": 200,
+    "EdgeStartTimestamp": T0 * 10**9,
+}
+GOOGLE = {
+    "httpRequest": {
+        "remoteIp": "192.0.2.7",
+        "requestMethod": "GET",
+        "requestUrl": "https://site.example/a?b=c",
+        "status": 200,
+        "userAgent": AGENT,
+    },
+    "timestamp": "2026-05-23T10:00:00.25Z",
+}
+ELASTIC = {
+    "@timestamp": "2026-05-23T10:00:00.250Z",
+    "source": {"ip": "192.0.2.7"},
+    "url": {"domain": "site.example", "original": "/a?b=c"},
+    "http": {"request": {"method": "GET"}, "response": {"status_code": 200}},
+    "user_agent": {"original": AGENT},
+}
+FLAT = {
+    "msec": str(T0 + 0.25),
+    "server_name": "site.example",
+    "client_ip": "192.0.2.7",
+    "method": "GET",
+    "uri": "/a?b=c",
+    "status": 200,
+    "user_agent": AGENT,
+}
+LOCAL = {**NGINX, "time_local": "23/May/2026:12:00:00 +0200"} | {"time_iso8601": ""}
+
+
+@pytest.mark.parametrize(
+    "members", [NGINX, CADDY, TRAEFIK, CLOUDFLARE, GOOGLE, ELASTIC, FLAT, LOCAL]
+)
+@pytest.mark.parametrize("front", [b"", b"May 23 10:00:00 web1 caddy: ", ISO + b" stdout F "])
+def test_json_is_read_by_a_table_of_names(
+    members: dict[str, Any], front: bytes, tmp_path: Path
+) -> None:
+    entry = read(tmp_path, front + json.dumps(members).encode())
+    assert entry is not None
+    site = "" if members is GOOGLE else "site.example"
+    assert entry[0] == T0
+    assert (entry.site, entry.target, entry.address) == (site, "/a?b=c", "192.0.2.7")
+    assert (entry.method, entry.status, entry.agent) == ("GET", 200, AGENT)
+
+
+def test_a_line_of_json_without_a_request_is_counted(tmp_path: Path) -> None:
+    lines = [
+        json.dumps({"level": "info", "ts": T0, "msg": "started"}),
+        json.dumps(NGINX),
+        "{",
+        "[1]",
+    ]
+    log = read_logs([written(tmp_path / "a.log", lines)], Bot(b"examplebot"))
+    assert (len(log.entries), log.damaged) == (1, 3)
+
+
+IIS = (
+    "#Software: Microsoft Internet Information Services 10.0",
+    "#Fields: date time cs-method cs-uri-stem cs-uri-query c-ip cs(User-Agent) cs-host sc-status",
+    f"2026-05-23 10:00:00 GET /a b=c 192.0.2.7 {AGENT.replace(' ', '+')} site.example 200",
+    "#Fields: date time c-ip cs-method cs-uri-stem sc-status cs(User-Agent)",
+    f"2026-05-23 10:00:05 192.0.2.7 GET /d 404 {AGENT.replace(' ', '+')}",
+    "2026-05-23 10:00:06 192.0.2.7 GET /e 404",
+)  # fmt: skip
+CLOUDFRONT = (
+    "#Version: 1.0",
+    "#Fields: date time x-edge-location c-ip cs-method cs(Host) cs-uri-stem sc-status "  # noqa: ISC004
+    "cs(User-Agent) cs-uri-query x-host-header",
+    "\t".join(
+        ("2026-05-23", "10:00:00", "FRA2", "192.0.2.7", "GET", "d1.cloudfront.example", "/a", "200",
+         AGENT.replace(" ", "%2520"), "b=c", "site.example")
+    ),
+)  # fmt: skip
+
+
+def test_w3c_extended_is_read_by_its_fields(tmp_path: Path) -> None:
+    log = read_logs([written(tmp_path / "iis.log", list(IIS))], Bot(b"examplebot"))
+    assert [(entry.time, entry.site, entry.target, entry.agent) for entry in log.entries] == [
+        (T0, "site.example", "/a?b=c", AGENT),
+        (T0 + 5, "", "/d", AGENT),
+    ]
+    assert (log.lines, log.damaged) == (6, 1)  # a comment is no damage
+    log = read_logs([written(tmp_path / "cf.log", list(CLOUDFRONT))], Bot(b"examplebot"))
+    assert [(entry.time, entry.site, entry.target, entry.agent) for entry in log.entries] == [
+        (T0, "site.example", "/a?b=c", AGENT)
+    ]
 
 
 def test_own_a_hostile_line_costs_linear_time(tmp_path: Path) -> None:

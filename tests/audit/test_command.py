@@ -193,8 +193,8 @@ def test_own_logs_in_other_forms_are_said_not_to_be_read(
 ) -> None:
     code, _, err = told(written(folder / "a", [other]))
     assert code == 2
-    assert "Apache, nginx, lighttpd" in err
-    assert "JSON as of Caddy and the lines of HAProxy are not" in err
+    assert "common, combined, JSON lines and W3C extended can be read" in err
+    assert "of HAProxy, S3 or a load balancer make combined lines first" in err
 
 
 def test_own_robots_versions_by_time(told: Any, folder: Path) -> None:

@@ -7,9 +7,7 @@ import ipaddress
 import re
 import sys
 import zlib
-from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import lru_cache
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
@@ -17,41 +15,24 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.signing import FIELDS
-from scrapy_walsh.policy.times import LAST_SECOND
 from scrapy_walsh.policy.words import plural
+from scrapy_walsh.proof.audit.forms import QUOTED, form_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-# One line of an access log: common or combined, of Apache, nginx or lighttpd, with or without a
-# vhost.
-#
-# ``[VHOST] ADDRESS IDENT USER [TIME] "REQUEST" STATUS SIZE ["REFERER" "USER-AGENT"] [MORE ...]``
+    from scrapy_walsh.proof.audit.forms import Fields, Form
 
-#: So many lines of a file say where it names the host: in front ("first", ``%v:%p %h ...``), in the
-#: place of IDENT ("second", lighttpd's default), at the end ("last"), or nowhere ("none"). At the
-#: end only without quotes. What is quoted there may be what the client sent (nginx logs
-#: X-Forwarded-For so), and a client must not choose the host that it is judged for.
+#: The first lines of a file say in which form it is.
 _FIRST_LINES: Final = 100
 
-_INSIDE: Final = rb'(?:[^"\\]++|\\.)*+'
-_QUOTED: Final = rb'"(' + _INSIDE + rb')"'
-_ONE_QUOTED: Final = re.compile(rb"(?<= )" + _QUOTED + rb"(?= |\Z)")
-#: All further fields: half a combined line, cut off, must not pass for a common one.
-_MORE: Final = rb'((?: (?:"' + _INSIDE + rb'"|[^" ][^ ]*+)?)*+)'
-_LINE: Final = re.compile(
-    rb'([^\["]++)\[([0-9]{2}/[A-Za-z]{3}/[0-9]{4}(?::[0-9]{2}){3} [+-][0-9]{4})\] '
-    + _QUOTED + rb" ([0-9]{3}|-) (?:[0-9]+|-)"
-    rb'(?: "' + _INSIDE + rb'" ' + _QUOTED + rb")?" + _MORE,
-    re.DOTALL,
-)  # fmt: skip
+_ONE_QUOTED: Final = re.compile(rb"(?<= )" + QUOTED + rb"(?= |\Z)")
 _ESCAPE: Final = re.compile(rb"\\(x[0-9A-Fa-f]{2}|.)", re.DOTALL)
 _LETTERS: Final = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"b": b"\b", b"v": b"\v"}
 #: Method and target; of one in absolute form the path and query, since the server names the host.
 _REQUEST: Final = re.compile(
     rb"([!-~]+) (?:(?i:https?)://[^/? ]*)?(.*?)(?: HTTP/[0-9.]+)?", re.DOTALL
 )
-_NAME: Final = re.compile(rb"(?:[A-Za-z0-9_-]+\.)+[A-Za-z][A-Za-z0-9-]*(?::[0-9]+)?")
 
 
 def signature_fields(more: bytes) -> tuple[str, str, str] | None:
@@ -81,54 +62,15 @@ def _octet(found: re.Match[bytes]) -> bytes:
     return bytes((int(code[1:], 16),)) if len(code) == 3 else _LETTERS.get(code, code)
 
 
-@lru_cache(maxsize=1024)
-def _second(stamp: bytes) -> int | None:
-    """Unix seconds of a time; None where there is none, or before 1970: no web server was there."""
-    with suppress(ValueError):
-        time = int(datetime.strptime(stamp.decode(), "%d/%b/%Y:%H:%M:%S %z").timestamp())
-        return time if 0 <= time <= LAST_SECOND else None
-    return None
-
-
-def _form_of(lines: Sequence[bytes]) -> str:
-    """Where the first *lines* of a file name the host: as the first of them that does."""
-    for found in filter(None, (_LINE.fullmatch(each.rstrip(b"\r\n")) for each in lines)):
-        names = found[1].split()
-        ident = names[1] if len(names) > 2 else b"-"
-        if ident != b"-" and len(names) > 3:
-            return "first"
-        if ident != b"-" and _NAME.fullmatch(ident):
-            return "second"
-        if _NAME.fullmatch(_last(found[6])):
-            return "last"
-    return "none"
-
-
-def _client(names: list[bytes], form: str, rest: bytes) -> tuple[bytes, bytes] | None:
-    """The host that is named, or nothing, and the client's address; a user may have spaces."""
-    if len(names) < 3:
-        return None
-    if form == "first" and names[1] != b"-":
-        plain = len(names) == 4 or (len(names) > 4 and names[2] == b"-")
-        return (names[0], names[1]) if plain else None
-    if form == "second":
-        return names[1].removesuffix(b"-"), names[0]
-    vhost = _last(rest).strip(b'"').removesuffix(b"-") if form == "last" else b""
-    return (vhost, names[0]) if len(names) == 3 or names[1] == b"-" else None
-
-
-def _last(rest: bytes) -> bytes:
-    return rest.rsplit(None, 1)[-1] if rest.strip() else b""
-
-
 #: Octets of a line that are read; servers end a request line and its headers far below.
 LONGEST_LINE: Final = 256 * 1024
 #: Unreadable lines whose numbers are kept.
 NAMED: Final = 5
 
 _READ: Final = (
-    "those of the common and combined formats are (Apache, nginx, lighttpd), JSON as of Caddy and "
-    "the lines of HAProxy are not"
+    "common, combined, JSON lines and W3C extended can be read, also behind syslog's or a "
+    "container's prefix; of HAProxy, S3 or a load balancer make combined lines first "
+    "(docs/audit.md)"
 )
 _GZIP: Final = b"\x1f\x8b"
 _Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -236,10 +178,13 @@ def _read(path: str, bot: Bot, log: Log) -> int | None:
     first: int | None = None
     lines = _lines(path)
     begun = list(islice(lines, _FIRST_LINES))
-    form = _form_of(begun)
+    form = form_of([line.rstrip(b"\r\n") for line in begun])
     for number, octets in enumerate(chain(begun, lines), 1):
         log.lines += 1
-        time = _take(log, bot, octets.rstrip(b"\r\n"), form, (path, number))
+        line = octets.rstrip(b"\r\n")
+        time = _take(log, bot, line, form, (path, number))
+        if time is None and form.is_comment(line):
+            continue
         if time is None:
             log.damaged += 1
             if log.damaged <= NAMED:
@@ -264,22 +209,19 @@ def _lines(path: str) -> Iterator[bytes]:
             yield line
 
 
-def _take(log: Log, bot: Bot, line: bytes, form: str, place: tuple[str, int]) -> int | None:
-    """Take in a line, without its end. Its Unix second; None where it has no known format."""
-    found = _LINE.fullmatch(line)
-    if found is None:
+def _take(log: Log, bot: Bot, line: bytes, form: Form, place: tuple[str, int]) -> int | None:
+    """Take in a line, without its end. Its Unix second; None if it is not of the form."""
+    fields = form.read(line)
+    if fields is None:
         return None
-    names, stamp, *_, agent, more = found.groups()
-    time, client = _second(stamp), _client(names.split(), form, more)
-    if time is None or client is None:
-        return None
+    time = fields.time
     log.first = time if log.first is None else min(log.first, time)
     log.last = time if log.last is None else max(log.last, time)
-    named = agent is not None and bot.token in agent.lower()
-    if not (_within(client[1], bot.networks) if bot.networks else named):
+    named = fields.agent is not None and bot.token in fields.agent.lower()
+    if not (_within(fields.address, bot.networks) if bot.networks else named):
         log.elsewhere += named
         return time
-    entry = _entry(time, client, found, bot, place)
+    entry = _entry(fields, bot, place)
     if entry is not None and bot.only in ("", entry.host):
         log.entries.append(entry)
     else:
@@ -287,27 +229,31 @@ def _take(log: Log, bot: Bot, line: bytes, form: str, place: tuple[str, int]) ->
     return time
 
 
-def _entry(
-    time: int, client: tuple[bytes, bytes], found: re.Match[bytes], bot: Bot, place: tuple[str, int]
-) -> Entry | None:
+def _entry(fields: Fields, bot: Bot, place: tuple[str, int]) -> Entry | None:
     """The request in a line; None for a connection without a request, and for a CONNECT."""
-    vhost, address = client
-    *_, request, status, agent, more = found.groups()
-    asked = _REQUEST.fullmatch(request)
-    if asked is None or asked[1] == b"CONNECT":
+    request = _REQUEST.fullmatch(fields.request)
+    if request is None or request[1] == b"CONNECT":
         return None
-    target = text(asked[2])
+    decoded = text if fields.is_escaped else _latin1
+    target = decoded(request[2])
+    agent = fields.agent
+    if agent is not None:
+        agent = agent.removesuffix(b"-") if agent == b"-" else agent
     return Entry(
-        time,
+        fields.time,
         *place,
-        *_site_and_host(text(vhost) or bot.host),
+        *_site_and_host(decoded(fields.site) or bot.host),
         f"/{target}" if target[:1] in ("", "?") else target,
-        sys.intern(text(address)),
-        sys.intern(text(asked[1])),
-        0 if status == b"-" else int(status),
-        None if agent is None else sys.intern("" if agent == b"-" else text(agent)),
-        signature_fields(more),
+        sys.intern(decoded(fields.address)),
+        sys.intern(decoded(request[1])),
+        0 if fields.status == b"-" else int(fields.status),
+        None if agent is None else sys.intern(decoded(agent)),
+        signature_fields(fields.more),
     )
+
+
+def _latin1(octets: bytes) -> str:
+    return octets.decode("latin-1")
 
 
 @lru_cache(maxsize=1024)
