@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 #: The version of this package.
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 #: The version of the specification that this package targets (spec section 4).
 SPEC_VERSION: Final = "walsh-research-compliance/v1.3"

@@ -39,6 +39,7 @@ from scrapy_walsh.proof.report.tally import Tally
 from scrapy_walsh.proof.sandbox import LoggedRequest, blocklist
 from scrapy_walsh.proof.verify import Report, files_of, verify
 from scrapy_walsh.state.database import DATABASE
+from scrapy_walsh.state.forms import FORM
 from scrapy_walsh.state.records import HostRecord, StoredDocument
 from tests import golden, zygote
 from tests.crawl.harness import LIST_URL, USER_AGENT, walsh
@@ -152,8 +153,8 @@ def terms_of(process: str, settings: dict[str, Any]) -> dict[str, Any]:
     longest = min(given["patience"], LONGEST)
     return {
         "process": process, "version": "0", "spec": "walsh-research-compliance/v1.3",
-        "user_agent": USER_AGENT, "token": "Walsh-Research", "blocklist_url": LIST_URL,
-        "schema_url": None,
+        "stored_form": FORM, "user_agent": USER_AGENT, "token": "Walsh-Research",
+        "blocklist_url": LIST_URL, "schema_url": None,
         "settings": {"silent_attempts": grant, "longest_learned": longest, **given},
     }  # fmt: skip
 

@@ -129,7 +129,7 @@ class Context:
                 self.recorder.ledger = ledger
         told: list[str] = []
         self.steady = machine.steady_clock(self.config.state_dir, told)
-        for line in told:
+        for line in (*self.store.news, *told):
             logger.warning("%s", line)
         self.scope = Scope(self.config.follow_links, growing=True)
         self.gates = gates_of(self.config)

@@ -31,6 +31,7 @@ from scrapy_walsh.policy.readings import NOT_REQUESTED, READ
 from scrapy_walsh.policy.throttle import LONGEST
 from scrapy_walsh.policy.verdict import NOT_DUE
 from scrapy_walsh.spec import SPEC_VERSION, __version__
+from scrapy_walsh.state.forms import FORM
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -207,6 +208,7 @@ class Crawl(Context):
             "process": process_name(),
             "spider": getattr(self.crawler.spider, "name", None) or "",
             "version": __version__,
+            "stored_form": FORM,
             "spec": SPEC_VERSION,
             "user_agent": config.identity.user_agent,
             "token": config.identity.token,

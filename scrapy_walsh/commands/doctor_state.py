@@ -74,6 +74,7 @@ def _of_start(config: WalshConfig, directory: Path) -> Iterator[Finding]:
         machine.steady_clock(copy, told, keeps=False)
         with closing(open_store(copy)) as store:
             held = store.get(StoredDocument, BLOCKLIST, url)
+            news = [each.replace(str(copy), str(directory)) for each in store.news]
             lost = [each.replace(str(copy), str(directory)) for each in store.notices]
     if lost:
         text = "unless you bring back a copy, the next crawl will say: "
@@ -81,6 +82,7 @@ def _of_start(config: WalshConfig, directory: Path) -> Iterator[Finding]:
     else:
         text = "is in order" if exists else "can be made by the first crawl"
         yield _state(Outcome.HELD, f"{directory} {text}")
+    yield from (_state(Outcome.NOTE, f"the next crawl will say: {each}") for each in news)
     if config.ledger != LEDGER_OFF:
         text = f"the ledger keeps {config.ledger_kept >> 20} MiB (WALSH_LEDGER_KEPT)"
         yield _state(Outcome.HELD, f"{text}: of a run that is longer the first lines go")

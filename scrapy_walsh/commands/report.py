@@ -134,5 +134,5 @@ def _sources(directory: Path, config: WalshConfig | None) -> Sources | None:
     try:
         return sources_of(list(store.rows(Reading)), time.time(), revisit)
     finally:
-        common.tell("report", *store.notices)
+        common.tell("report", *store.news, *store.notices)
         store.close()

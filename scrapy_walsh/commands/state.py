@@ -83,11 +83,11 @@ def run(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _told(store: Store) -> Iterator[None]:
-    """Close the *store* at the end; what it found damaged, and did about it, goes to stderr."""
+    """Close the *store* at the end; what it found, and did about it, goes to stderr."""
     try:
         yield
     finally:
-        common.tell("state", *store.notices)
+        common.tell("state", *store.news, *store.notices)
         store.close()
 
 

@@ -7,8 +7,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from scrapy_walsh.exceptions import StateError, WalshError, one_line
-from scrapy_walsh.state import files
-from scrapy_walsh.state.database import DATABASE, is_begun, read_only
+from scrapy_walsh.state import files, forms
+from scrapy_walsh.state.database import DATABASE, is_begun, is_current, read_only
 from scrapy_walsh.state.records import (
     BLOCKLIST,
     TABLES,
@@ -54,12 +54,14 @@ def _of_database(path: Path, lists: list[StoredDocument]) -> Iterator[str]:
     """
     try:
         with closing(read_only(path)) as connection:
-            is_begun(connection, path)
+            if is_begun(connection, path):
+                is_current(connection, path)
             for (line,) in connection.execute("PRAGMA integrity_check(20)").fetchall():
                 if line != "ok":
                     yield f"{DATABASE}: {one_line(line)}"
             for table in TABLES:
-                records = map(table.decode, connection.execute(table.select_all))
+                there = forms.columns_of(connection, table.name)  # an older file has fewer
+                records = map(table.decode, connection.execute(table.select_from(there)))
                 documents = (each for each in records if isinstance(each, StoredDocument))
                 lists.extend(each for each in documents if each.kind == BLOCKLIST)
     except (sqlite3.Error, StateError, DamageError) as error:

@@ -165,7 +165,7 @@ class SharedStore(Store):
     ) -> None:
         super().__init__()
         self.writes = writes
-        self.notices = local.notices
+        self.notices, self.news = local.notices, local.news
         self.worker = uuid.uuid4().hex
         self.link = Link(url, token, wall, steady)
         self.shared, self.prefix = self.link.name, self.link.prefix

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from scrapy_walsh.exceptions import StateError, one_line
 from scrapy_walsh.policy.words import plural
-from scrapy_walsh.state import files, machine
+from scrapy_walsh.state import files, forms, machine
 from scrapy_walsh.state.records import HOSTS, TABLES, DamageError, HostRecord
 
 if TYPE_CHECKING:
@@ -32,8 +32,17 @@ COMPANIONS: Final = ("-wal", "-shm", "-journal")
 #: Written into each database of ours (``PRAGMA application_id``): "WALS". Another number, with
 #: tables, is another program's file, which is never touched.
 APPLICATION: Final = 0x57414C53
-#: The version of the tables. A database of another one is refused (D16).
-VERSION: Final = 1
+#: The schema version of a database (``PRAGMA user_version``): its form.
+VERSION: Final = forms.FORM
+#: The steps by which a database of an older form becomes one of this form (D16). There is none so
+#: far: form 2 has more columns, each with a default. Whoever adds one also has :func:`salvage` take
+#: it, since that reads damaged files of each form.
+STEPS: Final[forms.Steps] = {}
+#: What a new directory costs.
+PRICE: Final = (
+    "in another WALSH_STATE_DIR the holds and last requests of hosts are lost, and they may be "
+    "asked too early"
+)
 
 _MISUSE: Final = (sqlite3.ProgrammingError, sqlite3.IntegrityError, sqlite3.DataError)
 
@@ -91,10 +100,12 @@ class Connection(sqlite3.Connection):
             raise sqlite3.DatabaseError("a message about it is not UTF-8") from error
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path, news: list[str] | None = None) -> sqlite3.Connection:
     """Open the file at *path*, which is made where it is missing.
 
-    Raises sqlite3.DatabaseError and DamageError; StateError for a file that is not ours to write.
+    One of an older form is brought to this one, with a line in *news* (``state.forms``). Raises
+    sqlite3.DatabaseError and DamageError; StateError for a file that is not ours to write, or that
+    a later version wrote.
     """
     _require_ours(path)
     with suppress(OSError):  # SQLite would make it by the umask, and give -wal and -shm its rights
@@ -103,11 +114,16 @@ def connect(path: Path) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA cell_size_check=ON")
         begun = is_begun(connection, path)
+        current = not begun or is_current(connection, path)
         # Before the first write: a damaged file is to be set aside as it was found.
         if path.stat().st_size < CHECK_BELOW:
             found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
             if found != "ok":
                 raise DamageError(found)
+        if not current:
+            line = forms.upgrade(connection, path, TABLES, STEPS, PRICE)
+            if news is not None:
+                news.append(line)
         _prepare_writing(connection, begun=begun)
     except BaseException:
         connection.close()
@@ -140,13 +156,16 @@ def salvage(path: Path, target: sqlite3.Connection) -> int:
 
 
 def _readable(source: sqlite3.Connection, table: Table[Any]) -> Iterator[Row]:
-    """Rows from the table's beginning, and from its end, up to what cannot be read any more."""
-    for statement in (table.select_all, table.select_back):
+    """Rows from the table's beginning, and from its end, up to what cannot be read any more.
+
+    The table may lack columns, since an older version may have made it.
+    """
+    for order in ("", f" ORDER BY {table.back}"):
         with suppress(sqlite3.DatabaseError):
-            for row in source.execute(statement):
+            there = forms.columns_of(source, table.name)
+            for row in source.execute(f"{table.select_from(there)}{order}"):
                 with suppress(DamageError):
-                    table.decode(row)
-                    yield row
+                    yield table.encode(table.decode(row))
 
 
 def _raw(path: Path, options: str) -> sqlite3.Connection:
@@ -197,17 +216,16 @@ def foreign(path: Path) -> str:
 def is_begun(connection: sqlite3.Connection, path: Path) -> bool:
     """Whether our tables are in the file; False for an empty one. StateError for any other."""
     (number,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if number != APPLICATION:
-        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            raise StateError(foreign(path))
-        return False
-    if version != VERSION:
-        raise StateError(
-            f"{path} has schema version {version} and this package writes {VERSION}: "
-            "use the version of the package that wrote it, or set another WALSH_STATE_DIR"
-        )
-    return True
+    if number == APPLICATION:
+        return True
+    if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        raise StateError(foreign(path))
+    return False
+
+
+def is_current(connection: sqlite3.Connection, path: Path) -> bool:
+    """As ``forms.is_current``, of a file in which our tables are."""
+    return forms.is_current(connection, path, TABLES, STEPS, PRICE)
 
 
 def _prepare_writing(connection: sqlite3.Connection, *, begun: bool) -> None:
@@ -219,7 +237,7 @@ def _prepare_writing(connection: sqlite3.Connection, *, begun: bool) -> None:
                 for table in TABLES:
                     connection.execute(table.create)
                 connection.execute(f"PRAGMA application_id={APPLICATION}")
-                connection.execute(f"PRAGMA user_version={VERSION}")
+                forms.sign(connection)
     # With WAL, NORMAL is enough for a process that is killed; a power cut may cost the last writes.
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")
@@ -238,11 +256,12 @@ def has_records(directory: Path) -> bool:
 class Database:
     """The database of *directory*. Raises StateError where it cannot be used.
 
-    What is found damaged, and what was done, is added to *notices*, a line each.
+    What is found damaged, and what was done, is added to *notices*, a line each; that the file was
+    brought to this form, to *news*.
     """
 
-    def __init__(self, directory: Path, notices: list[str]) -> None:
-        self.notices = notices
+    def __init__(self, directory: Path, notices: list[str], news: list[str]) -> None:
+        self.notices, self._news = notices, news
         self.rows_lost = False
         self._directory = directory
         self._path, self._draft = directory / DATABASE, directory / f"{DATABASE}.new"
@@ -353,7 +372,7 @@ class Database:
             self._lose(f"is gone, and {left} beside it is not")
         if damage is None:
             try:
-                return connect(self._path)
+                return connect(self._path, self._news)
             except (sqlite3.DatabaseError, DamageError) as error:
                 if not is_damage(error):
                     raise

@@ -24,7 +24,7 @@ from scrapy_walsh.policy.validators import Validators
 from scrapy_walsh.policy.visits import GONE, REVISIT_FLOOR, Visit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
 #: Records that policy declares.
 __all__ = ["Reading", "Validators"]
@@ -46,6 +46,13 @@ _LONGEST: Final = 3e9
 
 class DamageError(Exception):
     """The file, or one of its rows, is not what was once written."""
+
+
+def _default(value: object) -> str:
+    """The default of a column whose field has that one; nothing where the field has none."""
+    if isinstance(value, bytes):
+        return f" DEFAULT X'{value.hex()}'"
+    return f" DEFAULT {value!r}" if isinstance(value, int | float | str) else ""
 
 
 @cache
@@ -96,22 +103,24 @@ class Table(Generic[R]):
         #: The fields that may be None.
         self._optional = {name for name, each in types.items() if isinstance(None, each)}
         loose = self._optional | self._nested.keys()
-        columns = [
-            f"{name} {_TYPES.get(kind, 'TEXT')}{'' if name in loose else ' NOT NULL'}"
-            for name, kind in self.kinds.items()
-        ]
+        #: By column, its definition in SQL. Rows that were written before it was there have its
+        #: default (``state.forms``).
+        self.definitions = {name: _TYPES.get(kind, "TEXT") for name, kind in self.kinds.items()}
+        defaults = {each.name: each.default for each in fields(declared)}
+        for name in self.definitions.keys() - loose:
+            self.definitions[name] += f" NOT NULL{_default(defaults[name])}"
+        columns = [f"{name} {definition}" for name, definition in self.definitions.items()]
         table, names, key = self.name, ", ".join(self.columns), ", ".join(self.key)
         marks, key_marks = (", ".join("?" * len(each)) for each in (self.columns, self.key))
         is_key = " AND ".join(f"{name} = ?" for name in self.key)
-        back = ", ".join(f"{name} DESC" for name in self.key)
+        #: The order in which the last row comes first.
+        self.back = ", ".join(f"{name} DESC" for name in self.key)
         # WITHOUT ROWID: one tree, without an index that could contradict it after damage.
         self.create = (
             f"CREATE TABLE {table} ({', '.join(columns)}, PRIMARY KEY ({key})) WITHOUT ROWID"
         )
         self.select_all = f"SELECT {names} FROM {table}"  # noqa: S608
         self.select = f"{self.select_all} WHERE {is_key}"
-        #: All rows, from the last one on.
-        self.select_back = f"{self.select_all} ORDER BY {back}"
         #: Rows after a key, in key order; a row value compares like a tuple.
         self.page = f"{self.select_all} WHERE ({key}) > ({key_marks}) ORDER BY {key} LIMIT ?"
         #: Writes a row, in place of the one with the same key.
@@ -123,6 +132,11 @@ class Table(Generic[R]):
         #: As :meth:`ends`, in Lua, of ``record``, a table with the fields of a hash.
         terms = [" + ".join(f"term(record.{name})" for name in each) for each in self.binds]
         self.lua_ends = f"math.max({', '.join(terms)}) + {self.kept or 0}"
+
+    def select_from(self, there: Collection[str]) -> str:
+        """All rows of a table that has the columns *there*; NULL stands for each other one."""
+        names = [name if name in there else f"NULL AS {name}" for name in self.columns]
+        return f"SELECT {', '.join(names)} FROM {self.name}"  # noqa: S608
 
     # -- a record and its values ----------------------------------------------------------
 

@@ -40,8 +40,8 @@ class Store(ABC):
     """Where a crawl keeps its records. Only one thread may use it.
 
     ``notices``: lines for the log: what was found damaged or could not be written, and what was
-    done about it. ``rows_lost``: rows may be missing, so a host without a record may have been
-    requested before.
+    done about it. ``news``: lines for the log that are about no loss. ``rows_lost``: rows may be
+    missing, so a host without a record may have been requested before.
 
     Any method may raise ``StateError`` when the disk cannot be read. When it cannot be written, the
     first write raises it; :meth:`get` still finds what this process wrote, and each later write
@@ -54,6 +54,7 @@ class Store(ABC):
 
     def __init__(self) -> None:
         self.notices: list[str] = []
+        self.news: list[str] = []
         #: By host, the time of the last request that was made through this store. While the record
         #: still has that time, no other process has requested the host since.
         self._own: dict[str, float] = {}
@@ -210,7 +211,7 @@ class SqliteStore(Store):
     def __init__(self, directory: Path) -> None:
         super().__init__()
         self._directory = directory
-        self._database = Database(directory, self.notices)
+        self._database = Database(directory, self.notices, self.news)
         #: What is not in the file yet, because it waits or because the disk refuses it.
         #: By table and key, the record and its row; None for one that is deleted.
         self._unwritten: dict[tuple[Table[Any], Key], tuple[Any, Row | None]] = {}
@@ -370,8 +371,8 @@ class SqliteStore(Store):
 def open_store(directory: Path | None) -> Store:
     """The store in *directory*, which is made where it is missing; for None, one in memory.
 
-    Raises StateError where the directory cannot be used, or where its database was written by
-    another version of this package (D16), or is another program's.
+    Raises StateError where the directory cannot be used, or where its database was written by a
+    later version of this package (D16), or is another program's.
     """
     return MemoryStore() if directory is None else SqliteStore(directory)
 

@@ -1,28 +1,40 @@
-"""R11: what an earlier version left behind is gone on with by the version of today.
+"""R11, D16: what an earlier version left behind is gone on with, and what a later one left is not.
 
-No version was published yet, so the data is of today's version: this is the frame. The first
-version that changes what is written keeps ``data/`` as it is and makes these tests pass.
+``data/`` has a folder for each version that changed a stored form, as that version wrote it.
 """
 
 from __future__ import annotations
 
 import gzip
 import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.proof.sandbox import Route
-from scrapy_walsh.state.records import FLEET_EPOCHS, TABLES
+from scrapy_walsh.proof.verify.terms import SINCE
+from scrapy_walsh.state import forms
+from scrapy_walsh.state.database import DATABASE, STEPS, read_only
+from scrapy_walsh.state.records import FLEET_EPOCHS, READINGS, TABLES, HostRecord
 from scrapy_walsh.state.store import SqliteStore
 from tests.crawl.harness import DAILY, LIST, SCHEMA, Crawl, Runs, daily_sites
+from tests.kit import change
 from tests.upgrade.make_data import END
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DATA = Path(__file__).parent / "data"
+#: The versions whose files are in ``data/``, by their form.
+OLD = {1: "0.2.0"}
+#: Every form of before has its version.
+assert list(OLD) == list(range(1, forms.FORM))
 
 
 def copy(name: str, target: Path) -> Path:
@@ -34,15 +46,198 @@ def copy(name: str, target: Path) -> Path:
     return target
 
 
-def test_r11_every_table_has_its_records(tmp_path: Path) -> None:
-    store = SqliteStore(copy("days", tmp_path / "state"))
+@pytest.fixture
+def days(tmp_path: Path) -> Path:
+    """The state directory of three days, by 0.2.0."""
+    return copy("0.2.0/days", tmp_path / "state")
+
+
+def rows_of(directory: Path, name: str = DATABASE) -> dict[str, list[tuple[object, ...]]]:
+    """By table, all of its rows in the columns that the file has."""
+    with closing(read_only(directory / name)) as connection:
+        return {
+            table.name: connection.execute(f"SELECT * FROM {table.name}").fetchall()  # noqa: S608
+            for table in TABLES
+        }
+
+
+# -- an older file ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", OLD)
+def test_own_each_older_form_gets_the_columns_of_this_one(form: int) -> None:
+    """A column that is not in the text of an old form has a default, or a step makes it.
+
+    If this fails: give the new field a default; or raise ``forms.FORM``, add a step to ``STEPS``,
+    and keep the files of the version of before here (docs/versions.md).
+    """
+    text = (DATA / OLD[form] / "tables.sql").read_text()
+    with closing(sqlite3.connect(":memory:")) as old, closing(sqlite3.connect(":memory:")) as new:
+        old.executescript(text)
+        old.execute(f"PRAGMA user_version={form}")
+        forms.convert(old, TABLES, STEPS)
+        for table in TABLES:
+            new.execute(table.create)
+            found = [
+                sorted((name, kind, required, key) for _, name, kind, required, _, key in columns)
+                for columns in (
+                    each.execute(f"PRAGMA table_info({table.name})").fetchall()
+                    for each in (old, new)
+                )
+            ]
+            assert found[0] == found[1]
+
+
+def test_r11_every_table_has_its_records(days: Path) -> None:
+    before = rows_of(days)
+    store = SqliteStore(days)
     try:
         empty = [table.name for table in TABLES if not list(store.rows(table.record))]
         assert empty == [FLEET_EPOCHS.name]  # the job is no worker of a fleet
         assert store.notices == []
         assert not store.rows_lost
+        aside = f"{DATABASE}.before-{forms.WRITERS[forms.FORM]}"
+        assert [line.partition(" was brought ")[2] for line in store.news] == [
+            f"from form 1 to {forms.FORM}; {aside} is a copy of before"
+        ]
     finally:
         store.close()
+    assert rows_of(days, aside) == before
+    after = rows_of(days)
+    for table, rows in before.items():
+        assert [row[: len(rows[0])] for row in after[table]] == rows
+    store = SqliteStore(days)
+    assert store.news == []
+    store.close()
+
+
+OPEN = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("SELECT count(*) FROM hosts").fetchone()
+print("open", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_own_nothing_is_changed_while_another_process_has_the_file_open(
+    days: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of 0.2.0 that goes on would write rows without the new columns."""
+    monkeypatch.setattr("scrapy_walsh.state.database.BUSY_TIMEOUT", 0.2)
+    before, pipe = (days / DATABASE).read_bytes(), subprocess.PIPE
+    command = [sys.executable, "-c", OPEN, str(days / DATABASE)]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "open\n"
+        with pytest.raises(StateError, match="another process uses it: let each run"):
+            SqliteStore(days)
+        assert (days / DATABASE).read_bytes() == before
+        assert not list(days.glob("*.before-*"))
+        other.communicate("\n")
+    store = SqliteStore(days)
+    assert store.news
+    store.close()
+
+
+def test_own_a_step_that_fails_changes_nothing(days: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps are one transaction: a kill, or a full disk, leaves the file as it was."""
+    before = rows_of(days)
+    steps = ("DELETE FROM hosts", "INSERT INTO hosts VALUES (1)")
+    monkeypatch.setitem(STEPS, 1, steps)
+    with closing(sqlite3.connect(days / DATABASE, isolation_level=None)) as connection:
+        with pytest.raises(sqlite3.OperationalError):
+            forms.upgrade(connection, days / DATABASE, TABLES, STEPS, "")
+        assert forms.form_of(connection) == 1
+    assert rows_of(days) == before
+
+
+def test_own_a_damaged_older_file_gives_its_rows(days: Path, tmp_path: Path) -> None:
+    """It lacks columns that are read of it, and is set aside as what it was."""
+    with closing(SqliteStore(copy("0.2.0/days", tmp_path / "whole"))) as store:
+        whole = {table: list(store.rows(table.record)) for table in TABLES}
+    with closing(read_only(days / DATABASE)) as connection:
+        (root,) = connection.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = 'readings'"
+        ).fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    octets, at = (days / DATABASE).read_bytes(), (root - 1) * size
+    damaged = octets[:at] + bytes(size) + octets[at + size :]
+    (days / DATABASE).write_bytes(damaged)
+    store = SqliteStore(days)
+    assert (days / f"{DATABASE}.damaged-1").read_bytes() == damaged
+    assert store.rows_lost
+    left = {table: list(store.rows(table.record)) for table in TABLES}
+    store.close()
+    assert left == {**whole, READINGS: []}
+
+
+# -- a later file -------------------------------------------------------------------------
+
+
+def refused(directory: Path, *words: str) -> None:
+    """No store opens on *directory*, in one line that has the *words*; all stays as it is."""
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    with pytest.raises(StateError) as caught:
+        SqliteStore(directory)
+    line = str(caught.value)
+    assert [
+        word for word in (*words, "holds and last requests of hosts are lost") if word not in line
+    ] == []
+    assert "\n" not in line
+    after = {path.name: path.read_bytes() for path in directory.iterdir()}
+    assert {**after, "state.lock": b""} == {**before, "state.lock": b""}
+
+
+@pytest.fixture
+def today(tmp_path: Path) -> Path:
+    """A state directory of this version, with one host that is held."""
+    store = SqliteStore(tmp_path / "today")
+    store.put(HostRecord("held.test", 1.8e9, 1.0, 1.8e9 + 3000))
+    store.close()
+    return tmp_path / "today"
+
+
+def test_r5_a_column_more_is_refused_and_the_hold_stays(today: Path) -> None:
+    change(today, "ALTER TABLE hosts ADD COLUMN zone TEXT NOT NULL DEFAULT 'x'")
+    change(today, "UPDATE writer SET version = '0.3.7'")
+    refused(
+        today, "with hosts.zone", "as scrapy-walsh 0.3.7 wrote it", "install scrapy-walsh 0.3.7"
+    )
+
+
+def test_own_a_column_more_is_refused_in_an_older_file(days: Path) -> None:
+    change(days, "ALTER TABLE hosts ADD COLUMN zone TEXT")
+    refused(days, "schema version 1, with hosts.zone", "scrapy-walsh 0.2.0")
+
+
+def test_own_a_later_form_is_refused_with_the_version_that_reads_it(today: Path) -> None:
+    change(today, "UPDATE writer SET version = '1.4.0'")
+    change(today, "CREATE TABLE later (name TEXT)")
+    change(today, f"PRAGMA user_version={forms.FORM + 1}")
+    refused(today, f"schema version {forms.FORM + 1}", "install scrapy-walsh 1.4.0")
+
+
+def test_own_a_column_with_a_default_that_is_not_there_is_added(today: Path) -> None:
+    """The same form, by a version of before: nothing is damaged, and a copy is kept."""
+    change(today, "ALTER TABLE hosts DROP COLUMN silent_since")
+    change(today, "ALTER TABLE hosts DROP COLUMN under_way")
+    store = SqliteStore(today)
+    record = store.get(HostRecord, "held.test")
+    assert record == HostRecord("held.test", 1.8e9, 1.0, 1.8e9 + 3000)
+    assert (len(store.news), store.notices) == (1, [])
+    store.close()
+
+
+def test_own_a_column_that_every_version_has_is_damage_if_it_is_gone(today: Path) -> None:
+    change(today, "ALTER TABLE deferrals DROP COLUMN host")
+    store = SqliteStore(today)
+    assert "no such column: deferrals.host" in store.notices[0]
+    assert store.get(HostRecord, "held.test") is not None
+    store.close()
+
+
+# -- a crawl ------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +246,7 @@ def taken_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Runs, C
     directory = tmp_path_factory.mktemp("taken-up") / "project"
     with Runs(directory, *daily_sites(), settings={"WALSH_MAX_RETRIES": 1}) as made:
         made.state.parent.mkdir(parents=True)
-        copy("days", made.state)
+        copy("0.2.0/days", made.state)
         for path in (LIST, SCHEMA):
             made.serve("operator.test", path, Route(behaviour="reset"))
         made.at(END + 600)
@@ -70,11 +265,23 @@ def test_r8_r5_r4_what_was_sent_or_held_is_not_due(taken_up: tuple[Runs, Crawl])
         assert run.asked(host) == []
 
 
+def test_own_the_crawl_says_that_the_file_was_upgraded_and_is_green(
+    taken_up: tuple[Runs, Crawl],
+) -> None:
+    _, run = taken_up
+    assert run.output.count("was brought from form 1") == 1
+    assert run.returncode == 0, run.output
+
+
 def test_own_verify_takes_the_ledger_and_its_continuation(
     taken_up: tuple[Runs, Crawl],
 ) -> None:
     made, _ = taken_up
     done = made.command("verify", str(made.state))
-    found = [each for each in done.stdout.splitlines() if each.startswith("line ")]
+    lines = done.stdout.splitlines()
     # The runs of the data backed off more quickly than R5 allows, so that they were made soon.
-    assert [each for each in found if ": R5: backoff_base is" not in each] == [], done.stdout
+    broken = [each for each in lines if each.startswith("line ") and "R5: backoff_base" not in each]
+    assert broken == [], done.stdout
+    told = [each for each in lines if "of the stored form 1: not held to what is newer" in each]
+    assert len(told) == 1, done.stdout
+    assert all(rule in told[0] for rule, since in SINCE.items() if since > 1)

@@ -7,6 +7,7 @@ it takes grows with hosts and targets, never with lines.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import unquote
@@ -23,6 +24,7 @@ from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.tagging import is_operator_url, tag_url
 from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR, Verdict
+from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof import ledger
 from scrapy_walsh.proof.ledger import Chain, Documents, Head, Malformed, line_of, lines_in
 from scrapy_walsh.proof.ledgered import Hold
@@ -30,7 +32,7 @@ from scrapy_walsh.proof.verify.adoptions import Adoptions
 from scrapy_walsh.proof.verify.decisions import Decisions
 from scrapy_walsh.proof.verify.replay import Replay, told_fault
 from scrapy_walsh.proof.verify.run import CLOCK_SET, NO_START, Report, Run, Snapshot
-from scrapy_walsh.proof.verify.terms import Terms, broken_terms, terms_of
+from scrapy_walsh.proof.verify.terms import SINCE, Terms, broken_terms, terms_of
 from scrapy_walsh.spec import SPEC_VERSION
 
 if TYPE_CHECKING:
@@ -68,6 +70,8 @@ class Judge:
         self._adoptions = Adoptions(report, documents, parse)
         self._decisions = Decisions(report, self._adoptions)
         self._holed = False
+        #: How many runs have lines of which form.
+        self._forms = Counter[int]()
         #: Whether the wall clock was set at some time, so that times of lines say less.
         self._clock_set = False
         self._take: Mapping[str, Callable[[Run, Line], None]] = {
@@ -121,6 +125,11 @@ class Judge:
     def end(self) -> None:
         """Judge what could not be judged before."""
         self._decisions.end({name for name, run in self._runs.items() if run.ended})
+        for form, runs in sorted(self._forms.items()):
+            newer = [rule for rule, since in SINCE.items() if since > form]
+            if newer:
+                told = f"{plural(runs, 'run')} of the stored form {form}"
+                self._report.note(f"{told}: not held to what is newer: {'; '.join(newer)}")
 
     # -- runs -----------------------------------------------------------------------------
 
@@ -133,6 +142,7 @@ class Judge:
         if terms.spec != SPEC_VERSION:
             self._report.note(f"run {line.run} goes by {terms.spec}; judged by {SPEC_VERSION}")
         self._report.runs += 1
+        self._forms[terms.stored_form] += 1
         scope = Scope(terms.follow_links)
         self._runs[line.run] = Run(
             line.run, terms, line.process, begun=True, line=line.n, scope=scope
@@ -305,7 +315,8 @@ def sent_fault(line: Line, terms: Terms) -> str | None:
 
 def verify(files: Files, heads: Sequence[Head], parse: Parse, watch: Watch | None = None) -> Report:
     """Check a ledger. *heads*: known from elsewhere. *parse*: reads a list. *watch*: is called with
-    each line of a run that has begun, and the gap before it, if it is a request. Raises OSError.
+    each line of a run that has begun, and the gap before it, if it is a request. Raises OSError,
+    and StateError where a later version wrote a run.
     """
     report = Report()
     known = read_head(files.head) if files.head is not None else None  # before lines are added

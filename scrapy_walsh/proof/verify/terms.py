@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import fields
 
 from scrapy_walsh.config import SETTINGS, SLOW_SKIP, Setting, gates_of
+from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy.backoff import granted
 from scrapy_walsh.policy.event import Seconds  # noqa: TC001  msgspec reads it
 from scrapy_walsh.policy.gates import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES
@@ -19,15 +20,26 @@ from scrapy_walsh.policy.throttle import LONGEST, MIN_REQUEST_INTERVAL
 from scrapy_walsh.policy.visits import REVISIT_FLOOR
 from scrapy_walsh.proof.ledger import Malformed, typed
 from scrapy_walsh.spec import SPEC_VERSION
+from scrapy_walsh.state.forms import FORM, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from scrapy_walsh.policy.gates import Gates
 
+_NOT_JUDGED: Final = "no run of this ledger is judged by this version"
 _SHELL: Final = "asked from a shell"
 _AGENT: Final = re.compile(r"Mozilla/5\.0 \(compatible; ([A-Za-z_-]+)/[0-9]+\.[0-9]+; \+[^ ;)]+\)")
 _Count = Annotated[int, Meta(ge=0)]
+#: No version has named the form 1.
+_Form = Annotated[int, Meta(ge=2)]
+
+
+#: Its line ``started`` names each setting that the decisions of a run go by.
+ALL_TERMS: Final = "its first line names all of its terms"
+#: The rules that :func:`verify` does not hold every run to, in the words of its report, and the
+#: stored form (``state.forms``) since which a run is held to each. Every other rule holds for all.
+SINCE: Final[Mapping[str, int]] = {ALL_TERMS: 2}
 
 
 class _Key(TypedDict):
@@ -38,8 +50,10 @@ class _Key(TypedDict):
 
 
 class Terms(Struct, frozen=True):
-    """Durations in seconds. The defaults stand for a run whose start is not in the ledger.
+    """Durations in seconds. The defaults stand for a run whose start is not in the ledger, and for
+    what an older version did that had no such setting.
 
+    ``stored_form``: the form of the run's lines; 1 where none is named, as 0.2.0 wrote them.
     ``silent_attempts``: requests that a run grants a host that gives no answer.
     ``longest_learned``: the longest interval that a run learns (D28).
     """
@@ -52,6 +66,7 @@ class Terms(Struct, frozen=True):
     blocklist_url: str = ""
     schema_url: str | None = None
     signed: _Key | None = None
+    stored_form: _Form = 1
     min_interval: Seconds = MIN_REQUEST_INTERVAL
     max_retries: _Count = MAX_RETRIES
     backoff_base: Seconds = BACKOFF_BASE
@@ -73,6 +88,10 @@ class Terms(Struct, frozen=True):
     longest_learned: Seconds = 0.0
     usage: dict[str, str] = {}
 
+    def is_held_to(self, rule: str) -> bool:
+        """Whether the run's lines are of a form in which *rule*, one of ``SINCE``, holds."""
+        return self.stored_form >= SINCE[rule]
+
     @property
     def in_shell(self) -> bool:
         """Whether a person types the requests: what they type is declared (spec section 1.1)."""
@@ -91,16 +110,26 @@ class Terms(Struct, frozen=True):
 
 
 #: Members of the line itself, beside its settings: the first ones.
-_TOP: Final = fields(Terms)[:8]
+_TOP: Final = fields(Terms)[:9]
 
 
 def terms_of(members: Mapping[str, Any]) -> Terms:
-    """The terms in a line ``started``; Malformed where one is missing, or of another type."""
+    """The terms in a line ``started``; Malformed where one is missing, or of another type.
+
+    StateError where a later version wrote it, whose rules are not known here.
+    """
     settings = members.get("settings")
     if not isinstance(settings, dict):
         raise Malformed("has no settings")
-    found = {**settings, **{each.name: members.get(each.name) for each in _TOP}}
-    return typed({each.name: found.get(each.name) for each in fields(Terms)}, Terms)
+    named = {each.name: members[each.name] for each in _TOP if each.name in members}
+    known = typed(named, Terms)
+    if known.stored_form > FORM:
+        what = f"the lines of run {members.get('run')} have the stored form"
+        raise StateError(refusal(what, known.stored_form, known.version, _NOT_JUDGED))
+    found = {**settings, **named}
+    if known.is_held_to(ALL_TERMS):
+        found = {each.name: found.get(each.name) for each in fields(Terms)}
+    return typed(found, Terms)
 
 
 def broken_terms(terms: Terms) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,217 @@
+"""R11, D16: the form of what is stored: who can read it, and how an older one becomes this one.
+
+One number, the *form*, is of all that a version of this package stores: the SQLite files of a state
+directory and of a JOBDIR (``PRAGMA user_version``), the records of a fleet in Redis
+(``fleet.scripts``), and the lines of a run in the ledger (its line ``started``).
+
+A new column, field or member that has a default needs no new form: the column is added to a file
+that lacks it. Any other change raises ``FORM``, and adds a step to the list of its file. A later
+version never takes a column away without a new form. So a file of this form that has a column more
+was written by a later version, and one that lacks a column without a default is damaged.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING, Final, Protocol
+
+from scrapy_walsh.exceptions import StateError, one_line
+from scrapy_walsh.spec import __version__
+from scrapy_walsh.state import files
+from scrapy_walsh.state.records import DamageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+#: The form that this package writes. It reads each form from 1 on.
+FORM: Final = 2
+#: By form, the first version of this package that wrote it.
+WRITERS: Final[Mapping[int, str]] = {1: "0.2.0", 2: "0.3.0"}
+
+#: Statements that make a file of one form a file of the next, by the form that they begin with.
+Steps = dict[int, tuple[str, ...]]
+
+#: The table with one row: the version of this package that last gave the file its columns. A file
+#: of form 1 has none.
+_WRITER: Final = "writer"
+
+
+class Stored(Protocol):
+    """A table of a file: the SQL that makes it, and each column's definition in SQL."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def create(self) -> str: ...
+    @property
+    def definitions(self) -> Mapping[str, str]: ...
+
+
+def refusal(what: object, form: int, writer: str | None, price: str, more: str = "") -> str:
+    """One line on what a version has stored that this one cannot read.
+
+    *what*: its name, with the words before the number. *writer*: the version that wrote it, or
+    None. *price*: what another place costs. *more*: which part of it is not known.
+    """
+    if writer is None or writer == __version__:  # which would be no advice
+        writer = WRITERS.get(form) if form < FORM else None
+    by, use = "another version of scrapy-walsh", "install that version"
+    if writer is not None:
+        by = f"scrapy-walsh {one_line(writer, 40)}"
+        use = f"install scrapy-walsh {one_line(writer, 40)}, or a later version"
+    return (
+        f"{what} {form}{more}, as {by} wrote it, and this package "
+        f"({__version__}) writes {FORM}: {use}; {price}"
+    )
+
+
+def form_of(connection: sqlite3.Connection) -> int:
+    """The form of the file that *connection* has open; 0 for a file without one."""
+    (form,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(form)
+
+
+def is_current(
+    connection: sqlite3.Connection,
+    path: Path,
+    tables: Sequence[Stored],
+    steps: Steps,
+    price: str,
+) -> bool:
+    """Whether the file has this package's form, with all columns of *tables*.
+
+    False for an older file, which :func:`upgrade` brings up to date. StateError where a version
+    wrote it that this one cannot read; *price*: what another place would cost. DamageError where no
+    version can have written it so; sqlite3.DatabaseError.
+    """
+    form = form_of(connection)
+    if not 1 <= form <= FORM:
+        raise StateError(refusal(_named(path), form, _writer(connection), price))
+    unknown = list(_unknown(connection, tables))
+    if form < FORM:
+        if unknown and not any(steps.get(number) for number in range(form, FORM)):
+            raise StateError(_with_columns(connection, path, unknown, price))
+        return False
+    missing = list(_missing(connection, tables))
+    for table, column in missing:
+        if not columns_of(connection, table.name):
+            raise DamageError(f"no such table: {table.name}")
+        if unknown or not _may_be_added(table.definitions[column]):
+            raise DamageError(f"no such column: {table.name}.{column}")
+    if unknown:
+        raise StateError(_with_columns(connection, path, unknown, price))
+    return not missing
+
+
+def _may_be_added(definition: str) -> bool:
+    """Whether rows that were written without the column have a value for it."""
+    return "NOT NULL" not in definition or "DEFAULT" in definition
+
+
+def upgrade(
+    connection: sqlite3.Connection, path: Path, tables: Sequence[Stored], steps: Steps, price: str
+) -> str:
+    """Give an older file this package's form, after a copy; returns a line for the log.
+
+    Nothing is changed while another process has the file open: StateError. sqlite3.Error where the
+    copy or the change cannot be written.
+    """
+    form = form_of(connection)
+    try:
+        # SQLite leaves this mode only if no other connection has the file open (fcntl(2)).
+        (mode,) = connection.execute("PRAGMA journal_mode=DELETE").fetchone()
+    except sqlite3.OperationalError as error:
+        if not getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY"):
+            raise
+        mode = "busy"
+    if mode != "delete":
+        raise StateError(
+            f"{path} is to be brought from form {form} to {FORM}, and another process uses it: let "
+            "each run and command that uses it end, and start again"
+        )
+    copy = _copy(connection, path)
+    connection.execute("BEGIN EXCLUSIVE")
+    with connection:
+        convert(connection, tables, steps)
+        if unknown := list(_unknown(connection, tables)):
+            raise StateError(_with_columns(connection, path, unknown, price))
+    return f"{path} was brought from form {form} to {FORM}; {copy.name} is a copy of before"
+
+
+def convert(connection: sqlite3.Connection, tables: Sequence[Stored], steps: Steps) -> None:
+    """Run the steps from the file's form on, and add what *tables* have and the file lacks."""
+    for form in range(form_of(connection), FORM):
+        for statement in steps.get(form, ()):
+            connection.execute(statement)
+    for table in tables:
+        if not columns_of(connection, table.name):
+            connection.execute(table.create)
+    for table, column in list(_missing(connection, tables)):
+        definition = table.definitions[column]
+        connection.execute(f"ALTER TABLE {table.name} ADD COLUMN {column} {definition}")
+    sign(connection)
+
+
+def sign(connection: sqlite3.Connection) -> None:
+    """Note in the file that it has this package's form, and which version gave it that."""
+    connection.execute(f"CREATE TABLE IF NOT EXISTS {_WRITER} (version TEXT NOT NULL)")
+    connection.execute(f"DELETE FROM {_WRITER}")  # noqa: S608  our own name
+    connection.execute(f"INSERT INTO {_WRITER} VALUES (?)", (__version__,))  # noqa: S608
+    connection.execute(f"PRAGMA user_version={FORM}")
+
+
+def _copy(connection: sqlite3.Connection, path: Path) -> Path:
+    """Copy the file by SQLite's own backup, all of it or nothing, beside it."""
+    copy = path.with_name(f"{path.name}.before-{__version__}")
+    draft = path.with_name(f"{copy.name}.new")
+    draft.unlink(missing_ok=True)
+    files.make_private(draft)
+    with closing(sqlite3.connect(draft)) as target:
+        connection.backup(target)
+    draft.replace(copy)
+    return copy
+
+
+def _writer(connection: sqlite3.Connection) -> str | None:
+    """The version that last gave the file its columns; None where it does not say so."""
+    if not columns_of(connection, _WRITER):
+        return None
+    row = connection.execute(f"SELECT version FROM {_WRITER}").fetchone()  # noqa: S608
+    return None if row is None else str(row[0])
+
+
+def columns_of(connection: sqlite3.Connection, table: str) -> list[str]:
+    """The names of the columns of *table* in the file; none where there is no such table."""
+    return [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+
+
+def _unknown(connection: sqlite3.Connection, tables: Sequence[Stored]) -> Iterator[str]:
+    """The columns of *tables* in the file that this package does not know."""
+    for table in tables:
+        for column in columns_of(connection, table.name):
+            if column not in table.definitions:
+                yield f"{table.name}.{column}"
+
+
+def _missing(
+    connection: sqlite3.Connection, tables: Sequence[Stored]
+) -> Iterator[tuple[Stored, str]]:
+    """The columns of *tables* that the file lacks."""
+    for table in tables:
+        there = columns_of(connection, table.name)
+        for column in table.definitions:
+            if column not in there:
+                yield table, column
+
+
+def _named(path: Path) -> str:
+    return f"{path} has schema version"
+
+
+def _with_columns(
+    connection: sqlite3.Connection, path: Path, unknown: Sequence[str], price: str
+) -> str:
+    more = f", with {one_line(', '.join(unknown), 80)}"
+    return refusal(_named(path), form_of(connection), _writer(connection), price, more)
