@@ -61,10 +61,8 @@ def refusal(what: object, form: int, writer: str | None, price: str, more: str =
     if writer is not None:
         by = f"scrapy-walsh {one_line(writer, 40)}"
         use = f"install scrapy-walsh {one_line(writer, 40)}, or a later version"
-    return (
-        f"{what} {form}{more}, as {by} wrote it, and this package "
-        f"({__version__}) writes {FORM}: {use}; {price}"
-    )
+    ours = f"this package ({__version__}) writes {FORM}"
+    return f"{what} {form}{more} of {by}, and {ours}: {use}; {price}"
 
 
 def form_of(connection: sqlite3.Connection) -> int:
@@ -213,5 +211,5 @@ def _named(path: Path) -> str:
 def _with_columns(
     connection: sqlite3.Connection, path: Path, unknown: Sequence[str], price: str
 ) -> str:
-    more = f", with {one_line(', '.join(unknown), 80)}"
+    more = f" with {one_line(', '.join(unknown), 80)}"
     return refusal(_named(path), form_of(connection), _writer(connection), price, more)

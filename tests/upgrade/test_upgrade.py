@@ -201,14 +201,12 @@ def today(tmp_path: Path) -> Path:
 def test_r5_a_column_more_is_refused_and_the_hold_stays(today: Path) -> None:
     change(today, "ALTER TABLE hosts ADD COLUMN zone TEXT NOT NULL DEFAULT 'x'")
     change(today, "UPDATE writer SET version = '0.3.7'")
-    refused(
-        today, "with hosts.zone", "as scrapy-walsh 0.3.7 wrote it", "install scrapy-walsh 0.3.7"
-    )
+    refused(today, "with hosts.zone", " of scrapy-walsh 0.3.7, and", "install scrapy-walsh 0.3.7")
 
 
 def test_own_a_column_more_is_refused_in_an_older_file(days: Path) -> None:
     change(days, "ALTER TABLE hosts ADD COLUMN zone TEXT")
-    refused(days, "schema version 1, with hosts.zone", "scrapy-walsh 0.2.0")
+    refused(days, "schema version 1 with hosts.zone", "scrapy-walsh 0.2.0")
 
 
 def test_own_a_later_form_is_refused_with_the_version_that_reads_it(today: Path) -> None:
