@@ -61,6 +61,7 @@ from bench.report import Row, show, write  # noqa: E402
 from scrapy_walsh import config  # noqa: E402
 from scrapy_walsh.adapters import compat  # noqa: E402
 from scrapy_walsh.adapters.compat import JITTER_SETTING  # noqa: E402
+from scrapy_walsh.adapters.handler import prepare  # noqa: E402
 from scrapy_walsh.policy import agenda  # noqa: E402
 from scrapy_walsh.proof.exchanges import held, too_soon  # noqa: E402
 from scrapy_walsh.proof.sandbox import LoggedRequest, exchanged, read_log, requests  # noqa: E402
@@ -423,7 +424,7 @@ async def ask() -> None:
     crawler = get_crawler(Spider, {"LOG_LEVEL": "ERROR"})
     path = crawler.settings["DOWNLOAD_HANDLERS_BASE"]["http"]
     handler = build_from_crawler(load_object(path), crawler)
-    compat.no_persistent_connections(handler)
+    prepare(handler)
     for url in json.load(sys.stdin):
         request = Request(url, meta={"proxy": os.environ["http_proxy"]})
         await compat.call_handler(handler, request, crawler.spider)

@@ -11,6 +11,7 @@ import functools
 import logging
 import os
 import sys
+from contextvars import ContextVar
 from traceback import walk_stack
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 from urllib.parse import urlsplit
@@ -25,7 +26,7 @@ from twisted.internet.error import TimeoutError as TwistedTimeoutError
 from twisted.python.failure import Failure
 from twisted.web._newclient import HEADER, STATUS, ResponseFailed
 
-from scrapy_walsh.policy.signing import Target, target
+from scrapy_walsh.policy.urls import Target, path_and_query, request_target, target
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
@@ -199,10 +200,21 @@ def download(crawler: Crawler, request: Request) -> Awaitable[Response]:
     return _awaited(ask(request))
 
 
-def call_handler(handler: Any, request: Request, spider: Spider | None) -> Awaitable[Response]:
-    """Call a download handler as its version wants to be called; the response."""
+#: The request target that the exchange under way must send (D36).
+_TARGET: Final[ContextVar[str]] = ContextVar("request target")
+
+
+async def call_handler(handler: Any, request: Request, spider: Spider | None) -> Response:
+    """Call a download handler as its version wants to be called; the response.
+
+    Raises ValueError for a URL that no request line can hold as it is.
+    """
+    # A proxy needs the whole URL, unless it opens a tunnel.
+    whole = bool(request.meta.get("proxy")) and not request.url.lower().startswith("https:")
+    # Each task has a context of its own, so no exchange can see the target of another.
+    _TARGET.set(request_target(request.url, absolute=whole))
     more = () if _ASYNC_HANDLERS else (spider,)
-    return _awaited(handler.download_request(request, *more))
+    return cast("Response", await _awaited(handler.download_request(request, *more)))
 
 
 def as_handler(handler: _Class) -> _Class:
@@ -282,29 +294,94 @@ class Quiet:
 
 
 def sent_target(handler: Any, request: Request) -> Target:
-    """Method, authority and path of *request* as *handler* will send them (RFC 9421 section 2.2).
+    """Where *handler* sends *request*: what arrives at the server, as RFC 9421 section 2.2 has it.
 
-    Each library reads the URL in its own way, so each is asked. Raises RuntimeError for a handler
-    that this function does not know.
+    The path and the query are those of the URL, because :func:`send_as_judged` writes them. Each
+    library finds the host in its own way, so each is asked. Raises RuntimeError for a handler that
+    this function does not know, and ValueError for a URL that cannot be sent.
     """
     url = request.url.partition("#")[0]
     scheme = url.partition(":")[0].lower()
+    path, query = path_and_query(url)
     if hasattr(handler, "_session"):
         from yarl import URL  # noqa: PLC0415  comes with aiohttp
 
         read = URL(url, encoded=bool(request.meta.get("verbatim_url")))
-        return target(request.method, scheme, read.host_port_subcomponent or "", read.raw_path)
-    if hasattr(handler, "_pool"):
+        host = read.host_port_subcomponent or ""
+    elif hasattr(handler, "_pool"):
         from twisted.web.client import URI  # noqa: PLC0415  not needed elsewhere
 
         uri = URI.fromBytes(url.encode("ascii"))  # type: ignore[no-untyped-call]
-        # To a proxy the whole URL is sent; else Twisted leaves out a ";" with nothing after it.
-        whole = scheme == "http" and request.meta.get("proxy")
-        path = urlsplit(url).path if whole else uri.originForm.decode("ascii").partition("?")[0]
-        host = uri.host.decode("ascii")
-        name = f"[{host}]" if ":" in host else host
-        return target(request.method, scheme, f"{name}:{uri.port}", path)
-    raise RuntimeError(f"it is not known what {type(handler).__qualname__} sends")
+        name = uri.host.decode("ascii")
+        # Scrapy asks a proxy for a tunnel to an IPv6 address without its brackets.
+        if ":" in name and not (scheme == "https" and request.meta.get("proxy")):
+            name = f"[{name}]"
+        host = f"{name}:{uri.port}"
+    else:
+        raise RuntimeError(f"it is not known what {type(handler).__qualname__} sends")
+    return target(request.method, scheme, host, path, query)
+
+
+def send_as_judged(handler: Any) -> None:
+    """Make *handler* write the request target of :func:`call_handler`, whatever it made itself.
+
+    Twisted puts path and query together by the standard library's ``urlunparse``, which makes
+    ``////x`` of ``//x`` from Python 3.13 on; yarl, for aiohttp, resolves dot segments. Both drop a
+    ``?`` with nothing after it. Neither table decides what is sent (D36).
+    """
+    pool: Any = getattr(handler, "_pool", None)
+    if hasattr(pool, "getConnection"):
+        pool.getConnection = _exact_connections(pool.getConnection)
+    if (session := getattr(handler, "_session", None)) is not None:
+        session._request_class = _exact_request(session._request_class)
+
+
+def _exact_connections(connect: Callable[..., Any]) -> Callable[..., Any]:
+    """Twisted's *connect*, which it calls once for each request, and in the request's context."""
+
+    def get_connection(key: Any, endpoint: Any) -> Any:
+        target = _TARGET.get().encode("ascii")
+        return connect(key, endpoint).addCallback(_OneRequest, target)
+
+    return get_connection
+
+
+class _OneRequest:
+    """A connection of Twisted's, for one request with the request target *target*."""
+
+    def __init__(self, protocol: Any, target: bytes) -> None:
+        self._protocol = protocol
+        self._target = target
+
+    def request(self, request: Any) -> Any:
+        request.uri = self._target
+        return self._protocol.request(request)
+
+
+def _exact_request(base: Any) -> Any:
+    """aiohttp's class of requests, whose ``send`` runs in the context of its exchange."""
+
+    class Asked:
+        """A URL that aiohttp writes into the request line as it is to be sent."""
+
+        def __init__(self, url: Any) -> None:
+            self._url = url
+            self.raw_path_qs = _TARGET.get()
+
+        def __str__(self) -> str:
+            return self.raw_path_qs
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._url, name)
+
+    class Exact(base):  # type: ignore[misc]
+        url: Any
+
+        async def send(self, conn: Any) -> Any:
+            self.url = Asked(self.url)
+            return await super().send(conn)
+
+    return Exact
 
 
 #: The most octets and lines of a response's header section, interim responses included.

@@ -27,7 +27,8 @@ from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import Closing, GaveUp, NotYet, Refused
 from scrapy_walsh.adapters.ticket import TICKET, Ticket
 from scrapy_walsh.adapters.wire.pacing import TURNSTILE
-from scrapy_walsh.exceptions import WalshError
+from scrapy_walsh.exceptions import OwnFault, WalshError
+from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.identity import may_send
 from scrapy_walsh.policy.signing import is_signature_field
 
@@ -40,6 +41,29 @@ if TYPE_CHECKING:
 
 #: Seconds for which no turn is given after an exchange that was broken off.
 _GRACE: Final = 0.1
+
+
+def prepare(handler: Any) -> None:
+    """Make one of Scrapy's handlers send what it is given, once, and read no header without end.
+
+    Raises RuntimeError for a handler that is not known.
+    """
+    compat.no_persistent_connections(handler)
+    compat.bound_headers(handler)
+    compat.send_as_judged(handler)
+
+
+def check_target(handler: Any, request: Request) -> None:
+    """Raise OwnFault unless *handler* asks the host that was judged for the URL that was (D36)."""
+    scheme = request.url.partition(":")[0]
+    try:
+        sent = compat.sent_target(handler, request)
+    except ValueError as error:
+        raise OwnFault(f"{request.url} is not sent: {error}", "its URL") from error
+    if not hosts.is_asked(request.url, scheme, sent.authority):
+        name = type(handler).__name__
+        why = f"{name} would send it to {sent.authority}, which is not the host that was judged"
+        raise OwnFault(f"{request.url} is not sent: {why}", f"{name} {sent.authority}")
 
 
 @compat.as_handler
@@ -74,8 +98,7 @@ class Handler(Seat):
         if (scheme, crawler) not in self._inner:
             path = self.crawler.settings.get("DOWNLOAD_HANDLERS_BASE")[scheme]
             handler = build_from_crawler(load_object(path), crawler)
-            compat.no_persistent_connections(handler)
-            compat.bound_headers(handler)
+            prepare(handler)
             self._inner[scheme, crawler] = handler
         return self._inner[scheme, crawler]
 
@@ -98,6 +121,7 @@ class Handler(Seat):
         crawl = self.crawl
         try:
             handler = self._handler(request, ticket)
+            check_target(handler, request)
             unseen = await self._enter(request, ticket)
         except Exception as error:
             faults.pass_on("a request could not be made", error)
@@ -155,6 +179,9 @@ class Handler(Seat):
         ticket.sent = None if url == request.url else url
         if ticket.sent is not None or crawl.signer is not None:
             sent = request.replace(url=url)
+            if sent.url != url:  # Scrapy has escaped it anew
+                why = f"Scrapy makes {sent.url} of it: please report it"
+                raise OwnFault(f"{url} is not sent: {why}", "escaping")
         if crawl.signer is not None:  # nothing of it may change after that (D25)
             fields = crawl.signer.fields(compat.sent_target(handler, sent), crawl.wall())
             sent.headers.update(fields)

@@ -25,7 +25,8 @@ from scrapy_walsh.commands.own_crawl import Page, request_pages
 from scrapy_walsh.commands.terminal import show, table
 from scrapy_walsh.config import SETTINGS, WalshConfig
 from scrapy_walsh.exceptions import ConfigError, DocumentInvalid, OwnFault, WalshError, one_line
-from scrapy_walsh.policy.signing import DIRECTORY_TYPE, Target, directory_url
+from scrapy_walsh.policy.signing import DIRECTORY_TYPE, directory_url
+from scrapy_walsh.policy.urls import Target
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.findings import Finding, Outcome
 from scrapy_walsh.proof.keys import DIRECTORY

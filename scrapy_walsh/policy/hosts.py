@@ -157,6 +157,17 @@ def origin_or_url(url: str) -> str:
         return url
 
 
+def is_asked(url: str, scheme: str, authority: str) -> bool:
+    """Tell whether a request to *authority*, as it is sent, goes to the host of *url* (D36).
+
+    A client library finds the host in its own way; the gates have judged what :func:`origin` finds.
+    """
+    try:
+        return origin(f"{scheme}://{authority}") == origin(url)
+    except ValueError:
+        return False
+
+
 def robots_url(url: str) -> str:
     """Return the URL of the robots.txt for ``url`` (RFC 9309 section 2.3). Raises as ``origin``."""
     return f"{origin(url)}/robots.txt"

@@ -16,11 +16,13 @@ body are not covered: caches and proxies order queries anew.
 from __future__ import annotations
 
 import base64
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from scrapy_walsh.exceptions import ConfigError
-from scrapy_walsh.policy.urls import DEFAULT_PORT
+
+if TYPE_CHECKING:
+    from scrapy_walsh.policy.urls import Target
 
 #: Where the key directory is on the host of the policy page, and the media type it is served with.
 DIRECTORY_PATH: Final = "/.well-known/http-message-signatures-directory"
@@ -42,27 +44,6 @@ COVERED: Final = ('"@authority"', f'"signature-agent";key="{LABEL}"', '"@method"
 #: Seconds for which a signature holds. The draft recommends a day at most. A request may have to
 #: pass a proxy's queue, and the clocks of two machines may differ.
 LIFETIME: Final = 300
-
-
-class Target(NamedTuple):
-    """Where a request goes, as it is sent: RFC 9421 sections 2.2.1, 2.2.3 and 2.2.6.
-
-    ``authority``: the host in lower case, with its port unless that is the scheme's own. ``path``:
-    raw, without the query.
-    """
-
-    method: str
-    authority: str
-    path: str
-
-
-def target(method: str, scheme: str, host: str, path: str) -> Target:
-    """The target of a request. *host*: as the Host field has it. *path*: as sent, perhaps empty."""
-    authority = host.lower()
-    name, colon, port = authority.rpartition(":")
-    if colon and port.isdecimal() and int(port) == DEFAULT_PORT.get(scheme):
-        authority = name
-    return Target(method, authority, path or "/")
 
 
 def directory_url(policy_url: str) -> str:

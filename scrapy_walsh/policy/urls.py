@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 #: The ports that a URL need not name.
@@ -27,6 +27,12 @@ _UNSENDABLE: Final = re.compile(r"[\x00-\x20\x7f\ud800-\udfff]")
 #: An absolute URL: scheme, authority, path, query. A host and its port.
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?]*)([^?]*)(?:\?(.*))?", re.DOTALL)
 _PORT: Final = re.compile(r"(.*):([0-9]*)", re.DOTALL)
+#: A URL that can be sent as it is: scheme and authority, path, query. A request line has visible
+#: ASCII characters only (RFC 9112 section 3), and an authority without userinfo.
+_SENDABLE: Final = re.compile(
+    r"""(https?://[!"$-.0->A-\[\]-~]+)(/[!"$->@-~]*)?(?:\?([!"$-~]*))?(?:\#.*)?""",
+    re.IGNORECASE | re.ASCII | re.DOTALL,
+)
 
 
 def stripped(text: str) -> str:
@@ -103,3 +109,54 @@ def _host_and_port(authority: str, scheme: str) -> str:
         return netloc
     host, port = found[1], found[2].lstrip("0") or found[2][:1]
     return host if port in ("", str(DEFAULT_PORT.get(scheme))) else f"{host}:{port}"
+
+
+class Target(NamedTuple):
+    """Where a request goes, as it is sent: RFC 9421 sections 2.2.1, 2.2.3, 2.2.6 and 2.2.7.
+
+    ``authority``: the host in lower case, with its port unless that is the scheme's own. ``path``:
+    raw, without the query. ``query``: raw, without its ``?``; None if the target has no ``?``.
+    """
+
+    method: str
+    authority: str
+    path: str
+    query: str | None = None
+
+
+def target(method: str, scheme: str, host: str, path: str, query: str | None = None) -> Target:
+    """The target of a request. *host*: as the Host field has it. *path*: as sent, perhaps empty."""
+    authority = host.lower()
+    name, colon, port = authority.rpartition(":")
+    if colon and port.isdecimal() and int(port) == DEFAULT_PORT.get(scheme):
+        authority = name
+    return Target(method, authority, path or "/", query)
+
+
+def path_and_query(url: str) -> tuple[str, str | None]:
+    """The path and the query that a request for exactly *url* has; its fragment is never sent.
+
+    An empty path is ``/`` (RFC 9112 section 3.2.1). The query is None if there is no ``?``. The
+    text is cut by this module's own pattern and put together again nowhere: ``urlunparse`` of the
+    standard library makes ``////x`` of ``//x`` from Python 3.13 on, and drops a ``?`` with nothing
+    after it. Raises ValueError for a URL that no request line can hold as it is.
+    """
+    parts = _sendable(url)
+    return parts[2] or "/", parts[3]
+
+
+def request_target(url: str, *, absolute: bool = False) -> str:
+    """The request target that asks for exactly *url*, in origin form (RFC 9112 section 3.2).
+
+    *absolute*: in absolute form, as a proxy needs it. Raises as :func:`path_and_query`.
+    """
+    path, query = path_and_query(url)
+    before = _sendable(url)[1] if absolute else ""
+    return before + path + ("" if query is None else f"?{query}")
+
+
+def _sendable(url: str) -> re.Match[str]:
+    parts = _SENDABLE.fullmatch(url)
+    if parts is None:
+        raise ValueError("no request line can hold it: escape it, or take out its user name")
+    return parts

@@ -136,6 +136,21 @@ class Probe(scrapy.Spider):
         yield {"url": failure.request.url, "error": error, "why": why}
 """
 
+#: In front of a spider: a name under .test, and 127.0.0.0/8, is this machine for its process, so a
+#: crawl needs no proxy. What a proxy does to a request, or hides, is not in its way then.
+NAMES = """
+import socket
+
+_addresses, _address = socket.getaddrinfo, socket.gethostbyname
+
+def _here(host):
+    text = host.decode() if isinstance(host, bytes) else str(host)
+    return "127.0.0.1" if text.lower().rstrip(".").endswith(".test") else host
+
+socket.getaddrinfo = lambda host, *more, **named: _addresses(_here(host), *more, **named)
+socket.gethostbyname = lambda host: _address(_here(host))
+"""
+
 #: For spiders that ask past the queue, whatever the Scrapy version, reactor or loop.
 TOGETHER = """
 import asyncio
@@ -378,6 +393,32 @@ def idle_crawler(spider: Spider, settings: Mapping[str, Any] | None = None) -> S
     Addon().update_settings(crawler.settings)
     crawler.stats, crawler.spider = StatsCollector(crawler), spider
     return crawler
+
+
+def without_proxy(
+    directory: Path,
+    *paths: str,
+    sites: Sequence[Site] = (),
+    spider: str = LIST_SPIDER,
+    settings: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Crawl:
+    """One crawl whose connections go to the sites themselves, by :data:`NAMES`.
+
+    In *paths* and in the settings ``:PORT`` stands for the port of the sandbox, which has them all.
+    """
+    with Sandbox() as box:
+        for each in sites:
+            box.put(each)
+        port = f":{box.port}"
+        given = {
+            "HTTPPROXY_ENABLED": False,
+            "WALSH_BLOCKLIST_URL": LIST_URL.replace(".test", f".test{port}"),
+            "WALSH_BLOCKLIST_SCHEMA_URL": SCHEMA_URL.replace(".test", f".test{port}"),
+            **(settings or {}),
+        }
+        project = make_project(directory, NAMES + spider, given)
+        return crawl(project, box, *(each.replace(":PORT", port) for each in paths), **options)
 
 
 # -- the state between two crawls -----------------------------------------------------------------

@@ -6,7 +6,8 @@ import pytest
 
 from scrapy_walsh.exceptions import ConfigError
 from scrapy_walsh.policy import signing
-from scrapy_walsh.policy.signing import Target, directory_url, is_signature_field, target
+from scrapy_walsh.policy.signing import directory_url, is_signature_field
+from scrapy_walsh.policy.urls import Target, target
 
 DIRECTORY = "https://bot.example/.well-known/http-message-signatures-directory"
 

@@ -80,7 +80,7 @@ def forged(given: Given) -> dict[str, tuple[str, str]]:
     assert theirs.path == page.path
     other = tuple(theirs.values(name)[0] for name in NAMES)
     sent = Signer(OTHER, "https://operator.test/").fields
-    from scrapy_walsh.policy.signing import Target  # noqa: PLC0415
+    from scrapy_walsh.policy.urls import Target  # noqa: PLC0415
 
     key = tuple(sent(Target("GET", HOST, "/a"), page.wall).values())
     return {

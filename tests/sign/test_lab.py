@@ -83,7 +83,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from scrapy_walsh.adapters.wire.signing import Signer
 from scrapy_walsh.keys import load_private_key
-from scrapy_walsh.policy.signing import target
+from scrapy_walsh.policy.urls import target
 
 signer = Signer(load_private_key(Path(sys.argv[1])), "https://bot.test/keys")
 for url in os.environ["WALSH_LAB_URLS"].split():

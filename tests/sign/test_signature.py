@@ -18,7 +18,8 @@ from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.wire.signing import Signer
 from scrapy_walsh.keys import jwk_of
 from scrapy_walsh.policy import signing
-from scrapy_walsh.policy.signing import FIELDS, Target, target
+from scrapy_walsh.policy.signing import FIELDS
+from scrapy_walsh.policy.urls import Target, target
 from scrapy_walsh.proof import signatures
 from scrapy_walsh.proof.keys import decode, directory_of
 from scrapy_walsh.proof.signatures import Fault, Seen
@@ -177,20 +178,22 @@ def test_own_whatever_path_is_sent_is_signed(method: str, name: str, path: str) 
 
 
 @pytest.mark.parametrize(
-    ("url", "authority", "path"),
+    ("url", "authority", "path", "query"),
     [
-        ("http://Site.test:80/a?b#c", "site.test", "/a"),
-        ("https://site.test:443", "site.test", "/"),
-        ("https://site.test:80/", "site.test:80", "/"),
-        ("http://site.test:443?q", "site.test:443", "/"),
-        ("http://[::1]:8080/x", "[::1]:8080", "/x"),
-        ("http://[::1]/x", "[::1]", "/x"),
-        ("http://h.test./x", "h.test.", "/x"),
-        ("http://h.test//x/../y;p?q", "h.test", "//x/../y;p"),
+        ("http://Site.test:80/a?b#c", "site.test", "/a", "b"),
+        ("https://site.test:443", "site.test", "/", None),
+        ("https://site.test:80/", "site.test:80", "/", None),
+        ("http://site.test:443?q", "site.test:443", "/", "q"),
+        ("http://[::1]:8080/x", "[::1]:8080", "/x", None),
+        ("http://[::1]/x", "[::1]", "/x", None),
+        ("http://h.test./x", "h.test.", "/x", None),
+        ("http://h.test//x/../y;p?q", "h.test", "//x/../y;p", "q"),
     ],
 )
-def test_own_host_and_path_are_those_that_are_sent(url: str, authority: str, path: str) -> None:
-    expected = Target("GET", authority, path)
+def test_host_path_and_query_are_those_that_are_sent(
+    url: str, authority: str, path: str, query: str | None
+) -> None:
+    expected = Target("GET", authority, path, query)
     assert compat.sent_target(TwistedLike(), Request(url)) == expected
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     from scrapy_walsh.config import WalshConfig
+    from scrapy_walsh.policy.urls import Target
 
 
 class _Values:
@@ -46,7 +47,7 @@ class Signer:
             signature_algorithm=ED25519, component_resolver_class=_Values
         )
 
-    def fields(self, target: signing.Target, now: float) -> dict[str, str]:
+    def fields(self, target: Target, now: float) -> dict[str, str]:
         """The three header fields of a request to *target*, signed *now* (Unix seconds)."""
         created, expires = signing.window(now)
         # What the library signs: values of what is covered, and no header fields to read.
