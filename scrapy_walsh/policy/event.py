@@ -69,7 +69,8 @@ class Event(Struct, frozen=True):
     be requested again, Unix seconds. ``schema``: digest of the standalone schema that a blocklist
     without its own was validated with. ``form``: of ``urls.form_of``. ``proxy``: the proxy's
     host, where that and not the URL's own was refused. ``usage``: of an answer, what its site said
-    about use, one line for each statement.
+    about use, one line for each statement. ``pages``: of a robots.txt whose rules stay in force, in
+    how many fetches a day apart a page came in its place (D44).
     """
 
     kind: EventKind
@@ -90,6 +91,7 @@ class Event(Struct, frozen=True):
     form: str = ""
     proxy: str | None = None
     usage: tuple[str, ...] = ()
+    pages: Count | None = None
 
     @classmethod
     def of(cls, kind: EventKind, url: str, verdict: Verdict, host: str, **more: Any) -> Event:

@@ -3,15 +3,18 @@
 We send ``Accept-Encoding: identity``. Some servers name an encoding all the same. gzip and deflate
 are unpacked. Other words are encodings that we do not unpack (``br``, ``zstd``), or no encodings of
 HTTP at all (``utf-8``, ``none``). After such a word only the body tells whether it is packed: a
-body that is text is read as it is, and any other body is not read.
+body that is text is read as it is, and any other body is not read. A server may also name no
+encoding, or pack twice: :func:`unpacked_once_more` judges by the octets alone.
 """
 
 from __future__ import annotations
 
 import codecs
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 from zlib import decompressobj
+from zlib import error as zlib_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,6 +67,20 @@ def unpacked(packed: bytes, limit: int, start: bytes = b"") -> bytes | None:
             size, ended = 2 * size, member.eof
     cut_off = not ended and left > 0 and len(packed) <= limit
     return None if cut_off else b"".join(pieces)
+
+
+def unpacked_once_more(body: bytes, limit: int) -> bytes | None:
+    """*body*, or what is packed in it, up to *limit* octets; None where it is packed and damaged.
+
+    Only the octets say whether it is packed: by gzip, or by zlib with a usual window.
+    """
+    gzip = body.startswith(b"\x1f\x8b\x08")
+    if not gzip and not (body[:1] == b"\x78" and int.from_bytes(body[:2], "big") % 31 == 0):
+        return body
+    found: bytes | None = None
+    with suppress(zlib_error):
+        found = unpacked(body, limit)
+    return body if found is None and not gzip else found  # a text may begin with an x
 
 
 def is_text(body: bytes) -> bool:

@@ -216,7 +216,10 @@ class StoredDocument:
     (``https://h.test``) of a robots.txt, the URL of the others. ``url``: where the body came
     from. ``fetched_at``: 0 where that is not known, so that it is not fresh. ``status``: of the
     last answer, None when there was none. ``outcome``: the caller's word for it. ``refresh``:
-    seconds that the document asks to be kept, or None.
+    seconds that the document asks to be kept, or None. ``tokens``: of a blocklist, the product
+    tokens under which it was held, in lower case, with spaces between them; empty: not known, so
+    it counts for each. ``pages``: of a robots.txt, in how many fetches since, a day apart, a page
+    came in its place (D44), and ``page_at``: when the last of these was; None for never.
     """
 
     kind: str
@@ -229,6 +232,9 @@ class StoredDocument:
     etag: str | None = None
     last_modified: str | None = None
     refresh: float | None = None
+    tokens: str = ""
+    pages: int = 0
+    page_at: Wall | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in DOCUMENT_KINDS:

@@ -38,6 +38,7 @@ from scrapy_walsh.adapters.ticket import TICKET, Ticket, Tickets
 from scrapy_walsh.exceptions import OwnFault
 from scrapy_walsh.policy import hosts, packing
 from scrapy_walsh.policy.formats.representation import header
+from scrapy_walsh.policy.robots.groups import is_readable
 from scrapy_walsh.state.records import ROBOTS, StoredDocument
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class Document(Ticket):
         """
         body, headers = self.body or b"", response.headers
         packed = b", ".join(headers.getlist("Content-Encoding")).decode("latin-1")
-        left = packed if self.body is None else ""
+        left = packed if self.body is None else None
         headers.pop("Content-Encoding", None)
         fault = faults.of_answer(response.status, request.meta.get("proxy"))
         self.outcome = fault or Fetched(
@@ -139,7 +140,8 @@ class Document(Ticket):
 class Fetched:
     """What a fetch brought. Without an answer, ``status`` is None and ``error`` says why.
 
-    ``encoding``: of a body that cannot be decoded, and so is empty here; else "".
+    ``encoding``: of a body that cannot be read, and so is empty here, its Content-Encoding; else
+    None.
     """
 
     url: str
@@ -148,7 +150,7 @@ class Fetched:
     headers: Headers = field(default_factory=Headers)
     error: str = ""
     failure: Retry | GiveUp | None = None
-    encoding: str = ""
+    encoding: str | None = None
 
     @property
     def why(self) -> str:
@@ -261,7 +263,8 @@ class Fetcher:
 def bounded(response: Response, limit: int, *, or_text: bool) -> bytes | None:
     """The first *limit* octets of the body, unpacked; None where they cannot be read.
 
-    ``or_text``: a body whose content coding is not known is taken as it came if it is text.
+    ``or_text``: of a robots.txt. A body whose content coding is not known is taken as it came if it
+    is text; and one that is packed, whatever its header says, is unpacked once more.
     """
     fields = [value.decode("latin-1") for value in response.headers.getlist("Content-Encoding")]
     times, other = packing.packings(fields)
@@ -271,4 +274,7 @@ def bounded(response: Response, limit: int, *, or_text: bool) -> bytes | None:
             body = packing.unpacked(response.body, limit)
     if other and body is not None and not (or_text and packing.is_text(body)):
         return None
-    return body
+    if body is None or not or_text:
+        return body
+    more = packing.unpacked_once_more(body, limit)
+    return more if more is not None and is_readable(more) else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter, OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.adapters.documents import faults
@@ -20,9 +20,11 @@ from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.backoff import Retry
 from scrapy_walsh.policy.chain import Held, NeedDocument, Rules, judge_host
 from scrapy_walsh.policy.event import ADOPTED, REJECTED, TAKEN_UP, Event, EventKind
+from scrapy_walsh.policy.formats.representation import header
 from scrapy_walsh.policy.freshness import is_fresh
 from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.robots.file import Robots, no_rules, parse_robots
+from scrapy_walsh.policy.robots.groups import has_field
 from scrapy_walsh.policy.verdict import Verdict
 from scrapy_walsh.state.records import ROBOTS, StoredDocument
 
@@ -176,7 +178,7 @@ class RobotsTxt:
             location=bool(fetched.location),
             hops=progress.hops,
             failure=fetched.failure,
-            readable=not fetched.encoding,
+            readable=fetched.encoding is None,
         )
         self.counts["asked"] += 1
         self.counts["answered"] += meaning in _ANSWERS
@@ -188,11 +190,33 @@ class RobotsTxt:
             self._pacing.tell_failure(progress.url, fetched.failure, fetched.status, fetched.error)
         elif meaning == robots_fetch.FOLLOW:
             self._follow(origin, progress, fetched.location)
+        elif meaning == robots_fetch.PARSE and self._is_doubted(origin, fetched):
+            self._do_without(origin, robots_fetch.PAGE, f"{fetched.why}, no robots.txt but a page")
         elif meaning in (robots_fetch.PARSE, robots_fetch.NO_RULES):
             self._adopt(origin, meaning, fetched)
         else:
-            why = fetched.encoding if meaning == robots_fetch.UNREADABLE else fetched.why
-            self._do_without(origin, meaning, why)
+            packed = meaning == robots_fetch.UNREADABLE
+            self._do_without(origin, meaning, (fetched.encoding or "") if packed else fetched.why)
+
+    def _is_doubted(self, origin: str, fetched: Fetched) -> bool:
+        """Whether *fetched* is a page in place of known rules, and not believed yet (D44).
+
+        The store keeps how often one has come.
+        """
+        media_type = (header(fetched, "Content-Type") or "").partition(";")[0].strip().lower()
+        if not robots_fetch.is_page(fetched.status, media_type, fetched.body):
+            return False
+        # What is stored and cannot be read is not known because of us.
+        stored = self._context.store.get(StoredDocument, ROBOTS, origin)
+        if stored is None or not has_field(stored.body):
+            return False
+        pages, at = robots_fetch.seen_page(stored.pages, stored.page_at, self._context.wall())
+        if pages >= robots_fetch.PAGES:
+            return False
+        counted = replace(stored, pages=pages, page_at=at)
+        if counted != stored:
+            self._context.remember(lambda: self._context.store.put(counted))
+        return True
 
     def _follow(self, origin: str, progress: _Progress, url: str) -> None:
         """Take the next hop, unless R3 forbids its host (D5); a new host is a new start."""
@@ -214,7 +238,8 @@ class RobotsTxt:
             # Rules that are stored and cannot be read are not known because of us.
             if (stored := self._context.store.get(StoredDocument, ROBOTS, origin)) is not None:
                 rules = self._parsed(origin, stored)
-                self._record(REJECTED, origin, stored, rules, found.reason)
+                pages = stored.pages if cause == robots_fetch.PAGE else None
+                self._record(REJECTED, origin, stored, rules, found.reason, pages=pages)
                 self._put_in_place(origin, rules, robots_fetch.REASK)
                 return
             found = found.otherwise
@@ -236,15 +261,24 @@ class RobotsTxt:
         self._context.recorder.record(Event(kind, url, "R2", reason=reason, host=host, **more))
 
     def _record(
-        self, kind: EventKind, origin: str, document: StoredDocument, rules: Robots, reason: str
+        self,
+        kind: EventKind,
+        origin: str,
+        document: StoredDocument,
+        rules: Robots,
+        reason: str,
+        **members: Any,
     ) -> None:
-        """Record which rules are in force for *origin* now, and keep what they were read from."""
+        """Record which rules are in force for *origin* now, and keep what they were read from.
+
+        *members*: further ones of the event.
+        """
         if rules.digest is not None:
             self._context.recorder.keep(ROBOTS, document.body, rules.digest)
         elsewhere = None if document.url == f"{origin}/robots.txt" else document.url
         more = {"document": elsewhere, "status": document.status, "digest": rules.digest}
         line = f"{reason}, group {' '.join(rules.group) or 'none'}"
-        self._tell(kind, origin, line, group=rules.group, **more)
+        self._tell(kind, origin, line, group=rules.group, **more, **members)
 
     def _adopt(self, origin: str, meaning: str, fetched: Fetched) -> None:
         body = fetched.body if meaning == robots_fetch.PARSE else b""

@@ -6,6 +6,7 @@
 |---|---|
 | 2xx but 206 | parse |
 | the same, with a body that is not text (``packing``) | unreadable |
+| the same, with a page in place of a robots.txt (:func:`is_page`) | a page, if rules are known |
 | 3xx with a Location, at most five times | request that URL (RFC 9309 2.3.1.2) |
 | 429, 5xx, no answer, retries left | back off, then retry (R5; T4, T5), see :func:`no_retry` |
 | 429, no retries left; 206 and 304, which nobody asked for | leave the host for a later run (D7) |
@@ -21,6 +22,7 @@ comes then has robots.txt requested again.
 |---|---|---|
 | unreachable | they stay in force (T6) | WALSH_ROBOTS_UNREACHABLE decides (T3) |
 | unreadable | nothing is requested: the new file may be stricter | nothing is requested |
+| a page | they stay in force until it was seen three times (D44) | parse: no rules |
 | leave the host | the host is left alone: no verdict is made up (D7) | the same |
 | not known because of us | nothing is requested: the rules may be stricter by now | the same |
 
@@ -36,6 +38,7 @@ from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy import verdict as verdicts
 from scrapy_walsh.policy.backoff import BACKOFF_STATUSES, REDIRECTS, GiveUp, Retry
+from scrapy_walsh.policy.robots.groups import has_field, is_empty
 from scrapy_walsh.policy.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -60,6 +63,11 @@ RETRIES: Final = 1
 
 _STAY: Final = "the rules of an earlier answer stay in force"
 
+#: In how many fetches, and how many seconds apart at least, a page must have come in place of known
+#: rules until it is believed (D44): a captive portal or a page about maintenance is gone by then.
+PAGES: Final = 3
+PAGES_APART: Final = 86400.0
+
 #: The meanings of an answer, in the order of the first table.
 PARSE: Final = "parse"
 FOLLOW: Final = "follow"
@@ -68,6 +76,7 @@ DEFER: Final = "defer"
 NO_RULES: Final = "no rules"
 UNREACHABLE: Final = "unreachable"
 UNREADABLE: Final = "unreadable"
+PAGE: Final = "a page"
 #: No meaning of an answer, but why there is none: the document is not known because of us.
 OURS: Final = "ours"
 
@@ -97,6 +106,29 @@ def meaning(
     if status is not None and 200 <= status < 300:
         return PARSE if readable else UNREADABLE
     return NO_RULES if status is not None and 400 <= status < 500 else UNREACHABLE
+
+
+def is_page(status: int | None, media_type: str, body: bytes) -> bool:
+    """Whether an answer 2xx is no robots.txt, so that known rules stay in force at first (D44).
+
+    It is one where a field can be read, and where it is text/plain or has no type, and nothing but
+    comments. *media_type*: of its Content-Type, in lower case without parameters; "" without one.
+    """
+    if status == 204:
+        return True
+    if has_field(body):
+        return False
+    return media_type not in ("", "text/plain") or not is_empty(body)
+
+
+def seen_page(pages: int, seen_at: float | None, now: float) -> tuple[int, float]:
+    """How many pages have come a day apart, with that of *now*, and when the last of these did.
+
+    *pages*, *seen_at*: the same before. A time in the future counts as now (D9).
+    """
+    if seen_at is None or now - seen_at >= PAGES_APART:
+        return pages + 1, now
+    return pages, min(seen_at, now)
 
 
 def is_broken(status: int | None) -> bool:
@@ -180,21 +212,21 @@ def without(
 ) -> Keep | StandIn | Leave:
     """What holds for an origin whose robots.txt cannot be had, as the second table above says.
 
-    ``cause``: ``DEFER``, ``UNREADABLE``, ``UNREACHABLE`` or ``OURS``. ``why``: the last answer in a
-    few words, such as ``HTTP 503``; for ``UNREADABLE`` the Content-Encoding that it came with; for
-    ``OURS`` what has failed.
-    ``document``: URL of the file. ``position``: ``allow``, ``defer`` or ``deny``, of
-    WALSH_ROBOTS_UNREACHABLE. ``fleet``: for a worker of a fleet.
+    ``cause``: ``DEFER``, ``UNREADABLE``, ``UNREACHABLE``, ``PAGE`` or ``OURS``. ``why``: the last
+    answer in a few words, such as ``HTTP 503``; for ``UNREADABLE`` the Content-Encoding that it
+    came with; for ``OURS`` what has failed. ``document``: URL of the file. ``position``: ``allow``,
+    ``defer`` or ``deny``, of WALSH_ROBOTS_UNREACHABLE. ``fleet``: for a worker of a fleet.
     """
     if cause == DEFER:
         return Leave(f"robots.txt is not to be had for now; {why}")
     if cause == OURS:
         return StandIn(verdicts.not_known("R2", why, document))
     if cause == UNREADABLE:
+        coding = f"with Content-Encoding {why[:40]!r}" if why else "without a Content-Encoding"
         reason = (
-            f"robots.txt came with Content-Encoding {why[:40]!r} and is not text that "
+            f"robots.txt came {coding} and is not text that "
             "can be read: nothing of the host is requested in this run (its owner could serve "
-            "robots.txt as plain text, without that header)"
+            f"robots.txt as plain text{', without that header' if why else ''})"
         )
         verdict = Verdict(False, verdicts.UNKNOWN_PARSE_ERROR, "R2", reason, document)
         return StandIn(verdict, REASK if fleet else math.inf)

@@ -10,9 +10,12 @@ records there are several :class:`Selection`, and the caller refuses if one of t
 
 Wherever the text is damaged or unclear, an Allow is dropped rather than a Disallow.
 
-Some files have a line without its colon (``Disallow /x``), or a name written ``Useragent:``. RFC
-9309 ignores such a line, Google's parser or Protego reads it. So a file that has one is read in
-both ways, and what either way selects counts (D1). An Allow without its colon grants nothing.
+Some files have a line without its colon (``Disallow /x``), with another sign in its place
+(``Disallow; /x``), or with a longer or another word (``Disallowed: /x``, ``Useragent:``). RFC 9309
+ignores such a line. Google's parser reads a field by what its name begins with, and where a line
+has no colon, up to its first blank; others are generous in other ways. So a file that has such a
+line is read in both ways, and what either way selects counts (D1): see :func:`_lenient`. An Allow
+of that kind grants nothing, and only ends a run of User-agent lines, as it does for Google.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy.backoff import LONGEST
+from scrapy_walsh.policy.packing import is_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +38,7 @@ LITERAL_NAME: Final = "literal name"
 WITHOUT_VERSION: Final = "name without its version"
 PRODUCT_TOKEN: Final = "product token"  # noqa: S105
 #: The way to read lines that RFC 9309 ignores.
-LENIENT_LINES: Final = "lines without a colon"
+LENIENT_LINES: Final = "lines without a colon, and longer words"
 
 #: The kinds of lines.
 USER_AGENT: Final = "User-agent"
@@ -58,17 +62,27 @@ _FIELDS: Final = {
     "content-signal": CONTENT_SIGNAL,
 } | dict.fromkeys(_MISSPELT, MISSPELT)
 _FIELDS.update({kind: kind for kind in (USER_AGENT, ALLOW, DISALLOW)})  # found without lower()
-#: A line as only lenient parsers read it; its field's name and value.
-_LENIENT: Final = re.compile(
-    r"\s*(?:(user(?:\s+|-)?agent|crawl\s+delay)\s*:\s*"
-    rf"|(user(?:\s+|-)?agent|crawl(?:\s+|-)delay|disallow|{'|'.join(_MISSPELT)})\s+)([^\s:].*)",
+#: What the name of a field begins with, for lenient parsers.
+_WORD: Final = re.compile(
+    r"\s*(?:(?P<agent>user(?:\s+|-)?agent)|(?P<delay>crawl(?:\s+|-)delay)|(?P<allow>allow)"
+    rf"|(?:disallow|{'|'.join(_MISSPELT)}))",
     re.IGNORECASE,
 )
+#: What follows that word where no colon ends the name, and the value: the rest of a longer word, or
+#: signs, up to a blank; or signs alone.
+_WITHOUT_COLON: Final = (
+    re.compile(r"[^\s:]*\s+([^\s:].*)"),
+    re.compile(r"\s*[^\w\s/*:]+\s*([^\s:].*)"),
+)
+_FIRST_LETTERS: Final = frozenset("acduACDU")
 #: Unicode's white space, and Latin-1's no-break space, which is an octet that is not UTF-8.
 _BLANK: Final = (
     "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006"
     "\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000\udca0"
 )
+#: Characters that Google's parser leaves as they are in a rule, while no URL has them unescaped.
+#: There an Allow with one of them matches nothing.
+_UNESCAPED: Final = re.compile(r"[\x00-\x20\"<>\\^`{|}\x7f]")
 #: The same and other characters that nobody sees. They are trimmed too, except from an Allow: there
 #: the shorter value would match more.
 _UNSEEN: Final = _BLANK + "\0\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
@@ -130,17 +144,50 @@ def decode(body: bytes) -> str:
     return whole if _kind(last) == ALLOW else f"{whole}{end}{last}"
 
 
+def has_field(body: bytes) -> bool:
+    """Whether a field of robots.txt can be read in *body*, as RFC 9309 has it."""
+    return any(":" in line and _kind(line) for line in decode(body).split("\n"))
+
+
+def is_empty(body: bytes) -> bool:
+    """Whether there is nothing in *body* but blanks and comments."""
+    lines = decode(body).split("\n")
+    return not any(line.partition("#")[0].strip(_UNSEEN) for line in lines)
+
+
+def is_readable(body: bytes) -> bool:
+    """Whether *body* is text, or has a field, so that it hides no rules.
+
+    Some files have control octets beside their fields, and some are in UTF-16.
+    """
+    return is_text(body) or has_field(body) or is_empty(body)
+
+
 def _kind(line: str) -> str | None:
     return _FIELDS.get(line.partition(":")[0].strip(_UNSEEN).lower())
 
 
-def _lenient(line: str) -> tuple[str, str] | None:
-    """Kind and value of a line that lenient parsers read and RFC 9309 ignores; None for others."""
-    found = _LENIENT.match(line)
+def _lenient(line: str) -> list[tuple[str, str]]:
+    """Kinds and values of a line that lenient parsers read and RFC 9309 ignores; none for others.
+
+    There are several where one of them ends the name at its colon, and another one at a blank
+    before that (``Disallow /x: y``). An Allow has no value, since it may grant nothing.
+    """
+    text = line.strip(_UNSEEN)
+    found = _WORD.match(text) if text[:1] in _FIRST_LETTERS else None
     if found is None:
-        return None
-    field = "-".join((found[1] or found[2]).lower().split())
-    return _FIELDS.get(field, USER_AGENT), found[3]
+        return []
+    kind = DISALLOW
+    if found["agent"]:
+        kind = USER_AGENT
+    elif found["delay"]:
+        kind = CRAWL_DELAY
+    _, colon, after = text[found.end() :].partition(":")
+    without = (pattern.match(text, found.end()) for pattern in _WITHOUT_COLON)
+    values = [*([after] if colon else []), *(each[1] for each in without if each)]
+    if found["allow"]:
+        return [(ALLOW, "")] if values else []
+    return [(kind, value) for value in dict.fromkeys(values)]
 
 
 class Records:
@@ -166,11 +213,14 @@ class Records:
             name, _, value = line.partition(":")
             kind = _FIELDS.get(name) or _FIELDS.get(name.strip(_UNSEEN).lower())
             if kind is None or name == line:
-                found = _lenient(line)
-                self.odd = self.odd or found is not None
-                if found is None or not lenient:
-                    continue
-                kind, value = found
+                found = _lenient(line.partition("#")[0])
+                self.odd = self.odd or bool(found)
+                for field, text_of in found if lenient else ():
+                    self._add(field, text_of, number)
+                continue
+            if kind is MISSPELT:
+                self.odd = True
+                kind = DISALLOW if lenient else kind
             if "#" in value:
                 value = value.partition("#")[0]
             if kind is DISALLOW:  # nearly all lines
@@ -195,10 +245,10 @@ class Records:
             self._record.lines.append((DISALLOW, text, number))
         else:
             self._ruled = True
-            if kind is CRAWL_DELAY:
+            if kind in {CRAWL_DELAY, DISALLOW}:
                 self._record.lines.append((kind, text, number))
-            elif self._allow_counts:
-                self._record.lines.append((kind, value.strip(_BLANK), number))
+            elif self._allow_counts and not _UNESCAPED.search(allowed := value.strip(_BLANK)):
+                self._record.lines.append((kind, allowed, number))
 
     def _add_name(self, name: str) -> None:
         # T29: an empty value names nobody. Whether its line begins a record can be read both ways.

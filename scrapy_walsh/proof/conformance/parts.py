@@ -209,6 +209,8 @@ def _hostile_sites(token: str) -> list[Site]:
         site("written.test"),
         site("blanks.test", text(f"User-agent:\u00a0{token}\u00a0\nDisallow:\u00a0/no\u2003\n")),
         site("packed.test", Route(body=packed, content_type=TEXT, headers=encoded)),
+        site("octets.test", Route(body=packed, content_type=TEXT)),
+        site("words.test", text(f"User-agent: {token}\nDisallow; /no\nDisallowed: /more\n")),
         Site("silent.test", {"*": silent}),
         site("headers.test", page=Route(behaviour="headers", pause=0.0)),
     ]
@@ -234,11 +236,18 @@ HOSTILE: Final = Part(
     name="hostile",
     sites=_hostile_sites,
     urls=f"silent.test/0 silent.test/1 silent.test/2 headers.test/page {_WRITTEN} blanks.test/page"
-    " blanks.test/no packed.test/page packed.test/no written.test/page",
+    " blanks.test/no packed.test/page packed.test/no written.test/page octets.test/page"
+    " octets.test/no words.test/page words.test/no words.test/more",
     table={
         "R1 MUST NOT no header line that names another asker": misled,
         "R2 a robots.txt that came compressed is obeyed": never(
             "packed.test/no", "packed.test/page"
+        ),
+        "R2 SHOULD a robots.txt packed without a word of it is obeyed": never(
+            "octets.test/no", "octets.test/page"
+        ),
+        "R2 SHOULD a Disallow as any widely used parser reads it is obeyed": never(
+            "words.test/no words.test/more", "words.test/page"
         ),
         "R2a no-break spaces around names and values are blanks": never(
             "blanks.test/no", "blanks.test/page"

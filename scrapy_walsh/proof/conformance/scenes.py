@@ -36,6 +36,7 @@ from scrapy_walsh.proof.exchanges import ROBOTS
 from scrapy_walsh.proof.findings import Finding, broken, held_if
 from scrapy_walsh.proof.sandbox import Route, Site, default_sites
 from scrapy_walsh.proof.sandbox.routes import (
+    HTML,
     MARKDOWN,
     OPEN,
     TEXT,
@@ -211,6 +212,7 @@ def _again_sites(token: str) -> list[Site]:
             for host, refusal in zip(_TOMORROW, (down, busy), strict=True)
         ),
         site("turning.test", Route(sequence=(text(OPEN), _opt_out(token)))),
+        site("portal.test", text(f"User-agent: {token}\nDisallow: /no\n")),
     ]
 
 
@@ -220,13 +222,16 @@ def _opt_out(token: str) -> Route:
 
 def _play_again(here: Stage) -> None:
     tomorrow = " ".join(f"{host}/page" for host in _TOMORROW)
-    here.probe(f"{_ALL} {tomorrow}")
+    both = f"{_ALL} {tomorrow} portal.test/page portal.test/no"
+    here.probe(both)
     here.serve("changed.test", "/page", negotiated(etag='"new"'))
     here.serve("optout.test", ROBOTS, _opt_out(here.bot.identity.token))
     here.age("robots", "http://optout.test", _DAY)
+    here.serve("portal.test", ROBOTS, Route(body=HTML, content_type="text/html"))
+    here.age("robots", "http://portal.test", _DAY)
     for host in _TOMORROW:
         here.age("host", host, _GONE_BY)
-    here.probe(f"{_ALL} {tomorrow}", _REASON)
+    here.probe(both, _REASON)
     here.probe(f"changed.test/page {_TURNING}", _REASON, later=_DAY)
 
 
@@ -283,6 +288,10 @@ DAYS: Final = Scene(
             never("optout.test/page", "etag.test/page", run=1),
         ),
         "R2 opt-out in robots.txt honored once its TTL is over within a run": _turned,
+        "R2 SHOULD a page in place of a known robots.txt lifts nothing": where(
+            was_asked(f"portal.test{ROBOTS}", run=1),
+            never("portal.test/no", "portal.test/page", run=1),
+        ),
         "R5b Retry-After of a day: deferred, with its whole time": every(
             *map(_whole_time, _TOMORROW)
         ),
