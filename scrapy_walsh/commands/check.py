@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
@@ -20,13 +21,13 @@ from scrapy_walsh.config import gates_of
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.given import Given, octets
-from scrapy_walsh.policy.list.blocklist import MAX_OCTETS
+from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, together
 from scrapy_walsh.policy.packing import is_text
 from scrapy_walsh.policy.robots.fetch import NO_RULES, PARSE
 from scrapy_walsh.policy.robots.file import parse_robots
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.state.database import has_records
-from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, StoredDocument
+from scrapy_walsh.state.records import ROBOTS, StoredDocument
 from scrapy_walsh.state.store import SqliteStore
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def _judge_of(args: argparse.Namespace) -> Callable[..., dict[str, Any]]:
     state = config.state_dir if cached else None
     given = None if args.robots is None else _read(args.robots, common.ROBOTS_LIMIT)
     if args.blocklist is None:
-        listed = _kept_list(state, config.blocklist_url)
+        listed = _kept_list(state, config.blocklist_url, token)
     else:
         listed = common.blocklist_of(_read(args.blocklist, MAX_OCTETS), args.blocklist)
 
@@ -164,11 +165,15 @@ def _kept(state: Path | None, kind: str, key: str) -> StoredDocument | None:
         return store.get(StoredDocument, kind, key)
 
 
-def _kept_list(state: Path | None, url: str) -> Blocklist | None:
+def _kept_list(state: Path | None, url: str, token: str) -> Blocklist | None:
+    """The lists that bind the bot *token* (D39); None where there is none."""
     from scrapy_walsh.adapters.documents.validate import reread  # noqa: PLC0415  slow, as below
 
-    kept = _kept(state, BLOCKLIST, url)
-    return None if kept is None else reread(kept)
+    if state is None or not has_records(state):
+        return None
+    with closing(SqliteStore(state)) as store:
+        kept = store.binding_lists(url, token.lower(), time.time())
+    return together([reread(each) for each in kept]) if kept else None
 
 
 def _read(path: str, limit: int) -> bytes:

@@ -75,6 +75,7 @@ def _of_start(config: WalshConfig, directory: Path) -> Iterator[Finding]:
         with closing(open_store(copy)) as store:
             held = store.get(StoredDocument, BLOCKLIST, url)
             news = [each.replace(str(copy), str(directory)) for each in store.news]
+            bound = store.binding_lists(url, config.identity.token.lower(), time.time())
             lost = [each.replace(str(copy), str(directory)) for each in store.notices]
     if lost:
         text = "unless you bring back a copy, the next crawl will say: "
@@ -88,6 +89,14 @@ def _of_start(config: WalshConfig, directory: Path) -> Iterator[Finding]:
         yield _state(Outcome.HELD, f"{text}: of a run that is longer the first lines go")
     yield from (_state(Outcome.WARNING, each) for each in told)
     yield of_blocklist(held, time.time(), url)
+    for each in bound:
+        if each.key == url:
+            continue
+        if each.body:
+            text = f"{each.key} was held, too, and stays in force until one is adopted from {url}"
+            yield _list(Outcome.NOTE, text)
+        else:
+            yield of_blocklist(each, time.time(), each.key)
 
 
 def copy_to(directory: Path, copy: Path) -> None:
@@ -95,7 +104,8 @@ def copy_to(directory: Path, copy: Path) -> None:
 
     For a look at what a crawl would find and do. Raises OSError.
     """
-    for name in (*files.COPIES, machine.CLOCK, machine.LOST):
+    names = files.list_files(directory) if directory.is_dir() else []
+    for name in (*names, machine.CLOCK, machine.LOST):
         with suppress(FileNotFoundError):
             shutil.copy2(directory / name, copy)
     if not (directory / DATABASE).exists():

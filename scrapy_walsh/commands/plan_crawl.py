@@ -30,6 +30,7 @@ from scrapy.settings import default_settings
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.crawl import Crawl
+from scrapy_walsh.adapters.documents.validate import reread
 from scrapy_walsh.adapters.outcomes import Refused
 from scrapy_walsh.commands.common import NO_IDENTITY, Misuse, project_settings, view
 from scrapy_walsh.commands.doctor_state import copy_to
@@ -284,7 +285,12 @@ class _Plan:
             return Response(url, status=404)
         document: dict[str, Any] = {"type": "object"}
         if kind == BLOCKLIST:
-            document = {**blocklist(inline=False), "blocked": []}
+            # What lists from other addresses block is assumed to be on this one, too (D39).
+            token = crawl.config.identity.token.lower()
+            bound = crawl.store.binding_lists(key, token, now)
+            names = sorted({name for each in bound if each.body for name in reread(each)})
+            listed = [{"domain": name} for name in names]
+            document = {**blocklist(inline=False), "blocked": listed}
             if crawl.config.schema_url is None:
                 document["schema"] = {"type": "object"}
         return Response(url, body=json.dumps(document).encode())

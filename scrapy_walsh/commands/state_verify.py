@@ -69,9 +69,10 @@ def _of_database(path: Path, lists: list[StoredDocument]) -> Iterator[str]:
 
 
 def _of_copies(directory: Path, lists: list[StoredDocument]) -> Iterator[str]:
-    """A line for each problem of the blocklist's copies; the newest is added to *lists*."""
+    """A line for each problem of the blocklists' copies; the newest are added to *lists*."""
     copies: list[StoredDocument] = []
-    for name in files.COPIES:
+    expected = {name for row in lists for name in files.copies_of(directory, row.key)}
+    for name in sorted({*expected, *files.list_files(directory)}):
         try:
             copy = files.read_copy(directory, name)
         except DamageError as error:
@@ -79,10 +80,10 @@ def _of_copies(directory: Path, lists: list[StoredDocument]) -> Iterator[str]:
             continue
         if copy is not None:
             copies.append(copy)
-        elif lists:
+        elif name in expected:
             yield f"{name}: missing, although a blocklist is cached"
     for row in lists:
         if not row.body and row.key not in {copy.key for copy in copies}:
             yield f"the blocklist of {row.key} was adopted, and no file has its text any more"
-    if newest := files.newer(*copies):
-        lists.append(newest)
+    for key in {copy.key for copy in copies}:
+        lists.extend(filter(None, [files.newer(*(copy for copy in copies if copy.key == key))]))

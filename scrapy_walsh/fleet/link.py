@@ -65,6 +65,8 @@ _DIGESTS: Final = {
 class Link:
     """The connection to the Redis at *url*; *token* is a part of ``prefix``, that of our keys.
 
+    ``token`` has it in lower case.
+
     ``away``: why Redis cannot be relied on now, in one line; None while it can. ``asked``: whether
     a connection was ever tried. ``epoch``: the word by which this worker knows Redis, and ``word``:
     Redis's own when it was last asked. *wall*, *steady*: this machine's clocks, Unix seconds.
@@ -78,7 +80,8 @@ class Link:
         self.away: str | None = None
         self.asked = False
         self.epoch = self.word = ""
-        self.prefix = f"walsh:{{{token.lower()}}}:"
+        self.token = token.lower()
+        self.prefix = f"walsh:{{{self.token}}}:"
         self.epoch_key = f"{self.prefix}epoch"
         #: By declared type of a time (``policy.times``), the clock that it is of.
         self._clocks = {"Wall": wall, "Due": wall, "Steady": steady, "Until": steady}

@@ -140,7 +140,10 @@ class Hashes:
         yield from map(self.put, local.rows(SourceRun))
         yield from map(self.put, local.rows(Reading))
         yield from (self.put(each) for each in local.rows(Deferral) if each.due > wall)
-        yield from (self.put(each) for each in local.rows(StoredDocument, BLOCKLIST) if each.body)
+        for key in local.list_times(self._link.token):
+            held = local.get(StoredDocument, BLOCKLIST, key)
+            if held is not None and held.body:
+                yield self.put(held)
 
 
 class SharedStore(Store):
@@ -446,6 +449,31 @@ class SharedStore(Store):
             elif best is local and _is_later(local, found):
                 self._share(DOCUMENTS, key, best)
         return best
+
+    def list_times(self, token: str) -> dict[str, float]:
+        """As any store's; of the lists of this fleet's bot, by what its Redis has noted, too."""
+        found = self._local.list_times(token)
+        if token != self.link.token:
+            return found
+        start, to_local = self.key(DOCUMENTS, BLOCKLIST, ""), self.link.to_local()["Wall"]
+        try:
+            noted = self.ask(partial(self.exchange, ("HGETALL", self.link.epoch_key)))
+        except StoreAway:
+            if self.writes:
+                raise
+            return found
+        if not isinstance(noted, dict):
+            noted = dict(zip(noted[::2], noted[1::2], strict=True))
+        for name, latest in noted.items():
+            if (key := name.decode()).startswith(start):
+                url = key.removeprefix(start)
+                found[url] = max(to_local(float(latest)), found.get(url, 0.0))
+        return found
+
+    def hold_list(self, document: StoredDocument) -> None:
+        # Redis has the lists of one token, and takes this one as soon as it is there.
+        self._share(DOCUMENTS, DOCUMENTS.key_of(document), document)
+        self._local.hold_list(document)
 
     def put(self, *records: Any) -> None:
         for record in records:

@@ -249,8 +249,10 @@ def _prepare_writing(connection: sqlite3.Connection, *, begun: bool) -> None:
 
 
 def has_records(directory: Path) -> bool:
-    """Whether there is a database, or a copy of the blocklist, in *directory*."""
-    return any((directory / name).exists() for name in (DATABASE, *files.COPIES))
+    """Whether there is a database, or a copy of a blocklist, in *directory*."""
+    if not directory.is_dir():
+        return False
+    return (directory / DATABASE).exists() or bool(files.list_files(directory))
 
 
 class Database:

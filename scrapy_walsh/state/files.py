@@ -9,7 +9,9 @@ A copy of the blocklist is three parts, one after the other: the SHA-256 of what
 record without its body, a JSON line each, and the body as it was served. It outlives the database
 (D3). A list has two copies, and its row in the database is without the text. SQLite reads whole
 rows when it compares keys, so each look-up of a robots.txt would read the list as well; and while
-the list is written no host could be booked.
+the list is written no host could be booked. The lists of several addresses are kept side by side
+(D39): that of the first one in ``COPIES``, each other one in two files with a digest of its URL in
+their names.
 """
 
 from __future__ import annotations
@@ -35,12 +37,16 @@ COPY: Final = "blocklist.json"
 #: The other copy.
 SECOND: Final = "blocklist-2.json"
 COPIES: Final = (COPY, SECOND)
+#: The names of copies, whatever address their list is of.
+_LIST: Final = r"blocklist(?:-[0-9a-f]{16})?(?:-2)?\.json"
+#: Octets of a copy's first lines that are looked at: a URL may be long.
+_HEAD: Final = 1 << 16
 
 #: The names of our own files in a state directory. Damaged files have a suffix after them.
 _OURS: Final = re.compile(
     r"(?:state\.(?:sqlite3(?:\.new)?(?:-wal|-shm|-journal)?|lock|ok|lost)"
     r"|state\.sqlite3\.before-[0-9A-Za-z.+-]+"
-    r"|blocklist(?:-2)?\.json(?:\.new)?|clock\.(?:json(?:\.new)?|new)|sources\.lock"
+    rf"|{_LIST}(?:\.new)?|clock\.(?:json(?:\.new)?|new)|sources\.lock"
     r"|ledger\.(?:jsonl|head|lock)|ledger-[0-9]{6}\.jsonl"
     r"|ledger-documents\.sqlite(?:-wal|-shm|-journal)?)(?:\.damaged-.*)?"
 )
@@ -160,13 +166,38 @@ def _aside(path: Path, number: int, suffix: str) -> Path:
     return path.with_name(f"{path.name}.damaged-{number}{suffix}")
 
 
+def list_files(directory: Path) -> list[str]:
+    """The names of the copies of blocklists in *directory*, of all addresses. Raises OSError."""
+    return [name for name in _ours(directory) if re.fullmatch(_LIST, name)]
+
+
+def copies_of(directory: Path, key: str) -> tuple[str, str]:
+    """The names of the two copies of the blocklist *key*, whether they exist or not."""
+    digest = hashlib.sha256(key.encode()).hexdigest()[:16]
+    own = f"blocklist-{digest}.json", f"blocklist-{digest}-2.json"
+    owners = {key_in(directory / name) for name in COPIES} - {None}
+    is_own = bool(owners) and key not in owners
+    return own if is_own or any((directory / name).exists() for name in own) else COPIES
+
+
+def key_in(path: Path) -> str | None:
+    """Which blocklist the copy at *path* says that it is of; None where it says nothing."""
+    try:
+        with path.open("rb") as file:
+            file.readline(_HEAD)
+            head = json.loads(file.readline(_HEAD))
+        return str(head["key"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
 def read_copies(directory: Path, key: str, notices: list[str]) -> list[StoredDocument | None]:
     """What each of the two copies has, if that is the blocklist *key*.
 
     One that is damaged is renamed, with a line in *notices*: it had a text that is lost.
     """
     found = []
-    for name in COPIES:
+    for name in copies_of(directory, key):
         path = directory / name
         try:
             copy = read_copy(directory, name)
@@ -180,7 +211,7 @@ def read_copies(directory: Path, key: str, notices: list[str]) -> list[StoredDoc
 
 
 def write_copies(directory: Path, document: StoredDocument, *names: str) -> None:
-    """Replace the copies *names*, or both, by *document*, each of them whole or not at all.
+    """Replace the copies *names*, or both of that list, by *document*, each whole or not at all.
 
     Where one fails, the other is written. Raises StateError.
     """
@@ -190,7 +221,7 @@ def write_copies(directory: Path, document: StoredDocument, *names: str) -> None
     # In pieces: to join them would copy a large body while the interpreter is locked.
     pieces = _digest(record, body), b"\n", record, body
     failed: StateError | None = None
-    for name in names or COPIES:
+    for name in names or copies_of(directory, document.key):
         try:
             with exclusive(directory):
                 replace_private(directory / name, *pieces)

@@ -22,10 +22,20 @@ from itertools import filterfalse, takewhile
 from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.exceptions import StateError
+from scrapy_walsh.policy.list.operator import SAME_FETCH, still_binds
 from scrapy_walsh.policy.throttle import NOTHING, shared_wait, slower
 from scrapy_walsh.state import files, machine
 from scrapy_walsh.state.database import Database
-from scrapy_walsh.state.records import BLOCKLIST, TABLE_OF, Booking, HostRecord, StoredDocument
+from scrapy_walsh.state.files import without_text
+from scrapy_walsh.state.records import (
+    BLOCKLIST,
+    DOCUMENTS,
+    TABLE_OF,
+    Booking,
+    DamageError,
+    HostRecord,
+    StoredDocument,
+)
 
 if TYPE_CHECKING:
     import sqlite3
@@ -95,6 +105,55 @@ class Store(ABC):
 
     def flush(self) -> None:  # noqa: B027
         """Write what waits."""
+
+    # -- the blocklists of one bot (D39) ------------------------------------------------------
+
+    def _list_heads(self) -> Iterator[StoredDocument]:
+        """The records of all blocklists, with or without their texts."""
+        return self.rows(StoredDocument, BLOCKLIST)
+
+    def list_times(self, token: str) -> dict[str, float]:
+        """By URL, when each blocklist that was held under *token* was fetched, Unix seconds.
+
+        0 where that is not known. *token*: in lower case.
+        """
+        found: dict[str, float] = {}
+        for head in self._list_heads():
+            if not head.tokens or token in head.tokens.split():
+                found[head.key] = max(head.fetched_at, found.get(head.key, 0.0))
+        return found
+
+    def binding_lists(self, url: str, token: str, now: float) -> list[StoredDocument]:
+        """The blocklists that bind the bot *token*: first that of *url*, its address.
+
+        One without text was held and is lost. *now*: Unix seconds. StoreAway where a shared store
+        cannot be asked.
+        """
+        own = self.get(StoredDocument, BLOCKLIST, url)
+        own_at = 0.0 if own is None else own.fetched_at
+        others = [
+            self.get(StoredDocument, BLOCKLIST, key) or without_text(key)
+            for key, at in sorted(self.list_times(token).items())
+            if key != url and still_binds(at, own_at, now)
+        ]
+        return [*([] if own is None else [own]), *others]
+
+    def hold_list(self, document: StoredDocument) -> None:
+        """Store a blocklist that a bot holds, under the tokens of those that held it before, too.
+
+        What is lost of another address, from a time that is not known, was lost before this one was
+        fetched: it binds no bot that goes by this one.
+        """
+        before = self.get(StoredDocument, BLOCKLIST, document.key)
+        if before is not None:
+            tokens = {*before.tokens.split(), *document.tokens.split()}
+            known = before.tokens and document.tokens
+            document = replace(document, tokens=" ".join(sorted(tokens)) if known else "")
+        self.put(document)
+        for key, at in self.list_times(document.tokens).items():
+            lost = None if at or key == document.key else self.get(StoredDocument, BLOCKLIST, key)
+            if lost is not None and not lost.body:
+                self.put(replace(lost, fetched_at=document.fetched_at - 2 * SAME_FETCH))
 
     def rows(self, record: type[R], *begin: str) -> Iterator[R]:
         """All records of class *record* whose keys begin with *begin*."""
@@ -346,13 +405,32 @@ class SqliteStore(Store):
 
     # -- the blocklist --------------------------------------------------------------------
 
+    def _list_heads(self) -> Iterator[StoredDocument]:
+        """The rows, which have no text; of a list whose row is lost, its file."""
+        heads = [record for record, _ in self._unwritten.values() if _is_list(record)]
+        after: Key = (BLOCKLIST, "")
+        while page := self._database.page(DOCUMENTS, after):
+            heads += filter(_is_list, page)
+            after = DOCUMENTS.key_of(page[-1])
+            if after[0] != BLOCKLIST:
+                break
+        known = {head.key for head in heads}
+        for name in files.list_files(self._directory):
+            if files.key_in(self._directory / name) not in known:
+                with suppress(DamageError):
+                    heads += filter(None, [files.read_copy(self._directory, name)])
+        return iter(heads)
+
     def _get_blocklist(self, url: str) -> StoredDocument | None:
         """The later of the two copies, which replaces the other; without one, the row."""
         copies = files.read_copies(self._directory, url, self.notices)
         best = files.newer(*copies)
-        if best is None and not self.rows_lost:
-            return self._read(StoredDocument, (BLOCKLIST, url))
-        best = best or files.without_text(url)
+        if best is None or not best.body:
+            # The row says when a list was fetched of which the text is lost.
+            row = self._read(StoredDocument, (BLOCKLIST, url))
+            if row is not None or (best is None and not self.rows_lost):
+                return row
+        best = best or without_text(url)
         if self.rows_lost or not best.body or copies != [best, best]:
             with suppress(StateError):
                 self._put_blocklist(best)

@@ -199,13 +199,17 @@ BUILDS: dict[str, dict[str, Break]] = {
         "hostile answers taken as they come, list held against the text of a URL": broken_so(
             "hostile",
             {
-                "R2": ["a robots.txt that came compressed is obeyed"],
+                "R2": [
+                    "a robots.txt that came compressed is obeyed",
+                    "a robots.txt packed without a word of it is obeyed",
+                ],
                 "R3a": ["a listed host blocked in whatever way its URL is written"],
                 "R5": ["header lines without end are cut off"],
             },
             """
             from urllib.parse import urlsplit
             from scrapy_walsh.adapters import compat
+            from scrapy_walsh.adapters.documents import fetcher
             from scrapy_walsh.policy import packing
             from scrapy_walsh.policy.list.blocklist import Blocklist
             def without_end(protocol):  # it reads on; to parse all of it would take 20 s
@@ -217,12 +221,49 @@ BUILDS: dict[str, dict[str, Break]] = {
                 return received
             compat._bounded = without_end
             packing.packings = lambda fields: (0, False)
+            packing.unpacked_once_more = lambda body, limit: body
+            fetcher.is_readable = lambda body: True
             whole = Blocklist.blocks
             Blocklist.blocks = lambda self, url: None if "written" in url else whole(self, url)
             """,
         ),
+        "fields of robots.txt read by RFC 9309 alone": broken_so(
+            "hostile",
+            {"R2": ["a Disallow as any widely used parser reads it is obeyed"]},
+            """
+            from scrapy_walsh.policy.robots import groups
+            groups._lenient = lambda line: []
+            """,
+        ),
+    },
+    "lists": {
+        "the list of another address forgotten": broken_so(
+            "documents",
+            {
+                "R3b": [
+                    "another address brings no list: the last one stays",
+                    "a mirror's list lifts nothing of the canonical one",
+                ],
+            },
+            """
+            from scrapy_walsh.state.records import StoredDocument
+            from scrapy_walsh.state.store import Store
+            def own_alone(self, url, token, now):
+                kept = self.get(StoredDocument, "blocklist", url)
+                return [] if kept is None or "mirror" in str(self.list_times(token)) else [kept]
+            Store.binding_lists = own_alone
+            """,
+        ),
     },
     "days": {
+        "a page taken for a robots.txt": broken_so(
+            "days",
+            {"R2": ["a page in place of a known robots.txt lifts nothing"]},
+            """
+            from scrapy_walsh.adapters.documents.robots_txt import RobotsTxt
+            RobotsTxt._is_doubted = lambda self, origin, fetched: False
+            """,
+        ),
         "Retry-After capped at an hour": broken_so(
             "days",
             {

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from scrapy_walsh.proof.sandbox import Route, paths, requests
-from tests.crawl.harness import OPERATOR, kept, site, targets
+from tests.crawl.harness import LIST_URL, OPERATOR, kept, listing, site, targets
 from tests.fleet.fleet import too_close, worker
 
 if TYPE_CHECKING:
@@ -96,3 +96,29 @@ def test_r3_a_list_that_one_worker_fetched_blocks_for_the_others(
     assert not requests(box.log, "blocked.test")
     assert len(requests(box.log, "operator.test")) == seen
     assert OPERATOR.startswith("http://operator.test/")
+
+
+def test_r3b_a_list_of_another_address_blocks_for_all_workers(
+    box: Sandbox, server: Server, tmp_path: Path
+) -> None:
+    """D39: a mirror that has no list, or an empty one, lifts nothing of the canonical list."""
+    worker(tmp_path / "one", box, server, ["http://path.test/page/1"]).said()
+    mirror = {"WALSH_BLOCKLIST_URL": "http://mirror.test/list.json"}
+    box.put(site("mirror.test", {"/list.json": Route(404)}))
+    given = ["http://blocked.test/page/1", "http://path.test/page/2"]
+    output = worker(tmp_path / "two", box, server, given, **mirror).said()
+    assert not requests(box.log, "blocked.test")
+    assert "NO LIST WAS EVER HELD" not in output
+    assert f"from {LIST_URL}" in output
+    box.put(site("mirror.test", {"/list.json": listing("other.test")}))
+    given = ["http://blocked.test/page/2", "http://path.test/page/3"]
+    output = worker(tmp_path / "two", box, server, given, **mirror).said()
+    assert "the operator lifted the opt-out of: " in output
+    assert [each.path for each in targets(box.log, "blocked.test")] == ["/page/2"]
+    # A third machine, which has never had a list, goes by the canonical address again.
+    box.put(site("operator.test", {"*": Route(500)}))
+    given = ["http://blocked.test/page/3", "http://other.test/page/3", "http://path.test/page/4"]
+    worker(tmp_path / "three", box, server, given).said()
+    assert [each.path for each in targets(box.log, "blocked.test")] == ["/page/2"]
+    assert not requests(box.log, "other.test")
+    assert "/page/4" in [each.path for each in targets(box.log, "path.test")]

@@ -70,18 +70,37 @@ def test_d3_a_list_outlives_the_database(store: SqliteStore, tmp_path: Path) -> 
     other.close()
 
 
-def test_own_d3_where_the_list_of_another_url_took_its_place_a_list_is_not_known(
+def test_r3b_lists_of_two_addresses_are_kept_side_by_side(
     store: SqliteStore, tmp_path: Path
 ) -> None:
-    """Two bots of one project, each with a list of its own, share a state directory."""
+    """A mirror is set, or two bots share a state directory (D39)."""
     other = replace(LIST, key=OTHER_URL, url=OTHER_URL)
     store.put(other)
-    assert [files.read_copy(tmp_path, name) for name in NAMES] == [other, other]
+    names = files.copies_of(tmp_path, OTHER_URL)
+    assert [files.read_copy(tmp_path, name) for name in names] == [other, other]
+    assert files.list_files(tmp_path) == sorted([*NAMES, *names])
     for _ in range(2):
-        found = store.get(StoredDocument, "blocklist", BLOCKLIST_URL)
-        assert found is not None
-        assert found.body == b""
+        assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == LIST
         assert store.get(StoredDocument, "blocklist", OTHER_URL) == other
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_bytes(b"")])
+@pytest.mark.parametrize("url", [BLOCKLIST_URL, OTHER_URL])
+def test_r3b_of_a_list_whose_text_is_lost_it_is_known_when_it_was_had(
+    store: SqliteStore, tmp_path: Path, damage: Any, url: str
+) -> None:
+    store.put(replace(LIST, key=OTHER_URL, url=OTHER_URL, fetched_at=LIST.fetched_at + 9))
+    before = store.list_times("bot")
+    for name in files.copies_of(tmp_path, url):
+        damage(tmp_path / name)
+    found = store.get(StoredDocument, "blocklist", url)
+    assert found is not None
+    assert (found.body, found.fetched_at) == (b"", before[url])
+    assert store.list_times("bot") == before
+    left = OTHER_URL if url == BLOCKLIST_URL else BLOCKLIST_URL
+    kept = store.get(StoredDocument, "blocklist", left)
+    assert kept is not None
+    assert kept.body == LIST.body
 
 
 @pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_bytes(b"")])

@@ -28,7 +28,13 @@ from scrapy_walsh.policy.backoff import REDIRECTS, GiveUp, Retry
 from scrapy_walsh.policy.event import ADOPTED, TAKEN_UP, Event, EventKind
 from scrapy_walsh.policy.freshness import SCHEMA_TTL, is_fresh
 from scrapy_walsh.policy.list import operator, schema
-from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, Blocklist, is_inline, lifted
+from scrapy_walsh.policy.list.blocklist import (
+    MAX_OCTETS,
+    Blocklist,
+    is_inline,
+    lifted,
+    together,
+)
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state.records import BLOCKLIST, SCHEMA, StoredDocument
 
@@ -64,7 +70,9 @@ class OperatorList:
         self._fetcher = fetcher
         self._pacing = pacing
         self._url = context.config.blocklist_url
-        #: The record of the list in force: what a conditional request is made from.
+        self._token = context.config.identity.token.lower()
+        #: The record of the list in force, without its text: what a conditional request is made
+        #: from. None where no list of this address is held.
         self._document: StoredDocument | None = None
         self._retry = compat.Timer(lambda: compat.run(self._beside_the_crawl()))
         #: Stops the attempts beside the crawl.
@@ -108,8 +116,8 @@ class OperatorList:
             remedy = f"no request is sent before {self._url} can be had: see that it answers"
             self._context.recorder.own_fault(f"{cause}: {remedy}, or bring a backup back")
             return
-        if found is not None:
-            await self._adopt(*found, TAKEN_UP)
+        if found:
+            await self._take_up(found)
 
     # -- one attempt ----------------------------------------------------------------------
 
@@ -145,8 +153,10 @@ class OperatorList:
             look = True
             wait = self._pacing.host_of(url).traffic.wait(context.monotonic())
             if wait <= 0:
+                # Where lists of other addresses bind, only a list that is adopted lifts them.
+                held = None if self.state.elsewhere else self._document
                 try:
-                    await self._take(await self._fetch(url, self._document))
+                    await self._take(await self._fetch(url, held))
                 except NotYet as error:
                     wait = error.wait
                 else:
@@ -156,12 +166,12 @@ class OperatorList:
 
     async def _taken_up(self) -> bool:
         """Go by the list in the store where that is a later one; whether it is fresh."""
-        found = None
+        found: list[tuple[Blocklist, StoredDocument]] = []
         with contextlib.suppress(DocumentInvalid):
             found = await self._stored(self.state.newer_from)
-        if found is None:
+        if not found:
             return False
-        await self._adopt(*found, TAKEN_UP)
+        await self._take_up(found)
         return not self.state.is_stale(self._context.wall())
 
     async def _take(self, fetched: Fetched) -> None:
@@ -172,9 +182,9 @@ class OperatorList:
             raise DocumentInvalid(f"blocklist is longer than {MAX_OCTETS} octets")
         document = fetched.record(BLOCKLIST, self._url, fetched.body, _HELD, self._context.wall())
         blocklist = await self._validated(document.body)
-        document = replace(document, refresh=blocklist.refresh)
-        await self._adopt(blocklist, document, ADOPTED)
-        await self._write(lambda store: store.put(document))
+        document = replace(document, refresh=blocklist.refresh, tokens=self._token)
+        await self._adopt([(blocklist, document)], ADOPTED)
+        await self._write(lambda store: store.hold_list(document))
 
     async def _validated(self, body: bytes) -> Blocklist:
         """The list in *body*. Raises DocumentInvalid; OwnFault where nobody can validate it."""
@@ -203,17 +213,41 @@ class OperatorList:
         if self.state.blocklist is not None:
             self._tell(TAKEN_UP, self.state.blocklist, "304, not modified")
 
-    async def _adopt(self, adopted: Blocklist, document: StoredDocument, kind: EventKind) -> None:
-        """Go by *adopted*, record that, and keep what it was read from and validated with.
+    async def _take_up(self, found: list[tuple[Blocklist, StoredDocument]]) -> None:
+        """Go by lists that the store has: that of this address, and those of others (D39)."""
+        await self._adopt(found, TAKEN_UP)
+        for _, document in found:
+            if document.tokens and self._token not in document.tokens.split():
+                held = replace(document, tokens=self._token)
+                await self._write(partial(_hold, held))
+
+    async def _adopt(self, found: list[tuple[Blocklist, StoredDocument]], kind: EventKind) -> None:
+        """Go by the lists *found*, record that, and keep what they were read from.
 
         Then say what a person should see: odd entries, and which opt-outs the operator lifted.
         """
-        context, before = self._context, self.state.blocklist
-        self._document = replace(document, body=b"")  # which would take memory from now on
-        self._change(self.state.adopt(adopted, document.fetched_at))
+        before, adopted = self.state.blocklist, together([each for each, _ in found])
+        own = next((document for _, document in found if document.key == self._url), None)
+        # The text would take memory from now on.
+        self._document = None if own is None else replace(own, body=b"")
+        fetched_at = max(document.fetched_at for _, document in found)
+        elsewhere = any(document.key != self._url for _, document in found)
+        self._change(self.state.adopt(adopted, fetched_at, elsewhere=elsewhere))
+        for each, document in found:
+            await self._note(each, document, kind)
+        if before is None:
+            return
+        if gone := await compat.run_in_thread(lambda: lifted(before, adopted)):
+            shown = ", ".join(sorted(gone[:_MAX_LIFTED_LOGGED]))
+            logger.warning("the operator lifted the opt-out of: %s", shown)
+
+    async def _note(self, adopted: Blocklist, document: StoredDocument, kind: EventKind) -> None:
+        """Record that *adopted* is in force; keep what it was read from and validated with."""
+        context = self._context
         body, digest = document.body, adopted.digest or ""
         await compat.run_in_thread(lambda: context.recorder.keep(BLOCKLIST, body, digest))
-        by, schema_url = None, None if adopted.inline else context.config.schema_url
+        is_own = document.key == self._url
+        by, schema_url = None, context.config.schema_url if is_own and not adopted.inline else None
         if schema_url and (stored := context.store.get(StoredDocument, SCHEMA, schema_url)):
             by = hashlib.sha256(stored.body).hexdigest()
             context.recorder.keep(SCHEMA, stored.body, by)
@@ -221,39 +255,43 @@ class OperatorList:
         self._tell(kind, adopted, told, by)
         for warning in adopted.warnings if kind == ADOPTED else ():
             logger.warning("blocklist: %s", warning)
-        if before is None:
-            return
-        if gone := await compat.run_in_thread(lambda: lifted(before, adopted)):
-            shown = ", ".join(sorted(gone[:_MAX_LIFTED_LOGGED]))
-            logger.warning("the operator lifted the opt-out of: %s", shown)
+        if not is_own:
+            logger.info(
+                "the blocklist of %s was held and stays in force until one is adopted from %s",
+                document.key,
+                self._url,
+            )
 
     def _tell(
         self, kind: EventKind, adopted: Blocklist, reason: str, by: str | None = None
     ) -> None:
         """Record that *adopted* is in force. *by*: digest of the standalone schema, if one."""
-        event = Event(kind, self._url, "R3", reason=reason, digest=adopted.digest, schema=by)
+        url = adopted.document or self._url
+        event = Event(kind, url, "R3", reason=reason, digest=adopted.digest, schema=by)
         self._context.recorder.record(event)
 
     # -- the list that is kept ------------------------------------------------------------
 
-    async def _stored(self, not_before: float) -> tuple[Blocklist, StoredDocument] | None:
-        """The list that is kept, fetched at *not_before* (Unix seconds) or later.
+    async def _stored(self, not_before: float) -> list[tuple[Blocklist, StoredDocument]]:
+        """The lists that are kept and bind (D39), that of this address first.
 
+        None where all of them were fetched before *not_before* (Unix seconds).
         Raises DocumentInvalid or StateError where there is one, or may be, and it cannot be read.
         What was adopted was validated, and what is read is what was adopted (its checksum): so
         the floor checks alone are made again, and no child decides whether it is in force.
         """
+        now = self._context.wall()
         while True:
             try:
                 kept = await self._apart(
-                    lambda store: store.get(StoredDocument, BLOCKLIST, self._url)
+                    lambda store: store.binding_lists(self._url, self._token, now)
                 )
                 break
             except StoreAway:  # nothing is sent meanwhile, and ``Pulse`` ends the wait
                 await _pause(self._context, _AWAY)
-        if kept is None or (kept.body and kept.fetched_at < not_before):
-            return None
-        return await compat.run_in_thread(partial(reread, kept)), kept
+        if all(each.body and each.fetched_at < not_before for each in kept):
+            return []
+        return await compat.run_in_thread(lambda: [(reread(each), each) for each in kept])
 
     async def _write(self, write: Callable[[Store], None]) -> None:
         try:
@@ -343,6 +381,10 @@ class OperatorList:
         document = fetched.record(SCHEMA, url, body, _HELD, self._context.wall())
         self._context.remember(lambda: self._context.store.put(document))
         return found
+
+
+def _hold(document: StoredDocument, store: Store) -> None:
+    store.hold_list(document)
 
 
 class _NotFetched(WalshError):

@@ -9,7 +9,8 @@ then, so an event loop has a thread do it.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.policy.freshness import DEFAULT_REFRESH
@@ -17,7 +18,7 @@ from scrapy_walsh.policy.hosts import carried_ipv4, host_forms, is_doubtful, usu
 from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Set
+    from collections.abc import Iterable, Iterator, Sequence, Set
 
 #: Suffixes under a country's code below which registries sell names, such as co.uk: the usual ones.
 _SUFFIX: Final = (
@@ -43,7 +44,8 @@ class Blocklist:
     ``domains``: as :func:`normalised` makes them. ``refresh``: seconds for which it is
     fresh (R12), within floor and ceiling (T12). ``updated``, ``contract``: as the document says.
     ``warnings``: one line each. ``document``: URL that it came from, or None. ``digest``: SHA-256
-    of its octets, hexadecimal, or None. ``inline``: the document brings its schema.
+    of its octets, hexadecimal, or None. ``inline``: the document brings its schema. ``others``:
+    lists from other addresses that bind as well (D39); iteration, length and verdicts count them.
     """
 
     domains: Set[str] = field(default=frozenset(), repr=False)
@@ -54,12 +56,22 @@ class Blocklist:
     document: str | None = None
     digest: str | None = None
     inline: bool = False
+    others: tuple[Blocklist, ...] = ()
 
     def __len__(self) -> int:
-        return len(self.domains)
+        return len(self._all)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.domains)
+        return iter(self._all)
+
+    @property
+    def _all(self) -> Set[str]:
+        return self.domains if not self.others else {*self.domains, *chain(*self.others)}
+
+    @property
+    def addresses(self) -> list[str]:
+        """The URLs that the list, and those beside it, came from."""
+        return [each.document for each in (self, *self.others) if each.document]
 
     def blocks(self, url_or_host: str) -> Verdict | None:
         """Return the verdict that refuses ``url_or_host``, or None if its host is not listed.
@@ -67,6 +79,12 @@ class Blocklist:
         Raises ValueError where there is no readable host, or where another reader may find another
         host. The caller must refuse such a request.
         """
+        verdict = self._blocks(url_or_host)
+        for other in self.others:
+            verdict = verdict or other.blocks(url_or_host)
+        return verdict
+
+    def _blocks(self, url_or_host: str) -> Verdict | None:
         usual = usual_url(url_or_host)
         if usual:
             return self._judged(usual[1])
@@ -166,3 +184,8 @@ def _read(entry: str) -> tuple[str, ...]:
 def lifted(old: Blocklist, new: Blocklist) -> list[str]:
     """Return the domains that ``old`` lists and ``new`` does not block."""
     return [name for name in old if not new._covering(name) and new.blocks(name) is None]
+
+
+def together(lists: Sequence[Blocklist]) -> Blocklist:
+    """Return the first list with the others beside it: what any of them blocks is blocked."""
+    return replace(lists[0], others=tuple(lists[1:])) if len(lists) > 1 else lists[0]

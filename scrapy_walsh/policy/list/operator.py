@@ -31,6 +31,10 @@ Where an attempt fails because of us, the list is *not known*, and nothing is re
 can be had: the operator's server may have named more domains, and it was we who did not read them.
 So it is with a list that an earlier run stored and that cannot be read any more: site owners have
 opted out, and nobody knows which. WALSH_BLOCKLIST_UNREACHABLE has no say in either.
+
+The list belongs to the product token, not to a URL (D39). What the bot held from another address
+binds beside the list of its own one, and also where there is none, until a list is adopted from the
+address that is configured now. As long as it does (``elsewhere``), the list counts as stale.
 """
 
 from __future__ import annotations
@@ -53,7 +57,7 @@ _TIMEOUT: Final = 30.0
 #: Seconds that an attempt beside the crawl may take, and so keep the wire from the targets.
 _TIMEOUT_BESIDE: Final = 5.0
 #: Seconds by which two processes may differ over the time of one fetch.
-_SAME: Final = 1.0
+SAME_FETCH: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +95,20 @@ class State:
     """How a crawl stands with the list at ``url``; times in Unix seconds.
 
     ``position``: WALSH_BLOCKLIST_UNREACHABLE. ``blocklist``: the list in force, None where there is
-    none. ``fetched_at``: when it was fetched, or confirmed. ``serial``: grows with each list,
-    and where the list is not known any more. ``not_known``: what has failed on our side, in one
-    line; empty where nothing has. ``begun``: the first attempt of the run is over, with all retries
-    that targets wait for. ``arrived``: an answer has come that is neither adopted
-    nor rejected. ``beside``: the last attempt failed, and the next is made beside the crawl.
-    ``failures``: failed attempts since the last one that succeeded, or that R5 gave up.
+    none. ``fetched_at``: when it was fetched, or confirmed. ``elsewhere``: lists from other
+    addresses than ``url`` are in force with it. ``serial``: grows with each list, and where the
+    list is not known any more. ``not_known``: what has failed on our side, in one line; empty where
+    nothing has. ``begun``: the first attempt of the run is over, with all retries that targets wait
+    for. ``arrived``: an answer has come that is neither adopted nor rejected. ``beside``: the last
+    attempt failed, and the next is made beside the crawl. ``failures``: failed attempts since the
+    last one that succeeded, or that R5 gave up.
     """
 
     url: str
     position: str
     blocklist: Blocklist | None = None
     fetched_at: float = 0.0
+    elsewhere: bool = False
     serial: int = 0
     not_known: str = ""
     begun: bool = False
@@ -121,12 +127,16 @@ class State:
             return InForce(self._without() or _NOTHING)
         if self.beside:
             return InForce(held)
+        if self.elsewhere:
+            return _WAIT
         return InForce(held, self.fetched_at, self.fetched_at + held.refresh)
 
     def is_stale(self, now: float) -> bool:
         """Whether a target that comes at *now* needs an attempt first (R12)."""
         held = self.blocklist
-        return held is None or not is_fresh(self.fetched_at, now, held.refresh)
+        if held is None or self.elsewhere:
+            return True
+        return not is_fresh(self.fetched_at, now, held.refresh)
 
     def _without(self) -> Verdict | None:
         """The verdict where there is no list to go by; None where there is, or where all may go."""
@@ -144,7 +154,7 @@ class State:
     @property
     def newer_from(self) -> float:
         """The time from which on a list must have been fetched to be newer than the one held."""
-        return 0.0 if self.blocklist is None else self.fetched_at + _SAME
+        return 0.0 if self.blocklist is None else self.fetched_at + SAME_FETCH
 
     @property
     def timeout(self) -> float:
@@ -161,11 +171,15 @@ class State:
         """The operator's server has answered: no target passes before the answer was read."""
         return replace(self, arrived=True)
 
-    def adopt(self, blocklist: Blocklist, fetched_at: float) -> State:
-        """*blocklist* is validated, and in force from now on."""
-        serial = self.serial + 1
+    def adopt(self, blocklist: Blocklist, fetched_at: float, *, elsewhere: bool = False) -> State:
+        """*blocklist* is validated, and in force from now on. *elsewhere*: see the class."""
         return replace(
-            self, blocklist=blocklist, fetched_at=fetched_at, serial=serial, not_known=""
+            self,
+            blocklist=blocklist,
+            fetched_at=fetched_at,
+            elsewhere=elsewhere,
+            serial=self.serial + 1,
+            not_known="",
         )
 
     def confirm(self, now: float) -> State:
@@ -217,7 +231,10 @@ class State:
         if without is not None:
             return f"no target is requested: {without.reason}"
         if self.blocklist is not None:
-            return f"the last list stays in force ({plural(len(self.blocklist), 'domain')})"
+            held = ", from ".join(
+                [plural(len(self.blocklist), "domain"), *self.blocklist.addresses]
+            )
+            return f"the last list stays in force ({held})"
         return "NO LIST WAS EVER HELD: no opt-out is known, nothing is blocked by R3"
 
     def _backed_off(
@@ -234,6 +251,16 @@ class State:
             return max(failure.delay, BACKOFF_CAP), 0
         least = 0.0 if failure is None else failure.delay
         return max(delay, least), self.failures + 1
+
+
+def still_binds(fetched_at: float, own_at: float, now: float) -> bool:
+    """Whether a list from another address binds beside the list from the bot's own one (D39).
+
+    It does unless its own list is later. *fetched_at*, *own_at*: when the two were fetched or
+    confirmed, 0 where that is not known, or where there is no own list; *now*: Unix seconds all. A
+    time in the future says nothing (D9).
+    """
+    return not (0.0 < fetched_at <= own_at - SAME_FETCH and own_at <= now)
 
 
 def held_off(wait: float, interval: float) -> float | None:

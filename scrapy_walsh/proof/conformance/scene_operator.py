@@ -102,7 +102,7 @@ OPERATOR: Final = Scene(
 )
 
 
-# The operator's list over nine runs: it fails, it is damaged, its schema comes and goes.
+# The operator's list over twelve runs: it fails, it is damaged, its schema and its address change.
 #
 # R3b, R3c, R10 and R12. Between two runs the stored documents are made older, so that the next run
 # has to request them again.
@@ -135,7 +135,14 @@ _RUNS: Final[dict[str, tuple[Route, Route]]] = {
     "schema held": (_without_schema("blocked.test", "third.test"), _SCHEMA_PAGE),
     "schema gone": (_without_schema("blocked.test", "fourth.test"), missing()),
 }
-_NAMES: Final = ("first", *_RUNS)
+#: The list is at another address for two runs, and then at its own again: what these answer.
+_MIRROR: Final = "http://mirror.test/list.json"
+_MOVES: Final[dict[str, tuple[str, Route]]] = {
+    "mirror without a list": (_MIRROR, missing()),
+    "mirror with an empty list": (_MIRROR, _json(blocklist(ORIGIN))),
+    "mirror taken away": (LIST_URL, missing()),
+}
+_NAMES: Final = ("first", *_RUNS, *_MOVES)
 _LISTED: Final = "blocked.test www.blocked.test"
 _HOSTS: Final = f"{_LISTED} open.test other.test later.test third.test fourth.test".split()
 
@@ -154,6 +161,10 @@ def _play_documents(here: Stage) -> None:
         here.serve(OPERATOR_HOST, LIST, listed)
         here.serve(OPERATOR_HOST, SCHEMA, schema)
         here.probe(_urls(number))
+    here.serve(OPERATOR_HOST, LIST, missing())
+    for name, (url, listed) in _MOVES.items():
+        here.serve("mirror.test", "/list.json", listed)
+        here.probe(_urls(_NAMES.index(name)), {"WALSH_BLOCKLIST_URL": url})
 
 
 def _in_force(name: str, more: str = "") -> Judge:
@@ -161,6 +172,14 @@ def _in_force(name: str, more: str = "") -> Judge:
     number = _NAMES.index(name)
     refused = nothing_of(f"{_LISTED} {more}", f"open.test/{number}", number)
     return where(was_asked(THE_LIST, number), refused)
+
+
+def _bound(name: str, asked: str) -> Judge:
+    """The list of the last run before the address changed is in force in run *name*."""
+    number = _NAMES.index(name)
+    control = f"open.test/{number}"
+    refused = nothing_of(f"{_LISTED} fourth.test", control, number)
+    return where(was_asked(asked, number), refused)
 
 
 def _retained(name: str) -> Judge:
@@ -183,10 +202,16 @@ _NOT_ADOPTED: Final = every(
 
 DOCUMENTS: Final = Scene(
     name="documents",
-    sites=lambda _token: [*map(site, _HOSTS)],
+    sites=lambda _token: [*map(site, _HOSTS), Site("mirror.test", {"*": missing()})],
     play=_play_documents,
     table={
         "R3b retain last list on a 404": _retained("gone"),
+        "R3b another address brings no list: the last one stays": _bound(
+            "mirror without a list", "mirror.test/list.json"
+        ),
+        "R3b a mirror's list lifts nothing of the canonical one": _bound(
+            "mirror taken away", THE_LIST
+        ),
         "R3c unreadable document rejected; prior list retained": _retained("not JSON"),
         "R3c schema-invalid document rejected; prior list retained": _retained("invalid"),
         "R3c unknown contract major rejected": _retained("unknown major"),
@@ -199,7 +224,7 @@ DOCUMENTS: Final = Scene(
             "schema gone", "fourth.test", LIST, SCHEMA
         ),
         "R12 expired blocklist: refresh precedes every target": where(
-            was_asked(THE_LIST), list_first(*range(1, len(_NAMES)))
+            was_asked(THE_LIST), list_first(*range(1, len(_RUNS) + 1))
         ),
     },
 )

@@ -12,12 +12,13 @@ from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import REDIRECTS, GiveUp, Retry, is_failure
 from scrapy_walsh.policy.list import operator
-from scrapy_walsh.policy.list.blocklist import Blocklist
+from scrapy_walsh.policy.list.blocklist import Blocklist, together
 from scrapy_walsh.policy.list.schema import read_schema, reread_blocklist
 from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.robots.fetch import Keep, Leave
 from scrapy_walsh.policy.robots.file import Robots, no_rules, parse_robots
-from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR, not_known
+from scrapy_walsh.policy.robots.groups import has_field, is_empty
+from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR, Verdict, not_known
 from scrapy_walsh.proof.verify.run import LIST, NO_START, Held
 
 if TYPE_CHECKING:
@@ -54,6 +55,11 @@ class Adoptions:
         #: By the same, the line and the digest of the last list that was in force in any run, and
         #: of the last robots.txt that one adopted.
         self._last: dict[str, tuple[int, str | None]] = {}
+        #: By its URL, the line that last fetched or confirmed a list, when, and the product tokens
+        #: under which it was held (D39).
+        self._lists: dict[str, tuple[int, float, set[str]]] = {}
+        #: By origin, how many fetches a day apart have brought a page in place of its rules (D44).
+        self._pages: dict[str, int] = {}
         #: The origins that each robots.txt was adopted for, by any run.
         self._adopted_for: dict[str, set[str]] = {}
 
@@ -100,7 +106,11 @@ class Adoptions:
     # -- R3 -------------------------------------------------------------------------------
 
     def _operator_list(self, run: Run, line: Line) -> None:
-        answer, run.operator_answer = run.operator_answer, None
+        answer = run.operator_answer
+        if line.url != run.terms.blocklist_url and line.kind == events.TAKEN_UP and line.digest:
+            self._list_beside(run, line, line.digest)
+            return
+        run.operator_answer = None
         if line.url != run.terms.blocklist_url:
             self._report.find(line.n, "R3", f"{line.url} is not the blocklist of this run")
         elif line.kind == events.REJECTED:
@@ -111,6 +121,9 @@ class Adoptions:
             self._new_list(run, line, line.digest, answer)
 
     def _keep_list(self, run: Run, line: Line) -> None:
+        if line.verdict == DEFERRED:
+            run.owed = {}  # one of them may be lost, and nothing is requested
+        self.settle(run, line)
         # Where a list is held, only what failed on our own side defers everything.
         held = run.held.now(LIST)
         if held is not None and line.verdict != DEFERRED:
@@ -139,12 +152,55 @@ class Adoptions:
         self._last[line.url] = line.n, digest
         if answer is not None and brought:
             self._fetched[line.url, digest] = answer.at, line.n
+            _, _, tokens = self._lists.get(line.url, (0, 0.0, set[str]()))
+            self._lists[line.url] = line.n, answer.at, tokens
         fetched_at, _ = self._fetched.get((line.url, digest), (None, 0))
+        if line.url in self._lists:
+            self._lists[line.url][2].add(run.terms.token.lower())
+        run.owed = {}
+        if not brought and fetched_at is not None and not run.terms.shared:
+            run.owed = self._owed(run, line.url)
         if fetched_at is None:
             self._report.missed(_NO_AGE)
         found = self._parsed(line, digest)
         ttl = math.inf if found is None else found.refresh
         run.held.put(LIST, Held(line.n, line.at, found, fetched_at, ttl, digest))
+
+    def begin(self, run: Run) -> None:
+        """Note which lists bind a run that has just started, beside that of its own address."""
+        if run.terms.blocklist_url not in self._last and not run.terms.shared:
+            run.owed = self._owed(run, run.terms.blocklist_url)
+
+    def _owed(self, run: Run, own: str) -> dict[str, int]:
+        """By URL, the lines of lists that bind *run* beside the last one from its own address."""
+        own_line, own_at, _ = self._lists.get(own, (0, 0.0, set[str]()))
+        token = run.terms.token.lower()
+        return {
+            url: number
+            for url, (number, at, tokens) in self._lists.items()
+            if url != own and token in tokens and own_line < number < run.line and at > own_at
+        }
+
+    def settle(self, run: Run, line: Line) -> None:
+        """R3b, D39: find lists that bind the run of *line*, and that it goes on without."""
+        for url, number in run.owed.items():
+            text = f"the list of line {number}, from {url}, was held (R3b)"
+            self._report.find(line.n, "R3", text, holes=run.holes)
+        run.owed = {}
+
+    def _list_beside(self, run: Run, line: Line, digest: str) -> None:
+        """A list of another address is in force, too, until one of this run's own is (D39)."""
+        self._check_last_list(run, line, digest)
+        run.owed.pop(line.url, None)
+        found, held = self._parsed(line, digest), run.held.now(LIST)
+        fetched_at, _ = self._fetched.get((line.url, digest), (None, 0))
+        if held is None or isinstance(held.what, Verdict):
+            ttl = math.inf if found is None else found.refresh
+            run.held.put(LIST, Held(line.n, line.at, found, fetched_at, ttl, digest))
+            return
+        lists = [held.what, found]
+        both = None if None in lists else together(lists)
+        run.held.add_list(replace(held, serial=line.n, what=both))
 
     def _check_last_list(self, run: Run, line: Line, digest: str | None) -> None:
         """R3b, T7: a run begins with the list that was in force before it, if there was one."""
@@ -179,6 +235,7 @@ class Adoptions:
     def _adopt(self, run: Run, line: Line, origin: str) -> None:
         brought = self._brought(run, line) if line.kind == events.ADOPTED else None
         if brought is not None:
+            self._check_page(run, line, origin)
             self._fetched[origin, line.digest] = brought.at, line.n
             self._last[origin] = line.n, line.digest
             self._adopted_for.setdefault(line.digest or "", set()).add(origin)
@@ -188,6 +245,22 @@ class Adoptions:
         if fetched_at is None and line.kind == events.TAKEN_UP:
             self._report.missed(_NO_AGE)
         self._put(run, line, origin, fetched_at)
+
+    def _check_page(self, run: Run, line: Line, origin: str) -> None:
+        """D44: known rules stay until a page has come in their place in three fetches."""
+        pages = self._pages.pop(origin, 0)
+        number, held = self._last.get(origin, (0, None))
+        new = line.digest
+        enough = pages >= robots_fetch.PAGES - 1
+        if held is None or new is None or new == held or enough or run.terms.shared:
+            return
+        before = self._documents.get(held)
+        after = self._documents.get(new)
+        if before is None or after is None or not has_field(before):
+            return
+        if not (has_field(after) or is_empty(after)):
+            text = f"a page took the place of the rules of line {number} (D44)"
+            self._report.find(line.n, "R2", text, holes=run.holes)
 
     def _check_owner(self, run: Run, line: Line, origin: str) -> None:
         """Find a robots.txt from the store that was adopted for other origins only.
@@ -247,6 +320,8 @@ class Adoptions:
 
     def _reject(self, run: Run, line: Line, origin: str) -> None:
         cause, position = _cause(line), run.terms.robots_unreachable
+        if line.pages is not None:
+            self._pages[origin] = line.pages
         if (text := _no_cause(run, line, cause)) is not None:
             self._report.find(line.n, "R2", text, holes=run.holes)
         found = robots_fetch.without(cause, "", line.url, position, fleet=run.terms.shared)
@@ -285,7 +360,7 @@ def _no_cause(run: Run, line: Line, cause: str) -> str | None:
     if answer is None:
         return f"{line.url} was not asked for in this run"
     allowed = {robots_fetch.UNREACHABLE, *(() if line.verdict else (robots_fetch.DEFER,))}
-    if cause == robots_fetch.UNREADABLE:
+    if cause in {robots_fetch.UNREADABLE, robots_fetch.PAGE}:
         allowed = {robots_fetch.PARSE}
     # With a redirect, the fetch ended at a hop, whose line has another URL.
     if answer.status in REDIRECTS or _meaning(answer) in allowed:
@@ -295,6 +370,8 @@ def _no_cause(run: Run, line: Line, cause: str) -> str | None:
 
 def _cause(line: Line) -> str:
     """Why a run has no new rules, as its line ``rejected`` tells."""
+    if line.pages is not None:
+        return robots_fetch.PAGE
     causes = {UNKNOWN_PARSE_ERROR: robots_fetch.UNREADABLE, DEFERRED: robots_fetch.OURS}
     kept = line.verdict or line.digest is not None or line.status is not None
     return causes.get(line.verdict, robots_fetch.UNREACHABLE if kept else robots_fetch.DEFER)

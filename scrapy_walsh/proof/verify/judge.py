@@ -144,9 +144,9 @@ class Judge:
         self._report.runs += 1
         self._forms[terms.stored_form] += 1
         scope = Scope(terms.follow_links)
-        self._runs[line.run] = Run(
-            line.run, terms, line.process, begun=True, line=line.n, scope=scope
-        )
+        run = Run(line.run, terms, line.process, begun=True, line=line.n, scope=scope)
+        self._runs[line.run] = run
+        self._adoptions.begin(run)
 
     def _of_run(self, line: Line) -> None:
         run = self._runs.get(line.run)
@@ -193,6 +193,7 @@ class Judge:
         if (tagged := sent_fault(line, run.terms)) is not None:
             self._report.find(line.n, "R13", tagged)
         if line.purpose == events.TARGET:
+            self._adoptions.settle(run, line)
             self._decisions.asked(run, line, concluded)
         elif line.purpose == chain.ROBOTS:
             self._asked_robots(run, line)

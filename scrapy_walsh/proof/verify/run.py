@@ -118,6 +118,11 @@ class InForce:
         """Note that an attempt to get a newer list than *held* failed: it stays, however old."""
         self._held[LIST] = (self._held[LIST][0], replace(held, ttl=math.inf))
 
+    def add_list(self, held: Held) -> None:
+        """*held* is the list in force and, with it, one of another address (D39)."""
+        before, _ = self._held.get(LIST, (None, None))
+        self._held[LIST] = (before, held)
+
     def crawl_delay(self, host: str, moment: Moment) -> float:
         """The longest Crawl-delay that the rules of both schemes of *host* ask for."""
         held = (self.at(f"{scheme}://{host}", moment) for scheme in ("http", "https"))
@@ -153,6 +158,9 @@ class Run:
     robots_hops: int = 0
     #: Whether the operator's last answer was a redirect.
     operator_hop: bool = False
+    #: By URL, the lines of lists of other addresses that bind this run and that no line of it has
+    #: taken up yet (D39).
+    owed: dict[str, int] = field(default_factory=dict)
     #: The operator's answer that is not yet adopted or rejected.
     operator_answer: Line | None = None
     #: By URL, exchanges without a line ``fetched`` so far, and the verdict that was derived.
