@@ -25,6 +25,14 @@ _SETTINGS: Final = {
     "IMPERSONATE_": "scrapy_impersonate",
 }
 _ONE_USER_AGENT: Final = "no User-Agent is picked at random: all have the identity's (R1)"
+_FETCHES: Final = (
+    "its middleware fetches pages by itself, with a User-Agent and a pace of its own, so R1 and R4 "
+    "do not hold for them: take it out"
+)
+_PROXY_SERVICE: Final = (
+    "the service behind it fetches pages with its own User-Agent and retries, so R1 and R4 do not "
+    "hold at the site: take it out"
+)
 #: By import name, what does not happen with a package.
 PLUGINS: Final[Mapping[str, str]] = {
     "scrapy_zyte_api": (
@@ -57,6 +65,13 @@ PLUGINS: Final[Mapping[str, str]] = {
         "its queues do not decide the order: a request is given out when its host is due (R4)"
     ),
 }
+#: Packages that have pages fetched past the gates, and are not tried with the others.
+FETCHERS: Final[Mapping[str, str]] = {
+    "scrapy_selenium": _FETCHES,
+    "scrapeops_scrapy_proxy_sdk": _PROXY_SERVICE,
+    "scrapy_crawlera": _PROXY_SERVICE,
+    "scrapy_zyte_smartproxy": _PROXY_SERVICE,
+}
 #: With these, all that the project asked for happens: their sentences are notes, no warnings.
 NOTED: Final = frozenset({"scrapy_deltafetch", "scrapy_poet", "spidermon", "scrapy_redis"})
 
@@ -69,7 +84,7 @@ def sentences(settings: BaseSettings) -> list[tuple[bool, str]]:
             found.update(own for prefix, own in _SETTINGS.items() if name.startswith(prefix))
     return [
         (package not in NOTED, f"{package}: {text}")
-        for package, text in PLUGINS.items()
+        for package, text in {**PLUGINS, **FETCHERS}.items()
         if package in found
     ]
 
@@ -77,6 +92,13 @@ def sentences(settings: BaseSettings) -> list[tuple[bool, str]]:
 def _packages(value: Any) -> Iterator[str]:
     """The import names in a setting's value: a path, a class, or a dict that has them."""
     pairs = value.items() if hasattr(value, "items") else ((value, ""),)
-    for each in (each for pair in pairs if None not in pair for each in pair):
-        path = each if isinstance(each, str) else getattr(each, "__module__", "")
-        yield path.partition(".")[0]
+    for component in (part for pair in pairs if None not in pair for part in pair):
+        yield path_of(component).partition(".")[0]
+
+
+def path_of(component: Any) -> str:
+    """The import path of a *component*, which a setting names by its path or has as its class."""
+    if isinstance(component, str):
+        return component
+    module = getattr(component, "__module__", "")
+    return f"{module}.{getattr(component, '__qualname__', '')}"

@@ -22,7 +22,7 @@ from scrapy_walsh.commands import common, own_process
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.doctor_state import of_state
 from scrapy_walsh.commands.own_crawl import Page, request_pages
-from scrapy_walsh.commands.terminal import show, table
+from scrapy_walsh.commands.terminal import NAMED, named, show, table
 from scrapy_walsh.config import SETTINGS, WalshConfig
 from scrapy_walsh.exceptions import ConfigError, DocumentInvalid, OwnFault, WalshError, one_line
 from scrapy_walsh.policy.signing import DIRECTORY_TYPE, directory_url
@@ -54,9 +54,9 @@ _EVERY: Final = "R0.6"
 #: The widths of the first columns, the mark and the requirement.
 LEAST: Final = (6, 5)
 
-_PROBE: Final = "scrapy_walsh.commands.doctor_probe"
-#: Seconds that the look at the spiders may take.
-_PROBE_TIMEOUT: Final = 120.0
+PROBE: Final = "scrapy_walsh.commands.doctor_probe"
+#: Seconds that the look at the spiders may take: 450 of them take a minute.
+PROBE_TIMEOUT: Final = 600.0
 #: Hosts that nobody can own: names for tests and documentation (RFC 2606).
 _RESERVED: Final = re.compile(r"(?:^|\.)(?:example(?:\.(?:com|net|org))?|test|invalid|localhost)$")
 _OURS: Final = re.compile(r"WALSH_\w+")
@@ -75,6 +75,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="request the operator's own policy page and blocklist, through the gates",
     )
+    parser.add_argument("-v", "--verbose", action="store_true", help="name every spider")
     common.add_settings(parser)
     common.add_json(parser)
 
@@ -86,7 +87,8 @@ def run(args: argparse.Namespace) -> int:
     if not inside_project():
         raise Misuse("no project here: run it where scrapy.cfg is, or below")
     found = []
-    for finding in _findings(common.given_settings(args), online=args.online):
+    most = None if args.verbose or args.json else NAMED
+    for finding in _findings(common.given_settings(args), online=args.online, most=most):
         found.append(finding)
         if not args.json:
             show(table([cells_of(finding)], least=LEAST, gap=1))
@@ -112,10 +114,10 @@ def members_of(finding: Finding) -> dict[str, str]:
     }
 
 
-def _findings(given: Mapping[str, Any], *, online: bool) -> Iterator[Finding]:
+def _findings(given: Mapping[str, Any], *, online: bool, most: int | None) -> Iterator[Finding]:
     """Everything, in the order in which it should be put right.
 
-    *given*: settings of the command line.
+    *given*: settings of the command line. *most*: as in :func:`named`.
     """
     try:
         settings = common.project_settings(given)
@@ -129,19 +131,21 @@ def _findings(given: Mapping[str, Any], *, online: bool) -> Iterator[Finding]:
         config = WalshConfig.from_settings(settings, default_state_dir)
     except ConfigError as error:  # no crawl starts, but of a spider whose own settings mend it
         yield _UNSEEN(_EVERY, "settings", f"identity, state and fleet are not looked at: {error}")
-        yield from _spiders(given)
+        yield from _spiders(given, most)
         return
     sound = True
-    for finding in _of_project(config, given):
+    for finding in _of_project(config, given, most):
         sound = sound and finding.outcome is not Outcome.BROKEN
         yield finding
     yield from _of_operator(config, settings, online=online, sound=sound)
 
 
-def _of_project(config: WalshConfig, given: Mapping[str, Any]) -> Iterator[Finding]:
+def _of_project(
+    config: WalshConfig, given: Mapping[str, Any], most: int | None
+) -> Iterator[Finding]:
     """What is found without a request to anybody but one's own Redis."""
     yield from of_identity(config)
-    yield from _spiders(given)
+    yield from _spiders(given, most)
     yield from of_state(config)
     yield _of_child()
     yield from of_fleet(config)
@@ -186,34 +190,37 @@ def of_identity(config: WalshConfig) -> Iterator[Finding]:
 # -- spiders ------------------------------------------------------------------------------
 
 
-def _spiders(given: Mapping[str, Any]) -> Iterator[Finding]:
+def _spiders(given: Mapping[str, Any], most: int | None) -> Iterator[Finding]:
     """What a look at every spider finds."""
     try:
-        report = own_process.ask(_PROBE, given, _PROBE_TIMEOUT)
+        report = own_process.ask(PROBE, given, PROBE_TIMEOUT)
     except own_process.NoAnswerError as error:
         yield _FAIL(_EVERY, "spiders", f"pins and seats are not seen: looking at them {error}")
     else:
-        yield from of_spiders(report)
+        yield from of_spiders(report, most)
 
 
-def of_spiders(report: Mapping[str, Any]) -> Iterator[Finding]:
+def of_spiders(report: Mapping[str, Any], most: int | None = NAMED) -> Iterator[Finding]:
     """Each different finding once, with the names of its spiders unless it is of all of them.
 
-    *report*: that of ``doctor_probe``.
+    *report*: that of ``doctor_probe``. *most*: as in :func:`named`.
     """
-    for each in report["broken"]:
-        yield _FAIL(_EVERY, "spiders", each)
-    spiders, found = report["spiders"], dict[tuple[str, ...], list[str]]()
-    for name, said in spiders.items():
-        for each in said:
-            found.setdefault(tuple(each), []).append(name)
-    for (outcome, text), names in found.items():
-        whose = "" if len(names) == len(spiders) else f" (spider {', '.join(sorted(names))})"
-        yield Finding(Outcome[outcome], _rule_of(text), "spiders", f"{text}{whose}")
+    for line in report["broken"]:
+        yield _FAIL(_EVERY, "spiders", line)
+    spiders = report["spiders"]
+    spiders_of: dict[tuple[str, str], list[str]] = {}
+    for name, notes in spiders.items():
+        for outcome, text in notes:
+            spiders_of.setdefault((outcome, text), []).append(name)
+    for (outcome, text), names in spiders_of.items():
+        if len(names) < len(spiders):
+            text = f"{text} (spider {named(names, len(spiders), most)})"  # noqa: PLW2901
+        yield Finding(Outcome[outcome], _rule_of(text), "spiders", text)
     broken = Outcome.BROKEN.name
-    whole = [name for name, said in spiders.items() if not any(each[0] == broken for each in said)]
+    whole = [name for name, notes in spiders.items() if all(note[0] != broken for note in notes)]
     if whole:
-        yield _OK(_EVERY, "seats", f"every pin and seat is in place for {', '.join(sorted(whole))}")
+        text = f"every pin and seat is in place for {named(whole, len(spiders), most)}"
+        yield _OK(_EVERY, "seats", text)
 
 
 # -- this machine -------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy import Spider, signals
 from scrapy.core.scheduler import Scheduler
 from scrapy.crawler import CrawlerProcess
-from scrapy.settings import default_settings
+from scrapy.settings import SETTINGS_PRIORITIES, default_settings
 from scrapy.utils.misc import load_object
 from twisted.internet.defer import inlineCallbacks
 
@@ -56,26 +56,40 @@ _BARE: Final = (
 
 
 def look(given: dict[str, Any]) -> dict[str, Any]:
-    """What is found with the settings *given* on the command line, as JSON data: ``spiders``, by
-    name what is said of each; ``broken``, a line for each module that cannot be imported;
-    ``follows``, whether links are followed for any of them.
+    """Look at the project with the settings *given* on the command line; the report is JSON data.
+
+    ``spiders``: by name what is said of each. ``broken``: a line for each module that cannot be
+    imported. ``follows``: whether links are followed for any of them. ``settings``: what the
+    project's settings have, as Scrapy loads them (:func:`_loaded`).
     """
     own_process.shut_network()
     broken: list[str] = []
     try:
         settings = project_settings(given)
+        loaded = _loaded(settings)
         classes = classes_of(settings, broken)
         found = [settings, *(_own(settings, cls) for cls in classes)]
         follows = any(map(follows_links, found))
         settings.set("SPIDER_MODULES", [], priority="cmdline")  # no crawl of these loads them all
         process = CrawlerProcess(settings, install_root_handler=False)
     except (Exception, SystemExit) as error:  # whatever a project's code may raise
-        return {"spiders": {}, "broken": [f"they cannot be loaded: {_of_error(error)}"]}
-    classes = classes or [type("AnySpider", (Spider,), {"name": "(no spider yet)"})]
+        line = f"they cannot be loaded: {_of_error(error)}"
+        return {"spiders": {}, "broken": [line], "settings": {}}
+    classes = classes or [type("AnySpider", (Spider,), {"name": own_process.NO_SPIDER})]
     spiders = {str(cls.name): [_broken("its crawl did not open")] for cls in classes}
     _start_each(process, classes, spiders)
     process.start(install_signal_handlers=False)
-    return {"spiders": spiders, "broken": broken, "follows": follows}
+    return {"spiders": spiders, "broken": broken, "follows": follows, "settings": loaded}
+
+
+def _loaded(settings: BaseSettings) -> dict[str, list[str]]:
+    """The names that the project sets, its modules of spiders, and the paths of its add-ons."""
+    project = SETTINGS_PRIORITIES["project"]
+    return {
+        "names": [name for name in settings if (settings.getpriority(name) or 0) >= project],
+        "SPIDER_MODULES": settings.getlist("SPIDER_MODULES"),
+        "ADDONS": [plugins.path_of(addon) for addon in settings.getdict("ADDONS")],
+    }
 
 
 def _own(settings: BaseSettings, cls: type[Spider]) -> BaseSettings:

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from scrapy_walsh.commands import own_process
 from scrapy_walsh.commands.common import Misuse, blocklist_of
-from scrapy_walsh.commands.terminal import show
+from scrapy_walsh.commands.terminal import named, show
 from scrapy_walsh.exceptions import visible
 from scrapy_walsh.policy.identity import identity_from
 from scrapy_walsh.policy.signing import DIRECTORY_PATH, DIRECTORY_TYPE, directory_url
@@ -80,11 +80,8 @@ _SOURCES: Final = """\
 
 #: What a person at the terminal is asked where a spider needs the setting.
 _SWITCHES: Final = {"WALSH_FOLLOW_LINKS": "follow links?", "WALSH_SCRAPING": "scrape HTML?"}
-#: What a settings.py has that needs no more; else the name of the setting.
-_ENTRIES: Final = {
-    "SPIDER_MODULES": r"[^#\n]*scrapy_walsh\.spiders",
-    "ADDONS": r"[^#\n]*scrapy_walsh\.Addon",
-}
+#: What init adds to settings that may have entries of the project's own.
+_ENTRIES: Final = {"SPIDER_MODULES": "scrapy_walsh.spiders", "ADDONS": "scrapy_walsh.Addon"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -121,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
         raise Misuse(f"no Scrapy project's settings at {args.dir}: give --write FILE")
     settings = written or project
     before = b"" if settings is None else settings.read_bytes()
-    report: dict[str, Any] = {"spiders": {}, "broken": []} if project is None else _look(project)
+    report = _NO_PROJECT if project is None else _look(project)
     more = dict.fromkeys(_wanted(report["spiders"]), "True")
     follows = "WALSH_FOLLOW_LINKS" in more or report.get("follows", False)
     writes: dict[Path, Callable[[], object]] = {
@@ -134,7 +131,9 @@ def run(args: argparse.Namespace) -> int:
         key = args.dir / "keys" / "key.pem"
         writes[key] = partial(make_keys, key.parent)
         more |= {"WALSH_SIGN_REQUESTS": "True", "WALSH_SIGNING_KEY": repr(str(key.absolute()))}
-    block = _settings(identity, before.decode("utf-8", "replace"), more)
+    text = before.decode("utf-8", "replace")
+    loaded = report["settings"] if settings == project else {}
+    block = _settings(identity, text, more, loaded)
     lines = []
     args.dir.mkdir(parents=True, exist_ok=True)
     for path, write in writes.items():
@@ -145,8 +144,10 @@ def run(args: argparse.Namespace) -> int:
     if written is not None:
         if block:
             replace_file(written, before + f"\n{block}".encode())
+            if project is not None and written.samefile(project):
+                report = _look_again(project, before, report)
         lines.append(f"{'appended to' if block else 'kept, as it was'}: {written}")
-    lines += [] if project is None else _different(report, more)
+    lines += [] if project is None else _different(report, more, has_written=written is not None)
     told = _told(identity, contact, args.dir, "" if written else block, directory)
     show([*map(visible, lines), *told])
     return 0
@@ -162,32 +163,67 @@ def _answer(question: str) -> str:
 # -- the spiders that are there ---------------------------------------------------------------
 
 
+#: As ``doctor_probe.look`` reports it.
+_NO_PROJECT: Final[dict[str, Any]] = {"spiders": {}, "broken": [], "settings": {}}
+
+
 def _look(project: Path) -> dict[str, Any]:
-    """What a look at the spiders finds of the project whose settings *project* is."""
+    """The report of a look at the spiders of the project whose settings are the file *project*."""
+    from scrapy_walsh.commands.doctor import PROBE, PROBE_TIMEOUT  # noqa: PLC0415  slow
+
     try:
         with chdir(project.parent):
-            return own_process.ask("scrapy_walsh.commands.doctor_probe", {}, timeout=120.0)
+            return own_process.ask(PROBE, {}, PROBE_TIMEOUT)
     except own_process.NoAnswerError as error:
-        return {"spiders": {}, "broken": [f"the spiders are not seen: looking at them {error}"]}
+        line = f"the spiders are not seen: looking at them {error}"
+        return {**_NO_PROJECT, "broken": [line]}
+
+
+def _look_again(project: Path, before: bytes, report: Mapping[str, Any]) -> dict[str, Any]:
+    """The report of a look after the file was written.
+
+    Raises Misuse, and puts the text of *before* back, if the project has lost anything that the
+    *report* of then has: a spider, a module of spiders, an add-on.
+    """
+    after = _look(project)
+    lost = sorted(report["spiders"].keys() - after["spiders"].keys() - {own_process.NO_SPIDER})
+    for name in _ENTRIES:
+        entries = after["settings"].get(name, [])
+        lost += [entry for entry in report["settings"].get(name, []) if entry not in entries]
+    if lost:
+        replace_file(project, before)
+        raise Misuse(
+            f"{project} stays as it was: with the lines of init the project would lose "
+            f"{', '.join(lost[:5])}; add the lines by hand (walsh init prints them without --write)"
+        )
+    return after
 
 
 def _wanted(spiders: Mapping[str, Sequence[Sequence[str]]]) -> Iterator[str]:
     """The settings that *spiders* need, and to which the person at the terminal agrees."""
     for setting, question in _SWITCHES.items():
-        of = [name for name, said in spiders.items() if any(setting in text for _, text in said)]
-        asked = f"{question} [y/N] ({', '.join(sorted(of))}): "
-        if of and _answer(asked).lower() in ("y", "yes"):
+        names = [name for name, said in spiders.items() if any(setting in text for _, text in said)]
+        prompt = f"{question} [y/N] ({named(names, len(spiders))}): "
+        if names and _answer(prompt).lower() in ("y", "yes"):
             yield setting
 
 
-def _different(report: Mapping[str, Any], more: Mapping[str, str]) -> Iterator[str]:
-    """The lines about what will be different for the spiders, with the settings *more*."""
+def _different(
+    report: Mapping[str, Any], more: Mapping[str, str], *, has_written: bool
+) -> Iterator[str]:
+    """The lines about the spiders, with the settings *more*: what fails, what will be different.
+
+    Before the settings are written, no spider has the add-on, so that is no failure yet.
+    """
     from scrapy_walsh.commands.doctor import of_spiders  # noqa: PLC0415  slow
 
     yield from report["broken"]
-    for each in of_spiders({**report, "broken": []}):
-        if each.outcome is Outcome.WARNING and not any(name in each.text for name in more):
-            yield f"will be different ({each.rule}): {each.text}"
+    for finding in of_spiders({**report, "broken": []}):
+        is_expected = any(name in finding.text for name in ("WALSH_IDENTITY", "scrapy_walsh.Addon"))
+        if finding.outcome is Outcome.BROKEN and (has_written or not is_expected):
+            yield f"does not start: {finding.text}"
+        elif finding.outcome is Outcome.WARNING and not any(name in finding.text for name in more):
+            yield f"will be different ({finding.rule}): {finding.text}"
 
 
 def _settings_file(directory: Path) -> Path | None:
@@ -234,14 +270,17 @@ def _files(identity: Identity, contact: str, *, follows: bool) -> dict[str, str]
     }
 
 
-def _settings(identity: Identity, there: str, more: Mapping[str, str]) -> str:
-    """The lines for settings.py, whose text is *there*: those that it does not have yet.
+def _settings(
+    identity: Identity, text: str, more: Mapping[str, str], loaded: Mapping[str, Sequence[str]]
+) -> str:
+    """The lines for settings.py that are missing there.
 
-    *more*: further settings, as they are written.
+    *text*: what it has. *more*: further settings, as they are written. *loaded*: what Scrapy loads
+    from it, as ``doctor_probe`` reports it; empty if it could not be loaded.
     """
-    spiders = "*SPIDER_MODULES, " if _is_set("SPIDER_MODULES", there) else ""
-    addons = "**ADDONS, " if _is_set("ADDONS", there) else ""
-    found = {
+    spiders = _what_is_there("SPIDER_MODULES", "*", "()", text, loaded)
+    addons = _what_is_there("ADDONS", "**", "{}", text, loaded)
+    lines = {
         "SPIDER_MODULES": f'[{spiders}"scrapy_walsh.spiders"]',
         "ADDONS": f'{{{addons}"scrapy_walsh.Addon": 500}}',
         "WALSH_IDENTITY": f"""{{
@@ -251,12 +290,35 @@ def _settings(identity: Identity, there: str, more: Mapping[str, str]) -> str:
 }}""",
         **more,
     }
-    missing = (name for name in found if not _is_set(_ENTRIES.get(name, name), there))
-    return "".join(f"{name} = {found[name]}\n" for name in missing)
+    missing = (name for name in lines if not _has(name, text, loaded))
+    return "".join(f"{name} = {lines[name]}\n" for name in missing)
+
+
+def _what_is_there(
+    name: str, stars: str, nothing: str, text: str, loaded: Mapping[str, Sequence[str]]
+) -> str:
+    """How a new value of the setting *name* begins, so that it keeps the entries it has.
+
+    A name that another module brings, or an ``if`` sets, may be missing in another environment.
+    """
+    if _is_set(name, text):
+        return f"{stars}{name}, "
+    if loaded.get(name) or re.search(rf"import \*|\b{name}\b", text):
+        return f'{stars}globals().get("{name}", {nothing}), '
+    return ""
+
+
+def _has(name: str, text: str, loaded: Mapping[str, Sequence[str]]) -> bool:
+    """Whether the settings have what init would write for *name*."""
+    entry = _ENTRIES.get(name)
+    if entry is None:
+        return _is_set(name, text) or name in loaded.get("names", ())
+    pattern = rf"^[^#\n]*{re.escape(entry)}\b"
+    return entry in loaded.get(name, ()) or re.search(pattern, text, re.MULTILINE) is not None
 
 
 def _is_set(name: str, text: str) -> bool:
-    """Whether a line of the Python *text* starts with *name*, a regular expression."""
+    """Whether a line of the Python *text* begins with *name*."""
     return re.search(rf"^{name}\b", text, re.MULTILINE) is not None
 
 

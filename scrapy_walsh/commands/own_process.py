@@ -14,6 +14,7 @@ import sys
 import warnings
 from contextlib import contextmanager
 from logging.handlers import BufferingHandler
+from threading import Timer
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import WalshError, one_line
@@ -40,6 +41,12 @@ APART: Final[Mapping[str, Any]] = {
 }
 
 
+#: What stands for the spider of a project that has none.
+NO_SPIDER: Final = "(no spider yet)"
+#: Seconds after which a person at the terminal is told what goes on.
+_SILENCE: Final = 2.0
+
+
 class NoAnswerError(WalshError):
     """The process gave no answer. Its text says why, in one line."""
 
@@ -58,6 +65,8 @@ def heard(name: str = "scrapy_walsh") -> Iterator[list[logging.LogRecord]]:
 def ask(module: str, given: Mapping[str, Any], timeout: float) -> dict[str, Any]:
     """What ``python -m MODULE`` answers to *given*, in *timeout* seconds; NoAnswerError."""
     path = os.pathsep.join(os.path.abspath(each) for each in sys.path)  # noqa: PTH100  "" is here
+    progress = Timer(_SILENCE, _tell_progress)
+    progress.start()
     try:
         done = subprocess.run(  # noqa: S603  our own module, by our own interpreter
             [sys.executable, "-m", module, json.dumps(given)],
@@ -78,7 +87,15 @@ def ask(module: str, given: Mapping[str, Any], timeout: float) -> dict[str, Any]
         last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
         ended = f"ended with exit code {done.returncode}: {one_line(last[0])}"
         raise NoAnswerError(ended) from None
+    finally:
+        progress.cancel()
     return answer
+
+
+def _tell_progress() -> None:
+    if sys.stderr is not None and sys.stderr.isatty():
+        text = "looking at the project's spiders; a large project takes a minute"
+        print(text, file=sys.stderr, flush=True)
 
 
 def answer(look: Callable[[dict[str, Any]], dict[str, Any]]) -> None:

@@ -34,6 +34,19 @@ _COLOURS: Final = {
 }
 #: Columns of a terminal that is too narrow for tables: it folds their plain lines itself.
 _NARROW: Final = 60
+#: Spiders that a line names; of more it has the number.
+NAMED: Final = 5
+
+
+def named(names: Iterable[str], total: int, most: int | None = NAMED) -> str:
+    """The *names* of some of *total* spiders, or their number if there are more than *most*.
+
+    All are named if *most* is None.
+    """
+    names = sorted(names)
+    if most is None or len(names) <= most:
+        return ", ".join(names)
+    return f"{len(names)} of {total} spiders; -v names them"
 
 
 def when(due: float, now: float) -> str:

@@ -373,3 +373,131 @@ def test_own_docs_show_the_shortest_list_that_a_crawl_adopts() -> None:
     document = parse_blocklist(snippet("minimal list").encode(), None)
     assert list(document) == ["opted-out.example"]
     assert (document.refresh, document.warnings) == (21600, ())
+
+
+# -- settings that other modules bring ----------------------------------------------------------
+
+BASE = """
+SPIDER_MODULES = ["own_spiders"]
+ADDONS = {"own_addon.Mine": 300}
+"""
+ADDON = """
+class Mine:
+    def update_settings(self, settings):
+        settings.set("MINE", True, "addon")
+"""
+TELL = """
+import json, sys
+from scrapy.utils.project import get_project_settings
+settings = get_project_settings()
+print(json.dumps({"modules": settings.getlist("SPIDER_MODULES"), "addons": list(settings["ADDONS"]),
+    "identity": settings.getdict("WALSH_IDENTITY")}))
+"""
+
+
+def loaded(project: Path, **environment: str) -> dict[str, Any]:
+    """What Scrapy loads from the settings of *project*."""
+    command = [sys.executable, "-c", TELL]
+    environ = {**os.environ, **environment}
+    run = subprocess.run(
+        command, cwd=project, capture_output=True, text=True, env=environ, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    members: dict[str, Any] = json.loads(run.stdout)
+    return members
+
+
+@pytest.fixture
+def based(project: Path) -> Path:
+    (project / "own_base.py").write_text(BASE)
+    (project / "own_addon.py").write_text(ADDON)
+    return project
+
+
+#: The lines of BASE, if a variable of the environment does not forbid them.
+CONDITIONAL = "import os\nif 'NEVER' not in os.environ:\n" + BASE.replace("\n", "\n    ")
+COPIED = "for name, value in vars(own_base).items():\n    globals()[name] = value\n"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "from own_base import *\n\nLOG_FILE = None\n",
+        "import own_base\nSPIDER_MODULES = own_base.SPIDER_MODULES\nADDONS = own_base.ADDONS\n",
+        CONDITIONAL,
+        f"import own_base\n{COPIED}",
+    ],
+)
+def test_init_keeps_what_other_modules_bring(based: Path, settings: str) -> None:
+    (based / "own_settings.py").write_text(settings)
+    assert main(["init", *GIVEN, "--write"]) == 0
+    members = loaded(based)
+    assert members["modules"] == ["own_spiders", "scrapy_walsh.spiders"]
+    assert members["addons"] == ["own_addon.Mine", "scrapy_walsh.Addon"]
+    assert members["identity"]["product"] == "OurBot/1.0"
+    text = _read("own_settings.py")
+    assert main(["init", *GIVEN, "--write"]) == 0
+    assert _read("own_settings.py") == text
+
+
+def test_what_init_writes_works_where_the_condition_is_false(based: Path) -> None:
+    block = BASE.strip().replace("\n", "\n    ")
+    (based / "own_settings.py").write_text(
+        f"import os\nif 'NEVER' not in os.environ:\n    {block}\n"
+    )
+    assert main(["init", *GIVEN, "--write"]) == 0
+    members = loaded(based, NEVER="1")
+    assert members["modules"] == ["scrapy_walsh.spiders"]
+    assert members["addons"] == ["scrapy_walsh.Addon"]
+
+
+def test_init_writes_no_identity_that_another_module_has(based: Path) -> None:
+    (based / "own_base.py").write_text(f"{BASE}WALSH_IDENTITY = 'walsh-research'\n")
+    (based / "own_settings.py").write_text("from own_base import *\n")
+    assert main(["init", *GIVEN, "--write"]) == 0
+    assert "WALSH_IDENTITY" not in _read("own_settings.py")
+
+
+def test_init_puts_the_settings_back_if_the_project_would_lose_something(
+    based: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Here a line behind those of init takes the module of spiders out, once ours is there."""
+    text = "from own_base import *\nimport own_base\n"
+    (based / "own_settings.py").write_text(text)
+    (based / "own_base.py").write_text(
+        f"{BASE}\nfrom pathlib import Path\n"
+        "if 'OurBot' in Path('own_settings.py').read_text():\n    SPIDER_MODULES = []\n"
+    )
+    assert main(["init", *GIVEN, "--write"]) == 2
+    errors = capsys.readouterr().err
+    assert (
+        "own_settings.py stays as it was: with the lines of init the project would lose" in errors
+    )
+    assert "own_spiders" in errors
+    assert _read("own_settings.py") == text
+
+
+def test_many_spiders_are_counted_not_named(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    more = "".join(f"class P{n}(Pages):\n    name = 'p{n}'\n\n" for n in range(9))
+    (project / "own_spiders.py").write_text(SPIDERS + more)
+    assert main(["init", *GIVEN]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (links,) = (line for line in lines if line.startswith("will be different (R6)"))
+    assert links.endswith("(spider 12 of 15 spiders; -v names them)")
+
+
+def test_init_says_which_spider_does_not_start(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "own_spiders.py").write_text(
+        SPIDERS
+        + "\nDeclared.custom_settings = {'DUPEFILTER_DEBUG': 1, 'SCHEDULER': 'gone.Scheduler'}\n"
+    )
+    assert main(["init", *GIVEN, "--write"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (failure,) = (line for line in lines if line.startswith("does not start: "))
+    assert "gone" in failure
+    assert failure.endswith("(spider declared)")

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from scrapy.settings import BaseSettings
 
-from scrapy_walsh.adapters.plugins import NOTED, PLUGINS
+from scrapy_walsh.adapters.plugins import FETCHERS, NOTED, PLUGINS, sentences
 from scrapy_walsh.proof.sandbox import Route, Sandbox, max_in_flight, user_agents
 from tests.crawl.harness import (
     LIST_SPIDER,
@@ -172,6 +173,15 @@ def test_own_each_plugin_of_the_table_is_tried_and_documented() -> None:
     assert Counter(rows) == Counter(tried)
     for name, text in PLUGINS.items():
         assert text in " ".join(DOC.split()), name
+
+
+def test_packages_that_fetch_by_themselves_are_named() -> None:
+    for text in FETCHERS.values():
+        assert text in " ".join(DOC.split())
+    middlewares = {f"{name}.Middleware": 100 for name in FETCHERS}
+    settings = BaseSettings({"DOWNLOADER_MIDDLEWARES": middlewares})
+    expected = [(True, f"{name}: {text}") for name, text in FETCHERS.items()]
+    assert sentences(settings) == expected
 
 
 SPIDERMONS = "spidermon.contrib.scrapy.extensions.Spidermon"
