@@ -473,7 +473,7 @@ def test_init_puts_the_settings_back_if_the_project_would_lose_something(
     assert (
         "own_settings.py stays as it was: with the lines of init the project would lose" in errors
     )
-    assert "own_spiders" in errors
+    assert "agreed, books, declared, feed, pages" in errors
     assert _read("own_settings.py") == text
 
 
