@@ -22,10 +22,11 @@ from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.given import Given, octets
 from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, together
-from scrapy_walsh.policy.packing import is_text
+from scrapy_walsh.policy.packing import is_text, unpacked_once_more
 from scrapy_walsh.policy.robots.fetch import NO_RULES, PARSE
 from scrapy_walsh.policy.robots.file import parse_robots
 from scrapy_walsh.policy.times import iso
+from scrapy_walsh.policy.verdict import UNKNOWN_PARSE_ERROR
 from scrapy_walsh.state.database import has_records
 from scrapy_walsh.state.records import ROBOTS, StoredDocument
 from scrapy_walsh.state.store import SqliteStore
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.list.blocklist import Blocklist
     from scrapy_walsh.policy.verdict import Verdict
 
+#: The note of a robots.txt that cannot be one.
+_NO_TEXT: Final = "this robots.txt is no text: see what its host serves"
 #: What an answer has of a verdict, beside its name.
 _OF_A_VERDICT: Final = ("requirement", "reason", "document", "line", "group")
 _INSTEAD: Final = (
@@ -76,7 +79,8 @@ def _online(args: argparse.Namespace) -> dict[str, Any]:
     from scrapy_walsh.commands.own_crawl import ask  # noqa: PLC0415  files need no crawl
 
     verdict, delay, robots = ask(url, settings)
-    return _members(url, verdict, delay, _note(robots))
+    note = _NO_TEXT if verdict.name == UNKNOWN_PARSE_ERROR else _note(robots)
+    return _members(url, verdict, delay, note)
 
 
 def _members(url: str, verdict: Verdict, delay: float | None, note: str) -> dict[str, Any]:
@@ -97,7 +101,7 @@ def _note(robots: bytes) -> str:
     """What is to be said of a robots.txt that cannot be one; else empty."""
     if is_text(robots) or robots[:2] in {b"\xff\xfe", b"\xfe\xff"}:  # UTF-16, which is read
         return ""
-    return "this robots.txt is no text: see what its host serves"
+    return _NO_TEXT
 
 
 def _lines(members: dict[str, Any]) -> Iterator[str]:
@@ -131,7 +135,10 @@ def _judge_of(args: argparse.Namespace) -> Callable[..., dict[str, Any]]:
     config = common.read_config(args, None if cached else Path())
     token = common.token_of(config.identity.token if args.token is None else args.token)
     state = config.state_dir if cached else None
-    given = None if args.robots is None else _read(args.robots, common.ROBOTS_LIMIT)
+    given = None
+    if args.robots is not None:
+        packed = _read(args.robots, common.ROBOTS_LIMIT)
+        given = unpacked_once_more(packed, common.ROBOTS_LIMIT) or packed
     if args.blocklist is None:
         listed = _kept_list(state, config.blocklist_url, token)
     else:
