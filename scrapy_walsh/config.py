@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from scrapy_walsh.exceptions import ConfigError
+from scrapy_walsh.policy.addresses import ALLOW, DECLARED
 from scrapy_walsh.policy.gates import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES, Gates
 from scrapy_walsh.policy.identity import Identity, identity_from, is_walsh
 from scrapy_walsh.policy.robots.fetch import ROBOTS_TTL
@@ -174,6 +175,11 @@ _uses: Final = _of_type(
 )
 
 
+def _closed(position: str) -> float:
+    """How strict a value of WALSH_PRIVATE_ADDRESSES is."""
+    return float(position == DECLARED)
+
+
 def _usage(name: str, value: Any) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(_uses(name, value).items()))
 
@@ -279,6 +285,7 @@ class WalshConfig:
     follow_links: bool = _row(_flag, False, "R6", terms=True, attested=ELSEWHERE)
     scraping: bool = _row(_flag, False, "R9", terms=True)
     usage: tuple[tuple[str, str], ...] = _row(_usage, {}, terms=True)
+    private_addresses: str = _one_of((DECLARED, ALLOW), terms=True, stricter=_closed)
     slow_hosts: str = _one_of(
         (SLOW_VISIT, SLOW_SKIP), requirement="R4", terms=True, attested=ELSEWHERE
     )

@@ -83,6 +83,7 @@ SETTINGS: dict[str, Any] = {
     "usage": {},
     "shared": False,
     "tag_requests": False,
+    "private_addresses": "declared",
 }
 ALLOWED = {"verdict": "allowed_explicit", "digest": digest(ROBOTS)}
 RULE = {

@@ -42,7 +42,7 @@ def said(verdict: Verdict) -> str:
             return "yes"
         case "disallowed_explicit" | "disallowed_usage" | "blocked_operator":
             return "no"
-        case "excluded_tld" | "out_of_scope":
+        case "excluded_tld" | "out_of_scope" | "private_address":
             return "no"
         case "unknown_unreachable" | "unknown_parse_error" | "unknown_blocklist":
             return "unknown"

@@ -14,13 +14,14 @@ import sys
 from contextvars import ContextVar
 from traceback import walk_stack
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
-from urllib.parse import urlsplit
 
 from scrapy import Spider, exceptions, signals, version_info
+from scrapy.resolver import HostResolution
 from scrapy.selector import Selector
 from scrapy.settings import Settings, default_settings
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from scrapy.utils.misc import load_object
+from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import TimeoutError as TwistedTimeoutError
 from twisted.python.failure import Failure
@@ -29,7 +30,7 @@ from twisted.web._newclient import HEADER, STATUS, ResponseFailed
 from scrapy_walsh.policy.urls import Target, path_and_query, request_target, target
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 
     from scrapy.crawler import Crawler
     from scrapy.http import Request, Response
@@ -89,6 +90,11 @@ def run(coroutine: Coroutine[Any, Any, _T]) -> Deferred[_T]:
 def _reactor() -> Any:
     """Twisted's reactor, where one is in use; else None. An import would install one."""
     return sys.modules.get("twisted.internet.reactor")
+
+
+def has_reactor() -> bool:
+    """Whether Twisted's reactor is in use."""
+    return _reactor() is not None
 
 
 #: Called with what a function of :func:`call_later` raises, of which nobody else would hear.
@@ -154,23 +160,129 @@ def sleep(seconds: float) -> Awaitable[None]:
     return future(deferred)
 
 
-class _Unheard:
-    """Takes the addresses of a name (Twisted's ``IResolutionReceiver``): Scrapy keeps them."""
+def in_thread(
+    function: Callable[[], _T], seconds: float, tell: Callable[[_T], object], late: _T
+) -> None:
+    """Call *tell* with what *function* returns in a thread; with *late* after so many *seconds*.
 
-    def _ignore(self, *_: object) -> None: ...
-
-    resolutionBegan = addressResolved = resolutionComplete = _ignore  # noqa: N815  Twisted's names
-
-
-def look_up(host: str) -> None:
-    """Have Scrapy's cache of names learn the address of *host*, a name with or without a port.
-
-    Without a reactor nothing is looked up: Scrapy's handlers have no cache there.
+    Also with *late* where it raises. Only with a reactor.
     """
-    reactor, name = _reactor(), urlsplit(f"//{host}").hostname
-    if reactor is not None and name:
-        with contextlib.suppress(Exception):  # its request will say what is wrong
-            reactor.nameResolver.resolveHostName(_Unheard(), name)
+    from twisted.internet.threads import deferToThread  # noqa: PLC0415  it imports the reactor
+
+    waiting = [tell]
+
+    def once(found: _T) -> None:
+        if waiting:
+            waiting.pop()(found)
+
+    cancel = call_later(seconds, lambda: once(late)) if seconds > 0 else None
+
+    def end(found: _T) -> None:
+        if cancel is not None and waiting:
+            cancel()
+        once(found)
+
+    deferToThread(function).addCallbacks(end, lambda _: end(late))
+
+
+class _Collected:
+    """Takes the addresses of a name (Twisted's ``IResolutionReceiver``) and gives all to *tell*."""
+
+    def __init__(self, tell: Callable[[list[str]], object]) -> None:
+        self._tell = tell
+        self._found: list[str] = []
+
+    def resolutionBegan(self, resolution: object) -> None:  # noqa: N802  Twisted's names
+        pass
+
+    def addressResolved(self, address: Any) -> None:  # noqa: N802
+        self._found.append(address.host)
+
+    def resolutionComplete(self) -> None:  # noqa: N802
+        self._tell(self._found)
+
+
+def resolve_by_reactor(name: str, tell: Callable[[list[str]], object]) -> None:
+    """Call *tell* with the addresses of *name*, as the reactor's resolver finds them."""
+    _reactor().nameResolver.resolveHostName(_Collected(tell), name)
+
+
+class _Chosen:
+    """Twisted's ``IHostnameResolver`` of one connection: it gives the address that *choose* does.
+
+    *look_up*: see ``Names.look_up``.
+    """
+
+    def __init__(
+        self,
+        look_up: Callable[[str, Callable[[list[str]], object]], None],
+        choose: Callable[[Sequence[str]], str | None],
+    ) -> None:
+        self._look_up = look_up
+        self._choose = choose
+
+    def resolveHostName(  # noqa: N802  Twisted's name
+        self,
+        receiver: Any,
+        hostName: str,  # noqa: N803
+        portNumber: int = 0,  # noqa: N803
+        *_: object,
+        **__: object,
+    ) -> Any:
+        resolution = HostResolution(hostName)
+        receiver.resolutionBegan(resolution)
+
+        def tell(addresses: list[str]) -> None:
+            chosen = self._choose(addresses)
+            if chosen is not None:
+                kind = IPv6Address if ":" in chosen else IPv4Address
+                receiver.addressResolved(kind("TCP", chosen, portNumber))
+            receiver.resolutionComplete()
+
+        self._look_up(hostName, tell)
+        return resolution
+
+
+def guard_connections(
+    handler: Any,
+    look_up: Callable[[str, Callable[[list[str]], object]], None],
+    choice: Callable[[], Callable[[Sequence[str]], str | None]],
+) -> None:
+    """Make *handler* connect to one address: that which *choice* gives as it begins to connect.
+
+    *choice*: gives what chooses one of the addresses of a name, or none. It is asked in the call in
+    which the connection begins, so it is that of the request which is connecting, however long the
+    look-up takes. The tunnel to a proxy is not chosen: a proxy is the operator's.
+    """
+    pool: Any = getattr(handler, "_pool", None)
+    if pool is not None:
+        begin = pool._newConnection
+
+        def new_connection(key: Any, endpoint: Any) -> Any:
+            named = getattr(endpoint, "_wrappedEndpoint", endpoint)
+            if hasattr(named, "_getNameResolverAndMaybeWarn"):
+                resolver = _Chosen(look_up, choice())
+                named._nameResolver = resolver
+                named._getNameResolverAndMaybeWarn = lambda _: resolver
+            return begin(key, endpoint)
+
+        pool._newConnection = new_connection
+        return
+    connector: Any = getattr(getattr(handler, "_session", None), "connector", None)
+    if connector is None or not hasattr(connector, "_resolve_host"):
+        name = type(handler).__qualname__
+        raise RuntimeError(f"{name} connects to addresses that cannot be judged")
+    resolve = connector._resolve_host
+
+    async def resolve_host(host: str, port: int, *more: Any, **named: Any) -> list[Any]:
+        choose = choice()
+        found = {each["host"]: each for each in await resolve(host, port, *more, **named)}
+        chosen = choose(list(found))
+        if chosen is None:
+            raise OSError(f"{host} has no address that may be used")
+        return [found[chosen]]
+
+    connector._resolve_host = resolve_host
 
 
 def run_in_thread(function: Callable[[], _T]) -> Awaitable[_T]:

@@ -116,7 +116,8 @@ class Crawl(Context):
         if shell:
             # What a person types is declared, and a reason to send it again (spec section 1.1).
             # That a person looks at a page is not scraping (R9).
-            self.scope.follow_links, self.scope.growing = True, False
+            self.scope.follow_links = self.scope.typed = True
+            self.scope.growing = False
             self.gates = replace(self.gates, revisit_reason="asked from a shell")
             self.tickets.refuses_pages = None
             self.sources.account.due = False  # what a person types is no source

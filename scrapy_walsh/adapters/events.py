@@ -32,6 +32,7 @@ from scrapy_walsh.policy.verdict import (
     DEFERRED,
     EXCLUDED_TLD,
     NAMES,
+    PRIVATE_ADDRESS,
     REMEDIES,
     ROBOTS_NAMES,
 )
@@ -62,7 +63,8 @@ def _is_heard(level: int) -> bool:
     return level > logging.INFO or any(each.level <= level for each in handlers)
 
 
-#: Kinds of events that are at DEBUG in the log, and those that are a WARNING; others are INFO.
+#: Kinds of events that are at DEBUG in the log, and those that are a WARNING; others are INFO. A
+#: refusal for a private address is a WARNING too: somebody has led the crawl into its own network.
 _QUIET: Final = (events.HELD, events.FETCHED, events.TAKEN_UP)
 _WARNED: Final = (events.DEFERRED, events.GIVEN_UP, events.REJECTED, events.TOO_MANY_REDIRECTS)
 #: Kinds and requirements of events whose reason holds for whole hosts.
@@ -209,7 +211,8 @@ class Recorder:
         if event.kind in _QUIET or about in told or len(told) >= _HOSTS:
             return logging.DEBUG
         told.add(about)
-        if event.kind not in _WARNED or self.known(event):
+        warned = event.kind in _WARNED or event.verdict == PRIVATE_ADDRESS
+        if not warned or self.known(event):
             return logging.INFO
         if alike is not None:
             self._new.add(alike)

@@ -29,6 +29,7 @@ from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import Closing, GaveUp, Halted, NotModified, NotYet, Refused
 from scrapy_walsh.policy import chain, hosts, visits
 from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy.addresses import NO_LEAD, PUBLIC, Led
 from scrapy_walsh.policy.backoff import Answer, GiveUp, reaches_spider
 from scrapy_walsh.policy.chain import NeedDocument, Rules
 from scrapy_walsh.policy.formats import representation as formats
@@ -37,6 +38,7 @@ from scrapy_walsh.policy.robots.file import Robots
 from scrapy_walsh.policy.verdict import (
     DEFERRED,
     NOT_DUE,
+    PRIVATE_ADDRESS,
     UNKNOWN_PARSE_ERROR,
     UNKNOWN_UNREACHABLE,
     Verdict,
@@ -85,12 +87,15 @@ class Documents:
         """The robots.txt of *url*'s origin, if it is in memory, fresh or not."""
         return self.robots_txt.last(hosts.origin(url))
 
-    async def bring(self, needed: NeedDocument, *, trial: bool = False) -> None:
-        """Make one step towards the document that a gate needs; *trial*: for a trial of https."""
+    async def bring(self, needed: NeedDocument, *, trial: bool = False, led: Led = NO_LEAD) -> None:
+        """Make one step towards the document that a gate needs; *trial*: for a trial of https.
+
+        *led*: how the crawl came to the target that needs it. Raises as ``RobotsTxt.step``.
+        """
         if needed.kind == chain.BLOCKLIST:
             await self.operator.bring()
         else:
-            await self.robots_txt.step(needed.origin, trial=trial)
+            await self.robots_txt.step(needed.origin, trial=trial, led=led)
 
     def read_usage(self, response: Response, rules: Rules | None) -> tuple[Statement, ...]:
         """What a site says about the use of *response*, whose request *rules* let through."""
@@ -127,7 +132,7 @@ class Gate:
         url, verdict, basis = ticket.url, ticket.verdict, self.documents.basis
         if verdict is not None and ticket.basis is not None and ticket.basis == basis(url):
             return verdict
-        answer = self.judge(url, ticket.form, runs=runs)
+        answer = self.judge(url, ticket.form, runs=runs, led=ticket.led)
         if ticket.late and isinstance(answer, NeedDocument) and answer.kind == chain.START:
             answer = self.context.scope.refuses(url) or answer
         if isinstance(answer, Verdict):
@@ -139,14 +144,16 @@ class Gate:
                 ticket.hour_left = visits.hour_left(last, now, self.context.config.revisit)
         return answer
 
-    def judge(self, url: str, form: str = "", *, runs: bool = True) -> Verdict | NeedDocument:
+    def judge(
+        self, url: str, form: str = "", *, runs: bool = True, led: Led = NO_LEAD
+    ) -> Verdict | NeedDocument:
         """The verdict on *url* with the cached documents; *form*: of ``urls.form_of``.
 
         Where *runs* is false, R8 is left for a later look: nothing is read from the store for it.
         """
         context, now = self.context, self.context.wall()
         return chain.judge(
-            url, context.scope, self.documents, context.gates, now, form=form, runs=runs
+            url, context.scope, self.documents, context.gates, now, form=form, runs=runs, led=led
         )
 
     # -- 2: at the gate -------------------------------------------------------------------
@@ -205,8 +212,15 @@ class Gate:
             host = self.documents.robots_txt.next_host(needed.origin)
             if (back := self._admitted(request, ticket, host, document=True)) is not None:
                 return back
-        await self.documents.bring(needed, trial=ticket.trial)
+        await self.bring(ticket, needed)
         return None
+
+    async def bring(self, ticket: Ticket, needed: NeedDocument) -> None:
+        """Make one step towards the document that a target needs; Refused where that may not be."""
+        try:
+            await self.documents.bring(needed, trial=ticket.trial, led=ticket.led)
+        except Refused as error:  # nothing was recorded of the target yet
+            raise self.refuse(ticket, error.verdict) from None
 
     def _admitted(
         self, request: Request, ticket: Ticket, host: Host, *, document: bool
@@ -241,6 +255,9 @@ class Gate:
         if self.documents.operator.state.arrived and ticket.purpose != OPERATOR:
             return NeedDocument(chain.BLOCKLIST)
         self._stop_if_spent(ticket)
+        robots_txt = self.documents.robots_txt
+        if isinstance(ticket, Document) and ticket.origin and not robots_txt.may_go(ticket):
+            raise NotYet(ticket.host.key, 0.0)  # it is judged again
         if not ticket.ours:
             against = self.sources.take(request) or self._too_soon(ticket)
             if against is not None:
@@ -257,6 +274,17 @@ class Gate:
         if not answer.allowed:
             raise self.refuse(ticket, answer)
         return None
+
+    def judge_address(self, ticket: Ticket, address: str, proxy: str | None) -> Verdict | None:
+        """D38: the verdict against connecting to *address* for a request, or None.
+
+        It is the address of its *proxy*, if it has one: then those of its host are not known here.
+        """
+        context, url = self.context, ticket.url
+        if proxy or ticket.purpose == OPERATOR:
+            own = url if not proxy else proxy if "://" in proxy else f"http://{proxy}"
+            return chain.judge_own_address(own, address, context.gates)
+        return chain.judge_addresses(url, (address,), context.scope, context.gates, ticket.led)
 
     def _too_soon(self, ticket: Ticket) -> Verdict | None:
         """R8's verdict by now: another process may have sent the source."""
@@ -366,6 +394,7 @@ class Gate:
             gives_up=isinstance(failure, GiveUp),
             sent=ticket.sent,
             hops=answer.hops,
+            robots_of=ticket.origin if isinstance(ticket, Document) and answer.hops else "",
             form=ticket.form,
             again=(target and self.sources.again(request)) or None,
             visit=(target and host.traffic.ahead) or None,
@@ -374,6 +403,8 @@ class Gate:
             taught=host.newly_taken(),
             silent=host.silence.before or None,
             octets=None if response is None else len(response.body),
+            address=ticket.address or None,
+            via="" if ticket.leads().kind == PUBLIC else ticket.led.url,
             **seen,
         )
         if response is not None and ticket.purpose == OPERATOR:
@@ -442,7 +473,8 @@ class Gate:
         context, url, host = self.context, ticket.url, ticket.host
         due = self._due_again(host, verdict)
         kind: events.EventKind = events.REFUSED if due is None else events.DEFERRED
-        more = {"due": due, "form": ticket.form, "proxy": proxy}
+        via = ticket.led.url if verdict.name == PRIVATE_ADDRESS else ""
+        more = {"due": due, "form": ticket.form, "proxy": proxy, "via": via}
         context.recorder.record(events.Event.of(kind, url, verdict, host.key, **more))
         self.sources.refused(ticket.key, verdict, host.key, due)
         return Refused(url, verdict, due)

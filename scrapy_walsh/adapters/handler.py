@@ -13,6 +13,7 @@ turnstile must not keep others from being sent, so such a request takes up no pl
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from scrapy.core.downloader import Downloader as ScrapyDownloader
 from scrapy.exceptions import IgnoreRequest
@@ -26,18 +27,23 @@ from scrapy_walsh.adapters.documents.fetcher import Document
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import Closing, GaveUp, NotYet, Refused
 from scrapy_walsh.adapters.ticket import TICKET, Ticket
+from scrapy_walsh.adapters.wire import names
 from scrapy_walsh.adapters.wire.pacing import TURNSTILE
 from scrapy_walsh.exceptions import OwnFault, WalshError
 from scrapy_walsh.policy import hosts
+from scrapy_walsh.policy.addresses import literals_of
 from scrapy_walsh.policy.identity import may_send
 from scrapy_walsh.policy.signing import is_signature_field
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from scrapy.crawler import Crawler
     from scrapy.http import Request, Response
     from twisted.internet.defer import Deferred
 
     from scrapy_walsh.policy.host import Host
+    from scrapy_walsh.policy.verdict import Verdict
 
 #: Seconds for which no turn is given after an exchange that was broken off.
 _GRACE: Final = 0.1
@@ -66,6 +72,15 @@ def check_target(handler: Any, request: Request) -> None:
         raise OwnFault(f"{request.url} is not sent: {why}", f"{name} {sent.authority}")
 
 
+def _address_of(response: Response, url: str, proxy: str | None) -> str:
+    """The address at which the host of *url* has answered; "" where that is not known."""
+    if proxy:  # which knows it; what is written in the URL is known, where it has one reading
+        literals = literals_of(url)
+        return literals[0] if len(literals) == 1 else ""
+    found = getattr(response, "ip_address", None)
+    return "" if found is None else str(found)
+
+
 @compat.as_handler
 class Handler(Seat):
     """The download handler of http and https: it wraps Scrapy's own."""
@@ -85,6 +100,9 @@ class Handler(Seat):
         self.crawler = crawl.crawler
         self._user_agent = crawl.config.identity.user_agent
         self._inner: dict[tuple[str, object], Any] = {}
+        self._names = names.Names(self.crawler.settings)
+        #: Of the request that is being sent.
+        self._connecting: names.Connecting | None = None
         #: Header fields of the spider's that were not sent, each named once.
         self._left_out: set[bytes] = set()
 
@@ -99,6 +117,7 @@ class Handler(Seat):
             path = self.crawler.settings.get("DOWNLOAD_HANDLERS_BASE")[scheme]
             handler = build_from_crawler(load_object(path), crawler)
             prepare(handler)
+            compat.guard_connections(handler, self._names.look_up, self._choice)
             self._inner[scheme, crawler] = handler
         return self._inner[scheme, crawler]
 
@@ -126,8 +145,12 @@ class Handler(Seat):
         except Exception as error:
             faults.pass_on("a request could not be made", error)
         response: Response | None = None
-        answered = True
+        answered = connected = True
         started = crawl.steady()
+        proxy = request.meta.get("proxy")
+        connecting = self._connecting = names.Connecting(
+            lambda address: crawl.gate.judge_address(ticket, address, proxy)
+        )
         try:
             self._dress(request)
             for tell in crawl.on_wire:
@@ -135,29 +158,55 @@ class Handler(Seat):
             self._look_ahead(request)
             response = await self._send(handler, request, ticket)
         except BaseException as error:
+            if connecting.refused is not None:
+                connected = False
+                raise self._not_connected(request, ticket, connecting.refused) from error
             answered = faults.says_something(error)
             if isinstance(error, compat.OVER_LIMIT) and not ticket.ours:
                 # R8 counts it, so what is too long is not soon sent again.
                 crawl.sources.answered(request, "200", crawl.wall())
             raise
         finally:
-            try:
-                exchange = crawl.gate.after(
+            if connected:
+                self._ended(
                     request, ticket, response, started=started, unseen=unseen, whole=answered
                 )
-                crawl.recorder.exchange(exchange)
-            except Exception as error:
-                faults.pass_on("an answer could not be recorded", error)
-            finally:
-                if response is not None:
-                    TURNSTILE.leave(ticket.host)
-                else:  # once the server has seen the connection closed
-                    compat.call_later(_GRACE, lambda: TURNSTILE.leave(ticket.host))
         if b"@" in (location := response.headers.get("Location") or b""):
             # A redirect reads it without the user name and the password.
             bare = crawl.intake.url(location.decode("latin-1"))
             response.headers["Location"] = bare.encode("latin-1")
         return response
+
+    def _ended(
+        self, request: Request, ticket: Ticket, response: Response | None, **known: Any
+    ) -> None:
+        """Do what follows from an exchange; *known*: see ``Gate.after``."""
+        crawl = self.crawl
+        try:
+            crawl.recorder.exchange(crawl.gate.after(request, ticket, response, **known))
+        except Exception as error:
+            faults.pass_on("an answer could not be recorded", error)
+        finally:
+            if response is not None:
+                TURNSTILE.leave(ticket.host)
+            else:  # once the server has seen the connection closed
+                compat.call_later(_GRACE, lambda: TURNSTILE.leave(ticket.host))
+
+    def _not_connected(self, request: Request, ticket: Ticket, verdict: Verdict) -> Refused:
+        """End the turn of a request whose host has no address that it may have (D38).
+
+        Nothing has been sent, so this is no exchange: it says nothing about the host.
+        """
+        crawl = self.crawl
+        self._give_back(request, ticket.host)
+        crawl.pacing.hold(ticket.host, 0.0)  # it was booked, and other processes wait for its end
+        return Refused(ticket.url, verdict) if ticket.ours else crawl.gate.refuse(ticket, verdict)
+
+    def _choice(self) -> Callable[[Sequence[str]], str | None]:
+        """What chooses an address for the request that is being sent."""
+        if self._connecting is None:
+            raise OwnFault("a connection begins, and no request is being sent: please report it")
+        return self._connecting.choose
 
     def _look_ahead(self, request: Request) -> None:
         """Look up the name of the host that is next while *request* is under way.
@@ -165,8 +214,8 @@ class Handler(Seat):
         Where a proxy is set, that looks names up itself.
         """
         for queue in () if request.meta.get("proxy") else self.crawl.queues:
-            if (host := queue.ahead()) is not None:
-                compat.look_up(host)
+            if (host := queue.ahead()) is not None and compat.has_reactor():
+                self._names.look_up(urlsplit(f"//{host}").hostname or "", bool)
 
     async def _send(self, handler: Any, request: Request, ticket: Ticket) -> Response:
         """Send *request*, under its URL with R13's tags if it has some, and signed; the response.
@@ -186,6 +235,7 @@ class Handler(Seat):
             fields = crawl.signer.fields(compat.sent_target(handler, sent), crawl.wall())
             sent.headers.update(fields)
         response = await compat.call_handler(handler, sent, self.crawler.spider)
+        ticket.address = _address_of(response, ticket.url, request.meta.get("proxy"))
         if sent is not request:
             request.meta.update(sent.meta)  # the latency, which AutoThrottle reads
         return response if ticket.sent is None else response.replace(url=request.url)
@@ -215,7 +265,7 @@ class Handler(Seat):
             if ticket.popped or (ticket.ours and (needed or wait > 0)):
                 raise NotYet(host.key, wait)
             if needed is not None:
-                await crawl.documents.bring(needed)
+                await crawl.gate.bring(ticket, needed)
 
     def _give_back(self, request: Request, host: Host, wait: float = 0.0) -> None:
         """End the turn without a request; none may be sent to *host* for *wait* seconds."""

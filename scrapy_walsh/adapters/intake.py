@@ -251,6 +251,7 @@ class Intake:
         """Take *hop*, to which *request* was redirected, as within scope (D5)."""
         context, ticket = self._context, self._tickets.of(hop)
         ticket.hop, ticket.filtered = True, False
+        ticket.led = self._tickets.of(request).leads()
         context.scope.declare_hop(hop.url, request.url)
         ticket.via = self._sources.hop(hop.url, request, ticket.form)
         if context.scope.source_of(hop.url) is not None:

@@ -52,7 +52,7 @@ class ScopeMiddleware(Seat):
     ) -> Iterator[Any]:
         """*result*; at its end, note that the spider has taken *response* (R8)."""
         for each in result:
-            yield self._taken(each)
+            yield self._taken(each, response)
         self._ended(response)
 
     async def process_spider_output_async(
@@ -60,7 +60,7 @@ class ScopeMiddleware(Seat):
     ) -> AsyncIterator[Any]:
         """As :meth:`process_spider_output`."""
         async for each in result:
-            yield self._taken(each)
+            yield self._taken(each, response)
         self._ended(response)
 
     def _ended(self, response: Response) -> None:
@@ -71,11 +71,15 @@ class ScopeMiddleware(Seat):
                 self.crawl.fail(error)
                 raise
 
-    def _taken(self, entry: Any) -> Any:
+    def _taken(self, entry: Any, response: Response | None = None) -> Any:
+        """*entry* as the crawl takes it; *response*: what led its spider to it, if any did."""
         if not isinstance(entry, Request):
             return entry
         entry.meta.pop(TICKET, None)  # a spider that copies meta makes another request
-        return self.crawl.intake.request(entry) if "@" in entry.url else entry
+        request = self.crawl.intake.request(entry) if "@" in entry.url else entry
+        if response is not None and response.request is not None:
+            self.crawl.tickets.of(request).led = self.crawl.tickets.of(response.request).leads()
+        return request
 
     def process_spider_input(self, response: Response, **_: Any) -> None:
         """Note *response* as read or not; raise ``GaveUp`` for 429 and 503 (R5.8)."""

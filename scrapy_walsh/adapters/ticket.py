@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from weakref import ref
 
-from scrapy_walsh.policy import hosts, urls, visits
+from scrapy_walsh.policy import addresses, hosts, urls, visits
+from scrapy_walsh.policy.addresses import NO_LEAD, Led
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.state import records
 
@@ -47,8 +48,9 @@ class Ticket:
     ``ours``: it is for a document that the gates need, and no target; ``attempt`` and ``hops``:
     retries and redirects before it. ``trial``: it only tries whether its host answers https.
 
-    What lasts: ``via``, R8's keys of the sources that redirects led from, and ``filtered``: it went
-    back to the queue past Scrapy's duplicate filter, so what it redirects to is filtered.
+    What lasts: ``via``, R8's keys of the sources that redirects led from; ``filtered``: it went
+    back to the queue past Scrapy's duplicate filter, so what it redirects to is filtered; and
+    ``led``: which URL led to it (D38).
 
     ``verdict``: the last one, and the documents that it was made from (``basis``, and ``rules``,
     the robots.txt). ``hour_left``: seconds that it should wait where R8 refuses it
@@ -58,6 +60,7 @@ class Ticket:
     and goes before others of the same rank. ``hop``: a redirect led to it. ``before``: the URL that
     its Request had when it was judged, where a middleware has changed that.
 
+    ``address``: the one that its host was reached at; "" where that is not known: behind a proxy.
     ``failure``: what R5 decided on its last exchange. ``sent``: its URL with R13's tags. ``said``:
     what the site says about the use of its answer.
     """
@@ -75,6 +78,7 @@ class Ticket:
     trial: bool = False
     via: list[str] = field(default_factory=list)
     filtered: bool = False
+    led: Led = NO_LEAD
     verdict: Verdict | None = None
     basis: tuple[int, int] | None = None
     hour_left: float | None = None
@@ -86,6 +90,7 @@ class Ticket:
     given_back: bool = False
     hop: bool = False
     before: str = ""
+    address: str = ""
     failure: Retry | GiveUp | None = None
     sent: str | None = None
     said: tuple[Statement, ...] = ()
@@ -94,7 +99,12 @@ class Ticket:
 
     def lasting(self) -> dict[str, Any]:
         """What another Request takes over, in this process or in another."""
-        return {name: found for name in ("via", "filtered") if (found := getattr(self, name))}
+        lasts = {name: found for name in ("via", "filtered") if (found := getattr(self, name))}
+        return {**lasts, "led": list(self.led)} if self.led.url else lasts
+
+    def leads(self) -> Led:
+        """What it is to the URLs that its answer leads to, by a redirect or a link (D38)."""
+        return Led(self.url, addresses.kind_of(self.address) if self.address else addresses.PUBLIC)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy of meta, however deep, and a pickle of it have what lasts."""
@@ -140,6 +150,7 @@ class Tickets:
             if isinstance(via, list):
                 ticket.via = [each for each in via if isinstance(each, str)]
             ticket.filtered = other.get("filtered") is True
+            ticket.led = _led(other.get("led"))
         request.meta[TICKET] = ticket
         return ticket
 
@@ -153,6 +164,16 @@ class Tickets:
         ticket.filtered = ticket.filtered or not request.dont_filter
         ticket.first, ticket.given_back = first, not first
         return copy
+
+
+def _led(found: Any) -> Led:
+    """What a queue has of how a crawl came to a URL; of what cannot be read, the strictest."""
+    match found:
+        case [str(url), (addresses.PRIVATE | addresses.LINK_LOCAL) as kind]:
+            return Led(url, kind)
+        case [str(url), *_]:
+            return Led(url)
+    return NO_LEAD
 
 
 def _read_form(ticket: Ticket, request: Request) -> None:

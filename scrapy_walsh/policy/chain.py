@@ -1,9 +1,9 @@
 """The way of a request, as code (spec section 7): all that is decided about it, in order.
 
 1. :func:`judge`: may this URL be requested at all? R6, R3, R8, R2, in this order, and then what
-   WALSH_USAGE refuses. R3 stands before
-   R2 because an opt-out holds even where robots.txt cannot be read. R6 needs no document and R8 no
-   request, so neither may cost the host one. The first gate that refuses ends it.
+   WALSH_USAGE refuses. A host that is written as an address is judged before R8 (D38). R3 stands
+   before R2 because an opt-out holds even where robots.txt cannot be read. R6 needs no document and
+   R8 no request, so neither may cost the host one. The first gate that refuses ends it.
 2. :func:`admit`: may it go now? R5's attempts, then R4's due time. Pacing stands after the gates
    because a request that will be refused should wait for nothing.
 3. :func:`conclude`: what does its answer mean? R5 (retry, or give up, and hold the host), R4 (has
@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
 from msgspec import Struct
 
-from scrapy_walsh.policy import backoff, hosts, throttle, urls, visits
+from scrapy_walsh.policy import addresses, backoff, hosts, throttle, urls, visits
 from scrapy_walsh.policy import verdict as verdicts
+from scrapy_walsh.policy.addresses import NO_LEAD, Led
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.list.blocklist import Blocklist
 from scrapy_walsh.policy.robots import fetch as robots_fetch
@@ -36,6 +37,8 @@ from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.verdict import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from scrapy_walsh.policy.gates import Gates
     from scrapy_walsh.policy.scope import Scope
 
@@ -91,17 +94,20 @@ def judge(
     *,
     form: str = "",
     runs: bool = True,
+    led: Led = NO_LEAD,
 ) -> Verdict | NeedDocument:
     """The verdict of the first gate that refuses *url*; if none does, that of robots.txt.
 
     NeedDocument where a gate cannot decide yet; the gates after it were not looked at. *now*: Unix
     seconds. *form*: of ``urls.form_of``, empty for a plain GET. Raises ValueError for a port
-    that cannot be read. Where *runs* is false, R8 is left for a later look.
+    that cannot be read. Where *runs* is false, R8 is left for a later look. *led*: how the crawl
+    came to *url*.
     """
     return (
         _out_of_scope(url, scope)
         or _operator_blocks(url, held)
         or _excluded(url, gates)
+        or judge_addresses(url, addresses.literals_of(url), scope, gates, led)
         or (too_soon(url, scope, held, gates, now, form=form) if runs else None)
         or _robots(url, held, gates)
     )
@@ -113,11 +119,57 @@ def _out_of_scope(url: str, scope: Scope) -> Verdict | NeedDocument | None:
 
 
 def judge_host(url: str, held: Held, gates: Gates) -> Verdict | NeedDocument | None:
-    """R3 and WALSH_EXCLUDED_TLDS alone: what a redirect of a robots.txt must pass (D5).
-
-    None where nothing is against *url*.
-    """
+    """R3 and WALSH_EXCLUDED_TLDS alone; None where nothing is against *url*."""
     return _operator_blocks(url, held) or _excluded(url, gates)
+
+
+def judge_robots_hop(
+    url: str, origin: str, scope: Scope, held: Held, gates: Gates, *, led: Led
+) -> Verdict | NeedDocument | None:
+    """What a redirect of *origin*'s robots.txt to *url* must pass (D5, D37); None: it may go there.
+
+    What is not *origin*'s own, and no robots.txt either, passes the rules of its origin as a target
+    does: a site must not be able to have another one's pages requested. *led*: how the crawl came
+    to *url*. Raises ValueError as :func:`judge`.
+    """
+    literals = addresses.literals_of(url)
+    against = judge_host(url, held, gates) or judge_addresses(url, literals, scope, gates, led)
+    if against is not None or hosts.origin(url) == origin or url == hosts.robots_url(url):
+        return against
+    verdict = _robots(url, held, gates)
+    return None if isinstance(verdict, Verdict) and verdict.allowed else verdict
+
+
+def judge_addresses(
+    url: str, found: Iterable[str], scope: Scope, gates: Gates, led: Led
+) -> Verdict | None:
+    """D38: the verdict against requesting *url* at the first of the addresses *found* that may not.
+
+    None where all of them may be reached. The addresses that a host's name has are known only to
+    the request that is connecting; those that are written in *url*, before.
+    """
+    if gates.private_addresses == addresses.ALLOW:
+        return None
+    for address in found:
+        kind = addresses.kind_of(address)
+        if kind == addresses.PUBLIC:
+            continue
+        declared = scope.is_named(url) or (scope.typed and not led.url)
+        literal = address in addresses.literals_of(url)
+        if not addresses.may_reach(kind, declared=declared, literal=literal, led=led):
+            return addresses.refusal(address, led)
+    return None
+
+
+def judge_own_address(url: str, address: str, gates: Gates) -> Verdict | None:
+    """D38: the same for what the operator's settings name: the blocklist, or the proxy *url*."""
+    if gates.private_addresses == addresses.ALLOW:
+        return None
+    literal = address in addresses.literals_of(url)
+    kind = addresses.kind_of(address)
+    if addresses.may_reach(kind, declared=True, literal=literal, led=NO_LEAD):
+        return None
+    return addresses.refusal(address, NO_LEAD)
 
 
 def judge_proxy(host: str, held: Held, gates: Gates) -> Verdict | NeedDocument | None:

@@ -57,7 +57,9 @@ Seconds = Annotated[float, Meta(ge=0, le=1.7e308)]
 Count = Annotated[int, Meta(ge=-(10**9), le=10**9)]
 
 #: What an event has from its verdict, beside the name.
-_OF_A_VERDICT: Final = ("requirement", "reason", "document", "line", "rule", "group", "digest")
+_OF_A_VERDICT: Final = (
+    *("requirement", "reason", "document", "line", "rule", "group", "digest", "address"),
+)
 
 
 class Event(Struct, frozen=True):
@@ -70,7 +72,10 @@ class Event(Struct, frozen=True):
     without its own was validated with. ``form``: of ``urls.form_of``. ``proxy``: the proxy's
     host, where that and not the URL's own was refused. ``usage``: of an answer, what its site said
     about use, one line for each statement. ``pages``: of a robots.txt whose rules stay in force, in
-    how many fetches a day apart a page came in its place (D44).
+    how many fetches a day apart a page came in its place (D44). ``address``: the one that the host
+    was reached at, or, of what ``private_address`` refuses, would be; None where it is not known,
+    as behind a proxy. ``via``: the URL that led there, where that matters for the address. ``hop``:
+    of a robots.txt that is rejected: where it redirects to, if that was refused (D37).
     """
 
     kind: EventKind
@@ -92,6 +97,9 @@ class Event(Struct, frozen=True):
     proxy: str | None = None
     usage: tuple[str, ...] = ()
     pages: Count | None = None
+    address: str | None = None
+    via: str = ""
+    hop: str = ""
 
     @classmethod
     def of(cls, kind: EventKind, url: str, verdict: Verdict, host: str, **more: Any) -> Event:
@@ -118,7 +126,8 @@ class Exchange(Event, frozen=True, kw_only=True):
     fields. ``date``: the Date beside them. ``wait``: seconds for which R5 leaves the host alone:
     before a retry, or since a Retry-After asks for it; None where R5 says nothing.
     ``gives_up``: R5 allows no further retry. ``sent``: the URL with R13's tags, if it had any.
-    ``hops``: redirects that led to this document. ``form``: of ``urls.form_of``. ``again``: True
+    ``hops``: redirects that led to this document. ``robots_of``: where a redirect led to it, the
+    origin whose robots.txt that was. ``form``: of ``urls.form_of``. ``again``: True
     where this run had an answer to the same request before. ``visit``: True for the target of a
     slow host that ``throttle.visit_from`` let go ahead of the interval. ``once``: True for a trial
     of https that got no answer (``walsh_try_https``): it is not counted against the host, and http
@@ -146,6 +155,7 @@ class Exchange(Event, frozen=True, kw_only=True):
     gives_up: bool = False
     sent: str | None = None
     hops: Count = 0
+    robots_of: str = ""
     again: bool | None = None
     visit: bool | None = None
     once: bool | None = None

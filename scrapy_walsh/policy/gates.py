@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from scrapy_walsh.policy.addresses import DECLARED
 from scrapy_walsh.policy.visits import REVISIT
 
 if TYPE_CHECKING:
@@ -33,3 +34,4 @@ class Gates:
     backoff_base: float = BACKOFF_BASE
     backoff_cap: float = BACKOFF_CAP
     refused_uses: Sequence[str] = ()
+    private_addresses: str = DECLARED

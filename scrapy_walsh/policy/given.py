@@ -124,7 +124,7 @@ class Given:
     def judge(self, url: str, gates: Gates) -> Verdict:
         """The gates' verdict on the absolute URL *url*, by the documents given."""
         try:
-            found = chain.judge(url, Scope(follow_links=True), self, gates, 0.0)
+            found = chain.judge(url, Scope(follow_links=True, typed=True), self, gates, 0.0)
         except ValueError as error:  # a host that can be read, with a port that cannot
             return Verdict(False, BLOCKED_OPERATOR, "R3", f"no readable host: {error}")
         verdict = cast("Verdict", found)  # never NeedDocument, see blocklist() and robots()

@@ -44,7 +44,7 @@ _NUMBER: Final = re.compile(r"0[xX][0-9A-Fa-f]*|[0-9]+")
 # at 8 is skipped.
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 _NAT64_LOCAL: Final = ipaddress.IPv6Network("64:ff9b:1::/48")  # RFC 8215: any of those lengths
-_CARRIED: Final = ((6, 7, 9, 10), (7, 9, 10, 11), (9, 10, 11, 12), (12, 13, 14, 15))
+CARRIED: Final = ((6, 7, 9, 10), (7, 9, 10, 11), (9, 10, 11, 12), (12, 13, 14, 15))
 _MAX_NAME: Final = 255  # characters: a longer name cannot be resolved, and IDNA is quadratic
 
 
@@ -89,7 +89,7 @@ def carried_ipv4(host: str) -> tuple[str, ...]:
     address = ipaddress.IPv6Address(host)
     if address.sixtofour:
         return (str(address.sixtofour),)
-    places = _CARRIED if address in _NAT64_LOCAL else _CARRIED[-1:] if address in _NAT64 else ()
+    places = CARRIED if address in _NAT64_LOCAL else CARRIED[-1:] if address in _NAT64 else ()
     return tuple(".".join(str(address.packed[n]) for n in place) for place in places)
 
 

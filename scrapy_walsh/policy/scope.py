@@ -33,6 +33,12 @@ _DIGEST: Final = 16
 _REST: Final = _DIGEST - 2
 _ENTRY: Final = _REST + 1
 
+#: The marks of a source: the operator has named it; or only a sitemap index lists it.
+_NAMED: Final = 0
+_LISTED: Final = 1
+#: The files of an authority that are declared with its targets (D38).
+_OF_AN_AUTHORITY: Final = ("/robots.txt", "/llms.txt")
+
 
 @dataclass(slots=True)
 class Digests:
@@ -81,7 +87,9 @@ class Scope:
     """The targets of one crawl, by exact URL without fragment.
 
     ``follow_links``: WALSH_FOLLOW_LINKS. ``growing``: whether `Spider.start` has not ended, so that
-    it may still declare targets. ``_sources``: the declared ones. ``_cadences``: the longest
+    it may still declare targets. ``typed``: a person types the requests, so each one that no other
+    URL led to is declared. ``_sources``: the declared ones. ``_authorities``: the hosts and ports
+    of those that the operator has named. ``_cadences``: the longest
     cadence of each that was declared with one, seconds (R8). ``_hops``: where they redirect
     to, each with the source that led to it. ``_children``: by declared index
     that may declare sitemaps, those that it has declared.
@@ -89,7 +97,9 @@ class Scope:
 
     follow_links: bool = False
     growing: bool = False
+    typed: bool = False
     _sources: Digests = field(default_factory=Digests)
+    _authorities: Digests = field(default_factory=Digests)
     _cadences: dict[str, float] = field(default_factory=dict)
     _hops: dict[str, str] = field(default_factory=dict)
     _children: dict[str, set[str]] = field(default_factory=dict)
@@ -100,11 +110,16 @@ class Scope:
         *revisit*: its cadence, seconds (``visits.cadence``); None where WALSH_REVISIT holds.
         """
         url = _key(url)
-        known, longest = url in self._sources, self._cadences.get(url, 0.0)
-        if not known:
-            self._sources.add(url)
-        if revisit is None or revisit <= longest:
-            return not known
+        new = self._sources.mark(url) != _NAMED
+        if new:
+            self._sources.add(url, _NAMED)
+            self._authorities.add(_host(url))
+        return self._lengthen(url, revisit) or new
+
+    def _lengthen(self, url: str, revisit: float | None) -> bool:
+        """Give *url* that cadence if it is longer than what was declared; whether it is."""
+        if revisit is None or revisit <= self._cadences.get(url, 0.0):
+            return False
         self._cadences[url] = revisit
         return True
 
@@ -137,7 +152,9 @@ class Scope:
         if _key(url) not in found and len(found) >= MAX_CHILDREN:
             return False
         found.add(_key(url))
-        self.declare(url, self._cadences.get(_key(index)))
+        if not self.is_source(url):
+            self._sources.add(_key(url), _LISTED)
+        self._lengthen(_key(url), self._cadences.get(_key(index)))
         return True
 
     def declare_hop(self, url: str, origin: str) -> None:
@@ -154,6 +171,17 @@ class Scope:
     def is_source(self, url: str) -> bool:
         """Whether *url* itself was declared."""
         return _key(url) in self._sources
+
+    def is_named(self, url: str) -> bool:
+        """Whether the operator has named *url*, or another URL of the authority whose file it is.
+
+        A sitemap that an index lists is a source, and not named (D38).
+        """
+        url = _key(url)
+        if self._sources.mark(url) == _NAMED:
+            return True
+        path = url.partition("://")[2].partition("/")[2]
+        return f"/{path}" in _OF_AN_AUTHORITY and _host(url) in self._authorities
 
     def refuses(self, url: str) -> Verdict | None:
         """The verdict against *url*, or None when it is within scope."""
@@ -186,6 +214,14 @@ class Scope:
 def _has_scheme(url: str) -> bool:
     scheme, colon, _ = url.partition(":")
     return bool(colon) and scheme.lower() in SCHEMES
+
+
+def _host(url: str) -> str:
+    """As ``hosts.host_or_url``, which keeps the last URLs: there may be a million of these."""
+    try:
+        return hosts.host_key(url)
+    except ValueError:
+        return url
 
 
 def _same_host(url: str, other: str) -> bool:

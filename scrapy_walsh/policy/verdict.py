@@ -29,6 +29,7 @@ VerdictName = Literal[
     "deferred",
     "out_of_scope",
     "not_due",
+    "private_address",
 ]
 
 ALLOWED_EXPLICIT: Final = "allowed_explicit"
@@ -43,11 +44,14 @@ DISALLOWED_USAGE: Final = "disallowed_usage"
 DEFERRED: Final = "deferred"
 OUT_OF_SCOPE: Final = "out_of_scope"
 NOT_DUE: Final = "not_due"
+PRIVATE_ADDRESS: Final = "private_address"
 
 #: In place of a requirement of the spec, for ``EXCLUDED_TLD``: the project's own setting.
 BY_SETTING: Final = "WALSH_EXCLUDED_TLDS"
 #: The same for ``DISALLOWED_USAGE``.
 BY_USAGE: Final = "WALSH_USAGE"
+#: The same for ``PRIVATE_ADDRESS``.
+BY_ADDRESS: Final = "WALSH_PRIVATE_ADDRESSES"
 
 ROBOTS_NAMES: Final[frozenset[VerdictName]] = frozenset(get_args(RobotsName))
 NAMES: Final[frozenset[VerdictName]] = frozenset(get_args(VerdictName))
@@ -66,6 +70,7 @@ REMEDIES: Final[Mapping[tuple[str, str], str]] = {
     ("R3", UNKNOWN_BLOCKLIST): "see that the URL of the blocklist answers",
     (BY_SETTING, EXCLUDED_TLD): f"take it out of the sources, or its suffix out of {BY_SETTING}",
     (BY_USAGE, DISALLOWED_USAGE): f"take it out of the sources, or the use out of {BY_USAGE}",
+    (BY_ADDRESS, PRIVATE_ADDRESS): f'declare that URL itself, or set {BY_ADDRESS} to "allow"',
     ("R4", DEFERRED): "WALSH_PATIENCE says how long a run waits for a host",
     ("R5", DEFERRED): "if it stays so, correct its address, or take it out of the sources",
     ("R6", OUT_OF_SCOPE): (
@@ -86,7 +91,7 @@ class Verdict:
     User-agent values of the robots.txt group that was selected. ``readings``: where ways to read a
     robots.txt differ, the name of each and whether it allows the URL. ``rule``: what matched, as
     written: a robots.txt rule, or a listed domain. ``digest``: SHA-256 of the document's octets,
-    hexadecimal, or None.
+    hexadecimal, or None. ``address``: of the host, where that is what decided.
     """
 
     allowed: bool
@@ -99,6 +104,7 @@ class Verdict:
     readings: tuple[tuple[str, bool], ...] = ()
     rule: str | None = None
     digest: str | None = None
+    address: str | None = None
 
 
 def not_known(requirement: str, cause: str, document: str | None = None) -> Verdict:

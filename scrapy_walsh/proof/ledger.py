@@ -149,7 +149,6 @@ class Line(Exchange, frozen=True, kw_only=True):
     url: str = ""
     verdict: str = ""  # type: ignore[assignment]
     run: str = ""
-    via: str = ""
     by: str = ""
     children: bool = False
     revisit: Seconds | None = None

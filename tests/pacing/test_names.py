@@ -22,16 +22,16 @@ import scrapy
 os.environ["no_proxy"] = "{",".join((*HOSTS, "listed.test"))}"
 PORT = urlsplit(os.environ["http_proxy"]).port
 looked = []
-by_name = socket.gethostbyname
+by_name = socket.getaddrinfo
 
-def in_time(name):
-    if not name.endswith(".test"):
-        return by_name(name)
+def in_time(name, *more, **named):
+    if not str(name).endswith(".test"):
+        return by_name(name, *more, **named)
     looked.append((name, time.monotonic()))
     time.sleep(0.05)
-    return "127.0.0.1"
+    return by_name("127.0.0.1", *more, **named)
 
-socket.gethostbyname = in_time
+socket.getaddrinfo = in_time
 
 class Probe(scrapy.Spider):
     name = "probe"

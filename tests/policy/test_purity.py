@@ -218,4 +218,4 @@ def test_own_policy_loads_without_scrapy():
 )
 def test_own_policy_docstrings_start_with_their_requirement(module: Path):
     doc = ast.get_docstring(ast.parse(module.read_text("utf-8"))) or ""
-    assert doc.startswith(("R", "The way")), doc[:40]
+    assert doc.startswith(("R", "D38", "The way")), doc[:40]

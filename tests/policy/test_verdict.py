@@ -13,7 +13,7 @@ from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR, Verdict
 FACTS = {
     "allowed": False, "name": BLOCKED_OPERATOR, "requirement": "R3", "reason": "listed",
     "document": "https://ops.test/", "line": 7, "group": ("*",), "readings": (("ours", False),),
-    "rule": "a.test", "digest": "ab",
+    "rule": "a.test", "digest": "ab", "address": "192.0.2.1",
 }  # fmt: skip
 MADE = Verdict(**FACTS)  # type: ignore[arg-type]
 

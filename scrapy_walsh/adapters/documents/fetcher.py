@@ -37,6 +37,7 @@ from scrapy_walsh.adapters.outcomes import UNSENT, Closing
 from scrapy_walsh.adapters.ticket import TICKET, Ticket, Tickets
 from scrapy_walsh.exceptions import OwnFault
 from scrapy_walsh.policy import hosts, packing
+from scrapy_walsh.policy.addresses import NO_LEAD, Led
 from scrapy_walsh.policy.formats.representation import header
 from scrapy_walsh.policy.robots.groups import is_readable
 from scrapy_walsh.state.records import ROBOTS, StoredDocument
@@ -121,7 +122,13 @@ class Document(Ticket):
         headers.pop("Content-Encoding", None)
         fault = faults.of_answer(response.status, request.meta.get("proxy"))
         self.outcome = fault or Fetched(
-            request.url, response.status, body, headers, failure=self.failure, encoding=left
+            request.url,
+            response.status,
+            body,
+            headers,
+            failure=self.failure,
+            encoding=left,
+            leads=self.leads(),
         )
         return Response(request.url, response.status, headers, body)
 
@@ -141,7 +148,7 @@ class Fetched:
     """What a fetch brought. Without an answer, ``status`` is None and ``error`` says why.
 
     ``encoding``: of a body that cannot be read, and so is empty here, its Content-Encoding; else
-    None.
+    None. ``leads``: what it is to a URL that it redirects to.
     """
 
     url: str
@@ -151,6 +158,7 @@ class Fetched:
     error: str = ""
     failure: Retry | GiveUp | None = None
     encoding: str | None = None
+    leads: Led = NO_LEAD
 
     @property
     def why(self) -> str:

@@ -2,6 +2,12 @@
 
 One call of ``step`` makes at most one request. A caller that comes from the queue gives its
 request back between steps, so that a robots.txt that backs off holds its host alone (R5).
+
+A robots.txt may redirect to a page of another origin. Before that is requested, the other origin's
+robots.txt is read (D37): its fetch is *nested* in the first one, unless a target of that origin
+wants it, too. ``_Progress.waits`` says for which origin a fetch waits. So a step for the first
+origin makes the next request of the last fetch in that row. A fetch that would wait for itself ends
+with its hop refused.
 """
 
 from __future__ import annotations
@@ -13,19 +19,20 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.adapters.documents import faults
-from scrapy_walsh.adapters.outcomes import NotYet
+from scrapy_walsh.adapters.outcomes import NotYet, Refused
 from scrapy_walsh.adapters.wire.pacing import EARLIER_RUN, Pacing
 from scrapy_walsh.exceptions import OwnFault
 from scrapy_walsh.policy import hosts
+from scrapy_walsh.policy.addresses import NO_LEAD, Led
 from scrapy_walsh.policy.backoff import Retry
-from scrapy_walsh.policy.chain import Held, NeedDocument, Rules, judge_host
+from scrapy_walsh.policy.chain import Held, NeedDocument, Rules, judge_robots_hop
 from scrapy_walsh.policy.event import ADOPTED, REJECTED, TAKEN_UP, Event, EventKind
 from scrapy_walsh.policy.formats.representation import header
 from scrapy_walsh.policy.freshness import is_fresh
 from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.robots.file import Robots, no_rules, parse_robots
 from scrapy_walsh.policy.robots.groups import has_field
-from scrapy_walsh.policy.verdict import Verdict
+from scrapy_walsh.policy.verdict import PRIVATE_ADDRESS, Verdict
 from scrapy_walsh.state.records import ROBOTS, StoredDocument
 
 if TYPE_CHECKING:
@@ -43,6 +50,8 @@ _TIMEOUT: Final = 30.0
 _ANSWERS: Final = (robots_fetch.PARSE, robots_fetch.NO_RULES, robots_fetch.UNREADABLE)
 
 
+#: Seconds by which this process may take a host that it booked itself for another's.
+_ROUNDING: Final = 0.05
 _SERIALS: Final = itertools.count(1)
 
 
@@ -58,11 +67,21 @@ class _Entry:
 
 @dataclass(slots=True)
 class _Progress:
-    """How far the fetch for one origin has come."""
+    """How far the fetch for one origin has come.
+
+    ``url``: what is requested next, and ``led``: how the crawl came to it (D38). ``own``: a target
+    of the origin wants it; else a redirect of another robots.txt does, and it must not leave its
+    authority (D37). ``waits``: the origin whose robots.txt is being read for it. ``taken``: another
+    process has booked the host that it was to request.
+    """
 
     url: str
     hops: int = 0
     attempt: int = 0
+    led: Led = NO_LEAD
+    own: bool = False
+    waits: str = ""
+    taken: bool = False
 
 
 class RobotsTxt:
@@ -112,17 +131,43 @@ class RobotsTxt:
 
     def next_host(self, origin: str) -> Host:
         """The host that the next step will ask."""
+        met: set[str] = set()
+        while origin not in met:
+            met.add(origin)
+            needed = self._against(origin, self._begun(origin))
+            if not isinstance(needed, NeedDocument) or needed.kind != ROBOTS:
+                break
+            origin = needed.origin
         return self._pacing.host_of(self._begun(origin).url)
 
     def _begun(self, origin: str) -> _Progress:
         return self._progress.setdefault(origin, _Progress(f"{origin}/robots.txt"))
 
-    async def step(self, origin: str, *, trial: bool = False) -> None:
+    async def step(self, origin: str, *, trial: bool = False, led: Led = NO_LEAD) -> None:
         """Make the next request for *origin*'s robots.txt, or wait for the one under way.
 
-        ``trial``: for a target that only tries whether its host speaks https.
+        ``trial``: for a target that only tries whether its host speaks https. ``led``: how the
+        crawl came to the target that needs it. Raises Refused where the robots.txt itself may not
+        be requested at its host's address (D38).
         """
-        await self._fetcher.alone(origin, lambda: self._ask(origin, trial=trial))
+        self._begun(origin).own = True
+        await self._fetcher.alone(origin, lambda: self._ask(origin, led, trial=trial))
+
+    def may_go(self, document: Document) -> bool:
+        """Whether *document*, a robots.txt whose turn it is, may still be requested."""
+        progress = self._progress.get(document.origin)
+        if progress is None or not document.hops:
+            return True
+        return self._against(document.origin, progress) is None
+
+    def _against(self, origin: str, progress: _Progress) -> Verdict | NeedDocument | None:
+        """What is against the next request for *origin*, if a redirect has led to it (D5)."""
+        if not progress.hops:
+            return None
+        scope, gates = self._context.scope, self._context.gates
+        return judge_robots_hop(
+            progress.url, origin, scope, self._documents, gates, led=progress.led
+        )
 
     def no_retry(self, document: Document, status: int | None) -> str:
         """As ``robots_fetch.no_retry``, for the answer to *document*."""
@@ -148,8 +193,59 @@ class RobotsTxt:
         if counts["asked"]:
             tell("robots/fetch_success_rate", counts["answered"] / counts["asked"])
 
-    async def _ask(self, origin: str, *, trial: bool) -> None:
+    async def _ask(self, origin: str, led: Led, *, trial: bool) -> None:
         progress = self._begun(origin)
+        progress.taken = False
+        if not progress.hops:
+            progress.led = led
+        against = self._against(origin, progress)
+        if isinstance(against, Verdict):
+            self._refuse_hop(origin, progress, against.reason, against.address)
+        elif against is None:
+            await self._request(origin, progress, trial=trial)
+        elif against.kind == ROBOTS:
+            await self._read_for(origin, progress, against.origin)
+
+    async def _read_for(self, origin: str, progress: _Progress, other: str) -> None:
+        """Make the next request for the robots.txt of *other*, whose page *origin*'s leads to.
+
+        Where that cannot be had, the hop is refused (D37).
+        """
+        if self._would_wait(other, origin):
+            self._refuse_hop(origin, progress, f"the robots.txt of {other} waits for this one")
+            return
+        progress.waits = other
+        try:
+            await self._fetcher.alone(other, lambda: self._ask(other, progress.led, trial=False))
+        except Refused as error:
+            self._refuse_hop(origin, progress, error.verdict.reason, error.verdict.address)
+            return
+        finally:
+            progress.waits = ""
+        nested = self._progress.get(other)
+        if nested is None:
+            if self._documents.robots(other) is None:
+                self._refuse_hop(origin, progress, f"{other}/robots.txt is not to be had for now")
+        elif nested.taken:
+            why = f"another process requests {hosts.host_or_url(nested.url)}"
+            self._refuse_hop(origin, progress, why)
+        elif not nested.own and _leaves(other, nested.url):
+            del self._progress[other]  # it is no answer of that authority
+            why = f"{other}/robots.txt, which decides about that, leads to {nested.url}"
+            self._refuse_hop(origin, progress, why)
+
+    def _would_wait(self, origin: str, other: str) -> bool:
+        """Whether the fetch for *origin* waits for that of *other*, maybe by a third one."""
+        met: set[str] = set()
+        while origin != other and origin not in met:
+            met.add(origin)
+            progress = self._progress.get(origin)
+            if progress is None or not progress.waits:
+                return False
+            origin = progress.waits
+        return origin == other
+
+    async def _request(self, origin: str, progress: _Progress, *, trial: bool) -> None:
         try:
             fetched = await self._fetcher.fetch(
                 progress.url,
@@ -159,18 +255,24 @@ class RobotsTxt:
                 limit=_LIMIT,
                 attempt=progress.attempt,
                 hops=progress.hops,
+                led=progress.led,
                 origin=origin,
                 trial=trial and not progress.hops and origin.startswith("https://"),
             )
             with faults.ours("a robots.txt could not be read"):
                 self._take(origin, progress, fetched)
-        except NotYet:  # another process asks this host now, and may bring its robots.txt
-            return
+        except NotYet as error:  # another process asks this host now, may bring its robots.txt
+            progress.taken = error.wait > _ROUNDING
         except OwnFault as fault:
             host = hosts.host_key(origin)
             line = f"nothing is requested of {host}: its robots.txt is not known because of us: "
             self._context.recorder.own_fault(f"{line}{fault}", fault.cause or str(fault), host)
             self._do_without(origin, robots_fetch.OURS, str(fault))
+        except Refused as error:
+            # Of the address that it has (D38). Beyond the patience, it is the target that waits.
+            if not progress.hops or error.verdict.name != PRIVATE_ADDRESS:
+                raise
+            self._refuse_hop(origin, progress, error.verdict.reason, error.verdict.address)
 
     def _take(self, origin: str, progress: _Progress, fetched: Fetched) -> None:
         meaning = robots_fetch.meaning(
@@ -189,7 +291,7 @@ class RobotsTxt:
             _hold_origin(self._pacing, origin, progress.url)
             self._pacing.tell_failure(progress.url, fetched.failure, fetched.status, fetched.error)
         elif meaning == robots_fetch.FOLLOW:
-            self._follow(origin, progress, fetched.location)
+            self._follow(origin, progress, fetched)
         elif meaning == robots_fetch.PARSE and self._is_doubted(origin, fetched):
             self._do_without(origin, robots_fetch.PAGE, f"{fetched.why}, no robots.txt but a page")
         elif meaning in (robots_fetch.PARSE, robots_fetch.NO_RULES):
@@ -218,18 +320,33 @@ class RobotsTxt:
             self._context.remember(lambda: self._context.store.put(counted))
         return True
 
-    def _follow(self, origin: str, progress: _Progress, url: str) -> None:
-        """Take the next hop, unless R3 forbids its host (D5); a new host is a new start."""
-        against = judge_host(url, self._documents, self._context.gates)
+    def _follow(self, origin: str, progress: _Progress, fetched: Fetched) -> None:
+        """Take the next hop, unless something is against it (D5); a new host is a new start."""
+        progress.url = fetched.location
+        progress.hops += 1
+        progress.attempt = 0
+        progress.led = fetched.leads
+        if not progress.own and _leaves(origin, progress.url):
+            return  # whoever reads it for a hop of another file refuses that one
+        against = self._against(origin, progress)
         if isinstance(against, Verdict):
-            why = f"it redirects to {url}, refused: {against.reason}"
-            self._do_without(origin, robots_fetch.UNREACHABLE, why)
-        elif not isinstance(against, NeedDocument):
-            progress.url, progress.hops, progress.attempt = url, progress.hops + 1, 0
-            _hold_origin(self._pacing, origin, url)
+            self._refuse_hop(origin, progress, against.reason, against.address)
+        else:
+            _hold_origin(self._pacing, origin, progress.url)
 
-    def _do_without(self, origin: str, cause: str, why: str) -> None:
-        """Go by what ``robots_fetch.without`` says, since there are no new rules of *origin*."""
+    def _refuse_hop(
+        self, origin: str, progress: _Progress, reason: str, address: str | None = None
+    ) -> None:
+        """Go by the rules of *origin* that are known, or by none: its hop is not followed (D37)."""
+        why = f"{progress.url}, which is refused: {reason}"
+        cause = robots_fetch.HOP_REFUSED
+        self._do_without(origin, cause, why, hop=progress.url, address=address)
+
+    def _do_without(self, origin: str, cause: str, why: str, **more: Any) -> None:
+        """Go by what ``robots_fetch.without`` says, since there are no new rules of *origin*.
+
+        *more*: members of the event that says so.
+        """
         config, url = self._context.config, f"{origin}/robots.txt"
         self._progress.pop(origin, None)
         fleet = config.shared_state is not None
@@ -239,7 +356,7 @@ class RobotsTxt:
             if (stored := self._context.store.get(StoredDocument, ROBOTS, origin)) is not None:
                 rules = self._parsed(origin, stored)
                 pages = stored.pages if cause == robots_fetch.PAGE else None
-                self._record(REJECTED, origin, stored, rules, found.reason, pages=pages)
+                self._record(REJECTED, origin, stored, rules, found.reason, pages=pages, **more)
                 self._put_in_place(origin, rules, robots_fetch.REASK)
                 return
             found = found.otherwise
@@ -247,7 +364,7 @@ class RobotsTxt:
             self._pacing.hold(self._pacing.host_of(origin), robots_fetch.REASK)
             self._tell(REJECTED, origin, found.reason)
         else:
-            self._tell(REJECTED, origin, found.verdict.reason, verdict=found.verdict.name)
+            self._tell(REJECTED, origin, found.verdict.reason, verdict=found.verdict.name, **more)
             self._put_in_place(origin, found, found.ttl)
 
     def _put_in_place(self, origin: str, found: Rules, ttl: float) -> None:
@@ -333,6 +450,11 @@ def _judge_again(context: Context, host: Host) -> None:
     """Have the queues look again at what waits for *host*: other rules are in force."""
     for queue in context.queues:
         queue.judge_again(host.key)
+
+
+def _leaves(origin: str, url: str) -> bool:
+    """Whether *url* is of another authority than *origin*; http and https of one host are one."""
+    return hosts.host_or_url(url) != hosts.host_or_url(origin)
 
 
 def _hold_origin(pacing: Pacing, origin: str, url: str) -> None:

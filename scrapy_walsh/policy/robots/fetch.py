@@ -21,6 +21,7 @@ comes then has robots.txt requested again.
 | meaning | there were rules before | there never were |
 |---|---|---|
 | unreachable | they stay in force (T6) | WALSH_ROBOTS_UNREACHABLE decides (T3) |
+| a redirect is refused (D37) | they stay in force | the targets are deferred |
 | unreadable | nothing is requested: the new file may be stricter | nothing is requested |
 | a page | they stay in force until it was seen three times (D44) | parse: no rules |
 | leave the host | the host is left alone: no verdict is made up (D7) | the same |
@@ -79,6 +80,8 @@ UNREADABLE: Final = "unreadable"
 PAGE: Final = "a page"
 #: No meaning of an answer, but why there is none: the document is not known because of us.
 OURS: Final = "ours"
+#: The same: what it redirects to may not be requested (D37).
+HOP_REFUSED: Final = "hop refused"
 
 
 def meaning(
@@ -212,15 +215,20 @@ def without(
 ) -> Keep | StandIn | Leave:
     """What holds for an origin whose robots.txt cannot be had, as the second table above says.
 
-    ``cause``: ``DEFER``, ``UNREADABLE``, ``UNREACHABLE``, ``PAGE`` or ``OURS``. ``why``: the last
-    answer in a few words, such as ``HTTP 503``; for ``UNREADABLE`` the Content-Encoding that it
-    came with; for ``OURS`` what has failed. ``document``: URL of the file. ``position``: ``allow``,
+    ``cause``: ``DEFER``, ``UNREADABLE``, ``UNREACHABLE``, ``PAGE``, ``OURS`` or ``HOP_REFUSED``.
+    ``why``: the last answer in a few words, such as ``HTTP 503``; for ``UNREADABLE`` the
+    Content-Encoding that it came with; for ``OURS`` what has failed; for ``HOP_REFUSED`` where it
+    leads, and what is against that. ``document``: URL of the file. ``position``: ``allow``,
     ``defer`` or ``deny``, of WALSH_ROBOTS_UNREACHABLE. ``fleet``: for a worker of a fleet.
     """
     if cause == DEFER:
         return Leave(f"robots.txt is not to be had for now; {why}")
     if cause == OURS:
         return StandIn(verdicts.not_known("R2", why, document))
+    if cause == HOP_REFUSED:
+        reason = f"robots.txt redirects to {why}"
+        verdict = Verdict(False, verdicts.DEFERRED, "R2", reason, document)
+        return Keep(f"{reason}; {_STAY}", StandIn(verdict))
     if cause == UNREADABLE:
         coding = f"with Content-Encoding {why[:40]!r}" if why else "without a Content-Encoding"
         reason = (

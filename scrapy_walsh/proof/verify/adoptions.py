@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from scrapy_walsh.exceptions import DocumentInvalid
+from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import REDIRECTS, GiveUp, Retry, is_failure
 from scrapy_walsh.policy.list import operator
@@ -19,7 +20,7 @@ from scrapy_walsh.policy.robots.fetch import Keep, Leave
 from scrapy_walsh.policy.robots.file import Robots, no_rules, parse_robots
 from scrapy_walsh.policy.robots.groups import has_field, is_empty
 from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR, Verdict, not_known
-from scrapy_walsh.proof.verify.run import LIST, NO_START, Held
+from scrapy_walsh.proof.verify.run import LIST, NO_START, Held, Snapshot
 
 if TYPE_CHECKING:
     from scrapy_walsh.proof.ledger import Documents, Line
@@ -322,7 +323,7 @@ class Adoptions:
         cause, position = _cause(line), run.terms.robots_unreachable
         if line.pages is not None:
             self._pages[origin] = line.pages
-        if (text := _no_cause(run, line, cause)) is not None:
+        if (text := _no_cause(run, line, origin, cause)) is not None:
             self._report.find(line.n, "R2", text, holes=run.holes)
         found = robots_fetch.without(cause, "", line.url, position, fleet=run.terms.shared)
         number, digest = self._last.get(origin, (0, line.digest))
@@ -352,8 +353,10 @@ def _meaning(answer: Line) -> str:
     return robots_fetch.meaning(answer.status, location=False, hops=0, failure=failure)
 
 
-def _no_cause(run: Run, line: Line, cause: str) -> str | None:
+def _no_cause(run: Run, line: Line, origin: str, cause: str) -> str | None:
     """Why the host's answer does not allow the run to go on without its robots.txt, or None."""
+    if cause == robots_fetch.HOP_REFUSED:
+        return _not_refused(run, line, origin)
     answer = run.robots_asked.get(line.url)
     if cause == robots_fetch.OURS:
         return None  # nothing is sent then, whatever the host has answered
@@ -368,10 +371,38 @@ def _no_cause(run: Run, line: Line, cause: str) -> str | None:
     return f"line {answer.n} answered {answer.status}, which does not lead to this"
 
 
+def _not_refused(run: Run, line: Line, origin: str) -> str | None:
+    """Why a redirect of a robots.txt need not have been refused, or None (D37).
+
+    That the other authority's rules could not be read cannot be derived, and need not: who says so
+    goes by the rules that are known, or sends nothing.
+    """
+    before = run.robots_read.get(origin)
+    if before is None or before.status not in REDIRECTS:
+        return f"the robots.txt of {origin} did not redirect to {line.hop}"
+    snapshot, led = Snapshot(run, line.moment), run.leads(before.url)
+    gates, scope = run.terms.gates, run.scope
+    try:
+        other = hosts.origin(line.hop)
+        found = chain.judge_robots_hop(line.hop, origin, scope, snapshot, gates, led=led)
+    except ValueError as error:
+        return str(error)
+    if found is None and line.address is not None:
+        found = chain.judge_addresses(line.hop, (line.address,), scope, gates, led)
+    if found is not None or snapshot.unread:
+        return None
+    held = run.held.at(other, line.moment)
+    if other != origin and (held is None or line.at - held.since > held.ttl):
+        return None
+    return f"it says that the redirect to {line.hop} was refused, and nothing is against that"
+
+
 def _cause(line: Line) -> str:
     """Why a run has no new rules, as its line ``rejected`` tells."""
     if line.pages is not None:
         return robots_fetch.PAGE
+    if line.hop:
+        return robots_fetch.HOP_REFUSED
     causes = {UNKNOWN_PARSE_ERROR: robots_fetch.UNREADABLE, DEFERRED: robots_fetch.OURS}
     kept = line.verdict or line.digest is not None or line.status is not None
     return causes.get(line.verdict, robots_fetch.UNREACHABLE if kept else robots_fetch.DEFER)

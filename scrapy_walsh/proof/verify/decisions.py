@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from scrapy_walsh.ledger.files import REDACTED
 from scrapy_walsh.policy import chain, urls, visits
 from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy.addresses import PUBLIC, kind_of
 from scrapy_walsh.policy.backoff import REDIRECTS, reaches_spider
 from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
@@ -39,7 +40,7 @@ _ANSWER: Final = "answers to exchanges whose decision was not derived"
 _KILLED: Final = "R8 after a run that has no end, which may have lost its answers"
 _NAMES: Final = {chain.BLOCKLIST: ("R3", "the blocklist"), chain.ROBOTS: ("R2", "robots.txt")}
 #: What a line says of a verdict, and what that is of the verdict.
-_FACTS: Final = ("requirement", "name", "document", "digest", "group", "rule", "line")
+_FACTS: Final = ("requirement", "name", "document", "digest", "group", "rule", "line", "address")
 _facts: Final = attrgetter(*_FACTS)
 _shown: Final = attrgetter("requirement", "verdict", *_FACTS[2:])
 
@@ -137,11 +138,11 @@ class Decisions:
     def _derive(self, run: Run, line: Line) -> Verdict | None:
         """The verdict that let the request pass, derived again; None where that is not possible."""
         snapshot = Snapshot(run, line.moment)
-        found = self._judge(run, line.url, snapshot)
+        found = self._judge(run, line, snapshot)
         if not self.may_go(run, line, found) or isinstance(found, NeedDocument):
             return None
         if not run.holes:
-            self._fresh(run, line)
+            self.fresh(run, line)
             self._tagged(run, line)
         if snapshot.unread or REDACTED in line.url:
             self._report.missed(snapshot.unread[0] if snapshot.unread else _REDACTED)
@@ -167,14 +168,42 @@ class Decisions:
             return True
         return False
 
-    def _judge(self, run: Run, url: str, snapshot: Snapshot) -> Verdict | NeedDocument:
+    def _judge(self, run: Run, line: Line, snapshot: Snapshot) -> Verdict | NeedDocument:
         now, gates, runs = snapshot.moment.began, run.terms.gates, snapshot.last is not None
         try:
-            return chain.judge(url, run.scope, snapshot, gates, now, runs=runs)
+            found = chain.judge(
+                line.url, run.scope, snapshot, gates, now, runs=runs, led=run.led(line)
+            )
         except ValueError as error:
             return Verdict(False, OUT_OF_SCOPE, "R6", str(error))
+        if isinstance(found, NeedDocument) or found.allowed:
+            return self.at_private_address(run, line) or found
+        return found
 
-    def _fresh(self, run: Run, line: Line) -> None:
+    def at_private_address(self, run: Run, line: Line) -> Verdict | None:
+        """D38: the verdict against the address that *line* has, or None; it is kept for its hops.
+
+        An address that is none cannot be judged, and is a finding.
+        """
+        address = line.address
+        if address is None:
+            run.reached.pop(line.url, None)
+            return None
+        try:
+            kind = kind_of(address)
+        except ValueError:
+            text = f"{line.url} has the address {address[:40]!r}, which is none"
+            self._report.find(line.n, "run", text)
+            return None
+        if kind == PUBLIC:
+            run.reached.pop(line.url, None)
+            return None
+        led = run.led(line)
+        if line.kind == events.ASKED:
+            run.reached[line.url] = address
+        return chain.judge_addresses(line.url, (address,), run.scope, run.terms.gates, led)
+
+    def fresh(self, run: Run, line: Line) -> None:
         """R12: no request is let through by a document that is older than it may be."""
         began, origin = line.moment.began, line.origin
         for of, key in ((LIST, run.terms.blocklist_url), (origin, origin)):
@@ -304,7 +333,7 @@ class Decisions:
         visit = _visit_of(run, last, line.url) if by_time and last else None
         snapshot = Snapshot(run, line.moment, visit)
         if line.proxy is None:
-            found = self._judge(run, line.url, snapshot)
+            found = self._judge(run, line, snapshot)
         else:
             against = chain.judge_proxy(line.proxy, snapshot, run.terms.gates)
             nothing = Verdict(True, ALLOWED_IMPLICIT, "R3", "nothing against its proxy")

@@ -32,7 +32,13 @@ from scrapy_walsh.proof.verify.adoptions import Adoptions
 from scrapy_walsh.proof.verify.decisions import Decisions
 from scrapy_walsh.proof.verify.replay import Replay, told_fault
 from scrapy_walsh.proof.verify.run import CLOCK_SET, NO_START, Report, Run, Snapshot
-from scrapy_walsh.proof.verify.terms import SINCE, Terms, broken_terms, terms_of
+from scrapy_walsh.proof.verify.terms import (
+    REDIRECTS_NAMED,
+    SINCE,
+    Terms,
+    broken_terms,
+    terms_of,
+)
 from scrapy_walsh.spec import SPEC_VERSION
 
 if TYPE_CHECKING:
@@ -143,7 +149,7 @@ class Judge:
             self._report.note(f"run {line.run} goes by {terms.spec}; judged by {SPEC_VERSION}")
         self._report.runs += 1
         self._forms[terms.stored_form] += 1
-        scope = Scope(terms.follow_links)
+        scope = Scope(terms.follow_links, typed=terms.in_shell)
         run = Run(line.run, terms, line.process, begun=True, line=line.n, scope=scope)
         self._runs[line.run] = run
         self._adoptions.begin(run)
@@ -211,14 +217,35 @@ class Judge:
                 self._report.find(line.n, "R2", text)
         run.robots_hops += line.status in REDIRECTS
         run.robots_asked[line.url] = line
-        snapshot = Snapshot(run, line.moment)
-        found = chain.judge_host(line.url, snapshot, run.terms.gates)
+        snapshot, origin = Snapshot(run, line.moment), line.robots_of or line.origin
+        self._followed(run, line, origin)
+        run.robots_read[origin] = line
+        found = chain.judge_robots_hop(
+            line.url, origin, run.scope, snapshot, run.terms.gates, led=run.led(line)
+        )
+        found = self._decisions.at_private_address(run, line) or found
         if not self._decisions.may_go(run, line, found):
             return
+        if line.origin != origin and not line.is_robots and not run.holes:
+            self._decisions.fresh(run, line)
         if snapshot.unread:
             self._report.missed(snapshot.unread[0])
         else:
             self._report.derived += 1
+
+    def _followed(self, run: Run, line: Line, origin: str) -> None:
+        """Find a robots.txt that *origin*'s is to have redirected to, and has not."""
+        if not line.robots_of:
+            if line.hops and run.terms.is_held_to(REDIRECTS_NAMED):
+                text = f"{line.url} is a redirect of a robots.txt, and the line has no robots_of"
+                self._report.find(line.n, "R2", text, holes=run.holes)
+            return
+        before = run.robots_read.get(origin)
+        led = before is not None and before.status in REDIRECTS and before.hops + 1 == line.hops
+        again = before is not None and before.url == line.url and before.hops == line.hops
+        if not (led or again):
+            text = f"the robots.txt of {origin} did not redirect to {line.url}"
+            self._report.find(line.n, "R2", text, holes=run.holes)
 
     def _asked_operator(self, run: Run, line: Line) -> None:
         terms = run.terms

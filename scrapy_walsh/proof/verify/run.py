@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from scrapy_walsh.policy.addresses import NO_LEAD, Led, kind_of
 from scrapy_walsh.policy.host import Host
 from scrapy_walsh.policy.host import Terms as HostTerms
 from scrapy_walsh.policy.list.blocklist import Blocklist
@@ -154,6 +155,8 @@ class Run:
     put_back: float = 0.0
     #: The last exchange for a robots.txt, or for what one redirects to, by URL.
     robots_asked: dict[str, Line] = field(default_factory=dict)
+    #: By origin, the last exchange for its robots.txt, its redirects included.
+    robots_read: dict[str, Line] = field(default_factory=dict)
     #: How many of their redirects no request has followed yet.
     robots_hops: int = 0
     #: Whether the operator's last answer was a redirect.
@@ -179,6 +182,8 @@ class Run:
     failed: dict[str, Line] = field(default_factory=dict)
     #: What the run knows of each host, as the crawl did: no answers (D13), what was taught (D28).
     hosts: dict[str, Host] = field(default_factory=dict)
+    #: By URL, the last address that its host was reached at, if that was not public (D38).
+    reached: dict[str, str] = field(default_factory=dict)
     #: Trials of https that got no answer, by origin.
     trials: Counter[str] = field(default_factory=Counter)
 
@@ -188,6 +193,15 @@ class Run:
             terms = HostTerms(self.terms.gates, self.terms.robots_unreachable)
             self.hosts[key] = Host(key, terms)
         return self.hosts[key]
+
+    def led(self, line: Line) -> Led:
+        """How the run came to the URL of *line*, as far as it says so (D38)."""
+        return self.leads(line.via) if line.via else NO_LEAD
+
+    def leads(self, url: str) -> Led:
+        """What *url* is to those that it has led to (D38)."""
+        address = self.reached.get(url)
+        return Led(url) if address is None else Led(url, kind_of(address))
 
     def note_clocks(self, line: Line) -> None:
         """Compare the two times of an exchange with those of the one before."""

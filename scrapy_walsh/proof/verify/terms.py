@@ -10,6 +10,7 @@ from msgspec.structs import fields
 
 from scrapy_walsh.config import SETTINGS, SLOW_SKIP, Setting, gates_of
 from scrapy_walsh.exceptions import StateError
+from scrapy_walsh.policy.addresses import ALLOW
 from scrapy_walsh.policy.backoff import granted
 from scrapy_walsh.policy.event import Seconds  # noqa: TC001  msgspec reads it
 from scrapy_walsh.policy.gates import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES
@@ -37,9 +38,11 @@ _Form = Annotated[int, Meta(ge=2)]
 
 #: Its line ``started`` names each setting that the decisions of a run go by.
 ALL_TERMS: Final = "its first line names all of its terms"
+#: The line of what a robots.txt redirects to names the origin of that robots.txt (D37).
+REDIRECTS_NAMED: Final = "a redirect of a robots.txt passes the rules of where it leads"
 #: The rules that :func:`verify` does not hold every run to, in the words of its report, and the
 #: stored form (``state.forms``) since which a run is held to each. Every other rule holds for all.
-SINCE: Final[Mapping[str, int]] = {ALL_TERMS: 2}
+SINCE: Final[Mapping[str, int]] = {ALL_TERMS: 2, REDIRECTS_NAMED: 2}
 
 
 class _Key(TypedDict):
@@ -87,6 +90,7 @@ class Terms(Struct, frozen=True):
     silent_attempts: _Count = 0
     longest_learned: Seconds = 0.0
     usage: dict[str, str] = {}
+    private_addresses: str = ALLOW
 
     def is_held_to(self, rule: str) -> bool:
         """Whether the run's lines are of a form in which *rule*, one of ``SINCE``, holds."""

@@ -1,0 +1,99 @@
+"""D38: the addresses of a name, and the one that the request which is connecting may use.
+
+``Names`` looks names up for Scrapy's handler on Twisted: both families, within DNS_TIMEOUT, with a
+cache as large as DNSCACHE_SIZE. Scrapy's own default, ``CachingThreadedResolver``, knows IPv4
+alone; its other one, ``CachingHostnameResolver``, has no limit of time. A DNS_RESOLVER that the
+project sets is used as it is. aiohttp, of the other handler, looks names up by itself.
+
+``Connecting`` stands after both, and after their caches: it is of one request, is asked when that
+connects, and gives one address. So no later look-up can change what was judged, and no two
+connections race (R4).
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING, Final
+
+from scrapy.utils.datatypes import LocalCache
+
+from scrapy_walsh.adapters import compat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from scrapy.settings import BaseSettings
+
+    from scrapy_walsh.policy.verdict import Verdict
+
+_DEFAULT: Final = "scrapy.resolver.CachingThreadedResolver"
+
+
+class Names:
+    """Looks names up for one crawl. Without a reactor it is not used."""
+
+    def __init__(self, settings: BaseSettings) -> None:
+        self._timeout = settings.getfloat("DNS_TIMEOUT")
+        #: Whether the project has set a resolver of its own, which is then used.
+        self._by_reactor = settings.get("DNS_RESOLVER") != _DEFAULT
+        size = settings.getint("DNSCACHE_SIZE") if settings.getbool("DNSCACHE_ENABLED") else 0
+        self._cache: LocalCache[str, list[str]] = LocalCache(size)
+        self._keeps = size > 0
+
+    def look_up(self, name: str, tell: Callable[[list[str]], object]) -> None:
+        """Call *tell* with the addresses of *name*; with none where it cannot be resolved."""
+        if name in self._cache:
+            tell(self._cache[name])
+            return
+
+        def known(found: list[str]) -> None:
+            if found and self._keeps:
+                self._cache[name] = found
+            tell(found)
+
+        if self._by_reactor:
+            compat.resolve_by_reactor(name, known)
+        else:
+            nothing: list[str] = []
+            compat.in_thread(lambda: _addresses_of(name), self._timeout, known, nothing)
+
+
+def _addresses_of(name: str) -> list[str]:
+    """The addresses of *name*, in the system's order; none where there are none."""
+    # The first time without families that this machine has no address of; some names, such as
+    # ``::1``, are found only without that condition.
+    for flags in (socket.AI_ADDRCONFIG, 0):
+        try:
+            found = socket.getaddrinfo(name, 0, type=socket.SOCK_STREAM, flags=flags)
+        except (OSError, UnicodeError):
+            continue
+        addresses = [str(each[4][0]) for each in found if each[0] in _FAMILIES]
+        if addresses:
+            return list(dict.fromkeys(addresses))
+    return []
+
+
+_FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
+
+
+class Connecting:
+    """What one request may connect to.
+
+    *judge*: the verdict against an address, or None. ``refused``: that against the first one, where
+    there is something against all addresses.
+    """
+
+    def __init__(self, judge: Callable[[str], Verdict | None]) -> None:
+        self._judge = judge
+        self.refused: Verdict | None = None
+
+    def choose(self, addresses: Sequence[str]) -> str | None:
+        """The one of *addresses* to connect to: of IPv4, if there is one; None for none."""
+        verdicts = [self._judge(each) for each in addresses]
+        allowed = [
+            each for each, against in zip(addresses, verdicts, strict=True) if against is None
+        ]
+        if not allowed:
+            self.refused = next(iter(verdicts), None)
+        by_version_4 = [each for each in allowed if ":" not in each]
+        return next(iter(by_version_4 or allowed), None)
