@@ -132,8 +132,9 @@ def judge_robots_hop(
     does: a site must not be able to have another one's pages requested. *led*: how the crawl came
     to *url*. Raises ValueError as :func:`judge`.
     """
-    literals = addresses.literals_of(url)
-    against = judge_host(url, held, gates) or judge_addresses(url, literals, scope, gates, led)
+    against = judge_host(url, held, gates) or judge_addresses(
+        url, addresses.literals_of(url), scope, gates, led
+    )
     if against is not None or hosts.origin(url) == origin or url == hosts.robots_url(url):
         return against
     verdict = _robots(url, held, gates)

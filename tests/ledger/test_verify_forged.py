@@ -432,7 +432,7 @@ def exempt_after_a_retry(forge: Forge) -> dict[str, Any]:
 
 
 def exempt_after_a_redirect(forge: Forge) -> dict[str, Any]:
-    return change(forge.only("asked", ROBOTS_URL), hops=1)
+    return change(forge.only("asked", ROBOTS_URL), hops=1, robots_of=H)
 
 
 def exempt_after_another_process(forge: Forge) -> dict[str, Any]:

@@ -180,6 +180,19 @@ class Decisions:
             return self.at_private_address(run, line) or found
         return found
 
+    def robots_hop(
+        self, run: Run, line: Line, origin: str, snapshot: Snapshot
+    ) -> Verdict | NeedDocument | None:
+        """What is against the request of *line*, for the robots.txt of *origin* (D37)."""
+        led = run.led(line)
+        try:
+            found = chain.judge_robots_hop(
+                line.url, origin, run.scope, snapshot, run.terms.gates, led=led
+            )
+        except ValueError as error:
+            return Verdict(False, OUT_OF_SCOPE, "R6", str(error))
+        return self.at_private_address(run, line) or found
+
     def at_private_address(self, run: Run, line: Line) -> Verdict | None:
         """D38: the verdict against the address that *line* has, or None; it is kept for its hops.
 

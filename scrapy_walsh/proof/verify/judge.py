@@ -220,10 +220,7 @@ class Judge:
         snapshot, origin = Snapshot(run, line.moment), line.robots_of or line.origin
         self._followed(run, line, origin)
         run.robots_read[origin] = line
-        found = chain.judge_robots_hop(
-            line.url, origin, run.scope, snapshot, run.terms.gates, led=run.led(line)
-        )
-        found = self._decisions.at_private_address(run, line) or found
+        found = self._decisions.robots_hop(run, line, origin, snapshot)
         if not self._decisions.may_go(run, line, found):
             return
         if line.origin != origin and not line.is_robots and not run.holes:
