@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -91,7 +91,8 @@ def also_at(address: str, port: int) -> Iterator[None]:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
 
     def pump(source: socket.socket, sink: socket.socket) -> None:
-        with closing(source), closing(sink):
+        # The other direction may have closed both first.
+        with suppress(OSError), closing(source), closing(sink):
             while data := source.recv(65536):
                 sink.sendall(data)
 
