@@ -16,6 +16,7 @@ from traceback import walk_stack
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 from scrapy import Spider, exceptions, signals, version_info
+from scrapy.dupefilters import RFPDupeFilter
 from scrapy.resolver import HostResolution
 from scrapy.selector import Selector
 from scrapy.settings import Settings, default_settings
@@ -593,6 +594,21 @@ def note_as_seen(crawler: Crawler, request: Request) -> None:
         duplicates.request_seen(request)
 
 
+def forget_seen(crawler: Crawler, request: Request) -> None:
+    """Have Scrapy's duplicate filter let *request* pass once more, and know it from then on.
+
+    Another filter than Scrapy's keeps what it knows elsewhere: there, the request passes it by.
+    """
+    duplicates = getattr(scheduler(crawler), "df", None)
+    if not isinstance(duplicates, RFPDupeFilter):
+        request.dont_filter = True
+    elif hasattr(duplicates, "_fingerprints"):  # octets; before 2.19, hexadecimal text
+        duplicates._fingerprints.discard(duplicates._fingerprint(request))
+    else:
+        known: Any = duplicates.fingerprints
+        known.discard(duplicates.request_fingerprint(request))
+
+
 def _seen_file(crawler: Crawler) -> Any:
     """The file of Scrapy's duplicate filter, or None."""
     return getattr(getattr(scheduler(crawler), "df", None), "file", None)
@@ -624,6 +640,23 @@ def under_way(crawler: Crawler) -> Collection[Request]:
 def crawl(crawler: Crawler, request: Request) -> None:
     """Give *request* to the scheduler; raises what that raises."""
     _engine(crawler).crawl(request)
+
+
+def on_crawl(crawler: Crawler, takes: Callable[[Request], bool]) -> None:
+    """Have the engine give each request to *takes* before its scheduler; where that is True, only.
+
+    The engine sends ``request_scheduled``, filters and counts what a middleware has given back.
+    """
+    engine = _engine(crawler)
+    schedule = engine.crawl
+
+    def crawl(request: Request) -> None:
+        if takes(request):
+            wake_engine(crawler)
+        else:
+            schedule(request)
+
+    engine.crawl = crawl
 
 
 def wake_engine(crawler: Crawler) -> None:

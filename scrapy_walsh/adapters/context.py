@@ -55,6 +55,9 @@ class Queue(Protocol):
     A fleet's is none: there hosts wait in Redis.
     """
 
+    def push(self, request: Request) -> None:
+        """Take *request* in."""
+
     def load(self) -> Load:
         """How much waits in it: what the intake goes by."""
 

@@ -104,6 +104,7 @@ class Crawl(Context):
             self.fail(error)
 
     def _open(self) -> None:
+        compat.on_crawl(self.crawler, self.takes_back)
         self.pacing.pulse.beat()
         self.sources.account.begin()
         self.remember(lambda: self.store.prune(min(self.wall(), self.steady())))
@@ -128,6 +129,18 @@ class Crawl(Context):
             self.halt(seats.incomplete(missing))
         elif self._lease is not None and (overlap := self._lease.take()) is not None:
             self.halt(overlap)
+
+    def takes_back(self, request: Request) -> bool:
+        """Whether *request* goes back to the queue that gave it out, which has it now.
+
+        It is the same request: Scrapy's signal, filter and stats have seen it once.
+        """
+        ticket = self.tickets.known(request)
+        if ticket is None or ticket.back is None:
+            return False
+        queue, ticket.back = ticket.back, None
+        queue.take_back(request)
+        return True
 
     def _closed(self, reason: str) -> None:
         steps = (

@@ -17,6 +17,7 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Request, Response
 from scrapy.settings import default_settings
 
+from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Crawl, Seat
 from scrapy_walsh.adapters.documents import faults
 from scrapy_walsh.adapters.events import NO_ANSWER
@@ -47,7 +48,7 @@ class GateMiddleware(Seat):
         if ticket.ours:
             return None
         if "@" in request.url and (clean := crawl.intake.request(request)) is not request:
-            return crawl.tickets.again(clean)
+            return crawl.tickets.again(request, clean)
         return crawl.gate.at_gate(request, ticket)
 
 
@@ -169,15 +170,13 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
             raise self._too_many(request, response.status) from None
         if isinstance(result, Request):
             result.meta.pop(TRY_HTTPS, None)  # a host that redirects has answered
-            filtered = self.crawl.tickets.of(request).filtered
             self.crawl.intake.declare_hop(result, request)
-            result.dont_filter = result.dont_filter and not filtered
             visited = {canonical_url(url) for url in result.meta.get("redirect_urls", ())}
             if canonical_url(result.url) in visited or self.crawl.sources.not_sent(result, request):
                 # R7's de-duplication takes "/a" and "/a/" for one URL, but a redirect from one to
                 # the other is not a duplicate. Nor is one to a source that R8 has refused, or back
                 # to one that led here.
-                result.dont_filter = True
+                compat.forget_seen(self.crawl.crawler, result)
             for name in ("If-None-Match", "If-Modified-Since"):
                 result.headers.pop(name, None)  # of the page that redirects
         return result

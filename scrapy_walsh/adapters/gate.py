@@ -27,6 +27,7 @@ from scrapy_walsh.adapters.documents.operator_list import OperatorList
 from scrapy_walsh.adapters.documents.robots_txt import RobotsTxt
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import Closing, GaveUp, Halted, NotModified, NotYet, Refused
+from scrapy_walsh.adapters.ticket import TICKET
 from scrapy_walsh.policy import chain, hosts, visits
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.addresses import NO_LEAD, PUBLIC, Led
@@ -439,7 +440,7 @@ class Gate:
         for another host's, OwnFault where that of a document would be waited for for ever.
         """
         ticket = self.tickets.of(request)
-        ticket.popped = False
+        ticket.queue = None
         if isinstance(outcome, Request):
             other = self.tickets.known(outcome)
             if ticket.ours:
@@ -448,6 +449,7 @@ class Gate:
             elif other is None or not other.hop:
                 self._stop_elsewhere(ticket.url, outcome.url)
         elif not ticket.ours:
+            request.meta.pop(TICKET, None)  # what its spider copies says nothing
             self._end(request, ticket, outcome)
 
     def _end(self, request: Request, ticket: Ticket, outcome: Response | BaseException) -> None:

@@ -26,7 +26,7 @@ from scrapy_walsh.adapters.documents import faults
 from scrapy_walsh.adapters.documents.fetcher import Document
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import Closing, GaveUp, NotYet, Refused
-from scrapy_walsh.adapters.ticket import TICKET, Ticket
+from scrapy_walsh.adapters.ticket import Ticket, ticket_of
 from scrapy_walsh.adapters.wire import names
 from scrapy_walsh.adapters.wire.pacing import TURNSTILE
 from scrapy_walsh.exceptions import OwnFault, WalshError
@@ -345,7 +345,7 @@ class Downloader(ScrapyDownloader):
     def needs_backout(self) -> bool:
         """Whether the queue must wait: its last request has not ended, or no turn is free."""
         for request in self.active:
-            ticket = request.meta.get(TICKET)
-            if isinstance(ticket, Ticket) and ticket.popped:
+            ticket = ticket_of(request)
+            if ticket is not None and ticket.popped:
                 return True
         return TURNSTILE.taken()

@@ -37,7 +37,7 @@ from scrapy import Request
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
-from scrapy_walsh.adapters.ticket import TICKET, Tickets
+from scrapy_walsh.adapters.ticket import TICKET, Tickets, lasting_of
 from scrapy_walsh.policy import visits
 from scrapy_walsh.policy.agenda import enough
 from scrapy_walsh.policy.urls import HAS_USERINFO, without_userinfo
@@ -250,10 +250,11 @@ class Intake:
     def declare_hop(self, hop: Request, request: Request) -> None:
         """Take *hop*, to which *request* was redirected, as within scope (D5)."""
         context, ticket = self._context, self._tickets.of(hop)
-        ticket.hop, ticket.filtered = True, False
-        ticket.led = self._tickets.of(request).leads()
+        ticket.hop = True
         context.scope.declare_hop(hop.url, request.url)
-        ticket.via = self._sources.hop(hop.url, request, ticket.form)
+        via = self._sources.hop(hop.url, request, ticket.form)
+        led = list(self._tickets.of(request).leads())
+        self._tickets.keep(hop, ticket, {**ticket.lasting(), "via": via, "led": led})
         if context.scope.source_of(hop.url) is not None:
             context.recorder.note("declared", url=hop.url, via=request.url, form=ticket.form)
 
@@ -282,7 +283,8 @@ class Intake:
         meta.pop(REVISIT, None)
         if (own := scope.cadence(scope.source_of(request.url) or "")) is not None:
             meta[REVISIT] = own
-        if meta.pop(TICKET, None) is not None and (lasting := self._tickets.of(request).lasting()):
+        meta.pop(TICKET, None)
+        if lasting := lasting_of(request):
             meta[TICKET] = lasting
         if meta.pop("_scheme_proxy", False):
             meta.pop("proxy", None)

@@ -91,6 +91,7 @@ class DueQueue(DueRequests):
     #: Seconds of silence after which what a worker has claimed is put back in line. Longer than
     #: its pauses between two tries to reach Redis.
     lease: float = 60.0
+    counted = ("scheduler/dequeued/redis",)
 
     def __init__(self, server: Any, spider: Spider, key: str, serializer: Any = None) -> None:  # noqa: ARG002
         crawl = Crawl.of(spider.crawler)

@@ -19,7 +19,7 @@ import itertools
 import math
 from collections import deque
 from functools import wraps
-from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 
 from scrapy_walsh.adapters import compat, seats
 from scrapy_walsh.adapters.crawl import Crawl
@@ -137,8 +137,11 @@ class DueRequests:
     """What the queue of a crawl and that of a fleet have in common: what waits for no host's time.
 
     ``_free``: what a gate refuses waits for nothing. ``_soon``: what waits for the end of an hour
-    (R8), and when that is, by the monotonic clock.
+    (R8), and when that is, by the monotonic clock. ``counted``: the stats in which its scheduler
+    counts what it gives out.
     """
+
+    counted: tuple[str, ...] = ()
 
     def __init__(self, crawl: Crawl) -> None:
         self._crawl = crawl
@@ -169,8 +172,28 @@ class DueRequests:
         return None
 
     def _popped(self, request: Request) -> Request:
-        self._crawl.tickets.of(request).popped = True
+        self._crawl.tickets.of(request).queue = self
         return request
+
+    def take_back(self, request: Request) -> None:
+        """Take in *request*, which this queue gave out; it counts once among what was."""
+        for name in self.counted:
+            if self._crawl.crawler.stats.get_value(name):
+                self._crawl.crawler.stats.inc_value(name, -1)
+        try:
+            self.push(request)
+        except ValueError as error:  # a middleware has put into it what this queue cannot keep
+            queues: list[Any] = self._crawl.queues
+            others = [queue for queue in queues if queue is not self]
+            if others:
+                others[0].push(request)
+                return
+            line = f"{request.url} could not be queued again, and will not be sent: {error}"
+            self._crawl.recorder.own_fault(line)
+
+    def push(self, request: Request) -> None:
+        """Take *request* in; ValueError where it cannot be kept."""
+        raise NotImplementedError
 
 
 class HostQueue(DueRequests):
@@ -195,6 +218,7 @@ class HostQueue(DueRequests):
             DiskLines(key, crawl, crawl.intake, crawl.job) if key else MemoryLines()
         )
         super().__init__(crawl)
+        self.counted = ("scheduler/dequeued", f"scheduler/dequeued/{'disk' if key else 'memory'}")
         crawl.queues.append(self)
         self._free_turn = False
         #: Requests that wait for the end of `Spider.start`.

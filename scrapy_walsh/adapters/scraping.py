@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from scrapy.http import HtmlResponse
+from scrapy.http import HtmlResponse, Request
 
 from scrapy_walsh.adapters.events import logger
-from scrapy_walsh.adapters.ticket import TICKET, Ticket
+from scrapy_walsh.adapters.ticket import ticket_of
 from scrapy_walsh.exceptions import ScrapingRefused
 from scrapy_walsh.policy.formats.representation import header, is_html
 
 
 def look(response: Any) -> None:
     """Raise ScrapingRefused, or warn once a crawl, where *response* is a page of a crawl's."""
-    meta = getattr(getattr(response, "request", None), "meta", None)
-    ticket = meta.get(TICKET) if isinstance(meta, dict) else None
-    if not isinstance(ticket, Ticket) or ticket.tickets.refuses_pages is None:
+    request = getattr(response, "request", None)
+    ticket = ticket_of(request) if isinstance(request, Request) else None
+    if ticket is None or ticket.tickets.refuses_pages is None:
         return
     declared, html = header(response, "Content-Type"), isinstance(response, HtmlResponse)
     if not is_html(declared, response.body, taken_for=html):

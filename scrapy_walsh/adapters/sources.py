@@ -33,7 +33,7 @@ from scrapy import Request, signals
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import GaveUp, Refused, TooManyRedirects
-from scrapy_walsh.adapters.ticket import TICKET, Ticket
+from scrapy_walsh.adapters.ticket import TICKET, lasting_of, ticket_of
 from scrapy_walsh.exceptions import StateError, one_line
 from scrapy_walsh.policy import readings, urls, visits
 from scrapy_walsh.policy.scope import Digests
@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.wire.pacing import Pacing
     from scrapy_walsh.policy.event import Event
 
-#: The key of ``Request.meta`` for the source whose request it is: retries and redirects keep it.
-_SOURCE: Final = "walsh_reads"
 _PERMANENT: Final = (301, 308)
 #: What the octet of a key says. It was answered; by a redirect, and by nothing else so far; R8
 #: refused it; it was given up; it answered 410. Below that, one more than the place of its outcome
@@ -77,10 +75,8 @@ def form_of(request: Request) -> str:
 
 def key_of(request: Request) -> str:
     """By which a source is known everywhere (``urls.key_of``)."""
-    ticket = request.meta.get(TICKET)
-    if isinstance(ticket, Ticket) and ticket.request() is request and ticket.url == request.url:
-        return ticket.key
-    return urls.key_of(request.url, form_of(request))
+    ticket = ticket_of(request)
+    return urls.key_of(request.url, form_of(request)) if ticket is None else ticket.key
 
 
 class _Octets(Digests):
@@ -169,7 +165,8 @@ class Sources:
     def declare(self, request: Request) -> None:
         """Note from now on what becomes of *request*, which ``Spider.start`` yielded: a source."""
         if self.account.due:
-            request.meta[_SOURCE] = key = key_of(request)
+            key = key_of(request)
+            request.meta[TICKET] = {"source": key}
             if not self._is(key, _OUTCOME):
                 self.account.left.setdefault(key, None)
 
@@ -299,7 +296,7 @@ class Sources:
         A hop to what this run has requested: what became of that counts for the sources that lead
         there. Else it is a duplicate, or known from a JOBDIR, and no source of its own.
         """
-        key, source = key_of(request), request.meta.get(_SOURCE)
+        key, source = key_of(request), lasting_of(request).get("source")
         if self._is(key, _ANSWERED):
             for led in _carried(request):
                 if not self._is(led, _ANSWERED):
@@ -397,7 +394,7 @@ class Sources:
 
     def ended(self, request: Request, outcome: str, reason: str = "") -> None:
         """Note that the way of *request* has ended as *outcome*; arguments as in ``Heard``."""
-        source = request.meta.get(_SOURCE)
+        source = lasting_of(request).get("source")
         if source is None:
             return
         moved_to = moved_for_good(request) if outcome == readings.READ else None
@@ -581,5 +578,5 @@ def moved_for_good(request: Request | None) -> str | None:
 
 def _carried(request: Request) -> list[str]:
     """The sources that redirects led from to *request*, as it carries them."""
-    ticket = request.meta.get(TICKET)
-    return ticket.via if isinstance(ticket, Ticket) else []
+    via: list[str] = lasting_of(request).get("via", [])
+    return via

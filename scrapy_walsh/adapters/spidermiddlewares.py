@@ -9,7 +9,6 @@ from scrapy.http import Request, Response
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Seat
 from scrapy_walsh.adapters.outcomes import GaveUp
-from scrapy_walsh.adapters.ticket import TICKET
 from scrapy_walsh.policy.backoff import reaches_spider
 
 if TYPE_CHECKING:
@@ -75,10 +74,14 @@ class ScopeMiddleware(Seat):
         """*entry* as the crawl takes it; *response*: what led its spider to it, if any did."""
         if not isinstance(entry, Request):
             return entry
-        entry.meta.pop(TICKET, None)  # a spider that copies meta makes another request
-        request = self.crawl.intake.request(entry) if "@" in entry.url else entry
+        tickets = self.crawl.tickets
+        leads = None
         if response is not None and response.request is not None:
-            self.crawl.tickets.of(request).led = self.crawl.tickets.of(response.request).leads()
+            leads = tickets.of(response.request).leads()
+        tickets.forget(entry)  # a spider that copies meta makes another request
+        request = self.crawl.intake.request(entry) if "@" in entry.url else entry
+        if leads is not None:
+            tickets.keep(request, tickets.of(request), {"led": list(leads)})
         return request
 
     def process_spider_input(self, response: Response, **_: Any) -> None:

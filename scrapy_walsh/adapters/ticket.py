@@ -1,21 +1,28 @@
 """One request on its way: all that is known of it, in one object.
 
-A ticket is of one Request object with one URL, and travels in its meta. Whoever makes another
-Request (a retry, a redirect, a middleware, a spider that copies meta) makes another ticket: it
-takes over what lasts (:meth:`Ticket.lasting`), and nothing else. So nothing that a gate has let
-pass lets anything else pass. What lasts is also what a queue keeps for another process.
+A ticket is of one Request object with one URL, and is kept beside it, by the object. If the request
+goes back to the queue, it is the same object, with a new ticket. Whoever makes another Request (a
+redirect, a middleware, a queue on disk) makes another ticket: it takes over what lasts
+(:meth:`Ticket.lasting`), and nothing else. So nothing that a gate has let pass lets anything else
+pass.
 
-A document's ticket (``fetcher.Document``) counts for each Request that carries it, for as long as
-it is being fetched: whatever the project's components have made of that, it is sent as it was made.
+What lasts stands in the request's meta, under :data:`TICKET`, as values that JSON and pickle have.
+A copy by a downloader middleware has it from there. When the request has ended for its spider, it
+is taken out of the meta: what a spider copies says nothing.
+
+A document's ticket (``fetcher.Document``) counts for each Request whose meta names it, for as long
+as it is being fetched: whatever the project's components have made of that, it is sent as it was
+made.
 
 ``Retries`` has what R5 counts by URL and by origin: it outlives any one request.
 """
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final
-from weakref import ref
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from weakref import WeakKeyDictionary
 
 from scrapy_walsh.policy import addresses, hosts, urls, visits
 from scrapy_walsh.policy.addresses import NO_LEAD, Led
@@ -34,10 +41,17 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.robots.usage import Statement
     from scrapy_walsh.policy.verdict import Verdict
 
-#: The key of ``Request.meta`` for the ticket; in a queue, for what lasts of it.
+#: The key of ``Request.meta`` for a dict: what lasts of the ticket, or which document it is for.
 TICKET: Final = "walsh_ticket"
 #: The key that marks a trial of https, after which http is tried.
 TRY_HTTPS: Final = "walsh_try_https"
+
+
+class Origin(Protocol):
+    """A queue that has given out a request."""
+
+    def take_back(self, request: Request) -> None:
+        """Take in *request* again, as if it had not been given out."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -48,17 +62,17 @@ class Ticket:
     ``ours``: it is for a document that the gates need, and no target; ``attempt`` and ``hops``:
     retries and redirects before it. ``trial``: it only tries whether its host answers https.
 
-    What lasts: ``via``, R8's keys of the sources that redirects led from; ``filtered``: it went
-    back to the queue past Scrapy's duplicate filter, so what it redirects to is filtered; and
-    ``led``: which URL led to it (D38).
+    What lasts: ``source``, R8's key of the declared source whose request it is; ``via``, the keys
+    of the sources that redirects led from; and ``led``: which URL led to it (D38).
 
     ``verdict``: the last one, and the documents that it was made from (``basis``, and ``rules``,
     the robots.txt). ``hour_left``: seconds that it should wait where R8 refuses it
     (``visits.hour_left``). ``cleared``: the gate has let it through. ``late``: it waits no longer
-    for what `Spider.start` may still declare (R6). ``popped``: a queue has given it out, so it may
-    go back. ``first``: it goes first on its host. ``given_back``: it came back from a slow host,
-    and goes before others of the same rank. ``hop``: a redirect led to it. ``before``: the URL that
-    its Request had when it was judged, where a middleware has changed that.
+    for what `Spider.start` may still declare (R6). ``queue``: which has given it out, so it may go
+    back there. ``back``: the queue that it goes back to now. ``first``: it goes first on its host.
+    ``given_back``: it came back from a slow host, and goes before others of the same rank. ``hop``:
+    a redirect led to it. ``before``: the URL that its Request had when it was judged, where a
+    middleware has changed that.
 
     ``address``: the one that its host was reached at; "" where that is not known: behind a proxy.
     ``failure``: what R5 decided on its last exchange. ``sent``: its URL with R13's tags. ``said``:
@@ -66,7 +80,6 @@ class Ticket:
     """
 
     tickets: Tickets
-    request: ref[Request]
     url: str
     host: Host
     form: str = ""
@@ -76,8 +89,8 @@ class Ticket:
     attempt: int = 0
     hops: int = 0
     trial: bool = False
+    source: str | None = None
     via: list[str] = field(default_factory=list)
-    filtered: bool = False
     led: Led = NO_LEAD
     verdict: Verdict | None = None
     basis: tuple[int, int] | None = None
@@ -85,7 +98,8 @@ class Ticket:
     rules: Rules | None = None
     cleared: bool = False
     late: bool = False
-    popped: bool = False
+    queue: Origin | None = None
+    back: Origin | None = None
     first: bool = False
     given_back: bool = False
     hop: bool = False
@@ -94,21 +108,51 @@ class Ticket:
     failure: Retry | GiveUp | None = None
     sent: str | None = None
     said: tuple[Statement, ...] = ()
-    #: Of a document: its fetch is over, and whoever still carries this ticket gains nothing.
-    ended: bool = False
+
+    @property
+    def popped(self) -> bool:
+        """Whether a queue has given its request out, and the downloader has not ended it."""
+        return self.queue is not None
 
     def lasting(self) -> dict[str, Any]:
-        """What another Request takes over, in this process or in another."""
-        lasts = {name: found for name in ("via", "filtered") if (found := getattr(self, name))}
-        return {**lasts, "led": list(self.led)} if self.led.url else lasts
+        """What another Request takes over, in this process or in another, as JSON has it."""
+        led = list(self.led) if self.led.url else None
+        lasts = {"source": self.source, "via": self.via, "led": led}
+        return {name: value for name, value in lasts.items() if value}
 
     def leads(self) -> Led:
         """What it is to the URLs that its answer leads to, by a redirect or a link (D38)."""
         return Led(self.url, addresses.kind_of(self.address) if self.address else addresses.PUBLIC)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A copy of meta, however deep, and a pickle of it have what lasts."""
-        return dict, (self.lasting(),)
+
+#: By Request object, of all crawls of the process.
+_TICKETS: Final[WeakKeyDictionary[Request, Ticket]] = WeakKeyDictionary()
+
+
+def ticket_of(request: Any) -> Ticket | None:
+    """The ticket of the target *request*, of whatever crawl; None where its URL is another now."""
+    ticket = _TICKETS.get(request)
+    return ticket if ticket is not None and ticket.url == request.url else None
+
+
+def lasting_of(request: Request) -> dict[str, Any]:
+    """What lasts of the ticket of *request*, or of the one that it will be given."""
+    ticket = ticket_of(request)
+    return _read_lasting(request.meta.get(TICKET)) if ticket is None else ticket.lasting()
+
+
+def _read_lasting(value: object) -> dict[str, Any]:
+    """*value*, as far as it is what :meth:`Ticket.lasting` gives: it may come from Redis."""
+    found: dict[str, Any] = {}
+    if not isinstance(value, dict):
+        return found
+    if isinstance(source := value.get("source"), str):
+        found["source"] = source
+    if isinstance(via := value.get("via"), list):
+        found["via"] = [key for key in via if isinstance(key, str)]
+    if (led := _led(value.get("led"))).url:
+        found["led"] = list(led)
+    return found
 
 
 class Tickets:
@@ -118,6 +162,8 @@ class Tickets:
         self.host_of = host_of
         #: Whether a selector of a page is refused (R9), or warned of, once; None: neither.
         self.refuses_pages: bool | None = None
+        #: Those of the documents that are being fetched, by a name that no spider can guess.
+        self._documents: dict[str, Ticket] = {}
 
     def of(self, request: Request) -> Ticket:
         """The ticket of *request*, which is made if there is none."""
@@ -125,45 +171,69 @@ class Tickets:
 
     def known(self, request: Request) -> Ticket | None:
         """The ticket of *request*, if there is one."""
-        found = request.meta.get(TICKET)
-        if not isinstance(found, Ticket) or found.tickets is not self:
-            return None
-        if found.ours:
-            return None if found.ended else found
-        if found.request() is not request or found.url != request.url:
+        written = request.meta.get(TICKET)
+        if isinstance(written, dict) and (name := written.get("document")) is not None:
+            document = self._documents.get(name) if isinstance(name, str) else None
+            if document is not None:
+                return document
+        found = ticket_of(request)
+        if found is None or found.tickets is not self:
             return None
         if found.form or request.body or request.method != "GET":  # a middleware may change these
             _read_form(found, request)
         return found
 
+    def begin(self, document: Ticket) -> dict[str, Any]:
+        """Let *document* count from now on; returns what names it in the meta of a request."""
+        name = secrets.token_hex(8)
+        self._documents[name] = document
+        return {TICKET: {"document": name}}
+
+    def end(self, named: dict[str, Any]) -> None:
+        """Let the document no longer count that *named*, of :meth:`begin`, names."""
+        self._documents.pop(named[TICKET]["document"], None)
+
     def _made(self, request: Request) -> Ticket:
-        url, other = request.url, request.meta.get(TICKET)
+        url, before = request.url, _TICKETS.get(request)
         trial = url.startswith("https://") and bool(request.meta.get(TRY_HTTPS))
-        ticket = Ticket(self, ref(request), url, self.host_of(url), trial=trial)
+        ticket = Ticket(self, url, self.host_of(url), trial=trial)
         _read_form(ticket, request)
-        if isinstance(other, Ticket):
-            if other.request() is request:
-                ticket.before = other.before or other.url
-            other = other.lasting()
-        if isinstance(other, dict):  # it may come from Redis
-            via = other.get("via")
-            if isinstance(via, list):
-                ticket.via = [each for each in via if isinstance(each, str)]
-            ticket.filtered = other.get("filtered") is True
-            ticket.led = _led(other.get("led"))
-        request.meta[TICKET] = ticket
+        lasting = _read_lasting(request.meta.get(TICKET))
+        if before is not None and before.tickets is self and before.url != url:
+            ticket.before = before.before or before.url
+            lasting = before.lasting()
+        self.keep(request, ticket, lasting)
         return ticket
 
-    def again(self, request: Request, *, first: bool = True) -> Request:
-        """A copy of *request* that a queue takes, past Scrapy's duplicate filter.
+    def keep(self, request: Request, ticket: Ticket, lasting: dict[str, Any]) -> None:
+        """Let *ticket* be that of *request*, and *lasting* what lasts of it."""
+        ticket.source, ticket.via = lasting.get("source"), lasting.get("via", [])
+        ticket.led = _led(lasting.get("led"))
+        _TICKETS[request] = ticket
+        request.meta.pop(TICKET, None)
+        if lasting := ticket.lasting():
+            request.meta[TICKET] = lasting
 
-        It goes first on its host; where *first* is false, before others of the same rank.
+    def forget(self, request: Request) -> None:
+        """Let *request*, which a spider yields, be one of which nothing is known."""
+        request.meta.pop(TICKET, None)
+        _TICKETS.pop(request, None)
+
+    def again(
+        self, request: Request, other: Request | None = None, *, first: bool = True
+    ) -> Request:
+        """*request*, or *other* in its place, with a new ticket: it goes back to its queue.
+
+        Scrapy neither filters nor counts it a second time (``Crawl.take_back``). It goes first on
+        its host; where *first* is false, before others of the same rank.
         """
-        copy = request.replace(dont_filter=True)
-        ticket = self.of(copy)
-        ticket.filtered = ticket.filtered or not request.dont_filter
-        ticket.first, ticket.given_back = first, not first
-        return copy
+        before = self.of(request)
+        again = request if other is None else other
+        ticket = Ticket(self, again.url, self.host_of(again.url), trial=before.trial)
+        _read_form(ticket, again)
+        self.keep(again, ticket, before.lasting())
+        ticket.back, ticket.first, ticket.given_back = before.queue, first, not first
+        return again
 
 
 def _led(found: Any) -> Led:

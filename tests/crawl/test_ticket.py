@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from scrapy import Request, Spider
+from scrapy.http import Response
 from scrapy.utils.request import request_from_dict
 
 from scrapy_walsh.adapters.crawl import Crawl as Walsh
+from scrapy_walsh.adapters.scheduler_queue import HostQueue
 from scrapy_walsh.adapters.spidermiddlewares import ScopeMiddleware
 from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, Verdict
 from scrapy_walsh.proof.sandbox import Route
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 URL, NEXT = "http://one.test/page", "http://one.test/next"
-SOURCE = "http://one.test/source"
+SOURCE, OWN = "http://one.test/source", "http://one.test/own"
 
 
 @pytest.fixture
@@ -39,20 +41,36 @@ def on_its_way(crawl: Walsh) -> Request:
     """A request that has been given out, and that the gate has let pass."""
     request = Request(URL, meta={"own": 1})
     ticket = crawl.tickets.of(request)
-    ticket.via, ticket.filtered = [SOURCE], True
-    ticket.popped, ticket.first, ticket.late = True, True, True
+    crawl.tickets.keep(request, ticket, {"source": OWN, "via": [SOURCE]})
+    ticket.queue, ticket.first, ticket.late = HostQueue(crawl), True, True
     ticket.verdict = Verdict(True, ALLOWED_IMPLICIT, "R2", "no rule")
     ticket.basis, ticket.cleared, ticket.sent = (1, 1), True, f"{URL}?impl=x"
     return request
 
 
 def spiders(crawl: Walsh, request: Request) -> Request:
+    """What a spider makes of the meta of a response, and yields."""
     made = Request(URL, meta=request.meta)
     seat = ScopeMiddleware(crawl)
     response = type("Answer", (), {"request": None})()
     (entry,) = seat.process_spider_output(response, [made])
     assert isinstance(entry, Request)
     return entry
+
+
+def spiders_own(crawl: Walsh, request: Request) -> Request:
+    """The request itself, which a spider yields again."""
+    seat = ScopeMiddleware(crawl)
+    response = type("Answer", (), {"request": None})()
+    (entry,) = seat.process_spider_output(response, [request])
+    assert entry is request
+    return request
+
+
+def past_the_spider_middlewares(crawl: Walsh, request: Request) -> Request:
+    """A copy of an answer's meta, which an extension gives to the engine."""
+    crawl.gate.over(request, Response(URL))
+    return Request(URL, meta=request.meta)
 
 
 def redirected(crawl: Walsh, request: Request) -> Request:
@@ -72,8 +90,8 @@ def through_a_file(crawl: Walsh, request: Request) -> Request:
     return request_from_dict(pickle.loads(kept))  # noqa: S301
 
 
-#: How the other Request is made; which sources its answer counts for, and whether what it
-#: redirects to is filtered.
+#: How the other Request is made; which sources its answer counts for; whether its outcome is that
+#: of the declared source.
 WAYS: dict[str, tuple[Callable[[Walsh, Request], Request], list[str], bool]] = {
     "sent again": (lambda crawl, request: crawl.tickets.again(request), [SOURCE], True),
     "given back to a slow host": (
@@ -81,7 +99,7 @@ WAYS: dict[str, tuple[Callable[[Walsh, Request], Request], list[str], bool]] = {
         [SOURCE],
         True,
     ),
-    "redirected": (redirected, [SOURCE, URL], False),
+    "redirected": (redirected, [SOURCE, URL], True),
     "copied by a middleware": (lambda _, request: request.copy(), [SOURCE], True),
     "another URL by a middleware": (lambda _, request: request.replace(url=NEXT), [SOURCE], True),
     "meta copied by a middleware": (lambda _, each: Request(URL, meta=each.meta), [SOURCE], True),
@@ -91,22 +109,42 @@ WAYS: dict[str, tuple[Callable[[Walsh, Request], Request], list[str], bool]] = {
         True,
     ),
     "meta copied by a spider": (spiders, [], False),
+    "yielded again by a spider": (spiders_own, [], False),
+    "meta of an answer, past the spider middlewares": (past_the_spider_middlewares, [], False),
     "through a JOBDIR": (through_a_file, [SOURCE], True),
     "through Redis": (through_json, [SOURCE], True),
 }
+#: The ways in which the Request is the same object: its ticket is a new one.
+SAME = ("sent again", "given back to a slow host", "yielded again by a spider")
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_own_another_request_takes_over_what_lasts_and_nothing_else(
-    crawl: Walsh, name: str
-) -> None:
-    way, via, filtered = WAYS[name]
+def test_another_request_takes_over_what_lasts_and_nothing_else(crawl: Walsh, name: str) -> None:
+    way, via, is_source = WAYS[name]
     request = on_its_way(crawl)
-    ticket = crawl.tickets.of(way(crawl, request))
-    assert (sorted(ticket.via), ticket.filtered) == (sorted(via), filtered)
+    before = crawl.tickets.of(request)
+    other = way(crawl, request)
+    ticket = crawl.tickets.of(other)
+    assert (sorted(ticket.via), ticket.source) == (sorted(via), OWN if is_source else None)
     assert (ticket.verdict, ticket.basis, ticket.cleared) == (None, None, False)
     assert (ticket.popped, ticket.late, ticket.sent) == (False, False, None)
-    assert crawl.tickets.of(request).cleared  # its own ticket is as it was
+    assert (other is request) == (name in SAME)
+    assert before.cleared  # its own ticket is as it was
+    assert other.dont_filter == request.dont_filter
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_the_meta_of_a_request_has_what_json_and_pickle_have(crawl: Walsh, name: str) -> None:
+    request = WAYS[name][0](crawl, on_its_way(crawl))
+    crawl.tickets.of(request)
+    assert json.loads(json.dumps(request.meta)) == request.meta
+    assert pickle.loads(pickle.dumps(request.meta)) == request.meta  # noqa: S301
+
+
+def test_the_meta_of_an_answer_has_nothing_of_a_ticket(crawl: Walsh) -> None:
+    request = on_its_way(crawl)
+    crawl.gate.over(request, Response(URL))
+    assert request.meta == {"own": 1}
 
 
 def test_own_a_queue_keeps_no_ticket_of_which_nothing_lasts(crawl: Walsh) -> None:
@@ -116,9 +154,9 @@ def test_own_a_queue_keeps_no_ticket_of_which_nothing_lasts(crawl: Walsh) -> Non
 
 
 def test_own_what_redis_says_of_a_ticket_is_text_or_nothing(crawl: Walsh) -> None:
-    for said in ({"via": SOURCE, "filtered": 1}, {"via": [1, None]}, [SOURCE], "x", object()):
+    for said in ({"via": SOURCE, "source": 1}, {"via": [1, None]}, [SOURCE], "x", object()):
         ticket = crawl.tickets.of(Request(URL, meta={"walsh_ticket": said}))
-        assert (ticket.via, ticket.filtered, ticket.cleared) == ([], False, False)
+        assert (ticket.via, ticket.source, ticket.cleared) == ([], None, False)
 
 
 def test_own_a_ticket_is_of_one_crawl(crawl: Walsh) -> None:

@@ -21,7 +21,6 @@ import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import urljoin
-from weakref import ref
 
 from scrapy import Request
 from scrapy.exceptions import IgnoreRequest, StopDownload
@@ -98,7 +97,7 @@ class Document(Ticket):
             if name in request.headers:
                 sent.headers[name] = request.headers[name]
         sent.meta.update({name: request.meta[name] for name in _META_KEPT if name in request.meta})
-        sent.meta[TICKET] = self
+        sent.meta[TICKET] = request.meta[TICKET]  # which names this document
         self.received, self.failure = 0, None
         return sent
 
@@ -247,16 +246,16 @@ class Fetcher:
             dont_filter=True,
         )
         request = made.copy()
-        request.meta[TICKET] = document = Document(
-            self._tickets, ref(request), url, host, key=url, purpose=purpose, made=made, **asked
-        )
+        document = Document(self._tickets, url, host, key=url, purpose=purpose, made=made, **asked)
+        name = self._tickets.begin(document)
+        request.meta.update(name)
         raised: Exception | None = None
         try:
             await compat.download(self._context.crawler, request)
         except Exception as error:
             raised = error
         finally:
-            document.ended = True
+            self._tickets.end(name)
         if isinstance(document.outcome, Fetched):
             return document.outcome
         if document.outcome is not None:
