@@ -7,6 +7,7 @@ of Scrapy: CONTRIBUTING.md.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import logging
 import os
@@ -16,6 +17,7 @@ from traceback import walk_stack
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 from scrapy import Spider, exceptions, signals, version_info
+from scrapy.downloadermiddlewares.stats import DownloaderStats
 from scrapy.dupefilters import RFPDupeFilter
 from scrapy.resolver import HostResolution
 from scrapy.selector import Selector
@@ -311,6 +313,46 @@ def download(crawler: Crawler, request: Request) -> Awaitable[Response]:
     engine = _engine(crawler)
     ask = getattr(engine, "download_async", None) or engine.download
     return _awaited(ask(request))
+
+
+async def download_apart(crawler: Crawler, request: Request) -> Response | Request:
+    """What the downloader middlewares and the download handler make of *request*, a document's.
+
+    It is no page of the spider's: receivers of the engine's and the downloader's signals do not
+    hear of it, and Scrapy's own middleware does not count it. The engine waits for its end.
+    """
+    engine, slot = _engine(crawler), _slot(crawler)
+    if slot is None:
+        raise RuntimeError(f"no spider is open: {request}")
+    downloader = engine.downloader
+    handlers, chain = downloader.handlers, _uncounted(downloader.middleware)
+    slot.add_request(request)
+    downloader.active.add(request)
+    try:
+        if _ASYNC_HANDLERS:
+            result = await chain.download_async(handlers.download_request_async, request)
+        else:
+            deferred = chain.download(handlers.download_request, request, crawler.spider)
+            result = await future(deferred)
+    finally:
+        downloader.active.discard(request)
+        slot.remove_request(request)
+        slot.nextcall.schedule()
+    return cast("Response | Request", result)
+
+
+def _uncounted(chain: Any) -> Any:
+    """*chain*, a manager of downloader middlewares, without those that count requests."""
+    uncounted = copy.copy(chain)
+    uncounted.methods = {
+        name: [
+            method
+            for method in methods
+            if not isinstance(getattr(method, "__self__", None), DownloaderStats)
+        ]
+        for name, methods in chain.methods.items()
+    }
+    return uncounted
 
 
 #: The request target that the exchange under way must send (D36).

@@ -177,6 +177,8 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
                 # the other is not a duplicate. Nor is one to a source that R8 has refused, or back
                 # to one that led here.
                 compat.forget_seen(self.crawl.crawler, result)
+            else:
+                self.crawl.intake.filter(result, hop=True)
             for name in ("If-None-Match", "If-Modified-Since"):
                 result.headers.pop(name, None)  # of the page that redirects
         return result

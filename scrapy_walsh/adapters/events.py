@@ -281,6 +281,11 @@ class Recorder:
         and before anything else is sent.
         """
         self.sent[(exchange.purpose,)] += 1
+        if exchange.purpose != events.TARGET:
+            self.count(f"documents/{exchange.purpose}")
+            self.count("documents/octets", exchange.octets or 0)
+            what, answer = exchange.purpose, exchange.status or "no answer"
+            logger.debug("requested %s (%s): %s", exchange.url, what, answer)
         self._answered = self._answered or exchange.status is not None
         if self.ledger is not None:
             self._waiting.append(structs.asdict(exchange))

@@ -436,25 +436,26 @@ class Gate:
 
         *outcome*: what its spider gets, or the Request that takes its place: a retry, a redirect
         that is followed, what goes back to the queue. So each target counts once: in ``fetched``,
-        and in the stats of the verdicts. Raises for a Request that must not take its place: Refused
-        for another host's, OwnFault where that of a document would be waited for for ever.
+        and in the stats of the verdicts. Raises Refused for a Request to another host, which must
+        not take its place.
         """
         ticket = self.tickets.of(request)
         ticket.queue = None
+        if ticket.ours:
+            return
         if isinstance(outcome, Request):
             other = self.tickets.known(outcome)
-            if ticket.ours:
-                if other is None or not other.ours:
-                    raise faults.before_wire(None)
-            elif other is None or not other.hop:
+            if other is None or not other.hop:
                 self._stop_elsewhere(ticket.url, outcome.url)
-        elif not ticket.ours:
+        else:
             request.meta.pop(TICKET, None)  # what its spider copies says nothing
             self._end(request, ticket, outcome)
 
     def _end(self, request: Request, ticket: Ticket, outcome: Response | BaseException) -> None:
         if ticket.cleared and ticket.verdict is not None and not isinstance(outcome, Refused):
             self.context.recorder.count(f"verdict/{ticket.verdict.name}")
+        if isinstance(outcome, Refused) and outcome.verdict.requirement == "R6":
+            self.intake.note_refused(request)
         if isinstance(outcome, BaseException):
             if not isinstance(outcome, (NotModified, Closing)):
                 self.sources.failed(request, outcome)

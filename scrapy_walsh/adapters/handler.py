@@ -339,8 +339,7 @@ class Downloader(ScrapyDownloader):
 
     def get_slot_key(self, request: Request) -> str:
         """The host of *request*, whatever ``download_slot`` is in a copied meta."""
-        ticket = self._crawl.tickets.of(request)
-        return str(request.meta[self.DOWNLOAD_SLOT]) if ticket.ours else ticket.host.key
+        return self._crawl.tickets.of(request).host.key
 
     def needs_backout(self) -> bool:
         """Whether the queue must wait: its last request has not ended, or no turn is free."""

@@ -31,15 +31,17 @@ How ``Spider.start`` is taken in:
 from __future__ import annotations
 
 import gc
+import json
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy import Request
+from scrapy import Request, Spider
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.ticket import TICKET, Tickets, lasting_of
 from scrapy_walsh.policy import visits
 from scrapy_walsh.policy.agenda import enough
+from scrapy_walsh.policy.scope import Digests
 from scrapy_walsh.policy.urls import HAS_USERINFO, without_userinfo
 
 if TYPE_CHECKING:
@@ -78,6 +80,10 @@ class Intake:
         self._taken = self._exempt_at = 0
         #: How many requests wait in :meth:`ended`.
         self._waiters = 0
+        #: The fingerprints of what `start` yields past the duplicate filter; and with its callback.
+        self._pages, self._calls = Digests(), Digests()
+        #: By fingerprint, whether it is that of a request that R6 has refused, and nothing since.
+        self._refused = Digests()
 
     # -- Spider.start ---------------------------------------------------------------------
 
@@ -162,6 +168,47 @@ class Intake:
                 await compat.sleep(_LOOK)
         finally:
             self._waiters -= 1
+
+    # -- Scrapy's duplicate filter --------------------------------------------------------
+    #
+    # It knows no request with dont_filter, which Scrapy's `start_urls` have.
+
+    def note_start(self, request: Request) -> None:
+        """Note *request*, which `start` yields, if the duplicate filter will not see it."""
+        if request.dont_filter and not self._context.fleet:
+            page = self._fingerprint(request)
+            self._pages.add(page)
+            if (call := _call(request, self._context.crawler.spider)) is not None:
+                self._calls.add(f"{page} {call}")
+
+    def note_refused(self, request: Request) -> None:
+        """Note that R6 has refused *request*: what declares it later is not its duplicate."""
+        if not self._context.fleet:
+            self._refused.add(self._fingerprint(request), 1)
+
+    def filter(self, request: Request, *, hop: bool = False) -> None:
+        """Have the duplicate filter drop *request* if `start` has asked for the same already.
+
+        The same is a page with its callback and the arguments of that: any other is a request of
+        its own, whose callback waits for its answer. A *hop* is the same if its page is: what came
+        of that page counts for what redirects there. And have the filter let through what was
+        refused before it was declared.
+        """
+        context = self._context
+        if request.dont_filter or context.fleet or not (self._pages or self._refused):
+            return
+        page = self._fingerprint(request)
+        if self._refused.mark(page) and context.scope.refuses(request.url) is None:
+            self._refused.add(page, 0)
+            compat.forget_seen(context.crawler, request)
+        elif page in self._pages:
+            call = _call(request, context.crawler.spider)
+            if hop or (call is not None and f"{page} {call}" in self._calls):
+                compat.note_as_seen(context.crawler, request)
+
+    def _fingerprint(self, request: Request) -> str:
+        fingerprinter: Any = self._context.crawler.request_fingerprinter
+        return str(fingerprinter.fingerprint(request).hex())
 
     # -- one request ----------------------------------------------------------------------
 
@@ -291,3 +338,21 @@ class Intake:
             meta.pop("_auth_proxy", None)
             fields["headers"].pop(b"Proxy-Authorization", None)  # of the copy
         return {**fields, "meta": meta}
+
+
+def _call(request: Request, spider: Spider | None) -> str | None:
+    """Which method of *spider* gets the answer to *request*, and with which arguments, as text.
+
+    None if it is no method of the spider, or an argument has no text of its own.
+    """
+    if request.callback is None:
+        plain = getattr(type(spider), "_parse", None) is Spider._parse
+        name = "parse" if plain else "_parse"
+    elif getattr(request.callback, "__self__", None) is spider:
+        name = request.callback.__name__
+    else:
+        return None
+    try:
+        return f"{name} {json.dumps(request.cb_kwargs, sort_keys=True)}"
+    except (TypeError, ValueError):
+        return None

@@ -284,6 +284,7 @@ class HostQueue(DueRequests):
             request = self._parked.popleft()
             if growing:
                 self._crawl.tickets.of(request).late = True
+            self._crawl.sources.adopt(request)
             self.push(request)
 
     def load(self) -> Load:

@@ -170,6 +170,17 @@ class Sources:
             if not self._is(key, _OUTCOME):
                 self.account.left.setdefault(key, None)
 
+    def adopt(self, request: Request) -> None:
+        """Note what becomes of *request*, a link that waited while its page was declared.
+
+        The request that declared the page is its duplicate, and was dropped.
+        """
+        key, ticket = key_of(request), ticket_of(request)
+        declared = self.account.due and self._context.scope.is_source(request.url)
+        if declared and ticket is not None and not self._is(key, _OUTCOME):
+            ticket.tickets.keep(request, ticket, {**ticket.lasting(), "source": key})
+            self.account.left.setdefault(key, None)
+
     def last_visit(self, key: str) -> visits.Visit | None:
         """When an earlier run last sent the source *key* and was answered (R8).
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.http import Request, Response
 
-from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Seat
 from scrapy_walsh.adapters.outcomes import GaveUp
 from scrapy_walsh.policy.backoff import reaches_spider
@@ -37,10 +36,8 @@ class ScopeMiddleware(Seat):
         try:
             self.crawl.intake.declare(request)
             self.crawl.sources.declare(request)
-            # Scrapy's `start_urls` come with dont_filter, which its filter then does not know:
-            # a link to such a page would be sent a second time.
-            if request.dont_filter and not self.crawl.fleet:
-                compat.note_as_seen(self.crawl.crawler, request)
+            self.crawl.intake.filter(request)
+            self.crawl.intake.note_start(request)
             return not any(queue.stands_for(request) for queue in self.crawl.queues)
         except Exception as error:  # Scrapy would log it and go on
             self.crawl.fail(error)
@@ -82,6 +79,8 @@ class ScopeMiddleware(Seat):
         request = self.crawl.intake.request(entry) if "@" in entry.url else entry
         if leads is not None:
             tickets.keep(request, tickets.of(request), {"led": list(leads)})
+        if response is not None:
+            self.crawl.intake.filter(request)
         return request
 
     def process_spider_input(self, response: Response, **_: Any) -> None:

@@ -66,6 +66,9 @@ class Digests:
     def __contains__(self, text: str) -> bool:
         return self.mark(text) is not None
 
+    def __bool__(self) -> bool:
+        return bool(self._buckets)
+
 
 def _place(row: bytes | bytearray, rest: bytes) -> int:
     """Where the entry of the digest *rest* begins in *row*, or -1."""

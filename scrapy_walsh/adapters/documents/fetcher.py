@@ -1,4 +1,4 @@
-"""Requests the documents that the gates need, through Scrapy's engine like any other request.
+"""Requests the documents that the gates need, on the way of any other request.
 
 So they pass the project's downloader middlewares (a proxy, a password) and our download handler
 (R1, R4, R5). The gates let them pass, and know them by their tickets, which are made here, and
@@ -9,6 +9,8 @@ or of its answer, does not count:
   copies ``meta`` gains nothing: it would request the document once more.
 - The answer is taken there (:meth:`Document.brought`), before any middleware has it. Receivers of
   ``headers_received`` and ``bytes_received`` never hear of a document (``compat.Quiet``).
+- It is no page of the spider's: no signal is sent for it, and Scrapy does not count it
+  (``compat.download_apart``). It has stats of its own, ``walsh/documents/``.
 - How the fetch ends after that is nobody's business. Where it ends without having come to the wire,
   the document is not known because of us (``faults``).
 """
@@ -237,11 +239,10 @@ class Fetcher:
         because of us.
         """
         host = self._tickets.host_of(url)
-        slot = f"walsh {purpose} {host.key}"
         made = Request(
             url,
             headers={"Accept-Encoding": "identity", **headers},
-            meta={**_META, "download_slot": slot, "download_timeout": timeout},
+            meta={**_META, "download_timeout": timeout},
             callback=NO_CALLBACK,
             dont_filter=True,
         )
@@ -251,7 +252,7 @@ class Fetcher:
         request.meta.update(name)
         raised: Exception | None = None
         try:
-            await compat.download(self._context.crawler, request)
+            await self._download(request, document)
         except Exception as error:
             raised = error
         finally:
@@ -265,6 +266,14 @@ class Fetcher:
         if isinstance(raised, OwnFault):
             raise raised
         raise faults.before_wire(raised) from raised
+
+    async def _download(self, request: Request, document: Document) -> None:
+        """Download *request*; OwnFault where a middleware puts another request in its place."""
+        result: Request | Response = request
+        while isinstance(result, Request):
+            if self._tickets.known(result) is not document:
+                raise faults.before_wire(None)
+            result = await compat.download_apart(self._context.crawler, result)
 
 
 def bounded(response: Response, limit: int, *, or_text: bool) -> bytes | None:
