@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 #: Seconds for which no turn is given after an exchange that was broken off.
 _GRACE: Final = 0.1
+#: What stands for ``Request(cookies=...)`` among the header fields that were not sent.
+_COOKIES: Final = b"Request(cookies=...)"
 
 
 def prepare(handler: Any) -> None:
@@ -292,6 +294,13 @@ class Handler(Seat):
                     request.url,
                 )
         request.headers["User-Agent"] = self._user_agent
+        if request.cookies and _COOKIES not in self._left_out:
+            self._left_out.add(_COOKIES)
+            logger.warning(
+                "the cookies of %s are not sent, nor are those of any other request of this run: "
+                "cookies are off (R1)",
+                request.url,
+            )
 
     async def close(self) -> None:
         """Close the handlers that are wrapped."""

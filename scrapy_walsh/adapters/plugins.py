@@ -1,4 +1,4 @@
-"""Packages of other projects that ask for what does not happen here: a table, and who is in it.
+"""Packages and settings that ask for what does not happen here: a table, and who is in it.
 
 The start of a crawl, and so ``walsh doctor``, says the sentence of each that a project's settings
 name. docs/compatibility.md has what was tried with the packages themselves.
@@ -72,21 +72,37 @@ FETCHERS: Final[Mapping[str, str]] = {
     "scrapy_crawlera": _PROXY_SERVICE,
     "scrapy_zyte_smartproxy": _PROXY_SERVICE,
 }
+#: Settings of Scrapy's that have no effect, since the queue of each host is one of our own.
+_QUEUES: Final = tuple(
+    f"SCHEDULER_{start}{kind}_QUEUE" for start in ("", "START_") for kind in ("MEMORY", "DISK")
+)
 #: With these, all that the project asked for happens: their sentences are notes, no warnings.
 NOTED: Final = frozenset({"scrapy_deltafetch", "scrapy_poet", "spidermon", "scrapy_redis"})
 
 
 def sentences(settings: BaseSettings) -> list[tuple[bool, str]]:
-    """The sentence of each package of the table that *settings* name; whether it is a warning."""
+    """The sentence of each package of the table, and of each setting without an effect, that
+    *settings* name; whether it is a warning.
+    """
     found = {package for name in _COMPONENTS for package in _packages(settings.get(name))}
-    for name in settings:
-        if (settings.getpriority(name) or 0) >= SETTINGS_PRIORITIES["project"]:
-            found.update(own for prefix, own in _SETTINGS.items() if name.startswith(prefix))
-    return [
+    own = [
+        name
+        for name in settings
+        if (settings.getpriority(name) or 0) >= SETTINGS_PRIORITIES["project"]
+    ]
+    for name in own:
+        found.update(each for prefix, each in _SETTINGS.items() if name.startswith(prefix))
+    packages = [
         (package not in NOTED, f"{package}: {text}")
         for package, text in {**PLUGINS, **FETCHERS}.items()
         if package in found
     ]
+    queues = [
+        (True, f"{name} has no effect: the requests of a host go first in, first out, by priority")
+        for name in _QUEUES
+        if name in own
+    ]
+    return packages + queues
 
 
 def _packages(value: Any) -> Iterator[str]:

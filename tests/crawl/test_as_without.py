@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.proof.sandbox import Request, Route
-from tests.crawl.harness import OWN_IDENTITY, SETTINGS, listing, operator, side_by_side, site
+from tests.crawl.harness import OWN_IDENTITY, SETTINGS, listing, operator, side_by_side, site, solo
 
 if TYPE_CHECKING:
     from scrapy_walsh.proof.sandbox import Site
@@ -321,3 +321,79 @@ def test_the_items_are_the_same(crawls: dict[str, tuple[Crawl, Any]]) -> None:
     }
     assert items["with"] == items["without"]
     assert crawls["with"][0].returncode == 0
+
+
+LATE = """
+import scrapy
+from scrapy_walsh.adapters import compat
+
+class Probe(scrapy.Spider):
+    name = "probe"
+    refused = False
+
+    async def start(self):
+        yield scrapy.Request("http://late.test/1", callback=self.parse)
+        yield scrapy.Request("http://parked.test/1", callback=self.parse)
+        await compat.sleep(1.5)
+        yield scrapy.Request("http://parked.test/declared", callback=self.declared)
+        while not self.refused:
+            await compat.sleep(0.1)
+        yield scrapy.Request("http://late.test/declared", callback=self.declared)
+        yield scrapy.Request("http://late.test/declared", callback=self.declared)
+
+    def parse(self, response):
+        yield response.follow("/declared", callback=self.linked, errback=self.failed)
+
+    def linked(self, response):
+        yield {"linked": response.url}
+
+    def declared(self, response):
+        yield {"declared": response.url}
+
+    def failed(self, failure):
+        self.refused = True
+        yield {"failed": failure.request.url}
+"""
+
+
+@pytest.fixture(scope="module")
+def late(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
+    """A `start` that declares two pages after callbacks have linked to them, in a JOBDIR."""
+    settings = {
+        "WALSH_IDENTITY": OWN_IDENTITY,
+        "JOBDIR": "job",
+        "CLOSESPIDER_PAGECOUNT": 4,
+    }
+    sites = (operator(listing("nobody.test")), site("late.test"), site("parked.test"))
+    return solo(tmp_path_factory.mktemp("late"), sites=sites, spider=LATE, settings=settings)
+
+
+def test_a_refused_link_takes_no_later_declaration_with_it(late: Crawl) -> None:
+    assert {"failed": "http://late.test/declared"} in late.items
+    assert {"declared": "http://late.test/declared"} in late.items
+    assert late.targets("late.test") == ["/1", "/declared"]
+
+
+def test_a_link_that_waits_is_what_declares_its_page(late: Crawl) -> None:
+    """As in Scrapy, the first of two requests is sent, and the second is its duplicate."""
+    assert {"linked": "http://parked.test/declared"} in late.items
+    assert late.targets("parked.test") == ["/1", "/declared"]
+
+
+def test_each_declared_source_is_counted(late: Crawl) -> None:
+    assert late.lines("4 of 4 sources read"), late.output[-2000:]
+
+
+def test_our_documents_are_no_pages_of_the_spider(late: Crawl) -> None:
+    """CLOSESPIDER_PAGECOUNT, with which a spider is tried, goes by the answers for the spider."""
+    assert late.stats["close_reason"] == "closespider_pagecount"
+    assert late.stats["response_received_count"] == late.stats["downloader/request_count"] == 4
+    assert late.stats["walsh/documents/robots"] == 2
+    assert late.stats["walsh/documents/operator"] == 1
+    assert late.stats["walsh/documents/octets"] > 0
+
+
+def test_what_comes_back_to_the_queue_of_a_job_is_counted_once(late: Crawl) -> None:
+    assert late.stats["scheduler/dequeued"] == late.stats["scheduler/dequeued/disk"] == 5
+    assert late.stats["scheduler/enqueued"] == late.stats["scheduler/enqueued/disk"] == 5
+    assert "scheduler/unserializable" not in late.stats
