@@ -30,6 +30,7 @@ from twisted.internet.error import TimeoutError as TwistedTimeoutError
 from twisted.python.failure import Failure
 from twisted.web._newclient import HEADER, STATUS, ResponseFailed
 
+from scrapy_walsh.exceptions import visible
 from scrapy_walsh.policy.urls import Target, path_and_query, request_target, target
 
 if TYPE_CHECKING:
@@ -767,16 +768,34 @@ def is_shell(crawler: Crawler) -> bool:
     return slot is not None and not slot.close_if_idle and bool(engine.running)
 
 
-def fail_command() -> bool:
+def _running() -> Any:
+    """The ``scrapy`` command that runs this crawl, in whatever thread; None without one."""
+    for top in sys._current_frames().values():
+        for frame, _ in walk_stack(top):
+            if frame.f_code.co_name == "_run_command" and "cmd" in frame.f_locals:
+                return frame.f_locals["cmd"]
+    return None
+
+
+def command() -> str:
+    """The name of the ``scrapy`` command that runs this crawl, such as "fetch"; "" without one."""
+    return type(_running()).__module__.rpartition(".")[2]
+
+
+def fail_command(why: str = "") -> bool:
     """Make the ``scrapy`` command that runs this crawl exit with 1. False without such a command.
 
-    Before 2.19 the command exits with 0 even where its crawl failed to start.
+    Before 2.19 the command exits with 0 even where its crawl failed to start. *why*: to be said on
+    stderr, whatever the level of the log is.
     """
-    for frame, _ in walk_stack(sys._getframe()):
-        if frame.f_code.co_name == "_run_command" and "cmd" in frame.f_locals:
-            frame.f_locals["cmd"].exitcode = 1
-            return True
-    return False
+    if why:
+        sys.stderr.write(f"scrapy_walsh: {visible(why)}\n")
+        sys.stderr.flush()
+    found = _running()
+    if found is None:
+        return False
+    found.exitcode = 1
+    return True
 
 
 class NotSwallowed(BaseException):

@@ -21,6 +21,7 @@ from scrapy_walsh.adapters.outcomes import Closing
 from scrapy_walsh.config import LEDGER_OFF, LEDGER_REDACTED, WalshConfig, gates_of
 from scrapy_walsh.exceptions import OwnFault, StateError
 from scrapy_walsh.ledger import Ledger
+from scrapy_walsh.policy.readings import NOT_WELL
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.state import machine, open_store
 
@@ -42,9 +43,6 @@ _T = TypeVar("_T")
 _WRITE_WITHIN: Final = 0.01
 #: Why the spider of a refused crawl was closed.
 REFUSED: Final = "walsh_refused"
-#: Why the spider of a crawl was closed that found nothing more to do, where something of ours
-#: failed meanwhile (``Recorder.own_fault``).
-NOT_WELL: Final = "walsh_not_well"
 #: Scrapy's own reason of a crawl that found nothing more to do.
 FINISHED: Final = "finished"
 

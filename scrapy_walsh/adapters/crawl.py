@@ -14,7 +14,7 @@ from scrapy import Request, signals
 from scrapy.exceptions import CloseSpider
 
 from scrapy_walsh.adapters import compat, disk_lines, scraping, seats
-from scrapy_walsh.adapters.context import FINISHED, NOT_WELL, REFUSED, Context, default_state_dir
+from scrapy_walsh.adapters.context import FINISHED, REFUSED, Context, default_state_dir
 from scrapy_walsh.adapters.documents.fetcher import Fetcher
 from scrapy_walsh.adapters.events import process_name
 from scrapy_walsh.adapters.gate import Documents, Gate
@@ -27,7 +27,7 @@ from scrapy_walsh.adapters.wire.tags import Tags
 from scrapy_walsh.config import SETTINGS, WalshConfig
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.backoff import granted
-from scrapy_walsh.policy.readings import NOT_REQUESTED, READ
+from scrapy_walsh.policy.readings import NOT_REQUESTED, NOT_WELL, READ
 from scrapy_walsh.policy.throttle import LONGEST
 from scrapy_walsh.policy.verdict import NOT_DUE
 from scrapy_walsh.spec import SPEC_VERSION, __version__
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.wire.signing import Signer
 
 _ATTRIBUTE: Final = "walsh"
+#: Scrapy's commands with which a person looks at one page.
+_LOOKS: Final = ("fetch", "parse", "shell", "view")
 
 compat.watch_selectors(scraping.look)
 
@@ -122,6 +124,7 @@ class Crawl(Context):
             self.gates = replace(self.gates, revisit_reason="asked from a shell")
             self.tickets.refuses_pages = None
             self.sources.account.due = False  # what a person types is no source
+        self.gate.looks = compat.command() in _LOOKS
         if shell or self.config.tag_requests:
             self.tags = Tags(self, self.documents.rules_of, shell=shell)
         self.recorder.note("started", **self._terms())

@@ -20,8 +20,8 @@ from scrapy.settings import default_settings
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Crawl, Seat
 from scrapy_walsh.adapters.documents import faults
-from scrapy_walsh.adapters.events import NO_ANSWER
-from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, TooManyRedirects
+from scrapy_walsh.adapters.events import NO_ANSWER, logger
+from scrapy_walsh.adapters.outcomes import BodyTooLarge, GaveUp, NotModified, TooManyRedirects
 from scrapy_walsh.adapters.ticket import TRY_HTTPS
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import readings, validators
@@ -68,7 +68,14 @@ class BackoffMiddleware(Seat):
         raise follows
 
     def process_exception(self, request: Request, exception: Exception, **_: Any) -> Request | None:
-        """The request to send again after a transport error; None lets the error go on."""
+        """The request to send again after a transport error; None lets the error go on.
+
+        Raises GaveUp, and BodyTooLarge where that is why the transport was broken off.
+        """
+        if isinstance(exception, compat.OVER_LIMIT) and not self.crawl.tickets.of(request).ours:
+            reason = f"the body is over the limit of this project: {exception}"
+            logger.error("%s is not read: %s", request.url, reason)
+            raise BodyTooLarge(request.url, reason) from exception
         follows = self._follows(request, None, f"{NO_ANSWER}{faults.meaning(exception)}")
         if isinstance(follows, GaveUp):
             raise follows
@@ -83,7 +90,8 @@ class BackoffMiddleware(Seat):
         if failure is None:
             return None
         ticket.failure = None
-        why = crawl.pacing.tell_failure(request.url, failure, status, error)
+        trial = ticket.trial
+        why = crawl.pacing.tell_failure(request.url, failure, status, error, trial=trial)
         if isinstance(failure, Retry):
             crawl.retries.retry(request.url)
             return crawl.tickets.again(request)

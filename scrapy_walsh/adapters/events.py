@@ -183,11 +183,14 @@ class Recorder:
                 "this run is not well: %s of ours failed%s; see ERROR above", count, cost
             )
 
-    def record(self, event: events.Event) -> None:
-        """Log *event*, count it, and write it to the ledger."""
+    def record(self, event: events.Event, *, trial: bool = False) -> None:
+        """Log *event*, count it, and write it to the ledger.
+
+        *trial*: of a trial of https: that it gets no answer is no error, since http follows.
+        """
         first = (event.kind, event.requirement, event.verdict) not in self._told
         remedy = REMEDIES.get((event.requirement, event.verdict)) if first else None
-        if _is_heard(level := self._level(event)):
+        if _is_heard(level := self._level(event, trial=trial)):
             line = f"{event}; {remedy}" if remedy else str(event)
             logger.log(level, "%s", line, extra={"crawler": self.crawler, "walsh_event": event})
         self.note(**structs.asdict(event))
@@ -203,7 +206,7 @@ class Recorder:
             self.count(f"denied/host/{event.host}" if own else "denied/other_hosts")
         self._send(signals.OF_KIND[event.kind], event=event)
 
-    def _level(self, event: events.Event) -> int:
+    def _level(self, event: events.Event, *, trial: bool) -> int:
         """The level of *event* in the log, which counts as told from now on."""
         told = self._told.setdefault((event.kind, event.requirement, event.verdict), set())
         about = event.host or event.reason
@@ -216,7 +219,10 @@ class Recorder:
             return logging.INFO
         if alike is not None:
             self._new.add(alike)
-        return logging.WARNING if alike is None else logging.INFO
+            return logging.INFO
+        # An error of the network: as Scrapy's "Error downloading".
+        is_error = event.kind == events.GIVEN_UP and event.status is None and not trial
+        return logging.ERROR if is_error else logging.WARNING
 
     def _count_alike(self, event: events.Event) -> tuple[str, str, str, str] | None:
         """Count *event* where its reason holds for its host, and maybe others; by what, or None."""
@@ -270,7 +276,9 @@ class Recorder:
             remedy = REMEDIES.get((requirement, verdict), "")
             if not self._answered and len(hosts) > 1:
                 remedy = "nothing at all was answered: see this machine's network"
-            level = logging.WARNING if key in self._new else logging.INFO
+            level = logging.INFO
+            if key in self._new:  # R5 leaves a host alone that gives no answer
+                level = logging.ERROR if requirement == "R5" else logging.WARNING
             line = f"{kind} {what} of {who} ({rule}): {reason}{f'; {remedy}' if remedy else ''}"
             logger.log(level, "%s", line, extra={"crawler": self.crawler})
 

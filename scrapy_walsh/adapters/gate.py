@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Request, Response
 
+from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.documents import faults
 from scrapy_walsh.adapters.documents.fetcher import OPERATOR, Document, Fetcher
 from scrapy_walsh.adapters.documents.operator_list import OperatorList
@@ -120,6 +121,8 @@ class Gate:
     documents: Documents
     sources: Sources
     retries: Retries
+    #: Whether a person looks at one page: why there is none is said on stderr (exit 1).
+    looks: bool = False
 
     # -- 1: at the queue ------------------------------------------------------------------
 
@@ -459,6 +462,8 @@ class Gate:
         if isinstance(outcome, BaseException):
             if not isinstance(outcome, (NotModified, Closing)):
                 self.sources.failed(request, outcome)
+            if self.looks and not isinstance(outcome, Closing):
+                compat.fail_command(str(outcome))
         elif reaches_spider(outcome.status):
             ticket.said = self.documents.read_usage(outcome, ticket.rules)
             # What no verdict let pass was answered by a middleware of the project: no site said it.

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from scrapy.exceptions import IgnoreRequest
 
+from scrapy_walsh.adapters import compat
+
 if TYPE_CHECKING:
     from scrapy_walsh.policy.verdict import Verdict
 
@@ -57,6 +59,14 @@ class NotModified(IgnoreRequest):
     def __init__(self, url: str, content_type: str | None = None) -> None:
         super().__init__(f"{url}: 304, not modified")
         self.url, self.content_type = url, content_type
+
+
+class BodyTooLarge(IgnoreRequest, compat.OVER_LIMIT):  # type: ignore[misc,valid-type]
+    """The body is over DOWNLOAD_MAXSIZE, or ``download_maxsize``; it is also Scrapy's error."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(f"{url}: {reason}")
+        self.url, self.reason = url, reason
 
 
 class TooManyRedirects(IgnoreRequest):

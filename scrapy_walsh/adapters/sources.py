@@ -546,7 +546,8 @@ class Account:
         if needy and context.config.exit_attention:
             compat.fail_command()
         in_vain = not counts[readings.READ] and not context.fleet
-        line = readings.last_line(counts, needy, reason, self._rules, self.links)
+        halted = context.halted is not None
+        line = readings.last_line(counts, needy, reason, self._rules, self.links, halted=halted)
         if in_vain and self._first:
             line = f"{line}; the first: {self._first}"
         if lost := compat.skips_start_requests(context.crawler.spidercls):

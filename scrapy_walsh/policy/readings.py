@@ -39,6 +39,8 @@ OUTCOMES: Final = (READ, NOT_DUE, REFUSED, DEFERRED, LEFT_OUT, FAILED, NOT_REQUE
 
 #: For how many of its periods (its interval) a source may not be read before it is named.
 PERIODS: Final = 3
+#: Why the spider of a crawl was closed in which something of ours failed.
+NOT_WELL: Final = "walsh_not_well"
 #: Seconds after which a source is named again that still needs a person; less SLACK, as for R8.
 NAMED_AGAIN: Final = 7 * 86400.0
 #: Sources that are named one by one at the end of a run.
@@ -222,12 +224,14 @@ def last_line(
     close_reason: str,
     rules: Mapping[str, int] | None = None,
     links: Mapping[str, int] | None = None,
+    *,
+    halted: bool = False,
 ) -> str:
     """The last line of a run, for somebody who reads no other.
 
     *outcomes*: sources by outcome. *needy*: those that need a person. *close_reason*: why the
     spider was closed, Scrapy's word. *rules*, *links*: by requirement, how many sources, and how
-    many requests of the spider's own, it refused.
+    many requests of the spider's own, it refused. *halted*: the run was ended, whatever was left.
     """
     counts = Counter(outcomes)
     if total := counts.total():
@@ -241,8 +245,11 @@ def last_line(
         count = sum(links.values())
         parts[-1] += f"; {plural(count, 'link')} refused{_by_rule(links, count)}"
         parts[-1] += f": {verdicts.REMEDIES['R6', verdicts.OUT_OF_SCOPE]}" if "R6" in links else ""
-    # Scrapy's word for a run that came to its end by itself.
-    stopped = "" if close_reason == "finished" else f"stopped ({close_reason}): "
+    stopped = f"stopped ({close_reason}): "
+    if close_reason == "finished":  # Scrapy's word for a run that came to its end by itself
+        stopped = ""
+    elif close_reason == NOT_WELL and not halted:
+        stopped = "ended, but not well (see ERROR above): "
     needs = f"; {needy} need{'s' if needy == 1 else ''} a person: {_WHO}" if needy else ""
     return f"walsh: {stopped}{', '.join(parts)}{needs}"
 

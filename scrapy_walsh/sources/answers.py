@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from scrapy.spidermiddlewares.httperror import HttpError
 
 from scrapy_walsh.adapters.documents.apart import links_of
-from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, Refused, TooManyRedirects
+from scrapy_walsh.adapters.outcomes import (
+    BodyTooLarge,
+    GaveUp,
+    NotModified,
+    Refused,
+    TooManyRedirects,
+)
 from scrapy_walsh.adapters.sources import moved_for_good
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly, OwnFault, one_line
 from scrapy_walsh.policy.formats import representation as formats
@@ -125,7 +131,7 @@ def from_failure(step: formats.Step, error: BaseException) -> Answer:
             none = error.status is None
             return _vain(step, error.reason, FAILED, by, failed=True, unreachable=none)
     why = one_line(f"{type(error).__name__}: {error}")
-    if type(error).__name__ in _CANCELLED:
+    if isinstance(error, BodyTooLarge):
         why = f"cancelled: a body over {max_body(step)} bytes"
     return _vain(step, why, FAILED, failed=True, forget=True)
 
@@ -143,8 +149,6 @@ def _vain(
     return Answer(outcome, requirement, f"{called}: {why}", **more)
 
 
-# What Scrapy calls the error of a body that is too long, before 2.14 and since.
-_CANCELLED: Final = frozenset({"CancelledError", "DownloadCancelledError"})
 _UNUSABLE: Final = {
     formats.HTML: "HTML, which is never scraped",
     formats.PLAIN: "plain text, not markdown",

@@ -28,6 +28,7 @@ from scrapy_walsh.policy.robots.usage import as_member
 from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.urls import canonical_url, key_of
+from scrapy_walsh.policy.verdict import NOT_DUE
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.sources import report
 from scrapy_walsh.sources.answers import MAX_BODY, Answer, from_failure, from_response, max_body
@@ -266,7 +267,8 @@ class WalshMetadataSpider(Spider):
             if answer.unreachable and _may_use_http(source, step):
                 steps = [*plan(_http(source.url), None)]
                 continue
-            if step.kind == "llms" and failed is False and answer.outcome == readings.REFUSED:
+            not_sent = answer.outcome in (readings.REFUSED, NOT_DUE)
+            if step.kind == "llms" and failed is False and not_sent:
                 # The page was of no use, and that is the outcome; the reason names the refusal.
                 answer = replace(answer, outcome=None, requirement="", refusal="")
             row.reason = "; ".join(filter(None, (row.reason, answer.reason)))

@@ -407,7 +407,6 @@ def test_own_a_request_comes_out_as_it_went_in(server: Server) -> None:
     came = one.pop()
     assert came is not None
     spider = crawl_of(one).crawler.spider
-    del came.meta["walsh_ticket"]
     assert came.to_dict(spider=spider) == went.replace(cls=Request).to_dict(spider=spider)
 
 

@@ -172,6 +172,15 @@ def test_own_the_last_line(outcomes: dict[str, int], needy: int, reason: str, li
     assert readings.last_line(outcomes, needy, reason) == line
 
 
+def test_a_run_that_is_not_well_was_stopped_only_if_something_was_left() -> None:
+    """It ends by itself, and then its outcome is told: nothing closed it before it was done."""
+    four = {READ: 4}
+    ended = readings.last_line(four, 0, readings.NOT_WELL)
+    assert ended == f"walsh: ended, but not well (see ERROR above): 4 of 4 {READ_OR}"
+    stopped = readings.last_line(four, 0, readings.NOT_WELL, halted=True)
+    assert stopped == f"walsh: stopped (walsh_not_well): 4 of 4 {READ_OR}"
+
+
 FOLLOW = "WALSH_FOLLOW_LINKS = True follows links, if the bot may; or yield them from start()"
 
 

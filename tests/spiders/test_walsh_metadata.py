@@ -22,7 +22,13 @@ from scrapy.spidermiddlewares.httperror import HttpError
 from scrapy.utils.test import get_crawler
 from twisted.python.failure import Failure
 
-from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, Refused, TooManyRedirects
+from scrapy_walsh.adapters.outcomes import (
+    BodyTooLarge,
+    GaveUp,
+    NotModified,
+    Refused,
+    TooManyRedirects,
+)
 from scrapy_walsh.policy.verdict import Verdict
 from scrapy_walsh.sources.answers import MAX_BODY
 from scrapy_walsh.sources.items import MetadataItem
@@ -503,10 +509,7 @@ def test_own_bodies_have_a_limit() -> None:
 
 
 def test_own_a_body_over_the_limit_is_named_as_such() -> None:
-    class DownloadCancelledError(Exception):
-        """As Scrapy's: it may come without a message."""
-
-    net = crawl("https://a.test/", {"https://a.test/": DownloadCancelledError()})
+    net = crawl("https://a.test/", {"https://a.test/": BodyTooLarge("https://a.test/", "")})
     assert net.rows[0].outcome == "failed"
     assert net.rows[0].reason == f"page: cancelled: a body over {MAX_BODY} bytes"
 

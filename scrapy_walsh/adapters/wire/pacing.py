@@ -346,18 +346,25 @@ class Pacing:
         context.recorder.record(event)
 
     def tell_failure(
-        self, url: str, failure: Retry | GiveUp, status: int | None, error: str
+        self,
+        url: str,
+        failure: Retry | GiveUp,
+        status: int | None,
+        error: str,
+        *,
+        trial: bool = False,
     ) -> str:
         """Record what R5 has decided on a request to *url*; the reason.
 
-        *error*: why there was no answer, with ``NO_ANSWER``; "" where there was one.
+        *error*: why there was no answer, with ``NO_ANSWER``; "" where there was one. *trial*: as
+        for ``Recorder.record``.
         """
         why = failure.why.replace("no answer", error, 1) if error else failure.why
         context, host, wait = self._context, self.host_of(url).key, failure.delay
         kind: EventKind = events.RETRIED if isinstance(failure, Retry) else events.GIVEN_UP
         due = context.wall() + wait
         event = Event(kind, url, "R5", reason=why, host=host, status=status, wait=wait, due=due)
-        context.recorder.record(event)
+        context.recorder.record(event, trial=trial)
         return why
 
     # -- the wire -------------------------------------------------------------------------
