@@ -74,7 +74,7 @@ def test_own_one_line_tells_of_all_targets_of_a_silent_host(
     box.put(SILENT)
     made = project()
     run = crawl(made, box, *URLS)
-    (line,) = run.lines("WARNING: deferred")
+    (line,) = run.lines("ERROR: deferred")
     assert "deferred 4 targets of hang.test (R5 deferred): the host gave no answer to 3" in line
     assert "take it out of the sources" in line
     assert len(run.lines("INFO: deferred", "hang.test")) == 1
@@ -96,8 +96,10 @@ def test_own_a_morning_without_network_is_one_warning_a_cause(
     run = crawl(
         project(WALSH_MAX_RETRIES=1), box, *(f"http://{name}/{n}" for name in names for n in "12")
     )
-    assert len(run.lines("[scrapy_walsh] WARNING: ")) == 3
-    (line,) = run.lines("WARNING: deferred 24 targets of ")
+    # An error of the network is one as in Scrapy (D43).
+    assert len(run.lines("[scrapy_walsh] WARNING: ")) == 2
+    assert len(run.lines("[scrapy_walsh] ERROR: ")) == 1
+    (line,) = run.lines("ERROR: deferred 24 targets of ")
     assert [name in line for name in names].count(True) == 10
     assert " and 2 other hosts (R5 deferred): " in line
     assert line.endswith(
@@ -148,7 +150,9 @@ def test_r5_6_with_one_retry(
     run = crawl(made, box, *URLS)
     assert run.asked("hang.test") == paths
     assert all(verdict in run.why(url) for url in URLS[1:])
-    assert len(run.lines("WARNING: deferred", "hang.test")) == (position != "deny")
+    # That robots.txt cannot be had is a warning; that its target got no answer is an error.
+    level = "ERROR" if position == "allow" else "WARNING"
+    assert len(run.lines(f"{level}: deferred", "hang.test")) == (position != "deny")
     honest(made)
 
 
@@ -288,7 +292,7 @@ def test_r5_6_no_connection_no_tls_and_no_answer_count_alike(
     for port in ports:
         tried = [each for each in exchanges(made) if each["host"] == f"127.0.0.1:{port}"]
         assert [each["purpose"] for each in tried] == ["robots", "robots", "target"]
-        assert len(run.lines("WARNING: deferred 2 targets of ", f"127.0.0.1:{port}")) == 1
+        assert len(run.lines("ERROR: deferred 2 targets of ", f"127.0.0.1:{port}")) == 1
     honest(made)
 
 
