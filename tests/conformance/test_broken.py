@@ -507,6 +507,40 @@ BUILDS: dict[str, dict[str, Break]] = {
             """,
         ),
     },
+    "hops": {
+        "a robots.txt followed wherever it leads": broken_so(
+            "spider",
+            {"R2": ["robots.txt redirected to a page that is disallowed there: not followed"]},
+            """
+            from scrapy_walsh.adapters.documents import robots_txt
+            from scrapy_walsh.policy import chain
+            def by_the_list_alone(url, origin, scope, held, gates, *, led):
+                return chain.judge_host(url, held, gates)
+            robots_txt.judge_robots_hop = by_the_list_alone
+            """,
+        ),
+        "a redirect that is refused taken for an unreachable robots.txt": broken_so(
+            "spider",
+            {"R2": ["robots.txt whose redirect is refused is not 'no rules'"]},
+            """
+            from scrapy_walsh.policy.robots import fetch as robots_fetch
+            whole = robots_fetch.without
+            def unreachable(cause, *more, **named):
+                if cause == robots_fetch.HOP_REFUSED:
+                    cause = robots_fetch.UNREACHABLE
+                return whole(cause, *more, **named)
+            robots_fetch.without = unreachable
+            """,
+        ),
+        "every address taken for a public one": broken_so(
+            "spider",
+            {"D38": ["a redirect into a private network is not followed"]},
+            """
+            from scrapy_walsh.policy import addresses
+            addresses.kind_of = lambda address: addresses.PUBLIC
+            """,
+        ),
+    },
     "links": {
         "links followed": broken_so(
             "spider",

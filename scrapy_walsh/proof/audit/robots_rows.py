@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.policy.robots.fetch import ROBOTS_TTL
+from scrapy_walsh.policy.robots.fetch import MAX_HOPS, ROBOTS_TTL
 from scrapy_walsh.policy.robots.file import Robots, no_rules
 from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.proof.audit.rows import Row
@@ -56,15 +56,34 @@ def served(timeline: Sequence[Version], start: float, end: float) -> list[Robots
 
 @dataclass(slots=True)
 class Site:
-    """What the bot can have known of one site's robots.txt so far (Unix seconds)."""
+    """What the bot can have known of one site's robots.txt so far (Unix seconds).
+
+    ``redirects``: how many more redirects of it the bot may follow; 0: it follows none.
+    """
 
     asked: int | None = None
     answered: int | None = None
     missing: bool = False
+    redirects: int = 0
+
+    def leads_to(self, entry: Entry) -> bool:
+        """Whether *entry* may be where the site's own robots.txt has redirected to.
+
+        A log does not say where a redirect leads. So it may be the request after that, and the
+        ones after it while they are answered by redirects, or have to be retried.
+        """
+        if not self.redirects:
+            return False
+        if entry.status // 100 == 3:
+            self.redirects -= 1
+        elif entry.status < 500 and entry.status != 429:
+            self.redirects = 0
+        return True
 
     def note(self, entry: Entry) -> None:
         """Note a request for robots.txt; from a 429, a 5xx or no status the bot learned nothing."""
         self.asked = entry.time
+        self.redirects = MAX_HOPS if entry.status // 100 == 3 else 0
         if 200 <= entry.status < 500 and entry.status not in (429, 499):
             self.answered = entry.time
             self.missing = entry.status >= 400
@@ -85,12 +104,14 @@ class Site:
 class Step:
     """A request; ``age``: seconds since its site's robots.txt was requested, None for never.
 
-    ``rules``: those that the bot may have gone by.
+    ``rules``: those that the bot may have gone by. ``led``: it may be where that robots.txt has
+    redirected to, which is no target (RFC 9309, 2.3.1.2).
     """
 
     entry: Entry
     age: int | None
     rules: list[Robots | None]
+    led: bool = False
 
     @property
     def delay(self) -> float:
@@ -105,8 +126,10 @@ def steps(entries: Iterable[Entry], timeline: Sequence[Version]) -> Iterator[Ste
     for entry in entries:
         site = sites.setdefault(entry.site, Site())
         age = None if site.asked is None else entry.time - site.asked
-        yield Step(entry, age, site.may_hold(entry.time, timeline))
-        if entry.path == ROBOTS and entry.method == "GET":
+        is_robots = entry.path == ROBOTS and entry.method == "GET"
+        led = not is_robots and site.leads_to(entry)
+        yield Step(entry, age, site.may_hold(entry.time, timeline), led)
+        if is_robots:
             site.note(entry)
 
 
@@ -139,12 +162,16 @@ def obeyed_row(targets: Sequence[Step], timeline: Sequence[Version]) -> Row:
     if not timeline:
         row.detail = "no robots.txt to judge by: give --robots FILE"
         return row
+    led = 0
     for step in targets:
         denials = [rules and denial(rules, step.entry) for rules in step.rules]
         # Not where another reading of the text allows it, or no rule is known that refuses it.
         certain = [each for each in denials if each and each.line is not None and not each.readings]
-        if len(certain) == len(denials):
+        if len(certain) == len(denials) and not step.led:
             row.breach(step.entry, certain[-1].reason)
+        elif step.led and all(denials):
+            row.undecided += 1
+            led += 1
         elif None in step.rules or all(denials) or _denied_now(step.entry, timeline):
             row.undecided += 1
         else:
@@ -154,7 +181,8 @@ def obeyed_row(targets: Sequence[Step], timeline: Sequence[Version]) -> Row:
     )
     row.tell(
         f"{row.seen} allowed",
-        row.undecided and f"{row.undecided} refused {unsure}",
+        row.undecided > led and f"{row.undecided - led} refused {unsure}",
+        led and f"{led} refused, where robots.txt itself may have redirected to",
         *latencies(targets, timeline),
     )
     return row

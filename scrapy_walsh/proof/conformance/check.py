@@ -41,12 +41,16 @@ MUST: Final = "MUST"
 MUST_NOT: Final = "MUST NOT"
 SHOULD: Final = "SHOULD"
 
+#: What we promise beside the requirements, by a decision such as D38, comes after them.
 _ORDER: Final = {row.id: place for place, row in enumerate(REQUIREMENTS)}
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the report, and how it is judged. ``id``: of the spec's section 15, as R2a."""
+    """One line of the report, and how it is judged.
+
+    ``id``: of the spec's section 15, as R2a; or of a decision of ours that goes beyond it, as D38.
+    """
 
     id: str
     title: str
@@ -143,7 +147,7 @@ def _judged(row: Row, evidence: Evidence) -> Check:
 
 def in_order(checks: Iterable[Check]) -> list[Check]:
     """*checks* by requirement, then by id, else as they came."""
-    return sorted(checks, key=lambda check: (_ORDER[check.requirement], check.id))
+    return sorted(checks, key=lambda check: (_ORDER.get(check.requirement, len(_ORDER)), check.id))
 
 
 def holds(checks: Sequence[Check]) -> bool:

@@ -316,6 +316,8 @@ _HOPS: Final = {
     "hop-blocked.test": "http://blocked.test/hop",
     "hop-denied.test": "http://start.test/denied/hop",
 }
+#: Where a cloud keeps its credentials (D38).
+_METADATA: Final = "http://169.254.169.254/latest/meta-data/"
 _REFRESHING: Final = "refresh.test/page"
 _UNDECLARED: Final = "start.test/undeclared elsewhere.test/undeclared"
 _ALSO: Final = "start.test/also"
@@ -338,6 +340,9 @@ def _spider_sites(token: str) -> list[Site]:
         site("start.test", f"User-agent: {token}\nDisallow: /denied\n"),
         *(site(host, page=Route(302, location=target)) for host, target in _HOPS.items()),
         site("robots-moved.test", Route(302, location="http://blocked.test/robots.txt")),
+        site("robots-away.test", Route(302, location="http://start.test/denied/rules")),
+        site("hop-private.test", page=Route(302, location=_METADATA)),
+        site("169.254.169.254"),
         site("refresh.test", page=refreshing("/by-meta", "/by-header")),
         site("post.test", error=Route(500, "no\n", TEXT), broken=Route(behaviour="close")),
         *map(site, ("blocked.test", "elsewhere.test")),
@@ -346,7 +351,8 @@ def _spider_sites(token: str) -> list[Site]:
 
 def _play_spider(here: Stage) -> None:
     here.probe(
-        f"{_CONTROL} start.test/denied robots-moved.test/page"
+        f"{_CONTROL} start.test/denied robots-moved.test/page robots-away.test/page"
+        " hop-private.test/page"
         f" {_REFRESHING} hop-blocked.test/page hop-denied.test/page",
         undeclared=urls_of(_UNDECLARED),
         also=urls_of(_ALSO),
@@ -399,6 +405,13 @@ SPIDER: Final = Scene(
         "R3 robots.txt redirected to a listed host not followed": where(
             was_asked(f"robots-moved.test{ROBOTS}"), nothing_of("blocked.test", _CONTROL)
         ),
+        "R2 robots.txt redirected to a page that is disallowed there: not followed": where(
+            was_asked(f"robots-away.test{ROBOTS}"), never("start.test/denied/rules", _CONTROL)
+        ),
+        "R2 MUST NOT robots.txt whose redirect is refused is not 'no rules'": where(
+            was_asked(f"robots-moved.test{ROBOTS}"),
+            refused("robots-moved.test/page", "R2", "deferred"),
+        ),
         "R5 MUST NOT a POST that failed is not sent again": _posted_once,
         "R6 MUST NOT a page that refreshes is the answer itself": every(
             _answer_itself, never("refresh.test/by-meta refresh.test/by-header")
@@ -408,6 +421,9 @@ SPIDER: Final = Scene(
         ),
         "R6 MUST NOT a callback that says it declares a URL declares nothing": refused(
             _ALSO, "R6", "out_of_scope"
+        ),
+        "D38 MUST NOT a redirect into a private network is not followed": never(
+            _METADATA, "hop-private.test/page"
         ),
     },
 )
