@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from scrapy.crawler import Crawler
     from scrapy.http import Request, Response
+    from scrapy.settings import BaseSettings
 
 _T = TypeVar("_T")
 _Class = TypeVar("_Class", bound=type)
@@ -204,6 +205,12 @@ class _Collected:
 
     def resolutionComplete(self) -> None:  # noqa: N802
         self._tell(self._found)
+
+
+def sets_resolver(settings: BaseSettings) -> bool:
+    """Whether the project has set a resolver of names; the setting has a new name since 2.19."""
+    names = "DNS_RESOLVER", "TWISTED_DNS_RESOLVER"
+    return any((settings.getpriority(name) or 0) > 0 for name in names)
 
 
 def resolve_by_reactor(name: str, tell: Callable[[list[str]], object]) -> None:

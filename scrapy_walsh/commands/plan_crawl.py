@@ -249,8 +249,10 @@ class _Plan:
             lazy = False
 
             def __init__(self, *_: Any) -> None:
-                # What compat.no_persistent_connections asks of Scrapy's own handler.
-                self._pool = SimpleNamespace(persistent=True, retryAutomatically=True)
+                # What ``compat`` changes of Scrapy's own handler. No connection is made.
+                self._pool = SimpleNamespace(
+                    persistent=True, retryAutomatically=True, _newConnection=None
+                )
 
             async def download_request(self, request: Request, *_: Any) -> Response:
                 answer = plan.answer(request)

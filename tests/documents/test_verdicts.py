@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.policy.verdict import NAMES
-from scrapy_walsh.proof.sandbox import Sandbox, hosts
+from scrapy_walsh.proof.sandbox import Route, Sandbox, hosts
 from tests.crawl.harness import RULES, Crawl, answer, crawl, make_project, site, solo
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ REFUSED: Mapping[str, tuple[str, str]] = {
     "http://office.gov/x": ("WALSH_EXCLUDED_TLDS", "excluded_tld"),
     "http://words.test/use/x": ("WALSH_USAGE", "disallowed_usage"),
     "http://words.test/stray": ("R6", "out_of_scope"),
+    "http://10.0.0.1/x": ("WALSH_PRIVATE_ADDRESSES", "private_address"),
 }
 #: Left to the next run: its robots.txt is packed in a way that cannot be read.
 PACKED = "http://packed.test/x"
@@ -75,12 +76,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Crawl, Crawl]:
     project = make_project(tmp_path_factory.mktemp("verdicts"), STRAYING_SPIDER, settings)
     with Sandbox() as box:
         robots = "User-agent: *\nAllow: /allowed/\nDisallow: /denied/\n"
-        box.put(site("words.test", {}, f"{robots}Content-Usage: /use/ train-ai=n\n"))
+        inward = {"/allowed/inward": Route(302, location="http://10.0.0.1/x")}
+        box.put(site("words.test", inward, f"{robots}Content-Usage: /use/ train-ai=n\n"))
         box.put(site("down.test", {}, answer(status=500)))
         box.put(site("packed.test", {}, answer(b"\x8b\x02", headers={"Content-Encoding": "br"})))
         box.put(site("long.test", {}, "User-agent: *\nCrawl-delay: 86400\n"))
-        declared = (url for url in REFUSED if not url.endswith("/stray"))
-        first = crawl(project, box, *ALLOWED, *declared, PACKED, *LONG)
+        led = ("http://words.test/stray", "http://10.0.0.1/x")
+        declared = (url for url in REFUSED if url not in led)
+        inward_url = "http://words.test/allowed/inward"
+        first = crawl(project, box, *ALLOWED, *declared, PACKED, *LONG, inward_url)
         return first, crawl(project, box, SOON)
 
 
@@ -95,7 +99,8 @@ def test_own_what_is_refused_is_named_in_the_log_and_at_the_errback(
     runs: tuple[Crawl, Crawl], url: str
 ) -> None:
     requirement, name = REFUSED[url]
-    assert len(runs[0].lines("INFO", f"refused {url} ({requirement} {name})")) == 1
+    level = "WARNING" if name == "private_address" else "INFO"
+    assert len(runs[0].lines(level, f"refused {url} ({requirement} {name})")) == 1
     (told,) = [item for item in runs[0].items if item["url"] == url]
     assert told["verdict"] == name
     assert f"{requirement} {name}" in told["why"]
@@ -136,6 +141,7 @@ def test_own_every_verdict_is_counted_by_its_name(runs: tuple[Crawl, Crawl]) -> 
         "disallowed_usage": 1,
         "deferred": 1,
         "out_of_scope": 1,
+        "private_address": 1,
     }
     # One has a test above, and one is for a blocklist that cannot be had.
     assert {*counted, "not_due", "unknown_blocklist"} == NAMES
@@ -148,6 +154,7 @@ def test_own_an_excluded_suffix_is_not_counted_under_r6(runs: tuple[Crawl, Crawl
         "walsh/refused/R3": 1,
         "walsh/refused/R6": 1,
         "walsh/refused/WALSH_EXCLUDED_TLDS": 1,
+        "walsh/refused/WALSH_PRIVATE_ADDRESSES": 1,
         "walsh/refused/WALSH_USAGE": 1,
     }
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.policy.verdict import Verdict
 
-_DEFAULT: Final = "scrapy.resolver.CachingThreadedResolver"
-
 
 class Names:
     """Looks names up for one crawl. Without a reactor it is not used."""
@@ -35,7 +33,7 @@ class Names:
     def __init__(self, settings: BaseSettings) -> None:
         self._timeout = settings.getfloat("DNS_TIMEOUT")
         #: Whether the project has set a resolver of its own, which is then used.
-        self._by_reactor = settings.get("DNS_RESOLVER") != _DEFAULT
+        self._by_reactor = compat.sets_resolver(settings)
         size = settings.getint("DNSCACHE_SIZE") if settings.getbool("DNSCACHE_ENABLED") else 0
         self._cache: LocalCache[str, list[str]] = LocalCache(size)
         self._keeps = size > 0
