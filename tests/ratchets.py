@@ -90,11 +90,15 @@ def size(text: str, tree: ast.Module) -> Size:
         if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
             docstrings |= _span(node.body[0])
     lines: set[int] = set()
-    tokens = 0
+    tokens = inside = 0
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        # From Python 3.12 on an f-string is many tokens; it counts as one, as before.
+        name = tokenize.tok_name[token.type]
+        inside += name == "FSTRING_START"
         if token.type not in _NO_CODE and token.start[0] not in docstrings:
-            tokens += 1
+            tokens += not inside or (name == "FSTRING_END" and inside == 1)
             lines |= set(range(token.start[0], token.end[0] + 1))
+        inside -= name == "FSTRING_END"
     return Size(tokens, len(lines))
 
 

@@ -217,6 +217,7 @@ class Handler(Seat):
         """
         for queue in () if request.meta.get("proxy") else self.crawl.queues:
             if (host := queue.ahead()) is not None and compat.has_reactor():
+                # D36: a name that is looked up for nothing harms no promise.
                 self._names.look_up(urlsplit(f"//{host}").hostname or "", bool)
 
     async def _send(self, handler: Any, request: Request, ticket: Ticket) -> Response:

@@ -245,5 +245,6 @@ def _moved(by: float, at: float, latest: float = math.inf) -> float:
 
 
 def _without_password(url: str) -> str:
+    # D36: the URL of Redis, for messages.
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -127,6 +127,7 @@ def kind_of(address: str) -> str:
 
     Raises ValueError where *address* is none.
     """
+    # D36: it only reads the text (RFC 4291).
     parsed = ipaddress.ip_address(address.partition("%")[0])
     number = int(parsed)
     if parsed.version == 4:

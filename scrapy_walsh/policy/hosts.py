@@ -41,10 +41,13 @@ _FORBIDDEN: Final = re.compile(
 )  # WHATWG forbidden domain code points
 _NUMBER: Final = re.compile(r"0[xX][0-9A-Fa-f]*|[0-9]+")
 # RFC 6052 2.2: where an address in IPv6 keeps one of IPv4, by the length of its prefix; the octet
-# at 8 is skipped.
+# at 8 is skipped. D36: the networks are these.
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 _NAT64_LOCAL: Final = ipaddress.IPv6Network("64:ff9b:1::/48")  # RFC 8215: any of those lengths
 CARRIED: Final = ((6, 7, 9, 10), (7, 9, 10, 11), (9, 10, 11, 12), (12, 13, 14, 15))
+#: What IDNA 2003 makes of the four characters that UTS 46 keeps (its section 7.2): ß, ς, the two
+#: joiners.
+_DEVIATIONS: Final = {0xDF: "ss", 0x3C2: "\u03c3", 0x200C: "", 0x200D: ""}
 _MAX_NAME: Final = 255  # characters: a longer name cannot be resolved, and IDNA is quadratic
 
 
@@ -86,6 +89,7 @@ def carried_ipv4(host: str) -> tuple[str, ...]:
     """
     if ":" not in host:
         return ()
+    # D36: reads the text, and knows 2002::/16, which RFC 3056 fixes.
     address = ipaddress.IPv6Address(host)
     if address.sixtofour:
         return (str(address.sixtofour),)
@@ -274,6 +278,7 @@ def _canonical(host: str) -> Iterator[str]:
     if ":" in host:
         yield _ipv6(host)
         return
+    # D36: RFC 3986 section 2.1 fixes what an escape is.
     decoded = unquote_to_bytes(host).decode("utf-8")
     if len(decoded) > _MAX_NAME:
         raise ValueError("host is too long")
@@ -285,31 +290,53 @@ def _canonical(host: str) -> Iterator[str]:
 
 
 def _ipv6(host: str) -> str:
+    # D36: it is read and written (RFC 4291, RFC 5952), and never asked what is private. Python 3.13
+    # writes a mapped address in another way, so it is taken as the IPv4 address.
     address = ipaddress.IPv6Address(host.partition("%")[0])
     return str(address.ipv4_mapped or address)
 
 
 def _ascii_names(name: str) -> Iterator[str]:
-    """Yield the ASCII forms of a name: UTS 46 as of today, then IDNA 2003 where it differs."""
+    """Yield the ASCII forms of a name: UTS 46 as of today, then IDNA 2003 where it differs.
+
+    Both are by the tables of the ``idna`` package. The interpreter's codec comes last: it changes
+    from one Python to the next (in 3.14 it reads no capital sharp s), but Scrapy makes the host of
+    a Request by it. So whatever it gives is a form as well, and no other form rests on it (D36).
+    """
     if name.isascii():
         yield name.lower()
         return
-    for convert in (_uts46, _idna2003):
+    for convert in (_uts46, _idna2003, _idna_codec):
         with suppress(UnicodeError):
             yield convert(name)
 
 
 def _uts46(name: str) -> str:
-    # The idna package would refuse underscores and symbols, which resolvers accept.
-    labels = idna.uts46_remap(name, std3_rules=False).split(".")
-    return ".".join(
-        label if label.isascii() else f"xn--{label.encode('punycode').decode('ascii')}"
-        for label in labels
-    )
+    return _punycode(_mapped(name))
 
 
 def _idna2003(name: str) -> str:
+    return _punycode(_mapped(name).translate(_DEVIATIONS))
+
+
+def _idna_codec(name: str) -> str:
+    # D36: a form more, beside two that do not rest on it.
     return name.encode("idna").decode("ascii").lower()
+
+
+def _mapped(name: str) -> str:
+    # Before Unicode 15.1 the table made "ss" of a capital sharp s. The package normalizes by the
+    # interpreter's table, which never changes for a character that it has (Unicode's stability
+    # policy); one that it does not have yet stays as it is, in a list's name and in a URL's alike.
+    # The package would refuse underscores and symbols, which resolvers accept.
+    return idna.uts46_remap(name.replace("\u1e9e", "\u00df"), std3_rules=False)
+
+
+def _punycode(name: str) -> str:
+    return ".".join(
+        label if label.isascii() else f"xn--{label.encode('punycode').decode('ascii')}"
+        for label in name.split(".")
+    )
 
 
 def _ipv4(name: str) -> list[str]:
@@ -320,6 +347,7 @@ def _ipv4(name: str) -> list[str]:
     found: list[str] = []
     for base in (8, 10):
         with suppress(ValueError):
+            # D36: of a number, which has one dotted form.
             found.append(str(ipaddress.IPv4Address(_ipv4_number(name.split("."), base))))
     if not found:
         raise ValueError("not an IPv4 address")

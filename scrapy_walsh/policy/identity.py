@@ -164,6 +164,7 @@ def _check_owner(identity: Identity) -> None:
             _refuse(identity.product, "belongs to the operator of wal.sh/bot", _CHOICES)
     elif name in BROWSERS or name.startswith(CRAWLERS):
         _refuse(identity.product, "is the name of a browser or of another crawler", "use your own")
+    # D36: of one URL of the settings; what it decides is a warning.
     elif urlsplit(identity.policy_url).hostname == "wal.sh":
         _refuse(identity.policy_url, "is another operator's policy page", "name your own")
 

@@ -51,6 +51,7 @@ def directory_url(policy_url: str) -> str:
 
     Raises ConfigError where that page is not https: anybody on the way could then publish a key.
     """
+    # D36: of one URL of the settings, whose authority no Python reads in another way.
     parts = urlsplit(policy_url)
     if parts.scheme != "https":
         raise ConfigError(

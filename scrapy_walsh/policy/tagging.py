@@ -27,6 +27,7 @@ def tag_url(url: str, impl: str | None, sha: str | None, spec: str) -> str:
     if not impl:
         return url
     pairs = {"impl": impl, "sha": sha, "spec": spec}
+    # D36: the tagged URL is judged by robots.txt as it is sent (N3).
     tags = "&".join(f"{name}={quote(value)}" for name, value in pairs.items() if value)
     address, hash_mark, fragment = url.partition("#")
     path, _, query = address.partition("?")

@@ -59,6 +59,7 @@ def without_userinfo(url: str) -> str:
 def is_http_url(url: str) -> bool:
     """Tell whether *url* is an absolute http or https URL that can be sent as it is."""
     try:
+        # D36: it leaves URLs out. What it lets pass is judged by `hosts`, and sent by _SENDABLE.
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:

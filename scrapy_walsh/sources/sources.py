@@ -276,6 +276,7 @@ def _checked(
             problems.append(f"{file}: {place} ({source.name}): the same URL as {first}; dropped")
         urls = [entry.get(key, "") for key in ("url", "feed", "sitemap")]
         if any(without_userinfo(url) != url for url in urls):
+            # D36: it is shown to a person.
             host = urlsplit(source.url).netloc
             problems.append(f"{file}: {place} ({source.name}): a URL of {host} {HAS_USERINFO}")
         problems.extend(
@@ -288,6 +289,7 @@ def _checked(
 def _key(url: str) -> str:
     """What two spellings of one URL have in common: IDN and its punycode are one host."""
     key = canonical_url(url)
+    # D36: a key within one list, which is not sent.
     parts = urlsplit(key)
     return parts._replace(netloc=hosts.host_key(key)).geturl()
 
@@ -309,6 +311,7 @@ def _source(entry: Mapping[str, Any]) -> Source:
         raise SourcesInvalid(f"revisit is {error}") from None
     # What is declared by its sitemap alone needs no page.
     url, bare = _url(given.url or sitemap or "")
+    # D36: it is shown to a person.
     name = " ".join(given.name.split()) or urlsplit(url).netloc
     return Source(name, url, feed, bare, sitemap, given.children, revisit)
 
@@ -336,6 +339,7 @@ def _url(written: str) -> tuple[str, bool]:
         raise SourcesInvalid('no url; add url = "https://..."')
     bare = "://" not in written and _BARE.fullmatch(written) is not None
     url = _usable("url", f"https://{written}" if bare else written, written)
+    # D36: what it returns is the URL that is declared, judged and sent.
     return (url if urlsplit(url).path or urlsplit(url).query else f"{url}/") if bare else url, bare
 
 

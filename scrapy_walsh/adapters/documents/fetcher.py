@@ -176,6 +176,7 @@ class Fetched:
         if not (location := self.headers.get("Location")):
             return ""
         try:
+            # D36: whatever it makes of a Location is the URL that is judged, and then sent.
             url = Request(urljoin(self.url, safe_url_string(location))).url.partition("#")[0]
             hosts.host_key(url)
         except ValueError:

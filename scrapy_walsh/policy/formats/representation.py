@@ -104,6 +104,7 @@ def plan(url: str, feed: str | None, sitemap: str | None = None) -> tuple[Step, 
     *sitemap*: their URLs, None without one. A feed has titles, and a sitemap seldom has; both were
     made for programs, which stands before what a page may be negotiated into (D26).
     """
+    # D36: whatever it makes is the URL that is judged, and then sent.
     llms = urljoin(url, "/llms.txt")
     steps = [Step("feed", feed, ACCEPT_FEED)] if feed else []
     if sitemap:

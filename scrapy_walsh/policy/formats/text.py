@@ -120,6 +120,7 @@ def absolute_http_url(url: str) -> str | None:
 def resolved(base: str, target: str) -> str | None:
     """*target*, a link in a document from *base*, as :func:`absolute_http_url` has it."""
     try:
+        # D36: a link of an item. If it is ever requested, it is judged as it stands here.
         return absolute_http_url(urljoin(base, target.strip())) if target.strip() else None
     except ValueError:
         return None
