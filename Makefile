@@ -6,8 +6,11 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 TEST_VENV ?= .venv-test
 SCRAPY ?=
+LOWEST ?=
 COMMA := ,
-EXTRAS := test,deploy-test$(if $(SCRAPY),,$(COMMA)plugins-test)
+EXTRAS := test,deploy-test$(if $(SCRAPY)$(LOWEST),,$(COMMA)plugins-test)
+# What a user can install besides: LOWEST has the lowest versions of these, too.
+USERS_EXTRAS := redis,attest,completion,sign,metrics
 TESTS ?= tests
 # Most tests wait for a host's time: more of them run at once than there are processors. Each worker imports
 # Scrapy and all tests. What they import is compiled once, before they start, also where the environment says
@@ -18,6 +21,17 @@ WORKERS ?= 4
 OTHER_DEPENDENCIES := "import tomllib; \
 	needed = tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies']; \
 	print(*[each for each in needed if not each.startswith('scrapy')], sep='\n')"
+
+# Ends with an error unless the version of each direct dependency is the lowest that is declared.
+IS_LOWEST := "import importlib.metadata as m, tomllib; \
+	from packaging.requirements import Requirement; \
+	from packaging.version import Version; \
+	project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+	extras = project['optional-dependencies']; \
+	needed = [*project['dependencies'], *(each for name in '$(USERS_EXTRAS)'.split(',') for each in extras[name])]; \
+	floors = {r.name: next(iter(r.specifier)).version for r in map(Requirement, needed)}; \
+	wrong = {name: m.version(name) for name, floor in floors.items() if Version(m.version(name)) != Version(floor)}; \
+	raise SystemExit(f'not the lowest: {wrong} of {floors}' if wrong else 0)"
 
 # What builds it, one a line.
 BUILD_DEPENDENCIES := "import tomllib; \
@@ -32,6 +46,8 @@ demo: $(VENV)/demo.stamp
 # On the wheel, as users have it: it is made of the sdist, and so are the tests, in a directory that has all of
 # the sdist but the package. Run here, they would import the package from here, whatever is installed.
 test: $(TEST_VENV)/test.stamp
+	@$(TEST_VENV)/bin/python -c "import sys, scrapy; print('tests on Python', sys.version.split()[0], \
+		'and Scrapy', scrapy.__version__, flush=True)"
 	rm -rf build
 	$(TEST_VENV)/bin/python -m build --no-isolation --outdir build . > /dev/null
 	$(TEST_VENV)/bin/python $(PIP_INSTALL) --no-compile --force-reinstall --no-deps build/*.whl
@@ -46,15 +62,18 @@ test: $(TEST_VENV)/test.stamp
 quick: $(VENV)/quick.stamp
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --quick $(TESTS)
 
-# The oldest Scrapy that is supported, and the tests of what calls it. policy/, state/, and what reads files
+# The oldest versions that are supported, and the tests of what calls it. policy/, state/, and what reads files
 # and logs know nothing of Scrapy; commands, platforms, sources, and what is broken on purpose: the newest.
 ON_SCRAPY := $(addprefix tests/,conformance crawl documents fleet ledger pacing runs spiders cli/test_main.py \
 	cli/test_plan.py)
 ON_NEWEST := $(addprefix --ignore=tests/,conformance/test_broken.py conformance/test_lab.py \
 	ledger/test_verify_forged.py)
 
+# With the lowest version of each direct dependency (LOWEST), and `walsh conformance` besides.
 test-lowest:
-	$(MAKE) test TEST_VENV=.venv-lowest SCRAPY="scrapy==2.13.4" TESTS="$(ON_SCRAPY) $(ON_NEWEST)"
+	$(MAKE) test TEST_VENV=.venv-lowest LOWEST=yes TESTS="$(ON_SCRAPY) $(ON_NEWEST)"
+	rm -rf build/conformance && mkdir build/conformance
+	cd build/conformance && $(abspath .venv-lowest)/bin/walsh conformance
 
 # policy/ alone, where neither Scrapy nor Twisted is installed: what it decides needs neither.
 test-policy: .venv-policy/policy.stamp
@@ -78,7 +97,7 @@ docs: .venv-docs/docs.stamp
 	.venv-docs/bin/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going --nitpicky docs docs/_build/html
 
 clean:
-	rm -rf .venv .venv-docs .venv-lowest .venv-policy .venv-test build dist docs/_build .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-docs .venv-lowest .venv-newest .venv-policy .venv-test build dist docs/_build .mypy_cache .ruff_cache .hypothesis
 
 %/bin/python:
 	$(PYTHON) -m venv $*
@@ -94,8 +113,12 @@ $(VENV)/quick.stamp: $(VENV)/bin/python pyproject.toml
 
 $(TEST_VENV)/test.stamp: $(TEST_VENV)/bin/python pyproject.toml
 	$(TEST_VENV)/bin/python -c $(BUILD_DEPENDENCIES) > $(TEST_VENV)/build.txt
+	$(if $(LOWEST),$(TEST_VENV)/bin/python $(PIP_INSTALL) uv)
+	$(if $(LOWEST),$(TEST_VENV)/bin/python -m uv pip install --quiet --python $(TEST_VENV)/bin/python \
+		--resolution lowest-direct '.[$(USERS_EXTRAS)]')
 	$(TEST_VENV)/bin/python $(PIP_INSTALL) --no-compile -r $(TEST_VENV)/build.txt '.[$(EXTRAS)]' \
 		$(if $(SCRAPY),'$(SCRAPY)')
+	$(if $(LOWEST),$(TEST_VENV)/bin/python -c $(IS_LOWEST))
 	touch $@
 
 .venv-policy/policy.stamp: pyproject.toml

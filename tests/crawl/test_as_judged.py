@@ -100,7 +100,8 @@ def draw(port: int, tunnel: int) -> tuple[list[Asked], list[Asked]]:
     """2,000 requests: to the server at *port*, by itself and as a proxy; then through *tunnel*."""
     chance = random.Random(36)
     here, proxy = f":{port}", f"http://127.0.0.1:{port}"
-    direct = [f"{name}{here}" for name in NAMED]
+    # Before Scrapy 2.14 Twisted connects to no name with an underscore.
+    direct = [f"{name}{here}" for name in NAMED if VERBATIM or "_" not in name]
     direct += [f"127.0.0.1{here}", f"127.0.0.1:0{port}", f"[::1]{here}", f"[0:0::1]{here}"]
     plain = []
     for number in range(1900):
