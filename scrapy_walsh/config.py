@@ -21,14 +21,14 @@ import msgspec
 
 from scrapy_walsh.exceptions import ConfigError
 from scrapy_walsh.policy.addresses import ALLOW, DECLARED
-from scrapy_walsh.policy.gates import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES, Gates
+from scrapy_walsh.policy.gates import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES, REVISIT, Gates
 from scrapy_walsh.policy.identity import Identity, identity_from, is_walsh
 from scrapy_walsh.policy.robots.fetch import ROBOTS_TTL
 from scrapy_walsh.policy.robots.usage import CATEGORIES, RECORD, REFUSE
 from scrapy_walsh.policy.signing import directory_url
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 from scrapy_walsh.policy.urls import is_http_url, without_userinfo
-from scrapy_walsh.policy.visits import REVISIT, REVISIT_FLOOR, cadence
+from scrapy_walsh.policy.visits import REVISIT_FLOOR, cadence
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings

@@ -22,12 +22,13 @@ from scrapy_walsh.adapters.crawl import Crawl, Seat
 from scrapy_walsh.adapters.documents import faults
 from scrapy_walsh.adapters.events import NO_ANSWER, logger
 from scrapy_walsh.adapters.outcomes import BodyTooLarge, GaveUp, NotModified, TooManyRedirects
-from scrapy_walsh.adapters.ticket import TRY_HTTPS
+from scrapy_walsh.adapters.ticket import TRY_HTTPS, is_conditional
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import readings, validators
-from scrapy_walsh.policy.backoff import Retry, reaches_spider
+from scrapy_walsh.policy.backoff import REDIRECTS, Retry, reaches_spider
 from scrapy_walsh.policy.formats.representation import ACCEPT_PAGE, header
 from scrapy_walsh.policy.urls import canonical_url
+from scrapy_walsh.policy.visits import NOT_MODIFIED
 from scrapy_walsh.state.records import Validators
 
 if TYPE_CHECKING:
@@ -116,10 +117,10 @@ class RevalidateMiddleware(Seat):
         accept = request.headers.get("Accept")
         if accept in (None, _SCRAPYS_ACCEPT) and not self.crawl.config.scraping:
             request.headers["Accept"] = ACCEPT_PAGE
-        if _is_conditional(request):
+        if is_conditional(request):
             return
-        held = self.crawl.store.get(Validators, request.url, _representation(request))
-        if held is not None:
+        held = self.crawl.store.get(Validators, *_key(request))
+        if held is not None and validators.is_alive(held, self.crawl.wall()):
             fields = validators.conditional_headers(held.etag, held.last_modified)
             request.headers.update({name: fields[name].encode("latin-1") for name in fields})
 
@@ -128,11 +129,11 @@ class RevalidateMiddleware(Seat):
         ticket = self.crawl.tickets.of(request)
         if ticket.ours:
             return response
-        if response.status == 304:
+        if response.status == NOT_MODIFIED and is_conditional(request):
             self.crawl.gate.tell(events.NOT_MODIFIED, ticket, 304, "304, no new data")
             self.crawl.sources.taken((request,))
             self.crawl.sources.ended(request, readings.READ)
-            held = self.crawl.store.get(Validators, request.url, _representation(request))
+            held = self.crawl.store.get(Validators, *_key(request))
             content_type = header(response, "Content-Type")
             raise NotModified(request.url, content_type or (held.content_type if held else None))
         if validators.replaces_validators(request.method, response.status):
@@ -140,19 +141,16 @@ class RevalidateMiddleware(Seat):
         return response
 
     def _keep(self, request: Request, response: Response) -> None:
-        key, tag = _representation(request), header(response, "ETag")
+        url, form = _key(request)
+        tag = header(response, "ETag")
         date, type_ = header(response, "Last-Modified"), header(response, "Content-Type")
-        kept = validators.to_store(
-            Validators(request.url, key, tag, date, self.crawl.wall(), type_)
-        )
+        lifetime = validators.lifetime(self.crawl.sources.interval(request))
+        answered = Validators(url, form, tag, date, self.crawl.wall(), type_, lifetime)
+        kept = validators.to_store(answered, header(response, "Date"))
         if kept is not None:
             self.crawl.sources.validators[request] = kept
-        elif _is_conditional(request):  # else none were there when it was sent
-            self.crawl.remember(lambda: self.crawl.store.delete(Validators, request.url, key))
-
-
-def _is_conditional(request: Request) -> bool:
-    return bool(request.headers.get("If-None-Match") or request.headers.get("If-Modified-Since"))
+        elif is_conditional(request):  # else none were there when it was sent
+            self.crawl.remember(lambda: self.crawl.store.delete(Validators, url, form))
 
 
 class RedirectMiddleware(ScrapyRedirectMiddleware):
@@ -176,6 +174,8 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
             result: Request | Response = super().process_response(request, response, *arguments)
         except IgnoreRequest:
             raise self._too_many(request, response.status) from None
+        if result is response and self._is_for_spider(request, response.status):
+            self.crawl.sources.answered(request, str(response.status), self.crawl.wall())
         if isinstance(result, Request):
             result.meta.pop(TRY_HTTPS, None)  # a host that redirects has answered
             self.crawl.intake.declare_hop(result, request)
@@ -191,6 +191,16 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
                 result.headers.pop(name, None)  # of the page that redirects
         return result
 
+    def _is_for_spider(self, request: Request, status: int) -> bool:
+        """Whether *status* is that of a redirect that the spider wants as its answer."""
+        if status not in REDIRECTS:
+            return False
+        meta, spider = request.meta, self.crawl.crawler.spider
+        if meta.get("dont_redirect") or meta.get("handle_httpstatus_all"):
+            return True
+        wanted = meta.get("handle_httpstatus_list") or ()
+        return status in wanted or status in getattr(spider, "handle_httpstatus_list", ())
+
     def _too_many(self, request: Request, status: int) -> TooManyRedirects:
         """Record that *request* was redirected once more than the limit; the error to raise."""
         followed = request.meta.get("redirect_urls") or []
@@ -201,5 +211,6 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
         return TooManyRedirects(request.url, why, status)
 
 
-def _representation(request: Request) -> str:
-    return validators.representation_key(header(request, "Accept"))
+def _key(request: Request) -> tuple[str, str]:
+    """Where the validators of the answer to *request* are kept (T20)."""
+    return validators.key_of(request.url, header(request, "Accept"))

@@ -28,7 +28,7 @@ from scrapy_walsh.adapters.documents.operator_list import OperatorList
 from scrapy_walsh.adapters.documents.robots_txt import RobotsTxt
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import Closing, GaveUp, Halted, NotModified, NotYet, Refused
-from scrapy_walsh.adapters.ticket import TICKET
+from scrapy_walsh.adapters.ticket import TICKET, is_conditional
 from scrapy_walsh.policy import chain, hosts, visits
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.addresses import NO_LEAD, PUBLIC, Led
@@ -373,6 +373,7 @@ class Gate:
             host.spacing(started, steady),
             host.learned,
             (date or b"").decode("latin-1"),
+            unasked=_is_unasked(request, response),
         )
         concluded = chain.conclude(answer, context.gates, context.wall(), context.rand())
         seen = ticket.seen(response) if response and isinstance(ticket, Document) else {}
@@ -409,6 +410,7 @@ class Gate:
             octets=None if response is None else len(response.body),
             address=ticket.address or None,
             via="" if ticket.leads().kind == PUBLIC else ticket.led.url,
+            unasked=(target and answer.unasked) or None,
             **seen,
         )
         if response is not None and ticket.purpose == OPERATOR:
@@ -418,12 +420,16 @@ class Gate:
         elif whole and target and answer.attempt:
             self.retries.forget(ticket.url)
         self.pacing.finished(host, answer, concluded, ended=steady)
-        if concluded.answered:
+        if concluded.visit == visits.ANSWERED:
             self.sources.answered(request, str(answer.status), context.wall() - (steady - started))
-        elif concluded.redirected:
+        elif concluded.visit == visits.LEADS_ON:
             self.sources.redirected(request)
         else:
             self.sources.let_go(request)
+            if concluded.visit == visits.FAILED:
+                self.sources.visit_failed(request)
+            elif target and whole:
+                self.sources.retried(request)
         return exchange
 
     def _no_retry(self, ticket: Ticket, response: Response | None) -> str:
@@ -450,6 +456,7 @@ class Gate:
             other = self.tickets.known(outcome)
             if other is None or not other.hop:
                 self._stop_elsewhere(ticket.url, outcome.url)
+            self.sources.goes_on(request)
         else:
             request.meta.pop(TICKET, None)  # what its spider copies says nothing
             self._end(request, ticket, outcome)
@@ -464,12 +471,15 @@ class Gate:
                 self.sources.failed(request, outcome)
             if self.looks and not isinstance(outcome, Closing):
                 compat.fail_command(str(outcome))
-        elif reaches_spider(outcome.status):
+            return
+        unfollowed = self.sources.ends(request)
+        if reaches_spider(outcome.status):
             ticket.said = self.documents.read_usage(outcome, ticket.rules)
             # What no verdict let pass was answered by a middleware of the project: no site said it.
             usage = () if ticket.verdict is None else tuple(map(str, ticket.said))
             status = outcome.status
-            self.tell(events.FETCHED, ticket, status, f"HTTP {status}", usage=usage)
+            more = {"usage": usage, "unfollowed": unfollowed or None}
+            self.tell(events.FETCHED, ticket, status, f"HTTP {status}", **more)
 
     # -- what is recorded -----------------------------------------------------------------
 
@@ -512,3 +522,10 @@ class Gate:
         else:
             event = events.Event.of(kind, url, passed, host, **more)
         self.context.recorder.record(event)
+
+
+def _is_unasked(request: Request, response: Response | None) -> bool:
+    """Whether *response* is a 304 to a request that was not conditional."""
+    if response is None or response.status != visits.NOT_MODIFIED:
+        return False
+    return not is_conditional(request)

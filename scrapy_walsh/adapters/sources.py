@@ -144,6 +144,8 @@ class Sources:
         self._is, self._note, self._outcome = octets.has, octets.note, octets.outcome
         #: By key of a hop: the sources that redirects led from.
         self._hops: dict[str, dict[str, None]] = {}
+        #: The sources that were requested, and whose visits have not ended.
+        self._visiting: set[str] = set()
         #: By source, the hop that it redirects to and this run had requested before.
         self._joined: dict[str, str] = {}
         #: What came of hops: outcome, reason, and where permanent redirects have led.
@@ -246,12 +248,58 @@ class Sources:
             run = self._run(source, sent_at, outcome)
             self._untaken.setdefault(request, []).append(run)
             self._note(source, _ANSWERED | (_GONE if run.visit.gone else 0))
+            self._visiting.discard(source)
 
     def redirected(self, request: Request) -> None:
         """Note that *request* was answered by a redirect."""
         key = key_of(request)
         if not self._is(key, _ANSWERED):
             self._note(key, _LED_ON)
+        self._visiting.update(self._counts_for(request, key))
+
+    def retried(self, request: Request) -> None:
+        """Note that *request* has failed, and R5 grants a retry: its visit goes on."""
+        if not self._context.fleet:
+            self._visiting.update(self._counts_for(request, key_of(request)))
+
+    def goes_on(self, request: Request) -> None:
+        """Note that another Request takes the place of *request*. In a fleet any worker has it."""
+        if self._context.fleet:
+            self._visiting.difference_update(self._counts_for(request, key_of(request)))
+
+    def ends(self, request: Request) -> bool:
+        """Note that nothing follows *request*; whether the visit of a source failed by that.
+
+        It failed where the last thing heard of the source was a redirect, or an answer that R5
+        would have had sent again.
+        """
+        sources = self._counts_for(request, key_of(request))
+        visiting = [key for key in sources if key in self._visiting]
+        if visiting:
+            self._fail(visiting)
+        return bool(visiting)
+
+    def visit_failed(self, request: Request) -> None:
+        """Note that the visit of the sources of *request* has failed (R8, D41)."""
+        self._fail(list(self._counts_for(request, key_of(request))))
+
+    def _fail(self, keys: list[str]) -> None:
+        for key in keys:
+            self._context.remember(partial(self._note_failure, key))
+            self._note(key, _GIVEN_UP)
+        self._visiting.difference_update(keys)
+        self._context.remember(self._context.store.flush)
+
+    def _note_failure(self, key: str) -> None:
+        # Where the record cannot be read, it stays: R8 goes by it.
+        known = self._context.store.get(SourceRun, key) or SourceRun(key, 0.0, "")
+        # Within a run it counts once. A fleet has no runs.
+        again = not self._context.fleet and self._is(key, _GIVEN_UP)
+        visit = visits.failed(known.visit, self._context.wall(), again=again)
+        new = replace(known, gave_up_at=visit.gave_up_at, failures=visit.failures)
+        if (cadence := self._context.scope.cadence(key)) is not None:
+            new = replace(new, revisit=cadence)
+        self._context.store.put(new)
 
     def hop(self, url: str, request: Request, form: str = "") -> list[str]:
         """Note that *request* was redirected to *url*, requested as *form*.
@@ -283,6 +331,14 @@ class Sources:
 
         key = urls.key_of(event.url, event.form)
         return all(map(known, self._hops.get(key) or [key]))
+
+    def interval(self, request: Request) -> float:
+        """Seconds between two visits of the sources of *request*: the longest of them (R8)."""
+        context, sources = self._context, self._counts_for(request, key_of(request))
+        usual = context.config.revisit
+        cadences = [context.scope.cadence(source) for source in sources]
+        found = [visits.interval_of(each, usual) for each in cadences]
+        return max(found, default=usual)
 
     def _counts_for(self, request: Request, key: str) -> Iterable[str]:
         """The keys of the sources for which an answer to *request* counts; *key*: its own."""
@@ -375,60 +431,70 @@ class Sources:
             remedy = REMEDIES.get((verdict.requirement, verdict.name), "")
             self.account.first(f"{request.url}: {why}{f'; {remedy}' if remedy else ''}")
             self.ended(request, readings.outcome_of(verdict, error.due), why)
-            if error.due is None and request.meta.get("redirect_urls"):
-                self._give_up(request)
         elif isinstance(error, (GaveUp, TooManyRedirects)):
             by = "R5" if isinstance(error, GaveUp) else "D5"
             self.ended(request, readings.FAILED, f"{by}: {error.reason}")
-            self._give_up(request)
         else:
             self.ended(request, readings.FAILED, f"{type(error).__name__}: {error}")
+        if self.ends(request):
+            return
+        key = key_of(request)
+        if isinstance(error, Refused) and request.meta.get("redirect_urls"):
+            # A hop whose redirect another process had.
+            self._fail([source for source in _carried(request) if source != key])
+        elif isinstance(error, GaveUp) and not self._is(key, _GIVEN_UP):
+            # It was not sent, since its host had not answered by https.
+            self.visit_failed(request)
 
-    def _give_up(self, request: Request) -> None:
-        """Note that the way of *request* was given up: no run sends its sources within the hour."""
-        context = self._context
-
-        def note(key: str) -> None:
-            # Where the record cannot be read, it stays: R8 goes by it.
-            known = context.store.get(SourceRun, key) or SourceRun(key, 0.0, "")
-            context.store.put(replace(known, gave_up_at=context.wall()))
-
-        for key in self._counts_for(request, key_of(request)):
-            context.remember(partial(note, key))
-            self._note(key, _GIVEN_UP)
-        context.remember(context.store.flush)
-
-    def report(self, url: str, outcome: str, reason: str = "") -> None:
-        """Called by a spider: note what became of the source *url*; arguments as in ``Heard``."""
+    def reading(self, url: str) -> Reading | None:
+        """Whether the source *url* was read by earlier runs, as far as that is on record."""
         key = urls.key_of(Request(url).url)
-        self._end(key, outcome, reason, self.account.left.get(key))
+        return self._context.recall(lambda: self._context.store.get(Reading, key))
+
+    def report(
+        self,
+        url: str,
+        outcome: str,
+        reason: str = "",
+        moved_to: str | None = None,
+        read_as: str | None = None,
+    ) -> None:
+        """Called by a spider: note what became of the source *url*; arguments as in ``Heard``."""
+        self._end(urls.key_of(Request(url).url), outcome, reason, moved_to, read_as)
 
     def ended(self, request: Request, outcome: str, reason: str = "") -> None:
         """Note that the way of *request* has ended as *outcome*; arguments as in ``Heard``."""
         source = lasting_of(request).get("source")
-        if source is None:
+        if source is None or self.by_spider:
             return
         moved_to = moved_for_good(request) if outcome == readings.READ else None
-        if self.by_spider:
-            if moved_to is not None:
-                self.account.left[source] = moved_to
-            return
         self._end(source, outcome, reason, moved_to)
         if request.meta.get("redirect_urls"):
             self._reached[key_of(request)] = outcome, reason, moved_to
 
-    def _end(self, key: str, outcome: str, reason: str, moved_to: str | None) -> None:
+    def _end(
+        self,
+        key: str,
+        outcome: str,
+        reason: str,
+        moved_to: str | None,
+        read_as: str | None = None,
+    ) -> None:
         known = self._outcome(key)
         if readings.replaces(known, outcome):
             self._note(key, 1 + readings.OUTCOMES.index(outcome), instead_of=_OUTCOME)
             # Of many sources alike, the reason is kept once.
             why = sys.intern(one_line(reason, 500)) if reason else ""
             now, gone = self._context.wall(), outcome != readings.READ and self._is(key, _GONE)
-            self.account.add(key, readings.Heard(outcome, why, now, moved_to, gone), known)
+            heard = readings.Heard(outcome, why, now, moved_to, gone, read_as=read_as)
+            self.account.add(key, heard, known)
 
     def close(self) -> None:
         """Store all sources that were answered: the crawl ends, and no answer is taken later."""
         self.taken(dict.fromkeys((*self._untaken, *self.validators)))
+        if not self._context.crawler.settings.get("JOBDIR"):  # else the job goes on with them
+            for key in self._visiting:
+                self._context.remember(partial(self._note_failure, key))
         self._context.write()
         self._locks.close()
         for source, key in self._joined.items():
@@ -444,8 +510,10 @@ class Account:
         self._context = context
         #: Whether the spider starts with sources. The pages that a command fetches are none.
         self.due = True
-        #: The sources that have not ended; where permanent redirects have led, if known by now.
-        self.left: dict[str, str | None] = {}
+        #: The sources that have not ended.
+        self.left: dict[str, None] = {}
+        #: Sources that have moved for good, each with its new place.
+        self._moves: list[tuple[str, str]] = []
         #: Those that have, by outcome; those that were refused, by requirement.
         self.counts: Counter[str] = Counter()
         self._rules: Counter[str] = Counter()
@@ -498,6 +566,8 @@ class Account:
             self._rules[readings.rule_of(heard.reason)] += 1
         if heard.reason:
             self.first(f"{key}: {heard.reason}")
+        if heard.moved_to is not None:
+            self._moves.append((key, heard.moved_to))
         self._unstored.append((key, heard))
         if len(self._unstored) >= _AT_ONCE:
             self._store()
@@ -539,10 +609,10 @@ class Account:
         context, counts = self._context, self.counts
         if not context.fleet:
             counts[readings.NOT_REQUESTED] += len(self.left)
-        self._unstored += [
-            (key, readings.Heard(moved_to=moved)) for key, moved in self.left.items()
-        ]
-        needy = self.needy = self._name(kept=self._store())
+        self._unstored += [(key, readings.Heard()) for key in self.left]
+        kept = self._store()
+        self._doubt_moves()
+        needy = self.needy = self._name(kept=kept)
         if needy and context.config.exit_attention:
             compat.fail_command()
         in_vain = not counts[readings.READ] and not context.fleet
@@ -554,6 +624,18 @@ class Account:
             line = f"{line}; {_START_REQUESTS}"
         warns = needy or in_vain or lost or self.links["R6"]
         self._last_line = (logging.WARNING if warns else logging.INFO, line)
+
+    def _doubt_moves(self) -> None:
+        """Take back that sources have moved to where those of another host moved in this run."""
+        shared = readings.moved_together(self._moves)
+        now, revisit = self._context.wall(), self._context.config.revisit
+        for each in [each for each in self._ailing.values() if each.moved_to in shared]:
+            stays = replace(each, moved_to=None)
+            self._context.remember(partial(self._context.store.put, stays))
+            if readings.attention(stays, now, revisit):
+                self._ailing[each.url] = stays
+            else:
+                del self._ailing[each.url]
 
     def _name(self, *, kept: bool) -> int:
         """Log the sources that a person is to be told of; returns how many need one.

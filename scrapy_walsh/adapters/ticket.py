@@ -246,6 +246,11 @@ def _led(found: Any) -> Led:
     return NO_LEAD
 
 
+def is_conditional(request: Request) -> bool:
+    """Whether *request* has validators, so that 304 is an answer to it (RFC 9110 section 13.1)."""
+    return bool(request.headers.get("If-None-Match") or request.headers.get("If-Modified-Since"))
+
+
 def _read_form(ticket: Ticket, request: Request) -> None:
     ticket.form = urls.form_of(request.method, request.body)
     ticket.key = urls.key_of(request.url, ticket.form)

@@ -27,7 +27,7 @@ from scrapy_walsh.exceptions import SourcesInvalid, one_line
 from scrapy_walsh.policy.formats import representation as formats
 from scrapy_walsh.policy.formats.text import Heading
 from scrapy_walsh.policy.urls import canonical_url
-from scrapy_walsh.policy.validators import representation_key
+from scrapy_walsh.policy.validators import key_of
 from scrapy_walsh.policy.verdict import NOT_DUE
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.files import replace_file
@@ -156,8 +156,8 @@ class DiscoverSpider(Spider):
 
     def _forget(self, step: Step) -> None:
         """Delete the validators: the map needs the body, and so does the next crawl."""
-        core, key = Crawl.of(self.crawler), representation_key(step.accept)
-        core.remember(lambda: core.store.delete(Validators, step.url, key))
+        core, key = Crawl.of(self.crawler), key_of(step.url, step.accept)
+        core.remember(lambda: core.store.delete(Validators, *key))
 
     async def answered(self, response: Response, number: int) -> Iterable[Request]:
         """Callback of every request."""

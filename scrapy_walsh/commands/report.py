@@ -14,8 +14,8 @@ from scrapy_walsh.commands.blocklist import LIST
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.verify import judged
 from scrapy_walsh.exceptions import DocumentInvalid
+from scrapy_walsh.policy.gates import REVISIT
 from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, Blocklist
-from scrapy_walsh.policy.visits import REVISIT
 from scrapy_walsh.proof.files import replace_file
 from scrapy_walsh.proof.ledger import Documents, files_of, lines_in
 from scrapy_walsh.proof.report.history import History

@@ -182,7 +182,7 @@ _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "hosts": ("host", "next_request", "interval", "learned", "silent_since"),
     "deferrals": ("url", "next_due", "reason"),
     "documents": ("kind", "key", "fetched_at", "age", "outcome", "status"),
-    "sources": ("url", "last_run_at", "outcome", "every", "next_due", "reason"),
+    "sources": ("url", "last_run_at", "outcome", "every", "failures", "next_due", "reason"),
     "readings": ("url", "read", "since", "declared_at", "reason", "moved_to"),
 }
 _DURATIONS: Final = frozenset({"interval", "learned", "every", "age"})

@@ -26,9 +26,10 @@ from scrapy_walsh.policy.words import plural
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+TOO_MANY_REQUESTS: Final = 429
 #: The answers after which R5 backs off, whatever was requested. Unlike other 5xx they also say that
 #: the request was not carried out.
-BACKOFF_STATUSES: Final = frozenset({429, 503})
+BACKOFF_STATUSES: Final = frozenset({TOO_MANY_REQUESTS, 503})
 
 #: The answers that name another URL in their Location (RFC 9110 section 15.4).
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -82,7 +83,8 @@ class Answer(Struct, frozen=True):
     ``date``: its Date field, which matters with a Retry-After alone.
     ``whole``: False where this side broke the exchange off, which says nothing about the server.
     ``last``: why no retry may follow; empty where one may. ``spacing``: how it was spaced; None
-    where that is not looked at. ``known``: what its host has taught before.
+    where that is not looked at. ``known``: what its host has taught before. ``unasked``: it is a
+    304, and the request was not conditional.
     """
 
     purpose: str
@@ -97,6 +99,7 @@ class Answer(Struct, frozen=True):
     spacing: Spacing | None = None
     known: Learned = NOTHING
     date: str = ""
+    unasked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,14 @@ def parse_retry_after(value: str | None, now: float) -> float | None:
         return min(parse_duration(text), LONGEST)
     instant = _date(text, now)
     return None if instant is None else _seconds_until(instant, now)
+
+
+def http_date(value: str | None, now: float) -> float | None:
+    """The Unix seconds of a date in one of the forms of :func:`parse_retry_after`; else None.
+
+    *now*: Unix seconds, for a year of two digits.
+    """
+    return _date((value or "").strip(" \t"), now)
 
 
 def retry_after_floor(value: str | None, now: float) -> float:

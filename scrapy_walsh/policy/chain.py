@@ -280,16 +280,17 @@ class Conclusion:
 
     ``failure``: what R5 decides; None where it does not apply. ``held``: seconds for which a
     Retry-After of any other answer has the host left alone; None without one. ``exempt``: one
-    target may follow at once (T1). ``answered``: it counts as an answer for R8, so the source is
-    next due a WALSH_REVISIT later. ``redirected``: it leads to another URL, whose answer will
-    count. ``learned``: what the host has taught by now, this answer included (D28).
+    target may follow at once (T1). ``visit``: of a target, what R8 makes of it
+    (``visits.of_answer``): ANSWERED, and the source is next due after its interval; LEADS_ON to
+    another URL, whose answer will count; FAILED. It is empty where R5 grants a retry, which will
+    say, and where this side broke it off. ``learned``: what the host has taught by now, this answer
+    included (D28).
     """
 
     failure: backoff.Retry | backoff.GiveUp | None = None
     held: float | None = None
     exempt: bool = False
-    answered: bool = False
-    redirected: bool = False
+    visit: str = ""
     learned: throttle.Learned = throttle.NOTHING
 
     @property
@@ -314,12 +315,7 @@ def conclude(answer: backoff.Answer, gates: Gates, now: float, rand: float) -> C
     learned = answer.known
     if answer.spacing is not None and answer.whole:
         learned = throttle.learn(learned, answer.status, answer.spacing, gates.patience)
-    target = answer.purpose == TARGET
-    return Conclusion(
-        failure,
-        held,
-        exempt,
-        answered=target and visits.counts_as_asked(answer.status),
-        redirected=target and answer.status in backoff.REDIRECTS,
-        learned=learned,
-    )
+    visit = ""
+    if answer.purpose == TARGET and answer.whole and not isinstance(failure, backoff.Retry):
+        visit = visits.of_answer(answer.status, unasked=answer.unasked)
+    return Conclusion(failure, held, exempt, visit, learned)

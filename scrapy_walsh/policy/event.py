@@ -72,10 +72,12 @@ class Event(Struct, frozen=True):
     without its own was validated with. ``form``: of ``urls.form_of``. ``proxy``: the proxy's
     host, where that and not the URL's own was refused. ``usage``: of an answer, what its site said
     about use, one line for each statement. ``pages``: of a robots.txt whose rules stay in force, in
-    how many fetches a day apart a page came in its place (D44). ``address``: the one that the host
-    was reached at, or, of what ``private_address`` refuses, would be; None where it is not known,
-    as behind a proxy. ``via``: the URL that led there, where that matters for the address. ``hop``:
-    of a robots.txt that is rejected: where it redirects to, if that was refused (D37).
+    how many fetches a day apart a page came in its place (D44). ``unfollowed``: True for a redirect
+    that could not be followed, so that the visit of its source failed (R8). ``address``: the one
+    that the host was reached at, or, of what ``private_address`` refuses, would be; None where it
+    is not known, as behind a proxy. ``via``: the URL that led there, where that matters for the
+    address. ``hop``: of a robots.txt that is rejected: where it redirects to, if that was refused
+    (D37).
     """
 
     kind: EventKind
@@ -100,6 +102,7 @@ class Event(Struct, frozen=True):
     address: str | None = None
     via: str = ""
     hop: str = ""
+    unfollowed: bool | None = None
 
     @classmethod
     def of(cls, kind: EventKind, url: str, verdict: Verdict, host: str, **more: Any) -> Event:
@@ -138,7 +141,8 @@ class Exchange(Event, frozen=True, kw_only=True):
     accepted answer on (D28). ``taught``: what
     the host had taught before, as the store had it, where this run did not know that itself: the
     members of a ``Learned``. ``silent``: True where the host gave no answer in an earlier run, nor
-    in this one before, so that it is granted this one request (D31).
+    in this one before, so that it is granted this one request (D31). ``unasked``: True for a 304 to
+    a request that was not conditional.
     """
 
     kind: EventKind = ASKED
@@ -165,3 +169,4 @@ class Exchange(Event, frozen=True, kw_only=True):
     learned: Seconds | None = None
     taught: tuple[Seconds, ...] = ()
     silent: bool | None = None
+    unasked: bool | None = None

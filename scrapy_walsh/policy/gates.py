@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy.addresses import DECLARED
-from scrapy_walsh.policy.visits import REVISIT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +14,8 @@ if TYPE_CHECKING:
 MAX_RETRIES: Final = 5
 BACKOFF_BASE: Final = 1.0
 BACKOFF_CAP: Final = 60.0
+#: "Daily", which WALSH_REVISIT is unless it is set (R8.1); seconds.
+REVISIT: Final = 86400.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,10 @@ NOT_REQUESTED: Final = "not_requested"
 #: In the order in which the last line of a run counts them.
 OUTCOMES: Final = (READ, NOT_DUE, REFUSED, DEFERRED, LEFT_OUT, FAILED, NOT_REQUESTED)
 
+#: The documents that a source may declare, in the order in which they are read (R9).
+FEED: Final = "feed"
+SITEMAP: Final = "sitemap"
+
 #: For how many of its periods (its interval) a source may not be read before it is named.
 PERIODS: Final = 3
 #: Why the spider of a crawl was closed in which something of ours failed.
@@ -56,9 +60,11 @@ class Reading:
     ``url``: of the source. ``since``: when it was last read, or first declared where it never was.
     ``declared_at``: when a run last declared it. ``read``: 1 where it was ever read, else 0.
     ``reason``: why the last visit did not read it, None where it did. ``moved_to``: where a
-    permanent redirect led at the last visit that was answered. ``gone_at``: when it answered 410,
+    permanent redirect led at the last visit that was read there. ``gone_at``: when it answered 410,
     so that it is left alone (:data:`RETIRED`); None where it has not. ``revisit``: as of a
     :class:`Visit`. ``told_at``: when a warning last named it; None where none has said what is so.
+    ``read_as``: which declared document was itself read, FEED or SITEMAP; None where none was,
+    since something else was read in its place, or a page is what was declared.
     """
 
     url: str
@@ -70,6 +76,7 @@ class Reading:
     gone_at: Wall | None = None
     revisit: float | None = None
     told_at: Wall | None = None
+    read_as: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +85,8 @@ class Heard:
 
     ``outcome``: one of the constants above. ``reason``: why it was not read, one line. ``at``:
     when that was known, Unix seconds. ``moved_to``: where permanent redirects, and no others, led.
-    ``gone``: it answered 410. ``revisit``: as of a :class:`Visit`.
+    ``gone``: it answered 410. ``revisit``: as of a :class:`Visit`. ``read_as``: as of a
+    :class:`Reading`.
     """
 
     outcome: str = NOT_REQUESTED
@@ -87,6 +95,33 @@ class Heard:
     moved_to: str | None = None
     gone: bool = False
     revisit: float | None = None
+    read_as: str | None = None
+
+
+def has_stand_in(reading: Reading | None, kind: str) -> bool:
+    """Whether another format may be read where the declared document *kind* could not be.
+
+    *kind*: FEED or SITEMAP. *reading*: the record before this run. It may as long as neither that
+    document nor one that stands before it (a feed) has ever been read: from then on other links in
+    its place would be a stranger's, for a day on which its server is broken.
+    """
+    if reading is None or reading.read_as is None:
+        return True
+    return kind == FEED and reading.read_as == SITEMAP
+
+
+def moved_together(moves: Iterable[tuple[str, str]]) -> set[str]:
+    """The places that sources of several hosts have moved to for good in one run.
+
+    *moves*: the URLs of sources, or R8's keys of them, each with where it has moved. Such a place
+    is a parked domain or a portal more often than a source.
+    """
+    first: dict[str, str] = {}
+    shared = set()
+    for source, place in moves:
+        if first.setdefault(place, _host_of(source)) != _host_of(source):
+            shared.add(place)
+    return shared
 
 
 def outcome_of(verdict: Verdict, due: float | None) -> str:
@@ -116,8 +151,9 @@ def updated(old: Reading | None, url: str, heard: Heard, now: float) -> Reading:
     if silent or heard.outcome in (NOT_DUE, NOT_REQUESTED):
         return base
     if heard.outcome == READ:
+        read_as = base.read_as if base.read_as == FEED else heard.read_as or base.read_as
         new = replace(base, since=heard.at, read=1, gone_at=None, reason=None)
-        new = replace(new, moved_to=heard.moved_to)
+        new = replace(new, moved_to=heard.moved_to, read_as=read_as)
     else:
         gone_at = heard.at if heard.gone else None
         moved_to = heard.moved_to or base.moved_to
@@ -214,8 +250,13 @@ def attention_lines(readings: Iterable[Reading], now: float, revisit: float) -> 
 
 
 def _host(reading: Reading) -> str:
-    """The host of a source, whose key may name a form after the URL."""
-    return host_key(reading.url.partition(" ")[0])
+    """The host of a source."""
+    return _host_of(reading.url)
+
+
+def _host_of(key: str) -> str:
+    """The host of the source *key*, which may name a form after the URL."""
+    return host_key(key.partition(" ")[0])
 
 
 def last_line(

@@ -20,6 +20,7 @@ from functools import lru_cache
 from typing import Final
 
 from scrapy_walsh.policy import hosts
+from scrapy_walsh.policy.urls import exact_url
 from scrapy_walsh.policy.verdict import OUT_OF_SCOPE, Verdict
 
 #: The most sitemaps that one index declares.
@@ -87,7 +88,7 @@ def _digest(text: str) -> tuple[bytes, bytes]:
 
 @dataclass(slots=True)
 class Scope:
-    """The targets of one crawl, by exact URL without fragment.
+    """The targets of one crawl, by exact URL (``urls.exact_url``).
 
     ``follow_links``: WALSH_FOLLOW_LINKS. ``growing``: whether `Spider.start` has not ended, so that
     it may still declare targets. ``typed``: a person types the requests, so each one that no other
@@ -112,7 +113,7 @@ class Scope:
 
         *revisit*: its cadence, seconds (``visits.cadence``); None where WALSH_REVISIT holds.
         """
-        url = _key(url)
+        url = exact_url(url)
         new = self._sources.mark(url) != _NAMED
         if new:
             self._sources.add(url, _NAMED)
@@ -131,16 +132,16 @@ class Scope:
 
         Of all that were declared for one URL the longest holds.
         """
-        return self._cadences.get(_key(url).partition(" ")[0])
+        return self._cadences.get(exact_url(url).partition(" ")[0])
 
     def allow_children(self, index: str) -> None:
         """Let *index*, a declared target, declare sitemaps (``children = true``)."""
         if self.is_source(index):
-            self._children.setdefault(_key(index), set())
+            self._children.setdefault(exact_url(index), set())
 
     def allows_children(self, index: str) -> bool:
         """Whether *index* may declare sitemaps."""
-        return _key(index) in self._children
+        return exact_url(index) in self._children
 
     def declare_child(self, url: str, index: str) -> bool:
         """Add the sitemap *url*, which the sitemap index *index* lists; False where it may not be.
@@ -149,38 +150,38 @@ class Scope:
         host that the index was declared on, wherever that redirects to. A sitemap that was declared
         in this way declares nothing (so the depth is 1).
         """
-        found = self._children.get(_key(index))
-        if found is None or _key(url) == _key(index) or not _same_host(url, index):
+        found = self._children.get(exact_url(index))
+        if found is None or exact_url(url) == exact_url(index) or not _same_host(url, index):
             return False
-        if _key(url) not in found and len(found) >= MAX_CHILDREN:
+        if exact_url(url) not in found and len(found) >= MAX_CHILDREN:
             return False
-        found.add(_key(url))
+        found.add(exact_url(url))
         if not self.is_source(url):
-            self._sources.add(_key(url), _LISTED)
-        self._lengthen(_key(url), self._cadences.get(_key(index)))
+            self._sources.add(exact_url(url), _LISTED)
+        self._lengthen(exact_url(url), self._cadences.get(exact_url(index)))
         return True
 
     def declare_hop(self, url: str, origin: str) -> None:
         """Add *url*, to which the URL *origin* redirects, unless *origin* is out of scope."""
         source = self.source_of(origin)
         if source is not None:
-            self._hops.setdefault(_key(url), source)
+            self._hops.setdefault(exact_url(url), source)
 
     def source_of(self, url: str) -> str | None:
         """The declared target that *url* is, or that redirected to it; None without one."""
-        url = _key(url)
+        url = exact_url(url)
         return url if url in self._sources else self._hops.get(url)
 
     def is_source(self, url: str) -> bool:
         """Whether *url* itself was declared."""
-        return _key(url) in self._sources
+        return exact_url(url) in self._sources
 
     def is_named(self, url: str) -> bool:
         """Whether the operator has named *url*, or another URL of the authority whose file it is.
 
         A sitemap that an index lists is a source, and not named (D38).
         """
-        url = _key(url)
+        url = exact_url(url)
         if self._sources.mark(url) == _NAMED:
             return True
         path = url.partition("://")[2].partition("/")[2]
@@ -229,10 +230,6 @@ def _host(url: str) -> str:
 
 def _same_host(url: str, other: str) -> bool:
     return hosts.host_or_url(url) == hosts.host_or_url(other)
-
-
-def _key(url: str) -> str:
-    return url.partition("#")[0]
 
 
 def _refused(reason: str) -> Verdict:

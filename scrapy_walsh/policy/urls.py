@@ -1,18 +1,26 @@
 """R7, and what every URL is put through: its text, without the question of which host it names.
 
-Every URL passes :func:`without_userinfo` before it is declared, sent or written down. The canonical
-URL is a key for de-duplication and nothing else (D4).
+Every URL passes :func:`without_userinfo` before it is declared, sent or written down.
+
+There are two keys, and both are derived here. :func:`exact_url` is that of a request: spellings
+with one key are one request on the wire. R6, R7's validators (T20) and R8 (:func:`key_of`) go by
+it. The canonical URL is a key for de-duplication and nothing else (D4).
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 #: The ports that a URL need not name.
 DEFAULT_PORT: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443, "ftp": 21}
+
+#: Matches the most common URLs, which are their own key: in lower case, with a path, without a
+#: port, userinfo or a fragment.
+_EXACT: Final = re.compile(r"https?://[a-z0-9._-]+/[^#\s]*+").fullmatch
 
 #: What stands before the host of a URL: scheme and slashes (WHATWG URL takes any number of them,
 #: and backslashes, after http and https), then userinfo (RFC 3986 section 3.2.1).
@@ -67,6 +75,25 @@ def is_http_url(url: str) -> bool:
     return usable and not _UNSENDABLE.search(url)
 
 
+@lru_cache(maxsize=16)  # each look at a request begins with its URL
+def exact_url(url: str) -> str:
+    """Return the key of a request: *url* without what makes no other request of it.
+
+    That is the fragment, userinfo, a default port, the case of scheme and host, and a path that is
+    empty (RFC 9110 section 4.2.3). All else is another request, above all a slash at the end (T20).
+    A URL without an authority only loses its fragment. Raises nothing.
+    """
+    if _EXACT(url):
+        return url
+    found = _URL.match(stripped(stripped(url).partition("#")[0]))
+    if not found:
+        return url.partition("#")[0]
+    scheme, authority, path, query = found.groups()
+    scheme = scheme.lower()
+    key = f"{scheme}://{_host_and_port(authority, scheme)}{path or '/'}"
+    return key if query is None else f"{key}?{query}"
+
+
 def canonical_url(url: str) -> str:
     """Return R7's key for de-duplication, which is nothing else (D4).
 
@@ -75,20 +102,18 @@ def canonical_url(url: str) -> str:
     Userinfo and an empty query are dropped (T19); the query is otherwise verbatim. A URL
     without an authority only loses its fragment. Raises nothing.
     """
-    text = stripped(stripped(url).partition("#")[0])
-    found = _URL.match(text)
+    exact = exact_url(url)
+    found = _URL.match(exact)
     if not found:
-        return text
+        return stripped(exact)
     scheme, authority, path, query = found.groups()
-    scheme = scheme.lower()
-    path = path.removesuffix("/") or "/"
-    key = f"{scheme}://{_host_and_port(authority, scheme)}{path}"
+    key = f"{scheme}://{authority}{path.removesuffix('/') or '/'}"
     return f"{key}?{query}" if query else key
 
 
 def key_of(url: str, form: str = "") -> str:
-    """R8's key of a request: its URL without fragment, and its form, if that is not empty."""
-    url = url.partition("#")[0]
+    """R8's key of a request: its exact URL, and its form, if that is not empty."""
+    url = exact_url(url)
     return f"{url} {form}" if form else url
 
 

@@ -3,6 +3,10 @@
 They are stored for each exact URL and representation, not for canonical URLs (T20): ``/a`` and
 ``/a/``, or the markdown and the HTML of one page, do not share an ETag. Field values are text that
 was decoded as Latin-1; encoded as Latin-1 they are the octets that were received.
+
+A server may answer 304 to whatever it is sent, and it may say of a page that it was changed in the
+year 2041: then "unchanged" would hold for ever. So validators have a life (:func:`lifetime`), which
+a 304 does not extend, and a date that cannot be true is not stored.
 """
 
 from __future__ import annotations
@@ -11,7 +15,14 @@ import re
 from dataclasses import dataclass, replace
 from typing import Final
 
+from scrapy_walsh.policy.backoff import http_date
 from scrapy_walsh.policy.throttle import Wall  # noqa: TC001  a store reads the declared types
+from scrapy_walsh.policy.urls import exact_url
+
+#: Seconds for which validators are sent at least.
+LIFETIME: Final = 30 * 86_400.0
+#: Visits of a source for which they are sent at least, where that is longer.
+_VISITS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +30,8 @@ class Validators:
     """The validators of one representation of one exact URL (T20).
 
     ``representation``: of :func:`representation_key`. ``stored_at``: Unix seconds.
-    ``content_type``: of the answer that had them, which a 304 need not repeat.
+    ``content_type``: of the answer that had them, which a 304 need not repeat. ``lifetime``: for
+    how many seconds they are sent.
     """
 
     url: str
@@ -28,6 +40,7 @@ class Validators:
     last_modified: str | None
     stored_at: Wall
     content_type: str | None = None
+    lifetime: float = LIFETIME
 
 
 #: What no field value may have: control characters, and what is not Latin-1.
@@ -56,21 +69,47 @@ def representation_key(accept: str | None) -> str:
     return (accept or "").strip() or "*/*"
 
 
+def key_of(url: str, accept: str | None) -> tuple[str, str]:
+    """Where the validators of an answer are kept (T20): its exact URL, and its representation."""
+    return exact_url(url), representation_key(accept)
+
+
 def replaces_validators(method: str, status: int | None) -> bool:
     """Whether an answer replaces the stored validators: a 200 to a GET does, no other answer."""
     return method == "GET" and status == 200
 
 
-def to_store(answered: Validators) -> Validators | None:
+def lifetime(interval: float) -> float:
+    """For how many seconds validators are sent; *interval*: of their source, in seconds."""
+    return max(LIFETIME, _VISITS * interval)
+
+
+def is_alive(stored: Validators, now: float) -> bool:
+    """Whether *stored* may still be sent; *now*: Unix seconds.
+
+    What was stored in the future, by a clock that was put back, is not: a full answer costs less.
+    """
+    return 0 <= now - stored.stored_at < stored.lifetime
+
+
+def to_store(answered: Validators, date: str | None = None) -> Validators | None:
     """What to store after an answer that :func:`replaces_validators`; *answered*: its fields.
 
-    None if it has no validators: then the stored ones must be deleted.
+    None if it has no validators: then the stored ones must be deleted. *date*: its Date field. A
+    Last-Modified that is later than that, or than ``stored_at`` where there is none, is left out:
+    an origin server must not send such a one (RFC 9110 section 8.8.2.1).
     """
-    tag, date = _entity_tag(answered.etag), _field_value(answered.last_modified)
-    if tag is None and date is None:
+    tag, modified = _entity_tag(answered.etag), _field_value(answered.last_modified)
+    changed_at = http_date(modified, answered.stored_at)
+    answered_at = http_date(date, answered.stored_at)
+    if answered_at is None:
+        answered_at = answered.stored_at
+    if changed_at is not None and changed_at > answered_at:
+        modified = None
+    if tag is None and modified is None:
         return None
     content_type = _field_value(answered.content_type)
-    return replace(answered, etag=tag, last_modified=date, content_type=content_type)
+    return replace(answered, etag=tag, last_modified=modified, content_type=content_type)
 
 
 def _entity_tag(value: str | None) -> str | None:

@@ -10,8 +10,10 @@ begins, and its times do not drift. A source that was sent at any other time is 
 WALSH_REVISIT after that; missed periods are not made up. However early a run is, nine tenths of
 WALSH_REVISIT, and an hour, must have passed since the source was last sent.
 
-A source that was *given up* (429, 5xx or no answer until R5 granted no more, too many redirects, a
-hop that was refused) has no visit, and is sent by the next run, but not within an hour of that.
+Whatever came from the wire is a visit (D41): :func:`of_answer` has a meaning for each status. A
+visit that *failed* counts beside the last one that did not, and does not move its due time. After
+the n-th such visit in a row the source is left alone for 1 h, 2 h, 4 h and so on, at most for its
+own interval.
 
 A run that begins some seconds before the hour is over waits for them (:func:`hour_left`): else an
 hourly job, whose runs begin as far apart as its sources may be sent, would read each every second
@@ -20,6 +22,9 @@ hour.
 A source may have a cadence of its own (:func:`cadence`); else WALSH_REVISIT is its interval.
 
 A source that has answered 410 is *retired*: it is due again 30 days after that at the earliest.
+
+Rule for whoever edits this file: :func:`due` alone decides when a source is due. All else here, and
+each command and report, asks it. A new cause is one more line there.
 """
 
 from __future__ import annotations
@@ -28,9 +33,11 @@ import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scrapy_walsh.policy import verdict as verdicts
+from scrapy_walsh.policy.backoff import REDIRECTS, TOO_MANY_REQUESTS
 from scrapy_walsh.policy.freshness import parse_duration
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.verdict import NOT_DUE, Verdict
+from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -47,22 +54,24 @@ REVISIT_LONGEST: Final = 365 * 86400.0
 #: The part of the interval by which a run may be early, or late, for a source's due time.
 SLACK: Final = 0.1
 
-#: Seconds: "daily", which WALSH_REVISIT is unless it is set.
-REVISIT: Final = 86400.0
-
 #: Seconds for which a source is left alone that has answered 410 (RFC 9110 section 15.5.11).
 RETIRED: Final = 30 * 86400.0
 #: "Gone": the site asks that links to it be removed.
 GONE: Final = 410
+NOT_MODIFIED: Final = 304
+#: Failures in a row of which each doubles the wait: 1 h and 13 doublings are above a year.
+_DOUBLINGS: Final = 13
 
 
 class Visit(NamedTuple):
-    """The last request for a source that was answered. Unix seconds.
+    """What is on record of a source's visits. Times are Unix seconds.
 
-    ``sent_at``: when it was sent. ``counted_from``: the due time that it met, or ``sent_at``
-    where it met none. ``gone``: the answer was 410. ``gave_up_at``: when a later request for it was
-    given up; None where none was. Of a source that was never answered the first two are 0.
-    ``revisit``: the source's own cadence, seconds; None where WALSH_REVISIT holds.
+    ``sent_at``: when the last request for it was sent that was answered. ``counted_from``: the due
+    time that this met, or ``sent_at`` where it met none. ``gone``: the answer was 410. Of a source
+    that was never answered the first two are 0. ``gave_up_at``: when its last visit failed; None
+    where that did not. ``failures``: how many visits have failed in a row; where ``gave_up_at`` is
+    set, 0 counts as 1. ``revisit``: the source's own cadence, seconds; None where WALSH_REVISIT
+    holds.
     """
 
     sent_at: float
@@ -70,6 +79,47 @@ class Visit(NamedTuple):
     gone: bool = False
     gave_up_at: float | None = None
     revisit: float | None = None
+    failures: int = 0
+
+
+class Due(NamedTuple):
+    """When a source is due, Unix seconds, and ``cause``: what decides that, one of the below."""
+
+    at: float
+    cause: str
+
+
+#: Nothing is on record that would keep a run from sending the source.
+NEVER_SENT: Final = "never_sent"
+#: Its interval, since it was last answered.
+INTERVAL: Final = "interval"
+#: It has answered 410.
+RETIREMENT: Final = "retirement"
+#: Its last visits failed.
+FAILURES: Final = "failures"
+
+#: What an answer means for the source that was requested. ANSWERED: its visit is over, and it is
+#: due after its interval. LEADS_ON: the answer of where it leads counts. FAILED: see ``due``.
+ANSWERED: Final = "answered"
+LEADS_ON: Final = "leads_on"
+FAILED: Final = "failed"
+
+
+def of_answer(status: int | None, *, unasked: bool = False) -> str:
+    """What an answer with *status* means for its source: ANSWERED, LEADS_ON or FAILED.
+
+    *status*: None without an answer. *unasked*: it is a 304, and the request was not conditional.
+    A status that no rule names is FAILED: an answer that says nothing is asked for less and less.
+    """
+    if status is None or status == TOO_MANY_REQUESTS:
+        return FAILED
+    if 200 <= status < 300 or 400 <= status < 500:
+        return ANSWERED
+    if status == NOT_MODIFIED and not unasked:
+        return ANSWERED
+    if status in REDIRECTS:
+        return LEADS_ON
+    return FAILED
 
 
 def cadence(written: object) -> float:
@@ -97,66 +147,93 @@ def interval_of(own: float | None, revisit: float) -> float:
     return max(revisit if own is None else own, REVISIT_FLOOR)
 
 
-def due(last: Visit, revisit: float) -> float:
-    """When the source is next due, Unix seconds. *revisit*: WALSH_REVISIT, seconds."""
-    when = last.counted_from + interval_of(last.revisit, revisit)
-    return max(when, last.sent_at + RETIRED) if last.gone else when
+def due(last: Visit | None, now: float, revisit: float) -> Due:
+    """From when a run may send a source again: the only place that decides it.
 
+    *last*: None for a source without a record. *revisit*: WALSH_REVISIT, seconds; it counts as
+    REVISIT_FLOOR at least.
 
-def opens(last: Visit, revisit: float) -> float:
-    """When a run may first send the source again, Unix seconds: a little before it is due."""
-    if last.gone:
-        return due(last, revisit)
+    A stored time in the future is a clock that was put back: up to an interval ahead it binds,
+    beyond that it is stale (D9). So no clock can shut a source out for more than two intervals.
+    """
+    causes = [Due(0.0, NEVER_SENT)]
+    if last is None:
+        return causes[0]
     interval = interval_of(last.revisit, revisit)
-    rest = max(REVISIT_FLOOR, (1 - SLACK) * interval)
-    return max(last.sent_at + rest, due(last, revisit) - SLACK * interval)
+    is_stale = last.sent_at - now >= interval
+    if last.sent_at and not is_stale:
+        rest = max(REVISIT_FLOOR, (1 - SLACK) * interval)
+        early = last.counted_from + interval - SLACK * interval
+        causes.append(Due(max(last.sent_at + rest, early), INTERVAL))
+    if last.gone and not is_stale:
+        retired = last.sent_at + RETIRED
+        causes.append(Due(max(retired, last.counted_from + interval), RETIREMENT))
+    if last.gave_up_at is not None and last.gave_up_at - now < interval:
+        causes.append(Due(last.gave_up_at + wait_after(last.failures, interval), FAILURES))
+    return max(causes)
+
+
+def wait_after(failures: int, interval: float) -> float:
+    """Seconds for which a source is left alone after so many failed visits in a row.
+
+    Where its *interval* is reached, it is that, and a run may be early as it may for that.
+    """
+    doublings = min(max(failures, 1) - 1, _DOUBLINGS)
+    wait = REVISIT_FLOOR * 2.0**doublings
+    if wait < interval:
+        return wait
+    return max(REVISIT_FLOOR, (1 - SLACK) * interval)
+
+
+def failed(last: Visit | None, at: float, *, again: bool = False) -> Visit:
+    """The record after a visit that failed at *at*, Unix seconds; *last*: the one before it.
+
+    *again*: the run has noted a failed visit of the source already, which this one belongs to.
+    """
+    if last is None:
+        last = Visit(0.0, 0.0)
+    before = last.failures if last.gave_up_at is None else max(last.failures, 1)
+    failures = max(before, 1) if again else before + 1
+    return last._replace(gave_up_at=at, failures=failures)
 
 
 def next_due(last: Visit | None, held: float, now: float, revisit: float) -> float | None:
     """Unix seconds before which no run sends a source again; None: the next run may.
 
-    *last*: as for :func:`not_due`. *held*: until when its host is left alone (R5), Unix seconds.
-    This is what every command and report calls "next due".
+    *last*, *revisit*: as for :func:`due`. *held*: until when its host is left alone (R5), Unix
+    seconds. This is what every command and report calls "next due".
     """
-    moment = held if last is None else max(held, _until(last, now, revisit))
+    moment = max(held, due(last, now, revisit).at)
     return moment if moment > now else None
-
-
-def _until(last: Visit, now: float, revisit: float) -> float:
-    """Until when the source is left alone; its visit does not count too far ahead of *now* (D9)."""
-    stale = last.sent_at - now >= interval_of(last.revisit, revisit)
-    return max(_abort_ends(last, now), 0.0 if stale else opens(last, revisit))
 
 
 def hour_left(last: Visit | None, now: float, revisit: float) -> float | None:
     """Seconds for which a run should wait, since then the source may be sent again; else None.
 
     It waits for the end of the hour alone, not for a longer interval. The arguments are those
-    of :func:`next_due`.
+    of :func:`due`.
     """
-    moment = next_due(last, 0.0, now, revisit)
-    if last is None or moment is None or moment - now > WAITS_FOR_THE_HOUR:
+    moment = due(last, now, revisit).at
+    if last is None or not 0 < moment - now <= WAITS_FOR_THE_HOUR:
         return None
     hour = max(last.sent_at, last.gave_up_at or 0.0) + REVISIT_FLOOR
     return moment - now if moment <= hour else None
 
 
-def _abort_ends(last: Visit, now: float) -> float:
-    """The end of the hour after the source was given up; 0.0 where there is none (R8.2)."""
-    at = last.gave_up_at
-    return 0.0 if at is None or at - now >= REVISIT_FLOOR else at + REVISIT_FLOOR
-
-
 def met(sent_at: float, last: Visit | None, revisit: float, status: int | None = None) -> Visit:
     """The visit that begins at *sent_at*, counted from the due time if it met that.
 
+    The due time is that of the interval, or of a retirement: visits that failed do not move it.
     *status*: of the answer.
     """
     gone = status == GONE
     if last is None:
         return Visit(sent_at, sent_at, gone)
-    when = due(last, revisit)
-    on_time = abs(sent_at - when) <= SLACK * interval_of(last.revisit, revisit)
+    interval = interval_of(last.revisit, revisit)
+    when = last.counted_from + interval
+    if last.gone:
+        when = max(when, last.sent_at + RETIRED)
+    on_time = abs(sent_at - when) <= SLACK * interval
     return Visit(sent_at, when if on_time else sent_at, gone)
 
 
@@ -167,22 +244,19 @@ UNDER_WAY: Final = Verdict(False, NOT_DUE, "R8", "another run is requesting it n
 def not_due(last: Visit | None, now: float, revisit: float, reason: str | None) -> Verdict | None:
     """A refusal while it is too soon to send a source again, else None.
 
-    *last*: None when it was never answered. *now*: Unix seconds. *revisit* counts as
-    :data:`REVISIT_FLOOR` at least. A written *reason* lifts the rule.
-
-    A stored time in the future is a clock that was put back: up to *revisit* ahead it refuses,
-    beyond that it is stale (D9). So no clock can shut a source out for more than two intervals.
+    *last*, *revisit*: as for :func:`due`. *now*: Unix seconds. A written *reason* lifts the rule.
     """
     if last is None or (reason is not None and reason.strip()):
         return None
-    moment, hour = _until(last, now, revisit), _abort_ends(last, now)
+    moment, cause = due(last, now, revisit)
     if now >= moment:
         return None
-    if now < hour:
-        what = f"given up {iso(hour - REVISIT_FLOOR)}"
-    else:
-        what = f"last requested {iso(last.sent_at)}"
-        what += ", answered 410 (Gone) and left alone for 30 days" if last.gone else ""
+    what = f"last requested {iso(last.sent_at)}"
+    if cause == RETIREMENT:
+        what += ", answered 410 (Gone) and left alone for 30 days"
+    elif cause == FAILURES:
+        many = plural(max(last.failures, 1), "time")
+        what = f"given up {iso(last.gave_up_at or 0.0)}, failed {many} in a row"
     return Verdict(False, NOT_DUE, "R8", f"{what}{verdicts.NEXT_DUE}{iso(math.ceil(moment))}")
 
 
@@ -207,13 +281,3 @@ def counts_for(
     elif not found and (source_of := scope.source_of(url)) is not None:
         found[source_of] = None
     return found
-
-
-def counts_as_asked(status: int | None) -> bool:
-    """Whether an answer counts as a visit of the source: 2xx, 304, and 4xx other than 429.
-
-    *status* is None when there was no answer. Whatever R5 retries comes back at the next run.
-    """
-    if status is None or status == 429:
-        return False
-    return 200 <= status < 300 or status == 304 or 400 <= status < 500

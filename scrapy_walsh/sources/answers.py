@@ -17,6 +17,7 @@ from scrapy_walsh.adapters.outcomes import (
 )
 from scrapy_walsh.adapters.sources import moved_for_good
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly, OwnFault, one_line
+from scrapy_walsh.policy import visits
 from scrapy_walsh.policy.formats import representation as formats
 from scrapy_walsh.policy.formats import xmltext
 from scrapy_walsh.policy.formats.text import Links, text_of
@@ -111,6 +112,13 @@ async def from_response(step: formats.Step, response: Response) -> Answer:
     return _from_links(step, response, use, found)
 
 
+def without_stand_in(step: formats.Step, answer: Answer) -> Answer:
+    """*answer* to a *step* for a document that was read before: markdown is no such document."""
+    if answer.outcome != report.NEGOTIATED:
+        return answer
+    return _vain(step, "markdown, where it was read as what it is declared", forget=True)
+
+
 def from_failure(step: formats.Step, error: BaseException) -> Answer:
     """What *error*, which an errback got in place of a response, means for *step*."""
     match error:
@@ -137,7 +145,12 @@ def from_failure(step: formats.Step, error: BaseException) -> Answer:
 
 
 def _without_page(step: formats.Step, status: int) -> Answer:
-    """What *status*, which is not 200, means: a page that is not there offers no format (R9)."""
+    """What *status*, which is not 200, means: a page that is not there offers no format (R9).
+
+    A visit that failed ends what is requested of its source: nothing stands in for that.
+    """
+    if visits.of_answer(status, unasked=True) != visits.ANSWERED:
+        return _vain(step, f"HTTP {status}", FAILED, failed=True)
     return _vain(step, f"HTTP {status}", failed=step.kind != "page" or status not in _NO_PAGE)
 
 

@@ -17,7 +17,7 @@ from scrapy.extensions.feedexport import FeedExporter
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy.formats.representation import header
-from scrapy_walsh.policy.validators import representation_key
+from scrapy_walsh.policy.validators import key_of
 from scrapy_walsh.sources.items import MetadataItem
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import SeenItem, Validators
@@ -151,4 +151,4 @@ class Handover:
 
 def _key(request: Request) -> tuple[str, str]:
     """Where the validators of the answer to *request* are kept (T20)."""
-    return request.url, representation_key(header(request, "Accept"))
+    return key_of(request.url, header(request, "Accept"))

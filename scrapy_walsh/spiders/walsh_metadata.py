@@ -19,6 +19,7 @@ from scrapy import Request, Spider, signals
 from scrapy.exceptions import CloseSpider
 
 from scrapy_walsh.adapters.compat import fail_command
+from scrapy_walsh.adapters.sources import moved_for_good
 from scrapy_walsh.adapters.ticket import TRY_HTTPS
 from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy import readings
@@ -31,7 +32,14 @@ from scrapy_walsh.policy.urls import canonical_url, key_of
 from scrapy_walsh.policy.verdict import NOT_DUE
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.sources import report
-from scrapy_walsh.sources.answers import MAX_BODY, Answer, from_failure, from_response, max_body
+from scrapy_walsh.sources.answers import (
+    MAX_BODY,
+    Answer,
+    from_failure,
+    from_response,
+    max_body,
+    without_stand_in,
+)
 from scrapy_walsh.sources.handover import Handover
 from scrapy_walsh.sources.items import MetadataItem
 from scrapy_walsh.sources.report import Row, check_writable
@@ -48,6 +56,8 @@ if TYPE_CHECKING:
 #: Octets of answers that may wait to be read while requests go on. Scrapy's own limit is less than
 #: one large answer, which would then stop all requests until it is read.
 _WAITING_OCTETS: Final = 8 * MAX_BODY
+#: What a source may declare beside its page.
+_DOCUMENTS: Final = (readings.FEED, readings.SITEMAP)
 #: Yields steps to take now, or none; is sent one of those that it has yielded, and the answer.
 _Walk = Generator[Sequence[Step], tuple[Step, Answer], None]
 
@@ -201,7 +211,10 @@ class WalshMetadataSpider(Spider):
         if key not in self._waiting:
             return ()
         # A source that comes to need this URL while the answer is read joins those that wait.
-        answer = await from_response(self._waiting[key][0][1], response)
+        visit, step = self._waiting[key][0]
+        answer = await from_response(step, response)
+        if not self._may_go_on(visit.source, step):
+            answer = without_stand_in(step, answer)
         if response.request is not None:
             answer = replace(answer, said=self._crawl.tickets.of(response.request).said)
         if answer.fault:
@@ -220,6 +233,8 @@ class WalshMetadataSpider(Spider):
                 for visit, step in self._waiting[key]:
                     if _may_use_http(visit.source, step):  # an answer there counts for it (R8)
                         self._crawl.sources.hop(_http(step.url), request)
+            if answer.outcome == report.NOT_MODIFIED:
+                answer = replace(answer, moved_to=moved_for_good(request))
             if answer.forget:
                 self.handover.forget(request)
             yield from self._deliver(key, answer)
@@ -260,6 +275,7 @@ class WalshMetadataSpider(Spider):
         """Take the steps of the source, as far as they are needed, and end its *visit*."""
         source, row = visit.source, visit.row
         steps = [*plan(source.url, source.feed, source.sitemap)]
+        declared, moved_to = steps[0].kind, None
         requested = [source.sitemap]
         failed: bool | None = None  # of its feed, sitemap or page; None before one was answered
         while True:
@@ -272,21 +288,57 @@ class WalshMetadataSpider(Spider):
                 # The page was of no use, and that is the outcome; the reason names the refusal.
                 answer = replace(answer, outcome=None, requirement="", refusal="")
             row.reason = "; ".join(filter(None, (row.reason, answer.reason)))
-            row.moved_to = row.moved_to or answer.moved_to
+            if step.kind == declared:
+                moved_to = _moved(step, answer)
             row.suggested_feeds += [u for u in answer.suggested_feeds if u != source.feed]
             if step.kind != "llms" or failed is None:
                 failed = answer.failed
             if urls := self._children(visit, answer):
                 requested += urls
                 answer = yield from self._of_index(visit, urls)
-            if answer.outcome is not None or not steps:
+            if answer.outcome is not None or not steps or not self._may_go_on(source, step):
                 break
-        row.outcome = replace(answer, failed=bool(failed)).ending
-        row.requirement = answer.requirement or ("R9" if row.outcome == readings.LEFT_OUT else "")
         named = self._crawl.documents.sitemaps(step.url)
         row.suggested_sitemaps += [each for each in named if each not in requested]
+        self._end(visit, step, replace(answer, failed=bool(failed)), moved_to)
+
+    def _end(self, visit: _Visit, step: Step, answer: Answer, moved_to: str | None) -> None:
+        """End the *visit* by *answer*, to its last *step*.
+
+        *moved_to*: where the document that was declared has moved for good.
+        """
+        source, row = visit.source, visit.row
+        row.outcome = answer.ending
+        row.requirement = answer.requirement or ("R9" if row.outcome == readings.LEFT_OUT else "")
         visit.due = answer.due
-        self._tell(visit, row.outcome, answer.refusal)
+        row.moved_to = moved_to
+        if row.outcome not in report.READ:
+            self._tell(visit, row.outcome, answer.refusal, moved_to)
+            return
+        declared = plan(source.url, source.feed, source.sitemap)[0].kind
+        if step.kind != declared and declared in _DOCUMENTS:
+            self._say_stand_in(source, declared, row)
+        is_document = step.kind in _DOCUMENTS and row.outcome != report.NEGOTIATED
+        read_as = step.kind if is_document else None
+        self._tell(visit, row.outcome, moved_to=moved_to, read_as=read_as)
+
+    def _may_go_on(self, source: Source, step: Step) -> bool:
+        """Whether the next step is taken where *step* was of no use (R9)."""
+        if step.kind not in _DOCUMENTS:
+            return True
+        return readings.has_stand_in(self._crawl.sources.reading(source.first), step.kind)
+
+    def _say_stand_in(self, source: Source, declared: str, row: Row) -> None:
+        """Log, in the first run only, that something else is read in the place of *declared*."""
+        before = self._crawl.sources.reading(source.first)
+        if before is None or not before.read:
+            self.logger.warning(
+                "%s: its %s was never read; %s stands in for it until it is: %s",
+                source.first,
+                declared,
+                row.outcome,
+                row.reason,
+            )
 
     # -- sitemap indexes ---------------------------------------------------------------------
 
@@ -346,11 +398,21 @@ class WalshMetadataSpider(Spider):
                 usage=as_member(answer.said),
             )
 
-    def _tell(self, visit: _Visit, outcome: str, refusal: str = "") -> None:
-        """Report what became of a source, under the URL of its first request."""
+    def _tell(
+        self,
+        visit: _Visit,
+        outcome: str,
+        refusal: str = "",
+        moved_to: str | None = None,
+        read_as: str | None = None,
+    ) -> None:
+        """Report what became of a source, under the URL of its first request.
+
+        *moved_to*, *read_as*: as in ``Heard``.
+        """
         outcome = readings.READ if outcome in report.READ else outcome
         reason = refusal or f"{visit.row.requirement} {visit.row.reason}".strip()
-        self._crawl.sources.report(visit.source.first, outcome, reason)
+        self._crawl.sources.report(visit.source.first, outcome, reason, moved_to, read_as)
 
     # --- the report ---------------------------------------------------------------------------
 
@@ -371,6 +433,12 @@ class WalshMetadataSpider(Spider):
     def closed(self, reason: str) -> None:
         """Writes the source report to the log, and to ``-a report=FILE``."""
         rows = [visit.row for visit in self.visits.values()]
+        moves = [(row.url, row.moved_to) for row in rows if row.moved_to]
+        doubtful = readings.moved_together(moves)
+        for row in rows:
+            row.suggested_feeds = [url for url in row.suggested_feeds if url not in doubtful]
+            if row.moved_to in doubtful:
+                row.moved_to = None
         for visit in self.visits.values():
             row = visit.row
             if row.outcome is None:
@@ -399,6 +467,14 @@ class WalshMetadataSpider(Spider):
 
 def _http(url: str) -> str:
     return "http" + url.removeprefix("https")
+
+
+def _moved(step: Step, answer: Answer) -> str | None:
+    """Where what was declared has moved for good, if it was read there in that format."""
+    if step.kind in _DOCUMENTS and answer.outcome == report.NEGOTIATED:
+        return None
+    is_index = answer.links.children is not None
+    return answer.moved_to if is_index or answer.outcome in report.READ else None
 
 
 def _may_use_http(source: Source, step: Step) -> bool:

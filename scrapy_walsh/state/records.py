@@ -252,8 +252,9 @@ class SourceRun:
     the status of the answer. ``reason``: the WALSH_REVISIT_REASON that lifted R8. ``revisit``: by
     which cadence of its own, in seconds, it was requested; None: by WALSH_REVISIT.
     ``counted_from``: the time from which the next due time is counted; None: ``last_run_at``.
-    ``gave_up_at``: when it was given up after that (R8.2). Of a source that was given up and never
-    answered, ``last_run_at`` is 0 and ``outcome`` empty.
+    ``gave_up_at``: when its last visit failed (R8.2); None where that was answered. ``failures``:
+    how many have failed in a row. Of a source that was never answered, ``last_run_at`` is 0 and
+    ``outcome`` empty.
     """
 
     url: str
@@ -263,13 +264,14 @@ class SourceRun:
     counted_from: Due | None = None
     gave_up_at: Wall | None = None
     revisit: float | None = None
+    failures: int = 0
 
     @property
     def visit(self) -> Visit:
         """What R8 goes by."""
         since = self.last_run_at if self.counted_from is None else self.counted_from
         gone = self.outcome == str(GONE)
-        return Visit(self.last_run_at, since, gone, self.gave_up_at, self.revisit)
+        return Visit(self.last_run_at, since, gone, self.gave_up_at, self.revisit, self.failures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,9 +386,14 @@ _LONG: Final = 400 * _DAY
 DOCUMENTS: Final = Table(  # for ever: the last known rules stay (T6)
     "documents", StoredDocument, ("kind", "key"), "fetched_at", shared=True
 )
-#: Half as long: a source that has answered 304 for so long is fetched in full, and shows its links.
+#: As long as they are sent: after that a source is fetched in full, and shows its links.
 VALIDATORS: Final = Table(
-    "validators", Validators, ("url", "representation"), "stored_at", (("stored_at",),), 200 * _DAY
+    "validators",
+    Validators,
+    ("url", "representation"),
+    "stored_at",
+    (("stored_at", "lifetime"),),
+    0.0,
 )
 SOURCES: Final = Table(
     "sources",

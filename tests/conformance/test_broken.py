@@ -585,6 +585,22 @@ BUILDS: dict[str, dict[str, Break]] = {
             Tags.__init__ = without_robots
             """,
         ),
+        "a visit that failed is not on record": broken_so(
+            "again",
+            {"R8": ["any answer is a visit: a 3xx that leads nowhere, an unasked 304"]},
+            """
+            from scrapy_walsh.adapters.sources import Sources
+            Sources._note_failure = lambda self, key: None
+            """,
+        ),
+        "a source known by the spelling of its URL": broken_so(
+            "again",
+            {"R8": ["no source asked again within the hour"]},
+            """
+            from scrapy_walsh.policy import urls
+            urls.key_of = lambda url, form="": f"{url} {form}" if form else url
+            """,
+        ),
     },
     "signing": {
         "robots.txt not signed": broken_so(

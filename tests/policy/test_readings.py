@@ -329,3 +329,39 @@ def test_own_an_opt_out_is_one_line_a_host() -> None:
     lines = readings.attention_lines([*dead, *both], BEGIN, DAY)
     assert lines[0] == line
     assert lines[20:] == ["... and 11 more (scrapy walsh state show lists them)"]
+
+
+def test_only_what_was_never_read_has_a_stand_in() -> None:
+    never, fed, mapped = (
+        Reading(URL, BEGIN, BEGIN, 1, read_as=kind) for kind in (None, "feed", "sitemap")
+    )
+    answers = [
+        [readings.has_stand_in(record, kind) for kind in ("feed", "sitemap")]
+        for record in (None, never, fed, mapped)
+    ]
+    assert answers == [[True, True], [True, True], [False, False], [True, False]]
+
+
+def test_what_was_read_as_a_feed_stays_so() -> None:
+    record = Reading(URL, BEGIN, BEGIN)
+    said = []
+    for day, kind in enumerate((None, "sitemap", None, "feed", "sitemap", None)):
+        heard = Heard(READ, at=BEGIN + day * DAY, read_as=kind)
+        record = updated(record, URL, heard, BEGIN + day * DAY)
+        said.append(record.read_as)
+    assert said == [None, "sitemap", "sitemap", "feed", "feed", "feed"]
+    failed = updated(record, URL, Heard(FAILED, "HTTP 404", BEGIN + 9 * DAY), BEGIN + 9 * DAY)
+    assert (failed.read_as, failed.reason) == ("feed", "HTTP 404")
+
+
+def test_places_that_sources_of_several_hosts_move_to_are_doubtful() -> None:
+    moves = [
+        ("http://a.test/f", "https://a.test/f"),
+        ("http://b.test/f", "http://portal.test/"),
+        ("http://c.test/f POST 00", "http://portal.test/"),
+        ("http://d.test/1", "http://d.test/all"),
+        ("http://d.test/2", "http://d.test/all"),
+        ("https://d.test/3", "http://d.test/all"),
+    ]
+    assert readings.moved_together(moves) == {"http://portal.test/"}
+    assert readings.moved_together([]) == set()

@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from scrapy_walsh.policy.validators import (
+    LIFETIME,
     Validators,
     conditional_headers,
+    is_alive,
+    lifetime,
     replaces_validators,
     representation_key,
     to_store,
@@ -24,7 +27,8 @@ ROWS = json.loads(
 
 @pytest.mark.parametrize("row", ROWS, ids=[row["id"] for row in ROWS])
 def test_r7_1_validators_are_replayed_as_received(row: dict[str, Any]) -> None:
-    kept = to_store(Validators(URL, "*/*", row["etag"], row["last_modified"], 5.0))
+    # Stored long after each date, since a Last-Modified in the future is not kept.
+    kept = to_store(Validators(URL, "*/*", row["etag"], row["last_modified"], 5e9))
     sent = {} if kept is None else conditional_headers(kept.etag, kept.last_modified)
     assert sent == row["sent"]
 
@@ -75,3 +79,51 @@ def test_r7_1_representations_are_kept_apart() -> None:
 @pytest.mark.parametrize("accept", [None, "", " ", "*/*"])
 def test_own_no_accept_field_is_any_representation(accept: str | None) -> None:
     assert representation_key(accept) == "*/*"
+
+
+NOW = 1795737600.0  # 2026-11-27T00:00:00Z
+DATE = "Fri, 27 Nov 2026 00:00:00 GMT"
+
+
+@pytest.mark.parametrize(
+    ("modified", "date", "is_kept"),
+    [
+        ("Thu, 26 Nov 2026 23:59:59 GMT", DATE, True),
+        (DATE, DATE, True),
+        ("Fri, 27 Nov 2026 00:00:01 GMT", DATE, False),
+        ("Sat, 16 Nov 2041 18:11:00 GMT", DATE, False),
+        ("Saturday, 16-Nov-41 18:11:00 GMT", DATE, False),
+        ("Sat Nov 16 18:11:00 2041", DATE, False),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", DATE, False),
+        # By the server's own clock, which may be years ahead of ours, or behind it.
+        ("Sat, 16 Nov 2041 18:11:00 GMT", "Sun, 17 Nov 2041 00:00:00 GMT", True),
+        ("Thu, 26 Nov 2026 00:00:00 GMT", "Thu, 01 Jan 1970 00:00:00 GMT", False),
+        # Without a Date that can be read, by our clock.
+        ("Sat, 16 Nov 2041 18:11:00 GMT", None, False),
+        ("Sat, 16 Nov 2041 18:11:00 GMT", "tomorrow", False),
+        ("Thu, 26 Nov 2026 23:59:59 GMT", None, True),
+        # What is no date cannot be later than one: the server knows what it means.
+        ("yesterday", DATE, True),
+        ("Fri, 99 Nov 2026 00:00:00 GMT", DATE, True),
+    ],
+)
+def test_r7_2_a_last_modified_later_than_the_date_is_not_stored(
+    modified: str, date: str | None, is_kept: bool
+) -> None:
+    kept = to_store(Validators(URL, "*/*", '"tag"', modified, NOW), date)
+    assert kept is not None
+    assert kept.last_modified == (modified if is_kept else None)
+    alone = to_store(Validators(URL, "*/*", None, modified, NOW), date)
+    assert (alone is None) is not is_kept
+
+
+@pytest.mark.parametrize(
+    ("interval", "days"), [(3600, 30), (86400, 30), (15 * 86400, 30), (16 * 86400, 32),
+                           (365 * 86400, 730)],
+)  # fmt: skip
+def test_validators_live_for_thirty_days_or_two_intervals(interval: float, days: float) -> None:
+    assert lifetime(interval) == days * 86400
+    stored = Validators(URL, "*/*", '"tag"', None, NOW, lifetime=lifetime(interval))
+    for age, alive in ((0, True), (days * 86400 - 1, True), (days * 86400, False), (-1, False)):
+        assert is_alive(stored, NOW + age) is alive
+    assert Validators(URL, "*/*", '"tag"', None, NOW).lifetime == LIFETIME

@@ -16,13 +16,14 @@ from scrapy_walsh.policy.visits import (
     REVISIT_FLOOR,
     Visit,
     cadence,
-    counts_as_asked,
     due,
+    failed,
     hour_left,
     met,
     next_due,
     not_due,
-    opens,
+    of_answer,
+    wait_after,
 )
 
 NOW = 1779494400.0  # 2026-05-23T00:00:00Z
@@ -78,12 +79,12 @@ def test_r8_1_a_daily_run_finds_each_source_due_every_day(minutes: tuple[int, ..
         now = NOW + day * DAY + early_or_late * MINUTE
         assert not_due(visit, now, DAY, None) is None, day
         visit = met(now, visit, DAY)
-        assert due(visit, DAY) == NOW + (day + 1) * DAY  # no drift
+        assert visit.counted_from == NOW + day * DAY  # no drift
 
 
 def test_r8_1_a_run_at_another_time_begins_a_rhythm_there() -> None:
     late = met(NOW + 1.5 * DAY, first(NOW), DAY)
-    assert due(late, DAY) == NOW + 2.5 * DAY
+    assert late.counted_from == NOW + 1.5 * DAY
 
 
 def test_r8_1_missed_periods_are_not_made_up() -> None:
@@ -94,8 +95,8 @@ def test_r8_1_missed_periods_are_not_made_up() -> None:
 
 def test_r8_1_a_late_run_then_an_early_one_keep_nine_tenths_apart() -> None:
     late = met(NOW + DAY + 2 * HOUR, first(NOW), DAY)
-    assert due(late, DAY) == NOW + 2 * DAY
-    assert opens(late, DAY) == pytest.approx(NOW + DAY + 2 * HOUR + 0.9 * DAY)
+    assert late.counted_from == NOW + DAY
+    assert due(late, NOW + 2 * DAY, DAY).at == pytest.approx(NOW + DAY + 2 * HOUR + 0.9 * DAY)
 
 
 @given(
@@ -147,7 +148,7 @@ def test_own_an_interval_beyond_the_calendar_is_a_refusal() -> None:
     verdict = not_due(first(NOW), NOW, 1e300, None)
     assert verdict is not None
     assert "next due 9999-12-31T23:59:59Z" in verdict.reason
-    assert math.isfinite(opens(first(NOW), 1e300))
+    assert math.isfinite(due(first(NOW), NOW, 1e300).at)
 
 
 @pytest.mark.parametrize(
@@ -176,9 +177,7 @@ def test_r8_1_a_cadence_of_its_own_goes_before_the_setting(
     own: float, setting: float, age: float
 ) -> None:
     plain, weekly = first(NOW - age), first(NOW - age)._replace(revisit=own)
-    for ask in (due, opens):
-        assert ask(weekly, setting) == ask(plain, own)
-    for ask_at in (hour_left, lambda *of: not_due(*of, None)):
+    for ask_at in (due, hour_left, lambda *of: not_due(*of, None)):
         assert ask_at(weekly, NOW, setting) == ask_at(plain, NOW, own)
     assert met(NOW, weekly, setting) == met(NOW, plain, own)
 
@@ -190,14 +189,61 @@ def test_r8_a_method_or_body_of_its_own_is_a_request_of_its_own() -> None:
     assert key_of(f"{url}#top", form_of("GET", b"")) == url
 
 
-@pytest.mark.parametrize("status", [200, 204, 304, 400, 403, 404, 410, 451])
-def test_r8_1_an_answer_counts_as_asked(status: int) -> None:
-    assert counts_as_asked(status)
+def test_r8_each_status_means_one_thing() -> None:
+    """The table of outcomes, whole: a status that no rule names has failed."""
+    named = {
+        **dict.fromkeys([*range(200, 300), *range(400, 500)], "answered"),
+        **dict.fromkeys([301, 302, 303, 307, 308], "leads_on"),
+        304: "answered",
+        429: "failed",
+    }
+    for status in range(-1, 2000):
+        assert of_answer(status) == named.get(status, "failed"), status
+        unasked = "failed" if status == 304 else of_answer(status)
+        assert of_answer(status, unasked=True) == unasked, status
+    assert of_answer(None) == "failed"
 
 
-@pytest.mark.parametrize("status", [None, 301, 302, 429, 500, 502, 503, 999])
-def test_r8_1_a_failure_comes_back_at_the_next_run(status: int | None) -> None:
-    assert not counts_as_asked(status)
+def test_r8_a_failing_source_slows_down_and_one_answer_resets_that() -> None:
+    visit, now, waits = first(NOW), NOW, []
+    for _ in range(9):
+        now = due(visit, now, DAY).at + 60.0
+        visit = failed(visit, now)
+        waits.append((due(visit, now, DAY).at - now) / HOUR)
+    # Its interval is reached: a run may be a tenth of it early, as for any other.
+    assert waits == pytest.approx([1, 2, 4, 8, 16, 21.6, 21.6, 21.6, 21.6])
+    assert (visit.sent_at, visit.counted_from) == (NOW, NOW), "the last answer stays on record"
+    well = met(now + DAY, visit, DAY)
+    assert (well.gave_up_at, well.failures) == (None, 0)
+    assert wait_after(failed(well, now + 2 * DAY).failures, DAY) == HOUR
+
+
+@given(st.floats(HOUR, 365 * DAY), st.integers(1, 10**6), st.floats(0, 400 * DAY), st.booleans())
+def test_r8_2_no_failing_source_is_sent_within_the_hour_or_shut_out_for_longer_than_its_interval(
+    interval: float, failures: int, ago: float, answered_before: bool
+) -> None:
+    before = first(NOW - 500 * DAY) if answered_before else Visit(0.0, 0.0)
+    visit = before._replace(gave_up_at=NOW - ago, failures=failures, revisit=interval)
+    refused = not_due(visit, NOW, DAY, None) is not None
+    assert refused or ago >= HOUR
+    assert not refused or ago < max(HOUR, interval)
+
+
+def test_r8_failed_visits_of_one_run_count_once() -> None:
+    once = failed(first(NOW - DAY), NOW)
+    assert failed(once, NOW + 60, again=True) == once._replace(gave_up_at=NOW + 60)
+    assert failed(once, NOW + HOUR).failures == 2
+    # A record of before failures were counted has one.
+    assert failed(Visit(0.0, 0.0, gave_up_at=NOW), NOW + HOUR).failures == 2
+
+
+def test_a_refusal_names_what_decides_the_due_time() -> None:
+    visit = failed(failed(first(NOW - 2 * DAY), NOW - 2 * HOUR), NOW - HOUR)
+    verdict = not_due(visit, NOW, DAY, None)
+    assert verdict is not None
+    assert verdict.reason == (
+        "given up 2026-05-22T23:00:00Z, failed 2 times in a row, next due 2026-05-23T01:00:00Z"
+    )
 
 
 @pytest.mark.parametrize(
@@ -222,13 +268,16 @@ def test_r8_2_days_of_cron(every: float, days: int, revisit: float, answers: boo
             now = max(now + 2.0, moment)
             known = last.get(source)
             assert not_due(known, now, revisit, None) is None
-            last[source] = met(now, known, revisit) if answers else Visit(0, 0, gave_up_at=now)
+            last[source] = met(now, known, revisit) if answers else failed(known, now)
             sent[source].append(now)
-    period = max(every, revisit if answers else HOUR)
     for moments in sent.values():
         gaps = [after - before for before, after in pairwise(moments)]
         assert min(gaps) >= HOUR
-        assert len(moments) >= 0.97 * (days * DAY // period)
+        # What failed again and again is left alone for longer, and then for its interval.
+        slow = 0 if answers else 6
+        assert len(moments) >= 0.97 * (days * DAY // max(every, revisit)) - slow
+        if not answers and revisit > HOUR:
+            assert len(moments) <= slow + 1 + days * DAY / (0.9 * revisit)
 
 
 def test_own_a_run_waits_for_the_hour_alone() -> None:

@@ -495,6 +495,10 @@ SCOPE: Final = Part(
 
 _SAME: Final = "same.test/page same.test/page#part SAME.test:80/page/"
 _SOURCES: Final = "etag.test/page modified.test/page"
+#: A redirect without a Location, a 304 that no validators asked for, a choice of pages.
+_ODD: Final = "nowhere.test/page unasked.test/page choices.test/page"
+#: Other spellings of what was requested.
+_SPELLINGS: Final = "ETAG.test:80/page#part MODIFIED.test/page#part"
 _NEW: Final = "etag.test/new"
 _DOCUMENTS: Final = f"etag.test{ROBOTS} {THE_LIST}"
 
@@ -517,8 +521,11 @@ AGAIN: Final = Part(
         site("same.test"),
         site("etag.test", page=negotiated(etag='"page-1"')),
         site("modified.test", page=negotiated(last_modified="Tue, 03 Nov 2026 08:30:00 GMT")),
+        site("nowhere.test", page=Route(301)),
+        site("unasked.test", page=Route(304)),
+        site("choices.test", page=Route(300)),
     ],
-    urls=f"{_SAME} {_SOURCES}",
+    urls=f"{_SAME} {_SOURCES} {_ODD}",
     table={
         "R7b SHOULD one request for one canonical URL": counted(
             lambda run: run.targets("same.test"), 1
@@ -526,12 +533,15 @@ AGAIN: Final = Part(
         "R8 SHOULD no source asked again within the hour": where(
             was_asked(_SOURCES), never(_SOURCES, _NEW, run=1)
         ),
+        "R8 SHOULD any answer is a visit: a 3xx that leads nowhere, an unasked 304": where(
+            was_asked(_ODD), never(_ODD, _NEW, run=1)
+        ),
         "R11 SHOULD second run asks neither robots.txt nor blocklist": where(
             was_asked(_DOCUMENTS), never(_DOCUMENTS, _NEW, run=1)
         ),
     },
     foreign={"R7 SHOULD second run replays ETag and Last-Modified": _validators},
-    later=f"{_SOURCES} {_NEW}",
+    later=f"{_SPELLINGS} {_SOURCES} {_ODD} {_NEW}",
 )
 
 # -- R9 -----------------------------------------------------------------------------------------

@@ -78,7 +78,8 @@ class Answer:
             case "answer":
                 length = None if route.status in (204, 304) else len(content)
                 sent = b"" if length is None or self.head_only else content
-                yield self._head(route, length) + sent
+                early = [f"HTTP/1.1 {status} Interim\r\n\r\n" for status in route.interim]
+                yield "".join(early).encode() + self._head(route, length) + sent
             case "truncate":
                 yield self._head(route, len(content) + _MISSING_OCTETS) + content
             case "drip":

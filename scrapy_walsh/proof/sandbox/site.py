@@ -45,7 +45,7 @@ class Route:
     ``behaviour``: ``answer``; ``close`` and ``reset`` (TCP RST) end the connection before a
     single octet; ``hang`` never answers; ``truncate`` announces more than it sends; ``endless``
     sends blocks and ``drip`` single octets, ``pause`` seconds apart; ``headers`` sends 32 MiB of
-    header lines, and no end of them.
+    header lines, and no end of them. ``interim``: statuses of interim responses (1xx) before it.
     """
 
     status: int = 200
@@ -60,6 +60,7 @@ class Route:
     accept: Mapping[str, Route] = field(default_factory=dict)
     behaviour: Behaviour = "answer"
     pause: float = 0.01
+    interim: Sequence[int] = ()
 
     @property
     def content(self) -> bytes:

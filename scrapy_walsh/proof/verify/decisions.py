@@ -23,9 +23,10 @@ from scrapy_walsh.policy.robots.usage import IN_ROBOTS
 from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, OUT_OF_SCOPE, Verdict
 from scrapy_walsh.proof.verify.run import LIST, Snapshot
+from scrapy_walsh.proof.verify.terms import ANY_ANSWER
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Iterable
 
     from scrapy_walsh.policy.chain import Conclusion
     from scrapy_walsh.policy.visits import Visit
@@ -133,7 +134,7 @@ class Decisions:
             self._redirected[line.url] = line.form
         if REDACTED not in line.url:
             self._not_refused_before(run, line)
-            self._visit(run, line, answered=concluded.answered)
+            self._visit(run, line, visits.FAILED if line.gives_up else concluded.visit)
 
     def _derive(self, run: Run, line: Line) -> Verdict | None:
         """The verdict that let the request pass, derived again; None where that is not possible."""
@@ -248,7 +249,8 @@ class Decisions:
 
     # -- R8 -------------------------------------------------------------------------------
 
-    def _visit(self, run: Run, line: Line, *, answered: bool) -> None:
+    def _visit(self, run: Run, line: Line, meaning: str) -> None:
+        """Judge by R8 what was sent, and note what its answer means (``Conclusion.visit``)."""
         key = urls.key_of(line.url, line.form)
         last = self._answered.get(key) if run.scope.is_source(line.url) else None
         again = bool(line.again)
@@ -257,22 +259,45 @@ class Decisions:
             self._report.find(line.n, "R8", text, holes=run.holes)
         if last is not None and last.run != run.name and key not in run.hops:
             self._not_too_soon(run, line, last)
-        for source in _counts_for(run, line.url, key) if answered else ():
+        sources = _counts_for(run, line.url, key)
+        if meaning == visits.ANSWERED:
+            self._visited(run, line, line.moment.began, sources)
+        elif meaning == visits.FAILED:
+            if line.gives_up or run.terms.is_held_to(ANY_ANSWER):
+                self._failed(run, line, sources)
+        elif line.answered and run.terms.is_held_to(
+            ANY_ANSWER
+        ):  # by a redirect, or R5 has it sent again
+            run.visiting.update(sources)
+
+    def _visited(self, run: Run, line: Line, began: float, sources: Iterable[str]) -> None:
+        """Note that *sources* were answered; *began*: when the request was sent, Unix seconds."""
+        for source in sources:
             before = self._answered.get(source)
             before_that = None if before is None else _visit_of(run, before, source)
-            visit = visits.met(line.moment.began, before_that, run.terms.revisit, line.status)
+            visit = visits.met(began, before_that, run.terms.revisit, line.status)
             run.answered.add(source)
             self._answered[source] = _Answered(visit, run.name, line.n)
-        if line.gives_up:
-            self._given_up(run, line)
+            run.visiting.discard(source)
 
-    def _given_up(self, run: Run, line: Line) -> None:
-        """Note that the way to a source was given up, so that no run sends it within the hour."""
-        for source in _counts_for(run, line.url, urls.key_of(line.url, line.form)):
+    def _failed(self, run: Run, line: Line, sources: Iterable[str]) -> None:
+        """Note that the visit of *sources* has failed."""
+        for source in sources:
             known = self._answered.get(source)
-            visit = visits.Visit(0.0, 0.0) if known is None else known.visit
-            visit = visit._replace(gave_up_at=line.moment.began)
+            again = source in run.failing and not run.terms.shared
+            again = again or not run.terms.is_held_to(ANY_ANSWER)
+            before = None if known is None else known.visit
+            visit = visits.failed(before, line.moment.began, again=again)
             self._answered[source] = _Answered(visit, run.name, line.n)
+            run.failing.add(source)
+            run.visiting.discard(source)
+
+    def ends(self, run: Run, line: Line) -> bool:
+        """Note that nothing follows the request of *line*; whether a visit has failed by that."""
+        sources = _counts_for(run, line.url, urls.key_of(line.url, line.form))
+        under_way = [source for source in sources if source in run.visiting]
+        self._failed(run, line, under_way)
+        return bool(under_way)
 
     def _not_too_soon(self, run: Run, line: Line, last: _Answered) -> None:
         began, visit = line.moment.began, _visit_of(run, last, line.url)
@@ -298,9 +323,10 @@ class Decisions:
         asked, verdict = run.passed.pop(line.url, (None, None))
         if line.status in REDIRECTS:
             run.redirects_told[line.url] = line.n
+        self._end_of_visit(run, line)
         if line.status is not None and not reaches_spider(line.status):
             self._report.find(line.n, "R5", f"status {line.status} is never an answer")
-        elif (line.status == 304) != (line.kind == events.NOT_MODIFIED):
+        elif not _is_told_rightly(line, asked):
             self._report.find(line.n, "R7", f"status {line.status} is told as {line.kind}")
         elif asked is None:
             self._unseen(run, line)
@@ -319,6 +345,19 @@ class Decisions:
         else:
             self._report.derived += 1
 
+    def _end_of_visit(self, run: Run, line: Line) -> None:
+        """Note what a line ``fetched`` says of R8: a redirect may have been what was wanted."""
+        if not run.terms.is_held_to(ANY_ANSWER):
+            return
+        if line.status in REDIRECTS and not line.unfollowed:
+            sources = _counts_for(run, line.url, urls.key_of(line.url, line.form))
+            under_way = [source for source in sources if source in run.visiting]
+            self._visited(run, line, line.at, under_way)
+        elif self.ends(run, line) != bool(line.unfollowed):
+            said = bool(line.unfollowed)
+            text = f"unfollowed is {said}; by the lines before, {not said}"
+            self._report.find(line.n, "R8", text, holes=run.holes)
+
     def redirected_out(self, run: Run, line: Line) -> None:
         """Judge a line ``too_many_redirects``: an answer did redirect, and nothing follows it."""
         asked, _ = run.passed.pop(line.url, (None, None))
@@ -328,7 +367,7 @@ class Decisions:
             text = f"line {asked.n} answered {asked.status}: no redirect of status {line.status}"
             self._report.find(line.n, "D5", text, holes=run.holes)
         else:
-            self._given_up(run, line)
+            self.ends(run, line)
             self._report.derived += 1
 
     def _unseen(self, run: Run, line: Line) -> None:
@@ -352,11 +391,10 @@ class Decisions:
             nothing = Verdict(True, ALLOWED_IMPLICIT, "R3", "nothing against its proxy")
             found = against or nothing
         self._compare(run, line, found, snapshot)
+        self.ends(run, line)
         if not isinstance(found, NeedDocument) and REDACTED not in line.url and not line.proxy:
             basis = run.basis(line.origin, line.moment)
             run.refused[line.url] = (line.n, line.requirement, basis)
-            if line.kind == events.REFUSED and not run.scope.is_source(line.url):
-                self._given_up(run, line)
 
     def _compare(
         self, run: Run, line: Line, found: Verdict | NeedDocument, snapshot: Snapshot
@@ -376,6 +414,12 @@ class Decisions:
         else:
             told = "undecided" if verdict is None else _told(verdict)
             self._report.find(line.n, line.requirement, _differing(line, told), holes=run.holes)
+
+
+def _is_told_rightly(line: Line, asked: Line | None) -> bool:
+    """Whether a line ``not_modified`` is of a 304 to a conditional request, and no other is."""
+    unasked = asked is not None and bool(asked.unasked)
+    return (line.kind == events.NOT_MODIFIED) == (line.status == 304 and not unasked)
 
 
 def _visit_of(run: Run, answered: _Answered, source: str) -> Visit:

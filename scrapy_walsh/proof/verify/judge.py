@@ -294,6 +294,7 @@ class Judge:
                 self._report.find(line.n, "R2", text)
             self._decisions.refused(run, line)
             return
+        self._decisions.ends(run, line)
         names = {line.host, line.reason.partition(" ")[0]}  # its robots.txt may be of another host
         refused = (self._refused(run, name, line) for name in names)
         unknown_clock = run.ahead is None and self._clock_set

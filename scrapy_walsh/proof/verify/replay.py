@@ -100,6 +100,7 @@ class Replay:
             spacing=spacing,
             known=known,
             date=line.date,
+            unasked=bool(line.unasked),
         )
         chances = (line.at, 0.0), (line.at - _LATER, _MOST)
         return [chain.conclude(answer, run.terms.gates, at, rand) for at, rand in chances]

@@ -174,6 +174,10 @@ class Run:
     hops: dict[str, dict[str, None]] = field(default_factory=dict)
     #: Keys (``urls.key_of``) of what this run has had an answer to.
     answered: set[str] = field(default_factory=set)
+    #: Keys of the sources that were requested, and whose visits have not ended.
+    visiting: set[str] = field(default_factory=set)
+    #: Keys of those that a visit of this run has failed for.
+    failing: set[str] = field(default_factory=set)
     #: Refusals by URL: the line, its requirement, and the documents that it was made with.
     refused: dict[str, tuple[int, str, tuple[int, int]]] = field(default_factory=dict)
     #: By URL: the retries that are due, the line that gave it up, and the last line that R5 holds.

@@ -40,9 +40,11 @@ _Form = Annotated[int, Meta(ge=2)]
 ALL_TERMS: Final = "its first line names all of its terms"
 #: The line of what a robots.txt redirects to names the origin of that robots.txt (D37).
 REDIRECTS_NAMED: Final = "a redirect of a robots.txt passes the rules of where it leads"
+#: Whatever came from the wire is a visit, and those that fail keep a source waiting longer.
+ANY_ANSWER: Final = "any answer is a visit of its source (R8)"
 #: The rules that :func:`verify` does not hold every run to, in the words of its report, and the
 #: stored form (``state.forms``) since which a run is held to each. Every other rule holds for all.
-SINCE: Final[Mapping[str, int]] = {ALL_TERMS: 2, REDIRECTS_NAMED: 2}
+SINCE: Final[Mapping[str, int]] = {ALL_TERMS: 2, REDIRECTS_NAMED: 2, ANY_ANSWER: 2}
 
 
 class _Key(TypedDict):
