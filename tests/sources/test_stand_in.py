@@ -31,6 +31,7 @@ def sitemap(name: str) -> Route:
     return Route(body=body, content_type="application/xml")
 
 
+SETTINGS = {"WALSH_MAX_RETRIES": 0, "SPIDER_MODULES": ["scrapy_walsh.spiders"]}
 #: Ways in which a declared document fails after it was read, and the outcome of its source then.
 FAILS = {
     "gone404": (Route(404), "failed"),
@@ -83,7 +84,7 @@ def days(tmp_path_factory: pytest.TempPathFactory) -> Days:
         site("late.test", {"/feed": HTML, **page}),
     ]
     days = Days([], [], [], [], {})
-    with Runs(directory, *sites, settings={"WALSH_MAX_RETRIES": 0}) as runs:
+    with Runs(directory, *sites, settings=SETTINGS) as runs:
         (directory / "sources.jsonl").write_text("\n".join(map(json.dumps, SOURCES)))
         for day in range(3):
             if day == 1:
@@ -95,22 +96,15 @@ def days(tmp_path_factory: pytest.TempPathFactory) -> Days:
                 for host in FAILS:
                     runs.serve(f"{host}.test", "/feed", rss(f"{host}-2"))
                 runs.serve("late.test", "/feed", HTML)
-            before, items = len(runs.box.log), directory / f"items{day}.jsonl"
             report = directory / f"report{day}.json"
-            done = runs.command(
-                "crawl", "walsh_metadata", "-a", "sources=sources.jsonl",
-                "-a", f"report={report}", "-O", str(items),
-            )  # fmt: skip
-            found = [json.loads(line) for line in items.read_text().splitlines()]
-            days.items.append({(each["source"], each["via"]) for each in found})
+            given = ("-a", "sources=sources.jsonl", "-a", f"report={report}")
+            done = runs(spider_name="walsh_metadata", arguments=given)
+            days.items.append({(each["source"], each["via"]) for each in done.items})
             rows = json.loads(report.read_text())["sources"]
             days.rows.append({row["source"]: row for row in rows})
-            days.output.append(done.stderr)
-            asked: dict[str, list[str]] = {}
-            for each in runs.box.log[before:]:
-                if each.path != "/robots.txt":
-                    asked.setdefault(each.host, []).append(each.path)
-            days.asked.append(asked)
+            days.output.append(done.output)
+            hosts = [f"{each['name']}.test" for each in SOURCES]
+            days.asked.append({host: done.targets(host) for host in hosts})
             runs.pass_time(DAY + 60)
         with runs.store() as store:
             days.readings = {each.url: each for each in store.rows(Reading)}
@@ -174,11 +168,11 @@ def test_a_move_is_advised_when_the_new_place_was_read_and_is_of_one_host(tmp_pa
     ]
     sites.append(site("portal.test", {"/": rss("portal")}))
     sources = [source(host, feed="/feed") for host in to]
-    with Runs(tmp_path, *sites) as runs:
+    with Runs(tmp_path, *sites, settings=SETTINGS) as runs:
         (tmp_path / "sources.jsonl").write_text("\n".join(map(json.dumps, sources)))
         report = tmp_path / "report.json"
         arguments = ("-a", "sources=sources.jsonl", "-a", f"report={report}")
-        output = runs.command("crawl", "walsh_metadata", *arguments).stderr
+        output = runs(spider_name="walsh_metadata", arguments=arguments).output
         with runs.store() as store:
             moved = {each.url: each.moved_to for each in store.rows(Reading)}
     rows = {row["source"]: row for row in json.loads(report.read_text())["sources"]}

@@ -133,6 +133,7 @@ class NoCrawl:
     sources = SimpleNamespace(
         hop=lambda *_: [],
         report=lambda *_: None,
+        reading=lambda _: None,
         next_due=lambda _: None,
         validators={},
     )
@@ -392,7 +393,8 @@ def test_own_two_sources_of_a_host_share_llms_txt() -> None:
 
 def test_own_a_shared_refusal_is_reported_for_both() -> None:
     refused = Refused("https://a.test/llms.txt", verdict("disallowed_explicit", "R2"))
-    pages: dict[str, Answer] = {f"https://a.test/{n}": (500, None, b"") for n in (1, 2)}
+    # Not 500: after a visit that failed llms.txt is not requested.
+    pages: dict[str, Answer] = {f"https://a.test/{n}": (403, None, b"") for n in (1, 2)}
     net = crawl("https://a.test/1 https://a.test/2", pages | {"https://a.test/llms.txt": refused})
     assert [row.outcome for row in net.rows] == ["refused", "refused"]
     assert len(net.urls) == 3

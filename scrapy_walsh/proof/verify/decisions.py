@@ -323,7 +323,7 @@ class Decisions:
         asked, verdict = run.passed.pop(line.url, (None, None))
         if line.status in REDIRECTS:
             run.redirects_told[line.url] = line.n
-        self._end_of_visit(run, line)
+        wrong_end = self._end_of_visit(run, line)
         if line.status is not None and not reaches_spider(line.status):
             self._report.find(line.n, "R5", f"status {line.status} is never an answer")
         elif not _is_told_rightly(line, asked):
@@ -340,23 +340,29 @@ class Decisions:
             self._report.missed(_ANSWER)
         elif _shown(line) != _facts(verdict):
             self._report.find(line.n, verdict.requirement, _differing(line, _told(verdict)))
+        elif wrong_end:
+            self._report.find(line.n, "R8", wrong_end, holes=run.holes)
         elif (fault := _usage_fault(run, asked, line)) is not None:
             self._report.find(line.n, "R2", fault)
         else:
             self._report.derived += 1
 
-    def _end_of_visit(self, run: Run, line: Line) -> None:
-        """Note what a line ``fetched`` says of R8: a redirect may have been what was wanted."""
+    def _end_of_visit(self, run: Run, line: Line) -> str:
+        """Note what a line ``fetched`` says of R8: a redirect may have been what was wanted.
+
+        Returns what is wrong about that; empty where nothing is.
+        """
         if not run.terms.is_held_to(ANY_ANSWER):
-            return
+            return ""
         if line.status in REDIRECTS and not line.unfollowed:
             sources = _counts_for(run, line.url, urls.key_of(line.url, line.form))
             under_way = [source for source in sources if source in run.visiting]
             self._visited(run, line, line.at, under_way)
-        elif self.ends(run, line) != bool(line.unfollowed):
+            return ""
+        if self.ends(run, line) != bool(line.unfollowed):
             said = bool(line.unfollowed)
-            text = f"unfollowed is {said}; by the lines before, {not said}"
-            self._report.find(line.n, "R8", text, holes=run.holes)
+            return f"unfollowed is {said}; by the lines before, {not said}"
+        return ""
 
     def redirected_out(self, run: Run, line: Line) -> None:
         """Judge a line ``too_many_redirects``: an answer did redirect, and nothing follows it."""
