@@ -340,10 +340,8 @@ class Decisions:
             self._report.missed(_ANSWER)
         elif _shown(line) != _facts(verdict):
             self._report.find(line.n, verdict.requirement, _differing(line, _told(verdict)))
-        elif wrong_end:
-            self._report.find(line.n, "R8", wrong_end, holes=run.holes)
-        elif (fault := _usage_fault(run, asked, line)) is not None:
-            self._report.find(line.n, "R2", fault)
+        elif fault := wrong_end or _usage_fault(run, asked, line):
+            self._report.find(line.n, "R8" if wrong_end else "R2", fault, holes=run.holes)
         else:
             self._report.derived += 1
 
