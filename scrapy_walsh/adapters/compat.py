@@ -429,15 +429,22 @@ class Quiet:
     Receivers of ``headers_received`` and ``bytes_received`` may stop a download (StopDownload). A
     handler that is made for this object in place of the crawler asks none of the project's, nor
     those that were connected without Scrapy, for any sender. *heard*: called with the octets of
-    each ``bytes_received`` and its request. ``verify``: certificates are verified by the system's
+    each ``bytes_received`` and its request; *headed*: at each ``headers_received``.
+    ``verify``: certificates are verified by the system's
     CAs, whatever the project sets.
     """
 
     def __init__(
-        self, crawler: Crawler, heard: Callable[[bytes, Request], None], *, verify: bool = False
+        self,
+        crawler: Crawler,
+        heard: Callable[[bytes, Request], None],
+        headed: Callable[[], None],
+        *,
+        verify: bool = False,
     ) -> None:
         self._crawler = crawler
         self._heard = heard
+        self._headed = headed
         self.signals = self
         if verify:
             self.settings = Settings(crawler.settings)
@@ -448,6 +455,8 @@ class Quiet:
 
     def send_catch_log(self, signal: object, **arguments: Any) -> list[tuple[Any, Any]]:
         """As ``SignalManager.send_catch_log``: each receiver, and what it returned or raised."""
+        if signal is signals.headers_received:
+            self._headed()
         if signal is not signals.bytes_received:
             return []
         try:

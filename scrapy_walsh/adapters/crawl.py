@@ -108,7 +108,7 @@ class Crawl(Context):
     def _open(self) -> None:
         compat.on_crawl(self.crawler, self.takes_back)
         self.pacing.pulse.beat()
-        self.sources.account.begin()
+        self.sources.begin()
         self.remember(lambda: self.store.prune(min(self.wall(), self.steady())))
         self.say_lost(self.store)
         self.store.let_wait(self._write_soon)  # from now on

@@ -25,7 +25,7 @@ from scrapy_walsh.adapters.outcomes import BodyTooLarge, GaveUp, NotModified, To
 from scrapy_walsh.adapters.ticket import TRY_HTTPS, is_conditional
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import readings, validators
-from scrapy_walsh.policy.backoff import REDIRECTS, Retry, reaches_spider
+from scrapy_walsh.policy.backoff import REDIRECTS, Retry
 from scrapy_walsh.policy.formats.representation import ACCEPT_PAGE, header
 from scrapy_walsh.policy.urls import canonical_url
 from scrapy_walsh.policy.visits import NOT_MODIFIED
@@ -59,14 +59,11 @@ class BackoffMiddleware(Seat):
     def process_response(
         self, request: Request, response: Response, **_: Any
     ) -> Request | Response:
-        """The request to send again, or *response*; raises ``GaveUp`` in place of 429 and 503."""
+        """The request to send again, or *response*; raises ``GaveUp`` in place of a failure."""
         follows = self._follows(request, response.status)
-        if not isinstance(follows, GaveUp):
-            return follows or response
-        if reaches_spider(response.status):
-            self.crawl.sources.failed(request, follows)
-            return response
-        raise follows
+        if isinstance(follows, GaveUp):
+            raise follows
+        return follows or response
 
     def process_exception(self, request: Request, exception: Exception, **_: Any) -> Request | None:
         """The request to send again after a transport error; None lets the error go on.

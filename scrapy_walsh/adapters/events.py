@@ -294,7 +294,8 @@ class Recorder:
             self.count("documents/octets", exchange.octets or 0)
             what, answer = exchange.purpose, exchange.status or "no answer"
             logger.debug("requested %s (%s): %s", exchange.url, what, answer)
-        self._answered = self._answered or exchange.status is not None
+        answered = exchange.status is not None or bool(exchange.cut)
+        self._answered = self._answered or answered
         if self.ledger is not None:
             self._waiting.append(structs.asdict(exchange))
             (self.soon or self.flush)()
@@ -315,7 +316,7 @@ class Recorder:
             )
         if exchange.silent and not exchange.once:  # after a trial of https, http is tried
             self.count("silent_hosts")
-            self.count("silent_hosts/answered", int(exchange.status is not None))
+            self.count("silent_hosts/answered", int(answered))
         self._send(signals.walsh_asked, exchange=exchange)
 
     def _send(self, signal: object, **arguments: object) -> None:

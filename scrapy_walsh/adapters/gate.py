@@ -32,7 +32,7 @@ from scrapy_walsh.adapters.ticket import TICKET, is_conditional
 from scrapy_walsh.policy import chain, hosts, visits
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.addresses import NO_LEAD, PUBLIC, Led
-from scrapy_walsh.policy.backoff import Answer, GiveUp, reaches_spider
+from scrapy_walsh.policy.backoff import Answer, GiveUp, is_failure
 from scrapy_walsh.policy.chain import NeedDocument, Rules
 from scrapy_walsh.policy.formats import representation as formats
 from scrapy_walsh.policy.robots import usage
@@ -374,11 +374,13 @@ class Gate:
             host.learned,
             (date or b"").decode("latin-1"),
             unasked=_is_unasked(request, response),
+            cut=whole and response is None and ticket.headed,
         )
         concluded = chain.conclude(answer, context.gates, context.wall(), context.rand())
         seen = ticket.seen(response) if response and isinstance(ticket, Document) else {}
         failure, target, passed = concluded.failure, not ticket.ours, ticket.verdict
-        silent, learned = answer.whole and answer.status is None, concluded.learned.interval
+        silent = answer.whole and answer.status is None and not answer.cut
+        learned = concluded.learned.interval
         exchange = events.Exchange(
             url=ticket.url,
             host=host.key,
@@ -395,6 +397,7 @@ class Gate:
             attempt=answer.attempt,
             retry_after=tuple(answer.retry_after),
             date=answer.date,
+            cut=answer.cut or None,
             wait=concluded.wait,
             gives_up=isinstance(failure, GiveUp),
             sent=ticket.sent,
@@ -435,7 +438,7 @@ class Gate:
     def _no_retry(self, ticket: Ticket, response: Response | None) -> str:
         """Why no retry may follow what a request has brought; "" if one may, as far as R5 goes."""
         if response is None:
-            return self.retries.unanswered(ticket)
+            return "" if ticket.headed else self.retries.unanswered(ticket)
         if response.status >= 500 and isinstance(ticket, Document) and ticket.origin:
             return self.documents.robots_txt.no_retry(ticket, response.status)
         return ""
@@ -473,7 +476,7 @@ class Gate:
                 compat.fail_command(str(outcome))
             return
         unfollowed = self.sources.ends(request)
-        if reaches_spider(outcome.status):
+        if not is_failure(outcome.status):
             ticket.said = self.documents.read_usage(outcome, ticket.rules)
             # What no verdict let pass was answered by a middleware of the project: no site said it.
             usage = () if ticket.verdict is None else tuple(map(str, ticket.said))

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from scrapy import signals
 from scrapy.core.downloader import Downloader as ScrapyDownloader
 from scrapy.exceptions import IgnoreRequest
 from scrapy.utils.misc import build_from_crawler, load_object
@@ -100,6 +101,7 @@ class Handler(Seat):
     def __init__(self, crawl: Crawl) -> None:
         super().__init__(crawl)
         self.crawler = crawl.crawler
+        self.crawler.signals.connect(crawl.tickets.note_head, signals.headers_received)
         self._user_agent = crawl.config.identity.user_agent
         self._inner: dict[tuple[str, object], Any] = {}
         self._names = names.Names(self.crawler.settings)
@@ -153,6 +155,8 @@ class Handler(Seat):
         connecting = self._connecting = names.Connecting(
             lambda address: crawl.gate.judge_address(ticket, address, proxy)
         )
+        ticket.headed = False
+        crawl.tickets.sending = ticket
         try:
             self._dress(request)
             for tell in crawl.on_wire:
@@ -169,6 +173,7 @@ class Handler(Seat):
                 crawl.sources.answered(request, "200", crawl.wall())
             raise
         finally:
+            crawl.tickets.sending = None
             if connected:
                 self._ended(
                     request, ticket, response, started=started, unseen=unseen, whole=answered

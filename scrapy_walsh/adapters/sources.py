@@ -162,6 +162,11 @@ class Sources:
         self.deferrals = _Deferrals(context)
         context.crawler.signals.connect(self._dropped, signals.request_dropped)
 
+    def begin(self) -> None:
+        """The crawl has begun, which other processes can see."""
+        self._locks.begin()
+        self.account.begin()
+
     # -- before it is sent ----------------------------------------------------------------
 
     def declare(self, request: Request) -> None:

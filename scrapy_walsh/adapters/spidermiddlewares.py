@@ -8,7 +8,7 @@ from scrapy.http import Request, Response
 
 from scrapy_walsh.adapters.crawl import Seat
 from scrapy_walsh.adapters.outcomes import GaveUp
-from scrapy_walsh.policy.backoff import reaches_spider
+from scrapy_walsh.policy.backoff import is_failure
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
@@ -84,11 +84,11 @@ class ScopeMiddleware(Seat):
         return request
 
     def process_spider_input(self, response: Response, **_: Any) -> None:
-        """Note *response* as read or not; raise ``GaveUp`` for 429 and 503 (R5.8)."""
+        """Note *response* as read or not; raise ``GaveUp`` for 429 and 5xx (R5.8)."""
         try:
             self.crawl.sources.reached(response)
         except Exception as error:
             self.crawl.fail(error)
             raise
-        if not reaches_spider(response.status):
+        if is_failure(response.status):
             raise GaveUp(response.url, f"status {response.status}", response.status)

@@ -75,8 +75,9 @@ class Ticket:
     middleware has changed that.
 
     ``address``: the one that its host was reached at; "" where that is not known: behind a proxy.
-    ``failure``: what R5 decided on its last exchange. ``sent``: its URL with R13's tags. ``said``:
-    what the site says about the use of its answer.
+    ``failure``: what R5 decided on its last exchange. ``sent``: its URL with R13's tags.
+    ``headed``: the head of an answer came in that exchange. ``said``: what the site says about the
+    use of its answer.
     """
 
     tickets: Tickets
@@ -107,6 +108,7 @@ class Ticket:
     address: str = ""
     failure: Retry | GiveUp | None = None
     sent: str | None = None
+    headed: bool = False
     said: tuple[Statement, ...] = ()
 
     @property
@@ -164,6 +166,13 @@ class Tickets:
         self.refuses_pages: bool | None = None
         #: Those of the documents that are being fetched, by a name that no spider can guess.
         self._documents: dict[str, Ticket] = {}
+        #: Of the request that is being sent.
+        self.sending: Ticket | None = None
+
+    def note_head(self, **_: Any) -> None:
+        """Note that the head of an answer has come to what is being sent."""
+        if self.sending is not None:
+            self.sending.headed = True
 
     def of(self, request: Request) -> Ticket:
         """The ticket of *request*, which is made if there is none."""
@@ -273,7 +282,7 @@ class Retries:
             return "" if ticket.ours else "https is tried once, then http"
         silence, now = ticket.host.silence, self._context.monotonic()
         robots = ticket.purpose == records.ROBOTS
-        silence.note(now, robots=robots)
+        silence.note(now, ticket.url, robots=robots)
         if (ticket.ours and not robots) or not silence.spent(now, robots=robots):
             return ""
         return silence.told(ticket.host.key, now)

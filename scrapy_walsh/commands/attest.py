@@ -26,6 +26,7 @@ from scrapy_walsh.proof.attest.document import (
 from scrapy_walsh.proof.conformance import check
 from scrapy_walsh.proof.files import replace_file
 from scrapy_walsh.proof.keys import keys_of, parse
+from scrapy_walsh.proof.ledger import lifted_holds
 
 if TYPE_CHECKING:
     import argparse
@@ -92,7 +93,8 @@ def _attest(args: argparse.Namespace) -> int:
     url, now = config.identity.policy_url, iso(time.time())
     page = look(url, settings, now) if args.online else PolicyPage(url)
     found = judge(record, config, page)
-    made = document(record, config, page, found, iso(time.time()))
+    lifted = [] if config.state_dir is None else [*lifted_holds(config.state_dir)]
+    made = document(record, config, page, found, iso(time.time()), lifted=lifted)
     _write(args.output, made, key)
     for id_, against in found.items():
         problems += [f"{id_} is not attested: {why.text}" for why in against if why.text]

@@ -80,9 +80,14 @@ def printable(text: str) -> str:
 
 
 def view(
-    local: Store, shared: str | None, token: str, steady: Callable[[], float] = time.time
+    local: Store,
+    shared: str | None,
+    token: str,
+    steady: Callable[[], float] = time.time,
+    *,
+    writes: bool = False,
 ) -> Store:
-    """*local*, or for a fleet a store around it that reads records from Redis, and writes nothing.
+    """*local*, or for a fleet a store around it that reads records from Redis; *writes*: both.
 
     ``shared``: the URL of that Redis; None where there is no fleet. ``token``: the product token of
     the workers. *steady*: this machine's steady clock, by which the times of hosts are given (D9).
@@ -92,7 +97,7 @@ def view(
         return local
     from scrapy_walsh.fleet.store import SharedStore  # noqa: PLC0415  an extra
 
-    return SharedStore(local, shared, token, steady=steady, writes=False)
+    return SharedStore(local, shared, token, steady=steady, writes=writes)
 
 
 def in_project() -> bool:

@@ -5,6 +5,9 @@ What ``forget`` drops was not promised to the host. Promises stay: its last requ
 its answers 429 have taught (D28) was not promised, nor was that it gives no answer (D31). Its
 robots.txt stays too, but counts as stale: it is requested again before the next target, and if
 there is no answer its rules are still in force (T6).
+
+A hold may be a mistake of its server, for example a Retry-After of the year 2099. ``--hold`` lifts
+it, with a reason that is written to the ledger, and drops the host's deferrals (D40).
 """
 
 from __future__ import annotations
@@ -22,9 +25,14 @@ from scrapy_walsh.commands import common, state_verify
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.state_show import Now, as_lines, everything, summary
 from scrapy_walsh.commands.terminal import show
+from scrapy_walsh.config import LEDGER_OFF
+from scrapy_walsh.exceptions import one_line
+from scrapy_walsh.ledger import Ledger
 from scrapy_walsh.policy import hosts, visits
+from scrapy_walsh.policy.event import LIFTED
 from scrapy_walsh.policy.throttle import NOTHING
 from scrapy_walsh.policy.words import plural
+from scrapy_walsh.state import machine
 from scrapy_walsh.state.database import has_records
 from scrapy_walsh.state.machine import steady_clock
 from scrapy_walsh.state.records import (
@@ -61,6 +69,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     show.add_argument("--all", action="store_true", help="every record, a JSON object a line")
     forgets = add("forget", _forget, "drop what is stored of a host, but for promises to it")
     forgets.add_argument("host", metavar="HOST", help="host or host:port")
+    forgets.add_argument(
+        "--hold",
+        metavar="REASON",
+        help="lift its hold and drop its deferrals, nothing else; the ledger has the reason",
+    )
     add("verify", _verify, "check the files, every row, and the copy of the blocklist")
 
 
@@ -72,7 +85,8 @@ def run(args: argparse.Namespace) -> int:
     directory: Path | None = args.dir or config.state_dir
     if directory is None:
         raise Misuse("WALSH_STATE_DIR is memory, which does not outlive a run; see --dir")
-    shown = args.action is _show and config.shared_state is not None
+    of_fleet = args.action is _show or getattr(args, "hold", None) is not None
+    shown = of_fleet and config.shared_state is not None
     if not (has_records(directory) or shown):
         raise Misuse(
             f"no state in {directory}: no crawl kept any; run in the project, or give --dir"
@@ -111,6 +125,8 @@ def _show(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int
 
 def _forget(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int:
     host = common.host_named(args.host)
+    if args.hold is not None:
+        return _lift(args, config, directory, host)
     store = SqliteStore(directory)
     with _told(store):
         dropped, kept = forget(store, host, time.time(), config.revisit)
@@ -157,6 +173,49 @@ def forget(
         store.put(replace(pacing, taught=NOTHING, silent_since=None))
     kept["deferrals"] = sum(deferral.host == host for deferral in store.rows(Deferral))
     return dropped, kept
+
+
+def _lift(args: argparse.Namespace, config: WalshConfig, directory: Path, host: str) -> int:
+    """Lift the hold of *host*, here and in a fleet's Redis, and say so in the ledger."""
+    reason = one_line(args.hold).strip()
+    if not reason:
+        raise Misuse("--hold needs a reason: the ledger has it")
+    wait = "wait until it has ended, since it goes by the hold that it knows"
+    if machine.is_running(directory):
+        raise Misuse(f"a crawl runs in {directory}: {wait}")
+    local = SqliteStore(directory)
+    steady = steady_clock(directory, keeps=False)
+    store = common.view(local, config.shared_state, config.identity.token, steady, writes=True)
+    with _told(store):
+        if running := store.crawls():
+            raise Misuse(f"{plural(running, 'crawl')} of the fleet at work: {wait}")
+        stores = [local] if store is local else [local, store]
+        records = [each.get(HostRecord, host) for each in stores]
+        held = any(record is not None and record.not_before for record in records)
+        deferrals = [deferral for each in stores for deferral in each.rows(Deferral)]
+        deferred = {deferral.url for deferral in deferrals if deferral.host == host}
+        if not held and not deferred:
+            members = {"host": host, "lifted": False, "deferrals": 0}
+            common.answer(args, members, [common.printable(f"{host} has no hold")])
+            return 1
+        if config.ledger != LEDGER_OFF:  # first: no hold is lifted that no line tells of
+            ledger = Ledger(directory, time.time, kept=config.ledger_kept)
+            ledger.write("", {"kind": LIFTED, "host": host, "reason": reason})
+            ledger.close()
+        for each in stores:
+            each.update_host(host, _without_hold)
+        for url in deferred:
+            store.delete(Deferral, url)
+        store.flush()
+    dropped = plural(len(deferred), "deferral")
+    said = f"the hold of {host} is lifted, and {dropped} dropped: {reason}"
+    members = {"host": host, "lifted": True, "deferrals": len(deferred), "reason": reason}
+    common.answer(args, members, [common.printable(said)])
+    return 0
+
+
+def _without_hold(record: HostRecord | None) -> HostRecord | None:
+    return None if record is None else replace(record, not_before=None)
 
 
 def _is_of(url: str, host: str) -> bool:

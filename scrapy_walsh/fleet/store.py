@@ -65,6 +65,9 @@ T = TypeVar("T")
 _AHEAD: Final = 0.1
 #: Records that are written back together: Redis takes so many in some milliseconds.
 _TOGETHER: Final = 500
+#: Seconds between two signs of life of a crawl's store, and after the last to its end.
+_SIGN: Final = 10.0
+_ALIVE: Final = 60
 #: Seconds for which a visit to a slow host binds (D11).
 _VISIT: Final = 86_400.0
 
@@ -196,6 +199,8 @@ class SharedStore(Store):
         self._told: Callable[[], None] | None = None
         #: Monotonic seconds at which a booking last showed that Redis has our records.
         self._shown = -math.inf
+        #: Monotonic seconds of the last sign of life of this worker.
+        self._signed = -math.inf
         #: Records that were just read, or came with a claim, and when; by key in Redis.
         self._ahead: dict[str, tuple[float, Any]] = {}
 
@@ -207,6 +212,9 @@ class SharedStore(Store):
         self._local.prune(now)  # Redis drops what is old by itself
 
     def close(self) -> None:
+        if self._signed > -math.inf:
+            self._told = None
+            self._unsent[self._sign_of(self.worker)] = None
         self.send()
         self._local.close()
         self.link.client.close()
@@ -276,7 +284,19 @@ class SharedStore(Store):
             found.append(Waiting(command, partial(self._unsent.pop, name)))
         for others in self.others:
             found += others()
+        now = time.monotonic()
+        if self._told is not None and now - self._signed > _SIGN:
+            sign = ("SET", self._sign_of(self.worker), "1", "EX", _ALIVE)
+            found.append(Waiting(sign, partial(setattr, self, "_signed", now)))
         return found
+
+    def _sign_of(self, worker: str) -> str:
+        """The key that is in Redis while the crawl of *worker* runs."""
+        return f"{self.prefix}alive:{worker}"
+
+    def crawls(self) -> int:
+        start, scan = self._sign_of(""), self.link.client.scan_iter
+        return len(self.ask(lambda: list(scan(match=f"{start}*", count=1000))))
 
     def tend(self) -> float:
         """Look whether Redis answers and has our records. Returns the seconds to the next look.

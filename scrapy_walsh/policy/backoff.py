@@ -82,9 +82,10 @@ class Answer(Struct, frozen=True):
     ``hops``: redirects that led to it. ``unseen``: its host had never been requested before.
     ``date``: its Date field, which matters with a Retry-After alone.
     ``whole``: False where this side broke the exchange off, which says nothing about the server.
-    ``last``: why no retry may follow; empty where one may. ``spacing``: how it was spaced; None
-    where that is not looked at. ``known``: what its host has taught before. ``unasked``: it is a
-    304, and the request was not conditional.
+    ``last``: why no retry may follow; empty where one may. ``cut``: the head of an answer came, and
+    its body not to its end. ``spacing``: how it was spaced; None where that is not looked at.
+    ``known``: what its host has taught before. ``unasked``: it is a 304, and the request was not
+    conditional.
     """
 
     purpose: str
@@ -100,6 +101,7 @@ class Answer(Struct, frozen=True):
     known: Learned = NOTHING
     date: str = ""
     unasked: bool = False
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,11 +222,6 @@ def after_failure(answer: Answer, gates: Gates, now: float, rand: float) -> Retr
 def is_failure(status: int | None) -> bool:
     """Whether R5 applies: no answer, 429, or 500 and above (RFC 9110 section 15)."""
     return status is None or status in BACKOFF_STATUSES or status >= 500
-
-
-def reaches_spider(status: int) -> bool:
-    """R5.8: whether a spider may be given an answer with *status*; 429 and 503 never."""
-    return status not in BACKOFF_STATUSES
 
 
 def granted(max_retries: int, position: str) -> int:

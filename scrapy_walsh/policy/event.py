@@ -42,6 +42,8 @@ ADOPTED: Final = "adopted"
 REJECTED: Final = "rejected"
 #: A document that an earlier run, or another process, fetched is in force from now on.
 TAKEN_UP: Final = "taken_up"
+#: A person has lifted the hold of a host (`walsh state forget --hold`); of no run.
+LIFTED: Final = "lifted"
 #: Of an ``Exchange``.
 ASKED: Final = "asked"
 
@@ -126,8 +128,10 @@ class Exchange(Event, frozen=True, kw_only=True):
     ``interval``: seconds between two requests to the host. ``exempt``: one target may follow this
     robots.txt at once (T1). ``verdict``, ``digest``: name and document of the verdict by which the
     gates let it pass. ``attempt``: retries before this one. ``retry_after``: the values of such
-    fields. ``date``: the Date beside them. ``wait``: seconds for which R5 leaves the host alone:
-    before a retry, or since a Retry-After asks for it; None where R5 says nothing.
+    fields. ``date``: the Date beside them. ``cut``: True where the head of an answer came, and its
+    body not to its end: R5 counts it as no answer, and its host is not silent. ``wait``: seconds
+    for which R5 leaves the host alone: before a retry, or since a Retry-After asks for it; None
+    where R5 says nothing.
     ``gives_up``: R5 allows no further retry. ``sent``: the URL with R13's tags, if it had any.
     ``hops``: redirects that led to this document. ``robots_of``: where a redirect led to it, the
     origin whose robots.txt that was. ``form``: of ``urls.form_of``. ``again``: True
@@ -156,6 +160,7 @@ class Exchange(Event, frozen=True, kw_only=True):
     attempt: Count = 0
     retry_after: tuple[str, ...] = ()
     date: str = ""
+    cut: bool | None = None
     gives_up: bool = False
     sent: str | None = None
     hops: Count = 0

@@ -25,8 +25,9 @@ DOWNLOAD_TIMEOUT an attempt. So a run grants a host that has answered nothing in
 whatever URLs they are for, and the second comes when all other hosts' work is done (D13). Where an
 unreachable robots.txt means "allowed" (T3), a third one, for a target, may follow two for a
 robots.txt: otherwise no target could ever be requested. A host that has answered in this run is
-granted what R5 grants one URL, ``WALSH_MAX_RETRIES + 1``. An answer, of any status, is not counted,
-and does not reset the count. A host that gave no answer at all in a run is granted one attempt in
+granted what R5 grants one URL, ``WALSH_MAX_RETRIES + 1``, if no answer came between them, and is
+asked for another URL before that ends it: one broken URL does not take its host along. Nor are more
+URLs than that tried in vain. A host that gave no answer at all in a run is granted one attempt in
 each later run (D31), whatever it is for, until it answers. From then on it has its usual attempts.
 
 Rule for whoever edits this file: anybody may make a due time later, at any moment. Only the two
@@ -183,8 +184,9 @@ class Silence:
     run; a worker of a fleet, which may run for weeks, forgets. ``now`` of the methods: seconds,
     always by the same clock. ``before``: the host gave no answer in an earlier run, nor in this one
     so far (D31). ``answered_at``: when it last answered. ``made``, ``last``: the count, and when.
-    ``documents``: those of them that were for a robots.txt. ``changes``: how often anything was
-    noted.
+    ``documents``: those of them that were for a robots.txt. ``row``: those since its last answer.
+    ``urls``: what got no answer, and ``row_urls``, since its last answer. ``changes``: how often
+    anything was noted.
     """
 
     max_retries: int
@@ -194,20 +196,35 @@ class Silence:
     answered_at: float = -math.inf
     made: int = 0
     documents: int = 0
+    row: int = 0
+    urls: set[str] = field(default_factory=set)
+    row_urls: set[str] = field(default_factory=set)
     last: float = -math.inf
     changes: int = 0
 
     def answered(self, now: float) -> None:
         """Note an answer, of any status. It does not reset the count."""
         self.before, self.answered_at = False, now
+        self._begin_row()
         self.changes += 1
 
-    def note(self, now: float, *, robots: bool = False) -> None:
+    def note(self, now: float, url: str = "", *, robots: bool = False) -> None:
         """Count one attempt that got no answer; *robots*: it was for a robots.txt."""
         count = self.count(now)
-        self.documents = (self.documents if count else 0) + robots
+        if not count:
+            self.documents = 0
+            self.urls = set()
+            self._begin_row()
+        self.documents += robots
+        self.row += 1
+        self.urls.add(url)
+        self.row_urls.add(url)
         self.made, self.last = count + 1, now
         self.changes += 1
+
+    def _begin_row(self) -> None:
+        self.row = 0
+        self.row_urls = set()
 
     def count(self, now: float) -> int:
         """The attempts counted so far."""
@@ -215,14 +232,20 @@ class Silence:
 
     def spent(self, now: float, *, robots: bool = False) -> bool:
         """Whether the host gets no more requests for targets, or for a robots.txt, in this run."""
-        if self.before:
-            return self.count(now) > 0
-        retries = self.max_retries if self.answers(now) else min(self.max_retries, SILENT_RETRIES)
-        most = granted(retries, self.position)
-        # Of a host that has answered nothing, a target has the last one after a robots.txt only.
-        for_target = not robots and (self.answers(now) or self.documents >= most - 1)
+        count = self.count(now)
+        if self.before or not count:
+            return count > 0
+        if self.answers(now):
+            most = granted(self.max_retries, self.position)
+            if self.position == "allow" and robots:
+                most -= 1
+            in_vain = self.row >= most and len(self.row_urls) > 1
+            return in_vain or len(self.urls) >= max(most, 2)
+        most = granted(min(self.max_retries, SILENT_RETRIES), self.position)
+        # A target has the last one after a robots.txt only.
+        for_target = not robots and self.documents >= most - 1
         kept = 1 if self.position == "allow" and not for_target else 0
-        return self.count(now) >= most - kept
+        return count >= most - kept
 
     def answers(self, now: float) -> bool:
         """Whether the host has answered anything in this run."""
@@ -387,7 +410,7 @@ class Host:
         self, answer: Answer, concluded: chain.Conclusion, now: float, ended: float
     ) -> None:
         """Note the end of a request, and what follows; *ended*: Unix seconds, steady clock."""
-        if answer.status is not None:
+        if answer.status is not None or answer.cut:
             self.silence.answered(now)
         if throttle.accepts(answer.status):
             self.accepted = ended

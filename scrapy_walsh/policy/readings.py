@@ -217,6 +217,9 @@ def attention(reading: Reading, now: float, revisit: float) -> str:
         return f"has moved for good to {reading.moved_to}: change it in your list"
     if is_unread(reading, now, revisit):
         reason = reading.reason or "no run since then was answered before it ended"
+        if cause(reading.reason) == ("R4", verdicts.DEFERRED):
+            lift = f'scrapy walsh state forget {_host(reading)} --hold "REASON"'
+            reason = f"{reason}; if its server set that by mistake: {lift}"
         return f"has not been read since {iso(reading.since)[:10]}: {reason}"
     return ""
 

@@ -32,6 +32,7 @@ from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.backoff import is_failure
 from scrapy_walsh.policy.event import ASKED, Count, Exchange, Seconds, Time
+from scrapy_walsh.policy.times import iso
 from scrapy_walsh.state.database import Connection
 
 if TYPE_CHECKING:
@@ -80,6 +81,23 @@ def lines_in(parts: Iterable[Path]) -> Iterator[tuple[str, bytes]]:
         with path.open("rb") as file:
             while raw := file.readline(_LONGEST_LINE):
                 yield path.name, raw
+
+
+def lifted_holds(path: Path) -> Iterator[dict[str, str]]:
+    """Host, reason and time (ISO 8601) of each hold that a person has lifted (D40).
+
+    *path*: the directory of a ledger; none where it has no ledger. OSError.
+    """
+    if not (path / FILE).is_file():
+        return
+    for _, raw in lines_in(files_of(path).parts):
+        if events.LIFTED.encode() not in raw:
+            continue
+        with suppress(ValueError, RecursionError):
+            members = parsed(raw.rstrip(b"\n"))
+            if members["kind"] == events.LIFTED:
+                line = line_of(members)
+                yield {"host": line.host, "reason": line.reason, "at": iso(line.at)}
 
 
 class Documents:
@@ -189,6 +207,7 @@ _ANSWER: Final = ("run", "url", "host", "status")
 _REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
     LEDGER: (),
     GAP: ("reason",),
+    events.LIFTED: ("host", "reason"),
     STARTED: ("run", "process"),
     ENDED: ("run",),
     DECLARED: ("run", "url"),

@@ -123,6 +123,11 @@ class Exchanges:
         """R5: *host* is to be left alone."""
         self._hosts.setdefault(host, Past()).holds.append(hold)
 
+    def lift(self, host: str) -> None:
+        """A person has lifted what *host* was to be left alone for."""
+        if host in self._hosts:
+            self._hosts[host].holds.clear()
+
     # -- what the next exchange has to keep ---------------------------------------------------
 
     def ahead(self, line: Line, need: float, patience: float, least: float) -> float | None:

@@ -139,6 +139,8 @@ def is_marked(directory: Path) -> bool:
 
 
 SOURCES: Final = "sources.lock"
+#: The byte of that file for which each crawl has a shared lock; sources are below it.
+_RUNNING: Final = 1 << 56
 OWNER: Final = "machine"
 #: What systemd, and most containers' images, say of a machine (machine-id(5)).
 _MACHINE_ID: Final = Path("/etc/machine-id")
@@ -202,6 +204,15 @@ class UnderWay:
         self._file: int | None = None
         self._held: set[str] = set()
 
+    def begin(self) -> None:
+        """A crawl of this process runs: :func:`is_running` says so to others."""
+        if self._path is None:
+            return
+        with suppress(OSError):
+            if self._file is None:
+                self._file = files.open_private(self._path)
+            fcntl.lockf(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, _RUNNING)
+
     def take(self, key: str) -> bool:
         """Whether no other process is requesting the source *key*; from now on this one is."""
         if key in self._held or self._path is None:
@@ -230,6 +241,23 @@ class UnderWay:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+
+def is_running(directory: Path) -> bool:
+    """Whether a crawl of another process uses *directory*."""
+    path = directory / SOURCES
+    if fcntl is None or not path.exists():
+        return False
+    file = files.open_private(path)
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _RUNNING)
+    except (BlockingIOError, PermissionError):
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(file)  # which drops the lock
+    return False
 
 
 def _place(key: str) -> int:

@@ -92,6 +92,10 @@ class Store(ABC):
     def _rows(self, table: Table[R], after: Key) -> Iterator[R]:
         """The records after the key *after*, in key order."""
 
+    def crawls(self) -> int:
+        """How many crawls share these records through Redis right now. Raises StoreAway."""
+        return 0
+
     def close(self) -> None:  # noqa: B027
         """Release what is held. Here that is nothing."""
 

@@ -7,6 +7,8 @@ import math
 import re
 import shlex
 import sqlite3
+import subprocess
+import sys
 import time
 import tracemalloc
 from contextlib import closing
@@ -19,7 +21,9 @@ import pytest
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.commands.state_show import Now, summary
 from scrapy_walsh.config import WalshConfig
+from scrapy_walsh.ledger.files import parsed
 from scrapy_walsh.policy.times import iso
+from scrapy_walsh.proof.ledger import lifted_holds
 from scrapy_walsh.proof.sandbox import Sandbox, blocklist
 from scrapy_walsh.state.database import DATABASE
 from scrapy_walsh.state.files import COPY
@@ -240,6 +244,59 @@ def test_r8_forget_drops_only_a_run_that_is_due_again(told: Any, store: SqliteSt
     assert store.get(SourceRun, weekly.url) == weekly
     _, out, _ = told("show")
     assert re.search(r"https://h\.test/weekly .* 7 d +\S+ \S+ \(in 5 d [^)]*\)", out), out
+
+
+WHY = "the owner says that it was a mistake"
+
+
+def test_d40_a_hold_is_lifted_with_its_deferrals_and_nothing_else(
+    told: Any, folder: Path, store: SqliteStore
+) -> None:
+    before = {each: list(store.rows(each)) for each in (Validators, SourceRun, Reading, Attempts)}
+    code, out, _ = told("forget", "h.test", "--hold", WHY, "--json")
+    assert (code, json.loads(out)["lifted"], json.loads(out)["deferrals"]) == (0, True, 1)
+    record = store.get(HostRecord, "h.test")
+    assert record == HostRecord("h.test", NOW - 60, 30.0)
+    assert [each.host for each in store.rows(Deferral)] == ["other.test"]
+    assert store.get(HostRecord, "other.test") == HostRecord(
+        "other.test", NOW - 60, 30.0, NOW + 7200
+    )
+    assert {each: list(store.rows(each)) for each in before} == before
+    (line,) = [each for each in map(parsed, lines_of(folder)) if each["kind"] == "lifted"]
+    assert (line["host"], line["reason"]) == ("h.test", WHY)
+    assert list(lifted_holds(folder / "state")) == [
+        {"host": "h.test", "reason": WHY, "at": iso(line["at"])}
+    ]
+    code, out, _ = told("forget", "h.test", "--hold", WHY)
+    assert (code, out) == (1, "h.test has no hold\n")
+    assert main(["verify", str(folder / "state")]) == 0
+
+
+def lines_of(folder: Path) -> list[bytes]:
+    return (folder / "state" / "ledger.jsonl").read_bytes().splitlines()
+
+
+def test_d40_a_hold_is_not_lifted_without_a_reason_or_beside_a_crawl(
+    told: Any, folder: Path, store: SqliteStore
+) -> None:
+    code, _, err = told("forget", "h.test", "--hold", "  ")
+    assert (code, "--hold needs a reason" in err) == (2, True)
+    script = (
+        "import sys, pathlib; from scrapy_walsh.state.machine import UnderWay; "
+        "UnderWay(pathlib.Path('state')).begin(); print('up', flush=True); sys.stdin.read()"
+    )
+    crawl = subprocess.Popen(
+        [sys.executable, "-c", script], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with crawl:
+        assert crawl.stdout is not None
+        assert crawl.stdout.readline() == b"up\n"
+        code, _, err = told("forget", "h.test", "--hold", WHY)
+        assert (code, "a crawl runs in" in err) == (2, True)
+        crawl.communicate()
+    assert store.get(HostRecord, "h.test") == HostRecord("h.test", NOW - 60, 30.0, NOW + 7200)
+    assert not (folder / "state" / "ledger.jsonl").exists()
+    assert told("forget", "h.test", "--hold", WHY)[0] == 0
 
 
 def test_own_forget_leaves_others_alone(told: Any, store: SqliteStore) -> None:

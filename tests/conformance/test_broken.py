@@ -340,9 +340,17 @@ BUILDS: dict[str, dict[str, Break]] = {
                 "R5": ["503 and 429 to the end: given up, and no response"],
             },
             """
-            from scrapy_walsh.adapters import downloadermiddlewares, spidermiddlewares
-            downloadermiddlewares.reaches_spider = bool
-            spidermiddlewares.reaches_spider = bool
+            from scrapy_walsh.adapters import spidermiddlewares
+            from scrapy_walsh.adapters.downloadermiddlewares import BackoffMiddleware
+            from scrapy_walsh.adapters.outcomes import GaveUp
+            whole = BackoffMiddleware.process_response
+            def handed_on(self, request, response, **more):
+                try:
+                    return whole(self, request, response, **more)
+                except GaveUp:
+                    return response
+            BackoffMiddleware.process_response = handed_on
+            spidermiddlewares.is_failure = lambda status: False
             """,
         ),
         "robots.txt not obeyed by https": broken_so(

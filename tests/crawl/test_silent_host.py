@@ -318,3 +318,58 @@ class Probe(scrapy.Spider):
 """
     done = run(spider=spider, settings=settings, arguments=arguments)
     assert [item["timeout"] for item in done.items] == [seconds]
+
+
+#: What the broken pages of a host do, and how often each of its pages is requested.
+BROKEN = {
+    "cut.test": ({"/0": Route(behaviour="truncate")}, [6, 1, 1, 1, 1]),
+    "drop.test": ({"/0": CLOSE}, [6, 1, 1, 1, 1]),
+    "two.test": ({"/0": CLOSE, "/2": CLOSE}, [6, 1, 6, 1, 1]),
+    "all-cut.test": ({"*": Route(behaviour="truncate")}, [6, 6, 6, 6, 6]),
+    "all-drop.test": ({"*": CLOSE}, [6, 1, 0, 0, 0]),
+}
+FAILURES = (500, 501, 502, 503, 504, 429, 599)
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Crawl, Path]:
+    folder = make_project(tmp_path_factory.mktemp("broken"), settings=SHORT)
+    with Sandbox() as box:
+        for host, (pages, _) in BROKEN.items():
+            box.put(site(host, pages))
+        for status in FAILURES:
+            box.put(site(f"fails-{status}.test", {"*": Route(status)}))
+        urls = [f"http://{host}/{page}" for host in BROKEN for page in range(5)]
+        return crawl(
+            folder, box, *urls, *(f"http://fails-{each}.test/" for each in FAILURES)
+        ), folder
+
+
+@pytest.mark.parametrize("host", BROKEN)
+def test_r5_6_one_broken_page_does_not_take_its_host_along(
+    broken: tuple[Crawl, Path], host: str
+) -> None:
+    run, (pages, often) = broken[0], BROKEN[host]
+    assert [run.targets(host).count(f"/{page}") for page in range(5)] == often
+    for page in range(5):
+        is_whole = f"/{page}" not in pages and "*" not in pages
+        assert run.fetched(f"http://{host}/{page}") is is_whole
+        assert is_whole or run.why(f"http://{host}/{page}")
+
+
+def test_r5_6_verify_counts_them_alike(broken: tuple[Crawl, Path]) -> None:
+    honest(broken[1])
+    cut = [each for each in exchanges(broken[1]) if each.get("cut")]
+    assert {each["host"] for each in cut} == {"cut.test", "all-cut.test"}
+
+
+@pytest.mark.parametrize("status", FAILURES)
+def test_r5_8_what_was_given_up_is_told_in_one_way(broken: tuple[Crawl, Path], status: int) -> None:
+    run, folder = broken
+    url = f"http://fails-{status}.test/"
+    assert not run.fetched(url)
+    assert f"GaveUp {url}: gave up: status {status}" in run.why(url)
+    lines = (state_dir(folder) / "ledger.jsonl").read_bytes().splitlines()
+    told = [each["kind"] for each in map(parsed, lines) if each.get("url") == url]
+    told = [kind for kind in told if kind != "held"]
+    assert told == ["declared", *["asked", "retried"] * 5, "asked", "given_up"]

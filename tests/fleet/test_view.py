@@ -99,6 +99,26 @@ def test_own_a_view_of_an_empty_redis_leaves_nothing_there(server: Server, tmp_p
     seen.close()
 
 
+def test_d40_a_hold_is_lifted_in_redis_unless_a_crawl_of_the_fleet_runs(
+    server: Server, tmp_path: Path
+) -> None:
+    fill(server)
+    project = make_project(tmp_path, settings={"WALSH_SHARED_STATE": server.url})
+    lift = ("walsh", "state", "forget", "h.test", "--hold", "a mistake")
+    crawl = SharedStore(open_store(None), server.url, IDENTITY)
+    crawl.let_wait(lambda: None)
+    crawl.tend()
+    refused = run_scrapy(project, None, *lift)
+    assert (refused.returncode, "1 crawl of the fleet" in refused.stdout) == (2, True)
+    crawl.close()
+    assert run_scrapy(project, None, *lift).returncode == 0
+    seen = view(MemoryStore(), server.url, IDENTITY)
+    found = seen.get(HostRecord, "h.test")
+    assert (found is not None and found.not_before) is None
+    assert list(seen.rows(Deferral)) == []
+    seen.close()
+
+
 def test_own_without_redis_the_copy_speaks_and_one_line_says_so(server: Server) -> None:
     server.kill()
     local = MemoryStore()

@@ -21,13 +21,13 @@ def answered(max_retries: int, position: str) -> Silence:
     return silence
 
 
-@pytest.mark.parametrize(("retries", "attempts"), [*enumerate([2, 3, 3, 4, 5, 6])])
+@pytest.mark.parametrize(("retries", "attempts"), [*enumerate([3, 3, 4, 5, 6], 1)])
 def test_r5_6_under_allow_a_target_gets_the_last(retries: int, attempts: int) -> None:
     silence = answered(retries, "allow")
     for made in range(attempts):
         assert silence.spent(0.0, robots=True) is (made == attempts - 1)
         assert not silence.spent(0.0)
-        silence.note(0.0)
+        silence.note(0.0, f"/{made}")
     assert silence.spent(0.0)
     assert granted(retries, "allow") == attempts
 
@@ -37,9 +37,9 @@ def test_r5_6_else_robots_txt_may_use_all(position: str) -> None:
     host = Host("h", Terms(Gates(max_retries=5), position))
     host.silence.answered(0.0)
     for _ in range(5):
-        host.silence.note(0.0, robots=True)
+        host.silence.note(0.0, "http", robots=True)
     assert host.spent(0.0, document=True) is host.spent(0.0) is None
-    host.silence.note(0.0, robots=True)
+    host.silence.note(0.0, "https", robots=True)
     verdict = host.spent(0.0, document=True)
     assert verdict is not None
     assert (verdict.allowed, verdict.name, verdict.requirement) == (False, "deferred", "R5")
@@ -151,11 +151,50 @@ def test_own_a_host_that_answers_has_its_usual_attempts_again() -> None:
     assert not silence.before
     assert not host.goes_last(0.0)
     for _ in range(5):
-        silence.note(0.0)
+        silence.note(0.0, "/a")
     assert not silence.spent(0.0)
-    silence.note(0.0)
+    silence.note(0.0, "/b")
     assert silence.spent(0.0)
     assert not silence.lasts(0.0)  # it gave an answer in this run
+
+
+def in_vain(*said: str) -> int:
+    """How many of these are granted to a host that has answered: a URL in vain, or ``-``: answered.
+
+    By the number of the last that is granted.
+    """
+    silence = answered(5, "defer")
+    for place, each in enumerate(said):
+        if silence.spent(0.0):
+            return place
+        if each == "-":
+            silence.answered(0.0)
+        else:
+            silence.note(0.0, each)
+    return len(said)
+
+
+def test_one_url_does_not_use_up_the_account_of_its_host() -> None:
+    six = "a" * 6
+    assert in_vain(*six, "b", "c") == 7  # another one is asked for, and that ends it
+    assert in_vain(*"abababab") == 6
+    for said in (f"{six}-b-c-d", f"{six}-bbbbbb-c-d", f"{six}bbbbb", f"{six}-{six}-b"):
+        expected = 7 if said == f"{six}bbbbb" else len(said)
+        assert in_vain(*said) == expected, said
+
+
+def test_six_urls_in_vain_end_a_host_whatever_it_answers_between() -> None:
+    assert in_vain(*"a-b-c-d-e-f-g-h") == 11
+
+
+def test_the_last_urls_of_a_worker_of_a_fleet_are_forgotten() -> None:
+    silence = Silence(5, "deny", forget_after=3600.0)
+    silence.answered(0.0)
+    for url in "abcde":
+        silence.note(10.0, url)
+    silence.answered(4000.0)
+    silence.note(4000.0, "f")
+    assert not silence.spent(4000.0)
 
 
 @pytest.mark.parametrize(("position", "attempts"), [("allow", 2), ("defer", 2), ("deny", 2)])

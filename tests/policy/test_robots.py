@@ -54,6 +54,23 @@ def test_r2b_path_matching(row: dict[str, Any]) -> None:
     assert allowed(everybody(*row["rules"]), row["path"]) == row["allowed"]
 
 
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("10s", 10.0), ("10 s", 10.0), ("10 sec", 10.0), ("10 sec.", 10.0), ("10 Seconds", 10.0),
+        ("4000ms", 4.0), ("4000 ms", 4.0), ("1500 milliseconds", 1.5), ("2m", 120.0),
+        ("2 minutes", 120.0), ("1h", 3600.0), ("1 day", 86400.0), ("0.5s", 0.5), (".5 s", 0.5),
+        ("10 apples", None), ("s", None), ("10 s 5", None), ("ten s", None), ("-10s", None),
+        ("10ss", None), ("10, 20", None), ("1e3", None), ("10%", None), ("10\u00a0s", 10.0),
+    ],
+)  # fmt: skip
+def test_r2d_a_crawl_delay_may_have_a_unit(value: str, seconds: float | None) -> None:
+    """One that cannot be understood has no effect (spec 9.1.5)."""
+    assert parse(f"User-agent: *\nCrawl-delay: {value}\nDisallow: /x\n").crawl_delay == seconds
+    both = parse(f"User-agent: *\nCrawl-delay: 3\nCrawl-delay: {value}\n").crawl_delay
+    assert both == max(3.0, seconds or 0.0)
+
+
 @rows("crawl_delay")
 def test_r2d_crawl_delay(row: dict[str, Any]) -> None:
     text = row.get("robots") or f"User-agent: *\nCrawl-delay: {row['value']}\n"

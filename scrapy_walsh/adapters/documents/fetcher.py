@@ -200,8 +200,10 @@ class Fetcher:
         #: For the handlers that send documents: the crawler, without the project's receivers. Who
         #: is on the path to the operator must not be able to empty the list (R3); a site's
         #: robots.txt is read exactly where the crawl reads the site.
-        self._quiet = compat.Quiet(context.crawler, self._count_bytes)
-        self._verifying = compat.Quiet(context.crawler, self._count_bytes, verify=True)
+        self._quiet = compat.Quiet(context.crawler, self._count_bytes, tickets.note_head)
+        self._verifying = compat.Quiet(
+            context.crawler, self._count_bytes, tickets.note_head, verify=True
+        )
 
     async def alone(self, key: str, work: Callable[[], Awaitable[object]]) -> None:
         """Do *work*; where such work for *key* is going on, wait for its end: then look again."""

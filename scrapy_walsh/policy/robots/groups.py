@@ -88,7 +88,16 @@ _UNESCAPED: Final = re.compile(r"[\x00-\x20\"<>\\^`{|}\x7f]")
 _UNSEEN: Final = _BLANK + "\0\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
 _PRODUCT: Final = re.compile(r"\*(?!\S)|[a-z_-]*", re.ASCII)
 _HALF_ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]?\Z")
-_SECONDS: Final = re.compile(r"\d+(?:\.\d*)?|\.\d+", re.ASCII)
+#: A Crawl-delay: a number, and the unit that some files name.
+_DELAY: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)[ \t\xa0]*([a-z]*)\.?", re.ASCII | re.IGNORECASE)
+#: Seconds of the units that are understood, by each name; m is a minute, the longer reading.
+_UNITS: Final = {
+    **dict.fromkeys(("", "s", "sec", "secs", "second", "seconds"), 1.0),
+    **dict.fromkeys(("ms", "msec", "msecs", "millisecond", "milliseconds"), 0.001),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("d", "day", "days"), 86400.0),
+}
 
 #: An Allow, Disallow, Crawl-delay, Content-Usage or Content-Signal: which of them, its value, its
 #: line's number from 1.
@@ -334,11 +343,15 @@ def _select(
 
 
 def crawl_delay(selections: list[Selection]) -> float | None:
-    """The largest Crawl-delay of the selected groups, seconds; None if none is a number (9.1.5)."""
-    delays = [
-        min(float(value), LONGEST)
-        for selection in selections
-        for value in selection.delays
-        if _SECONDS.fullmatch(value)
-    ]
+    """The largest Crawl-delay of the selected groups, seconds; None if none is a number (9.1.5).
+
+    The number may have a unit, as in ``10s`` or ``4000 ms``.
+    """
+    delays = []
+    for selection in selections:
+        for value in selection.delays:
+            found = _DELAY.fullmatch(value)
+            unit = None if found is None else _UNITS.get(found[2].lower())
+            if found is not None and unit is not None:
+                delays.append(min(float(found[1]) * unit, LONGEST))
     return max(delays, default=None)

@@ -231,8 +231,13 @@ def document(
     page: PolicyPage,
     found: Mapping[str, Sequence[Finding]],
     issued: str,
+    *,
+    lifted: Sequence[Mapping[str, str]] = (),
 ) -> dict[str, Any]:
-    """The attestation, unsigned. *found*: what :func:`judge` returned. *issued*: ISO 8601, UTC."""
+    """The attestation, unsigned. *found*: what :func:`judge` returned. *issued*: ISO 8601, UTC.
+
+    *lifted*: the holds that a person has lifted (D40): host, reason, and when.
+    """
     return {
         "contract": CONTRACT,
         "tool": TOOL,
@@ -249,6 +254,7 @@ def document(
         "WALSH_FOLLOW_LINKS": config.follow_links,
         "WALSH_SLOW_HOSTS": config.slow_hosts,
         "exemptions": EXEMPTIONS,
+        **({"lifted_holds": [*lifted]} if lifted else {}),
     }
 
 

@@ -16,7 +16,7 @@ from scrapy_walsh.ledger.files import REDACTED
 from scrapy_walsh.policy import chain, urls, visits
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.addresses import PUBLIC, kind_of
-from scrapy_walsh.policy.backoff import REDIRECTS, reaches_spider
+from scrapy_walsh.policy.backoff import REDIRECTS, is_failure
 from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.policy.robots.usage import IN_ROBOTS
@@ -324,7 +324,7 @@ class Decisions:
         if line.status in REDIRECTS:
             run.redirects_told[line.url] = line.n
         wrong_end = self._end_of_visit(run, line)
-        if line.status is not None and not reaches_spider(line.status):
+        if line.status is not None and is_failure(line.status):
             self._report.find(line.n, "R5", f"status {line.status} is never an answer")
         elif not _is_told_rightly(line, asked):
             self._report.find(line.n, "R7", f"status {line.status} is told as {line.kind}")
@@ -333,9 +333,6 @@ class Decisions:
         elif asked.status != line.status:
             text = f"line {asked.n} answered {asked.status}, not {line.status}"
             self._report.find(line.n, "run", text, holes=run.holes)
-        elif asked.failed and not asked.gives_up:
-            text = f"it is told as fetched, and line {asked.n} is to be sent again"
-            self._report.find(line.n, "R5", text)
         elif verdict is None or not line.verdict:
             self._report.missed(_ANSWER)
         elif _shown(line) != _facts(verdict):

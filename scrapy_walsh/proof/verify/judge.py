@@ -122,6 +122,11 @@ class Judge:
         if line.kind == ledger.GAP:
             self._report.find(line.n, "chain", f"lines are missing here: {line.reason[:200]}")
             self.hole()
+        elif line.kind == events.LIFTED:
+            self._replay.exchanges.lift(line.host)
+            self._report.note(
+                f"line {line.n}: a person lifted a hold of {line.host}: {line.reason}"
+            )
         elif line.kind != ledger.LEDGER:
             self._replay.gap = None
             self._of_run(line)

@@ -101,6 +101,7 @@ class Replay:
             known=known,
             date=line.date,
             unasked=bool(line.unasked),
+            cut=bool(line.cut),
         )
         chances = (line.at, 0.0), (line.at - _LATER, _MOST)
         return [chain.conclude(answer, run.terms.gates, at, rand) for at, rand in chances]
@@ -170,7 +171,8 @@ class Replay:
         A run whose start is not here is not judged by that, nor is one with holes. Of a fleet's
         worker only deferrals are: it drops what it has counted after some time.
         """
-        silent, robots = line.answered and line.status is None, line.purpose == _ROBOTS
+        came = line.status is not None or bool(line.cut)
+        silent, robots = line.answered and not came, line.purpose == _ROBOTS
         judged = not (run.holes or run.terms.shared) and line.purpose in (TARGET, _ROBOTS)
         host, now = run.host(line.host), line.started
         if line.silent:  # who says so of a host is granted less, so it need not be proved
@@ -180,10 +182,10 @@ class Replay:
             self._report.find(line.n, "R5", f"{line.url} was asked, though {against.reason}")
         if judged and line.once:
             return self._trial(run, line, silent=silent)
-        if line.status is not None:
+        if came:
             host.silence.answered(now)
         elif silent and not line.once:
-            host.silence.note(now, robots=robots)
+            host.silence.note(now, line.url, robots=robots)
         spent = host.spent(now, document=robots)
         return spent.reason if judged and silent and spent is not None else ""
 
