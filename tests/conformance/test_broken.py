@@ -370,6 +370,16 @@ BUILDS: dict[str, dict[str, Break]] = {
             Robots.decide = by_http_alone
             """,
         ),
+        "the request target left to the client library": broken_so(
+            "edges",
+            {
+                "R2": ["another path or query sent than was judged"],
+            },
+            """
+            from scrapy_walsh.adapters import compat
+            compat.send_as_judged = lambda handler: None
+            """,
+        ),
         "what goes past the scheduler not judged": broken_so(
             "edges",
             {

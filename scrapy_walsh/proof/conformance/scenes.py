@@ -62,6 +62,9 @@ _AWAY: Final = "away-robots.test"
 _FAILING: Final = ("failing-robots.test", "failing-429.test")
 #: These answer 503 and 429 to every request.
 _DOWN: Final = ("down.test/page", "busy.test/page")
+#: Request targets that libraries put together in another way than the URL has them. They are asked
+#: by https: what a proxy is sent for http is the whole URL, which hides it.
+_EXACT: Final = ("//two/slashes", "/semicolon;", "/up/../dots;p=1?q=//x")
 _PAST: Final = "past.test/page blocked.test/page start.test/denied"
 #: Older than a robots.txt (a day).
 _DAY: Final = 90_000.0
@@ -89,7 +92,7 @@ def _sites(token: str) -> list[Site]:
             for host, refusal in zip(_FAILING, (down, busy), strict=True)
         ),
         site("delayed.test", f"User-agent: *\nCrawl-delay: {_DELAY:g}\n"),
-        *map(site, ("again.test", "past.test", "blocked.test")),
+        *map(site, ("again.test", "past.test", "blocked.test", "https://exact.test")),
     ]
 
 
@@ -98,6 +101,7 @@ def _play(here: Stage) -> None:
         f"{_CONTROL} {_SECURE_CONTROLS} {_SECURE} years.test/a years.test/b"
         f" down.test/page busy.test/page {_LIMITED}/page {_AWAY}/page"
         f" {' '.join(f'{host}/page' for host in _FAILING)}"
+        f" {' '.join(f'https://exact.test{target}' for target in _EXACT)}"
     )
     here.probe(first, past=urls_of(_PAST))
     here.probe("again.test/a delayed.test/a")
@@ -118,6 +122,15 @@ def _robots_retry_after(evidence: Evidence) -> Finding:
     asked = [evidence.first.get(f"{host}{ROBOTS}")[:2] for host in _FAILING]
     seen(all(len(each) == 2 for each in asked), "it was not asked a second time")
     return spaced([gap for each in asked for gap in intervals(each)], _RETRY_AFTER)
+
+
+def _sent_as_judged(evidence: Evidence) -> Finding:
+    """The server's log has each request target as its URL has it, and no other (D36)."""
+    found = [each.target for each in evidence.first.asked("exact.test") if each.path != ROBOTS]
+    seen(found, "no such target was asked")
+    other = [f"asked {target}" for target in found if target not in _EXACT]
+    seen(other or len(found) == len(_EXACT), "not every target was asked")
+    return none(other)
 
 
 def _robots_bounded(host: str) -> Judge:
@@ -160,6 +173,7 @@ EDGES: Final = Scene(
             was_asked("https://secure.test/page"), exact_user_agent()
         ),
         "R2 robots.txt obeyed by https, each scheme by its own": never(_SECURE, _SECURE_CONTROLS),
+        "R2 MUST NOT another path or query sent than was judged": _sent_as_judged,
         "R2 robots.txt answering 429 to the end is not 'no rules'": where(
             was_asked(f"{_LIMITED}{ROBOTS}"), never(f"{_LIMITED}/page", _CONTROL)
         ),
