@@ -61,7 +61,9 @@ class Probe(scrapy.Spider):
     async def start(self):
         for url in self.urls:
             own = {{"X-Kept": "1", "Proxy-Authorization": "Basic me", "User-Agent": "Other/1.0"}}
-            yield scrapy.Request(url, headers={HEADERS!r} | own, errback=self.failed)
+            yield scrapy.Request(
+                url, headers={HEADERS!r} | own, cookies={{"own": "1"}}, errback=self.failed
+            )
 
     def parse(self, response):
         yield {{"url": response.url, "status": response.status, "bytes": 0}}
@@ -71,11 +73,18 @@ class Probe(scrapy.Spider):
         yield {{"url": failure.request.url, "error": error, "why": why}}
 """
 
+#: Settings of Scrapy's scheduler that have no effect.
+QUEUES = (
+    *("SCHEDULER_MEMORY_QUEUE", "SCHEDULER_DISK_QUEUE"),
+    *("SCHEDULER_START_MEMORY_QUEUE", "SCHEDULER_START_DISK_QUEUE"),
+)
+FIFO = "scrapy.squeues.FifoMemoryQueue"
+
 
 @pytest.fixture(scope="module")
 def dressed(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
     sites = (site("a.test"), site("b.test"))
-    settings = {"HTTPPROXY_ENABLED": True}
+    settings = {"HTTPPROXY_ENABLED": True, **dict.fromkeys(QUEUES, FIFO)}
     return solo(
         tmp_path_factory.mktemp("dressed"),
         "http://a.test/x", "http://b.test/x",
@@ -101,6 +110,15 @@ def test_r1_one_warning_for_each_name_and_run(dressed: Crawl) -> None:
         shown = name.title() if "_" not in name else name
         lines = dressed.lines("WARNING", "is not sent")
         assert len([x for x in lines if f"header {shown} of" in x]) == 1, name
+
+
+def test_cookies_of_requests_are_named_once(dressed: Crawl) -> None:
+    assert len(dressed.lines("WARNING: the cookies of http://", "are not sent")) == 1
+
+
+@pytest.mark.parametrize("name", QUEUES)
+def test_a_queue_setting_without_effect_is_named_once(dressed: Crawl, name: str) -> None:
+    assert len(dressed.lines(f"WARNING: {name} has no effect: ")) == 1
 
 
 # -- what is not idempotent ---------------------------------------------------------------

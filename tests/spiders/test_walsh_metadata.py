@@ -271,15 +271,19 @@ def test_r9_8_html_only_is_left_out_with_the_reason() -> None:
     assert row.reason == "page: HTML, which is never scraped; llms.txt: HTTP 404"
 
 
-def test_r9_8_html_whose_llms_txt_is_refused_says_both() -> None:
-    refused = Refused("https://a.test/llms.txt", verdict("disallowed_explicit", "R2"))
+@pytest.mark.parametrize(
+    ("name", "by"), [("disallowed_explicit", "R2"), ("not_due", "R8"), ("blocked_operator", "R3")]
+)
+def test_r9_8_html_whose_llms_txt_is_not_sent_is_left_out_for_both(name: str, by: str) -> None:
+    """Also if that is not due: the source itself was requested, and was of no use."""
+    refused = Refused("https://a.test/llms.txt", verdict(name, by))
     net = crawl(
         "https://a.test/p",
         {"https://a.test/p": (200, "text/html", HTML), "https://a.test/llms.txt": refused},
     )
     (row,) = net.rows
     assert (row.outcome, row.requirement) == ("left_out", "R9")
-    assert row.reason.startswith("page: HTML, which is never scraped; llms.txt: R2 ")
+    assert row.reason.startswith(f"page: HTML, which is never scraped; llms.txt: {by} ")
     assert refused.verdict.reason in row.reason
 
 
