@@ -108,14 +108,18 @@ NOWHERE = {
     "no-location.test": Route(302),
     "loop.test": hop("/robots.txt"),
     "six-hops.test": hop("/hop/5"),
-    "to-blocked.test": hop("http://www.blocked.test/robots.txt"),
-    "to-blocked-later.test": hop("/to-blocked"),
-    "to-excluded.test": hop("http://office.gov/robots.txt"),
     "to-ftp.test": hop("ftp://rules.test/robots.txt"),
     "to-file.test": hop("file:///etc/hostname"),
     "to-bad-host.test": hop("http://[bad/robots.txt"),
     "to-bad-port.test": hop("http://rules.test:99999/robots.txt"),
     "to-no-host.test": hop("http:///robots.txt"),
+}
+#: Redirects that may not be followed: no permission, and not unreachable either (D37; until
+#: 2026-11-27 it was that).
+REFUSED = {
+    "to-blocked.test": hop("http://www.blocked.test/robots.txt"),
+    "to-blocked-later.test": hop("/to-blocked"),
+    "to-excluded.test": hop("http://office.gov/robots.txt"),
 }
 #: What a plain request cannot have: another question was answered, and the host is left alone.
 UNASKED = {"304.test": Route(304), "206.test": answer(OPEN, 206)}
@@ -126,7 +130,7 @@ UNREADABLE = {
     "cut-gzip.test": packed(PACKED[:-20], "gzip"),
     "twice.test": packed(gzip.compress(PACKED), "gzip, gzip"),
 }
-HABITS = PARSED | NO_RULES | UNREACHABLE | NOWHERE | UNASKED | UNREADABLE
+HABITS = PARSED | NO_RULES | UNREACHABLE | NOWHERE | REFUSED | UNASKED | UNREADABLE
 MORE = {
     "/elsewhere": answer(),
     "/to-blocked": hop("http://blocked.test/robots.txt"),
@@ -182,6 +186,14 @@ def test_r2_7_unreachable_is_open_and_said(habits: Crawl, host: str) -> None:
     assert "/private/x" in habits.targets(host), "a body that is none was parsed"
     assert habits.lines(f"rejected http://{host}/robots.txt", "unreachable")
     assert habits.lines("fetched", f"http://{host}/open", "unknown_unreachable")
+
+
+@pytest.mark.parametrize("host", REFUSED)
+def test_r2_a_redirect_that_is_refused_defers_the_targets(habits: Crawl, host: str) -> None:
+    assert habits.targets(host) in ([], ["/to-blocked"])
+    for path in ("open", "private/x"):
+        assert "R2 deferred" in habits.why(f"http://{host}/{path}")
+    assert habits.lines(f"rejected http://{host}/robots.txt", "which is refused")
 
 
 @pytest.mark.parametrize("host", UNREACHABLE)
