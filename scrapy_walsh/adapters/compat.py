@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 from scrapy import Spider, exceptions, signals, version_info
 from scrapy.downloadermiddlewares.stats import DownloaderStats
 from scrapy.dupefilters import RFPDupeFilter
+from scrapy.extensions.feedexport import FeedExporter
 from scrapy.resolver import HostResolution
 from scrapy.selector import Selector
 from scrapy.settings import Settings, default_settings
+from scrapy.utils.conf import build_component_list
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from scrapy.utils.misc import load_object
 from twisted.internet.address import IPv4Address, IPv6Address
@@ -765,6 +767,44 @@ def watch_selectors(look: Callable[[Any], None]) -> None:
         make(self, response, *args, **kwargs)
 
     Selector.__init__ = make_watched  # type: ignore[method-assign]
+
+
+def feed_exporter(crawler: Crawler) -> Any:
+    """The feed exporter of *crawler*, if it is Scrapy's own way to export an item; else None."""
+    for each in _extensions(crawler):
+        if isinstance(each, FeedExporter) and type(each).item_scraped is FeedExporter.item_scraped:
+            return each
+    return None
+
+
+def _extensions(crawler: Crawler) -> list[Any]:
+    """The extensions of *crawler*; none before they are made, where 2.19 would raise."""
+    made = crawler._extensions if hasattr(crawler, "_extensions") else crawler.extensions
+    return list(made.middlewares) if made else []
+
+
+def lacks_feed_exporter(crawler: Crawler) -> bool:
+    """Whether feeds are set, Scrapy's exporter was to be made, and has found them unusable."""
+    settings = crawler.settings
+    if not (settings.get("FEEDS") or settings.get("FEED_URI")):
+        return False
+    extensions = _extensions(crawler)
+    if not extensions or any(isinstance(each, FeedExporter) for each in extensions):
+        return False
+    named = build_component_list(settings.getwithbase("EXTENSIONS"))
+    return any(load_object(each) is FeedExporter for each in named)
+
+
+def watch_batches(exporter: Any, watch: Callable[[Any], None]) -> None:
+    """Call *watch* with each slot that *exporter* makes from now on."""
+    make = exporter._start_new_batch
+
+    def made(*args: Any, **kwargs: Any) -> Any:
+        slot = make(*args, **kwargs)
+        watch(slot)
+        return slot
+
+    exporter._start_new_batch = made
 
 
 def skips_start_requests(cls: type[Spider]) -> bool:

@@ -141,6 +141,9 @@ class Context:
         self.fleet = False
         #: Why nothing more is requested, where the crawl was refused.
         self.halted: str | None = None
+        #: The command by which a person looks at pages, once the spider is open; None for a crawl.
+        #: A look is no visit: it stores none, and R8 does not refuse it.
+        self.look: str | None = None
         self._write_timer = compat.Timer(self.write)
 
     def halt(self, why: str) -> None:

@@ -15,6 +15,7 @@ from scrapy.exceptions import CloseSpider
 
 from scrapy_walsh.adapters import compat, disk_lines, scraping, seats
 from scrapy_walsh.adapters.context import FINISHED, REFUSED, Context, default_state_dir
+from scrapy_walsh.adapters.delivery import Delivery
 from scrapy_walsh.adapters.documents.fetcher import Fetcher
 from scrapy_walsh.adapters.events import process_name
 from scrapy_walsh.adapters.gate import Documents, Gate
@@ -41,8 +42,9 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.wire.signing import Signer
 
 _ATTRIBUTE: Final = "walsh"
-#: Scrapy's commands with which a person looks at one page.
-_LOOKS: Final = ("fetch", "parse", "shell", "view")
+#: Scrapy's commands by which a person looks at pages (D46); the one in which they are typed.
+_LOOKS: Final = ("fetch", "parse", "check", "shell", "view")
+_SHELL: Final = "shell"
 
 compat.watch_selectors(scraping.look)
 
@@ -74,6 +76,8 @@ class Crawl(Context):
             self.signer = signer_of(config)
         super().__init__(crawler, config)
         self._lease = Lease.of_process(self.config, self.wall)
+        #: Why the spider was closed, in Scrapy's words.
+        self._reason = ""
         #: Called with each request that is about to be sent.
         self.on_wire: list[Callable[[Request], None]] = []
         self.pacing = Pacing(self)
@@ -82,6 +86,7 @@ class Crawl(Context):
             self.tickets.refuses_pages = config.is_walsh_research
         self.fetcher = Fetcher(self, self.tickets)
         self.sources = Sources(self, self.pacing)
+        self.delivery = Delivery(self)
         self.recorder.known = self.sources.knows
         self.documents = Documents(self, self.fetcher, self.pacing, self.sources)
         self.retries = Retries(self)
@@ -89,15 +94,28 @@ class Crawl(Context):
         self.tags: Tags | None = None
         self.intake = Intake(self, self.tickets, self.sources)
         self.gate = Gate(
-            self, self.tickets, self.intake, self.pacing, self.documents, self.sources, self.retries
+            self,
+            self.tickets,
+            self.intake,
+            self.pacing,
+            self.documents,
+            self.sources,
+            self.delivery,
+            self.retries,
         )
         connect = crawler.signals.connect
         connect(self._opened, signals.spider_opened)
         connect(self._idle, signals.spider_idle)
         connect(self._closed, signals.spider_closed)
+        connect(self._feeds_closed, signals.feed_exporter_closed)
         connect(self._stopped, signals.engine_stopped)
         TURNSTILE.join(self)
         compat.ON_FAILURE.append(self.fail)
+
+    def settle(self) -> None:
+        """Look at the requests whose callbacks have ended since the last look (R7, R8)."""
+        self.sources.settle()
+        self.delivery.settle(compat.under_way(self.crawler))
 
     def _opened(self) -> None:
         try:
@@ -115,16 +133,19 @@ class Crawl(Context):
         self.recorder.soon = self._write_soon
         if not any(isinstance(each, seats.Addon) for each in self.crawler.addons.addons):
             seats.tell_plugins(self.crawler.settings)  # else the add-on has told of them
-        shell = compat.is_shell(self.crawler)
+        command = _SHELL if compat.is_shell(self.crawler) else compat.command()
+        self.look = command if command in _LOOKS else None
+        shell = self.look == _SHELL
+        if self.look is not None:  # a reason to send a page again (spec section 1.1)
+            self.gates = replace(self.gates, revisit_reason=f"a look: scrapy {self.look}")
+            self.sources.account.due = False  # what a person looks at is no source
         if shell:
-            # What a person types is declared, and a reason to send it again (spec section 1.1).
-            # That a person looks at a page is not scraping (R9).
+            # What a person types is declared. That a person looks at a page is not scraping (R9).
             self.scope.follow_links = self.scope.typed = True
             self.scope.growing = False
-            self.gates = replace(self.gates, revisit_reason="asked from a shell")
             self.tickets.refuses_pages = None
-            self.sources.account.due = False  # what a person types is no source
-        self.gate.looks = compat.command() in _LOOKS
+        # Why a page cannot be shown is said on stderr; `check` says itself what has failed.
+        self.gate.looks = self.look is not None and self.look != "check"
         if shell or self.config.tag_requests:
             self.tags = Tags(self, self.documents.rules_of, shell=shell)
         self.recorder.note("started", **self._terms())
@@ -157,23 +178,32 @@ class Crawl(Context):
             self.recorder.rates,
             self.intake.close,
             self.sources.close,
+            self.delivery.close,
             lambda: self.sources.account.close(reason),
             lambda: self.say_lost(self.store),
             lambda: self._note_end(reason),
             self.recorder.close,
             self.close_store,
-            lambda: self._write_metrics(reason),
             *([] if self._lease is None else [self._lease.give_back]),
         )
-        for step in steps:  # each is due, whatever became of the one before
+        self._reason = reason
+        self._do(*steps)
+
+    def _do(self, *steps: Callable[[], object]) -> None:
+        """Take the last *steps*: each is due, whatever became of the one before."""
+        for step in steps:
             try:
                 step()
             except Exception as error:
                 self.tell_failure(error)
         if self.recorder.own_faults:
             compat.fail_command()
-            if reason == FINISHED:  # what failed did so after the last idle moment
+            if self._reason == FINISHED:  # what failed did so after the last idle moment
                 self.crawler.stats.set_value("finish_reason", NOT_WELL)
+
+    def _feeds_closed(self) -> None:
+        """The feeds are stored, or are not, after the spider was closed."""
+        self._do(self.delivery.feeds_closed)
 
     def _note_end(self, reason: str) -> None:
         left = self.sources.account.counts[NOT_REQUESTED] or None
@@ -204,6 +234,8 @@ class Crawl(Context):
             recorder.own_fault(f"WALSH_METRICS: {path} cannot be written ({why}): correct it")
 
     def _stopped(self) -> None:
+        # A feed exporter that raises does not say that it has closed.
+        self._do(self.delivery.feeds_closed, lambda: self._write_metrics(self._reason))
         self.sources.account.say()
         self.recorder.tell_not_well()
 
@@ -231,6 +263,7 @@ class Crawl(Context):
             "token": config.identity.token,
             "blocklist_url": config.blocklist_url,
             "schema_url": config.schema_url,
+            "look": self.look,
             "signed": signer and {"keyid": signer.keyid, "directory": signer.directory},
             "settings": {
                 **{each.field: getattr(config, each.field) for each in SETTINGS if each.row.terms},
@@ -240,7 +273,7 @@ class Crawl(Context):
                 "follow_links": self.scope.follow_links,
                 "usage": dict(config.usage),
                 "shared": config.shared_state is not None,
-                "tag_requests": config.tag_requests or compat.is_shell(self.crawler),
+                "tag_requests": config.tag_requests or self.look == _SHELL,
             },
         }
 

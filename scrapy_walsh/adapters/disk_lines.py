@@ -134,6 +134,8 @@ class DiskLines:
     Where the file cannot be read or written, each method raises StateError.
     """
 
+    is_lasting = True
+
     def __init__(
         self, directory: str, context: Context, intake: Intake, job: Connection | None
     ) -> None:

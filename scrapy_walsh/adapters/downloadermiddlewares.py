@@ -116,8 +116,8 @@ class RevalidateMiddleware(Seat):
             request.headers["Accept"] = ACCEPT_PAGE
         if is_conditional(request):
             return
-        held = self.crawl.store.get(Validators, *_key(request))
-        if held is not None and validators.is_alive(held, self.crawl.wall()):
+        held = self.crawl.delivery.stored(request)
+        if held is not None:
             fields = validators.conditional_headers(held.etag, held.last_modified)
             request.headers.update({name: fields[name].encode("latin-1") for name in fields})
 
@@ -130,7 +130,7 @@ class RevalidateMiddleware(Seat):
             self.crawl.gate.tell(events.NOT_MODIFIED, ticket, 304, "304, no new data")
             self.crawl.sources.taken((request,))
             self.crawl.sources.ended(request, readings.READ)
-            held = self.crawl.store.get(Validators, *_key(request))
+            held = self.crawl.delivery.stored(request)
             content_type = header(response, "Content-Type")
             raise NotModified(request.url, content_type or (held.content_type if held else None))
         if validators.replaces_validators(request.method, response.status):
@@ -138,16 +138,23 @@ class RevalidateMiddleware(Seat):
         return response
 
     def _keep(self, request: Request, response: Response) -> None:
-        url, form = _key(request)
-        tag = header(response, "ETag")
-        date, type_ = header(response, "Last-Modified"), header(response, "Content-Type")
-        lifetime = validators.lifetime(self.crawl.sources.interval(request))
-        answered = Validators(url, form, tag, date, self.crawl.wall(), type_, lifetime)
-        kept = validators.to_store(answered, header(response, "Date"))
-        if kept is not None:
-            self.crawl.sources.validators[request] = kept
-        elif is_conditional(request):  # else none were there when it was sent
-            self.crawl.remember(lambda: self.crawl.store.delete(Validators, url, form))
+        url, accept, spider = self.crawl.delivery.key_of(request)
+        answered = Validators(
+            url,
+            accept,
+            header(response, "ETag"),
+            header(response, "Last-Modified"),
+            self.crawl.wall(),
+            header(response, "Content-Type"),
+            validators.lifetime(self.crawl.sources.interval(request)),
+            spider,
+        )
+        self.crawl.delivery.answered(
+            request,
+            validators.to_store(answered, header(response, "Date")),
+            anew=is_conditional(request),  # else none were there when it was sent
+            queued=self.crawl.tickets.of(request).popped,
+        )
 
 
 class RedirectMiddleware(ScrapyRedirectMiddleware):
@@ -206,8 +213,3 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
         ticket = self.crawl.tickets.of(request)
         self.crawl.gate.tell(events.TOO_MANY_REDIRECTS, ticket, status, why, requirement="D5")
         return TooManyRedirects(request.url, why, status)
-
-
-def _key(request: Request) -> tuple[str, str]:
-    """Where the validators of the answer to *request* are kept (T20)."""
-    return validators.key_of(request.url, header(request, "Accept"))

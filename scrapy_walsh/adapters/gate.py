@@ -48,6 +48,7 @@ from scrapy_walsh.policy.verdict import (
 
 if TYPE_CHECKING:
     from scrapy_walsh.adapters.context import Context
+    from scrapy_walsh.adapters.delivery import Delivery
     from scrapy_walsh.adapters.intake import Intake
     from scrapy_walsh.adapters.sources import Sources
     from scrapy_walsh.adapters.ticket import Retries, Ticket, Tickets
@@ -120,6 +121,7 @@ class Gate:
     pacing: Pacing
     documents: Documents
     sources: Sources
+    delivery: Delivery
     retries: Retries
     #: Whether a person looks at one page: why there is none is said on stderr (exit 1).
     looks: bool = False
@@ -423,6 +425,8 @@ class Gate:
         elif whole and target and answer.attempt:
             self.retries.forget(ticket.url)
         self.pacing.finished(host, answer, concluded, ended=steady)
+        if target:
+            self.delivery.link_ended(ticket.key)
         if concluded.visit == visits.ANSWERED:
             self.sources.answered(request, str(answer.status), context.wall() - (steady - started))
         elif concluded.visit == visits.LEADS_ON:
@@ -459,6 +463,7 @@ class Gate:
             other = self.tickets.known(outcome)
             if other is None or not other.hop:
                 self._stop_elsewhere(ticket.url, outcome.url)
+                self.delivery.link_replaced(ticket.key, self.tickets.of(outcome).key)
             self.sources.goes_on(request)
         else:
             request.meta.pop(TICKET, None)  # what its spider copies says nothing
@@ -467,6 +472,8 @@ class Gate:
     def _end(self, request: Request, ticket: Ticket, outcome: Response | BaseException) -> None:
         if ticket.cleared and ticket.verdict is not None and not isinstance(outcome, Refused):
             self.context.recorder.count(f"verdict/{ticket.verdict.name}")
+        if not isinstance(outcome, (Closing, Halted, NotYet)):
+            self.delivery.link_ended(ticket.key)
         if isinstance(outcome, Refused) and outcome.verdict.requirement == "R6":
             self.intake.note_refused(request)
         if isinstance(outcome, BaseException):

@@ -26,7 +26,7 @@ from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.scheduler_queue import DueRequests, refuses
-from scrapy_walsh.adapters.sources import form_of
+from scrapy_walsh.adapters.sources import form_of, key_of
 from scrapy_walsh.exceptions import ConfigError, StoreAway
 from scrapy_walsh.fleet import scripts
 from scrapy_walsh.fleet.store import SharedStore, Waiting
@@ -111,7 +111,8 @@ class DueQueue(DueRequests):
         #: Numbers of claims that have ended, which Redis has not been told yet.
         self._done: list[str] = []
         self._renewal = compat.Timer(self._keep_renewing)
-        self._unsent: deque[_Entry] = deque()  # which Redis has not taken yet
+        #: Entries that Redis has not taken yet, and the keys of their requests (R8).
+        self._unsent: deque[tuple[_Entry, str]] = deque()
         #: The host of the last claim, where nothing was sent to it: others need not wait for that.
         self._unused = b""
         self._store.others.append(self._waiting)
@@ -140,7 +141,8 @@ class DueQueue(DueRequests):
         first = ticket is not None and ticket.first
         late = 0 if first else 10 * _LARGEST_PRIORITY
         rank = late - max(-_LARGEST_PRIORITY, min(request.priority, _LARGEST_PRIORITY))
-        self._unsent.append((host, rank, self._encode(request, host), int(first)))
+        entry = (host, rank, self._encode(request, host), int(first))
+        self._unsent.append((entry, key_of(request)))
         crawl.pacing.tell_wait(crawl.pacing.met(host), lambda: request.url)
         if len(self._unsent) < _TOGETHER:
             self._store.send_soon()
@@ -149,6 +151,7 @@ class DueQueue(DueRequests):
 
     def pop(self, timeout: float = 0) -> Request | None:  # noqa: ARG002
         """A request of a host that is due; None where none is: the engine is woken later."""
+        self._crawl.settle()
         if self._free:
             return self._popped(self._free.popleft())
         if (over := self._hour_over()) is not None:
@@ -265,11 +268,16 @@ class DueQueue(DueRequests):
                 "its data (appendonly yes)",
                 f"lost {self._keys[0]} {link.word}",
             )
-        for entry in islice(self._unsent, _TOGETHER):
-            arguments = [*entry, *self._pace(entry[0])]
+        for unsent in islice(self._unsent, _TOGETHER):
+            arguments = [*unsent[0], *self._pace(unsent[0][0])]
             command = link.script(scripts.PUSH, self._keys, arguments)
-            found.append(Waiting(command, partial(self._unsent.remove, entry)))
+            found.append(Waiting(command, partial(self._is_queued, unsent)))
         return found
+
+    def _is_queued(self, unsent: tuple[_Entry, str]) -> None:
+        """Redis has the entry: whichever worker claims it, its request is not lost."""
+        self._unsent.remove(unsent)
+        self._crawl.delivery.link_ended(unsent[1])
 
     def _claim(self) -> tuple[bytes, bytes, bytes]:
         store, patience = self._store, self._crawl.config.patience

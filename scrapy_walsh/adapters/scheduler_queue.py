@@ -64,6 +64,9 @@ class MemoryLines:
     def check(self, request: Request) -> None:
         """Nothing: any request can be kept."""
 
+    #: Whether another process finds what this one has not sent.
+    is_lasting = False
+
     def push(self, host: str, key: Key, request: Request) -> None:
         """Add *request* to *host*'s queue."""
         heapq.heappush(self._lines.setdefault(host, []), (key, request))
@@ -254,13 +257,19 @@ class HostQueue(DueRequests):
         if isinstance(answer, NeedDocument) and answer.kind == START:
             self._park(request, ticket)
         elif not refuses(answer):
-            self._lines.push(ticket.host.key, self._key(request, ticket), request)
+            self._keep(request, ticket)
             self._agenda.add(ticket.host, self._crawl.monotonic())
             self._tell_wait(ticket.host)
         elif ticket.hour_left is None:
             self._free.append(request)
         else:
             self._wait_for(request, ticket, ticket.hour_left)
+
+    def _keep(self, request: Request, ticket: Ticket) -> None:
+        """Add *request* to its host's line; ValueError as for :meth:`push`."""
+        self._lines.push(ticket.host.key, self._key(request, ticket), request)
+        if self._lines.is_lasting:
+            self._crawl.delivery.link_ended(ticket.key)
 
     def _park(self, request: Request, ticket: Ticket) -> None:
         """Keep *request* for the end of `Spider.start`; ValueError as for :meth:`push`."""
@@ -309,7 +318,7 @@ class HostQueue(DueRequests):
     @ends_crawl
     def pop(self) -> Request | None:
         """The request to send now; None where no host is due: the engine is woken later."""
-        self._crawl.sources.settle()
+        self._crawl.settle()
         for _ in range(min(_AT_ONCE, len(self._resumed))):
             self._tell_wait(self._crawl.pacing.host(self._resumed.pop()))
         self._unpark()
@@ -348,8 +357,7 @@ class HostQueue(DueRequests):
             while self._free or self._parked:
                 request = (self._free or self._parked).popleft()
                 with contextlib.suppress(ValueError):  # not serialisable, and refused anyway
-                    ticket = self._crawl.tickets.of(request)
-                    self._lines.push(ticket.host.key, self._key(request, ticket), request)
+                    self._keep(request, self._crawl.tickets.of(request))
             self._lines.close()
         except StateError as error:
             compat.forget_unwritten(self._crawl.crawler)

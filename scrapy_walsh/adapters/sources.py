@@ -40,7 +40,7 @@ from scrapy_walsh.policy.scope import Digests
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.verdict import NOT_DUE, REMEDIES, Verdict
 from scrapy_walsh.state.machine import UnderWay
-from scrapy_walsh.state.records import Deferral, Reading, SourceRun, Validators
+from scrapy_walsh.state.records import Deferral, Reading, SourceRun
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -154,7 +154,6 @@ class Sources:
         #: a kill the next run would not send the source, or send it with validators, and a 304
         #: would say "no new data" of what the spider has never seen.
         self._untaken: dict[Request, list[SourceRun]] = {}
-        self.validators: dict[Request, Validators] = {}
         self._locks = UnderWay(context.config.state_dir)
         #: The source that was looked up last, and its record. From the wire on it does not change:
         #: the source is locked for this process.
@@ -234,7 +233,7 @@ class Sources:
 
     def take(self, request: Request) -> Verdict | None:
         """Take the source *request* for this process; the refusal where another requests it."""
-        if not self._context.scope.is_source(request.url):
+        if self._context.look is not None or not self._context.scope.is_source(request.url):
             return None
         key = key_of(request)
         return None if self._locks.take(key) or self._lifts(key) else visits.UNDER_WAY
@@ -296,6 +295,8 @@ class Sources:
         self._context.remember(self._context.store.flush)
 
     def _note_failure(self, key: str) -> None:
+        if self._context.look is not None:
+            return
         # Where the record cannot be read, it stays: R8 goes by it.
         known = self._context.store.get(SourceRun, key) or SourceRun(key, 0.0, "")
         # Within a run it counts once. A fleet has no runs.
@@ -384,27 +385,26 @@ class Sources:
             del self.account.left[source]
 
     def taken(self, requests: Collection[Request]) -> None:
-        """Store the sources of *requests*: the spider has taken their answers, with all items."""
+        """Store the sources of *requests*, whose callbacks have ended, also with an error."""
         runs = [(each, run) for each in requests for run in self._untaken.pop(each, ())]
-        kept = [self.validators.pop(each) for each in requests if each in self.validators]
         for request, run in runs:
             self._remember(request, run)
-        if kept:
-            self._context.remember(partial(self._context.store.put, *kept))
-        if runs or kept:
+        if runs:
             self._context.write()
         for _, run in runs:
             self._locks.drop(run.url)
 
     def settle(self) -> None:
         """Store the sources whose requests have ended, whatever came of their answers."""
-        if untaken := dict.fromkeys((*self._untaken, *self.validators)):
+        if self._untaken:
             under_way = set(compat.under_way(self._context.crawler))
-            self.taken([each for each in untaken if each not in under_way])
+            self.taken([each for each in self._untaken if each not in under_way])
 
     def _remember(self, request: Request, run: SourceRun) -> None:
         """Store *run*: at once, by the caller, so that no kill has the source sent again (D20)."""
         context = self._context
+        if context.look is not None:
+            return
         for key in {key_of(request), run.url}:
             self.deferrals.drop(key)
         context.remember(partial(context.store.put, run))
@@ -496,7 +496,7 @@ class Sources:
 
     def close(self) -> None:
         """Store all sources that were answered: the crawl ends, and no answer is taken later."""
-        self.taken(dict.fromkeys((*self._untaken, *self.validators)))
+        self.taken([*self._untaken])
         if not self._context.crawler.settings.get("JOBDIR"):  # else the job goes on with them
             for key in self._visiting:
                 self._context.remember(partial(self._note_failure, key))

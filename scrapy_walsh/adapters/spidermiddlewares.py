@@ -46,7 +46,7 @@ class ScopeMiddleware(Seat):
     def process_spider_output(
         self, response: Response, result: Iterable[Any], **_: Any
     ) -> Iterator[Any]:
-        """*result*; at its end, note that the spider has taken *response* (R8)."""
+        """*result*; at its end, note that the spider has taken *response* (R7, R8)."""
         for each in result:
             yield self._taken(each, response)
         self._ended(response)
@@ -62,6 +62,7 @@ class ScopeMiddleware(Seat):
     def _ended(self, response: Response) -> None:
         if response.request is not None:
             try:
+                self.crawl.delivery.taken(response.request)
                 self.crawl.sources.taken((response.request,))
             except Exception as error:
                 self.crawl.fail(error)
@@ -81,6 +82,8 @@ class ScopeMiddleware(Seat):
             tickets.keep(request, tickets.of(request), {"led": list(leads)})
         if response is not None:
             self.crawl.intake.filter(request)
+            if response.request is not None:
+                self.crawl.delivery.asks(response.request, request)
         return request
 
     def process_spider_input(self, response: Response, **_: Any) -> None:

@@ -27,13 +27,11 @@ from scrapy_walsh.exceptions import SourcesInvalid, one_line
 from scrapy_walsh.policy.formats import representation as formats
 from scrapy_walsh.policy.formats.text import Heading
 from scrapy_walsh.policy.urls import canonical_url
-from scrapy_walsh.policy.validators import key_of
 from scrapy_walsh.policy.verdict import NOT_DUE
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.files import replace_file
 from scrapy_walsh.sources.answers import MAX_BODY, from_failure, from_response
 from scrapy_walsh.sources.sources import read_sources, text_of
-from scrapy_walsh.state.records import Validators
 
 if TYPE_CHECKING:
     import argparse
@@ -143,7 +141,6 @@ class DiscoverSpider(Spider):
     def _request(self, number: int, also: Sequence[str] = ()) -> Request:
         step = self.steps[number]
         trial = number == 0 and bool(self.pages)  # without an answer the next is tried
-        self._forget(step)
         return Request(
             step.url,
             callback=self.answered,
@@ -154,15 +151,11 @@ class DiscoverSpider(Spider):
             dont_filter=True,
         )
 
-    def _forget(self, step: Step) -> None:
-        """Delete the validators: the map needs the body, and so does the next crawl."""
-        core, key = Crawl.of(self.crawler), key_of(step.url, step.accept)
-        core.remember(lambda: core.store.delete(Validators, *key))
-
     async def answered(self, response: Response, number: int) -> Iterable[Request]:
         """Callback of every request."""
         step = self.steps[number]
-        self._forget(step._replace(url=response.url))
+        if response.request is not None:  # the next map needs the body, too
+            Crawl.of(self.crawler).delivery.forget(response.request)
         kind = formats.representation(formats.header(response, "Content-Type"), response.body)
         if self.adds and kind in (formats.SITEMAP, formats.GZIP):
             step = formats.sitemap_step(step.url)

@@ -37,7 +37,7 @@ from scrapy_walsh.policy.signing import DIRECTORY_PATH
 from scrapy_walsh.policy.verdict import Verdict
 from scrapy_walsh.signals import walsh_rejected
 from scrapy_walsh.state import open_store
-from scrapy_walsh.state.records import ROBOTS, StoredDocument, Validators
+from scrapy_walsh.state.records import ROBOTS, StoredDocument
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -221,7 +221,7 @@ class PagesSpider(Spider):
         )
 
     def answered(self, response: Response, url: str) -> None:
-        """Callback. No validators stay: a crawl that has the page as a source needs its body."""
+        """Callback. No validators stay: the next such look needs the body, too."""
         core = Crawl.of(self.crawler)
         kind, date = (header(response, name) or "" for name in ("Content-Type", "Date"))
         ahead = None
@@ -229,8 +229,7 @@ class PagesSpider(Spider):
             ahead = core.wall() - parsedate_to_datetime(date).timestamp()
         self.pages[url] = Page(response.status, response.body, kind, ahead)
         if response.request is not None:
-            core.sources.validators.pop(response.request, None)
-        core.remember(lambda: core.store.delete(Validators, url, _ACCEPT))
+            core.delivery.forget(response.request)
 
     def not_answered(self, failure: Failure) -> None:
         """Errback."""

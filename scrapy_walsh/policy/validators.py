@@ -31,7 +31,8 @@ class Validators:
 
     ``representation``: of :func:`representation_key`. ``stored_at``: Unix seconds.
     ``content_type``: of the answer that had them, which a 304 need not repeat. ``lifetime``: for
-    how many seconds they are sent.
+    how many seconds they are sent. ``spider``: which took that answer; another one has not seen
+    what is in it.
     """
 
     url: str
@@ -41,6 +42,7 @@ class Validators:
     stored_at: Wall
     content_type: str | None = None
     lifetime: float = LIFETIME
+    spider: str = ""
 
 
 #: What no field value may have: control characters, and what is not Latin-1.

@@ -220,7 +220,7 @@ class WalshMetadataSpider(Spider):
         if answer.fault:
             self._crawl.recorder.own_fault(answer.fault)
         if answer.forget and response.request is not None:
-            self.handover.forget(response.request)
+            self._crawl.delivery.forget(response.request)
         return self.handover.noted(response, self._deliver(key, answer))
 
     def not_answered(self, failure: Failure) -> Iterator[Request | MetadataItem]:
@@ -236,7 +236,7 @@ class WalshMetadataSpider(Spider):
             if answer.outcome == report.NOT_MODIFIED:
                 answer = replace(answer, moved_to=moved_for_good(request))
             if answer.forget:
-                self.handover.forget(request)
+                self._crawl.delivery.forget(request)
             yield from self._deliver(key, answer)
 
     def _deliver(self, key: str, answer: Answer) -> Iterator[Request | MetadataItem]:

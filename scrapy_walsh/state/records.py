@@ -95,7 +95,9 @@ class Table(Generic[R]):
         """What follows from the declaration. All names in the SQL are this package's own."""
         declared: Any = self.record
         types = get_type_hints(declared)
-        self.kinds = kinds_of(declared)
+        kinds = kinds_of(declared)
+        # SQLite's check of a table without rowids takes a key for damage whose columns come later.
+        self.kinds = {name: kinds[name] for name in dict.fromkeys((*self.key, *kinds))}
         self.columns = tuple(self.kinds)
         #: How many rows one page may have: few where they have bodies.
         self.page_rows = 10 if "body" in self.columns else 500
@@ -390,7 +392,7 @@ DOCUMENTS: Final = Table(  # for ever: the last known rules stay (T6)
 VALIDATORS: Final = Table(
     "validators",
     Validators,
-    ("url", "representation"),
+    ("url", "representation", "spider"),
     "stored_at",
     (("stored_at", "lifetime"),),
     0.0,

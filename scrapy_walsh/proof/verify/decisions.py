@@ -277,8 +277,13 @@ class Decisions:
             before_that = None if before is None else _visit_of(run, before, source)
             visit = visits.met(began, before_that, run.terms.revisit, line.status)
             run.answered.add(source)
-            self._answered[source] = _Answered(visit, run.name, line.n)
+            self._answers(run, line, source, visit)
             run.visiting.discard(source)
+
+    def _answers(self, run: Run, line: Line, source: str, visit: Visit) -> None:
+        """Note the *visit* of *source* for later runs; a look is none (D46)."""
+        if run.terms.look is None:
+            self._answered[source] = _Answered(visit, run.name, line.n)
 
     def _failed(self, run: Run, line: Line, sources: Iterable[str]) -> None:
         """Note that the visit of *sources* has failed."""
@@ -288,7 +293,7 @@ class Decisions:
             again = again or not run.terms.is_held_to(ANY_ANSWER)
             before = None if known is None else known.visit
             visit = visits.failed(before, line.moment.began, again=again)
-            self._answered[source] = _Answered(visit, run.name, line.n)
+            self._answers(run, line, source, visit)
             run.failing.add(source)
             run.visiting.discard(source)
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.gates import Gates
 
 _NOT_JUDGED: Final = "no run of this ledger is judged by this version"
+#: What lines from before the member ``look`` have as the reason of a shell.
 _SHELL: Final = "asked from a shell"
 _AGENT: Final = re.compile(r"Mozilla/5\.0 \(compatible; ([A-Za-z_-]+)/[0-9]+\.[0-9]+; \+[^ ;)]+\)")
 _Count = Annotated[int, Meta(ge=0)]
@@ -58,6 +59,7 @@ class Terms(Struct, frozen=True):
     """Durations in seconds. The defaults stand for a run whose start is not in the ledger, and for
     what an older version did that had no such setting.
 
+    ``look``: the command by which a person looked at pages: no request of that run is a visit (R8).
     ``stored_form``: the form of the run's lines; 1 where none is named, as 0.2.0 wrote them.
     ``silent_attempts``: requests that a run grants a host that gives no answer.
     ``longest_learned``: the longest interval that a run learns (D28).
@@ -70,6 +72,7 @@ class Terms(Struct, frozen=True):
     spec: str = SPEC_VERSION
     blocklist_url: str = ""
     schema_url: str | None = None
+    look: str | None = None
     signed: _Key | None = None
     stored_form: _Form = 1
     min_interval: Seconds = MIN_REQUEST_INTERVAL
@@ -101,7 +104,7 @@ class Terms(Struct, frozen=True):
     @property
     def in_shell(self) -> bool:
         """Whether a person types the requests: what they type is declared (spec section 1.1)."""
-        return self.revisit_reason == _SHELL
+        return self.look == "shell" or self.revisit_reason == _SHELL
 
     @property
     def operator_urls(self) -> tuple[str, ...]:
@@ -116,7 +119,7 @@ class Terms(Struct, frozen=True):
 
 
 #: Members of the line itself, beside its settings: the first ones.
-_TOP: Final = fields(Terms)[:9]
+_TOP: Final = fields(Terms)[:10]
 
 
 def terms_of(members: Mapping[str, Any]) -> Terms:
