@@ -35,9 +35,9 @@ APPLICATION: Final = 0x57414C53
 #: The schema version of a database (``PRAGMA user_version``): its form.
 VERSION: Final = forms.FORM
 #: The steps by which a database of an older form becomes one of this form (D16). Form 2 has more
-#: columns, each with a default; and validators by spider: for which one the old ones were stored is
-#: not known, so each page is fetched in full once. Whoever adds a step also has :func:`salvage` take
-#: it, since that reads damaged files of each form.
+#: columns, each with a default; and validators by spider (D42): whose the old ones are is not known,
+#: so each page is fetched in full once. Whoever adds a step also has :func:`salvage` take it, since
+#: that reads damaged files of each form.
 STEPS: Final[forms.Steps] = {1: ("DROP TABLE IF EXISTS validators",)}
 #: What a new directory costs.
 PRICE: Final = (

@@ -182,7 +182,8 @@ def test_own_a_kill_between_emit_and_write_loses_nothing(bench: Bench) -> None:
 def test_own_a_feed_that_cannot_be_stored_is_emitted_again(bench: Bench) -> None:
     (bench.project / "folder").mkdir()
     failed = bench.run("-o", "ftp://f.test:1/items.jsonl:jsonl")
-    assert failed.lines("a feed was not stored: the items of this run will be emitted again")
+    assert failed.lines("ERROR", "a feed was not stored (ftp://f.test:1/items.jsonl): 2 items")
+    assert failed.returncode == 1
     assert urls(bench.run()) == ["a", "b"]
 
 
