@@ -23,7 +23,7 @@ def one_request(store: Store, number: int, now: float) -> None:
     host = f"h{number * 7919 % 100_003}.test"
     url = f"https://{host}/feed.xml"
     store.get(HostRecord, host)
-    store.get(Validators, url, "feed")
+    store.get(Validators, url, "feed", "")
     store.put(HostRecord(host, now, 1.0))
     store.put(Validators(url, "feed", '"abc"', "Mon, 01 Jan 2024 00:00:00 GMT", now))
     store.put(SourceRun(url, now, "200"))

@@ -222,7 +222,7 @@ def test_r4_forget_keeps_every_promise_to_the_host(told: Any, store: SqliteStore
     assert store.get(HostRecord, "h.test") == HostRecord("h.test", NOW - 60, 30.0, NOW + 7200)
     assert store.get(Deferral, "https://h.test/late") is not None
     assert store.get(SourceRun, URL) is not None
-    assert store.get(Validators, URL, "*/*") is None
+    assert store.get(Validators, URL, "*/*", "") is None
     assert store.get(Attempts, "https://h.test/late") is None
     assert store.get(Reading, URL) is None
     assert not store.get(SeenItem, "https://h.test/1")
@@ -306,7 +306,7 @@ def test_own_forget_leaves_others_alone(told: Any, store: SqliteStore) -> None:
     assert {each.url for each in store.rows(SourceRun)} == before
     assert store.get(Reading, "https://other.test/feed") is not None
     assert store.get(SeenItem, "https://other.test/1")
-    assert store.get(Validators, "https://other.test/feed", "*/*") is not None
+    assert store.get(Validators, "https://other.test/feed", "*/*", "") is not None
     found = store.get(StoredDocument, "robots", "https://other.test")
     assert found is not None
     assert found.fetched_at == NOW

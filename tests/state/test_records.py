@@ -107,11 +107,12 @@ def test_d10_only_documents_have_a_body() -> None:
     assert with_bytes == ["documents"]
 
 
-def test_t20_validators_of_representations_are_apart(store: Store) -> None:
+def test_t20_validators_of_representations_and_spiders_are_apart(store: Store) -> None:
     store.put(Validators(URL, "markdown", '"m"', None, NOW))
+    store.put(Validators(URL, "markdown", '"another"', None, NOW, spider="another"))
     store.put(Validators(URL, "html", '"h"', None, NOW))
     store.put(Validators(URL + "/", "html", '"slash"', None, NOW))
-    found = [store.get(Validators, URL, name) for name in ("markdown", "html", "feed")]
+    found = [store.get(Validators, URL, name, "") for name in ("markdown", "html", "feed")]
     assert [each and each.etag for each in found] == ['"m"', '"h"', None]
 
 
