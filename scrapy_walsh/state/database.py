@@ -34,11 +34,10 @@ COMPANIONS: Final = ("-wal", "-shm", "-journal")
 APPLICATION: Final = 0x57414C53
 #: The schema version of a database (``PRAGMA user_version``): its form.
 VERSION: Final = forms.FORM
-#: The steps by which a database of an older form becomes one of this form (D16). Form 2 has more
-#: columns, each with a default; and validators by spider (D42): whose the old ones are is not known,
-#: so each page is fetched in full once. Whoever adds a step also has :func:`salvage` take it, since
-#: that reads damaged files of each form.
-STEPS: Final[forms.Steps] = {1: ("DROP TABLE IF EXISTS validators",)}
+#: The steps by which a database of an older form becomes one of this form (D16). There is none so
+#: far: form 2 has more columns, each with a default. Whoever adds one also has :func:`salvage` take
+#: it, since that reads damaged files of each form.
+STEPS: Final[forms.Steps] = {}
 #: What a new directory costs.
 PRICE: Final = (
     "in another WALSH_STATE_DIR the holds and last requests of hosts are lost, and they may be "

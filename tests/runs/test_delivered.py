@@ -104,16 +104,16 @@ TAKEN = {
     "refused": True,
 }
 #: By host, whether each feed that accepted its item has stored it.
-STORED = {"good": True, "bad": False, "picky": False, "both": False, "unwanted": True,
-          "first": True, "second": False}  # fmt: skip
+STORED = {"good": True, "bad": False, "picky": False, "both": False, "unwanted": True}
+#: Those whose items fill one batch each; the second batch is not stored.
+BATCHES = ("one", "two")
 _FEED = {"format": "jsonlines", "item_filter": "spiders.Of"}
 FEEDS = {
     "good.jsonl": {**_FEED, "kinds": ["good", "both"]},
     "away:bad.jsonl": {**_FEED, "kinds": ["bad", "both"]},
     "picky.jsonl": {**_FEED, "format": "picky", "kinds": ["picky"]},
-    # Its second batch is not stored: the item "second" comes after "first".
-    "away:batch-%(batch_id)d.jsonl": {**_FEED, "kinds": ["first", "second"], "batch_item_count": 1},
-}  # fmt: skip
+    "away:batch-%(batch_id)d.jsonl": {**_FEED, "kinds": list(BATCHES), "batch_item_count": 1},
+}
 
 
 def url_of(name: str) -> str:
@@ -184,14 +184,21 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         "FEED_EXPORTERS": {"picky": "spiders.Picky"},
         "CONCURRENT_ITEMS": 1,
     }
-    sites = [page(name) for name in STORED]
+    names = (*STORED, *BATCHES)
+    sites = [page(name) for name in names]
     with Runs(tmp_path_factory.mktemp("stored"), *sites, spider=SPIDER, settings=settings) as runs:
-        yield three_runs(runs, STORED)
+        yield three_runs(runs, names)
 
 
 @pytest.mark.parametrize("name", STORED)
 def test_an_item_counts_when_each_feed_that_accepted_it_is_stored(stored: Pair, name: str) -> None:
     assert conditional(stored.next, name) is STORED[name]
+
+
+def test_each_batch_of_a_feed_counts_by_itself(stored: Pair) -> None:
+    order = [each.host for each in targets(stored.first.log, *(f"{n}.test" for n in BATCHES))]
+    found = [conditional(stored.next, host.partition(".")[0]) for host in order]
+    assert found == [True, False]
 
 
 def test_a_run_whose_items_were_not_stored_is_not_well(stored: Pair) -> None:

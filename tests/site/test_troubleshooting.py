@@ -161,7 +161,7 @@ def test_own_every_message_is_on_the_page() -> None:
     told = [(each.place, each.text) for each in (*logged(), *raised()) if each.text is not None]
     parts = [(place, part) for place, text in told for part in fragments(text)]
     assert len({text for _, text in told if fragments(text)}) > 80
-    assert any("a feed was not stored" in part for _, part in parts)
+    assert any("answers wait for the requests of their callbacks" in part for _, part in parts)
     absent = [(place, part) for place, part in parts if part not in PAGE]
     assert not absent, "docs/troubleshooting.md does not say what these mean"
 
