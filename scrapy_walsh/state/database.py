@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from scrapy_walsh.exceptions import StateError, one_line
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state import files, forms, machine
-from scrapy_walsh.state.records import HOSTS, TABLES, DamageError, HostRecord
+from scrapy_walsh.state.records import HOSTS, TABLES, VALIDATORS, DamageError, HostRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -34,10 +34,18 @@ COMPANIONS: Final = ("-wal", "-shm", "-journal")
 APPLICATION: Final = 0x57414C53
 #: The schema version of a database (``PRAGMA user_version``): its form.
 VERSION: Final = forms.FORM
-#: The steps by which a database of an older form becomes one of this form (D16). There is none so
-#: far: form 2 has more columns, each with a default. Whoever adds one also has :func:`salvage` take
-#: it, since that reads damaged files of each form.
-STEPS: Final[forms.Steps] = {}
+#: The steps by which a database of an older form becomes one of this form (D16). Whoever adds one
+#: also has :func:`salvage` take it, since that reads damaged files of each form.
+STEPS: Final[forms.Steps] = {
+    1: (  # validators are of a spider (D42), so their key has another column
+        "ALTER TABLE validators RENAME TO validators_1",
+        VALIDATORS.create,
+        "INSERT INTO validators (url, representation, spider, etag, last_modified, stored_at,"
+        " content_type) SELECT url, representation, '', etag, last_modified, stored_at, content_type"
+        " FROM validators_1",
+        "DROP TABLE validators_1",
+    )
+}
 #: What a new directory costs.
 PRICE: Final = (
     "in another WALSH_STATE_DIR the holds and last requests of hosts are lost, and they may be "

@@ -134,7 +134,8 @@ def upgrade(
     with connection:
         convert(connection, tables, steps)
         if unknown := list(_unknown(connection, tables)):
-            raise StateError(_with_columns(connection, path, unknown, price))
+            more = f" with {one_line(', '.join(unknown), 80)}"
+            raise StateError(refusal(_named(path), form, None, price, more))
     return f"{path} was brought from form {form} to {FORM}; {copy.name} is a copy of before"
 
 
