@@ -834,8 +834,9 @@ def _running() -> Any:
 
 
 def command() -> str:
-    """The name of the ``scrapy`` command that runs this crawl, such as "fetch"; "" without one."""
-    return type(_running()).__module__.rpartition(".")[2]
+    """The name of Scrapy's own command that runs this crawl, such as "fetch"; "" without one."""
+    module = type(_running()).__module__
+    return module.removeprefix("scrapy.commands.") if module.startswith("scrapy.commands.") else ""
 
 
 def fail_command(why: str = "") -> bool:

@@ -40,9 +40,11 @@ STEPS: Final[forms.Steps] = {
     1: (  # validators are of a spider (D42), so their key has another column
         "ALTER TABLE validators RENAME TO validators_1",
         VALIDATORS.create,
-        "INSERT INTO validators (url, representation, spider, etag, last_modified, stored_at,"
-        " content_type) SELECT url, representation, '', etag, last_modified, stored_at, content_type"
-        " FROM validators_1",
+        (
+            "INSERT INTO validators"
+            " (url, representation, spider, etag, last_modified, stored_at, content_type) SELECT"
+            " url, representation, '', etag, last_modified, stored_at, content_type FROM validators_1"
+        ),
         "DROP TABLE validators_1",
     )
 }
