@@ -41,9 +41,9 @@ STEPS: Final[forms.Steps] = {
         "ALTER TABLE validators RENAME TO validators_1",
         VALIDATORS.create,
         (
-            "INSERT INTO validators"
-            " (url, representation, spider, etag, last_modified, stored_at, content_type) SELECT"
-            " url, representation, '', etag, last_modified, stored_at, content_type FROM validators_1"
+            "INSERT INTO validators (url, representation, etag, last_modified, stored_at,"
+            " content_type, spider) SELECT url, representation, etag, last_modified, stored_at,"
+            " content_type, '' FROM validators_1"
         ),
         "DROP TABLE validators_1",
     )
