@@ -52,11 +52,12 @@ def days(tmp_path: Path) -> Path:
     return copy("0.2.0/days", tmp_path / "state")
 
 
-def rows_of(directory: Path, name: str = DATABASE) -> dict[str, list[tuple[object, ...]]]:
-    """By table, all of its rows in the columns that the file has."""
+def rows_of(directory: Path, name: str = DATABASE) -> dict[str, list[dict[str, object]]]:
+    """By table, all of its rows: by column that the file has, the value."""
     with closing(read_only(directory / name)) as connection:
+        connection.row_factory = sqlite3.Row
         return {
-            table.name: connection.execute(f"SELECT * FROM {table.name}").fetchall()  # noqa: S608
+            table.name: [dict(row) for row in connection.execute(f"SELECT * FROM {table.name}")]  # noqa: S608
             for table in TABLES
         }
 
@@ -105,7 +106,8 @@ def test_r11_every_table_has_its_records(days: Path) -> None:
     assert rows_of(days, aside) == before
     after = rows_of(days)
     for table, rows in before.items():
-        assert [row[: len(rows[0])] for row in after[table]] == rows
+        old = rows[0].keys()
+        assert [{name: row[name] for name in old} for row in after[table]] == rows
     store = SqliteStore(days)
     assert store.news == []
     store.close()
