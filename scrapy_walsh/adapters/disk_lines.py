@@ -15,19 +15,22 @@ import pickle
 import sqlite3
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scrapy.utils.request import request_from_dict
 
 from scrapy_walsh import files
 from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.sources import form_of
 from scrapy_walsh.exceptions import StateError, one_line
+from scrapy_walsh.state import forms
 from scrapy_walsh.state.database import Connection
 from scrapy_walsh.state.files import make_private
+from scrapy_walsh.state.records import DamageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from scrapy import Request
     from scrapy.settings import BaseSettings
@@ -38,15 +41,39 @@ if TYPE_CHECKING:
 #: ``form``: of ``urls.form_of``. ``source``: the declared target that the URL belongs to.
 #: ``revisit``: the cadence of that, seconds; null where WALSH_REVISIT holds (R8). What a killed run
 #: had taken is put back, unless it had pushed the same request again.
-_TABLE = """
-CREATE TABLE IF NOT EXISTS line (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, host TEXT NOT NULL, rank INTEGER NOT NULL,
-    priority INTEGER NOT NULL, arrival INTEGER NOT NULL,
-    url TEXT NOT NULL, form TEXT NOT NULL, source TEXT, revisit REAL, request BLOB NOT NULL
-);
+_COLUMNS: Final = {
+    "id": "INTEGER PRIMARY KEY AUTOINCREMENT",
+    "host": "TEXT NOT NULL",
+    "rank": "INTEGER NOT NULL",
+    "priority": "INTEGER NOT NULL",
+    "arrival": "INTEGER NOT NULL",
+    "url": "TEXT NOT NULL",
+    "form": "TEXT NOT NULL",
+    "source": "TEXT",
+    "revisit": "REAL",
+    "request": "BLOB NOT NULL",
+}
+
+
+class _Table(NamedTuple):
+    """A table of the file, as ``state.forms`` knows it."""
+
+    name: str
+    create: str
+    definitions: Mapping[str, str] = _COLUMNS
+
+
+_DEFINED = ", ".join(f"{name} {definition}" for name, definition in _COLUMNS.items())
+_TABLES: Final = (
+    _Table("line", f"CREATE TABLE IF NOT EXISTS line ({_DEFINED})"),
+    _Table("taken", "CREATE TABLE IF NOT EXISTS taken AS SELECT * FROM line WHERE false"),
+    _Table("aside", "CREATE TABLE IF NOT EXISTS aside AS SELECT * FROM line WHERE false"),
+)
+#: The steps by which the file of an older form becomes one of this form (D16).
+_STEPS: Final[forms.Steps] = {}
+_PRICE: Final = "in another JOBDIR the requests that wait in this one are lost"
+_BEGIN = """
 CREATE INDEX IF NOT EXISTS line_order ON line (host, rank, priority, arrival, id);
-CREATE TABLE IF NOT EXISTS taken AS SELECT * FROM line WHERE false;
-CREATE TABLE IF NOT EXISTS aside AS SELECT * FROM line WHERE false;
 INSERT INTO line SELECT * FROM aside;
 DELETE FROM aside;
 INSERT INTO line SELECT * FROM taken WHERE NOT EXISTS (
@@ -55,8 +82,8 @@ INSERT INTO line SELECT * FROM taken WHERE NOT EXISTS (
 ) GROUP BY host, url, form;
 DELETE FROM taken;
 """
+_OURS = "SELECT id, host, url, request FROM line LIMIT 0"
 _NAMES = "host, rank, priority, arrival, url, form, source, revisit, request"
-_COLUMNS = f"SELECT id, {_NAMES} FROM line LIMIT 0"  # noqa: S608  our own names
 _INSERT = f"INSERT INTO line ({_NAMES}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 #: What earlier runs left, in a file that SQLite deletes by itself. A row goes when `Spider.start`
 #: has named its request again.
@@ -94,23 +121,46 @@ def open_job(settings: BaseSettings) -> Connection | None:
 
 def _open(directory: Path) -> Connection:
     path = directory / "requests.sqlite3"
+    db: Connection | None = None
     try:
         directory.mkdir(parents=True, exist_ok=True)
         make_private(path)
         db = sqlite3.connect(path, _PATIENCE, isolation_level=None, factory=Connection)
         db.execute("PRAGMA locking_mode=EXCLUSIVE")
-        if db.execute("SELECT 1 FROM sqlite_master").fetchone():
-            db.execute(_COLUMNS)  # another program's has none
-        db.execute("PRAGMA journal_mode=WAL")
-        db.execute("PRAGMA synchronous=NORMAL")
-        # 16 MB, four times the default: each of a host's requests is in a page of its own, and is
-        # written to the file half as often. A request waits 25 ms for that at most.
-        db.execute("PRAGMA wal_autocheckpoint=4000")
-        db.executescript(f"BEGIN IMMEDIATE; {_TABLE} COMMIT;")
-        db.executescript(_EARLIER)
-    except (OSError, sqlite3.Error) as error:
+        _prepare(db, path)
+    except (OSError, sqlite3.Error, DamageError) as error:
+        if db is not None:
+            db.close()  # it has the file for itself
+        if isinstance(error, StateError):
+            raise
         raise _unusable(path, error) from error
     return db
+
+
+def _prepare(db: Connection, path: Path) -> None:
+    if db.execute("SELECT 1 FROM sqlite_master").fetchone():
+        _bring_up_to_date(db, path)
+    db.execute("PRAGMA journal_mode=WAL")
+    db.execute("PRAGMA synchronous=NORMAL")
+    # 16 MB, four times the default: each of a host's requests is in a page of its own, and is
+    # written to the file half as often. A request waits 25 ms for that at most.
+    db.execute("PRAGMA wal_autocheckpoint=4000")
+    db.execute("BEGIN IMMEDIATE")
+    with db:
+        for table in _TABLES:
+            db.execute(table.create)
+        forms.sign(db)
+    db.executescript(f"BEGIN IMMEDIATE; {_BEGIN} COMMIT;")
+    db.executescript(_EARLIER)
+
+
+def _bring_up_to_date(db: Connection, path: Path) -> None:
+    """Give a file of an older form this one; StateError where a later version wrote it."""
+    db.execute(_OURS)  # another program's has none
+    if not forms.form_of(db):  # 0.2.0 gave it no number
+        db.execute("PRAGMA user_version=1")
+    if not forms.is_current(db, path, _TABLES, _STEPS, _PRICE):
+        logger.warning("%s", forms.upgrade(db, path, _TABLES, _STEPS, _PRICE))
 
 
 def _unusable(path: Path, error: Exception) -> StateError:

@@ -26,6 +26,8 @@ from redis.retry import Retry
 
 from scrapy_walsh.exceptions import ConfigError, one_line
 from scrapy_walsh.fleet import scripts
+from scrapy_walsh.spec import __version__
+from scrapy_walsh.state.forms import FORM, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,6 +53,8 @@ LONGEST_OUTAGE: Final = 600.0
 #: Seconds without a failure after which the next one is a new outage.
 _WELL: Final = 30.0
 
+#: What another Redis costs.
+_PRICE: Final = "in another Redis the holds and last requests of hosts are lost"
 #: The declared types of times that have passed.
 _PASSED: Final = ("Wall", "Steady")
 #: What Redis refuses for a while only: it is full, saves, is busy, or lacks its replicas.
@@ -60,6 +64,10 @@ _DIGESTS: Final = {
     script: hashlib.sha1((scripts.LIBRARY + script).encode(), usedforsecurity=False).hexdigest()
     for script in scripts.ALL
 }
+
+
+class NewerRecords(redis.RedisError):
+    """The records in Redis are of a later stored form than this worker knows (D16)."""
 
 
 class Link:
@@ -79,6 +87,7 @@ class Link:
         self.name = _without_password(url)
         self.away: str | None = None
         self.asked = False
+        self._newer = False
         self.epoch = self.word = ""
         self.token = token.lower()
         self.prefix = f"walsh:{{{self.token}}}:"
@@ -107,6 +116,8 @@ class Link:
         try:
             self.greet()
             return self._how_kept()
+        except NewerRecords as error:
+            raise ConfigError(f"WALSH_SHARED_STATE: {error}") from None
         except (redis.RedisError, TypeError) as error:
             if self._is_mistake(error):
                 raise self._mistake(error) from None
@@ -166,7 +177,7 @@ class Link:
 
         Returns the seconds for which no host may be booked. Raises ``redis.RedisError``.
         """
-        arguments = [uuid.uuid4().hex, self.epoch, CALM, _MARGIN]
+        arguments = [uuid.uuid4().hex, self.epoch, CALM, _MARGIN, FORM, __version__]
         command = self.script(scripts.GREET, [self.epoch_key], arguments)
         if not self.word:  # at first, since it may know those of another version
             self._tell_scripts()
@@ -176,14 +187,26 @@ class Link:
             self._tell_scripts()
             found = self.client.execute_command(*command)
         self.set_time(found[1])
+        self._check_form(*found[3:])
         self.word = found[0].decode()
         return float(found[2])
+
+    def _check_form(self, form: bytes | None = None, writer: bytes | None = None) -> None:
+        """Raise NewerRecords where the records have a stored *form* that is not known here."""
+        number = int(form or 0)
+        self._newer = number > FORM
+        if self._newer:
+            version = (writer or b"").decode("ascii", "replace") or None
+            what = f"the records in {self.name} have the stored form"
+            raise NewerRecords(refusal(what, number, version, _PRICE))
 
     def look(self) -> float:
         """As :meth:`greet`, for who only reads: nothing is written, not even a first epoch."""
         seconds, micros = self.client.time()
         self.set_time(f"{seconds}.{micros:06}".encode())
-        word, calm = self.client.hmget(self.epoch_key, "word", "calm")
+        names = ("word", "calm", "form", "writer")
+        word, calm, form, writer = self.client.hmget(self.epoch_key, *names)
+        self._check_form(form, writer)
         if self.epoch and (word or b"").decode() != self.epoch:
             return float(CALM)
         return max(0.0, float(calm or 0.0) - self.now())
@@ -199,7 +222,7 @@ class Link:
 
     def lose(self, why: object) -> None:
         """Note that Redis is away. *why*: what is put into one line."""
-        self.away = one_line(why, 200)
+        self.away = one_line(why, 300)
         now = time.monotonic()
         if now - self._failed_at > _WELL:
             self._failing_since = now
@@ -207,8 +230,10 @@ class Link:
 
     @property
     def given_up(self) -> bool:
-        """Whether Redis has failed for so long, again and again, that the worker is to end."""
-        return self._failed_at - self._failing_since > LONGEST_OUTAGE
+        """Whether the worker is to end: Redis has failed for so long, again and again, or has
+        records that only a later version reads.
+        """
+        return self._newer or self._failed_at - self._failing_since > LONGEST_OUTAGE
 
     def outage(self) -> str:
         """One line for the log: which Redis is away, and why."""

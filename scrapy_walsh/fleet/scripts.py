@@ -10,8 +10,10 @@ own ``master_replid``, which changes whenever a primary is started, and when a r
 A Redis that comes back with older data has the word, but another history. So whoever looks first
 changes the word, and a worker that knows another one gets no booking before it has
 written back what it knows (``SharedStore.tend``). ``lost``: when that was last noticed; from then
-on all hosts count as requested at that time. ``calm``: until when no host is booked at all. The
-other fields are the times at which the latest blocklists were fetched, by their keys.
+on all hosts count as requested at that time. ``calm``: until when no host is booked at all.
+``form``: the stored form of the records (``state.forms``), and ``writer``: the version of this
+package that raised it. The other fields are the times at which the latest blocklists were fetched,
+by their keys.
 
 Rule for whoever edits this file: ``wait_for`` says in Lua what ``throttle.shared_wait`` says in
 Python. Change both.
@@ -145,14 +147,22 @@ end
 """
 
 #: Begins everything that is run in Redis. KEYS epoch; ARGV a new word, the word that the worker
-#: knows or '', seconds for which hosts are left alone where records were lost, and the least that
-#: are left when a worker comes to write back. Returns the word, Redis's time, and the seconds for
-#: which hosts are still left alone.
+#: knows or '', seconds for which hosts are left alone where records were lost, the least that are
+#: left when a worker comes to write back, the worker's stored form, and its version. Returns the
+#: word, Redis's time, and the seconds for which hosts are still left alone. Where the records are
+#: of a later form: no word, the time, 0, that form, and the version. Records of an earlier form
+#: count as lost: so the workers that know no other form get no booking, and come here.
 GREET: Final = """
 local key, new, knew, calm = KEYS[1], ARGV[1], ARGV[2], number(ARGV[3])
 if redis.call('TYPE', key).ok ~= 'hash' then redis.call('DEL', key) end
 local now, epoch, here = clock(), record_of(key), identity()
-local same = epoch.word and epoch.here == here
+local form = number(ARGV[5])
+if number(epoch.form) > form then
+  return {'', text(now), '0', epoch.form, epoch.writer or ''}
+end
+local risen = number(epoch.form) < form
+local same = epoch.word and epoch.here == here and not risen
+if risen then redis.call('HSET', key, 'form', form, 'writer', ARGV[6]) end
 local till, word = number(epoch.calm), same and epoch.word or new
 local missed = knew ~= '' and knew ~= word
 if not same then redis.call('HSET', key, 'word', word, 'here', here) end

@@ -1,8 +1,9 @@
-"""Writes the data beside this file, with the version of the package that it is run with.
+"""Writes data as beside this file, with the version of the package that it is run with.
 
-    .venv/bin/python -m tests.upgrade.make_data tests/upgrade/data
+    .venv/bin/python -m tests.upgrade.make_data tests/upgrade/data/VERSION
 
-The clock of each crawl of the sandbox is moved, so that three days pass within two minutes.
+The clock of each crawl of the sandbox is moved, so that three days pass within two minutes. That of
+``fleet`` is not: Redis has a clock of its own.
 """
 
 from __future__ import annotations
@@ -16,9 +17,21 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scrapy_walsh.proof.sandbox import Route, requests
+from scrapy_walsh.proof.sandbox import Route, Sandbox, requests
 from scrapy_walsh.state.machine import OWNER
-from tests.crawl.harness import DAILY, DAY, HOUR, LIST_SPIDER, Runs, daily_sites, site
+from tests.crawl.harness import (
+    DAILY,
+    DAY,
+    HOUR,
+    LIST_SPIDER,
+    Runs,
+    daily_sites,
+    make_project,
+    site,
+    stop,
+    targets,
+)
+from tests.fleet.fleet import Server, worker
 
 if TYPE_CHECKING:
     from scrapy_walsh.proof.sandbox import LoggedRequest
@@ -62,6 +75,11 @@ SPIDER = f"""{LIST_SPIDER}
 OTHER_BOOT = "00000000-0000-4000-8000-000000000000"
 #: Octets from which a file is kept compressed.
 LARGE = 24 * 1024
+#: Of a paused job.
+JOB_PAGES = [f"http://{host}.test/{page}" for page in range(4) for host in ("one", "two")]
+#: Seconds for which a host of the fleet asks to be left alone: some nine years.
+HELD_FOR = 3 * 10**8
+FLEET = ("http://held.test/p", "http://page.test/p")
 SOURCES = '[[source]]\nname = "feed"\nurl = "http://feed.test/"\nfeed = "http://feed.test/feed"\n'
 
 
@@ -69,7 +87,7 @@ def main() -> None:
     target = Path(sys.argv[1]).absolute()
     shutil.rmtree(target, ignore_errors=True)
     with tempfile.TemporaryDirectory() as directory:
-        for name, make in (("days", days),):
+        for name, make in (("days", days), ("job", job), ("fleet", fleet)):
             folder = target / name
             folder.mkdir(parents=True)
             keep(make(Path(directory) / name), folder)
@@ -107,6 +125,36 @@ def days(directory: Path) -> Path:
         check=True, stdout=subprocess.DEVNULL,
     )  # fmt: skip
     return runs.state
+
+
+def job(directory: Path) -> Path:
+    """The JOBDIR of a crawl that was stopped after two of its pages."""
+    with Sandbox() as box:
+        for name in ("one", "two"):
+            box.put(site(f"{name}.test"))
+        project = make_project(directory, settings={"JOBDIR": "job"})
+        words = ("crawl", "probe", "-a", f"urls={' '.join(JOB_PAGES)}")
+        stop(project, box, *words, when=lambda log: len(targets(log)) >= 2, after=0.0)
+    return project / "job"
+
+
+def fleet(directory: Path) -> Path:
+    """The Redis of a worker, to which a host has said how long it is to be left alone."""
+    folder = directory / "redis"
+    folder.mkdir(parents=True)
+    server = Server(folder)
+    server.start()
+    try:
+        with Sandbox() as box:
+            box.put(site("page.test"))
+            held = Route(429, headers={"Retry-After": str(HELD_FOR)})
+            box.put(site("held.test", {"/p": held}))
+            done = worker(directory / "project", box, server, FLEET).finish()
+            assert done.returncode == 0, done.output
+        server.snapshot()
+    finally:
+        server.kill()
+    return folder
 
 
 def failed_twice(log: list[LoggedRequest]) -> bool:

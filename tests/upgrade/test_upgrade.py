@@ -10,26 +10,51 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from scrapy.settings import Settings
 
-from scrapy_walsh.exceptions import StateError
+from scrapy_walsh.adapters import disk_lines
+from scrapy_walsh.commands.common import read_blocklist
+from scrapy_walsh.exceptions import ConfigError, StateError, StoreAway
+from scrapy_walsh.fleet.store import SharedStore
 from scrapy_walsh.proof.sandbox import Route
-from scrapy_walsh.proof.verify.terms import SINCE
+from scrapy_walsh.proof.verify import files_of, verify
+from scrapy_walsh.proof.verify.terms import ALL_TERMS, SINCE
 from scrapy_walsh.state import forms
 from scrapy_walsh.state.database import DATABASE, STEPS, read_only
 from scrapy_walsh.state.records import FLEET_EPOCHS, READINGS, TABLES, HostRecord
-from scrapy_walsh.state.store import SqliteStore
-from tests.crawl.harness import DAILY, LIST, SCHEMA, Crawl, Runs, daily_sites
-from tests.kit import change
-from tests.upgrade.make_data import END
+from scrapy_walsh.state.store import MemoryStore, SqliteStore
+from tests.crawl.conftest import box
+from tests.crawl.harness import (
+    DAILY,
+    LIST,
+    SCHEMA,
+    Crawl,
+    Runs,
+    crawl,
+    daily_sites,
+    make_project,
+    site,
+    targets,
+)
+from tests.fleet.fleet import BINARY, Server
+from tests.kit import began, change, ended, header, lines_of
+from tests.upgrade.make_data import END, JOB_PAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from scrapy_walsh.proof.sandbox import Sandbox
+    from scrapy_walsh.proof.verify import Report
+
+__all__ = ["box"]
+
+needs_redis = pytest.mark.skipif(BINARY is None, reason="no redis-server here")
 DATA = Path(__file__).parent / "data"
 #: The versions whose files are in ``data/``, by their form.
 OLD = {1: "0.2.0"}
@@ -235,6 +260,152 @@ def test_own_a_column_that_every_version_has_is_damage_if_it_is_gone(today: Path
     assert "no such column: deferrals.host" in store.notices[0]
     assert store.get(HostRecord, "held.test") is not None
     store.close()
+
+
+# -- a JOBDIR -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """The folder of the requests of a paused job, by 0.2.0."""
+    return copy("0.2.0/job", tmp_path / "job") / "requests.queue"
+
+
+def in_job(folder: Path, sql: str) -> None:
+    with closing(sqlite3.connect(folder / "requests.sqlite3")) as connection, connection:
+        connection.execute(sql)
+
+
+def urls_in(folder: Path) -> list[str]:
+    with closing(sqlite3.connect(folder / "requests.sqlite3")) as connection:
+        found = connection.execute("SELECT url FROM line ORDER BY url").fetchall()
+    return [url for (url,) in found]
+
+
+def test_own_an_older_job_is_taken_up_after_a_copy(job: Path) -> None:
+    left = urls_in(job)
+    assert 0 < len(left) < len(JOB_PAGES)
+    connection = disk_lines.open_job(Settings({"JOBDIR": str(job.parent)}))
+    assert connection is not None
+    assert forms.form_of(connection) == forms.FORM
+    connection.close()
+    assert urls_in(job) == left
+    aside = job / f"requests.sqlite3.before-{forms.WRITERS[forms.FORM]}"
+    with closing(sqlite3.connect(aside)) as before:
+        assert before.execute("SELECT count(*) FROM line").fetchone() == (len(left),)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("PRAGMA user_version=9", "schema version 9 of another version"),
+        ("ALTER TABLE line ADD COLUMN lane TEXT", "with line.lane"),
+    ],
+)
+def test_own_the_job_of_a_later_version_is_refused(job: Path, change: str, words: str) -> None:
+    in_job(job, change)
+    left = urls_in(job)
+    with pytest.raises(StateError, match=f"{words}.*the requests that wait in this one are lost"):
+        disk_lines.open_job(Settings({"JOBDIR": str(job.parent)}))
+    assert urls_in(job) == left
+
+
+def test_own_a_crawl_goes_on_with_an_older_job(tmp_path: Path, box: Sandbox) -> None:
+    for name in ("one", "two"):
+        box.put(site(f"{name}.test"))
+    project = make_project(tmp_path / "project", settings={"JOBDIR": "job"})
+    left = urls_in(copy("0.2.0/job", project / "job") / "requests.queue")
+    done = crawl(project, box, arguments=("-a", f"urls={JOB_PAGES[0]}"))
+    assert done.returncode == 0, done.output
+    sent = sorted(f"http://{each.host}{each.path}" for each in targets(done.log))
+    assert sent == left  # and not the page that it names, which 0.2.0 has sent
+    assert done.output.count("was brought from form 1") == 1
+
+
+# -- a fleet's Redis ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def old_redis(tmp_path: Path) -> Iterator[Server]:
+    """The Redis of a worker of 0.2.0."""
+    running = Server(copy("0.2.0/fleet", tmp_path / "redis"))
+    running.start()
+    yield running
+    running.kill()
+
+
+def worker_of(server: Server) -> SharedStore:
+    return SharedStore(MemoryStore(), server.url, "Walsh-Research")
+
+
+@needs_redis
+def test_r5_a_fleet_goes_on_with_the_holds_of_an_older_one(
+    old_redis: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All hosts are left alone at first: no worker that knows only the form of before may book."""
+    monkeypatch.setattr("scrapy_walsh.fleet.link.CALM", 0.5)
+    store = worker_of(old_redis)
+    assert store.link.begin() is not None
+    assert old_redis.client.hget(store.link.epoch_key, "form") == str(forms.FORM).encode()
+    with pytest.raises(StoreAway, match="all hosts are left alone"):
+        store.reserve_host("held.test", 1.0, 0.0)
+    time.sleep(0.6)
+    store.tend()
+    assert store.reserve_host("held.test", 1.0, 0.0).wait > 1e8
+
+
+@needs_redis
+def test_own_a_worker_of_an_older_version_does_not_join(
+    old_redis: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = worker_of(old_redis)
+    assert running.link.begin() is not None
+    later = worker_of(old_redis)
+    monkeypatch.setattr("scrapy_walsh.fleet.link.FORM", forms.FORM + 1)
+    monkeypatch.setattr("scrapy_walsh.fleet.link.__version__", "1.4.0")
+    assert later.link.begin() is not None
+    monkeypatch.undo()
+    line = f"stored form {forms.FORM + 1} of scrapy-walsh 1.4.0, and this package"
+    with pytest.raises(ConfigError, match=line):
+        worker_of(old_redis).link.begin()
+    # One that runs books nothing any more, and ends.
+    with pytest.raises(StoreAway, match=line):
+        running.reserve_host("page.test", 1.0, 0.0)
+    assert running.link.given_up
+    view = SharedStore(MemoryStore(), old_redis.url, "Walsh-Research", writes=False)
+    assert list(view.rows(HostRecord)) == []
+    assert any(line in notice for notice in view.notices)
+
+
+# -- a ledger -----------------------------------------------------------------------------
+
+
+def test_own_the_lines_of_a_later_version_are_refused(tmp_path: Path) -> None:
+    later = began(stored_form=forms.FORM + 1, version="1.4.0", novel=[1])
+    with pytest.raises(
+        StateError, match=r"stored form 3 of scrapy-walsh 1\.4\.0, and this package"
+    ):
+        verify_lines(tmp_path, later)
+
+
+def test_own_a_run_of_form_1_may_lack_a_setting_that_came_later(tmp_path: Path) -> None:
+    """0.2.0 wrote no form; whoever names one names all of its terms."""
+    members = began()
+    del members["settings"]["usage"]
+    assert "usage" in str(verify_lines(tmp_path / "today", members).findings)
+    del members["stored_form"]
+    report = verify_lines(tmp_path / "before", members)
+    assert report.findings == []
+    assert [note for note in report.notes if ALL_TERMS in note]
+    members["stored_form"] = 1
+    assert verify_lines(tmp_path / "forged", members).findings
+
+
+def verify_lines(directory: Path, *entries: dict[str, Any]) -> Report:
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / "ledger.jsonl"
+    path.write_bytes(b"\n".join(lines_of(header(), *entries, ended())) + b"\n")
+    return verify(files_of(path), (), read_blocklist)
 
 
 # -- a crawl ------------------------------------------------------------------------------
