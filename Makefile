@@ -38,7 +38,7 @@ BUILD_DEPENDENCIES := "import tomllib; \
 	print('build', *tomllib.load(open('pyproject.toml', 'rb'))['build-system']['requires'], sep='\n')"
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test quick test-lowest test-policy lint format docs clean
+.PHONY: demo test quick test-lowest test-policy test-scrapy lint format docs clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/walsh demo
@@ -75,6 +75,13 @@ test-lowest:
 	rm -rf build/conformance && mkdir build/conformance
 	cd build/conformance && $(abspath .venv-lowest)/bin/walsh conformance
 
+# Scrapy's own tests, of the sdist of SCRAPY or of the newest, with the add-on on (tests/scrapy_suite). It takes an
+# hour, and CI does not run it.
+SUITE_VENV ?= .venv-scrapy
+SUITE ?=
+test-scrapy: $(SUITE_VENV)/suite.stamp
+	WORKERS=$(WORKERS) $(SUITE_VENV)/bin/python -m tests.scrapy_suite build/scrapy $(SUITE)
+
 # policy/ alone, where neither Scrapy nor Twisted is installed: what it decides needs neither.
 test-policy: .venv-policy/policy.stamp
 	.venv-policy/bin/python -c "import importlib.util as u; assert not any(map(u.find_spec, ('scrapy', 'twisted')))"
@@ -97,7 +104,7 @@ docs: .venv-docs/docs.stamp
 	.venv-docs/bin/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going --nitpicky docs docs/_build/html
 
 clean:
-	rm -rf .venv .venv-docs .venv-lowest .venv-newest .venv-policy .venv-test build dist docs/_build .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-docs .venv-lowest .venv-newest .venv-policy .venv-scrapy .venv-scrapy-lowest .venv-test build dist docs/_build .mypy_cache .ruff_cache .hypothesis
 
 %/bin/python:
 	$(PYTHON) -m venv $*
@@ -119,6 +126,10 @@ $(TEST_VENV)/test.stamp: $(TEST_VENV)/bin/python pyproject.toml
 	$(TEST_VENV)/bin/python $(PIP_INSTALL) --no-compile -r $(TEST_VENV)/build.txt '.[$(EXTRAS)]' \
 		$(if $(SCRAPY),'$(SCRAPY)')
 	$(if $(LOWEST),$(TEST_VENV)/bin/python -c $(IS_LOWEST))
+	touch $@
+
+$(SUITE_VENV)/suite.stamp: $(SUITE_VENV)/bin/python pyproject.toml tests/scrapy_suite/requirements.txt
+	$(SUITE_VENV)/bin/python $(PIP_INSTALL) -e . -r tests/scrapy_suite/requirements.txt $(if $(SCRAPY),'$(SCRAPY)')
 	touch $@
 
 .venv-policy/policy.stamp: pyproject.toml

@@ -75,7 +75,7 @@ def _of_copies(directory: Path, lists: list[StoredDocument]) -> Iterator[str]:
     for name in sorted({*expected, *files.list_files(directory)}):
         try:
             copy = files.read_copy(directory, name)
-        except DamageError as error:
+        except (DamageError, StateError) as error:
             yield f"{name}: {error}"
             continue
         if copy is not None:

@@ -22,10 +22,11 @@ import os
 import re
 import stat
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import StateError, one_line
+from scrapy_walsh.spec import __version__
 from scrapy_walsh.state.records import BLOCKLIST, DamageError, StoredDocument
 
 if TYPE_CHECKING:
@@ -232,7 +233,10 @@ def write_copies(directory: Path, document: StoredDocument, *names: str) -> None
 
 
 def read_copy(directory: Path, name: str = COPY) -> StoredDocument | None:
-    """The copy of the blocklist in the file *name*, None without one. Raises DamageError."""
+    """The copy of the blocklist in the file *name*, None without one.
+
+    Raises DamageError; StateError where a later version wrote it (D16).
+    """
     try:
         with (directory / name).open("rb") as file:
             digest, head, body = file.readline(), file.readline(), file.read()
@@ -243,9 +247,16 @@ def read_copy(directory: Path, name: str = COPY) -> StoredDocument | None:
     if digest != _digest(head, body) + b"\n":
         raise DamageError("its checksum does not match")
     try:
-        return StoredDocument(body=body, **json.loads(head))
+        record = dict(json.loads(head))
+        unknown = record.keys() - {each.name for each in fields(StoredDocument)}
+        if not unknown:
+            return StoredDocument(body=body, **record)
     except (TypeError, ValueError) as error:
-        raise DamageError("it is of another version") from error
+        raise DamageError("its record is none") from error
+    raise StateError(
+        f"{directory / name} was written by a later version of scrapy-walsh (with "
+        f"{one_line(', '.join(sorted(unknown)), 80)}), and this is {__version__}: install that one"
+    )
 
 
 def unusable(path: Path, what: str, error: Exception | None) -> StateError:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import shutil
 import sqlite3
 import subprocess
@@ -20,6 +21,7 @@ from scrapy.settings import Settings
 
 from scrapy_walsh.adapters import disk_lines
 from scrapy_walsh.commands.common import read_blocklist
+from scrapy_walsh.commands.main import main
 from scrapy_walsh.exceptions import ConfigError, StateError, StoreAway
 from scrapy_walsh.fleet.store import SharedStore
 from scrapy_walsh.proof.sandbox import Route
@@ -27,7 +29,15 @@ from scrapy_walsh.proof.verify import files_of, verify
 from scrapy_walsh.proof.verify.terms import ALL_TERMS, SINCE
 from scrapy_walsh.state import forms
 from scrapy_walsh.state.database import DATABASE, STEPS, read_only
-from scrapy_walsh.state.records import FLEET_EPOCHS, READINGS, TABLES, HostRecord
+from scrapy_walsh.state.files import COPIES, _digest
+from scrapy_walsh.state.records import (
+    BLOCKLIST,
+    FLEET_EPOCHS,
+    READINGS,
+    TABLES,
+    HostRecord,
+    StoredDocument,
+)
 from scrapy_walsh.state.store import MemoryStore, SqliteStore
 from tests.crawl.conftest import box
 from tests.crawl.harness import (
@@ -456,3 +466,27 @@ def test_own_verify_takes_the_ledger_and_its_continuation(
     told = [each for each in lines if "of the stored form 1: not held to what is newer" in each]
     assert len(told) == 1, done.stdout
     assert all(rule in told[0] for rule, since in SINCE.items() if since > 1)
+
+
+# -- commands that look -------------------------------------------------------------------
+
+
+def test_own_a_look_for_damage_changes_no_older_file(
+    days: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path.name: path.read_bytes() for path in days.iterdir()}
+    assert main(["state", "verify", "--dir", str(days)]) == 0
+    assert capsys.readouterr().out.endswith(": in order\n")
+    assert {path.name: path.read_bytes() for path in days.iterdir()} == before
+
+
+def test_d3_a_copy_of_the_blocklist_by_a_later_version_is_not_set_aside(days: Path) -> None:
+    for name in COPIES:
+        _, head, body = (days / name).read_bytes().split(b"\n", 2)
+        later = json.dumps({**json.loads(head), "novel": 1}).encode() + b"\n"
+        (days / name).write_bytes(_digest(later, body) + b"\n" + later + body)
+    store = SqliteStore(days)
+    with pytest.raises(StateError, match=r"by a later version of scrapy-walsh \(with novel\)"):
+        list(store.rows(StoredDocument, BLOCKLIST))
+    store.close()
+    assert not list(days.glob("*.damaged-*"))

@@ -1,0 +1,1 @@
+"""Scrapy's own tests, with the add-on on (``make test-scrapy``)."""

@@ -1,0 +1,154 @@
+"""Runs the tests of the Scrapy that is installed, without the add-on and then with it.
+
+    python -m tests.scrapy_suite build/scrapy [tests/test_crawl.py ...]
+
+The sdist is unpacked into the folder; its ``scrapy/`` is left out, so what runs is what is
+installed. Red is a test that passes without the add-on, fails with it, and is not in
+``by_design.toml``. A test that another run shows green is not counted: these tests have servers,
+clocks and processes. Exit code 1 where anything is red, or where the table has a row for nothing.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import threading
+import tomllib
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+from scrapy_walsh.proof.sandbox import blocklist
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+HERE = Path(__file__).parent
+TABLE = HERE / "by_design.toml"
+WORKERS = os.environ.get("WORKERS", "4")
+#: Seconds after which a test has hung.
+HANGS = 300
+
+
+def main() -> int:
+    folder, *chosen = Path(sys.argv[1]).absolute(), *sys.argv[2:]
+    root = unpacked(folder, version("scrapy"))
+    plain = failed(root, "plain", chosen, {})
+    with Operator() as operator:
+        path = os.pathsep.join(filter(None, (str(HERE / "path"), os.environ.get("PYTHONPATH"))))
+        given = {"WALSH_SUITE": operator.url, "PYTHONPATH": path}
+        with_us = failed(root, "walsh", chosen, given)
+        new = with_us.keys() - plain.keys()
+        if new:
+            again = failed(root, "again", sorted(new), given, workers="1")
+            new &= again.keys()
+    return report(new, with_us, whole=not chosen)
+
+
+def unpacked(folder: Path, wanted: str) -> Path:
+    """The sdist of Scrapy in *folder*, without the package itself."""
+    root = folder / f"scrapy-{wanted}"
+    if root.exists():
+        return root
+    folder.mkdir(parents=True, exist_ok=True)
+    words = ["download", "--quiet", "--disable-pip-version-check", "--no-binary", "scrapy"]
+    words += ["--no-deps", "--dest", str(folder), f"scrapy=={wanted}"]
+    subprocess.run([sys.executable, "-m", "pip", *words], check=True)
+    with tarfile.open(folder / f"scrapy-{wanted}.tar.gz") as archive:
+        archive.extractall(folder, filter="data")
+    shutil.rmtree(root / "scrapy")
+    shutil.rmtree(root / "docs", ignore_errors=True)
+    return root
+
+
+def failed(
+    root: Path, name: str, chosen: Iterable[str], more: dict[str, str], workers: str = WORKERS
+) -> dict[str, str]:
+    """The tests that do not pass, each with the first line of its error."""
+    results = root.parent / f"{name}.xml"
+    results.unlink(missing_ok=True)
+    words = ["-q", "-p", "no:cacheprovider", f"--timeout={HANGS}"]
+    words += ["-n", workers, f"--junit-xml={results}", "--tb=line", "-o", "junit_family=xunit1"]
+    words += ["--no-header", "--continue-on-collection-errors"]
+    environment = {**os.environ, **more}
+    with (root.parent / f"{name}.log").open("w") as log:
+        command = [sys.executable, "-m", "pytest", *words, *(list(chosen) or ["tests"])]
+        subprocess.run(command, cwd=root, env=environment, stdout=log, stderr=log, check=False)
+    found: dict[str, str] = {}
+    cases = 0
+    for case in ET.parse(results).iter("testcase"):  # noqa: S314  pytest has just written it
+        cases += 1
+        for wrong in (*case.findall("failure"), *case.findall("error")):
+            found[_id(case)] = (wrong.get("message") or "").partition("\n")[0][:200]
+    print(f"{name}: {cases} tests, {len(found)} do not pass", flush=True)
+    return found
+
+
+def _id(case: ET.Element) -> str:
+    """``tests/test_x.py::TestX::test_y``, by which pytest runs it."""
+    file, parts = case.get("file") or "", (case.get("classname") or "").split(".")
+    depth = len(Path(file).with_suffix("").parts)
+    return "::".join([file, *parts[depth:], case.get("name") or ""])
+
+
+def report(red: set[str], errors: dict[str, str], *, whole: bool) -> int:
+    """Print what failed, by reason. Returns the exit code."""
+    rows = tomllib.loads(TABLE.read_text())["because"]
+    left, unused = set(red), []
+    for row in rows:
+        for pattern in row["tests"]:
+            same = {each for each in left if fnmatch.fnmatchcase(each, pattern)}
+            unused += [] if same else [pattern]
+            left -= same
+            row["count"] = row.get("count", 0) + len(same)
+        print(f"{row.get('count', 0):5} by design: {row['reason']}")
+    for each in sorted(left):
+        print(f"RED {each}: {errors[each]}")
+    if whole:
+        for pattern in unused:
+            print(f"NOTHING FAILS AS THE TABLE SAYS: {pattern}")
+    print(f"{len(red)} fail with the add-on alone, {len(left)} of them are not by design")
+    return 1 if left or (whole and unused) else 0
+
+
+class Operator(ThreadingHTTPServer):
+    """Serves an empty blocklist, its schema and nothing else, on loopback."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Documents)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+    def __enter__(self) -> Operator:
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
+
+
+class _Documents(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        found = {
+            "/blocklist.json": {**blocklist(inline=False), "blocked": []},
+            "/blocklist.schema.json": {"type": "object"},
+        }.get(self.path)
+        body = b"" if found is None else json.dumps(found).encode()
+        self.send_response(404 if found is None else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing on stderr."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
