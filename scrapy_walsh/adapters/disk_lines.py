@@ -160,7 +160,8 @@ def _bring_up_to_date(db: Connection, path: Path) -> None:
     if not forms.form_of(db):  # 0.2.0 gave it no number
         db.execute("PRAGMA user_version=1")
     if not forms.is_current(db, path, _TABLES, _STEPS, _PRICE):
-        logger.warning("%s", forms.upgrade(db, path, _TABLES, _STEPS, _PRICE))
+        line = forms.upgrade(db, path, _TABLES, _STEPS, _PRICE)
+        logger.warning("%s", line)
 
 
 def _unusable(path: Path, error: Exception) -> StateError:
