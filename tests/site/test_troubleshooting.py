@@ -57,7 +57,6 @@ OTHERS = (
     ("fleet/link.py", "the shared store"),
     ("fleet/link.py", "cannot be relied on:"),
     ("fleet/store.py", "; this machine's copy is read instead"),
-    ("state/forms.py", "and this package ("),
     ("state/forms.py", "or a later version"),
     ("state/forms.py", "is a copy of before"),
     ("ledger/files.py", ": decisions go unrecorded:"),
