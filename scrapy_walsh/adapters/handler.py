@@ -75,13 +75,21 @@ def check_target(handler: Any, request: Request) -> None:
         raise OwnFault(f"{request.url} is not sent: {why}", f"{name} {sent.authority}")
 
 
-def _address_of(response: Response, url: str, proxy: str | None) -> str:
-    """The address at which the host of *url* has answered; "" where that is not known."""
-    if proxy:  # which knows it; what is written in the URL is known, where it has one reading
-        literals = literals_of(url)
-        return literals[0] if len(literals) == 1 else ""
-    found = getattr(response, "ip_address", None)
-    return "" if found is None else str(found)
+def _address_of(response: Response, url: str, proxy: str | None, chosen: str) -> str:
+    """The address at which the host of *url* has answered; empty if it is not known.
+
+    *chosen*: the address of its name that the request connected to. Scrapy 2.13 does not say the
+    address of an answer without a body.
+    """
+    address = getattr(response, "ip_address", None)
+    if address is not None and not proxy:
+        return str(address)
+    if chosen and not proxy:
+        return chosen
+    # The proxy knows the address of a name. One that is written in the URL is known if it has one
+    # reading.
+    literals = literals_of(url)
+    return literals[0] if len(literals) == 1 else ""
 
 
 @compat.as_handler
@@ -243,7 +251,8 @@ class Handler(Seat):
             fields = crawl.signer.fields(compat.sent_target(handler, sent), crawl.wall())
             sent.headers.update(fields)
         response = await compat.call_handler(handler, sent, self.crawler.spider)
-        ticket.address = _address_of(response, ticket.url, request.meta.get("proxy"))
+        chosen = "" if self._connecting is None else self._connecting.address
+        ticket.address = _address_of(response, ticket.url, request.meta.get("proxy"), chosen)
         if sent is not request:
             request.meta.update(sent.meta)  # the latency, which AutoThrottle reads
         return response if ticket.sent is None else response.replace(url=request.url)

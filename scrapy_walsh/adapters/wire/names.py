@@ -77,13 +77,14 @@ _FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
 class Connecting:
     """What one request may connect to.
 
-    *judge*: the verdict against an address, or None. ``refused``: that against the first one, where
-    there is something against all addresses.
+    *judge*: the verdict against an address, or None. ``refused``: that against the first one, if
+    there is something against all addresses. ``address``: the one that was chosen, else empty.
     """
 
     def __init__(self, judge: Callable[[str], Verdict | None]) -> None:
         self._judge = judge
         self.refused: Verdict | None = None
+        self.address = ""
 
     def choose(self, addresses: Sequence[str]) -> str | None:
         """The one of *addresses* to connect to: of IPv4, if there is one; None for none."""
@@ -94,4 +95,6 @@ class Connecting:
         if not allowed:
             self.refused = next(iter(verdicts), None)
         by_version_4 = [each for each in allowed if ":" not in each]
-        return next(iter(by_version_4 or allowed), None)
+        chosen = next(iter(by_version_4 or allowed), None)
+        self.address = chosen or ""
+        return chosen
