@@ -300,11 +300,14 @@ def _every_host(evidence: Evidence) -> Finding:
 
 
 def _refused_costs_nothing(evidence: Evidence) -> Finding:
-    """Five refused URLs between two that are allowed must not cost ten seconds (R7g.1)."""
+    """Five refused URLs between two that are allowed must not cost ten seconds (R7g.1).
+
+    Then the wait would be twelve. All hosts of the lab share one wire, so it is rarely two.
+    """
     asked = evidence.first.targets("delay.test")
     seen(len(asked) > 1, "no two targets were asked")
     wait = asked[1].arrived - asked[0].arrived
-    return held_if(wait < 6.0, f"gap={wait:.3f}s")
+    return held_if(wait < 9.0, f"gap={wait:.3f}s")
 
 
 def _unseen_hosts(evidence: Evidence) -> Finding:
@@ -334,15 +337,15 @@ PACING: Final = Part(
 # -- R5 ---------------------------------------------------------------------------------------
 
 _RETRIES: Final = 5
-_DOWN: Final = tuple(f"down-{name}.test" for name in "abcde")
-_BUSY: Final = tuple(f"busy-{name}.test" for name in "abcde")
+_DOWN: Final = tuple(f"down-{name}.test" for name in "abcd")
+_BUSY: Final = tuple(f"busy-{name}.test" for name in "abcd")
 #: Hosts that answer twice, by 429 and by 503, when they may be requested again; then 200.
 _LATER: Final = ("limited.test", "later.test")
 #: The same by a date, once.
 _DATED: Final = ("date.test", "date-429.test")
 #: Waits before the same retry of these hosts must differ at least once by so many seconds, and by
 #: this part of the longest of them. A busy machine makes equal waits differ by less; with full
-#: jitter all do so once in 200,000 runs.
+#: jitter all do so once in 10,000 runs.
 _SPREAD: Final = 1.0
 _PART: Final = 1 / 3
 
