@@ -89,6 +89,8 @@ def test_r5_3_a_retry_after_beyond_patience_is_kept_across_runs(
     assert first.targets("flaky.test") == ["/tomorrow"]
     assert first.targets("path.test") == ["/public"]
     assert len(first.lines("WARNING", "deferred", "http://flaky.test/tomorrow")) == 1
-    second = crawl(tmp_path / "project", box, "http://flaky.test/tomorrow", "http://flaky.test/other")
+    second = crawl(
+        tmp_path / "project", box, "http://flaky.test/tomorrow", "http://flaky.test/other"
+    )
     assert second.asked("flaky.test") == []
     assert "deferred" in second.why("http://flaky.test/other")
