@@ -114,8 +114,8 @@ class Handler:
 
     def __init__(self, crawler: Crawler) -> None:
         self._timeout = crawler.settings.getfloat("DOWNLOAD_TIMEOUT")
-        # What compat.no_persistent_connections asks of Scrapy's own handler.
-        self._pool = SimpleNamespace(persistent=True, retryAutomatically=True)
+        # What compat asks of the pool of Scrapy's own handler, which here connects to nothing.
+        self._pool = SimpleNamespace(persistent=True, retryAutomatically=True, _newConnection=None)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Handler:
