@@ -293,7 +293,7 @@ def last_line(
     if close_reason == "finished":  # Scrapy's word for a run that came to its end by itself
         stopped = ""
     elif close_reason == NOT_WELL and not halted:
-        stopped = "ended, but not well (see ERROR above): "
+        stopped = "ended, but not well: "
     needs = f"; {needy} need{'s' if needy == 1 else ''} a person: {_WHO}" if needy else ""
     return f"walsh: {stopped}{', '.join(parts)}{needs}"
 

@@ -176,7 +176,7 @@ def test_a_run_that_is_not_well_was_stopped_only_if_something_was_left() -> None
     """It ends by itself, and then its outcome is told: nothing closed it before it was done."""
     four = {READ: 4}
     ended = readings.last_line(four, 0, readings.NOT_WELL)
-    assert ended == f"walsh: ended, but not well (see ERROR above): 4 of 4 {READ_OR}"
+    assert ended == f"walsh: ended, but not well: 4 of 4 {READ_OR}"
     stopped = readings.last_line(four, 0, readings.NOT_WELL, halted=True)
     assert stopped == f"walsh: stopped (walsh_not_well): 4 of 4 {READ_OR}"
 

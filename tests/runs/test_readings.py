@@ -127,8 +127,16 @@ def test_own_a_run_that_comes_too_early_names_none_again_and_counts_the_same(
 
 
 def test_own_a_dead_host_is_told_of_once_a_cause(days: dict[str, Crawl]) -> None:
-    told = {day: len(run.lines("WARNING", "dead.test")) for day, run in days.items()}
-    assert {day: told[day] for day in told if told[day]} == {"day 1": 1, "day 3": 1}
+    """An ERROR line on the first day, as for any error of the network; then as a source unread."""
+    found = {
+        (day, level): len(run.lines(f"{level}: ", "dead.test"))
+        for day, run in days.items()
+        for level in ("ERROR", "WARNING")
+    }
+    assert {key: count for key, count in found.items() if count} == {
+        ("day 1", "ERROR"): 1,
+        ("day 3", "WARNING"): 1,
+    }
 
 
 def test_own_a_source_that_is_read_again_or_not_declared_is_not_named(
