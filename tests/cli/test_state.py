@@ -118,7 +118,7 @@ def test_r11_show_tells_what_is_due_and_deferred(told: Any) -> None:
     assert re.search(
         r"blocklist +https://o\.test/blocklist\.json +\S+ \S+ +\d[\d dhmins]* +held +200", out
     )
-    due = r"https://h\.test/feed +\S+ \S+ +200 +1 d +\S+ \S+ \(in (?:22|21) h[^)]*\)"
+    due = r"https://h\.test/feed +\S+ \S+ +200 +1 d +0 +\S+ \S+ \(in (?:22|21) h[^)]*\)"
     assert re.search(due, out)
 
 
@@ -243,7 +243,7 @@ def test_r8_forget_drops_only_a_run_that_is_due_again(told: Any, store: SqliteSt
     assert store.get(SourceRun, URL) is None
     assert store.get(SourceRun, weekly.url) == weekly
     _, out, _ = told("show")
-    assert re.search(r"https://h\.test/weekly .* 7 d +\S+ \S+ \(in 5 d [^)]*\)", out), out
+    assert re.search(r"https://h\.test/weekly .* 7 d +0 +\S+ \S+ \(in 5 d [^)]*\)", out), out
 
 
 WHY = "the owner says that it was a mistake"
