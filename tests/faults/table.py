@@ -739,7 +739,7 @@ _OWN = (
     _own("timer of records raises", "A defect in what a timer calls to write records.",
          "scrapy_walsh.state.store:SqliteStore.flush", "RuntimeError", _DEFECT),
     _own("start raises", "A defect in what is done when the spider is opened.",
-         "scrapy_walsh.adapters.seats:missing", "RuntimeError", _DEFECT),
+         "scrapy_walsh.adapters.seats:not_made", "RuntimeError", _DEFECT),
     _own("end raises", "A defect in what is done when the spider is closed.",
          "scrapy_walsh.adapters.events:Recorder.rates", "RuntimeError", _DEFECT,
          then=NOT_WELL, does="What else is due at the end is done."),

@@ -19,6 +19,9 @@ FEED = Route(body=rss(), content_type="application/rss+xml", etag='"feed"')
 HOSTS = ("stays.test", "goes.test", "comes.test", "named.test", "moves.test", "busy.test")
 #: What every run may find there, whatever the list says of it.
 RETRY_AFTER = 7200
+#: Seconds: after the hour for which R8 leaves a source alone whose visit failed (D41), so that
+#: the hold of its host is what refuses it. All else here is due after a day.
+LATER = 4000
 
 
 def source(name: str, url: str) -> str:
@@ -48,7 +51,7 @@ THIRD = (*SECOND, GOES, BUSY, BLOCKED, CLOSED)
 
 @dataclass
 class Changed:
-    """Three runs, minutes apart, each with a list of its own."""
+    """Three runs, each with a list of its own. :data:`LATER` passes before the third."""
 
     first: Crawl
     second: Crawl
@@ -71,7 +74,9 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Changed]:
             arguments = ("-a", "sources=sources.toml")
             return runs(spider_name="walsh_metadata", arguments=arguments)
 
-        found = [run(listed) for listed in (FIRST, SECOND, THIRD)]
+        found = [run(listed) for listed in (FIRST, SECOND)]
+        runs.pass_time(LATER)
+        found.append(run(THIRD))
         with runs.store() as store:
             yield Changed(*found, problems="; ".join(store.notices))
 
