@@ -43,6 +43,8 @@ REFERENCE = (
     ("R7b", "vectors: canonical URL drops #fragment, and five more"),
 )
 SUB_IDS = ("R2a", "R2b", "R2c", "R2d", "R3a", "R3b", "R3c")
+#: Decisions of ours that promise more than the requirements do. Their rows come last.
+DECISIONS = ("D38",)
 
 
 @pytest.fixture(scope="module")
@@ -63,11 +65,11 @@ def test_r0_6_every_check_of_the_whole_list_passes(done: Done) -> None:
 
 def test_own_every_requirement_and_its_parts_have_rows(done: Done) -> None:
     checks = done.found["checks"]
-    assert {check["requirement"] for check in checks} == {row.id for row in REQUIREMENTS}
     assert {check["id"] for check in checks} >= set(SUB_IDS)
     assert len({(check["id"], check["title"]) for check in checks}) == len(checks)
     assert list(dict.fromkeys(check["requirement"] for check in checks)) == [
-        row.id for row in REQUIREMENTS
+        *(row.id for row in REQUIREMENTS),
+        *DECISIONS,
     ]
 
 

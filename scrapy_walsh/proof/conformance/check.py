@@ -59,7 +59,7 @@ class Row:
 
     @property
     def requirement(self) -> str:
-        """R1 to R13: the id without its letter."""
+        """R1 to R13, or the decision: the id without its letter."""
         return self.id.rstrip("abcd")
 
 
