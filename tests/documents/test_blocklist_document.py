@@ -139,7 +139,9 @@ def test_r3_5_and_r3_9_what_must_not_be_adopted_is_not(
     assert found.operator[0] == "/list.json", "the list was not asked for again"
     assert found.blocked == {"held"}
     # Once for each attempt; the next one beside the crawl may come within it.
-    assert found.said("WARNING", "rejected", "stays in force (1 domain)")
+    # D39: the line names the address that the list in force came from.
+    held = f"stays in force (1 domain, from {found.list_url})"
+    assert found.said("WARNING", "rejected", held)
 
 
 @pytest.mark.parametrize("name", ADOPTED)

@@ -28,6 +28,8 @@ DELAYS = {
     "fraction.test": (rules("2.5"), 2.5),
     "half.test": (rules("0.5"), 1.0),
     "zero.test": (rules("0"), 1.0),
+    "seconds.test": (rules("2s"), 2.0),
+    "milliseconds.test": (rules("2500 ms"), 2.5),
     "note.test": (rules("2 # note"), 2.0),
     "largest.test": (rules("1", "2.2", "2"), 2.2),
     "merged.test": (f"{rules('2')}\nUser-agent: x\nDisallow: /\n\n{rules('2.3')}", 2.3),
@@ -47,12 +49,13 @@ IGNORED = {
     "arabic.test": "\u0661\u0660",
     "full-width.test": "\uff11\uff10",
     "hex.test": "0xA",
-    "unit.test": "10s",
+    "other-unit.test": "10 parsecs",
 }
 #: Longer than WALSH_PATIENCE: one target is fetched, the others are left for a later run.
 DEFERRED = {
     "day.test": "86400",
     "over-patience.test": "11",
+    "unit.test": "20m",
     "age-of-the-universe.test": "430000000000000000",
     "without-end.test": "9" * 400,
 }

@@ -37,7 +37,8 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
         site("hang.test", {}, Route(behaviour="hang")),
         site("down.test", {}, answer(OPEN, 500)),
         site("missing.test", {}, answer(status=404)),
-        site("broken.test", {}, answer("<<< nothing \x00 of: sense >>>\n" * 50)),
+        site("broken.test", {}, answer("<<< nothing of: sense >>>\n" * 50)),
+        site("binary.test", {}, answer("<<< nothing \x00 of: sense >>>\n" * 50)),
         site(
             "named.test", {}, "User-agent: *\nDisallow: /\n\nUser-agent: walsh-research\nAllow: /\n"
         ),
@@ -53,7 +54,10 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
         "http://query.test/search?p=x",
         *(f"http://{host}.test/{number}" for host in ("slower", "faster") for number in range(3)),
         *(f"http://denied.test/{number}" for number in range(5)),
-        *(f"http://{host}.test/x" for host in ("hang", "down", "missing", "broken", "named")),
+        *(
+            f"http://{host}.test/x"
+            for host in ("hang", "down", "missing", "broken", "binary", "named")
+        ),
         "http://wild.test/x",
         "http://wild.test/private/x",
         sites=sites,
@@ -115,6 +119,12 @@ def test_own_ladon_unreachable_is_open_by_default_and_a_switch(both: Crawl) -> N
     assert len(both.lines("INFO: rejected http://down.test/robots.txt", "allow")) == 1
 
 
+def test_octets_that_are_no_text_are_not_open(both: Crawl) -> None:
+    """They may hide a Disallow, so the switch for unreachable files is not asked (D1)."""
+    assert both.asked("binary.test") == ["/robots.txt"]
+    assert "R2 unknown_parse_error" in both.why("http://binary.test/x")
+
+
 def test_own_ladon_robots_fetch_does_not_pass_by_the_rate_limit(both: Crawl) -> None:
     assert too_soon(both.log) == []
     assert kept(both.gaps("down.test"), 1.0)
@@ -140,7 +150,7 @@ def test_own_spyder_the_named_group_goes_before_the_wildcard(both: Crawl) -> Non
 
 
 def test_own_spyder_no_error_of_a_robots_txt_ends_a_request_without_a_word(both: Crawl) -> None:
-    assert len(both.items) == 4 + 4 + 2 + 6 + 5 + 5 + 2
+    assert len(both.items) == 4 + 4 + 2 + 6 + 5 + 6 + 2
     assert "Traceback" not in both.output
 
 

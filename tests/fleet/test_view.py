@@ -11,6 +11,7 @@ import pytest
 from scrapy_walsh.commands.common import view
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.fleet.store import SharedStore
+from scrapy_walsh.proof.sandbox import blocklist
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import (
     BLOCKLIST,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 HOUR = 3600.0
 IDENTITY = "walsh-research"
 URL = "http://h.test/feed"
+LIST = json.dumps(blocklist("http://o.test", "asked.test")).encode()
 
 
 def fill(server: Server) -> None:
@@ -44,7 +46,8 @@ def fill(server: Server) -> None:
     store.put(Deferral(URL, "h.test", now + 2 * HOUR, "Retry-After"))
     for kind, key, body in (
         (ROBOTS, "http://asked.test", b"User-agent: *\nAllow: /\n"),
-        (BLOCKLIST, "http://o.test/list.json", b"{}"),
+        # The plan has another address, where this list binds as well: it must be readable (D39).
+        (BLOCKLIST, "http://o.test/list.json", LIST),
     ):
         store.put(StoredDocument(kind, key, key, body, now - 10, 200, "parse"))
     store.close()
