@@ -346,6 +346,12 @@ def test_r5_3_a_retry_after_is_for_its_whole_time_in_a_later_run_too(
         (("/robots.txt", "/a", "/robots.txt", "/b"), FAIL),
         (("/robots.txt", "/a"), NOT_SEEN),
         (("/robots.txt",), NOT_SEEN),
+        (("/robots.txt", "/b", "/robots.txt"), PASS),
+        (("/robots.txt", "/b", "/a"), FAIL),
+        (("/robots.txt", "/b", "/robots.txt", "/a"), FAIL),
+        (("/robots.txt", "/b"), NOT_SEEN),
+        (("/robots.txt", "/robots.txt"), NOT_SEEN),
+        (("/a", "/robots.txt"), FAIL),
     ],
 )
 def test_r2_31_rules_past_their_ttl_are_not_gone_by_within_a_run(
