@@ -226,7 +226,7 @@ class Gate:
         try:
             await self.documents.bring(needed, trial=ticket.trial, led=ticket.led)
         except Refused as error:  # nothing was recorded of the target yet
-            raise self.refuse(ticket, error.verdict) from None
+            raise self.refuse(ticket, error.verdict, error.proxy) from None
 
     def _admitted(
         self, request: Request, ticket: Ticket, host: Host, *, document: bool
@@ -505,7 +505,7 @@ class Gate:
         more = {"due": due, "form": ticket.form, "proxy": proxy, "via": via}
         context.recorder.record(events.Event.of(kind, url, verdict, host.key, **more))
         self.sources.refused(ticket.key, verdict, host.key, due)
-        return Refused(url, verdict, due)
+        return Refused(url, verdict, due, proxy)
 
     def _due_again(self, host: Host, verdict: Verdict) -> float | None:
         """Unix seconds from which a later run may send it; None where *verdict* refuses it."""

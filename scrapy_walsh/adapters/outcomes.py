@@ -16,11 +16,17 @@ class Refused(IgnoreRequest):
     """A gate refused or deferred the request. ``verdict``: which gate, and why.
 
     ``due``: Unix seconds from which a later run may send it, where it is deferred; else None.
+    ``proxy``: the host of the proxy that was refused in place of the URL's own; else None.
     """
 
-    def __init__(self, url: str, verdict: Verdict, due: float | None = None) -> None:
+    def __init__(
+        self, url: str, verdict: Verdict, due: float | None = None, proxy: str | None = None
+    ) -> None:
         super().__init__(f"{url}: {verdict.requirement} {verdict.name}: {verdict.reason}")
-        self.url, self.verdict, self.due = url, verdict, due
+        self.url = url
+        self.verdict = verdict
+        self.due = due
+        self.proxy = proxy
 
 
 class Closing(IgnoreRequest):

@@ -38,7 +38,6 @@ GOT = {
     "http://moved.test/b": 200,
     "http://busy.test/1": 200,
     "http://busy.test/2": 200,
-    "http://failing.test/p": 500,
 }
 LAST_HOP = "http://redirect.test/hops/4"
 #: In memory, and in the file of a JOBDIR: there a retry is another object than its request.

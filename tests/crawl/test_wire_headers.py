@@ -173,7 +173,7 @@ def test_r5_the_end_of_it_is_said(posted: tuple[Crawl, Path]) -> None:
     done, _ = posted
     assert done.lines("given_up http://broken.test/x", "POST", "is not repeated")
     told = [item["error"] for item in done.items if item["url"] == "http://broken.test/x"]
-    assert told == ["HttpError"]
+    assert told == ["GaveUp"]
     assert "GaveUp" in done.why("http://cut.test/x")
 
 
