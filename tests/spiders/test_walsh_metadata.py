@@ -129,6 +129,7 @@ class NoCrawl:
     store = SimpleNamespace(get=lambda *_: None)
     documents = SimpleNamespace(sitemaps=lambda _: [])
     tickets = SimpleNamespace(of=lambda _: SimpleNamespace(said=()))
+    delivery = SimpleNamespace(expects=lambda *_: None, forget=lambda _: None)
     intake = SimpleNamespace(declare_child=lambda url, _: url)
     sources = SimpleNamespace(
         hop=lambda *_: [],
