@@ -20,7 +20,7 @@ from scrapy.settings import SETTINGS_PRIORITIES, default_settings
 from scrapy.utils.misc import load_object
 from twisted.internet.defer import inlineCallbacks
 
-from scrapy_walsh.adapters import disk_lines, plugins, seats
+from scrapy_walsh.adapters import compat, disk_lines, plugins, seats
 from scrapy_walsh.commands import own_process
 from scrapy_walsh.commands.common import project_settings
 from scrapy_walsh.commands.spiders import classes_of, ways_of
@@ -110,6 +110,8 @@ def _start_each(
         with own_process.heard() as records:
             try:
                 yield process.crawl(stand_in)
+            except compat.NotSwallowed as error:
+                said.append(_broken(_of_error(error.__cause__ or error)))
             except (Exception, SystemExit) as error:
                 said.append(_broken(_of_error(error)))
         for record in records:

@@ -125,15 +125,16 @@ def test_d3_damaged_copy_is_set_aside_and_made_anew(tmp_path: Path) -> None:
     store.close()
 
 
-def test_d3_copy_of_a_later_version_is_set_aside(tmp_path: Path) -> None:
+def test_d16_copy_of_a_later_version_is_refused_and_stays(tmp_path: Path) -> None:
+    """It is not damaged: what this package does not know is refused, not set aside."""
     store = SqliteStore(tmp_path)
     rest = b'{"kind": "blocklist", "novel": 1}\n{}'
     checksum = json.dumps({"sha256": hashlib.sha256(rest).hexdigest()}).encode()
-    (tmp_path / "blocklist.json").write_bytes(checksum + b"\n" + rest)
-    found = store.get(StoredDocument, "blocklist", BLOCKLIST_URL)
-    assert found is not None, "that one was held must not be forgotten"
-    assert (found.body, found.outcome) == (b"", "lost")
-    assert "another version" in store.notices[0]
+    copy = tmp_path / "blocklist.json"
+    copy.write_bytes(checksum + b"\n" + rest)
+    with pytest.raises(StateError, match="written by a later version of scrapy-walsh"):
+        store.get(StoredDocument, "blocklist", BLOCKLIST_URL)
+    assert copy.read_bytes() == checksum + b"\n" + rest
     store.close()
 
 
