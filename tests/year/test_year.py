@@ -240,12 +240,13 @@ def test_r8_2_a_cron_every_ten_minutes_asks_for_nothing_twice_an_hour() -> None:
 
 @pytest.fixture(scope="module")
 def mails() -> dict[int, list[str]]:
-    """By day, the warnings that a month of a daily cron mails."""
+    """By day, the warnings and errors that a month of a daily cron mails."""
     command = [sys.executable, "-m", "tests.year.cron", "--mails", "more"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     found: dict[int, list[str]] = {}
     for line in done.stdout.splitlines():
-        day, said = line.split(" WARNING: ", 1)  # nothing else is said
+        day, level, said = line.split(" ", 2)  # a mail has no other levels
+        assert level in ("WARNING:", "ERROR:"), line
         found.setdefault(int(day), []).append(said)
     return found
 
