@@ -202,8 +202,7 @@ class Link:
 
     def look(self) -> float:
         """As :meth:`greet`, for who only reads: nothing is written, not even a first epoch."""
-        seconds, micros = self.client.time()
-        self.set_time(f"{seconds}.{micros:06}".encode())
+        self._ask_time()
         names = ("word", "calm", "form", "writer")
         word, calm, form, writer = self.client.hmget(self.epoch_key, *names)
         self._check_form(form, writer)
@@ -217,6 +216,9 @@ class Link:
 
     def forget(self) -> None:
         """Have Redis count as one that has just lost records. Raises ``redis.RedisError``."""
+        # An estimate of its time may lie before a booking that it has just made. That booking would
+        # then count as later than the loss, and its host as free.
+        self._ask_time()
         lost = {"word": uuid.uuid4().hex, "lost": self.now(), "calm": self.now() + CALM}
         self.client.hset(self.epoch_key, mapping=lost)
 
@@ -238,6 +240,10 @@ class Link:
     def outage(self) -> str:
         """One line for the log: which Redis is away, and why."""
         return f"the shared store {self.name} cannot be relied on: {self.away}"
+
+    def _ask_time(self) -> None:
+        seconds, micros = self.client.time()
+        self.set_time(f"{seconds}.{micros:06}".encode())
 
     def set_time(self, now: bytes) -> None:
         """Take over the time of Redis, *now*, that a script has just returned."""
