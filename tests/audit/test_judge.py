@@ -205,6 +205,32 @@ def test_own_a_robots_txt_that_could_not_be_had_told_the_bot_nothing(rows: Any) 
         assert told(found) == ("not seen", 0, 1, 0)
 
 
+@pytest.mark.parametrize(
+    ("after", "undecided", "broken"),
+    [
+        pytest.param([("/private/rules", 200)], 1, [], id="its-own-rules"),
+        pytest.param([("/private/a", 200), ("/private/b", 200)], 1, [3], id="only-one"),
+        pytest.param([("/a", 200), ("/b", 301), ("/private/rules", 200)], 1, [], id="later"),
+        pytest.param(
+            [("/private/1", 302), ("/a", 200), ("/private/2", 200), ("/private/3", 200)],
+            *(2, [5]),
+            id="redirects-on",
+        ),
+        pytest.param([("/private/r", 503), ("/private/r", 200), ("/private/x", 200)], 2, [4],
+                     id="a-retry"),
+        pytest.param([(ROBOTS, 200), ("/private/x", 200)], 0, [3], id="read-again"),
+    ],
+)  # fmt: skip
+def test_one_refused_page_after_a_redirected_robots_txt_may_be_its_rules(
+    rows: Any, after: list[tuple[str, int]], undecided: int, broken: list[int]
+) -> None:
+    """Allowed pages may come between: of another process, or for another site's robots.txt."""
+    lines = [line(T0, ROBOTS, 302)]
+    lines += [line(T0 + 9 * n, path, status) for n, (path, status) in enumerate(after, 1)]
+    found = rows(lines, timeline=rules((-math.inf, PRIVATE)))["obeyed"]
+    assert (found.undecided, places(found)) == (undecided, broken)
+
+
 def test_own_what_came_before_the_first_file_is_undecided(rows: Any) -> None:
     lines = [line(T0 - 60, ROBOTS), line(T0 - 50, "/a"), line(T0 + 60, ROBOTS), line(T0 + 70)]
     found = rows(lines, timeline=rules((T0, CLOSED)))["obeyed"]

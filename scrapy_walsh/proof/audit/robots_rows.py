@@ -67,10 +67,11 @@ class Site:
     redirects: int = 0
 
     def leads_to(self, entry: Entry) -> bool:
-        """Whether *entry* may be where the site's own robots.txt has redirected to.
+        """Whether *entry*, which the rules refuse, may be where robots.txt has redirected to.
 
-        A log does not say where a redirect leads. So it may be the request after that, and the
-        ones after it while they are answered by redirects, or have to be retried.
+        A log does not say where a redirect leads. So it may be the first such request after it, and
+        the ones after that while they are answered by redirects, or have to be retried. Requests
+        that are allowed may come between: of another process, or for another site's robots.txt.
         """
         if not self.redirects:
             return False
@@ -104,13 +105,15 @@ class Site:
 class Step:
     """A request; ``age``: seconds since its site's robots.txt was requested, None for never.
 
-    ``rules``: those that the bot may have gone by. ``led``: it may be where that robots.txt has
-    redirected to, which is no target (RFC 9309, 2.3.1.2).
+    ``rules``: those that the bot may have gone by. ``denials``: what each says against it; None
+    where it says nothing, or is not known. ``led``: it is refused, and may be where that robots.txt
+    has redirected to, which is no target (RFC 9309, 2.3.1.2).
     """
 
     entry: Entry
     age: int | None
     rules: list[Robots | None]
+    denials: list[Verdict | None]
     led: bool = False
 
     @property
@@ -127,8 +130,10 @@ def steps(entries: Iterable[Entry], timeline: Sequence[Version]) -> Iterator[Ste
         site = sites.setdefault(entry.site, Site())
         age = None if site.asked is None else entry.time - site.asked
         is_robots = entry.path == ROBOTS and entry.method == "GET"
-        led = not is_robots and site.leads_to(entry)
-        yield Step(entry, age, site.may_hold(entry.time, timeline), led)
+        rules = site.may_hold(entry.time, timeline)
+        denials = [None if each is None else denial(each, entry) for each in rules]
+        led = not is_robots and all(denials) and site.leads_to(entry)
+        yield Step(entry, age, rules, denials, led)
         if is_robots:
             site.note(entry)
 
@@ -164,12 +169,12 @@ def obeyed_row(targets: Sequence[Step], timeline: Sequence[Version]) -> Row:
         return row
     led = 0
     for step in targets:
-        denials = [rules and denial(rules, step.entry) for rules in step.rules]
+        denials = step.denials
         # Not where another reading of the text allows it, or no rule is known that refuses it.
         certain = [each for each in denials if each and each.line is not None and not each.readings]
         if len(certain) == len(denials) and not step.led:
             row.breach(step.entry, certain[-1].reason)
-        elif step.led and all(denials):
+        elif step.led:
             row.undecided += 1
             led += 1
         elif None in step.rules or all(denials) or _denied_now(step.entry, timeline):
