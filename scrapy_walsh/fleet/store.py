@@ -470,7 +470,7 @@ class SharedStore(Store):
                 self._share(DOCUMENTS, key, best)
         return best
 
-    def list_times(self, token: str) -> dict[str, float]:
+    def list_times(self, token: str = "") -> dict[str, float]:
         """As any store's; of the lists of this fleet's bot, by what its Redis has noted, too."""
         found = self._local.list_times(token)
         if token != self.link.token:
@@ -490,10 +490,10 @@ class SharedStore(Store):
                 found[url] = max(to_local(float(latest)), found.get(url, 0.0))
         return found
 
-    def hold_list(self, document: StoredDocument) -> None:
+    def hold_list(self, document: StoredDocument, adopted_at: float | None = None) -> None:
         # Redis has the lists of one token, and takes this one as soon as it is there.
         self._share(DOCUMENTS, DOCUMENTS.key_of(document), document)
-        self._local.hold_list(document)
+        self._local.hold_list(document, adopted_at)
 
     def put(self, *records: Any) -> None:
         for record in records:

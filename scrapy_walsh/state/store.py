@@ -116,14 +116,14 @@ class Store(ABC):
         """The records of all blocklists, with or without their texts."""
         return self.rows(StoredDocument, BLOCKLIST)
 
-    def list_times(self, token: str) -> dict[str, float]:
+    def list_times(self, token: str = "") -> dict[str, float]:
         """By URL, when each blocklist that was held under *token* was fetched, Unix seconds.
 
-        0 where that is not known. *token*: in lower case.
+        0 where that is not known. *token*: in lower case; empty: each bot's.
         """
         found: dict[str, float] = {}
         for head in self._list_heads():
-            if not head.tokens or token in head.tokens.split():
+            if not token or not head.tokens or token in head.tokens.split():
                 found[head.key] = max(head.fetched_at, found.get(head.key, 0.0))
         return found
 
@@ -142,22 +142,31 @@ class Store(ABC):
         ]
         return [*([] if own is None else [own]), *others]
 
-    def hold_list(self, document: StoredDocument) -> None:
+    def hold_list(self, document: StoredDocument, adopted_at: float | None = None) -> None:
         """Store a blocklist that a bot holds, under the tokens of those that held it before, too.
 
-        What is lost of another address, from a time that is not known, was lost before this one was
-        fetched: it binds no bot that goes by this one.
+        ``adopted_at``: the time now, Unix seconds, if the bot has just adopted it. Then the lists
+        that were held are dated before it in their order, however near or wrong the times were. So
+        no clock changes which of two lists was adopted later.
         """
-        before = self.get(StoredDocument, BLOCKLIST, document.key)
+        times = {} if adopted_at is None else self.list_times()
+        before, own_at = self.get(StoredDocument, BLOCKLIST, document.key), document.fetched_at
         if before is not None:
             tokens = {*before.tokens.split(), *document.tokens.split()}
             known = before.tokens and document.tokens
             document = replace(document, tokens=" ".join(sorted(tokens)) if known else "")
         self.put(document)
-        for key, at in self.list_times(document.tokens).items():
-            lost = None if at or key == document.key else self.get(StoredDocument, BLOCKLIST, key)
-            if lost is not None and not lost.body:
-                self.put(replace(lost, fetched_at=document.fetched_at - 2 * SAME_FETCH))
+        latest = own_at - 2 * SAME_FETCH
+        # Of a list whose time is not known, no list but this one is known to be later.
+        for key in sorted(times, key=lambda each: times[each] or math.inf, reverse=True):
+            # One that came since this one was fetched is of a run beside this one: both bind.
+            beside = own_at < times[key] <= (adopted_at or 0.0) + SAME_FETCH
+            if key == document.key or beside:
+                continue
+            if not 0.0 < times[key] <= latest:
+                other = self.get(StoredDocument, BLOCKLIST, key) or without_text(key)
+                self.put(replace(other, fetched_at=latest))
+            latest = min(times[key] or latest, latest) - 2 * SAME_FETCH
 
     def rows(self, record: type[R], *begin: str) -> Iterator[R]:
         """All records of class *record* whose keys begin with *begin*."""

@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scrapy_walsh.commands import state_verify
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state import files
 from scrapy_walsh.state.records import DOCUMENTS, StoredDocument
-from scrapy_walsh.state.store import SqliteStore
+from scrapy_walsh.state.store import MemoryStore, SqliteStore, Store
 from tests.kit import BLOCKLIST_URL, NOW, change, flip, kept_list, kept_robots
 
 if TYPE_CHECKING:
@@ -82,6 +84,56 @@ def test_r3b_lists_of_two_addresses_are_kept_side_by_side(
     for _ in range(2):
         assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == LIST
         assert store.get(StoredDocument, "blocklist", OTHER_URL) == other
+
+
+THIRD_URL = "https://third.test/blocklist.json"
+#: Seconds by which the clock may be set before an adoption. Back by less than one second is as if
+#: two runs were side by side: then both lists bind.
+SET = st.sampled_from([-1e7, -3600.0, -2.0, 0.0, 0.0, 0.01, 0.5, 1.0, 2.0, 3600.0, 1e7])
+
+
+def binding(store: Store, url: str, now: float) -> set[str]:
+    return {each.key for each in store.binding_lists(url, "bot", now)}
+
+
+def adopt(store: Store, url: str, now: float) -> None:
+    made = replace(LIST, key=url, url=url, fetched_at=now - 0.005, tokens="bot")
+    store.hold_list(made, now)
+
+
+@given(st.lists(st.tuples(st.sampled_from([BLOCKLIST_URL, OTHER_URL, THIRD_URL]), SET)))
+def test_r3b_no_clock_changes_which_list_was_adopted_later(steps: list[tuple[str, float]]) -> None:
+    """Two in one second, or a clock that is set: only a later adoption lifts a list (D39)."""
+    store, now, order = MemoryStore(), NOW, list[str]()
+    for url, seconds in steps:
+        now += seconds + 0.01
+        adopt(store, url, now)
+        order = [*(each for each in order if each != url), url]
+        assert binding(store, url, now) == {url}
+        for place, each in enumerate(order):
+            assert binding(store, each, now) == set(order[place:])
+
+
+@pytest.mark.parametrize("since", [0.0, 0.3, 2.0])
+def test_r3b_a_list_that_was_lost_just_before_an_adoption_binds_no_longer(
+    store: SqliteStore, tmp_path: Path, since: float
+) -> None:
+    adopt(store, OTHER_URL, NOW + 3)
+    for name in files.copies_of(tmp_path, OTHER_URL):
+        (tmp_path / name).write_bytes(b"?")
+    assert binding(store, THIRD_URL, NOW + 3) == {BLOCKLIST_URL, OTHER_URL}
+    adopt(store, THIRD_URL, NOW + 3 + since)
+    assert binding(store, THIRD_URL, NOW + 3 + since) == {THIRD_URL}
+    assert binding(store, OTHER_URL, NOW + 3 + since) == {OTHER_URL, THIRD_URL}
+
+
+def test_r3b_of_two_runs_side_by_side_neither_lifts_the_list_of_the_other(
+    store: SqliteStore,
+) -> None:
+    """One fetches its list while that of the other, which it does not know of, is validated."""
+    adopt(store, OTHER_URL, NOW + 3.2)
+    store.hold_list(replace(LIST, key=THIRD_URL, fetched_at=NOW + 3, tokens="bot"), NOW + 3.3)
+    assert binding(store, THIRD_URL, NOW + 4) == {OTHER_URL, THIRD_URL}
 
 
 @pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_bytes(b"")])

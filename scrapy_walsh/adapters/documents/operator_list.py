@@ -184,7 +184,7 @@ class OperatorList:
         blocklist = await self._validated(document.body)
         document = replace(document, refresh=blocklist.refresh, tokens=self._token)
         await self._adopt([(blocklist, document)], ADOPTED)
-        await self._write(lambda store: store.hold_list(document))
+        await self._write(lambda store: store.hold_list(document, self._context.wall()))
 
     async def _validated(self, body: bytes) -> Blocklist:
         """The list in *body*. Raises DocumentInvalid; OwnFault where nobody can validate it."""
