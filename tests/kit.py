@@ -105,9 +105,10 @@ DENIED = {
 
 def exchange(url: str, start: float, end: float, **more: Any) -> dict[str, Any]:
     """The members of a line about a request from *start* to *end*, seconds since the first one."""
+    host = url.split("/")[2]
     return {
         "url": url,
-        "host": url.split("/")[2],
+        "host": host,
         "method": "GET",
         "purpose": "target",
         "started": T + start,
@@ -118,6 +119,7 @@ def exchange(url: str, start: float, end: float, **more: Any) -> dict[str, Any]:
         "exempt": False,
         "attempt": 0,
         "gives_up": False,
+        "pace": {"host": host, "wait": 0.0, "interval": more.get("interval", 1.0)},
         **more,
     }
 

@@ -416,6 +416,7 @@ class Gate:
             address=ticket.address or None,
             via="" if ticket.leads().kind == PUBLIC else ticket.led.url,
             unasked=(target and answer.unasked) or None,
+            pace=host.pace,
             **seen,
         )
         if response is not None and ticket.purpose == OPERATOR:

@@ -132,7 +132,9 @@ GENESIS: Final = "0" * 64
 REDACTED: Final = "?redacted"
 
 #: Made once: ``json.dumps`` would make one for each line, which takes as long as the line itself.
-_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+_ENCODER: Final = json.JSONEncoder(
+    separators=(",", ":"), allow_nan=False, default=msgspec.to_builtins
+)
 #: Numbers that msgspec writes in other digits, and in place of what is none.
 _OTHERWISE: Final = re.compile(rb":-?(?:[0-9.]+e|0\.0000|null)").search
 _HASH: Final = b',"hash":"'

@@ -29,7 +29,7 @@ from msgspec import Struct
 from scrapy_walsh.policy import addresses, backoff, hosts, throttle, urls, visits
 from scrapy_walsh.policy import verdict as verdicts
 from scrapy_walsh.policy.addresses import NO_LEAD, Led
-from scrapy_walsh.policy.event import TARGET
+from scrapy_walsh.policy.event import TARGET, Pace
 from scrapy_walsh.policy.list.blocklist import Blocklist
 from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.robots import usage
@@ -229,20 +229,6 @@ def _robots(url: str, held: Held, gates: Gates) -> Verdict | NeedDocument:
 
 
 # -- 2: may it go now? ------------------------------------------------------------------------
-
-
-class Pace(Struct, frozen=True):
-    """What is known of a host, to decide whether a request to it may go now.
-
-    ``wait``: seconds until the host is due, ``inf`` while a request to it is under way.
-    ``interval``: seconds between two requests to it. ``spent``: the verdict against it where it has
-    answered none of the requests that one run grants such a host (``host.Silence``).
-    """
-
-    host: str
-    wait: float
-    interval: float
-    spent: Verdict | None = None
 
 
 def admit(pace: Pace, gates: Gates, now: float, *, document: bool = False) -> Verdict | float:

@@ -119,6 +119,20 @@ class Event(Struct, frozen=True):
         return f"{self.kind} {self.url}{f' ({gate})' if gate else ''}: {self.reason}{where}"
 
 
+class Pace(Struct, frozen=True, omit_defaults=True):
+    """What is known of a host, to decide whether a request to it may go now (``chain.admit``).
+
+    ``wait``: seconds until the host is due, ``inf`` while a request to it is under way.
+    ``interval``: seconds between two requests to it. ``spent``: the verdict against it if it has
+    answered none of the requests that one run grants such a host (``host.Silence``).
+    """
+
+    host: str
+    wait: Seconds
+    interval: Seconds
+    spent: Verdict | None = None
+
+
 class Exchange(Event, frozen=True, kw_only=True):
     """One request that was sent, and its answer; an event of the kind ``asked``.
 
@@ -146,7 +160,8 @@ class Exchange(Event, frozen=True, kw_only=True):
     the host had taught before, as the store had it, where this run did not know that itself: the
     members of a ``Learned``. ``silent``: True where the host gave no answer in an earlier run, nor
     in this one before, so that it is granted this one request (D31). ``unasked``: True for a 304 to
-    a request that was not conditional.
+    a request that was not conditional. ``pace``: what *admit* goes by, when the request had its
+    turn; None in a ledger of before.
     """
 
     kind: EventKind = ASKED
@@ -175,3 +190,4 @@ class Exchange(Event, frozen=True, kw_only=True):
     taught: tuple[Seconds, ...] = ()
     silent: bool | None = None
     unasked: bool | None = None
+    pace: Pace | None = None

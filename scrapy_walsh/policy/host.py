@@ -42,6 +42,7 @@ from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy import chain, throttle
 from scrapy_walsh.policy.backoff import SILENT_RETRIES, Answer, Retry, backoff_delay, granted
+from scrapy_walsh.policy.event import Pace
 from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.verdict import DEFERRED, Verdict
 from scrapy_walsh.policy.words import plural
@@ -312,6 +313,8 @@ class Host:
     kept_silent: bool = False
     retried: int = 0
     robots_failed: bool = False
+    #: What *admit* went by for the last request, when that was sent.
+    pace: Pace | None = None
     #: The answer of :meth:`admit` for a target, until when it holds, and the changes before it.
     _step: Verdict | float = 0.0
     _until: float = -math.inf
@@ -340,14 +343,14 @@ class Host:
             return self._step
         return self.traffic.due - now  # a wait that is kept has become shorter meanwhile
 
-    def _admit(self, pace: chain.Pace, *, document: bool = False) -> Verdict | float:
+    def _admit(self, pace: Pace, *, document: bool = False) -> Verdict | float:
         return chain.admit(pace, self.terms.gates, self.terms.wall(), document=document)
 
-    def _pace(self, now: float, *, document: bool = False) -> chain.Pace:
+    def _pace(self, now: float, *, document: bool = False) -> Pace:
         wait = self.traffic.wait(now, document=document)
-        return chain.Pace(self.key, wait, self.traffic.interval, self.spent(now, document=document))
+        return Pace(self.key, wait, self.traffic.interval, self.spent(now, document=document))
 
-    def _holds_until(self, pace: chain.Pace) -> float:
+    def _holds_until(self, pace: Pace) -> float:
         """When the step that was made from *pace* may become another, though nothing happens."""
         if pace.spent is not None:
             return self.silence.last + self.silence.forget_after
@@ -405,6 +408,11 @@ class Host:
         return (gates.max_retries - self.retried) * max(self.traffic.interval, mean)
 
     # -- what has happened ----------------------------------------------------------------
+
+    def started(self, now: float, *, document: bool) -> None:
+        """Note the start of a request; *document*: it is for no target."""
+        self.pace = self._pace(now, document=document)
+        self.traffic.started(now, document=document)
 
     def finished(
         self, answer: Answer, concluded: chain.Conclusion, now: float, ended: float

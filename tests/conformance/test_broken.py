@@ -559,6 +559,25 @@ BUILDS: dict[str, dict[str, Break]] = {
             """,
         ),
     },
+    "admitted": {
+        "what admit refuses is sent all the same": broken_so(
+            "spider",
+            {
+                "R4": [
+                    "a target that may not go in this run is not sent",
+                ],
+            },
+            """
+            from scrapy_walsh.policy.host import Host
+            from scrapy_walsh.policy.verdict import Verdict
+            whole = Host.admit
+            def deaf(self, now, **more):
+                step = whole(self, now, **more)
+                return 0.0 if isinstance(step, Verdict) else step
+            Host.admit = deaf
+            """,
+        ),
+    },
     "links": {
         "links followed": broken_so(
             "spider",

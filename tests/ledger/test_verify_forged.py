@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from scrapy_walsh.policy import chain
+from scrapy_walsh.policy.verdict import Verdict
 from scrapy_walsh.proof.sandbox import blocklist
+from scrapy_walsh.proof.verify.terms import ADMITTED
 from tests.crawl.harness import LIST_URL
 from tests.kit import (
     BLOCKED,
@@ -29,6 +32,8 @@ from tests.kit import (
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from scrapy_walsh.policy.event import Pace
 
     #: Breaks one promise in a ledger, and gives the entry that must be named.
     Break = Callable[[Forge], dict[str, Any]]
@@ -284,7 +289,8 @@ def rules_past_their_time(forge: Forge) -> dict[str, Any]:
 
 def kept_rules(forge: Forge, seconds: float) -> dict[str, Any]:
     """T6: the rules of an earlier answer stay, and a target is asked so many seconds later."""
-    forge.start(3 * DAY, "three", "p3", max_retries=0, robots_ttl=600.0)
+    settings = {"max_retries": 0, "robots_ttl": 600.0, "slow_hosts": "visit"}
+    forge.start(3 * DAY, "three", "p3", **settings)
     forge.operator_list(3 * DAY + 1)
     forge.ask(3 * DAY + 2, ROBOTS_URL, 200, "robots")
     forge.in_force(3 * DAY + 2.02, "adopted", digest(SLOW))
@@ -844,6 +850,68 @@ BREAKS: dict[Break, str] = {
     a_304_for_an_answer: "R7", fetched_without_an_exchange: "run",
     within_the_hour: "R8", twice_in_a_run: "R8", held_for_another_host: "R4",
 }  # fmt: skip
+
+
+#: What *admit* was given for a request that it does not let go, and by which requirement.
+NOT_ADMITTED: dict[str, tuple[str, dict[str, Any] | None]] = {
+    "its host was not due": ("R4", {"wait": 3.0}),
+    "its host was due beyond the patience": ("R4", {"wait": 301.0}),
+    "its host is slow": ("R4", {"interval": 600.0}),
+    "its host gave no answer": (
+        "R5",
+        {"spent": {"allowed": False, "name": "deferred", "requirement": "R5", "reason": "silent"}},
+    ),
+    "the line does not say it": ("R4", None),
+}
+
+
+@pytest.mark.parametrize(("rule", "pace"), NOT_ADMITTED.values(), ids=NOT_ADMITTED.keys())
+@pytest.mark.parametrize("url", [f"{H}/a", ROBOTS_URL, LIST_URL])
+def test_own_a_request_that_admit_does_not_let_go_is_named(
+    rule: str, pace: dict[str, Any] | None, url: str, tmp_path: Path
+) -> None:
+    forge = honest()
+    entry = forge.only("asked", url)
+    entry["pace"] = None if pace is None else {**entry["pace"], **pace}
+    names = {(finding.line, finding.rule) for finding in forge.check(tmp_path).findings}
+    slow, silent = pace is not None and "interval" in pace, rule == "R5"
+    exempt = (slow and url != f"{H}/a") or (silent and url == LIST_URL)
+    assert names == (set() if exempt else {(forge.number(entry), rule)})
+
+
+def test_own_a_request_before_the_form_that_says_it_is_not_held_to_it(tmp_path: Path) -> None:
+    forge = honest()
+    for entry in forge.entries:
+        entry.pop("pace", None)
+        entry.pop("stored_form", None)
+    report = forge.check(tmp_path)
+    assert told(report) == []
+    assert any(ADMITTED in note for note in report.notes)
+
+
+def test_own_admit_is_asked_about_each_exchange(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A limit that is new in *admit*: two targets of a host in a run, by a fact that is new."""
+    forge = honest()
+    targets = [
+        entry
+        for entry in forge.entries
+        if entry["kind"] == "asked" and entry["purpose"] == "target" and entry["run"] == "one"
+    ]
+    for sent, entry in enumerate(targets):
+        entry["pace"]["wait"] = sent / 1e6  # stands for the count
+    admit = chain.admit
+
+    def limited(pace: Pace, *more: Any, **options: Any) -> Verdict | float:
+        if pace.wait * 1e6 > 1:
+            return Verdict(False, "deferred", "R4", "two targets of a host are enough")
+        return admit(pace, *more, **options)
+
+    monkeypatch.setattr(chain, "admit", limited)
+    lines = {finding.line for finding in forge.check(tmp_path).findings}
+    assert lines == {forge.number(entry) for entry in targets[2:]}
+    assert len(lines) > 1
 
 
 def name_of(value: object) -> str | None:

@@ -9,6 +9,7 @@ import pytest
 from scrapy_walsh.policy import chain
 from scrapy_walsh.policy.backoff import Answer
 from scrapy_walsh.policy.chain import NeedDocument, Rules
+from scrapy_walsh.policy.event import Pace
 from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.list.blocklist import Blocklist
 from scrapy_walsh.policy.robots.file import parse_robots
@@ -119,7 +120,7 @@ def test_r3_unreadable_host_is_refused(url):
 
 @pytest.mark.parametrize("wait", [300.5, 7200.0, 1e300])
 def test_own_host_beyond_patience_is_deferred_with_its_due_time(wait):
-    verdict = chain.admit(chain.Pace("h.test", wait, 1.0), Gates(patience=300.0), now=0.0)
+    verdict = chain.admit(Pace("h.test", wait, 1.0), Gates(patience=300.0), now=0.0)
     assert isinstance(verdict, Verdict)
     assert verdict.name == "deferred"
     assert not verdict.allowed
@@ -127,7 +128,7 @@ def test_own_host_beyond_patience_is_deferred_with_its_due_time(wait):
 
 
 def test_own_host_within_patience_is_waited_for():
-    step = chain.admit(chain.Pace("h.test", 300.0, 1.0), Gates(patience=300.0), now=0.0)
+    step = chain.admit(Pace("h.test", 300.0, 1.0), Gates(patience=300.0), now=0.0)
     assert step == 300.0
 
 

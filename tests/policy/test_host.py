@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from scrapy_walsh.policy import chain
 from scrapy_walsh.policy.backoff import Answer
+from scrapy_walsh.policy.event import Pace
 from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.host import Host, Terms
 from scrapy_walsh.policy.throttle import Learned
@@ -40,7 +41,7 @@ steps = st.lists(st.tuples(seconds, st.sampled_from(sorted(EVENTS)), seconds), m
 def anew(host: Host, now: float) -> Verdict | float:
     """What the chain says, with nothing kept."""
     wait, gates = host.traffic.wait(now), host.terms.gates
-    pace = chain.Pace(host.key, wait, host.traffic.interval, host.spent(now))
+    pace = Pace(host.key, wait, host.traffic.interval, host.spent(now))
     return chain.admit(pace, gates, now)
 
 
@@ -107,10 +108,10 @@ def kind(step: Verdict | float) -> object:
 def test_own_admit_is_worked_out_when_something_has_changed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[chain.Pace] = []
+    asked: list[Pace] = []
     admit = chain.admit
 
-    def counted(pace: chain.Pace, *more: object, **options: object) -> Verdict | float:
+    def counted(pace: Pace, *more: object, **options: object) -> Verdict | float:
         asked.append(pace)
         return admit(pace, *more, **options)
 

@@ -162,7 +162,7 @@ class Turnstile:
 
     def _grant(self, waiter: _Waiter, now: float) -> None:
         unseen = not waiter.host.traffic.seen
-        waiter.host.traffic.started(now, document=waiter.document)
+        waiter.host.started(now, document=waiter.document)
         self._waiters.remove(waiter)
         self._busy = waiter.granted = True
         waiter.turn.callback(unseen)

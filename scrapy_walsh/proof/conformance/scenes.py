@@ -361,6 +361,7 @@ def _spider_sites(token: str) -> list[Site]:
         site("robots-away.test", Route(302, location="http://start.test/denied/rules")),
         site("hop-private.test", page=Route(302, location=_METADATA)),
         site("169.254.169.254"),
+        site("slow.test", "User-agent: *\nCrawl-delay: 100000\n"),
         site("refresh.test", page=refreshing("/by-meta", "/by-header")),
         site("post.test", error=Route(500, "no\n", TEXT), broken=Route(behaviour="close")),
         *map(site, ("blocked.test", "elsewhere.test")),
@@ -370,7 +371,7 @@ def _spider_sites(token: str) -> list[Site]:
 def _play_spider(here: Stage) -> None:
     here.probe(
         f"{_CONTROL} start.test/denied robots-moved.test/page robots-away.test/page"
-        " hop-private.test/page"
+        " hop-private.test/page slow.test/page"
         f" {_REFRESHING} hop-blocked.test/page hop-denied.test/page",
         undeclared=urls_of(_UNDECLARED),
         also=urls_of(_ALSO),
@@ -411,6 +412,7 @@ SPIDER: Final = Scene(
     name="spider",
     sites=_spider_sites,
     play=_play_spider,
+    settings={"WALSH_SLOW_HOSTS": "skip"},
     table={
         "R1 MUST NOT headers that mislead do not reach the wire": where(
             was_asked(_CONTROL), every(exact_user_agent(), _none_of_its_headers)
@@ -429,6 +431,9 @@ SPIDER: Final = Scene(
         "R2 MUST NOT robots.txt whose redirect is refused is not 'no rules'": where(
             was_asked(f"robots-moved.test{ROBOTS}"),
             refused("robots-moved.test/page", "R2", "deferred"),
+        ),
+        "R4 MUST NOT a target that may not go in this run is not sent": (
+            where(was_asked(f"slow.test{ROBOTS}"), refused("slow.test/page", "R4", "deferred"))
         ),
         "R5 MUST NOT a POST that failed is not sent again": _posted_once,
         "R6 MUST NOT a page that refreshes is the answer itself": every(

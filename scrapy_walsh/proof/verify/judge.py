@@ -18,8 +18,7 @@ from scrapy_walsh.ledger.files import HEAD, REDACTED, read_head
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import REDIRECTS
-from scrapy_walsh.policy.chain import Pace
-from scrapy_walsh.policy.event import ASKED
+from scrapy_walsh.policy.event import ASKED, Pace
 from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.tagging import is_operator_url, tag_url

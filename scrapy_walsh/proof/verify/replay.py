@@ -19,12 +19,14 @@ from scrapy_walsh.config import SLOW_VISIT
 from scrapy_walsh.ledger.files import REDACTED
 from scrapy_walsh.policy import chain
 from scrapy_walsh.policy.backoff import Answer, GiveUp
-from scrapy_walsh.policy.event import GIVEN_UP, TARGET
+from scrapy_walsh.policy.event import GIVEN_UP, TARGET, Pace
 from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.throttle import NOTHING, Learned, accepts, eased
+from scrapy_walsh.policy.verdict import Verdict
 from scrapy_walsh.proof.ledgered import Exchanges, Sent
 from scrapy_walsh.proof.spacing import ONE_CLOCK, is_short
 from scrapy_walsh.proof.verify.run import CLOCK_SET
+from scrapy_walsh.proof.verify.terms import ADMITTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -177,9 +179,9 @@ class Replay:
         host, now = run.host(line.host), line.started
         if line.silent:  # who says so of a host is granted less, so it need not be proved
             host.silence.before = True
-        against = host.spent(now, document=robots)
-        if judged and against is not None:
-            self._report.find(line.n, "R5", f"{line.url} was asked, though {against.reason}")
+        spent = host.spent(now, document=robots) if judged else None
+        if run.begun:
+            self._admitted(run, line, spent)
         if judged and line.once:
             return self._trial(run, line, silent=silent)
         if came:
@@ -188,6 +190,36 @@ class Replay:
             host.silence.note(now, line.url, robots=robots)
         spent = host.spent(now, document=robots)
         return spent.reason if judged and silent and spent is not None else ""
+
+    def _admitted(self, run: Run, line: Line, spent: Verdict | None) -> None:
+        """Ask *admit* about the exchange: a request that it does not let go was not to be sent.
+
+        It is given what the line says that the crawl went by; *spent*, and the Crawl-delay that the
+        lines before show, if that is longer. The operator's own documents are asked for again as
+        R5 says, also if their host gives no answer.
+        """
+        if line.pace is None and run.terms.is_held_to(ADMITTED):
+            text = "its line does not say by what pace it might go"
+            self._report.find(line.n, "R4", text, holes=run.holes)
+        pace = line.pace or Pace(line.host, 0.0, 0.0)
+        interval = pace.interval
+        if line.pace is not None and not run.holes:
+            interval = max(interval, run.held.crawl_delay(line.host, line.moment))
+        if line.purpose in (TARGET, _ROBOTS):
+            spent = spent or pace.spent
+        step = chain.admit(
+            Pace(line.host, pace.wait, interval, spent),
+            run.terms.gates,
+            line.moment.began,
+            document=line.purpose != TARGET,
+        )
+        if isinstance(step, Verdict):
+            self._report.find(
+                line.n, step.requirement, f"{line.url} was asked, though {step.reason}"
+            )
+        elif step > _EXACT:
+            text = f"{line.url} was asked, though it was to wait for {step:.3f} s more"
+            self._report.find(line.n, "R4", text)
 
     def _trial(self, run: Run, line: Line, *, silent: bool) -> str:
         """A trial of https is not counted, so it is one robots.txt and one target at most."""

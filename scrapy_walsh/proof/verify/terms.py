@@ -43,9 +43,11 @@ ALL_TERMS: Final = "its first line names all of its terms"
 REDIRECTS_NAMED: Final = "a redirect of a robots.txt passes the rules of where it leads"
 #: Whatever came from the wire is a visit, and those that fail keep a source waiting longer.
 ANY_ANSWER: Final = "any answer is a visit of its source (R8)"
+#: The line of an exchange has what *admit* went by when the request had its turn (``Pace``).
+ADMITTED: Final = "the line of each request has its pace, by which it may go"
 #: The rules that :func:`verify` does not hold every run to, in the words of its report, and the
 #: stored form (``state.forms``) since which a run is held to each. Every other rule holds for all.
-SINCE: Final[Mapping[str, int]] = {ALL_TERMS: 2, REDIRECTS_NAMED: 2, ANY_ANSWER: 2}
+SINCE: Final[Mapping[str, int]] = {ALL_TERMS: 2, REDIRECTS_NAMED: 2, ANY_ANSWER: 2, ADMITTED: 2}
 
 
 class _Key(TypedDict):
