@@ -456,16 +456,9 @@ class Sources:
         key = urls.key_of(Request(url).url)
         return self._context.recall(lambda: self._context.store.get(Reading, key))
 
-    def report(
-        self,
-        url: str,
-        outcome: str,
-        reason: str = "",
-        moved_to: str | None = None,
-        read_as: str | None = None,
-    ) -> None:
-        """Called by a spider: note what became of the source *url*; arguments as in ``Heard``."""
-        self._end(urls.key_of(Request(url).url), outcome, reason, moved_to, read_as)
+    def report(self, url: str, heard: readings.Heard) -> None:
+        """Called by a spider: note what became of the source *url*. The time is now."""
+        self._end(urls.key_of(Request(url).url), heard)
 
     def ended(self, request: Request, outcome: str, reason: str = "") -> None:
         """Note that the way of *request* has ended as *outcome*; arguments as in ``Heard``."""
@@ -473,25 +466,18 @@ class Sources:
         if source is None or self.by_spider:
             return
         moved_to = moved_for_good(request) if outcome == readings.READ else None
-        self._end(source, outcome, reason, moved_to)
+        self._end(source, readings.Heard(outcome, reason, moved_to=moved_to))
         if request.meta.get("redirect_urls"):
             self._reached[key_of(request)] = outcome, reason, moved_to
 
-    def _end(
-        self,
-        key: str,
-        outcome: str,
-        reason: str,
-        moved_to: str | None,
-        read_as: str | None = None,
-    ) -> None:
-        known = self._outcome(key)
+    def _end(self, key: str, heard: readings.Heard) -> None:
+        known, outcome = self._outcome(key), heard.outcome
         if readings.replaces(known, outcome):
             self._note(key, 1 + readings.OUTCOMES.index(outcome), instead_of=_OUTCOME)
             # Of many sources alike, the reason is kept once.
-            why = sys.intern(one_line(reason, 500)) if reason else ""
-            now, gone = self._context.wall(), outcome != readings.READ and self._is(key, _GONE)
-            heard = readings.Heard(outcome, why, now, moved_to, gone, read_as=read_as)
+            why = sys.intern(one_line(heard.reason, 500)) if heard.reason else ""
+            gone = outcome != readings.READ and self._is(key, _GONE)
+            heard = replace(heard, reason=why, at=self._context.wall(), gone=gone)
             self.account.add(key, heard, known)
 
     def close(self) -> None:
@@ -505,7 +491,8 @@ class Sources:
         for source, key in self._joined.items():
             outcome, why, moved_to = self._reached.get(key) or (self._outcome(key), "", None)
             if outcome is not None and source in self.account.left:
-                self._end(source, outcome, why or f"see {key}", moved_to)
+                why = why or f"see {key}"
+                self._end(source, readings.Heard(outcome, why, moved_to=moved_to))
 
 
 class Account:

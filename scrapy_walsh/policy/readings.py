@@ -64,7 +64,9 @@ class Reading:
     so that it is left alone (:data:`RETIRED`); None where it has not. ``revisit``: as of a
     :class:`Visit`. ``told_at``: when a warning last named it; None where none has said what is so.
     ``read_as``: which declared document was itself read, FEED or SITEMAP; None where none was,
-    since something else was read in its place, or a page is what was declared.
+    since something else was read in its place, or a page is what was declared. ``entries``: how
+    many the feed or sitemap had that was read last, 0 if none was; ``ends_early``: 1 if its end was
+    missing even then.
     """
 
     url: str
@@ -77,6 +79,8 @@ class Reading:
     revisit: float | None = None
     told_at: Wall | None = None
     read_as: str | None = None
+    entries: int = 0
+    ends_early: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +89,8 @@ class Heard:
 
     ``outcome``: one of the constants above. ``reason``: why it was not read, one line. ``at``:
     when that was known, Unix seconds. ``moved_to``: where permanent redirects, and no others, led.
-    ``gone``: it answered 410. ``revisit``: as of a :class:`Visit`. ``read_as``: as of a
-    :class:`Reading`.
+    ``gone``: it answered 410. ``revisit``: as of a :class:`Visit`. ``read_as``, ``entries``,
+    ``ends_early``: as of a :class:`Reading`; ``entries`` is None if no entries were read.
     """
 
     outcome: str = NOT_REQUESTED
@@ -96,6 +100,23 @@ class Heard:
     gone: bool = False
     revisit: float | None = None
     read_as: str | None = None
+    entries: int | None = None
+    ends_early: bool = False
+
+
+def loss(reading: Reading | None, entries: int, *, ends_early: bool) -> str:
+    """Why a feed or sitemap with *entries* counts as unread; empty if it counts as read.
+
+    *reading*: the record before this run. A document that had entries is emptied, or cut off, by a
+    fault of its server more often than by its owner. If its end was missing in the last reading,
+    too, the publisher writes it so.
+    """
+    if reading is None or not reading.entries or (entries and not ends_early):
+        return ""
+    had = f"it had {plural(reading.entries, 'entry', 'entries')} when it was last read"
+    if not entries:
+        return f"no entries, and {had}"
+    return "" if reading.ends_early else f"cut off, and {had}"
 
 
 def has_stand_in(reading: Reading | None, kind: str) -> bool:
@@ -154,6 +175,8 @@ def updated(old: Reading | None, url: str, heard: Heard, now: float) -> Reading:
         read_as = base.read_as if base.read_as == FEED else heard.read_as or base.read_as
         new = replace(base, since=heard.at, read=1, gone_at=None, reason=None)
         new = replace(new, moved_to=heard.moved_to, read_as=read_as)
+        if heard.entries is not None:
+            new = replace(new, entries=heard.entries, ends_early=int(heard.ends_early))
     else:
         gone_at = heard.at if heard.gone else None
         moved_to = heard.moved_to or base.moved_to

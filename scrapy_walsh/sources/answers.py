@@ -21,13 +21,14 @@ from scrapy_walsh.policy import visits
 from scrapy_walsh.policy.formats import representation as formats
 from scrapy_walsh.policy.formats import xmltext
 from scrapy_walsh.policy.formats.text import Links, text_of
-from scrapy_walsh.policy.readings import FAILED, LEFT_OUT, outcome_of, refusal_line
+from scrapy_walsh.policy.readings import FAILED, LEFT_OUT, loss, outcome_of, refusal_line
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.sources import report
 
 if TYPE_CHECKING:
     from scrapy.http import Response
 
+    from scrapy_walsh.policy.readings import Reading
     from scrapy_walsh.policy.robots.usage import Statement
 
 
@@ -47,7 +48,8 @@ class Answer:
     ``outcome``: of the source report; None where the answer was of no use and the next step (feed,
     page, llms.txt) is to be tried. ``failed``: there was no usable response at all, as against one
     in a format that is not used. ``links``: their ``published`` is None unless ``via`` is ``feed``
-    or ``sitemap``; of a sitemap index there are only ``links.children``.
+    or ``sitemap``; of a sitemap index there are only ``links.children``. ``entries``: how many a
+    feed or sitemap has; None of any other answer.
     ``due``: Unix seconds, where the request was deferred. ``forget``: the validators must not be
     kept, since a later 304 would not say what this answer was. ``refusal``: the rule and the
     document that refused the request, "" where none did. ``said``: what the site says about use.
@@ -60,6 +62,7 @@ class Answer:
     reason: str = ""
     via: str = ""
     links: Links = _NOTHING
+    entries: int | None = None
     failed: bool = False
     moved_to: str | None = None
     suggested_feeds: tuple[str, ...] = ()
@@ -107,7 +110,7 @@ async def from_response(step: formats.Step, response: Response) -> Answer:
         return _vain(step, fault or error, FAILED, failed=True, forget=True, fault=fault)
     except DocumentInvalid as error:
         return _vain(step, error, forget=True)
-    if found.linkless and not found.entries:
+    if not found.entries and (found.linkless or found.ends_early):
         return _vain(step, f"no entry can be used: {found.note}", forget=True)
     return _from_links(step, response, use, found)
 
@@ -117,6 +120,19 @@ def without_stand_in(step: formats.Step, answer: Answer) -> Answer:
     if answer.outcome != report.NEGOTIATED:
         return answer
     return _vain(step, "markdown, where it was read as what it is declared", forget=True)
+
+
+def unless_lost(answer: Answer, reading: Reading | None) -> Answer:
+    """*answer*, if its feed or sitemap was not emptied or cut off since *reading*; else unread.
+
+    Its links are emitted all the same: those that are there are whole.
+    """
+    if answer.entries is None:
+        return answer
+    why = loss(reading, answer.entries, ends_early=answer.links.ends_early)
+    if not why:
+        return answer
+    return replace(answer, outcome=LEFT_OUT, reason=f"{answer.via}: {why}", entries=None)
 
 
 def from_failure(step: formats.Step, error: BaseException) -> Answer:
@@ -209,6 +225,10 @@ def _from_links(step: formats.Step, response: Response, use: _Use, found: Links)
     if use is _MARKDOWN:
         feeds = _suggested(response, formats.MARKDOWN)
     forget = use is _FEED and _is_known_page(step, formats.header(response, "Content-Type"))
+    if use is _FEED or use is _SITEMAP:
+        answer = replace(answer, entries=len(found.entries))
+        # A later 304 would say that an emptied or cut document has not changed.
+        forget = forget or found.ends_early or not found.entries
     return replace(answer, moved_to=moved_to, suggested_feeds=feeds, forget=forget)
 
 

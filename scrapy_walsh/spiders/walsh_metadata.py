@@ -38,6 +38,7 @@ from scrapy_walsh.sources.answers import (
     from_failure,
     from_response,
     max_body,
+    unless_lost,
     without_stand_in,
 )
 from scrapy_walsh.sources.handover import Handover
@@ -245,7 +246,7 @@ class WalshMetadataSpider(Spider):
         # Items go to the first source that waited; the others would only repeat them.
         self._answers[key] = shared = replace(
             answer,
-            links=Links((), children=answer.links.children),
+            links=replace(answer.links, entries=()),
             reason=f"{answer.reason}; as for {waiting[0][0].source.name}".strip("; "),
         )
         for visit, step in waiting:
@@ -287,6 +288,7 @@ class WalshMetadataSpider(Spider):
             if step.kind == "llms" and failed is False and not_sent:
                 # The page was of no use, and that is the outcome; the reason names the refusal.
                 answer = replace(answer, outcome=None, requirement="", refusal="")
+            answer = self._unless_lost(source, answer)
             row.reason = "; ".join(filter(None, (row.reason, answer.reason)))
             if step.kind == declared:
                 moved_to = _moved(step, answer)
@@ -295,7 +297,9 @@ class WalshMetadataSpider(Spider):
                 failed = answer.failed
             if urls := self._children(visit, answer):
                 requested += urls
-                answer = yield from self._of_index(visit, urls)
+                index = yield from self._of_index(visit, urls)
+                answer = self._unless_lost(source, index)
+                row.reason += f"; {answer.reason}" if answer is not index else ""
             if answer.outcome is not None or not steps or not self._may_go_on(source, step):
                 break
         named = self._crawl.documents.sitemaps(step.url)
@@ -313,20 +317,29 @@ class WalshMetadataSpider(Spider):
         visit.due = answer.due
         row.moved_to = moved_to
         if row.outcome not in report.READ:
-            self._tell(visit, row.outcome, answer.refusal, moved_to)
+            self._tell(visit, row.outcome, answer.refusal, moved_to=moved_to)
             return
         declared = plan(source.url, source.feed, source.sitemap)[0].kind
         if step.kind != declared and declared in _DOCUMENTS:
             self._say_stand_in(source, declared, row)
         is_document = step.kind in _DOCUMENTS and row.outcome != report.NEGOTIATED
-        read_as = step.kind if is_document else None
-        self._tell(visit, row.outcome, moved_to=moved_to, read_as=read_as)
+        self._tell(
+            visit,
+            readings.READ,
+            moved_to=moved_to,
+            read_as=step.kind if is_document else None,
+            entries=answer.entries,
+            ends_early=answer.links.ends_early,
+        )
 
     def _may_go_on(self, source: Source, step: Step) -> bool:
         """Whether the next step is taken where *step* was of no use (R9)."""
         if step.kind not in _DOCUMENTS:
             return True
         return readings.has_stand_in(self._crawl.sources.reading(source.first), step.kind)
+
+    def _unless_lost(self, source: Source, answer: Answer) -> Answer:
+        return unless_lost(answer, self._crawl.sources.reading(source.first))
 
     def _say_stand_in(self, source: Source, declared: str, row: Row) -> None:
         """Log, in the first run only, that something else is read in the place of *declared*."""
@@ -368,10 +381,13 @@ class WalshMetadataSpider(Spider):
             steps = []
             reason = f"{step.url}: {answer.reason}"
             ended.append(replace(answer, outcome=answer.ending, links=Links(()), reason=reason))
+        counts = [each.entries for each in ended if each.outcome in report.READ]
+        entries = None if None in counts else sum(filter(None, counts))
         lost = [each for each in ended if each.outcome not in report.READ]
         visit.row.reason += f"; {len(ended) - len(lost)} of {plural(len(ended), 'sitemap')} read"
         visit.row.reason += f" ({lost[0].reason})" if lost else ""
-        return min(ended, key=lambda each: (each in lost, each.outcome == report.NOT_MODIFIED))
+        best = min(ended, key=lambda each: (each in lost, each.outcome == report.NOT_MODIFIED))
+        return best if best in lost else replace(best, entries=entries)
 
     def _items(self, row: Row, answer: Answer) -> Iterator[MetadataItem]:
         fetched_at = iso(time.time())
@@ -398,21 +414,14 @@ class WalshMetadataSpider(Spider):
                 usage=as_member(answer.said),
             )
 
-    def _tell(
-        self,
-        visit: _Visit,
-        outcome: str,
-        refusal: str = "",
-        moved_to: str | None = None,
-        read_as: str | None = None,
-    ) -> None:
+    def _tell(self, visit: _Visit, outcome: str, refusal: str = "", **heard: Any) -> None:
         """Report what became of a source, under the URL of its first request.
 
-        *moved_to*, *read_as*: as in ``Heard``.
+        *heard*: other fields of ``Heard``.
         """
-        outcome = readings.READ if outcome in report.READ else outcome
         reason = refusal or f"{visit.row.requirement} {visit.row.reason}".strip()
-        self._crawl.sources.report(visit.source.first, outcome, reason, moved_to, read_as)
+        told = readings.Heard(outcome, reason, **heard)
+        self._crawl.sources.report(visit.source.first, told)
 
     # --- the report ---------------------------------------------------------------------------
 

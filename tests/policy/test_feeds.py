@@ -301,6 +301,60 @@ def test_r9_a_feed_that_is_cut_off_says_so() -> None:
     assert (links.ends_early, links.note) == (True, "it ends early, after 1 entry")
 
 
+@pytest.mark.parametrize(
+    ("end", "ends_early"),
+    [
+        (b"</channel></rss><script>/* of a host */</script>", False),
+        (b"</channel></rss>\nFatal error: out of memory", False),
+        (b"</channel></RSS >", False),
+        (b"<item><title><![CDATA[how to close </rss>]]></title><li", True),
+        (b"<item><title><![CDATA[how to close </rss>", True),
+        (b"<!-- </channel></rss> -->", True),
+    ],
+)
+def test_r9_the_end_of_a_feed_is_the_tag_of_its_root(end: bytes, ends_early: bool) -> None:
+    links = feeds.read_feed(rss("").removesuffix(b"</channel></rss>") + end, RSS, URL)
+    assert (links.ends_early, len(links.entries)) == (ends_early, 1)
+
+
+ITEM = (
+    "<guid>/guid</guid><enclosure url='/e'/><link>/%d</link><title>Title %d</title>"
+    "<pubDate>Fri, 10 Jan 2020 14:33:00 GMT</pubDate>"
+)
+ENTRY = (
+    '<link rel="enclosure" href="/e"/><link href="/%d"/><title>Title %d</title>'
+    "<updated>2020-01-10T14:33:00Z</updated>"
+)
+WHOLE = {
+    "rss": "<rss version='2.0'><channel>{}</channel></rss>".format(
+        "".join(f"<item>{ITEM}</item>" % (n, n) for n in (1, 2))
+    ),
+    "rdf": "<rdf:RDF xmlns='http://purl.org/rss/1.0/' xmlns:rdf='http://www.w3.org/1999/02/22-rdf-syntax-ns#'>{}</rdf:RDF>".format(
+        "".join(f"<item>{ITEM}</item>" % (n, n) for n in (1, 2))
+    ),
+    "atom": "<feed xmlns='http://www.w3.org/2005/Atom'>{}</feed>".format(
+        "".join(f"<entry>{ENTRY}</entry>" % (n, n) for n in (1, 2))
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+def test_r9_wherever_a_feed_is_cut_off_no_title_or_link_is_another(kind: str) -> None:
+    text = WHOLE[kind]
+    whole = read_feed(text.encode())
+    assert len(whole) == 2
+    counts = []
+    for length in range(text.index(">") + 1, len(text)):
+        links = feeds.read_feed(text[:length].encode(), RSS, URL)
+        for entry, full in zip(links.entries, whole, strict=False):
+            assert (entry.title, entry.url) == (full.title, full.url), text[:length]
+            assert entry.published in (full.published, None), text[:length]
+        assert links.ends_early
+        counts.append(len(links.entries))
+    assert counts == sorted(counts)
+    assert (counts[0], counts[-1]) == (0, 2)
+
+
 DAMAGED = (
     '<rss version="2.0"><channel><item><title>Żółw %s</title><link>/1</link></item></channel></rss>'
 )

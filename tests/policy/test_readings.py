@@ -342,6 +342,35 @@ def test_only_what_was_never_read_has_a_stand_in() -> None:
     assert answers == [[True, True], [True, True], [False, False], [True, False]]
 
 
+@pytest.mark.parametrize(
+    ("had", "was_early", "entries", "ends_early", "why"),
+    [
+        (None, 0, 0, False, ""),
+        (0, 0, 0, True, ""),
+        (40, 0, 0, False, "no entries, and it had 40 entries when it was last read"),
+        (1, 1, 0, True, "no entries, and it had 1 entry when it was last read"),
+        (40, 0, 41, True, "cut off, and it had 40 entries when it was last read"),
+        (40, 1, 3, True, ""),  # its publisher never closes it
+        (40, 0, 1, False, ""),
+    ],
+)
+def test_a_document_that_lost_what_it_had_is_unread(
+    had: int | None, was_early: int, entries: int, ends_early: bool, why: str
+) -> None:
+    before = Reading(URL, BEGIN, BEGIN, 1, entries=had or 0, ends_early=was_early)
+    known = None if had is None else before
+    assert readings.loss(known, entries, ends_early=ends_early) == why
+
+
+def test_a_reading_that_brought_no_entries_leaves_their_number() -> None:
+    record = updated(None, URL, Heard(READ, at=BEGIN, entries=40), BEGIN)
+    for heard in (Heard(READ, at=BEGIN), Heard(FAILED, "HTTP 500"), Heard(NOT_DUE)):
+        record = updated(record, URL, heard, BEGIN)
+        assert record.entries == 40
+    record = updated(record, URL, Heard(READ, entries=3, ends_early=True), BEGIN)
+    assert (record.entries, record.ends_early) == (3, 1)
+
+
 def test_what_was_read_as_a_feed_stays_so() -> None:
     record = Reading(URL, BEGIN, BEGIN)
     said = []

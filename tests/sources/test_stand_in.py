@@ -10,7 +10,7 @@ import pytest
 
 from scrapy_walsh.proof.sandbox import Route
 from scrapy_walsh.state.records import Reading
-from tests.crawl.harness import DAY, Runs, site
+from tests.crawl.harness import DAY, OWN_IDENTITY, Runs, site
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,19 +19,31 @@ MARKDOWN = Route(body="# Home\n\n- [A product](http://shop.test/p)\n", content_t
 HTML = Route(body="<html><head><title>Maintenance</title></head></html>")
 
 
-def rss(name: str) -> Route:
-    item = f"<item><title>{name}</title><link>http://items.test/{name}</link></item>"
-    body = f'<rss version="2.0"><channel><title>F</title>{item}</channel></rss>'
-    return Route(body=body, content_type="application/rss+xml")
+def rss(*names: str, end: str = "</channel></rss>") -> Route:
+    items = [f"<item><title>{n}</title><link>http://items.test/{n}</link></item>" for n in names]
+    body = f'<rss version="2.0"><channel><title>F</title>{"".join(items)}{end}'
+    return Route(body=body, content_type="application/rss+xml", etag=f'"{body}"'.encode().hex())
 
 
-def sitemap(name: str) -> Route:
+def sitemap(*names: str, end: str = "</urlset>") -> Route:
     space = "http://www.sitemaps.org/schemas/sitemap/0.9"
-    body = f'<urlset xmlns="{space}"><url><loc>http://items.test/{name}</loc></url></urlset>'
+    urls = "".join(f"<url><loc>http://items.test/{name}</loc></url>" for name in names)
+    body = f'<urlset xmlns="{space}">{urls}{end}'
     return Route(body=body, content_type="application/xml")
 
 
-SETTINGS = {"WALSH_MAX_RETRIES": 0, "SPIDER_MODULES": ["scrapy_walsh.spiders"]}
+def index(name: str) -> Route:
+    body = (
+        f"<sitemapindex><sitemap><loc>http://{name}.test/child.xml</loc></sitemap></sitemapindex>"
+    )
+    return Route(body=body, content_type="application/xml")
+
+
+SETTINGS = {
+    "WALSH_MAX_RETRIES": 0,
+    "SPIDER_MODULES": ["scrapy_walsh.spiders"],
+    "WALSH_IDENTITY": OWN_IDENTITY,
+}
 #: Ways in which a declared document fails after it was read, and the outcome of its source then.
 FAILS = {
     "gone404": (Route(404), "failed"),
@@ -46,6 +58,52 @@ FAILS = {
 }
 
 
+#: What the document of a host is on each day, and the outcomes and links of its source then.
+LOST: dict[str, tuple[str, list[Route], list[tuple[str, int]]]] = {
+    "emptied": (
+        "feed",
+        [rss("e1", "e2"), rss(), rss()],  # unchanged on the third day: no 304 may say so
+        [("fed", 2), ("left_out", 0), ("left_out", 0)],
+    ),
+    "cut": (
+        "feed",
+        [rss("c1", "c2"), rss("c3", "c1", end="<item><title>Ne"), rss("c4", "c3", "c1", "c2")],
+        [("fed", 2), ("left_out", 1), ("fed", 1)],
+    ),
+    "unclosed": (  # as its publisher writes it
+        "feed",
+        [rss("u1", end=""), rss("u2", "u1", end=""), rss(end="")],
+        [("fed", 1), ("fed", 1), ("left_out", 0)],
+    ),
+    "begins": (
+        "feed",
+        [rss(), rss("b1"), rss("b2", "b1")],
+        [("fed", 0), ("fed", 1), ("fed", 1)],
+    ),
+    "plain": (  # a feed that is declared as a page
+        "url",
+        [rss("p1"), rss(), rss("p2")],
+        [("fed", 1), ("left_out", 0), ("fed", 1)],
+    ),
+    "map-emptied": (
+        "sitemap",
+        [sitemap("m1", "m2"), sitemap(), sitemap("m3")],
+        [("sitemap", 2), ("left_out", 0), ("sitemap", 1)],
+    ),
+    "map-cut": (
+        "sitemap",
+        [sitemap("s1", "s2"), sitemap("s1", end="<url>"), sitemap("s1", "s2")],
+        [("sitemap", 2), ("left_out", 0), ("sitemap", 0)],
+    ),
+    "children": (
+        "children",
+        [sitemap("i1", "i2"), sitemap(), sitemap("i1")],
+        [("sitemap", 2), ("left_out", 0), ("sitemap", 0)],
+    ),
+}
+PATHS = {"feed": "/feed", "url": "/", "sitemap": "/sitemap.xml", "children": "/child.xml"}
+
+
 @dataclass
 class Days:
     """What each run has emitted, as (source, via) pairs, its report's rows, and what it logged."""
@@ -57,9 +115,16 @@ class Days:
     readings: dict[str, Reading]
 
 
-def source(host: str, **declared: str) -> dict[str, str]:
+def source(host: str, **declared: str) -> dict[str, Any]:
     urls = {kind: f"http://{host}.test{path}" for kind, path in declared.items()}
     return {"name": host, "url": f"http://{host}.test/", **urls}
+
+
+def lost_source(host: str) -> dict[str, Any]:
+    kind = LOST[host][0]
+    if kind == "children":
+        return {**source(host, sitemap="/sitemap.xml"), "children": True}
+    return source(host, **{kind: PATHS[kind]})
 
 
 SOURCES = [
@@ -68,6 +133,7 @@ SOURCES = [
     source("both", feed="/feed", sitemap="/sitemap.xml"),
     source("never", feed="/feed"),
     source("late", feed="/feed"),
+    *map(lost_source, LOST),
 ]
 
 
@@ -82,11 +148,14 @@ def days(tmp_path_factory: pytest.TempPathFactory) -> Days:
         site("both.test", {"/feed": Route(404), "/sitemap.xml": sitemap("both"), **page}),
         site("never.test", {"/feed": Route(404), **page}),
         site("late.test", {"/feed": HTML, **page}),
+        *(site(f"{host}.test", {"/sitemap.xml": index(host), **page}) for host in LOST),
     ]
     days = Days([], [], [], [], {})
     with Runs(directory, *sites, settings=SETTINGS) as runs:
         (directory / "sources.jsonl").write_text("\n".join(map(json.dumps, SOURCES)))
         for day in range(3):
+            for host, (kind, routes, _) in LOST.items():
+                runs.serve(f"{host}.test", PATHS[kind], routes[day])
             if day == 1:
                 for host, (route, _) in FAILS.items():
                     runs.serve(f"{host}.test", "/feed", route)
@@ -144,6 +213,23 @@ def test_a_stand_in_serves_until_the_feed_is_read_and_the_log_says_so_once(days:
     assert days.asked[2]["late.test"] == ["/feed"]
     lines = [output.count("its feed was never read") for output in days.output]
     assert lines == [3, 0, 0], "both, never, late"
+
+
+@pytest.mark.parametrize("host", LOST)
+def test_a_document_that_was_emptied_or_cut_off_is_unread(days: Days, host: str) -> None:
+    rows = [days.rows[day][host] for day in range(3)]
+    assert [(row["outcome"], row["items"]) for row in rows] == LOST[host][2]
+    assert {via for name, via in set().union(*days.items) if name == host} <= {"feed", "sitemap"}
+
+
+def test_the_reason_says_what_was_lost(days: Days) -> None:
+    reasons = {host: days.rows[1][host]["reason"] for host in ("emptied", "cut", "children")}
+    had = "it had 2 entries when it was last read"
+    assert reasons["emptied"] == f"feed: no entries, and {had}"
+    assert reasons["cut"] == f"feed: cut off, and {had}"
+    assert reasons["children"].endswith(f"sitemap: no entries, and {had}")
+    lost = days.readings["http://emptied.test/feed"]
+    assert (lost.entries, lost.reason) == (2, f"R9 {reasons['emptied']}")
 
 
 def test_what_was_itself_read_is_on_record(days: Days) -> None:

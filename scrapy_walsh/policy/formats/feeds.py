@@ -40,10 +40,13 @@ _HEAD: Final = 4096
 _DOCTYPE: Final = re.compile(rb"<!DOCTYPE[^<>\[]*+>", re.IGNORECASE)
 #: How IANA's registry names a link relation in full (RFC 4287, 4.2.7.2).
 _IANA: Final = "http://www.iana.org/assignments/relation/"
-#: The end tag of a feed's root element, at the end of the text.
-_END: Final = re.compile(
-    r"</(?:[\w.-]+:)?(?:rss|feed|rdf)\s*>(?:\s|<!--.*?-->)*\Z", re.IGNORECASE | re.DOTALL
-)
+#: Text in which a tag is no tag: CDATA sections and comments, up to the end if they are not closed.
+_NO_TAGS: Final = re.compile(r"<!\[CDATA\[.*?(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)", re.DOTALL)
+#: The end tag of a feed's root element. Some hosts print a script behind it.
+_END: Final = re.compile(r"</(?:[\w.-]+:)?(?:rss|feed|rdf)\s*>", re.IGNORECASE)
+#: The start and the end tag of an entry.
+_ENTRY: Final = re.compile(r"<(?:[\w.-]+:)?(?:item|entry)[\s>]", re.IGNORECASE)
+_END_OF_ENTRY: Final = re.compile(r"</(?:[\w.-]+:)?(?:item|entry)\s*>", re.IGNORECASE)
 
 
 def read_feed(body: bytes, content_type: str | None, url: str) -> Links:
@@ -63,7 +66,22 @@ def read_feed(body: bytes, content_type: str | None, url: str) -> Links:
     if representation(None, body) == HTML and representation(None, head) != FEED:
         raise DocumentInvalid(f"{url}: an HTML page, not a feed")
     text = xml_text(body, content_type, url)
-    return _links(_xml_entries(text, url), ends_early=_END.search(text) is None)
+    ends_early = _END.search(_NO_TAGS.sub("", text)) is None
+    if ends_early:
+        text = _without_half_entry(text)
+    return _links(_xml_entries(text, url), ends_early)
+
+
+def _without_half_entry(text: str) -> str:
+    """The *text* of a feed that is cut off, without its last entry if that is not whole.
+
+    Without its link, its enclosure or guid would be taken for that. Its date may be missing.
+    """
+    starts = [match.start() for match in _ENTRY.finditer(text)]
+    if not starts or _END_OF_ENTRY.search(text, starts[-1]):
+        return text
+    half = text[starts[-1] :].lower()
+    return text if "</title>" in half and "</link>" in half else text[: starts[-1]]
 
 
 def _links(entries: Iterable[Entry | None], ends_early: bool = False) -> Links:

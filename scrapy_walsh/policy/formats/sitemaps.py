@@ -59,7 +59,7 @@ def read_sitemap(body: bytes, content_type: str | None, url: str) -> Links:
     note = _note(reader, fault, len(reader.found) - len(entries))
     if reader.root == "sitemapindex":
         return Links((), note=note, children=tuple(dict.fromkeys(it.url for it in entries)))
-    return Links(tuple(entries), note=note)
+    return Links(tuple(entries), note=note, ends_early=fault and not reader.full)
 
 
 def _note(reader: _Reader, fault: bool, unusable: int) -> str:
