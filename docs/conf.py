@@ -32,6 +32,8 @@ author = "the scrapy-walsh authors"
 version = release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton"]
 exclude_patterns = ["_build"]
+#: Pages that only links lead to: the menu leaves them out.
+OUTSIDE_THE_MENU = {"performance", "versions"}
 # A link to a type of Python's or Scrapy's has no target here: their inventories are on the network.
 nitpicky = True
 nitpick_ignore_regex = [(r"py:.*", r"(?!scrapy_walsh).*")]
@@ -94,8 +96,13 @@ def lead_outward(_app: Sphinx, docname: str, source: list[str]) -> None:
 
 
 def know_anchors(app: Sphinx, doctree: nodes.document) -> None:
-    """Let links find ``<a id="d8"></a>``, as they find headings. No two pages share an anchor."""
+    """Let links find ``<a id="d8"></a>``, as they find headings. No two pages share an anchor.
+
+    A page outside the menu is marked as such: Sphinx would warn of it.
+    """
     name = app.env.docname
+    if name in OUTSIDE_THE_MENU:
+        app.env.metadata[name]["orphan"] = ""
     slugs = app.env.metadata[name].setdefault("myst_slugs", {})
     labels = app.env.domains.standard_domain
     for node in doctree.findall(nodes.raw):

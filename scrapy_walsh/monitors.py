@@ -1,4 +1,4 @@
-"""Monitors for spidermon over the stats of a crawl (docs/stats.md, docs/compatibility.md).
+"""Monitors for spidermon over the stats of a crawl (docs/reference.md, docs/compatibility.md).
 
 ``SPIDERMON_ENGINE_STOP_MONITORS = ("scrapy_walsh.monitors.WalshMonitorSuite",)`` is all that they
 need. When the spider closes, the last stats are not there yet. Importing this module needs

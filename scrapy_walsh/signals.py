@@ -1,7 +1,7 @@
 """Scrapy signals, one for each kind of event: what a gate decided, and what became of a request.
 
 Connect to them as to Scrapy's own, ``crawler.signals.connect(function, signals.walsh_refused)``.
-docs/api.md has the arguments. Importing this module loads neither Scrapy nor Twisted.
+docs/reference.md has the arguments. Importing this module loads neither Scrapy nor Twisted.
 """
 
 from __future__ import annotations

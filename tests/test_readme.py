@@ -36,7 +36,7 @@ def settings_of(snippet: str) -> dict[str, Any]:
     return {name: value for name, value in namespace.items() if name.isupper()}
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/identity.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/blocklist.md"])
 def test_own_identities_that_are_shown_are_accepted(document: str):
     shown = [settings_of(snippet) for snippet in snippets((ROOT / document).read_text(), "python")]
     assert shown

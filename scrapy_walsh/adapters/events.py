@@ -376,7 +376,7 @@ class Recorder:
             logger.warning("%s", self.ledger.notices.pop(0))
 
     def rates(self) -> None:
-        """Put two rates into the stats (docs/stats.md): allowed by robots.txt, excluded by TLD."""
+        """Set two rates (docs/reference.md): allowed by robots.txt, and excluded by TLD."""
         get = self.crawler.stats.get_value
         verdicts = {name: get(f"walsh/verdict/{name}", 0) for name in NAMES}
         if robots := sum(verdicts[name] for name in ROBOTS_NAMES):

@@ -351,7 +351,7 @@ def test_own_a_project_that_cannot_be_looked_at_is_said_in_one_line(
 
 # -- docs ---------------------------------------------------------------------------------
 
-DOCUMENT = (ROOT / "docs/identity.md").read_text()
+DOCUMENT = (ROOT / "docs/blocklist.md").read_text()
 
 
 def snippet(name: str) -> str:

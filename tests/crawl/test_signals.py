@@ -105,8 +105,8 @@ def test_own_each_event_has_its_signal(run: Callable[..., Crawl], tmp_path: Path
 def test_own_the_listener_of_the_docs_hears_a_refusal(
     run: Callable[..., Crawl], tmp_path: Path
 ) -> None:
-    page = (DOCS / "signals.md").read_text()
-    (snippet,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    page = (DOCS / "reference.md").read_text().partition("## Signals")[2]
+    snippet = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
     listener = f"{snippet}\n\nListener = Watch\n"
     result = listened(run, tmp_path, listener, WALSH_MAX_RETRIES=0)
     assert result.lines("no R2 for http://h.test/closed/x")

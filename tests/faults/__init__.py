@@ -3,5 +3,5 @@
 ``table.py`` has a row for each such fault. A row is a real crawl on loopback (``world.py``), in
 whose process the fault is made (``inside.py``), and a healthy one after it; both are judged by the
 server's log (``judge.py``). ``python -m tests.faults`` runs all rows, ``test_faults.py`` the quick
-ones, and ``page.py`` makes docs/faults.md from them.
+ones, and ``page.py`` makes README.md from them.
 """

@@ -1,4 +1,4 @@
-"""``python -m tests.faults.page`` writes docs/faults.md from the table."""
+"""``python -m tests.faults.page`` writes README.md beside it from the table."""
 
 from __future__ import annotations
 
@@ -15,31 +15,28 @@ if TYPE_CHECKING:
 
     from tests.faults.row import Row, Then
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "faults.md"
-_HEAD: Final = """# What happens when ...
+PAGE: Final = Path(__file__).parent / "README.md"
+_HEAD: Final = """# Faults of the crawl's own side
 
-Everything that can fail on the crawl's own side, and what the crawl does then: a middleware or a
-signal of your project, a setting, the machine, the proxy, Python's environment, the disk, a paused
-job, a defect in this package. (What *sites* do is in [robots.txt](robots.md),
-[the blocklist](blocklist.md) and [troubleshooting](troubleshooting.md).)
+This table lists faults of a project's middlewares, signals and settings, of the machine, the proxy,
+Python's environment, the disk, a paused job, and of this package. It says how a crawl reacts to
+each.
 
-One promise stands behind all rows. **Where the rules are not known because of us, nothing is sent
-that they might refuse**: no page that a robots.txt may disallow, no host that the operator's list
-may block. That holds in this run, and in the next one, which must not go by what a fault has left.
-If anything was not crawled for such a reason, a line of the log names the cause, and the run ends
-with exit code 1 and the finish reason `walsh_not_well`.
+One promise holds for all rows: **if the rules are unknown because of us, nothing is sent that they
+might refuse**, neither in this run nor in the next one. The log then names the cause, and the run
+ends with exit code 1 and the finish reason `walsh_not_well`.
 
-This page is made from the tests: each row is a crawl against a server on loopback, with one
-disallowed page, one blocked host and one that may be crawled, and another crawl after it without
-the fault. Both are judged by the server's log. `python -m tests.faults` runs all of them.
+Each row is a crawl against a server on loopback, with one disallowed page, one blocked host and one
+host that may be crawled. A second crawl without the fault follows. Both are judged by the server's
+log. `python -m tests.faults` runs all rows, and `python -m tests.faults.page` writes this page.
 
-Each section is parted by what the crawl does. Three dots stand for "A downloader middleware of the
-project" or "A handler of the signal". The words at the end of a row are a part of the log's line.
+Each section is divided by the crawl's reaction. Three dots stand for "A downloader middleware of
+the project" or "A handler of the signal". The words at the end of a row are part of the log's line.
 """
 _DOES: Final[dict[Then, str]] = {
     rows.AS_USUAL: "Every document is requested and obeyed as if nothing were wrong.",
-    rows.HELD_BACK: "Nothing is sent whose rules are not known. It is deferred to the next run.",
-    rows.NOT_WELL: "The crawl goes on with what is not concerned.",
+    rows.HELD_BACK: "No request is sent if its rules are unknown. It is deferred to the next run.",
+    rows.NOT_WELL: "The crawl goes on with all that the fault does not affect.",
     rows.REFUSED: "The crawl does not start. Nothing is sent.",
     rows.HOSTS_DOING: "The site counts as unreachable.",
     rows.EITHER: "",
@@ -50,7 +47,7 @@ _CODE: Final[dict[Then, str]] = {
     rows.NOT_WELL: "1",
     rows.REFUSED: "1",
     rows.HOSTS_DOING: "0",
-    rows.EITHER: "0, or 1 where something was not crawled",
+    rows.EITHER: "0, or 1 if something was not crawled",
 }
 _LEAD: Final = re.compile("^A (?:downloader middleware of the project|handler of the signal) ")
 _TITLES: Final = {

@@ -43,7 +43,7 @@ CHILD: tuple[Variant, ...] = (
 class Row:
     """One fault.
 
-    ``what``: the fault, for docs/faults.md. ``does``: what the crawl does, where ``then`` does not
+    ``what``: the fault, for README.md. ``does``: what the crawl does, where ``then`` does not
     say enough. ``says``: words of which one stands in a line of ours where the run is not green;
     the page shows the first. ``fault``: what ``inside.py`` does. ``settings``, ``environment``: of
     the crawl with the fault. ``sites``: answers to robots.txt or the list that are not as usual.

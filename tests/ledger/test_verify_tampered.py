@@ -384,8 +384,8 @@ def test_own_only_fifty_findings_are_shown(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_own_the_commands_of_the_docs_run(crawled: Crawled, tmp_path: Path):
-    """docs/verify.md: its command, in a project and outside one, and the lines that it shows."""
-    text = (Path(__file__).parent.parent.parent / "docs/verify.md").read_text()
+    """docs/ledger.md: its command, in a project and outside one, and the lines that it shows."""
+    text = (Path(__file__).parent.parent.parent / "docs/ledger.md").read_text()
     blocks = re.findall(r"```(\w*)\n(.*?)```", text, re.DOTALL)
     command, shown, finding = (block.splitlines() for _, block in blocks)
     assert command == ["scrapy walsh verify .scrapy/walsh"]

@@ -32,23 +32,31 @@ IDENTITY = {
 }
 
 
-def rows(page: str) -> Iterator[list[str]]:
-    """The cells of each row of a page's tables whose first cell is a name in code."""
-    for line in (DOCS / page).read_text().splitlines():
+def section(title: str) -> str:
+    """The part of reference.md under a heading of the second level."""
+    text = (DOCS / "reference.md").read_text().partition(f"\n## {title}\n")[2]
+    assert text, title
+    return text.partition("\n## ")[0]
+
+
+def rows(text: str) -> Iterator[list[str]]:
+    """The cells of each row of a text's tables whose first cell is a name in code."""
+    for line in text.splitlines():
         if line.startswith("| `"):
             yield [cell.strip() for cell in line.strip("|").split(" | ")]
 
 
-def run_block(page: str) -> str:
-    """The Python code of a page that a comment says is run."""
-    found = re.search(r"<!-- run -->\n```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
-    assert found is not None, page
+def run_block(name: str) -> str:
+    """The Python code of reference.md that a comment says is run."""
+    text = (DOCS / "reference.md").read_text()
+    found = re.search(rf"<!-- run: {name} -->\n```python\n(.*?)```", text, re.DOTALL)
+    assert found is not None, name
     return found[1]
 
 
 # -- settings.md --------------------------------------------------------------------------
 
-SHOWN = {name.strip("`"): rest for name, *rest in rows("settings.md")}
+SHOWN = {name.strip("`"): rest for name, *rest in rows((DOCS / "settings.md").read_text())}
 
 
 def config(**settings: Any) -> WalshConfig:
@@ -96,7 +104,7 @@ def test_own_a_choice_on_the_page_is_accepted_and_no_other(name: str, value: str
         config(**{name: "perhaps"})
 
 
-# -- meta.md ------------------------------------------------------------------------------
+# -- reference.md: keys of meta ------------------------------------------------------------
 
 #: What else begins so: the reason for which a crawl was refused, an attribute of log records, a
 #: collection of Scrapy Cloud, a spider.
@@ -110,12 +118,12 @@ def test_own_the_page_names_every_meta_key() -> None:
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str):
                     found |= set(re.findall(r"\Awalsh_[a-z_]+\Z", node.value))
-    named = set(re.findall(r"`(walsh_[a-z_]+)`", (DOCS / "meta.md").read_text()))
+    named = set(re.findall(r"`(walsh_[a-z_]+)`", section("Keys of Request.meta")))
     assert named == found - NO_META
 
 
 def test_own_the_spider_of_the_meta_page_falls_back_to_http(tmp_path: Path) -> None:
-    code = run_block("meta.md").replace(".example", ".test").replace('"bare_hosts"', '"probe"')
+    code = run_block("try https").replace(".example", ".test").replace('"bare_hosts"', '"probe"')
     feed = Route(body="<rss/>", content_type="application/rss+xml")
     plain = replace(site("first.test", {"/feed.xml": feed}), tls=False)
     run = solo(
@@ -128,11 +136,12 @@ def test_own_the_spider_of_the_meta_page_falls_back_to_http(tmp_path: Path) -> N
     assert fetched == {"http://first.test/feed.xml", "https://second.test/feed.xml"}
 
 
-# -- exceptions.md ------------------------------------------------------------------------
+# -- reference.md: exceptions -------------------------------------------------------------
 
 
 def test_own_the_page_names_every_exception_and_its_base() -> None:
-    shown = {name.strip("`"): rest for name, *rest in rows("exceptions.md")}
+    text = section("Exceptions in an errback") + section("Exceptions that the package raises")
+    shown = {name.strip("`"): rest for name, *rest in rows(text)}
     errors = {
         name: value
         for name, value in vars(exceptions).items()
@@ -155,7 +164,7 @@ def test_own_the_page_names_every_exception_and_its_base() -> None:
 
 
 def test_own_the_spider_of_the_exceptions_page_runs(tmp_path: Path) -> None:
-    code = run_block("exceptions.md").replace(".example", ".test").replace('"careful"', '"probe"')
+    code = run_block("errback").replace(".example", ".test").replace('"careful"', '"probe"')
     closed = "User-agent: *\nDisallow: /\n"
     run = solo(tmp_path / "open", spider=code, sites=(site("site.test"),), settings=SETTINGS)
     assert [item["url"] for item in run.items] == ["https://site.test/feed.xml"]
@@ -166,11 +175,11 @@ def test_own_the_spider_of_the_exceptions_page_runs(tmp_path: Path) -> None:
     assert run.lines("disallowed_explicit by R2")
 
 
-# -- python.md ----------------------------------------------------------------------------
+# -- api.md -------------------------------------------------------------------------------
 
 
 def test_own_the_page_of_docstrings_has_the_whole_public_face() -> None:
-    named = re.findall(r"\.\. auto\w+:: ([\w.]+)", (DOCS / "python.md").read_text())
+    named = re.findall(r"\.\. auto\w+:: ([\w.]+)", (DOCS / "api.md").read_text())
     for name in scrapy_walsh.__all__:
         if not name.isupper() and not name.startswith("__") and name != "WalshError":
             assert name in named

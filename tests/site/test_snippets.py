@@ -41,6 +41,7 @@ RUN_BY: dict[str, tuple[int, tuple[str, ...]]] = {
     "architecture.md": (1, (HERE,)),
     "attest.md": (4, ("attest/test_command.py",)),
     "audit.md": (8, ("audit/test_command.py", "sign/test_docs.py")),
+    "blocklist.md": (5, ("cli/test_init.py", "test_readme.py")),
     "compatibility.md": (2, ("crawl/test_plugins.py",)),
     "check.md": (4, ("cli/test_check.py",)),
     "commands.md": (1, ("cli/test_commands.py",)),
@@ -49,18 +50,16 @@ RUN_BY: dict[str, tuple[int, tuple[str, ...]]] = {
     "deploy.md": (11, (*(f"deploy/test_{each}.py" for each in ("cron", "cloud", "scrapyd")), HERE)),
     "discover.md": (2, ("sources/test_discover.py",)),
     "doctor.md": (1, ("cli/test_doctor.py",)),
-    "exceptions.md": (1, ("site/test_reference.py",)),
     "faq.md": (1, ("site/test_reference.py",)),
     "fleet.md": (4, (HERE,)),
-    "identity.md": (5, ("cli/test_init.py", "test_readme.py")),
     "index.md": (1, (HERE,)),
     "install.md": (3, ("test_readme.py", "deploy/test_other_projects.py", HERE)),
-    "meta.md": (1, ("site/test_reference.py",)),
+    "ledger.md": (3, ("ledger/test_verify_tampered.py",)),
     "other-projects.md": (4, ("deploy/test_other_projects.py",)),
+    "reference.md": (3, ("site/test_reference.py", "crawl/test_signals.py")),
     "report.md": (2, ("report/test_cli.py",)),
     "robots.md": (2, ("test_readme.py", "crawl/test_robot_parser.py")),
     "signing.md": (5, ("sign/test_docs.py",)),
-    "signals.md": (1, ("crawl/test_signals.py",)),
     "spider.md": (
         4,
         ("test_readme.py", "sources/test_spreadsheet.py", "sources/test_sitemap.py"),
@@ -68,7 +67,6 @@ RUN_BY: dict[str, tuple[int, tuple[str, ...]]] = {
     "state.md": (3, ("cli/test_state.py",)),
     "tutorial.md": (24, ("site/test_tutorial.py",)),
     "usage.md": (2, ("crawl/test_usage.py",)),
-    "verify.md": (3, ("ledger/test_verify_tampered.py",)),
 }  # fmt: skip
 BLOCK = re.compile(r"^```(\{?\w*\}?)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
