@@ -73,8 +73,8 @@ def test_own_the_signals_are_frozen_and_documented() -> None:
     names = [name for name in vars(signals) if name.startswith("walsh_")]
     assert names == [
         "walsh_refused", "walsh_held", "walsh_fetched", "walsh_retried", "walsh_deferred",
-        "walsh_given_up", "walsh_not_modified", "walsh_too_many_redirects", "walsh_adopted",
-        "walsh_rejected", "walsh_taken_up", "walsh_asked",
+        "walsh_given_up", "walsh_not_modified", "walsh_answered", "walsh_too_many_redirects",
+        "walsh_adopted", "walsh_rejected", "walsh_taken_up", "walsh_asked",
     ]  # fmt: skip
     assert {f"walsh_{kind}": each for kind, each in signals.OF_KIND.items()} == {
         name: vars(signals)[name] for name in names

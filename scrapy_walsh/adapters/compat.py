@@ -382,6 +382,12 @@ async def call_handler(handler: Any, request: Request, spider: Spider | None) ->
     return cast("Response", await _awaited(handler.download_request(request, *more)))
 
 
+def is_of_network(response: Response) -> bool:
+    """Whether *response* says that a connection brought it; Scrapy's handlers set one of these."""
+    names = ("ip_address", "certificate", "protocol")
+    return any(getattr(response, name, None) is not None for name in names)
+
+
 def as_handler(handler: _Class) -> _Class:
     """Class decorator: *handler*, whose methods are coroutines, as this version calls it."""
     if not _ASYNC_HANDLERS:

@@ -124,7 +124,7 @@ class RevalidateMiddleware(Seat):
     def process_response(self, request: Request, response: Response, **_: Any) -> Response:
         """*response*; raises ``NotModified`` for a 304. A 200 replaces the validators."""
         ticket = self.crawl.tickets.of(request)
-        if ticket.ours:
+        if ticket.ours or ticket.status is None:  # or a middleware of the project has answered
             return response
         if response.status == NOT_MODIFIED and is_conditional(request):
             self.crawl.gate.tell(events.NOT_MODIFIED, ticket, 304, "304, no new data")
@@ -173,6 +173,8 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
         self, request: Request, response: Response, spider: Any = None
     ) -> Request | Response:
         """The request to the next hop, now within scope, or *response*; ``TooManyRedirects``."""
+        if self.crawl.tickets.of(request).status is None:
+            return response  # no site has redirected there: a middleware of the project says so
         arguments = () if spider is None else (spider,)
         try:
             result: Request | Response = super().process_response(request, response, *arguments)

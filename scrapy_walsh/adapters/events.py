@@ -65,7 +65,7 @@ def _is_heard(level: int) -> bool:
 
 #: Kinds of events that are at DEBUG in the log, and those that are a WARNING; others are INFO. A
 #: refusal for a private address is a WARNING too: somebody has led the crawl into its own network.
-_QUIET: Final = (events.HELD, events.FETCHED, events.TAKEN_UP)
+_QUIET: Final = (events.HELD, events.FETCHED, events.ANSWERED, events.TAKEN_UP)
 _WARNED: Final = (events.DEFERRED, events.GIVEN_UP, events.REJECTED, events.TOO_MANY_REDIRECTS)
 #: Kinds and requirements of events whose reason holds for whole hosts.
 _OF_HOSTS: Final = ((events.DEFERRED, "R2"), (events.DEFERRED, "R5"), (events.REJECTED, "R2"))

@@ -125,6 +125,8 @@ class Gate:
     retries: Retries
     #: Whether a person looks at one page: why there is none is said on stderr (exit 1).
     looks: bool = False
+    #: Whether a warning has named an answer that came from the network, and not by our handler.
+    warned: bool = False
 
     # -- 1: at the queue ------------------------------------------------------------------
 
@@ -381,6 +383,7 @@ class Gate:
         concluded = chain.conclude(answer, context.gates, context.wall(), context.rand())
         seen = ticket.seen(response) if response and isinstance(ticket, Document) else {}
         failure, target, passed = concluded.failure, not ticket.ours, ticket.verdict
+        ticket.status = None if response is None else response.status
         silent = answer.whole and answer.status is None and not answer.cut
         learned = concluded.learned.interval
         exchange = events.Exchange(
@@ -483,14 +486,28 @@ class Gate:
             if self.looks and not isinstance(outcome, Closing):
                 compat.fail_command(str(outcome))
             return
-        unfollowed = self.sources.ends(request)
-        if not is_failure(outcome.status):
+        unfollowed, status = self.sources.ends(request) or None, outcome.status
+        if ticket.status is None:
+            self._tell_answered(ticket, outcome, unfollowed=unfollowed)
+        elif not is_failure(status):
             ticket.said = self.documents.read_usage(outcome, ticket.rules)
-            # What no verdict let pass was answered by a middleware of the project: no site said it.
-            usage = () if ticket.verdict is None else tuple(map(str, ticket.said))
-            status = outcome.status
-            more = {"usage": usage, "unfollowed": unfollowed or None}
-            self.tell(events.FETCHED, ticket, status, f"HTTP {status}", **more)
+            usage = tuple(map(str, ticket.said))
+            why = f"HTTP {status}"
+            self.tell(events.FETCHED, ticket, status, why, usage=usage, unfollowed=unfollowed)
+
+    def _tell_answered(self, ticket: Ticket, response: Response, **more: Any) -> None:
+        """Record that a middleware of the project has answered in place of a site."""
+        by = ticket.by or "a middleware"
+        why = f"answered by {by}, not requested"
+        self.tell(events.ANSWERED, ticket, response.status, why, **more)
+        if not self.warned and compat.is_of_network(response):
+            self.warned = True
+            logger.warning(
+                "%s was answered by %s, and its answer says that it came from the network: "
+                "R1 to R5 do not hold for what that requests: take it out",
+                ticket.url,
+                by,
+            )
 
     # -- what is recorded -----------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from scrapy_walsh.adapters.documents import faults
 from scrapy_walsh.adapters.documents.fetcher import Document
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import Closing, GaveUp, NotYet, Refused
+from scrapy_walsh.adapters.plugins import path_of
 from scrapy_walsh.adapters.ticket import Ticket, ticket_of
 from scrapy_walsh.adapters.wire import names
 from scrapy_walsh.adapters.wire.pacing import TURNSTILE
@@ -37,6 +38,7 @@ from scrapy_walsh.policy.identity import may_send
 from scrapy_walsh.policy.signing import is_signature_field
 
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Callable, Sequence
 
     from scrapy.crawler import Crawler
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
 _GRACE: Final = 0.1
 #: What stands for ``Request(cookies=...)`` among the header fields that were not sent.
 _COOKIES: Final = b"Request(cookies=...)"
+#: How the names of middlewares begin that answer nothing themselves.
+_NOT_OF_PROJECTS: Final = ("scrapy.", "scrapy_walsh.")
 
 
 def prepare(handler: Any) -> None:
@@ -331,6 +335,24 @@ class Downloader(ScrapyDownloader):
         self._crawl = Crawl.of(crawler)
         # Before that of any middleware.
         self.middleware.methods["process_exception"].appendleft(self._process_outcome)
+        for name in ("process_request", "process_exception"):
+            self._watch(self.middleware.methods[name])
+
+    def _watch(self, methods: deque[Any]) -> None:
+        """Note which middleware of the project is called: it may answer in place of a site."""
+
+        def noting(path: str) -> Callable[..., None]:
+            def note(request: Request, **_: Any) -> None:
+                self._crawl.tickets.of(request).by = path
+
+            return note
+
+        for method in [*methods]:
+            path = path_of(type(getattr(method, "__self__", method)))
+            if not path.startswith(_NOT_OF_PROJECTS):
+                methods.append(noting(path))
+            methods.append(method)
+            methods.popleft()
 
     def fetch(self, request: Request, *args: Any) -> Deferred[Response | Request]:
         """As Scrapy's; then record how *request* ended. *args*: the spider, before 2.14."""

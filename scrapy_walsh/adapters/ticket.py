@@ -75,7 +75,8 @@ class Ticket:
     middleware has changed that.
 
     ``address``: the one that its host was reached at; "" where that is not known: behind a proxy.
-    ``failure``: what R5 decided on its last exchange. ``sent``: its URL with R13's tags.
+    ``failure``: what R5 decided on its last exchange. ``status``: that of its answer; None without
+    one. ``by``: the project's middleware that was called last. ``sent``: its URL with R13's tags.
     ``headed``: the head of an answer came in that exchange. ``said``: what the site says about the
     use of its answer.
     """
@@ -107,6 +108,8 @@ class Ticket:
     before: str = ""
     address: str = ""
     failure: Retry | GiveUp | None = None
+    status: int | None = None
+    by: str = ""
     sent: str | None = None
     headed: bool = False
     said: tuple[Statement, ...] = ()

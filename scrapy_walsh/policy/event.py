@@ -22,6 +22,7 @@ EventKind = Literal[
     "deferred",
     "given_up",
     "not_modified",
+    "answered",
     "too_many_redirects",
     "adopted",
     "rejected",
@@ -37,6 +38,8 @@ RETRIED: Final = "retried"
 DEFERRED: Final = "deferred"
 GIVEN_UP: Final = "given_up"
 NOT_MODIFIED: Final = "not_modified"
+#: A middleware of the project has answered, and no exchange was made.
+ANSWERED: Final = "answered"
 TOO_MANY_REDIRECTS: Final = "too_many_redirects"
 ADOPTED: Final = "adopted"
 REJECTED: Final = "rejected"

@@ -216,7 +216,7 @@ _REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
         "run", "url", "host", "purpose", "started", "ended", "answered", "interval", "exempt",
         "attempt", "gives_up",
     ),
-    **dict.fromkeys((events.FETCHED, events.NOT_MODIFIED), _ANSWER),
+    **dict.fromkeys((events.FETCHED, events.NOT_MODIFIED, events.ANSWERED), _ANSWER),
     events.TOO_MANY_REDIRECTS: (*_ANSWER, "requirement"),
     events.REFUSED: (*_ABOUT, "host", "verdict"),
     events.DEFERRED: (*_ABOUT, "host", "verdict", "due"),

@@ -54,7 +54,7 @@ class History:
             self._declared(line)
             return
         found = _OUTCOMES.get(line.kind, 0) if line.verdict != NOT_DUE else 0
-        if line.kind == events.FETCHED:
+        if line.kind in (events.FETCHED, events.ANSWERED):
             found = READ if (line.status or 0) < 400 else FAILED
         for url in {line.url, self._from.get(line.url, line.url)} if found else ():
             if (row := self.sources.get(url)) is not None:

@@ -38,6 +38,7 @@ _TILES: Final = (
     ("Declared", DECLARED, "targets (R6)"),
     ("Fetched", events.FETCHED, "answers for the spider"),
     ("Not modified", events.NOT_MODIFIED, "304, no new data (R7)"),
+    ("Answered", events.ANSWERED, "by a middleware of the project, not requested"),
     ("Refused", events.REFUSED, "never requested (R2, R3, R6, R8, settings)"),
     ("Held", events.HELD, "times that a target waited for its host (R4)"),
     ("Backed off", events.RETRIED, "retries scheduled (R5)"),

@@ -347,6 +347,13 @@ class Decisions:
         else:
             self._report.derived += 1
 
+    def answered(self, run: Run, line: Line) -> None:
+        """Judge a line ``answered``: a middleware of the project has, so there is no exchange."""
+        if fault := self._end_of_visit(run, line):
+            self._report.find(line.n, "R8", fault, holes=run.holes)
+        else:
+            self._report.derived += 1
+
     def _end_of_visit(self, run: Run, line: Line) -> str:
         """Note what a line ``fetched`` says of R8: a redirect may have been what was wanted.
 

@@ -88,6 +88,7 @@ class Judge:
             ASKED: self._asked,
             events.FETCHED: self._decisions.told,
             events.NOT_MODIFIED: self._decisions.told,
+            events.ANSWERED: self._decisions.answered,
             events.TOO_MANY_REDIRECTS: self._decisions.redirected_out,
             events.REFUSED: self._decisions.refused,
             events.HELD: self._held,
