@@ -12,6 +12,8 @@ from asyncio import CancelledError
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
+from scrapy import signals
+from scrapy.exceptions import CloseSpider
 from scrapy.utils.conf import closest_scrapy_cfg, get_config
 from scrapy.utils.project import inside_project
 
@@ -151,7 +153,24 @@ class Context:
         self.halted = why
         logger.critical("%s", why)
         compat.fail_command()
-        compat.close_spider(self.crawler, REFUSED)
+        self._close(REFUSED)
+
+    def _close(self, reason: str) -> None:
+        """Close the spider. No receiver takes in any more what would be lost, as scrapy-redis's."""
+        self.crawler.signals.disconnect_all(signals.spider_idle)
+        self.crawler.signals.connect(self.idle, signals.spider_idle)
+        compat.close_spider(self.crawler, reason)
+
+    def idle(self) -> None:
+        """The spider is idle: raise CloseSpider with the reason, unless the run has gone well.
+
+        A refused crawl is soon idle: its outcome must not read "finished".
+        """
+        if self.halted is not None:
+            raise CloseSpider(REFUSED)
+        self.remember(self.store.flush)  # what cannot be kept is known before the reason is
+        if self.recorder.own_faults:
+            raise CloseSpider(NOT_WELL)
 
     def fail(self, error: BaseException | None) -> None:
         """End the crawl as not well: after *error*, which is ours, something might wait for ever.
@@ -161,7 +180,7 @@ class Context:
         if isinstance(error, (Closing, CancelledError)) or self.halted is not None:
             return
         self.halted = self.tell_failure(error)
-        compat.close_spider(self.crawler, NOT_WELL)
+        self._close(NOT_WELL)
 
     def tell_failure(self, error: BaseException | None) -> str:
         """Say that *error*, which is ours, makes this run not well; the line that says so."""

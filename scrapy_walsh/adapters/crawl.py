@@ -11,10 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy import Request, signals
-from scrapy.exceptions import CloseSpider
 
 from scrapy_walsh.adapters import compat, disk_lines, scraping, seats
-from scrapy_walsh.adapters.context import FINISHED, REFUSED, Context, default_state_dir
+from scrapy_walsh.adapters.context import FINISHED, Context, default_state_dir
 from scrapy_walsh.adapters.delivery import Delivery
 from scrapy_walsh.adapters.documents.fetcher import Fetcher
 from scrapy_walsh.adapters.events import process_name
@@ -105,7 +104,7 @@ class Crawl(Context):
         )
         connect = crawler.signals.connect
         connect(self._opened, signals.spider_opened)
-        connect(self._idle, signals.spider_idle)
+        connect(self.idle, signals.spider_idle)
         connect(self._closed, signals.spider_closed)
         connect(self._feeds_closed, signals.feed_exporter_closed)
         connect(self._stopped, signals.engine_stopped)
@@ -238,14 +237,6 @@ class Crawl(Context):
         self._do(self.delivery.feeds_closed, lambda: self._write_metrics(self._reason))
         self.sources.account.say()
         self.recorder.tell_not_well()
-
-    def _idle(self) -> None:
-        # A refused crawl is soon idle: its outcome must not read "finished".
-        if self.halted is not None:
-            raise CloseSpider(REFUSED)
-        self.remember(self.store.flush)  # what cannot be kept is known before the reason is
-        if self.recorder.own_faults:
-            raise CloseSpider(NOT_WELL)
 
     def _terms(self) -> dict[str, Any]:
         """Identity, spider and settings of this run: what ``verify`` needs to decide again.

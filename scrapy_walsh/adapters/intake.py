@@ -93,7 +93,7 @@ class Intake:
         self._began = context.monotonic()
         try:
             await self._take_up()
-            while not compat.closing(context.crawler):
+            while context.halted is None and not compat.closing(context.crawler):
                 self._owed = context.monotonic()
                 try:
                     entry = await anext(start)

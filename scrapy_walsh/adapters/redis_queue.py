@@ -369,12 +369,14 @@ class DueSpiderMixin:
 
     def next_requests(self) -> Iterator[Request]:
         """The next batch, declared as targets. Entries that give no request are set aside."""
+        crawl = Crawl.of(self.crawler)
+        if crawl.halted is not None:  # what it takes would be lost
+            return
         try:
             entries = self.fetch_data(self.redis_key, self.redis_batch_size)
         except redis.RedisError as error:
             logger.error("the list of URLs cannot be read: %s", error)
             return
-        crawl = Crawl.of(self.crawler)
         for entry in entries:
             try:
                 requests = [crawl.intake.request(each) for each in self._requests_of(entry)]

@@ -270,4 +270,8 @@ def _queue_missing(crawler: Crawler, config: WalshConfig) -> list[str]:
         fleet = load_object(f"{_HERE}.redis_queue.DueQueue")
         if isinstance(getattr(scheduler, "queue", None), fleet):
             return []
+    if any(each.__module__.startswith("scrapy_redis.") for each in type(scheduler).__mro__):
+        queue = f"{_HERE}.redis_queue.DueQueue"
+        also = "" if config.shared_state is not None else ", and WALSH_SHARED_STATE to its Redis"
+        return [f"scrapy-redis does not use {queue}: set SCHEDULER_QUEUE_CLASS to it{also}"]
     return [f"the scheduler does not use {expected.__module__}.{expected.__qualname__}"]

@@ -36,6 +36,7 @@ from scrapy_walsh.adapters.outcomes import GaveUp, Refused, TooManyRedirects
 from scrapy_walsh.adapters.ticket import TICKET, lasting_of, ticket_of
 from scrapy_walsh.exceptions import StateError, one_line
 from scrapy_walsh.policy import readings, urls, visits
+from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.scope import Digests
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.verdict import NOT_DUE, REMEDIES, Verdict
@@ -612,7 +613,9 @@ class Account:
         line = readings.last_line(counts, needy, reason, self._rules, self.links, halted=halted)
         if in_vain and self._first:
             line = f"{line}; the first: {self._first}"
-        if lost := compat.skips_start_requests(context.crawler.spidercls):
+        # Requests may come in another way, as to a RedisSpider.
+        came = context.recorder.sent[(TARGET,)] or self.links
+        if lost := not came and compat.skips_start_requests(context.crawler.spidercls):
             line = f"{line}; {_START_REQUESTS}"
         warns = needy or in_vain or lost or self.links["R6"]
         self._last_line = (logging.WARNING if warns else logging.INFO, line)

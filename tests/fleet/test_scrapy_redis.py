@@ -18,9 +18,18 @@ from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.redis_queue import DueQueue
 from scrapy_walsh.exceptions import ConfigError, StoreAway
-from scrapy_walsh.proof.sandbox import Route, Sandbox, hosts, paths
+from scrapy_walsh.proof.sandbox import Route, Sandbox, hosts, paths, requests
 from scrapy_walsh.state.records import ROBOTS, Deferral, HostRecord, SourceRun, StoredDocument
-from tests.crawl.harness import Run, idle_crawler, site, state_dir, targets, verify, wait_until
+from tests.crawl.harness import (
+    OWN_IDENTITY,
+    Run,
+    idle_crawler,
+    site,
+    state_dir,
+    targets,
+    verify,
+    wait_until,
+)
 from tests.fleet.fleet import settled, too_close, worker
 
 if TYPE_CHECKING:
@@ -34,6 +43,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.fleet.store import SharedStore
     from tests.fleet.fleet import Server
 
+PAGES = ("http://a.test/1", "http://a.test/2")
 FLEET_SPIDER = """
 from pathlib import Path
 import scrapy
@@ -121,6 +131,51 @@ def test_r4_6_two_workers_of_scrapy_redis_share_the_work_and_keep_the_spacing(
         20,
     ]
     assert not any("not requested" in output or "'walsh/unread'" in output for output in outputs)
+
+
+REDIS_SPIDER = """
+from scrapy_redis.spiders import RedisSpider
+
+class Probe(RedisSpider):
+    name = "probe"
+    max_idle_time = 3
+
+    def parse(self, response):
+        yield {"url": response.url}
+"""
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("spider", [REDIS_SPIDER, FLEET_SPIDER], ids=["redis", "due"])
+def test_a_crawl_that_is_refused_takes_no_start_url_from_redis(
+    box: Sandbox, server: Server, tmp_path: Path, *, spider: str, shared: bool
+) -> None:
+    """With the queue that scrapy-redis has by default, so it is told which one to set."""
+    box.put(site("a.test"))
+    server.client.rpush("probe:start_urls", *(json.dumps({"url": each}) for each in PAGES))
+    given = {**settings(server), "SCHEDULER_QUEUE_CLASS": None}
+    more = {} if shared else {"WALSH_SHARED_STATE": None}
+    said = worker(tmp_path / "p", box, server, spider=spider, **given, **more).said(60, code=1)
+    assert server.client.llen("probe:start_urls") == len(PAGES)
+    (line,) = [each for each in said.splitlines() if "not completely installed" in each]
+    assert "scrapy_walsh.adapters.redis_queue.DueQueue: set SCHEDULER_QUEUE_CLASS to it" in line
+    assert ("WALSH_SHARED_STATE" in line) != shared
+    assert "HostQueue" not in line
+    assert not requests(box.log)
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_a_spider_whose_pages_came_from_redis_is_not_told_to_write_start(
+    box: Sandbox, server: Server, tmp_path: Path, *, follows: bool
+) -> None:
+    """Scrapy 2.19 does not call its start_requests(); its pages come whenever it is idle."""
+    box.put(site("a.test"))
+    server.client.rpush("probe:start_urls", *(json.dumps({"url": each}) for each in PAGES))
+    given = {"REDIS_URL": server.url, "WALSH_IDENTITY": OWN_IDENTITY, "WALSH_SHARED_STATE": None}
+    more = {"WALSH_FOLLOW_LINKS": follows}
+    said = worker(tmp_path / "p", box, server, spider=REDIS_SPIDER, **given, **more).said(60)
+    assert len(targets(box.log)) == (len(PAGES) if follows else 0)
+    assert "write async def start()" not in said
 
 
 def test_r8_1_workers_wait_for_the_end_of_the_hour_by_the_cadence_of_the_source(
