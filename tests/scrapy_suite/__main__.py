@@ -40,15 +40,15 @@ HANGS = 300
 def main() -> int:
     folder, *chosen = Path(sys.argv[1]).absolute(), *sys.argv[2:]
     root = unpacked(folder, version("scrapy"))
-    plain = failed(root, "plain", chosen, {})
+    plain = results_of(root, "plain", chosen, {})
     with Operator() as operator:
         path = os.pathsep.join(filter(None, (str(HERE / "path"), os.environ.get("PYTHONPATH"))))
         given = {"WALSH_SUITE": operator.url, "PYTHONPATH": path}
-        with_us = failed(root, "walsh", chosen, given)
-        new = with_us.keys() - plain.keys()
-        if new:
-            again = failed(root, "again", sorted(new), given, workers="1")
-            new &= again.keys()
+        with_us = results_of(root, "walsh", chosen, given)
+        new = {each for each, error in with_us.items() if error and not plain.get(each)}
+        if new:  # what does not run alone stays red
+            again = results_of(root, "again", sorted(new), given, workers="1")
+            new = {each for each in new if again.get(each, "it did not run")}
     return report(new, with_us, whole=not chosen)
 
 
@@ -68,10 +68,10 @@ def unpacked(folder: Path, wanted: str) -> Path:
     return root
 
 
-def failed(
+def results_of(
     root: Path, name: str, chosen: Iterable[str], more: dict[str, str], workers: str = WORKERS
 ) -> dict[str, str]:
-    """The tests that do not pass, each with the first line of its error."""
+    """By test, the first line of its error; empty for what does not fail."""
     results = root.parent / f"{name}.xml"
     results.unlink(missing_ok=True)
     words = ["-q", "-p", "no:cacheprovider", f"--timeout={HANGS}"]
@@ -82,20 +82,26 @@ def failed(
         command = [sys.executable, "-m", "pytest", *words, *(list(chosen) or ["tests"])]
         subprocess.run(command, cwd=root, env=environment, stdout=log, stderr=log, check=False)
     found: dict[str, str] = {}
-    cases = 0
     for case in ET.parse(results).iter("testcase"):  # noqa: S314  pytest has just written it
-        cases += 1
+        test = _id(root, case)
+        found.setdefault(test, "")
         for wrong in (*case.findall("failure"), *case.findall("error")):
-            found[_id(case)] = (wrong.get("message") or "").partition("\n")[0][:200]
-    print(f"{name}: {cases} tests, {len(found)} do not pass", flush=True)
+            found[test] = (wrong.get("message") or "fails").partition("\n")[0][:200]
+    print(f"{name}: {len(found)} tests, {sum(map(bool, found.values()))} fail", flush=True)
     return found
 
 
-def _id(case: ET.Element) -> str:
-    """``tests/test_x.py::TestX::test_y``, by which pytest runs it."""
-    file, parts = case.get("file") or "", (case.get("classname") or "").split(".")
-    depth = len(Path(file).with_suffix("").parts)
-    return "::".join([file, *parts[depth:], case.get("name") or ""])
+def _id(root: Path, case: ET.Element) -> str:
+    """``tests/test_x.py::TestX::test_y``, by which pytest runs it.
+
+    The file that a case names is that of its function, which its class may only have inherited.
+    """
+    parts = (case.get("classname") or "").split(".")
+    for depth in range(len(parts), 0, -1):
+        file = Path(*parts[:depth]).with_suffix(".py")
+        if (root / file).exists():
+            return "::".join([str(file), *parts[depth:], case.get("name") or ""])
+    return case.get("file") or ""
 
 
 def report(red: set[str], errors: dict[str, str], *, whole: bool) -> int:
