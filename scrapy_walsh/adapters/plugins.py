@@ -72,6 +72,9 @@ FETCHERS: Final[Mapping[str, str]] = {
     "scrapy_crawlera": _PROXY_SERVICE,
     "scrapy_zyte_smartproxy": _PROXY_SERVICE,
 }
+#: By import name, the fingerprinter that tells requests apart which R7 does not: for one URL, by
+#: what is made of its page.
+FINGERPRINTERS: Final = {"scrapy_poet": "scrapy_poet.ScrapyPoetRequestFingerprinter"}
 #: Settings of Scrapy's that have no effect, since the queue of each host is one of our own.
 _QUEUES: Final = tuple(
     f"SCHEDULER_{start}{kind}_QUEUE" for start in ("", "START_") for kind in ("MEMORY", "DISK")
@@ -84,7 +87,7 @@ def sentences(settings: BaseSettings) -> list[tuple[bool, str]]:
     """The sentence of each package of the table, and of each setting without an effect, that
     *settings* name; whether it is a warning.
     """
-    found = {package for name in _COMPONENTS for package in _packages(settings.get(name))}
+    found = packages(settings)
     own = [
         name
         for name in settings
@@ -92,7 +95,7 @@ def sentences(settings: BaseSettings) -> list[tuple[bool, str]]:
     ]
     for name in own:
         found.update(each for prefix, each in _SETTINGS.items() if name.startswith(prefix))
-    packages = [
+    told = [
         (package not in NOTED, f"{package}: {text}")
         for package, text in {**PLUGINS, **FETCHERS}.items()
         if package in found
@@ -102,7 +105,12 @@ def sentences(settings: BaseSettings) -> list[tuple[bool, str]]:
         for name in _QUEUES
         if name in own
     ]
-    return packages + queues
+    return told + queues
+
+
+def packages(settings: BaseSettings) -> set[str]:
+    """The import names of the packages whose components *settings* name."""
+    return {package for name in _COMPONENTS for package in _packages(settings.get(name))}
 
 
 def _packages(value: Any) -> Iterator[str]:

@@ -21,7 +21,10 @@ from collections import deque
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 
-from scrapy_walsh.adapters import compat, seats
+from scrapy import signals
+from scrapy.utils.misc import build_from_crawler, load_object
+
+from scrapy_walsh.adapters import compat, plugins, seats
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.disk_lines import DiskLines
 from scrapy_walsh.adapters.events import logger
@@ -29,10 +32,11 @@ from scrapy_walsh.adapters.outcomes import Closing
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy.agenda import Agenda, Load
 from scrapy_walsh.policy.chain import ROBOTS, START, NeedDocument
+from scrapy_walsh.policy.scope import Digests
 from scrapy_walsh.policy.urls import canonical_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from scrapy import Request
     from scrapy.crawler import Crawler
@@ -411,10 +415,42 @@ class Fingerprinter:
     def from_crawler(cls, crawler: Crawler) -> Fingerprinter:
         """Make the seat. Scrapy makes it first of all, before extensions: it needs no crawl."""
         seats.check(crawler)
-        return cls()
+        named = plugins.packages(crawler.settings)
+        paths = [path for name, path in plugins.FINGERPRINTERS.items() if name in named]
+        return cls(crawler, [build_from_crawler(load_object(path), crawler) for path in paths])
+
+    def __init__(self, crawler: Crawler, others: Sequence[Any] = ()) -> None:
+        self._others = others
+        #: By fingerprint, an octet of what the others make of the first such request.
+        self._firsts = Digests()
+        if others:
+            crawler.signals.connect(self._dropped, signals.request_dropped)
 
     def fingerprint(self, request: Request) -> bytes:
         """SHA-1 over method, canonical URL and body."""
+        found = self._fingerprint(request)
+        if self._others and self._firsts.mark(found.hex()) is None:
+            self._firsts.add(found.hex(), self._of_others(request))
+        return found
+
+    def _of_others(self, request: Request) -> int:
+        try:
+            return int(sum(each.fingerprint(request)[0] for each in self._others)) % 256
+        except Exception:  # of a plugin's: what follows says it where the request is used
+            return 0
+
+    def _dropped(self, request: Request) -> None:
+        first = self._firsts.mark(self.fingerprint(request).hex())
+        if self._others and first != self._of_others(request):
+            self._others = ()
+            logger.warning(
+                "%s is filtered, and so is each like it: it was requested before, for another page "
+                "object or with other page_params, and one URL is requested once (R7): let one "
+                "callback have all of its page objects",
+                request.url,
+            )
+
+    def _fingerprint(self, request: Request) -> bytes:
         digest = hashlib.sha1(usedforsecurity=False)
         for part in (request.method.encode(), canonical_url(request.url).encode(), request.body):
             digest.update(b"%d:" % len(part))

@@ -6,8 +6,14 @@ docs/compatibility.md has the table. A package that this Scrapy cannot load is s
 from __future__ import annotations
 
 import importlib
+import json
 import re
+import socket
+import subprocess
+import sys
+import urllib.request
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +22,25 @@ from scrapy.settings import BaseSettings
 
 from scrapy_walsh.adapters.plugins import FETCHERS, NOTED, PLUGINS, sentences
 from scrapy_walsh.proof.sandbox import Route, Sandbox, max_in_flight, user_agents
+from scrapy_walsh.state import open_store
+from scrapy_walsh.state.records import SourceRun, Validators
 from tests.crawl.harness import (
     LIST_SPIDER,
     OWN_IDENTITY,
     USER_AGENT,
     Crawl,
+    closed_port,
     crawl,
+    environment,
     kept,
     make_project,
     run_scrapy,
     site,
+    state_dir,
+    verify,
+    wait_until,
 )
+from tests.ledger.test_crawl import ledger_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -466,3 +480,260 @@ def test_own_what_a_page_object_requests_passes_the_gates(run: Callable[..., Cra
     said_of = {(item["url"], str(item["said"]).partition(":")[0]) for item in result.items}
     assert ("http://h.test/b", "200") in said_of
     assert ("http://h.test/undeclared", "Additional request ignored") in said_of
+
+
+ONE_URL_SPIDER = """
+import attrs, scrapy, web_poet
+
+class First(web_poet.WebPage):
+    def to_item(self):
+        return {"url": self.url, "page": "First"}
+
+class Second(First):
+    pass
+
+class Probe(scrapy.Spider):
+    name = "probe"
+
+    async def start(self):
+        for url in ("http://h.test/a", "http://h.test/a", "http://h.test/b"):
+            yield scrapy.Request(url, self.parse_first, meta={"page_params": {"page": 1}})
+        if getattr(self, "way", "") == "params":
+            for page in (2, 3):
+                params = {"page_params": {"page": page}}
+                yield scrapy.Request("http://h.test/a", self.parse_first, meta=params)
+        if getattr(self, "way", "") == "objects":
+            yield scrapy.Request("http://h.test/b", self.parse_second)
+
+    def parse_first(self, response, page: First):
+        yield {"url": response.url, "status": response.status}
+
+    def parse_second(self, response, page: Second):
+        yield {"url": response.url, "status": response.status}
+"""
+
+
+@pytest.mark.parametrize("ours", [500, 700], ids=["before poet's", "after it"])
+@pytest.mark.parametrize(("way", "url"), [("", ""), ("params", URLS[0]), ("objects", URLS[1])])
+def test_r7_6_what_poet_tells_apart_is_one_request_and_is_said_once(
+    run: Callable[..., Crawl], ours: int, way: str, url: str
+) -> None:
+    needs("scrapy-poet")
+    settings = {"ADDONS": {OURS: ours, "scrapy_poet.Addon": 600}}
+    more = {"arguments": ("-a", f"way={way}"), "settings": settings}
+    result = run(sites=SITES, spider=ONE_URL_SPIDER, **more)
+    assert result.asked("h.test") == ["/robots.txt", "/a", "/b"]
+    assert len(result.items) == 2
+    lines = result.lines("WARNING", "is filtered")
+    assert [f"{url} is filtered" in line for line in lines] == ([True] if way else [])
+
+
+DUMMY_SPIDER = """
+import scrapy
+from scrapy_poet import DummyResponse
+
+class Probe(scrapy.Spider):
+    name = "probe"
+
+    async def start(self):
+        yield scrapy.Request("http://h.test/a", self.parse)
+        yield scrapy.Request("http://h.test/b", self.parse_dummy)
+
+    def parse(self, response):
+        yield {"url": response.url, "status": response.status}
+
+    def parse_dummy(self, response: DummyResponse):
+        yield {"url": response.url, "status": response.status}
+"""
+
+
+def test_a_page_that_poet_does_not_request_is_not_booked_as_fetched(
+    run: Callable[..., Crawl], tmp_path: Path
+) -> None:
+    needs("scrapy-poet")
+    settings = CASES["scrapy-poet"][1]
+    result = run(sites=SITES, spider=DUMMY_SPIDER, settings=settings)
+    assert result.asked("h.test") == ["/robots.txt", "/a"]
+    (told,) = outcomes(tmp_path)
+    by = "scrapy_poet.downloadermiddlewares.InjectionMiddleware"
+    assert (told["url"], told["reason"]) == (URLS[1], f"answered by {by}, not requested")
+    assert verify(state_dir(tmp_path / "project"))[0] == 0
+
+
+# -- answers that no exchange has brought -------------------------------------------------
+
+ANSWERS = """
+import ipaddress
+import scrapy
+from scrapy.http import HtmlResponse
+
+class Cache:
+    # Answers in place of a site: what it is asked for stands at the end of the URL.
+    more = {}
+
+    def process_request(self, request, spider=None):
+        end = request.url.rpartition("/")[2]
+        if "cached" not in end:
+            return None
+        status, headers = 200, {"ETag": '"cached"'}
+        if end == "cached-moved":
+            status, headers = 302, {"Location": "http://splash.test/page"}
+        if end == "cached-same":
+            status, headers = 304, {}
+        if end == "cached-away":
+            status = 503
+        body = b"<p>cached</p>"
+        return HtmlResponse(request.url, status=status, headers=headers, body=body, **self.more)
+
+class WithAddress(Cache):
+    more = {"ip_address": ipaddress.ip_address("192.0.2.1")}
+
+class WithProtocol(Cache):
+    more = {"protocol": "HTTP/1.1"}
+
+class WithCertificate(Cache):
+    more = {"certificate": object()}
+
+class AfterAnError:
+    def process_request(self, request, spider=None):
+        if "cached" in request.url:
+            raise scrapy.exceptions.IgnoreRequest("of the project's")
+
+    def process_exception(self, request, exception, spider=None):
+        if "cached" in request.url:
+            return HtmlResponse(request.url, body=b"<p>cached</p>")
+"""
+CACHED = [f"http://h.test/cached{end}" for end in ("", "-moved", "-same", "-away")]
+
+
+def answering(run: Callable[..., Crawl], folder: Path, way: str, *urls: str) -> Crawl:
+    (folder / "project").mkdir()
+    (folder / "project" / "answers.py").write_text(ANSWERS)
+    settings = {**FOLLOWS, "DOWNLOADER_MIDDLEWARES": {f"answers.{way}": 700}}
+    return run(*urls, sites=SITES, settings=settings)
+
+
+def outcomes(folder: Path, kind: str = "answered") -> list[dict[str, Any]]:
+    return [each for each in ledger_of(folder / "project") if each["kind"] == kind]
+
+
+def test_what_a_middleware_answers_is_not_booked_as_fetched(
+    run: Callable[..., Crawl], tmp_path: Path
+) -> None:
+    result = answering(run, tmp_path, "Cache", URLS[0], *CACHED)
+    assert result.asked("h.test") == ["/robots.txt", "/a"]
+    assert result.asked("splash.test") == [], "no site has redirected there"
+    told = outcomes(tmp_path)
+    assert {each["url"] for each in told} == set(CACHED)
+    assert {each["reason"] for each in told} == {"answered by answers.Cache, not requested"}
+    assert [each["url"] for each in outcomes(tmp_path, "fetched")] == [URLS[0]]
+    assert result.stats["walsh/answered"] == 4
+    assert result.stats["walsh/fetched"] == 1
+    assert result.fetched(CACHED[0])
+    assert not result.lines("WARNING", "came from the network")
+    code, printed = verify(state_dir(tmp_path / "project"))
+    assert code == 0, printed
+    with closing(open_store(state_dir(tmp_path / "project"))) as store:
+        assert [each.url for each in store.rows(SourceRun)] == [URLS[0]], "a cache is no visit"
+        assert not list(store.rows(Validators))
+
+
+@pytest.mark.parametrize("way", ["WithAddress", "WithProtocol", "WithCertificate"])
+def test_an_answer_that_came_from_the_network_is_warned_of_once(
+    run: Callable[..., Crawl], tmp_path: Path, way: str
+) -> None:
+    result = answering(run, tmp_path, way, *CACHED[:1], f"{CACHED[0]}?again")
+    (line,) = result.lines("WARNING", "says that it came from the network")
+    assert f"{CACHED[0]} was answered by answers.{way}" in line
+    assert len(outcomes(tmp_path)) == 2
+
+
+def test_an_answer_in_place_of_an_error_is_of_the_middleware_that_gave_it(
+    run: Callable[..., Crawl], tmp_path: Path
+) -> None:
+    result = answering(run, tmp_path, "AfterAnError", URLS[0], CACHED[0])
+    assert result.fetched(CACHED[0])
+    (told,) = outcomes(tmp_path)
+    assert told["reason"] == "answered by answers.AfterAnError, not requested"
+    assert verify(state_dir(tmp_path / "project"))[0] == 0
+
+
+SELENIUM = """
+from scrapy_selenium import SeleniumMiddleware
+
+class Driver:
+    # Stands in for a browser, which this version of the package cannot start.
+    page_source = "<p>rendered</p>"
+
+    def get(self, url):
+        self.current_url = url
+
+class Selenium(SeleniumMiddleware):
+    @classmethod
+    def from_crawler(cls, crawler):
+        return cls()
+
+    def __init__(self):
+        self.driver = Driver()
+"""
+SELENIUM_SPIDER = LIST_SPIDER.replace("import scrapy", "import scrapy, scrapy_selenium").replace(
+    "scrapy.Request(url,", "scrapy_selenium.SeleniumRequest(url=url,"
+)
+
+
+def test_a_page_of_scrapy_selenium_is_not_booked_as_fetched(
+    run: Callable[..., Crawl], tmp_path: Path
+) -> None:
+    needs("scrapy-selenium")
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "browser.py").write_text(SELENIUM)
+    settings = {"DOWNLOADER_MIDDLEWARES": {"browser.Selenium": 800}}
+    spider = SELENIUM_SPIDER
+    result = run(*URLS[1:3], sites=SITES, spider=spider, settings=settings)
+    assert result.asked("h.test") == ["/robots.txt"]
+    assert result.fetched(URLS[1])
+    assert "R2 disallowed_explicit" in result.why(URLS[2])
+    (told,) = outcomes(tmp_path)
+    assert (told["url"], told["reason"]) == (URLS[1], "answered by browser.Selenium, not requested")
+    assert verify(state_dir(tmp_path / "project"))[0] == 0
+
+
+# -- scrapyrt -----------------------------------------------------------------------------
+
+RAISING = f"""{LIST_SPIDER}
+    def raising(self, failure):
+        raise RuntimeError(str(failure.value))
+"""
+SCRAPYRT = "from scrapyrt.cmdline import execute; execute()"
+
+
+def test_scrapyrt_is_given_a_refusal_by_an_errback(box: Sandbox, tmp_path: Path) -> None:
+    needs("scrapyrt")
+    for each in SITES:
+        box.put(each)
+    project = make_project(tmp_path, RAISING, {**FOLLOWS, "WALSH_FOLLOW_LINKS": None})
+    with closed_port() as port:
+        words = [sys.executable, "-c", SCRAPYRT, "-i", "127.0.0.1", "-p", str(port)]
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def answer(more: str) -> dict[str, Any]:
+        query = f"spider_name=probe&url={URLS[0]}{more}"
+        with direct.open(f"http://127.0.0.1:{port}/crawl.json?{query}", timeout=120) as found:
+            return dict(json.load(found))
+
+    with subprocess.Popen(words, cwd=project, env=environment(project, box)) as server:
+        try:
+            wait_until(lambda: is_open(port))
+            silent, raising, item = map(answer, ("", "&errback=raising", "&errback=failed"))
+        finally:
+            server.kill()
+    assert (silent["status"], silent["items"], silent.get("errors")) == ("ok", [], None)
+    assert silent["stats"]["walsh/refused/R6"] == 1
+    assert any("R6 out_of_scope" in each for each in raising["errors"])
+    assert "R6 out_of_scope" in item["items"][0]["why"]
+    assert box.log == []
+
+
+def is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
