@@ -91,9 +91,9 @@ class BackoffMiddleware(Seat):
         trial = ticket.trial
         why = crawl.pacing.tell_failure(request.url, failure, status, error, trial=trial)
         if isinstance(failure, Retry):
-            crawl.retries.retry(request.url)
+            crawl.retries.retry(ticket.key)
             return crawl.tickets.again(request)
-        crawl.retries.give_up(request.url)
+        crawl.retries.give_up(ticket.key)
         return GaveUp(request.url, why, status)
 
 

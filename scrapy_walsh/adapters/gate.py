@@ -192,7 +192,7 @@ class Gate:
             if ticket.popped and ticket.hour_left is not None:
                 return self.tickets.again(request)
             raise self.refuse(ticket, answer)
-        if self.retries.attempts.get(ticket.url, 0) > self.context.config.max_retries:
+        if self.retries.attempts.get(ticket.key, 0) > self.context.config.max_retries:
             raise GaveUp(ticket.url, "it was given up earlier in this run (R5)")
         if (back := self._admitted(request, ticket, ticket.host, document=False)) is not None:
             return back
@@ -369,7 +369,7 @@ class Gate:
             None if response is None else response.status,
             request.method,
             tuple(each.decode("latin-1") for each in waits),
-            ticket.attempt if ticket.ours else self.retries.tried(ticket.url),
+            ticket.attempt if ticket.ours else self.retries.tried(ticket.key),
             ticket.hops,
             unseen,
             whole,
@@ -427,7 +427,7 @@ class Gate:
         if failure is not None:
             ticket.failure = failure
         elif whole and target and answer.attempt:
-            self.retries.forget(ticket.url)
+            self.retries.forget(ticket.key)
         self.pacing.finished(host, answer, concluded, ended=steady)
         if target:
             self.delivery.link_ended(ticket.key)

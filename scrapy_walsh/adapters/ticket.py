@@ -273,7 +273,8 @@ class Retries:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        #: By URL, of those that were sent again; one that was given up has more than there may be.
+        #: By R8's key, of those that were sent again; one that was given up has more than there may
+        #: be.
         self.attempts: dict[str, int] = {}
         #: The origins that gave no answer to a trial of https.
         self.silent_by_https: set[str] = set()
@@ -285,31 +286,31 @@ class Retries:
             return "" if ticket.ours else "https is tried once, then http"
         silence, now = ticket.host.silence, self._context.monotonic()
         robots = ticket.purpose == records.ROBOTS
-        silence.note(now, ticket.url, robots=robots)
+        silence.note(now, urls.exact_url(ticket.url), robots=robots)
         if (ticket.ours and not robots) or not silence.spent(now, robots=robots):
             return ""
         return silence.told(ticket.host.key, now)
 
-    def tried(self, url: str) -> int:
-        """Retries made so far for the target *url*, also by a run within the last hour (R5.6)."""
-        if url in self.attempts:
-            return self.attempts[url]
+    def tried(self, key: str) -> int:
+        """Retries made so far for the target *key*, also by a run within the last hour (R5.6)."""
+        if key in self.attempts:
+            return self.attempts[key]
         context = self._context
-        found = context.recall(lambda: context.store.get(records.Attempts, url))
+        found = context.recall(lambda: context.store.get(records.Attempts, key))
         counts = found is not None and abs(context.wall() - found.last_at) < visits.REVISIT_FLOOR
         return min(found.count, context.config.max_retries) if found and counts else 0
 
-    def retry(self, url: str) -> None:
-        """Count one more retry of *url*."""
-        count = self.attempts[url] = self.tried(url) + 1
-        tried = records.Attempts(url, count, self._context.wall())
+    def retry(self, key: str) -> None:
+        """Count one more retry of the target *key*."""
+        count = self.attempts[key] = self.tried(key) + 1
+        tried = records.Attempts(key, count, self._context.wall())
         self._context.remember(lambda: self._context.store.put(tried))
 
-    def give_up(self, url: str) -> None:
-        """Note that *url* is requested no more in this run."""
-        self.attempts[url] = self._context.config.max_retries + 1
-        self.forget(url)
+    def give_up(self, key: str) -> None:
+        """Note that the target *key* is requested no more in this run."""
+        self.attempts[key] = self._context.config.max_retries + 1
+        self.forget(key)
 
-    def forget(self, url: str) -> None:
-        """Let later runs begin anew with the target *url*: it was answered, or given up."""
-        self._context.remember(lambda: self._context.store.delete(records.Attempts, url))
+    def forget(self, key: str) -> None:
+        """Let later runs begin anew with the target *key*: it was answered, or given up."""
+        self._context.remember(lambda: self._context.store.delete(records.Attempts, key))

@@ -333,7 +333,10 @@ class Deferral:
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """How often a target was retried (R5) without an answer that ends it, and when last."""
+    """How often a target was retried (R5) without an answer that ends it, and when last.
+
+    ``url``: of ``urls.key_of``, as that of :class:`SourceRun`.
+    """
 
     url: str
     count: int

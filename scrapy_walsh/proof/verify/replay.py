@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.config import SLOW_VISIT
 from scrapy_walsh.ledger.files import REDACTED
-from scrapy_walsh.policy import chain
+from scrapy_walsh.policy import chain, urls
 from scrapy_walsh.policy.backoff import Answer, GiveUp
 from scrapy_walsh.policy.event import GIVEN_UP, TARGET, Pace
 from scrapy_walsh.policy.robots import fetch as robots_fetch
@@ -26,7 +26,7 @@ from scrapy_walsh.policy.verdict import Verdict
 from scrapy_walsh.proof.ledgered import Exchanges, Sent
 from scrapy_walsh.proof.spacing import ONE_CLOCK, is_short
 from scrapy_walsh.proof.verify.run import CLOCK_SET
-from scrapy_walsh.proof.verify.terms import ADMITTED
+from scrapy_walsh.proof.verify.terms import ADMITTED, ONE_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -187,7 +187,7 @@ class Replay:
         if came:
             host.silence.answered(now)
         elif silent and not line.once:
-            host.silence.note(now, line.url, robots=robots)
+            host.silence.note(now, urls.exact_url(line.url), robots=robots)
         spent = host.spent(now, document=robots)
         return spent.reason if judged and silent and spent is not None else ""
 
@@ -326,12 +326,14 @@ def _tried(run: Run, line: Line) -> Iterator[tuple[str, str]]:
     if REDACTED in line.url:
         return
     if line.failed:
-        run.failed[line.url] = line
+        run.failed[urls.exact_url(line.url)] = line
     if line.purpose not in (TARGET, _ROBOTS):
         return
-    due = run.due.pop(line.url, [])
+    by_key = line.purpose == TARGET and run.terms.is_held_to(ONE_KEY)
+    key = urls.key_of(line.url, line.form) if by_key else line.url
+    due = run.due.pop(key, [])
     if line.purpose == TARGET:
-        yield from _target_tried(run, line, max(due, default=0))
+        yield from _target_tried(run, line, key, max(due, default=0))
         due = []
     elif line.attempt in due:
         due.remove(line.attempt)
@@ -342,22 +344,22 @@ def _tried(run: Run, line: Line) -> Iterator[tuple[str, str]]:
     if line.failed and not line.gives_up:
         due.append(line.attempt + 1)
     if due:
-        run.due[line.url] = due
+        run.due[key] = due
 
 
-def _target_tried(run: Run, line: Line, least: int) -> Iterator[tuple[str, str]]:
+def _target_tried(run: Run, line: Line, key: str, least: int) -> Iterator[tuple[str, str]]:
     """The same for a target, which an earlier run may have tried (R5.6)."""
-    if line.url in run.given_up:
-        yield "R5", f"{line.url} was given up in line {run.given_up[line.url]} of this run"
+    if key in run.given_up:
+        yield "R5", f"{line.url} was given up in line {run.given_up[key]} of this run"
     if line.attempt < least:
         yield "R5", f"it says retry {line.attempt} of {line.url}, and is {least} at least"
     if line.gives_up:
-        run.given_up[line.url] = line.n
+        run.given_up[key] = line.n
 
 
 def told_fault(run: Run, line: Line) -> str | None:
     """What is wrong with a line ``retried`` or ``given_up``; None where nothing is."""
-    failed = run.failed.pop(line.url, None)
+    failed = run.failed.pop(urls.exact_url(line.url), None)
     if failed is None:
         return f"{line.kind}, and no exchange of {line.url} failed before it"
     alike = failed.status == line.status and _alike(failed.wait, line.wait or 0.0)

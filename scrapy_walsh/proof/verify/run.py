@@ -180,9 +180,10 @@ class Run:
     failing: set[str] = field(default_factory=set)
     #: Refusals by URL: the line, its requirement, and the documents that it was made with.
     refused: dict[str, tuple[int, str, tuple[int, int]]] = field(default_factory=dict)
-    #: By URL: the retries that are due, the line that gave it up, and the last line that R5 holds.
+    #: By R8's key, of a robots.txt by URL: the retries that are due, and the line that gave it up.
     due: dict[str, list[int]] = field(default_factory=dict)
     given_up: dict[str, int] = field(default_factory=dict)
+    #: By exact URL, the last line that R5 holds.
     failed: dict[str, Line] = field(default_factory=dict)
     #: What the run knows of each host, as the crawl did: no answers (D13), what was taught (D28).
     hosts: dict[str, Host] = field(default_factory=dict)

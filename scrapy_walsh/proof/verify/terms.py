@@ -45,9 +45,17 @@ REDIRECTS_NAMED: Final = "a redirect of a robots.txt passes the rules of where i
 ANY_ANSWER: Final = "any answer is a visit of its source (R8)"
 #: The line of an exchange has what *admit* went by when the request had its turn (``Pace``).
 ADMITTED: Final = "the line of each request has its pace, by which it may go"
+#: Retries of one request are counted together, however its URL was written.
+ONE_KEY: Final = "spellings of one URL share their retries (R5)"
 #: The rules that :func:`verify` does not hold every run to, in the words of its report, and the
 #: stored form (``state.forms``) since which a run is held to each. Every other rule holds for all.
-SINCE: Final[Mapping[str, int]] = {ALL_TERMS: 2, REDIRECTS_NAMED: 2, ANY_ANSWER: 2, ADMITTED: 2}
+SINCE: Final[Mapping[str, int]] = {
+    ALL_TERMS: 2,
+    REDIRECTS_NAMED: 2,
+    ANY_ANSWER: 2,
+    ADMITTED: 2,
+    ONE_KEY: 2,
+}
 
 
 class _Key(TypedDict):
