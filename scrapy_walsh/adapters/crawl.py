@@ -27,6 +27,7 @@ from scrapy_walsh.adapters.wire.tags import Tags
 from scrapy_walsh.config import SETTINGS, WalshConfig
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.backoff import granted
+from scrapy_walsh.policy.event import LIFTED
 from scrapy_walsh.policy.readings import NOT_REQUESTED, NOT_WELL, READ
 from scrapy_walsh.policy.throttle import LONGEST
 from scrapy_walsh.policy.verdict import NOT_DUE
@@ -127,6 +128,7 @@ class Crawl(Context):
         self.pacing.pulse.beat()
         self.sources.begin()
         self.remember(lambda: self.store.prune(min(self.wall(), self.steady())))
+        self.recall(self._note_lifted)
         self.say_lost(self.store)
         self.store.let_wait(self._write_soon)  # from now on
         self.recorder.soon = self._write_soon
@@ -152,6 +154,12 @@ class Crawl(Context):
             self.halt(seats.incomplete(missing))
         elif self._lease is not None and (overlap := self._lease.take()) is not None:
             self.halt(overlap)
+
+    def _note_lifted(self) -> None:
+        """Write down which holds a person has lifted on another machine of the fleet (D40)."""
+        for host, reason in self.store.lifted_elsewhere():
+            if self.recorder.ledger is not None:
+                self.recorder.ledger.write("", {"kind": LIFTED, "host": host, "reason": reason})
 
     def takes_back(self, request: Request) -> bool:
         """Whether *request* goes back to the queue that gave it out, which has it now.

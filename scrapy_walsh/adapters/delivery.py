@@ -315,6 +315,7 @@ class Delivery:
     def _finish(self) -> None:
         lost = [each for each in self._output.slots if each.items and not each.is_stored]
         count = self._lost_items + sum(each.items for each in lost)
+        self._context.recorder.unstored = count
         if count:
             where = (
                 ", ".join(dict.fromkeys(each.uri for each in lost[:_NAMED])) or "see ERROR above"

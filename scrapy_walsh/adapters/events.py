@@ -113,6 +113,8 @@ class Recorder:
 
     crawler: Crawler
     ledger: Ledger | None = None
+    #: Items of this run that a feed has not stored.
+    unstored: int = 0
     run: str = field(default_factory=lambda: secrets.token_hex(4))
     #: Called where lines begin to wait: :meth:`flush` follows soon. None: no exchange's line waits.
     soon: Callable[[], None] | None = None

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Final
 from scrapy import Request, signals
 
 from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.context import FINISHED
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import GaveUp, Refused, TooManyRedirects
 from scrapy_walsh.adapters.ticket import TICKET, lasting_of, ticket_of
@@ -44,7 +45,7 @@ from scrapy_walsh.state.machine import UnderWay
 from scrapy_walsh.state.records import Deferral, Reading, SourceRun
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from scrapy.http import Response
 
@@ -521,7 +522,9 @@ class Account:
         #: Of the first target that was refused or failed: why, and what to do.
         self._first = ""
         #: The line that ends the run, and its level.
-        self._last_line = (logging.INFO, "")
+        #: How serious the last line is, and what makes it of the reason why the spider was closed.
+        self._last_line: tuple[int, Callable[[str], str]] | None = None
+        self._reason = ""
         self._every = context.crawler.settings.getfloat("LOGSTATS_INTERVAL")
         self._timer = compat.Timer(self._say_progress)
 
@@ -610,15 +613,22 @@ class Account:
             compat.fail_command()
         in_vain = not counts[readings.READ] and not context.fleet
         halted = context.halted is not None
-        line = readings.last_line(counts, needy, reason, self._rules, self.links, halted=halted)
-        if in_vain and self._first:
-            line = f"{line}; the first: {self._first}"
         # Requests may come in another way, as to a RedisSpider.
         came = context.recorder.sent[(TARGET,)] or self.links
-        if lost := not came and compat.skips_start_requests(context.crawler.spidercls):
-            line = f"{line}; {_START_REQUESTS}"
+        lost = not came and compat.skips_start_requests(context.crawler.spidercls)
+        more = f"; the first: {self._first}" if in_vain and self._first else ""
+        more += f"; {_START_REQUESTS}" if lost else ""
+
+        def last_line(reason: str) -> str:
+            rules, links, unstored = self._rules, self.links, context.recorder.unstored
+            line = readings.last_line(
+                counts, needy, reason, rules, links, halted=halted, unstored=unstored
+            )
+            return f"{line}{more}"
+
         warns = needy or in_vain or lost or self.links["R6"]
-        self._last_line = (logging.WARNING if warns else logging.INFO, line)
+        self._last_line = (logging.WARNING if warns else logging.INFO, last_line)
+        self._reason = reason
 
     def _doubt_moves(self) -> None:
         """Take back that sources have moved to where those of another host moved in this run."""
@@ -654,9 +664,12 @@ class Account:
 
     def say(self) -> None:
         """Log the last line of the run; called after everything that Scrapy logs."""
-        level, line = self._last_line
-        if line:
-            logger.log(level, "%s", line)
+        if self._last_line is not None:
+            level, last_line = self._last_line
+            failed, reason = self._context.recorder.own_faults, self._reason
+            # What fails after the spider was closed, for example to store a feed, counts as well.
+            reason = readings.NOT_WELL if failed and reason == FINISHED else reason
+            logger.log(level, "%s", last_line(reason))
 
 
 def moved_for_good(request: Request | None) -> str | None:

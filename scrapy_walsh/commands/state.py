@@ -203,7 +203,7 @@ def _lift(args: argparse.Namespace, config: WalshConfig, directory: Path, host: 
             ledger.write("", {"kind": LIFTED, "host": host, "reason": reason})
             ledger.close()
         for each in stores:
-            each.update_host(host, _without_hold)
+            each.lift(host, reason)
         for url in deferred:
             store.delete(Deferral, url)
         store.flush()
@@ -212,10 +212,6 @@ def _lift(args: argparse.Namespace, config: WalshConfig, directory: Path, host: 
     members = {"host": host, "lifted": True, "deferrals": len(deferred), "reason": reason}
     common.answer(args, members, [common.printable(said)])
     return 0
-
-
-def _without_hold(record: HostRecord | None) -> HostRecord | None:
-    return None if record is None else replace(record, not_before=None)
 
 
 def _is_of(url: str, host: str) -> bool:

@@ -177,6 +177,8 @@ class SharedStore(Store):
         self.shared, self.prefix = self.link.name, self.link.prefix
         self._local = local
         self._wall, self._steady = wall, steady
+        #: The key of the holds that a person has lifted.
+        self._lifts = f"{self.prefix}lifted"
         #: By which name this machine keeps the word of that Redis.
         self._place = f"{self.link.name} {self.prefix}"
         known = local.get(FleetEpoch, self._place)
@@ -405,6 +407,20 @@ class SharedStore(Store):
         self._ahead.pop(self.key(HOSTS, host), None)
         self.send_soon()  # ``tend`` writes it where Redis is away
         self._local.book_host(ended)
+
+    def lift(self, host: str, reason: str) -> None:
+        lifted = json.encode([reason, self.link.now()])
+        self.ask(partial(self.exchange, ("HSET", self._lifts, host, lifted)))
+        super().lift(host, reason)
+
+    def lifted_elsewhere(self) -> Iterator[tuple[str, str]]:
+        for name, lifted in self.ask(lambda: self.link.client.hgetall(self._lifts)).items():
+            host, (reason, at) = name.decode(), json.decode(lifted, type=tuple[str, float])
+            copy = self._local.get(HostRecord, host)
+            # A hold that began after that stays.
+            if copy and copy.not_before and copy.last_end < self.link.to_local()["Steady"](at):
+                yield host, reason
+                self._local.lift(host, reason)
 
     def update_host(self, host: str, change: Rewrite, *, waits: bool = False) -> None:  # noqa: ARG002
         key = self.key(HOSTS, host)

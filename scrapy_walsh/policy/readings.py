@@ -293,12 +293,14 @@ def last_line(
     links: Mapping[str, int] | None = None,
     *,
     halted: bool = False,
+    unstored: int = 0,
 ) -> str:
     """The last line of a run, for somebody who reads no other.
 
     *outcomes*: sources by outcome. *needy*: those that need a person. *close_reason*: why the
     spider was closed, Scrapy's word. *rules*, *links*: by requirement, how many sources, and how
     many requests of the spider's own, it refused. *halted*: the run was ended, whatever was left.
+    *unstored*: items that a feed has not stored.
     """
     counts = Counter(outcomes)
     if total := counts.total():
@@ -308,6 +310,8 @@ def last_line(
         parts += [f"{counts[name]} {word}" for name, word in words.items() if counts[name]]
     else:
         parts = ["no source was declared"]
+    if unstored:
+        parts.insert(1, f"{plural(unstored, 'item')} not stored")
     if links:
         count = sum(links.values())
         parts[-1] += f"; {plural(count, 'link')} refused{_by_rule(links, count)}"

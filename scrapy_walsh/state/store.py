@@ -244,6 +244,17 @@ class Store(ABC):
 
         self.update_host(host, merge, waits=True)
 
+    def lift(self, host: str, reason: str) -> None:  # noqa: ARG002  only a fleet passes it on
+        """End the hold of *host*, which a person has lifted with that *reason* (D40)."""
+        self.update_host(host, _without_hold)
+
+    def lifted_elsewhere(self) -> Iterator[tuple[str, str]]:
+        """Hosts whose holds were lifted on another machine, and why.
+
+        This machine's copy of a hold goes when the next host is asked for. Raises StoreAway.
+        """
+        return iter(())
+
     def prune(self, now: float) -> None:  # noqa: B027  most stores end with their process
         """Drop records that nothing has used for a long time (``records.TABLES`` says how long).
 
@@ -466,6 +477,10 @@ def open_store(directory: Path | None) -> Store:
     later version of this package (D16), or is another program's.
     """
     return MemoryStore() if directory is None else SqliteStore(directory)
+
+
+def _without_hold(record: HostRecord | None) -> HostRecord | None:
+    return None if record is None else replace(record, not_before=None)
 
 
 def _is_list(record: Any) -> bool:

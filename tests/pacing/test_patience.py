@@ -53,6 +53,12 @@ ANSWERS = {
     "moved.test": (
         site("moved.test", {"*": Route(302, location="/elsewhere", headers=HEADERS)}), ["/0"],
     ),
+    "missing.test": (site("missing.test", {"*": Route(404, headers=HEADERS)}), ["/0"]),
+    "shop.test": (site("shop.test", {"*": Route(430, headers=HEADERS)}), ["/0"]),
+    "for-good.test": (
+        site("for-good.test", {"*": Route(301, location="/elsewhere", headers=HEADERS)}), ["/0"],
+    ),
+    "nowhere.test": (site("nowhere.test", {"*": Route(308, headers=HEADERS)}), ["/0"]),
     "closed.test": (site("closed.test", {"*": Route(403)}), ["/0", "/1", "/2"]),
     "words.test": (
         site("words.test", {"*": Route(404, headers={"Retry-After": "soon"})}), ["/0", "/1", "/2"],
@@ -153,7 +159,8 @@ def test_r5_3_a_retry_after_holds_the_host_whatever_the_status(
     assert [each.path for each in targets(result.log, host)] == paths
     last = max(each.wall for each in requests(result.log, host))
     due = [each.due for each in result.kept.values() if each.host == host]
-    assert len(due) == 3 - len(paths) + (host == "moved.test")  # the hop is put off, too
+    leads_on = host in {"moved.test", "for-good.test"}  # the hop is put off, too
+    assert len(due) == 3 - len(paths) + leads_on
     assert all(last + FAR - 1 <= each <= last + FAR + 10 for each in due)
 
 

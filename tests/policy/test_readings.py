@@ -177,6 +177,8 @@ def test_a_run_that_is_not_well_was_stopped_only_if_something_was_left() -> None
     four = {READ: 4}
     ended = readings.last_line(four, 0, readings.NOT_WELL)
     assert ended == f"walsh: ended, but not well: 4 of 4 {READ_OR}"
+    unstored = readings.last_line(four, 0, readings.NOT_WELL, unstored=3)
+    assert unstored == f"walsh: ended, but not well: 4 of 4 {READ_OR}, 3 items not stored"
     stopped = readings.last_line(four, 0, readings.NOT_WELL, halted=True)
     assert stopped == f"walsh: stopped (walsh_not_well): 4 of 4 {READ_OR}"
 
