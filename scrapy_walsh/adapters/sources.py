@@ -38,6 +38,7 @@ from scrapy_walsh.adapters.ticket import TICKET, lasting_of, ticket_of
 from scrapy_walsh.exceptions import StateError, one_line
 from scrapy_walsh.policy import readings, urls, visits
 from scrapy_walsh.policy.event import TARGET
+from scrapy_walsh.policy.readings import Cause, Heard
 from scrapy_walsh.policy.scope import Digests
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.verdict import NOT_DUE, REMEDIES, Verdict
@@ -150,8 +151,8 @@ class Sources:
         self._visiting: set[str] = set()
         #: By source, the hop that it redirects to and this run had requested before.
         self._joined: dict[str, str] = {}
-        #: What came of hops: outcome, reason, and where permanent redirects have led.
-        self._reached: dict[str, tuple[str, str, str | None]] = {}
+        #: What came of hops.
+        self._reached: dict[str, Heard] = {}
         #: By request, the records to store once its spider has taken the answer. Not before: after
         #: a kill the next run would not send the source, or send it with validators, and a 304
         #: would say "no new data" of what the spider has never seen.
@@ -426,23 +427,24 @@ class Sources:
         """Note an answer that reaches the spider."""
         request = response.request
         if request is not None and 200 <= response.status < 300:
-            self.ended(request, readings.READ)
+            self.ended(request, Heard(readings.READ))
         elif request is not None:
             where = f" from {request.url}" if request.meta.get("redirect_urls") else ""
-            self.ended(request, readings.FAILED, f"HTTP {response.status}{where}")
+            reason, cause = f"HTTP {response.status}{where}", Cause(status=response.status)
+            self.ended(request, Heard(readings.FAILED, reason, cause=cause))
 
     def failed(self, request: Request, error: BaseException) -> None:
         """Note that *request* ended in *error*, and no answer reaches the spider."""
         if isinstance(error, Refused):
-            verdict, why = error.verdict, readings.refusal_line(error.verdict)
-            remedy = REMEDIES.get((verdict.requirement, verdict.name), "")
-            self.account.first(f"{request.url}: {why}{f'; {remedy}' if remedy else ''}")
-            self.ended(request, readings.outcome_of(verdict, error.due), why)
+            heard = readings.heard_of(error.verdict, error.due)
+            remedy = REMEDIES.get((heard.cause.requirement, heard.cause.verdict), "")
+            self.account.first(f"{request.url}: {heard.reason}{f'; {remedy}' if remedy else ''}")
         elif isinstance(error, (GaveUp, TooManyRedirects)):
-            by = "R5" if isinstance(error, GaveUp) else "D5"
-            self.ended(request, readings.FAILED, f"{by}: {error.reason}")
+            rule = "R5" if isinstance(error, GaveUp) else "D5"
+            heard = Heard(readings.FAILED, f"{rule}: {error.reason}", cause=Cause(rule))
         else:
-            self.ended(request, readings.FAILED, f"{type(error).__name__}: {error}")
+            heard = Heard(readings.FAILED, f"{type(error).__name__}: {error}")
+        self.ended(request, heard)
         if self.ends(request):
             return
         key = key_of(request)
@@ -458,21 +460,22 @@ class Sources:
         key = urls.key_of(Request(url).url)
         return self._context.recall(lambda: self._context.store.get(Reading, key))
 
-    def report(self, url: str, heard: readings.Heard) -> None:
+    def report(self, url: str, heard: Heard) -> None:
         """Called by a spider: note what became of the source *url*. The time is now."""
         self._end(urls.key_of(Request(url).url), heard)
 
-    def ended(self, request: Request, outcome: str, reason: str = "") -> None:
-        """Note that the way of *request* has ended as *outcome*; arguments as in ``Heard``."""
+    def ended(self, request: Request, heard: Heard) -> None:
+        """Note that the way of *request* has ended. Time and redirects are added to *heard*."""
         source = lasting_of(request).get("source")
         if source is None or self.by_spider:
             return
-        moved_to = moved_for_good(request) if outcome == readings.READ else None
-        self._end(source, readings.Heard(outcome, reason, moved_to=moved_to))
+        if heard.outcome == readings.READ:
+            heard = replace(heard, moved_to=moved_for_good(request))
+        self._end(source, heard)
         if request.meta.get("redirect_urls"):
-            self._reached[key_of(request)] = outcome, reason, moved_to
+            self._reached[key_of(request)] = heard
 
-    def _end(self, key: str, heard: readings.Heard) -> None:
+    def _end(self, key: str, heard: Heard) -> None:
         known, outcome = self._outcome(key), heard.outcome
         if readings.replaces(known, outcome):
             self._note(key, 1 + readings.OUTCOMES.index(outcome), instead_of=_OUTCOME)
@@ -491,10 +494,10 @@ class Sources:
         self._context.write()
         self._locks.close()
         for source, key in self._joined.items():
-            outcome, why, moved_to = self._reached.get(key) or (self._outcome(key), "", None)
-            if outcome is not None and source in self.account.left:
-                why = why or f"see {key}"
-                self._end(source, readings.Heard(outcome, why, moved_to=moved_to))
+            outcome = self._outcome(key)
+            heard = self._reached.get(key) or (Heard(outcome) if outcome else None)
+            if heard is not None and source in self.account.left:
+                self._end(source, replace(heard, reason=heard.reason or f"see {key}"))
 
 
 class Account:
@@ -514,7 +517,7 @@ class Account:
         #: By requirement, refused requests that the spider made besides.
         self.links: Counter[str] = Counter()
         #: Those of them whose records are not stored yet, with what was heard.
-        self._unstored: list[tuple[str, readings.Heard]] = []
+        self._unstored: list[tuple[str, Heard]] = []
         #: How many sources need a person, once it is closed.
         self.needy = 0
         #: By key, the records of those, and of others that are unread or have moved.
@@ -552,14 +555,14 @@ class Account:
         """Keep *line*, which says why a target was refused or failed, if it is the first."""
         self._first = self._first or one_line(line, 500)
 
-    def add(self, key: str, heard: readings.Heard, known: str | None) -> None:
+    def add(self, key: str, heard: Heard, known: str | None) -> None:
         """Note what was *heard* of the source *key*; *known*: its outcome before, if any."""
         self.left.pop(key, None)
         self.counts[heard.outcome] += 1
         if known is not None:
             self.counts[known] -= 1
         if heard.outcome == readings.REFUSED != known:
-            self._rules[readings.rule_of(heard.reason)] += 1
+            self._rules[heard.cause.requirement] += 1
         if heard.reason:
             self.first(f"{key}: {heard.reason}")
         if heard.moved_to is not None:
@@ -578,7 +581,7 @@ class Account:
         heard, self._unstored = self._unstored, []
         kept = not (context.config.state_dir is None or context.fleet or context.halted)
 
-        def update(key: str, each: readings.Heard) -> Reading:
+        def update(key: str, each: Heard) -> Reading:
             old = context.recall(lambda: context.store.get(Reading, key)) if kept else None
             own = context.scope.cadence(key)
             return readings.updated(old, key, replace(each, revisit=own), now)
@@ -605,7 +608,7 @@ class Account:
         context, counts = self._context, self.counts
         if not context.fleet:
             counts[readings.NOT_REQUESTED] += len(self.left)
-        self._unstored += [(key, readings.Heard()) for key in self.left]
+        self._unstored += [(key, Heard()) for key in self.left]
         kept = self._store()
         self._doubt_moves()
         needy = self.needy = self._name(kept=kept)

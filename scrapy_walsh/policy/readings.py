@@ -8,9 +8,8 @@ good. A run that comes before a source is due changes nothing about it.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy import verdict as verdicts
@@ -54,12 +53,40 @@ _WHO: Final = "warnings name each once a week, `scrapy walsh state show` always"
 
 
 @dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a source was not read, without what changes from run to run.
+
+    ``requirement``: its id, or a setting's name; "" if no rule is about it. ``verdict``: the name
+    of the verdict, if it is the cause. ``status``: of an answer that no rule is about.
+    """
+
+    requirement: str = ""
+    verdict: str = ""
+    status: int | None = None
+
+
+#: The source was read, or nothing more is known than the sentence.
+NO_CAUSE: Final = Cause()
+#: Opt-outs: its owner refuses it, in robots.txt or by the operator's blocklist.
+_OPT_OUTS: Final = frozenset(Cause(*names) for names in verdicts.OWNERS_NO)
+
+
+def cause_of(requirement: str, verdict: str = "") -> Cause:
+    """The cause that a rule is: *requirement*, and *verdict*, the name of its verdict.
+
+    A host that gives no answer may answer 503 tomorrow: both is R5. D5 has one cause as well.
+    """
+    return Cause(requirement, "" if requirement in {"R5", "D5"} else verdict)
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """Whether a declared source is still read. Times are Unix seconds.
 
     ``url``: of the source. ``since``: when it was last read, or first declared where it never was.
     ``declared_at``: when a run last declared it. ``read``: 1 where it was ever read, else 0.
-    ``reason``: why the last visit did not read it, None where it did. ``moved_to``: where a
+    ``reason``: why the last visit did not read it, None where it did; ``cause``: the same in
+    fields. ``moved_to``: where a
     permanent redirect led at the last visit that was read there. ``gone_at``: when it answered 410,
     so that it is left alone (:data:`RETIRED`); None where it has not. ``revisit``: as of a
     :class:`Visit`. ``told_at``: when a warning last named it; None where none has said what is so.
@@ -81,16 +108,18 @@ class Reading:
     read_as: str | None = None
     entries: int = 0
     ends_early: int = 0
+    cause: Cause = field(default_factory=Cause)
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
     """What one run learned of a source.
 
-    ``outcome``: one of the constants above. ``reason``: why it was not read, one line. ``at``:
-    when that was known, Unix seconds. ``moved_to``: where permanent redirects, and no others, led.
-    ``gone``: it answered 410. ``revisit``: as of a :class:`Visit`. ``read_as``, ``entries``,
-    ``ends_early``: as of a :class:`Reading`; ``entries`` is None if no entries were read.
+    ``outcome``: one of the constants above. ``reason``: why it was not read, one line; ``cause``:
+    the same in fields. ``at``: when that was known, Unix seconds. ``moved_to``: where permanent
+    redirects, and no others, led. ``gone``: it answered 410. ``revisit``: as of a :class:`Visit`.
+    ``read_as``, ``entries``, ``ends_early``: as of a :class:`Reading`; ``entries`` is None if no
+    entries were read.
     """
 
     outcome: str = NOT_REQUESTED
@@ -102,6 +131,7 @@ class Heard:
     read_as: str | None = None
     entries: int | None = None
     ends_early: bool = False
+    cause: Cause = NO_CAUSE
 
 
 def loss(reading: Reading | None, entries: int, *, ends_early: bool) -> str:
@@ -152,6 +182,12 @@ def outcome_of(verdict: Verdict, due: float | None) -> str:
     return REFUSED if due is None and verdict.name != DEFERRED else DEFERRED
 
 
+def heard_of(verdict: Verdict, due: float | None) -> Heard:
+    """What a run learns of a source that *verdict* is against; *due*: as in :func:`outcome_of`."""
+    cause = cause_of(verdict.requirement, verdict.name)
+    return Heard(outcome_of(verdict, due), refusal_line(verdict), cause=cause)
+
+
 def replaces(known: str | None, outcome: str) -> bool:
     """Whether *outcome* is what becomes of a source in this run, of which *known* was before.
 
@@ -173,7 +209,7 @@ def updated(old: Reading | None, url: str, heard: Heard, now: float) -> Reading:
         return base
     if heard.outcome == READ:
         read_as = base.read_as if base.read_as == FEED else heard.read_as or base.read_as
-        new = replace(base, since=heard.at, read=1, gone_at=None, reason=None)
+        new = replace(base, since=heard.at, read=1, gone_at=None, reason=None, cause=NO_CAUSE)
         new = replace(new, moved_to=heard.moved_to, read_as=read_as)
         if heard.entries is not None:
             new = replace(new, entries=heard.entries, ends_early=int(heard.ends_early))
@@ -181,17 +217,10 @@ def updated(old: Reading | None, url: str, heard: Heard, now: float) -> Reading:
         gone_at = heard.at if heard.gone else None
         moved_to = heard.moved_to or base.moved_to
         new = replace(base, reason=heard.reason, moved_to=moved_to, gone_at=gone_at)
-    same = cause(new.reason) == cause(base.reason) and new.moved_to == base.moved_to
+        new = replace(new, cause=heard.cause)
+    was_read, is_read = base.reason is None, new.reason is None
+    same = is_read == was_read and new.cause == base.cause and new.moved_to == base.moved_to
     return new if same else replace(new, told_at=None)
-
-
-def cause(reason: str | None) -> tuple[str, ...]:
-    """What of *reason* stays the same from run to run: its rule, and for most its verdict.
-
-    A host that gives no answer may answer 503 tomorrow: both is R5.
-    """
-    reason = reason or ""
-    return tuple(re.findall(r"^[RD]5\b", reason) or reason.split()[:2])
 
 
 def is_known(old: Reading, event: Event, now: float, revisit: float) -> bool:
@@ -199,7 +228,7 @@ def is_known(old: Reading, event: Event, now: float, revisit: float) -> bool:
 
     *old*: the record before this run. A source that is not read by now is named as such.
     """
-    same = cause(old.reason) == cause(f"{event.requirement} {event.verdict}")
+    same = old.cause == cause_of(event.requirement, event.verdict)
     return same or is_unread(old, now, revisit)
 
 
@@ -216,12 +245,12 @@ def is_unread(reading: Reading, now: float, revisit: float) -> bool:
 
 def _is_said_once(reading: Reading) -> bool:
     """Whether the source is gone, or refused by its owner: a person can mend nothing there."""
-    return reading.gone_at is not None or cause(reading.reason) in verdicts.OWNERS_NO
+    return reading.gone_at is not None or reading.cause in _OPT_OUTS
 
 
 def _has_opted_out(reading: Reading) -> bool:
     """Whether the owner refuses a source that was read before."""
-    return bool(reading.read) and cause(reading.reason) in verdicts.OWNERS_NO
+    return bool(reading.read) and reading.cause in _OPT_OUTS
 
 
 def attention(reading: Reading, now: float, revisit: float) -> str:
@@ -240,7 +269,7 @@ def attention(reading: Reading, now: float, revisit: float) -> str:
         return f"has moved for good to {reading.moved_to}: change it in your list"
     if is_unread(reading, now, revisit):
         reason = reading.reason or "no run since then was answered before it ended"
-        if cause(reading.reason) == ("R4", verdicts.DEFERRED):
+        if reading.cause == Cause("R4", DEFERRED):
             lift = f'scrapy walsh state forget {_host(reading)} --hold "REASON"'
             reason = f"{reason}; if its server set that by mistake: {lift}"
         return f"has not been read since {iso(reading.since)[:10]}: {reason}"
@@ -323,12 +352,6 @@ def last_line(
         stopped = "ended, but not well: "
     needs = f"; {needy} need{'s' if needy == 1 else ''} a person: {_WHO}" if needy else ""
     return f"walsh: {stopped}{', '.join(parts)}{needs}"
-
-
-def rule_of(reason: str) -> str:
-    """The requirement, or the setting, that *reason* (:func:`refusal_line`) begins with; or ""."""
-    found = re.match(r"R\d+|WALSH_[A-Z_]+", reason)
-    return found[0] if found else ""
 
 
 def _by_rule(counts: Mapping[str, int], total: int) -> str:

@@ -21,7 +21,7 @@ from scrapy_walsh.policy import visits
 from scrapy_walsh.policy.formats import representation as formats
 from scrapy_walsh.policy.formats import xmltext
 from scrapy_walsh.policy.formats.text import Links, text_of
-from scrapy_walsh.policy.readings import FAILED, LEFT_OUT, loss, outcome_of, refusal_line
+from scrapy_walsh.policy.readings import FAILED, LEFT_OUT, loss, outcome_of
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.sources import report
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.policy.readings import Reading
     from scrapy_walsh.policy.robots.usage import Statement
+    from scrapy_walsh.policy.verdict import Verdict
 
 
 MAX_BODY: Final = 10 * 1024 * 1024
@@ -51,8 +52,8 @@ class Answer:
     or ``sitemap``; of a sitemap index there are only ``links.children``. ``entries``: how many a
     feed or sitemap has; None of any other answer.
     ``due``: Unix seconds, where the request was deferred. ``forget``: the validators must not be
-    kept, since a later 304 would not say what this answer was. ``refusal``: the rule and the
-    document that refused the request, "" where none did. ``said``: what the site says about use.
+    kept, since a later 304 would not say what this answer was. ``refusal``: the verdict
+    that refused the request, None if none did. ``said``: what the site says about use.
     ``fault``: why the answer could not be read because of us, "" where nothing of ours failed.
     ``unreachable``: the host has given no answer at all.
     """
@@ -68,7 +69,7 @@ class Answer:
     suggested_feeds: tuple[str, ...] = ()
     due: float | None = None
     forget: bool = False
-    refusal: str = ""
+    refusal: Verdict | None = None
     said: tuple[Statement, ...] = ()
     fault: str = ""
     unreachable: bool = False
@@ -143,8 +144,8 @@ def from_failure(step: formats.Step, error: BaseException) -> Answer:
         case Refused():
             verdict, due = error.verdict, error.due
             outcome, by = outcome_of(verdict, due), verdict.requirement
-            why, refusal = f"{by} {verdict.reason}", refusal_line(verdict)
-            return _vain(step, why, outcome, by, due=due, refusal=refusal)
+            reason = f"{by} {verdict.reason}"
+            return _vain(step, reason, outcome, by, due=due, refusal=verdict)
         case NotModified() if _is_known_page(step, error.content_type):
             # The page that has not changed is HTML, which is of no use: llms.txt is tried again.
             return _vain(step, "HTML as before (304)")

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from twisted.python.failure import Failure
 
     from scrapy_walsh.adapters.crawl import Crawl
+    from scrapy_walsh.policy.verdict import Verdict
 
 #: Octets of answers that may wait to be read while requests go on. Scrapy's own limit is less than
 #: one large answer, which would then stop all requests until it is read.
@@ -287,7 +288,7 @@ class WalshMetadataSpider(Spider):
             not_sent = answer.outcome in (readings.REFUSED, NOT_DUE)
             if step.kind == "llms" and failed is False and not_sent:
                 # The page was of no use, and that is the outcome; the reason names the refusal.
-                answer = replace(answer, outcome=None, requirement="", refusal="")
+                answer = replace(answer, outcome=None, requirement="", refusal=None)
             answer = self._unless_lost(source, answer)
             row.reason = "; ".join(filter(None, (row.reason, answer.reason)))
             if step.kind == declared:
@@ -414,14 +415,22 @@ class WalshMetadataSpider(Spider):
                 usage=as_member(answer.said),
             )
 
-    def _tell(self, visit: _Visit, outcome: str, refusal: str = "", **heard: Any) -> None:
+    def _tell(
+        self, visit: _Visit, outcome: str, refusal: Verdict | None = None, **heard: Any
+    ) -> None:
         """Report what became of a source, under the URL of its first request.
 
         *heard*: other fields of ``Heard``.
         """
-        reason = refusal or f"{visit.row.requirement} {visit.row.reason}".strip()
-        told = readings.Heard(outcome, reason, **heard)
-        self._crawl.sources.report(visit.source.first, told)
+        row = visit.row
+        if refusal is None:
+            reason = f"{row.requirement} {row.reason}".strip()
+            cause = readings.cause_of(row.requirement)
+        else:
+            reason = readings.refusal_line(refusal)
+            cause = readings.cause_of(refusal.requirement, refusal.name)
+        learned = readings.Heard(outcome, reason, cause=cause, **heard)
+        self._crawl.sources.report(visit.source.first, learned)
 
     # --- the report ---------------------------------------------------------------------------
 

@@ -11,11 +11,14 @@ from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.readings import (
     FAILED,
     LEFT_OUT,
+    NO_CAUSE,
     NOT_REQUESTED,
     READ,
     REFUSED,
+    Cause,
     Heard,
     Reading,
+    cause_of,
     is_unread,
     replaces,
     updated,
@@ -209,34 +212,20 @@ def test_own_the_last_line_counts_what_each_rule_refused(
     assert line == f"walsh: 2 of {2 + refused} sources read or unchanged{said}"
 
 
-@pytest.mark.parametrize(
-    ("reason", "rule"),
-    [
-        ("R2 disallowed_explicit by Disallow: /", "R2"),
-        ("R10: none", "R10"),
-        ("WALSH_USAGE disallowed_usage", "WALSH_USAGE"),
-        ("Robots are not liked", ""),
-        ("", ""),
-    ],
-)
-def test_own_a_refusal_begins_with_its_rule(reason: str, rule: str) -> None:
-    assert readings.rule_of(reason) == rule
-
-
 RULE = "R2 disallowed_explicit by Disallow: / in https://x.test/robots.txt:2"
 LISTED = "R3 blocked_operator by x.test in https://operator.test/list"
 
 
 DEAD = "R5 deferred (x.test gave no answer to 1 request)"
-Day = tuple[str, str]
+OPT_OUT, SILENT = cause_of("R2", "disallowed_explicit"), cause_of("R5", DEFERRED)
 
 
-def told(*visits: Day, moved: str | None = None) -> list[str]:
+def told(*visits: Heard, moved: str | None = None) -> list[str]:
     """By day, what a daily run tells of a source: named, counted as needing a person, or silent."""
     reading, found = None, []
-    for day, (outcome, reason) in enumerate(visits):
+    for day, visit in enumerate(visits):
         now = BEGIN + day * DAY
-        reading = updated(reading, URL, Heard(outcome, reason, now, moved), now)
+        reading = updated(reading, URL, replace(visit, at=now, moved_to=moved), now)
         needs = readings.attention(reading, now, DAY)
         named = needs and readings.is_to_be_told(reading, now)
         if named:
@@ -246,8 +235,14 @@ def told(*visits: Day, moved: str | None = None) -> list[str]:
     return found
 
 
-GOOD, DOWN, BUSY = (READ, ""), (DEFERRED, DEAD), (FAILED, "R5: status 503")
-NO, LIST_NO = (REFUSED, RULE), (REFUSED, LISTED)
+GOOD = Heard(READ)
+DOWN = Heard(DEFERRED, DEAD, cause=SILENT)
+BUSY = Heard(FAILED, "R5: status 503", cause=cause_of("R5"))
+NO = Heard(REFUSED, RULE, cause=OPT_OUT)
+LIST_NO = Heard(REFUSED, LISTED, cause=cause_of("R3", "blocked_operator"))
+OUT_OF_SCOPE = Heard(REFUSED, "R6 out_of_scope (no)", cause=cause_of("R6", "out_of_scope"))
+FORBIDDEN = Heard(FAILED, "HTTP 403", cause=Cause(status=403))
+NOT_FOUND = Heard(FAILED, "HTTP 404", cause=Cause(status=404))
 WEEK = ["named", *["counted"] * 6]
 
 
@@ -260,21 +255,21 @@ WEEK = ["named", *["counted"] * 6]
         ([GOOD, NO, DOWN, NO, DOWN, DOWN, NO, NO], ["-", "named", *["-"] * 6]),
         ([GOOD, NO, GOOD, NO], ["-", "named", "-", "named"]),
         ([GOOD, NO, LIST_NO, LIST_NO], ["-", "named", "named", "-"]),
-        ([GOOD, NO, (REFUSED, f"{RULE}0")], ["-", "named", "-"]),
+        ([GOOD, NO, replace(NO, reason=f"{RULE}0")], ["-", "named", "-"]),
         ([*[NO] * 12], ["-", "-", "-", "named", *["-"] * 8]),
         # What is dead is named after three periods, once a week, and when something changes.
         ([GOOD, *[DOWN] * 17], ["-", "-", "-", *WEEK, *WEEK, "named"]),
         ([GOOD, *[DOWN, BUSY] * 8], ["-", "-", "-", *WEEK, *WEEK]),
         (
-            [GOOD, *[DOWN] * 4, (FAILED, "HTTP 403"), (FAILED, "HTTP 404"), (FAILED, "HTTP 404")],
+            [GOOD, *[DOWN] * 4, FORBIDDEN, NOT_FOUND, NOT_FOUND],
             ["-", "-", "-", "named", "counted", "named", "named", "counted"],
         ),
         ([GOOD, *[DOWN] * 4, NO, NO], ["-", "-", "-", "named", "counted", "named", "-"]),
-        ([GOOD, (REFUSED, "R6 out_of_scope (no)")], ["-", "-"]),
+        ([GOOD, OUT_OF_SCOPE], ["-", "-"]),
     ],
 )
 def test_own_what_needs_a_person_is_named_when_it_begins_and_once_a_week(
-    visits: list[Day], said: list[str]
+    visits: list[Heard], said: list[str]
 ) -> None:
     assert told(*visits) == said[: len(visits)]
 
@@ -299,30 +294,32 @@ def test_own_a_clock_that_was_put_back_silences_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "event", "known"),
+    ("cause", "event", "known"),
     [
-        (DEAD, Event("deferred", URL, "R5", "deferred"), True),
-        (DEAD, Event("given_up", URL, "R5"), True),
-        ("R5: status 503", Event("deferred", URL, "R5", "deferred"), True),
-        ("D5: HTTP 302 after 5 redirects", Event("too_many_redirects", URL, "D5"), True),
-        ("R4 deferred (until noon)", Event("deferred", URL, "R4", "deferred"), True),
-        ("R4 deferred (until noon)", Event("deferred", URL, "R5", "deferred"), False),
-        ("R2 unknown_parse_error (html)", Event("deferred", URL, "R2", "deferred"), False),
-        ("HTTP 403", Event("given_up", URL, "R5"), False),
-        (None, Event("given_up", URL, "R5"), False),
+        (SILENT, Event("deferred", URL, "R5", "deferred"), True),
+        (SILENT, Event("given_up", URL, "R5"), True),
+        (cause_of("R5"), Event("deferred", URL, "R5", "deferred"), True),
+        (cause_of("D5"), Event("too_many_redirects", URL, "D5"), True),
+        (cause_of("R4", DEFERRED), Event("deferred", URL, "R4", "deferred"), True),
+        (cause_of("R4", DEFERRED), Event("deferred", URL, "R5", "deferred"), False),
+        (cause_of("R2", "unknown_parse_error"), Event("deferred", URL, "R2", "deferred"), False),
+        (Cause(status=403), Event("given_up", URL, "R5"), False),
+        (NO_CAUSE, Event("given_up", URL, "R5"), False),
     ],
 )
 def test_own_a_warning_of_a_target_is_none_where_the_last_visit_ended_so(
-    old: str | None, event: Event, known: bool
+    cause: Cause, event: Event, known: bool
 ) -> None:
-    reading = Reading(URL, BEGIN, BEGIN, 1, old)
+    reading = Reading(URL, BEGIN, BEGIN, 1, "why", cause=cause)
     assert readings.is_known(reading, event, BEGIN + DAY, DAY) is known
     # The run names it at its end.
     assert readings.is_known(reading, event, BEGIN + 3 * DAY, DAY)
 
 
 def test_own_an_opt_out_is_one_line_a_host() -> None:
-    both = [Reading(f"https://x.test/{each}", BEGIN, BEGIN, 1, RULE) for each in "ab"]
+    both = [
+        Reading(f"https://x.test/{path}", BEGIN, BEGIN, 1, RULE, cause=OPT_OUT) for path in "ab"
+    ]
     said = "x.test refuses from now on what it let be read: 2 sources of your list, by "
     line = f"{said}{RULE}: take them out, this is said once"
     assert readings.attention_lines(both, BEGIN, DAY) == [line]
