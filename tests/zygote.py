@@ -83,7 +83,7 @@ PACKAGES: Final = frozenset({"scrapy", "scrapy_walsh"})
 #: What Scrapy Cloud starts in a job's container.
 START_CRAWL: Final = Path(sys.executable).with_name("start-crawl")
 #: This one sets clocks before any import.
-CLOCK: Final = "scrapy_walsh.commands.plan_clock"
+CLOCK: Final = "scrapy_walsh.commands.plan_process"
 #: And these programs. One measures how an interpreter starts, one sets clocks before any import.
 SCRIPTS: Final = frozenset([*(ROOT / "bench").glob("*.py"), START_CRAWL]) - {
     ROOT / "bench" / "hanging.py",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Mapping
 
-_CRAWL: Final = "scrapy_walsh.commands.plan_clock"
+_CRAWL: Final = "scrapy_walsh.commands.plan_process"
 #: The spider whose run is told where none is named.
 _SPIDER: Final = "walsh_metadata"
 #: Seconds that an answer is assumed to take.

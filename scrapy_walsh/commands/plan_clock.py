@@ -9,7 +9,6 @@ import asyncio
 import selectors
 import sys
 import time
-from importlib import import_module
 from typing import Any, Final
 
 #: Seconds that each look at the clock takes, so that whoever looks until a time comes to an end.
@@ -76,9 +75,3 @@ def _threads_work() -> bool:
         return False
     found = pool._team.statistics()
     return bool(found.busyWorkerCount or found.backloggedWorkCount)
-
-
-if __name__ == "__main__":  # which is not the module that the crawl imports
-    import_module("scrapy_walsh.commands.plan_clock").CLOCK.install()
-    crawl = import_module("scrapy_walsh.commands.plan_crawl")
-    import_module("scrapy_walsh.commands.own_process").answer(crawl.look)
