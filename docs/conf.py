@@ -1,6 +1,6 @@
-"""How Sphinx builds the site of these pages: ``make docs``. Nothing is fetched while it builds.
+"""Sphinx builds the site of these pages with this: ``make docs``. It fetches nothing.
 
-The pages are Markdown that a code host shows as well. What differs between the two is settled here:
+A code host shows the same Markdown. This file settles the differences:
 links that leave ``docs/``, links that are called by the name of a file, anchors that are written as
 HTML, drawings, and where a long name may be broken.
 """
@@ -83,11 +83,11 @@ def lead_outward(_app: Sphinx, docname: str, source: list[str]) -> None:
     """
     here = (DOCS / docname).parent
 
-    def absolute(found: re.Match[str]) -> str:
-        path, _, anchor = found[1].partition("#")
+    def absolute(link: re.Match[str]) -> str:
+        path, _, anchor = link[1].partition("#")
         target = (here / path).resolve()
         if target.is_relative_to(DOCS):
-            return found[0]
+            return link[0]
         kind = "tree" if target.is_dir() else "blob"
         place = target.relative_to(ROOT).as_posix()
         return f"]({REPOSITORY}/{kind}/main/{place}{anchor and '#' + anchor})"
@@ -113,14 +113,15 @@ def know_anchors(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def link_codes(app: Sphinx, doctree: nodes.document, docname: str) -> None:
-    """A code in the text, such as R4, R8.2 or D13, leads to the place that says what it is."""
+    """A code in the text, such as R4, R8.2 or D13, links to its definition."""
     labels = app.env.domains.standard_domain.anonlabels
     apart = (nodes.reference, nodes.title, nodes.FixedTextElement, nodes.literal)
-    for text in [each for each in doctree.findall(nodes.Text) if _CODE.search(each)]:
-        found, parent = text.parent, text.parent
-        while found is not None and not isinstance(found, apart):
-            found = found.parent
-        if found is not None:
+    for text in [node for node in doctree.findall(nodes.Text) if _CODE.search(node)]:
+        parent = text.parent
+        ancestor = parent
+        while ancestor is not None and not isinstance(ancestor, apart):
+            ancestor = ancestor.parent
+        if ancestor is not None:
             continue
         parts: list[nodes.Node] = []
         for part in _CODE.split(text):
@@ -141,7 +142,7 @@ def show_drawings(app: Sphinx, doctree: nodes.document) -> None:
     """
     name = app.env.docname
     for number, block in enumerate(
-        [each for each in doctree.findall(nodes.literal_block) if each.get("language") == "mermaid"]
+        [node for node in doctree.findall(nodes.literal_block) if node.get("language") == "mermaid"]
     ):
         path = DOCS / "pictures" / f"{name}-{number + 1}.svg"
         digest = hashlib.sha256(block.astext().strip().encode()).hexdigest()
@@ -157,16 +158,16 @@ def show_drawings(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def show_dark_pictures(_app: Sphinx, doctree: nodes.document) -> None:
-    """Beside a picture that has one for the dark theme (``NAME-dark.png``) stands that one."""
+    """Add the picture for the dark theme (``NAME-dark.png``), if there is one."""
     for image in list(doctree.findall(nodes.image)):
         path = Path(image["uri"])
         dark = path.with_name(f"{path.stem}-dark{path.suffix}")
         if (DOCS / "pictures" / dark.name).exists():
-            other = image.deepcopy()
-            other["uri"] = str(dark)
+            dark_image = image.deepcopy()
+            dark_image["uri"] = str(dark)
             image["classes"].append("only-light")
-            other["classes"].append("only-dark")
-            image.parent.insert(image.parent.index(image) + 1, other)
+            dark_image["classes"].append("only-dark")
+            image.parent.insert(image.parent.index(image) + 1, dark_image)
 
 
 def describe(
@@ -178,10 +179,11 @@ def describe(
 ) -> None:
     """A page's first sentences are what a search engine shows of it."""
     if doctree is not None:
-        found = (" ".join(each.astext().split()) for each in doctree.findall(nodes.paragraph))
-        first = next((text for text in found if len(text) > 40), "")
-        text = html.escape(textwrap.shorten(first, 160, placeholder=" ..."))
-        context["metatags"] += f'<meta name="description" content="{text}">'
+        paragraphs = doctree.findall(nodes.paragraph)
+        texts = (" ".join(paragraph.astext().split()) for paragraph in paragraphs)
+        opening = next((text for text in texts if len(text) > 40), "")
+        summary = html.escape(textwrap.shorten(opening, 160, placeholder=" ..."))
+        context["metatags"] += f'<meta name="description" content="{summary}">'
 
 
 def let_names_break(
