@@ -37,7 +37,7 @@ PAGE = Route(body="<!DOCTYPE html><title>Parked</title>", content_type="text/htm
 
 
 def _document(server: Server) -> str:
-    (name,) = server.client.keys(f"*documents:{ROBOTS} {ORIGIN}")
+    (name,) = server.client.keys(f"*document:{ROBOTS} {ORIGIN}")
     return str(name.decode())
 
 
