@@ -15,6 +15,7 @@ import shlex
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,7 @@ def test_own_the_end_of_a_run_reads_as_the_docs_show() -> None:
     moved = readings.Reading("https://y.test/", now, now, 1, None, "https://www.y.test/")
     rule = "R2 disallowed_explicit by Disallow: / in https://z.test/robots.txt:3"
     refused = readings.Reading("https://z.test/feed", now, now, read=1, reason=rule)
+    refused = replace(refused, cause=readings.cause_of("R2", "disallowed_explicit"))
     assert named == readings.attention_lines([unread, moved, refused], now, 86400.0)
     outcomes = Counter(read=96, not_due=1, refused=1, deferred=1, failed=1)
     assert last == [readings.last_line(outcomes, 3, "finished", {"R2": 1})]
