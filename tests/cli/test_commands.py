@@ -91,7 +91,7 @@ def test_own_the_docs_have_every_exit_code() -> None:
         (name, entry.zero, entry.one or "does not occur", entry.two)
         for name, entry in SUBCOMMANDS.items()
     ]
-    assert f"2 says, of every command: {MISUSE}." in DOCUMENT
+    assert f"For every command, 2 means: {MISUSE}." in DOCUMENT
 
 
 def test_own_the_same_option_is_for_the_same_thing_everywhere() -> None:
