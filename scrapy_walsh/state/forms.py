@@ -12,6 +12,7 @@ was written by a later version, and one that lacks a column without a default is
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Final, Protocol
@@ -36,6 +37,7 @@ Steps = dict[int, tuple[str, ...]]
 #: The table with one row: the version of this package that last gave the file its columns. A file
 #: of form 1 has none.
 _WRITER: Final = "writer"
+_WORD: Final = re.compile(r"\w+", re.ASCII)
 
 
 class Stored(Protocol):
@@ -89,9 +91,14 @@ def is_current(
         raise StateError(refusal(_named(path), form, _writer(connection), price))
     unknown = list(_unknown(connection, tables))
     if form < FORM:
-        # A step that takes a column away names it.
-        texts = " ".join(text for number in range(form, FORM) for text in steps.get(number, ()))
-        strange = [each for each in unknown if each.partition(".")[2] not in texts]
+        # A statement that takes a column away names it, and its table.
+        texts = [text for number in range(form, FORM) for text in steps.get(number, ())]
+        named = [set(_WORD.findall(text)) for text in texts]
+        strange = [
+            each
+            for each in unknown
+            if not any(names.issuperset(each.split(".")) for names in named)
+        ]
         if strange:
             raise StateError(_with_columns(connection, path, strange, price))
         return False
@@ -120,6 +127,8 @@ def upgrade(
     copy or the change cannot be written.
     """
     form = form_of(connection)
+    # From here to the end no other process can open it, to read it as what it was.
+    connection.execute("PRAGMA locking_mode=EXCLUSIVE")
     try:
         # SQLite leaves this mode only if no other connection has the file open (fcntl(2)).
         (mode,) = connection.execute("PRAGMA journal_mode=DELETE").fetchone()
@@ -139,6 +148,8 @@ def upgrade(
         if unknown := list(_unknown(connection, tables)):
             more = f" with {one_line(', '.join(unknown), 80)}"
             raise StateError(refusal(_named(path), form, None, price, more))
+    connection.execute("PRAGMA locking_mode=NORMAL")
+    form_of(connection)  # the lock is given up by the next access
     return f"{path} was brought from form {form} to {FORM}; {copy.name} is a copy of before"
 
 

@@ -177,6 +177,27 @@ def test_own_nothing_is_changed_while_another_process_has_the_file_open(
     store.close()
 
 
+def test_no_other_process_can_open_the_file_meanwhile(
+    days: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even between the copy and the change: it would go on with the file of before."""
+    found, made = [], forms._copy
+
+    def meanwhile(connection: sqlite3.Connection, path: Path) -> Path:
+        with closing(sqlite3.connect(path, timeout=0.05)) as other:
+            try:
+                found.append(forms.form_of(other))
+            except sqlite3.OperationalError as error:
+                found.append(str(error))
+        return made(connection, path)
+
+    monkeypatch.setattr(forms, "_copy", meanwhile)
+    with closing(SqliteStore(days)):
+        assert found == ["database is locked"]
+        with closing(sqlite3.connect(days / DATABASE, timeout=0.05)) as later:
+            assert forms.form_of(later) == forms.FORM
+
+
 def test_own_a_step_that_fails_changes_nothing(days: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The steps are one transaction: a kill, or a full disk, leaves the file as it was."""
     before = rows_of(days)
@@ -241,9 +262,22 @@ def test_r5_a_column_more_is_refused_and_the_hold_stays(today: Path) -> None:
     refused(today, "with hosts.zone", " of scrapy-walsh 0.3.7, and", "install scrapy-walsh 0.3.7")
 
 
-def test_own_a_column_more_is_refused_in_an_older_file(days: Path) -> None:
+@pytest.mark.parametrize("column", ["zone", "rl", "values", "validators", "etag"])
+def test_own_a_column_more_is_refused_in_an_older_file(days: Path, column: str) -> None:
+    """Also if a step has its name in another word, or as a column of another table."""
+    change(days, f'ALTER TABLE hosts ADD COLUMN "{column}" TEXT')
+    refused(days, f"schema version 1 with hosts.{column}", "scrapy-walsh 0.2.0")
+
+
+def test_a_column_that_a_step_takes_away_is_not_refused(
+    days: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     change(days, "ALTER TABLE hosts ADD COLUMN zone TEXT")
-    refused(days, "schema version 1 with hosts.zone", "scrapy-walsh 0.2.0")
+    steps = (*STEPS[1], "ALTER TABLE hosts DROP COLUMN zone")
+    monkeypatch.setitem(STEPS, 1, steps)
+    with closing(SqliteStore(days)) as store:
+        assert store.news
+    assert "zone" not in rows_of(days)["hosts"][0]
 
 
 def test_own_a_later_form_is_refused_with_the_version_that_reads_it(today: Path) -> None:
