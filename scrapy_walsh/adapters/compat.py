@@ -28,6 +28,7 @@ from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from scrapy.utils.misc import load_object
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.error import DNSLookupError
 from twisted.internet.error import TimeoutError as TwistedTimeoutError
 from twisted.python.failure import Failure
 from twisted.web._newclient import HEADER, STATUS, ResponseFailed
@@ -256,6 +257,34 @@ class _Chosen:
         return resolution
 
 
+def _through_tunnel(
+    endpoint: Any,
+    look_up: Callable[[str, Callable[[list[str]], object]], None],
+    choose: Callable[[Sequence[str]], str | None],
+    connect: Callable[[], Deferred[Any]],
+) -> Deferred[Any]:
+    """*connect*, after *endpoint* has the address of its proxy that *choose* gives."""
+    chosen: Deferred[str] = Deferred()
+    name: str = endpoint._host
+
+    def tell(addresses: list[str]) -> None:
+        if chosen.called:  # the request was cancelled meanwhile
+            return
+        address = choose(addresses)
+        if address is None:
+            chosen.errback(DNSLookupError(f"{name} has no address that may be used"))
+        else:
+            chosen.callback(address)
+
+    def begin(address: str) -> Deferred[Any]:
+        endpoint._host = address
+        return connect()
+
+    found = chosen.addCallback(begin)
+    look_up(name, tell)
+    return found
+
+
 def guard_connections(
     handler: Any,
     look_up: Callable[[str, Callable[[list[str]], object]], None],
@@ -265,7 +294,7 @@ def guard_connections(
 
     *choice*: gives what chooses one of the addresses of a name, or none. It is asked in the call in
     which the connection begins, so it is that of the request which is connecting, however long the
-    look-up takes. The tunnel to a proxy is not chosen: a proxy is the operator's.
+    look-up takes. Of a tunnel, it is the proxy that is connected to.
     """
     pool: Any = getattr(handler, "_pool", None)
     if pool is not None:
@@ -277,6 +306,8 @@ def guard_connections(
                 resolver = _Chosen(look_up, choice())
                 named._nameResolver = resolver
                 named._getNameResolverAndMaybeWarn = lambda _: resolver
+            elif hasattr(named, "_tunneledHost"):  # Scrapy's, which knows a name by the reactor
+                return _through_tunnel(named, look_up, choice(), lambda: begin(key, endpoint))
             return begin(key, endpoint)
 
         pool._newConnection = new_connection

@@ -281,6 +281,49 @@ def test_verify_derives_each_refusal(done: tuple[Crawl, int], folder: Path) -> N
     assert all(each["address"] for each in refused)
 
 
+THROUGH = (
+    SPIDER
+    + """
+class Through:
+    def process_request(self, request, spider=None):
+        if request.url.startswith("https:"):
+            request.meta["proxy"] = PROXY
+"""
+)
+
+
+@pytest.mark.parametrize("handler", HANDLERS)
+@pytest.mark.parametrize(("proxy", "reached"), [("metadata.test", False), ("in.test", True)])
+def test_the_name_of_a_proxy_that_opens_a_tunnel_is_judged(
+    tmp_path: Path, handler: str, proxy: str, reached: bool
+) -> None:
+    with Sandbox() as box, also_at("127.0.0.2", box.port):
+        box.put(operator(listing()))
+        box.put(site("out.test"))
+        at_port = {
+            name: value.replace("operator.test", f"operator.test:{box.port}")
+            for name, value in OWN_IDENTITY.items()
+        }
+        given = {
+            **HANDLERS[handler],
+            "WALSH_IDENTITY": at_port,
+            "WALSH_BLOCKLIST_URL": at_port["blocklist_url"],
+            "WALSH_BLOCKLIST_SCHEMA_URL": None,
+            "HTTPPROXY_ENABLED": False,
+            "DOWNLOADER_MIDDLEWARES": {"spiders.Through": 700},
+        }
+        spider = f"PROXY = 'http://{proxy}:{box.port}'\n{THROUGH}"
+        project = make_project(tmp_path / "project", spider, given)
+        (project / "sitecustomize.py").write_text(INTERNET)
+        done = crawl(project, box, "https://out.test/page", **{zygote.BROKEN: "1"})
+    assert done.returncode == 0, done.output
+    assert done.fetched("https://out.test/page") == reached, done.output
+    if not reached:
+        why = done.why("https://out.test/page")
+        assert "WALSH_PRIVATE_ADDRESSES private_address" in why, done.output
+        assert "169.254.169.254" in why
+
+
 def ledger(folder: Path) -> list[dict[str, Any]]:
     lines = (folder / ".scrapy/walsh/ledger.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
