@@ -35,6 +35,7 @@ from scrapy_walsh.policy.verdict import (
     PRIVATE_ADDRESS,
     REMEDIES,
     ROBOTS_NAMES,
+    remedy_of,
 )
 from scrapy_walsh.policy.words import plural
 
@@ -191,7 +192,7 @@ class Recorder:
         *trial*: of a trial of https: that it gets no answer is no error, since http follows.
         """
         first = (event.kind, event.requirement, event.verdict) not in self._told
-        remedy = REMEDIES.get((event.requirement, event.verdict)) if first else None
+        remedy = remedy_of(event.requirement, event.verdict, event.url) if first else ""
         if _is_heard(level := self._level(event, trial=trial)):
             line = f"{event}; {remedy}" if remedy else str(event)
             logger.log(level, "%s", line, extra={"crawler": self.crawler, "walsh_event": event})

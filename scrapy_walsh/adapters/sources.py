@@ -41,7 +41,7 @@ from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.readings import Cause, Heard
 from scrapy_walsh.policy.scope import Digests
 from scrapy_walsh.policy.times import duration
-from scrapy_walsh.policy.verdict import NOT_DUE, REMEDIES, Verdict
+from scrapy_walsh.policy.verdict import NOT_DUE, Verdict, remedy_of
 from scrapy_walsh.state.machine import UnderWay
 from scrapy_walsh.state.records import Deferral, Reading, SourceRun
 
@@ -437,7 +437,8 @@ class Sources:
         """Note that *request* ended in *error*, and no answer reaches the spider."""
         if isinstance(error, Refused):
             heard = readings.heard_of(error.verdict, error.due)
-            remedy = REMEDIES.get((heard.cause.requirement, heard.cause.verdict), "")
+            cause = heard.cause
+            remedy = remedy_of(cause.requirement, cause.verdict, request.url)
             self.account.first(f"{request.url}: {heard.reason}{f'; {remedy}' if remedy else ''}")
         elif isinstance(error, (GaveUp, TooManyRedirects)):
             rule = "R5" if isinstance(error, GaveUp) else "D5"

@@ -42,7 +42,8 @@ SUBCOMMANDS: Final = {
         "tell from a site's access log which promises were kept",
         "nothing is broken, and something was seen to hold",
         "a MUST is broken, or ledger and log differ",
-        ("access.log", "access.log* --robots robots.txt --host www.site.example --json"),
+        ("access.log --host www.site.example",
+         "access.log* --robots robots.txt --host www.site.example --json"),
         "the bot is not in the log, or the log does not tell",
     ),
     "blocklist": Subcommand(

@@ -39,7 +39,7 @@ from scrapy_walsh.commands.own_process import APART, heard, shut_network
 from scrapy_walsh.commands.plan import LATENCY
 from scrapy_walsh.commands.plan_clock import Loop
 from scrapy_walsh.config import WalshConfig, identity_given, is_shared
-from scrapy_walsh.exceptions import WalshError
+from scrapy_walsh.exceptions import WalshError, one_line
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.robots.fetch import NO_RULES
@@ -104,6 +104,8 @@ class _Plan:
         self._targets: dict[str, dict[str, Any]] = {}
         self._token = self._place = ""
         self._idle = False
+        #: Why ``start`` did not come to its end; empty if it did.
+        self.fault = ""
 
     def made(self, settings: Settings) -> dict[str, Any]:
         """Run the crawl; the plan as JSON data. Raises WalshError."""
@@ -115,6 +117,8 @@ class _Plan:
         crawled.addErrback(lambda failure: _warn("%s", failure.value))
         process.start(install_signal_handlers=False)
         notices = self._notices()
+        if self.fault:
+            raise Misuse(f"the start() of {self._given['spider']} cannot be planned: {self.fault}")
         if not self._idle:
             raise Misuse((notices or ["the crawl ended before it had begun"])[-1])
         return {
@@ -191,10 +195,13 @@ class _Plan:
 
             async def start(self) -> AsyncIterator[Any]:
                 plan.begin(self)
-                async for each in super().start():
-                    if isinstance(each, Request):
-                        plan.target(plan.crawl.intake.url(each.url))
-                        yield each.replace(callback=plan.passed, errback=plan.refused)
+                try:
+                    async for each in super().start():
+                        if isinstance(each, Request):
+                            plan.target(plan.crawl.intake.url(each.url))
+                            yield each.replace(callback=plan.passed, errback=plan.refused)
+                except Exception as error:  # a plan of half of it would be none
+                    plan.fault = f"{type(error).__name__}: {one_line(error)}"
 
         return Planned
 

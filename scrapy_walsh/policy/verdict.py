@@ -62,7 +62,7 @@ OWNERS_NO: Final = frozenset({("R2", DISALLOWED_EXPLICIT), ("R3", BLOCKED_OPERAT
 #: What a person can do about a target that was not sent, by requirement and name of the verdict.
 REMEDIES: Final[Mapping[tuple[str, str], str]] = {
     ("R2", DISALLOWED_EXPLICIT): "take it out of the sources, or ask the site's owner",
-    ("R2", DEFERRED): "mend what the log names, and run again",
+    ("R2", DEFERRED): "mend what it names, if that is yours; the next run tries again",
     ("R2", UNKNOWN_UNREACHABLE): "WALSH_ROBOTS_UNREACHABLE decides about such hosts",
     ("R2", UNKNOWN_PARSE_ERROR): "the next run requests robots.txt again",
     ("R3", BLOCKED_OPERATOR): "its owner opted out: take it out of the sources",
@@ -78,6 +78,13 @@ REMEDIES: Final[Mapping[tuple[str, str], str]] = {
     ),
     ("R8", NOT_DUE): "to send it sooner in one run, give a WALSH_REVISIT_REASON",
 }
+
+
+def remedy_of(requirement: str, name: str, url: str) -> str:
+    """What a person can do about that verdict on *url*; empty where there is nothing."""
+    if requirement == "R6" and not url.lower().startswith(("http:", "https:")):
+        return ""  # no setting has another scheme requested
+    return REMEDIES.get((requirement, name), "")
 
 
 @final

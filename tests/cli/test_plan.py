@@ -325,6 +325,31 @@ def test_own_misuse_is_one_line(
     assert err.count("\n") == 1
 
 
+CONNECTS = """
+import socket
+import scrapy
+
+class Probe(scrapy.Spider):
+    name = "probe"
+
+    async def start(self):
+        yield scrapy.Request("https://one.test/")
+        socket.create_connection(("127.0.0.1", 9))
+"""
+
+
+def test_a_spider_that_connects_while_it_starts_is_not_planned(tmp_path: Path) -> None:
+    """Half of a plan would say that the rest is not requested."""
+    project = make_project(tmp_path / "project", CONNECTS)
+    done = run_scrapy(project, None, "plan", "probe", module="scrapy_walsh", apart=True)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == (
+        "walsh plan: the start() of probe cannot be planned: ConnectionRefusedError: this command "
+        "allows no connection, here to 127.0.0.1\n"
+    )
+
+
 def test_own_an_identity_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "-a", "urls=https://a.test/"]) == 2
     assert capsys.readouterr().err.startswith("walsh plan: no identity:")

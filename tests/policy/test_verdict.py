@@ -8,7 +8,14 @@ from dataclasses import FrozenInstanceError, asdict, fields, replace
 
 import pytest
 
-from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR, Verdict
+from scrapy_walsh.policy.verdict import (
+    BLOCKED_OPERATOR,
+    DEFERRED,
+    OUT_OF_SCOPE,
+    REMEDIES,
+    Verdict,
+    remedy_of,
+)
 
 FACTS = {
     "allowed": False, "name": BLOCKED_OPERATOR, "requirement": "R3", "reason": "listed",
@@ -46,3 +53,9 @@ def test_own_a_verdict_is_copied_as_it_is() -> None:
         assert again == MADE
         assert hash(again) == hash(MADE)
         assert type(again) is Verdict
+
+
+def test_no_setting_is_named_where_the_scheme_is_the_reason() -> None:
+    assert "WALSH_FOLLOW_LINKS" in remedy_of("R6", OUT_OF_SCOPE, "HTTPS://a.test/")
+    assert remedy_of("R6", OUT_OF_SCOPE, "ftp://a.test/") == ""
+    assert remedy_of("R2", DEFERRED, "ftp://a.test/") == REMEDIES["R2", DEFERRED]
