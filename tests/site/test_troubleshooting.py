@@ -39,6 +39,7 @@ MADE_ELSEWHERE = {
     ("adapters/lease.py", "line"): "its own",
     ("adapters/wire/pacing.py", "line"): "fleet/link.py",
     ("adapters/sources.py", "line"): "policy/readings.py",
+    ("adapters/sources.py", "last_line(reason)"): "policy/readings.py",
     ("sources/handover.py", "error"): "StateError",
     ("spiders/walsh_metadata.py", "problem"): "SourcesInvalid",
 }
