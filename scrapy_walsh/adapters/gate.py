@@ -228,7 +228,8 @@ class Gate:
         try:
             await self.documents.bring(needed, trial=ticket.trial, led=ticket.led)
         except Refused as error:  # nothing was recorded of the target yet
-            raise self.refuse(ticket, error.verdict, error.proxy) from None
+            host = hosts.host_or_url(error.url)
+            raise self.refuse(ticket, error.verdict, error.proxy, robots_host=host) from None
 
     def _admitted(
         self, request: Request, ticket: Ticket, host: Host, *, document: bool
@@ -239,7 +240,7 @@ class Gate:
         """
         step = host.admit(self.context.monotonic(), document=document)
         if isinstance(step, Verdict):
-            raise self.refuse(ticket, step)
+            raise self.refuse(ticket, step, robots_host=host.key)
         if not step or not ticket.popped:
             return None
         slow = ticket.host.slow  # there, what was deferred first goes first
@@ -511,16 +512,25 @@ class Gate:
 
     # -- what is recorded -----------------------------------------------------------------
 
-    def refuse(self, ticket: Ticket, verdict: Verdict, proxy: str | None = None) -> Refused:
+    def refuse(
+        self,
+        ticket: Ticket,
+        verdict: Verdict,
+        proxy: str | None = None,
+        robots_host: str = "",
+    ) -> Refused:
         """Record that a request is refused; the exception to raise for it.
 
-        ``proxy``: the host that it would have gone through, where that is why.
+        ``proxy``: the host that it would have gone through, where that is why. ``robots_host``: the
+        host that *verdict* is about, if a robots.txt is to be read first.
         """
         context, url, host = self.context, ticket.url, ticket.host
         due = self._due_again(host, verdict)
         kind: events.EventKind = events.REFUSED if due is None else events.DEFERRED
         via = ticket.led.url if verdict.name == PRIVATE_ADDRESS else ""
         more = {"due": due, "form": ticket.form, "proxy": proxy, "via": via}
+        if verdict.requirement in ("R4", "R5") and robots_host != host.key:
+            more["robots_host"] = robots_host
         context.recorder.record(events.Event.of(kind, url, verdict, host.key, **more))
         self.sources.refused(ticket.key, verdict, host.key, due)
         return Refused(url, verdict, due, proxy)

@@ -82,7 +82,8 @@ class Event(Struct, frozen=True):
     that the host was reached at, or, of what ``private_address`` refuses, would be; None where it
     is not known, as behind a proxy. ``via``: the URL that led there, where that matters for the
     address. ``hop``: of a robots.txt that is rejected: where it redirects to, if that was refused
-    (D37).
+    (D37). ``robots_host``: of a deferral: the host that was not due, if it is not ``host`` but that
+    of a robots.txt which is read first.
     """
 
     kind: EventKind
@@ -108,6 +109,7 @@ class Event(Struct, frozen=True):
     via: str = ""
     hop: str = ""
     unfollowed: bool | None = None
+    robots_host: str = ""
 
     @classmethod
     def of(cls, kind: EventKind, url: str, verdict: Verdict, host: str, **more: Any) -> Event:

@@ -1,8 +1,8 @@
 """Exchanges as a server's log has them: gaps, holds, overlaps, a host's first robots.txt. Pure.
 
-Whoever judges such a log reads it through this module: conformance, ``audit``, the sandbox, and the
-tests and benches of this project. Its rules are its own. It asks nothing of what decides in a
-crawl, since it is to find out whether that decides rightly::
+All judges of such a log read it through this module: for example conformance, ``audit``, the
+sandbox, and the tests and benches of this project. Its rules are its own. It asks nothing of what
+decides in a crawl, since it is to find out whether that decides rightly::
 
     for gap in too_soon(log, 1.0, THE_WIRE):
         print(gap.after.path, gap.seconds)
@@ -25,12 +25,12 @@ _Of = TypeVar("_Of")
 
 
 class Exchange(NamedTuple, Generic[_Of]):
-    """One request, and what came of it, whose line in the log is ``of``.
+    """One request and its answer. ``of``: its line in the log.
 
     ``host``: those are paced together. ``path``: without query. ``start``, ``end``: seconds of one
-    clock; the end is infinite while it is being answered. ``status``: None where nothing was
-    answered. ``by``: the process that sent it, where that is known. ``hold``: seconds from the end
-    on for which the host asked to be left alone.
+    clock; the end is infinite as long as no answer is complete. ``status``: None if nothing was
+    answered. ``by``: the process that sent it, if that is known. ``hold``: seconds from the end on
+    that the host asked to be left alone.
     """
 
     host: str
@@ -47,7 +47,7 @@ class Exchange(NamedTuple, Generic[_Of]):
 class Gap(Generic[_Of]):
     """Two neighbouring exchanges with a host, in seconds.
 
-    ``rested``: from the one before both of them to ``before``; infinite where there was none.
+    ``rested``: from the exchange before both of them to ``before``; infinite if there was none.
     """
 
     before: Exchange[_Of]
@@ -67,7 +67,9 @@ class Gap(Generic[_Of]):
     @property
     def seconds(self) -> float:
         """``rest``; between two processes ``apart``: one may not know when the other's ended."""
-        return self.rest if self.before.by == self.after.by else self.apart
+        if self.before.by == self.after.by:
+            return self.rest
+        return self.apart
 
     @property
     def visit(self) -> bool:
@@ -80,12 +82,14 @@ class Gap(Generic[_Of]):
 
     @property
     def first_pair(self) -> bool:
-        """Whether it is a visit with which a host's log begins: it may have no gap at all (T1)."""
+        """Whether it is the visit that begins a host's log: it may have no gap at all (T1)."""
         return self.visit and self.rested == math.inf
 
     def __str__(self) -> str:
-        host, before, after = self.after.host, self.before.path, self.after.path
-        return f"{host}{before} -> {after} after {self.seconds:.3f} s"
+        host = self.after.host
+        earlier = self.before.path
+        later = self.after.path
+        return f"{host}{earlier} -> {later} after {self.seconds:.3f} s"
 
 
 def _is_answer(status: int | None) -> bool:
@@ -99,24 +103,24 @@ Interval: TypeAlias = float | Callable[[Gap[_Of]], float]
 
 def in_order(log: Iterable[Exchange[_Of]]) -> list[Exchange[_Of]]:
     """*log* by the start of each exchange."""
-    return sorted(log, key=lambda each: each.start)
+    return sorted(log, key=lambda exchange: exchange.start)
 
 
 def by_start(log: Iterable[Exchange[_Of]]) -> list[Exchange[_Of]]:
     """*log* as if each exchange were over at once: to processes that know no more of another's."""
-    return [each._replace(end=each.start) for each in log]
+    return [exchange._replace(end=exchange.start) for exchange in log]
 
 
 def gaps(log: Iterable[Exchange[_Of]]) -> Iterator[Gap[_Of]]:
     """The gaps of all hosts of *log*, by the start of the later exchange."""
-    last: dict[str, tuple[Exchange[_Of], float]] = {}
-    for each in in_order(log):
+    latest: dict[str, tuple[Exchange[_Of], float]] = {}
+    for exchange in in_order(log):
         rested = math.inf
-        if each.host in last:
-            gap = Gap(last[each.host][0], each, last[each.host][1])
+        if exchange.host in latest:
+            gap = Gap(latest[exchange.host][0], exchange, latest[exchange.host][1])
             rested = gap.rest
             yield gap
-        last[each.host] = each, rested
+        latest[exchange.host] = exchange, rested
 
 
 def too_soon(
@@ -140,20 +144,23 @@ def too_soon(
 
 def overlaps(log: Iterable[Exchange[_Of]], slack: float = 0.0) -> Iterator[Gap[_Of]]:
     """Each exchange that began while an earlier one, with any host, was under way."""
-    before: Exchange[_Of] | None = None
-    for each in in_order(log):
-        if before is not None and each.start < before.end - slack:
-            yield Gap(before, each)
-        if before is None or each.end > before.end:
-            before = each
+    earlier: Exchange[_Of] | None = None
+    for exchange in in_order(log):
+        if earlier is not None and exchange.start < earlier.end - slack:
+            yield Gap(earlier, exchange)
+        if earlier is None or exchange.end > earlier.end:
+            earlier = exchange
 
 
 def held(log: Iterable[Exchange[_Of]], slack: float) -> Iterator[tuple[Exchange[_Of], float]]:
     """Each exchange that began in a hold of its host, and how many seconds were left of that."""
     until: dict[str, float] = {}
-    for each in in_order(log):
-        left = until.get(each.host, -math.inf) - each.start
-        if left > slack:
-            yield each, left
-        if each.hold:
-            until[each.host] = max(until.get(each.host, -math.inf), each.end + each.hold)
+    for exchange in in_order(log):
+        remainder = until.get(exchange.host, -math.inf) - exchange.start
+        if remainder > slack:
+            yield exchange, remainder
+        if exchange.hold:
+            until[exchange.host] = max(
+                until.get(exchange.host, -math.inf),
+                exchange.end + exchange.hold,
+            )

@@ -14,8 +14,8 @@ def replace_file(path: Path, data: bytes, mode: int | None = None) -> None:
     """Put *data* into *path*, all of it or nothing.
 
     *mode*: its permissions, less the umask; None: those that *path* had, and for a new file 0666
-    less the umask. What is there and not a file, such as ``/dev/stdout``, is written to. Raises
-    OSError, which names *path*.
+    less the umask. A path that is no file, such as ``/dev/stdout``, is written to. Raises OSError,
+    which names *path*.
     """
     try:
         target = path.resolve()
@@ -30,9 +30,13 @@ def replace_file(path: Path, data: bytes, mode: int | None = None) -> None:
 def _replace(path: Path, data: bytes, mode: int | None) -> None:
     draft = path.with_name(f"{path.name}.{os.getpid()}.part")
     draft.unlink(missing_ok=True)  # left by a killed process that had the same process id
-    made = 0o666 if mode is None else mode
+    new_mode = 0o666 if mode is None else mode
     try:
-        with open(draft, "xb", opener=lambda name, flags: os.open(name, flags, made)) as file:
+        with open(
+            draft,
+            "xb",
+            opener=lambda name, flags: os.open(name, flags, new_mode),
+        ) as file:
             if mode is None and path.exists():
                 draft.chmod(stat.S_IMODE(path.stat().st_mode))
             file.write(data)

@@ -1,4 +1,4 @@
-"""What a look at one promise showed: the one vocabulary of everything that judges.
+"""The result of a look at one promise: the vocabulary that all judges share.
 
 ``walsh doctor``, ``verify``, ``audit``, ``report``, ``conformance`` and ``attest`` judge in these
 terms. Each prints an outcome in the word that its readers and their scripts know, by a table that
@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 
 
 class Outcome(Enum):
-    """What was not seen is never held: a check whose occasion did not occur shows nothing."""
+    """A promise that was not seen is never held: a check shows nothing if its occasion did not
+    occur.
+    """
 
     HELD = "held"
     BROKEN = "broken"
     UNSEEN = "not seen"
-    #: Nothing is broken, and somebody should look.
+    #: Nothing is broken, but a person should look.
     WARNING = "warning"
     #: Worth a line, and nothing has to be done.
     NOTE = "note"
@@ -33,10 +35,10 @@ class Outcome(Enum):
 class Finding:
     """One outcome, and why.
 
-    ``rule``: R1 to R13 or a part of one (``R1.4``), or ``chain`` or ``run`` of a ledger; empty
-    where the caller's heading says it. ``about``: the promise, or what was looked at, in a few
-    words. ``text``: one line. ``place``: ``FILE:LINE`` of a log; ``line``: the number of a ledger's
-    line, from 1; 0 where it is about none.
+    ``rule``: R1 to R13 or a part such as ``R1.4``, or ``chain`` or ``run`` of a ledger; empty if
+    the caller's heading says it. ``about``: the promise, or what was looked at, in a few words.
+    ``text``: one line. ``place``: ``FILE:LINE`` of a log; ``line``: the number of a ledger's line,
+    from 1; 0 if it is about none.
     """
 
     outcome: Outcome
@@ -47,7 +49,7 @@ class Finding:
     line: int = 0
 
     def __str__(self) -> str:
-        """Where, by which rule, about what, and why; what is empty is left out."""
+        """Place, rule, subject and reason; empty parts are left out."""
         place = self.place or (f"line {self.line}" if self.line else "")
         return ": ".join(filter(None, (place, self.rule, self.about, self.text)))
 
@@ -62,19 +64,23 @@ def broken(text: str = "") -> Finding:
     return Finding(Outcome.BROKEN, text=text)
 
 
-def unseen(why: str) -> Finding:
+def unseen(reason: str) -> Finding:
     """Nothing was shown; *why*: what was missing."""
-    return Finding(Outcome.UNSEEN, text=why)
+    return Finding(Outcome.UNSEEN, text=reason)
 
 
-def held_if(kept: bool, text: str = "") -> Finding:
+def held_if(holds: bool, text: str = "") -> Finding:
     """Held or broken."""
-    return held(text) if kept else broken(text)
+    if holds:
+        return held(text)
+    return broken(text)
 
 
 def overall(outcomes: Iterable[Outcome]) -> Outcome:
     """``BROKEN`` when one is; else ``HELD`` when one is; else ``UNSEEN``."""
-    found = set(outcomes)
-    if Outcome.BROKEN in found:
+    results = set(outcomes)
+    if Outcome.BROKEN in results:
         return Outcome.BROKEN
-    return Outcome.HELD if Outcome.HELD in found else Outcome.UNSEEN
+    if Outcome.HELD in results:
+        return Outcome.HELD
+    return Outcome.UNSEEN

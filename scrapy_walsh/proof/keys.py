@@ -4,12 +4,12 @@ A directory has ``key.pem`` (the key to sign with), ``KID.pem`` (each earlier ke
 (the public keys of all), and ``http-message-signatures-directory``: the same as the key directory
 of signed requests (:mod:`scrapy_walsh.policy.signing`). A rotation lists a new key in both, copies
 the old key to ``KID.pem``, and then puts the new one in ``key.pem``. In this order both always list
-``key.pem``, and no key that has signed is lost, whenever the process is killed. What a killed one
-has listed by then is a key that nobody has.
+``key.pem``, and no key that has signed is lost, whenever the process is killed. If a run was killed
+meanwhile, its list may have a key without a private key.
 
 Public keys are JWK and JWKS (RFC 7517, RFC 8037), each named by its thumbprint (RFC 7638). joserfc
-reads and writes them. What it does not refuse is refused here: a private key in a published set,
-two keys of one name, and points by which anybody can sign.
+reads and writes them. This module refuses more than the library does: a private key in a published
+set, two keys of the same name, and points that let any client sign.
 """
 
 from __future__ import annotations
@@ -18,15 +18,28 @@ import json
 from binascii import Error as Base64Error
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+    Ed25519PrivateKey,
+    Ed25519PublicKey,
+)
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
 from joserfc.errors import JoseError
 from joserfc.jwk import OKPKey
 from joserfc.util import urlsafe_b64decode, urlsafe_b64encode
 
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.files import open_to_others
-from scrapy_walsh.keys import ALGORITHM, LIMIT, KeyUnusable, jwk_of, load_private_key
+from scrapy_walsh.keys import (
+    ALGORITHM,
+    LIMIT,
+    KeyUnusable,
+    jwk_of,
+    load_private_key,
+)
 from scrapy_walsh.policy.signing import DIRECTORY_PATH
 from scrapy_walsh.policy.strict_json import json_object
 from scrapy_walsh.proof.files import replace_file
@@ -51,7 +64,7 @@ class KeyFiles(NamedTuple):
 
 
 def make_keys(directory: Path) -> KeyFiles:
-    """Make a key in *directory*; where there is one, replace it and keep it as ``KID.pem``.
+    """Make a key in *directory*; if there is one, replace it and keep it as ``KID.pem``.
 
     Raises OSError and KeyUnusable.
     """
@@ -59,20 +72,22 @@ def make_keys(directory: Path) -> KeyFiles:
     if open_to_others(directory.stat(), 0o022):
         raise KeyUnusable(f"{directory} can be written by others: chmod 700 {directory}")
     with exclusive(directory):
-        former = load_private_key(directory / KEY) if (directory / KEY).exists() else None
-        listed = _listed(directory / JWKS)
+        former = None
+        if (directory / KEY).exists():
+            former = load_private_key(directory / KEY)
+        directory_keys = _read_keys(directory / JWKS)
         new = Ed25519PrivateKey.generate()
-        _publish(directory, listed, [new, former] if former else [new])
+        _publish(directory, directory_keys, [new, former] if former else [new])
         if former is not None:
-            kept = directory / f"{jwk_of(former.public_key())['kid']}.pem"
-            replace_file(kept, (directory / KEY).read_bytes(), 0o600)
+            private_file = directory / f"{jwk_of(former.public_key())['kid']}.pem"
+            replace_file(private_file, (directory / KEY).read_bytes(), 0o600)
         pem = new.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         replace_file(directory / KEY, pem, 0o600)
     kid = jwk_of(new.public_key())["kid"]
     return KeyFiles(kid, directory / KEY, directory / JWKS, directory / DIRECTORY)
 
 
-def _listed(path: Path) -> list[dict[str, Any]]:
+def _read_keys(path: Path) -> list[dict[str, Any]]:
     """The keys published so far in *path*; none if there is no such file."""
     try:
         with path.open("rb") as file:
@@ -83,10 +98,15 @@ def _listed(path: Path) -> list[dict[str, Any]]:
         raise KeyUnusable(f"{path} cannot be added to: {error}") from None
 
 
-def _publish(directory: Path, listed: list[dict[str, Any]], keys: list[Ed25519PrivateKey]) -> None:
-    """Write the key sets: *keys*, the newest first, then those that were *listed* before."""
-    ours = {jwk["kid"]: jwk for jwk in (jwk_of(key.public_key()) for key in keys)}
-    every = [*ours.values(), *(key for key in listed if key.get("kid") not in ours)]
+def _publish(
+    directory: Path, entries_before: list[dict[str, Any]], keys: list[Ed25519PrivateKey]
+) -> None:
+    """Write the key sets: *keys*, the newest first, then the *entries_before* them."""
+    entries = {jwk["kid"]: jwk for jwk in (jwk_of(key.public_key()) for key in keys)}
+    every = [
+        *entries.values(),
+        *(key for key in entries_before if key.get("kid") not in entries),
+    ]
     for name, members in ((JWKS, every), (DIRECTORY, directory_of(every))):
         text = json.dumps({"keys": members}, indent=2)
         replace_file(directory / name, text.encode("ascii") + b"\n", 0o644)
@@ -96,13 +116,13 @@ def _publish(directory: Path, listed: list[dict[str, Any]], keys: list[Ed25519Pr
 
 #: Values of a key's member ``alg`` that fit: none, the same, the name of RFC 9864, or of RFC 9421.
 _KEY_ALGORITHMS: Final = (None, ALGORITHM, "Ed25519", "ed25519")
-#: The prime of Curve25519's field, and the y coordinates of the eight points whose order divides 8:
-#: 1, -1, 0, and the two of order 8. With such a key anybody can make, without a private one, a
-#: signature that is valid for many documents or for all (RFC 7748 section 7).
+#: The prime of Curve25519's field, and the y coordinates of the eight points with an order that
+#: divides 8: 1, -1, 0, and the two of order 8. With such a key any client can make, without a
+#: private key, a signature that is valid for many documents or for all (RFC 7748 section 7).
 _P: Final = 2**255 - 19
 _EIGHTH: Final = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
 _LOW_ORDER: Final = frozenset({0, 1, _P - 1, _EIGHTH, _P - _EIGHTH})
-#: What joserfc raises for a member of another type, and for octets that are no key.
+#: The errors of joserfc for a member of another type, and for octets that are no key.
 _NO_KEY: Final = (JoseError, ValueError, TypeError, AttributeError)
 
 
@@ -114,7 +134,7 @@ def encode(data: bytes) -> str:
 def decode(text: object, length: int) -> bytes:
     """The *length* octets that *text* is the base64url of, without padding.
 
-    Raises ValueError for another length, and where :func:`encode` would write them differently.
+    Raises ValueError for another length, and if :func:`encode` would write them differently.
     """
     octets = text.encode("ascii", "replace") if isinstance(text, str) else b""
     try:
@@ -151,46 +171,48 @@ def directory_of(keys: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def named_by_thumbprint(keys: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """*keys* of somebody's directory, each with its thumbprint as ``kid``.
+    """*keys* of a foreign directory, each with its thumbprint as ``kid``.
 
-    Where one has none, it is added. One with another ``kid`` is left out, as section 5.5 of the
-    draft wants it.
+    If one has none, it is added. One with another ``kid`` is left out, as section 5.5 of the draft
+    wants it.
     """
-    named = [(key, _own_name(key)) for key in keys]
-    return [{**key, "kid": kid} for key, kid in named if kid and key.get("kid", kid) == kid]
+    names = [(key, _own_name(key)) for key in keys]
+    return [{**key, "kid": kid} for key, kid in names if kid and key.get("kid", kid) == kid]
 
 
 def _own_name(key: dict[str, Any]) -> str | None:
-    """The thumbprint of *key*; None where it is not an Ed25519 key."""
+    """The thumbprint of *key*; None if it is not an Ed25519 key."""
     try:
-        return OKPKey.import_key(key).thumbprint() if key.get("crv") == "Ed25519" else None
+        if key.get("crv") == "Ed25519":
+            return OKPKey.import_key(key).thumbprint()
+        return None
     except _NO_KEY:
         return None
 
 
 def public_key(keys: Sequence[dict[str, Any]], kid: object) -> Ed25519PublicKey:
-    """The Ed25519 key among *keys* whose ``kid`` is *kid*.
+    """The Ed25519 key among *keys* with the ``kid`` *kid*.
 
-    Raises DocumentInvalid if there is no such key, more than one, or one that is not for signatures
-    or can be forged.
+    Raises DocumentInvalid if there is no such key, if there are several, and if it is not for
+    signatures or can be forged.
     """
-    named = [key for key in keys if key.get("kid") == kid]
-    shown = f"key {ascii(kid)[:100]}"
-    if not isinstance(kid, str) or not named:
-        raise DocumentInvalid(f"{shown} is not in the JWKS")
-    if len(named) > 1:
-        raise DocumentInvalid(f"the JWKS has more than one {shown}")
-    key = named[0]
+    candidates = [key for key in keys if key.get("kid") == kid]
+    label = f"key {ascii(kid)[:100]}"
+    if not isinstance(kid, str) or not candidates:
+        raise DocumentInvalid(f"{label} is not in the JWKS")
+    if len(candidates) > 1:
+        raise DocumentInvalid(f"the JWKS has more than one {label}")
+    key = candidates[0]
     kind = key.get("kty"), key.get("crv"), key.get("use", "sig")
     if kind != ("OKP", "Ed25519", "sig") or key.get("alg") not in _KEY_ALGORITHMS:
-        raise DocumentInvalid(f"{shown} is not an Ed25519 key for {ALGORITHM} signatures")
+        raise DocumentInvalid(f"{label} is not an Ed25519 key for {ALGORITHM} signatures")
     try:
         octets = decode(key.get("x"), 32)
         if int.from_bytes(octets, "little") % 2**255 % _P in _LOW_ORDER:
             raise ValueError("a point of low order: anybody can sign with it")
         return Ed25519PublicKey.from_public_bytes(octets)
     except ValueError as error:
-        raise DocumentInvalid(f"{shown}: x is {error}") from None
+        raise DocumentInvalid(f"{label}: x is {error}") from None
 
 
 def parse(body: bytes) -> dict[str, Any]:
@@ -200,5 +222,5 @@ def parse(body: bytes) -> dict[str, Any]:
     """
     if len(body) > LIMIT:
         raise DocumentInvalid(f"it is longer than {LIMIT} octets")
-    found: dict[str, Any] = json_object(body)
-    return found
+    document: dict[str, Any] = json_object(body)
+    return document

@@ -1,9 +1,9 @@
 """A ledger read back: its files, its lines, their members by type, and whether it is whole.
 
-A ledger may come from anybody: nothing in it is believed. ``line_of`` refuses a line with a member
-of another type than the format gives it, or without a member that its kind has. ``Chain`` checks
-hashes, numbers, files and head, and names each fault once. It goes on after a fault: of a line that
-was altered, or that stands out of its order, the finding about it is all that is said.
+A ledger may come from anyone, so nothing in it is believed. ``line_of`` refuses a line with a
+member of another type than the format gives it, or without a member that its kind has. ``Chain``
+checks hashes, numbers, files and head, and names each fault once. It goes on after a fault: of a
+line that was altered, or that stands out of its order, the finding about it is all that is said.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def lines_in(parts: Iterable[Path]) -> Iterator[tuple[str, bytes]]:
 def lifted_holds(path: Path) -> Iterator[dict[str, str]]:
     """Host, reason and time (ISO 8601) of each hold that a person has lifted (D40).
 
-    *path*: the directory of a ledger; none where it has no ledger. OSError.
+    *path*: the directory of a ledger; none if it has no ledger. OSError.
     """
     if not (path / FILE).is_file():
         return
@@ -97,7 +97,11 @@ def lifted_holds(path: Path) -> Iterator[dict[str, str]]:
             members = parsed(raw.rstrip(b"\n"))
             if members["kind"] == events.LIFTED:
                 line = line_of(members)
-                yield {"host": line.host, "reason": line.reason, "at": iso(line.at)}
+                yield {
+                    "host": line.host,
+                    "reason": line.reason,
+                    "at": iso(line.at),
+                }
 
 
 class Documents:
@@ -111,7 +115,7 @@ class Documents:
         self.fault: str | None = None
 
     def get(self, digest: str) -> bytes | None:
-        """The body with that digest; None where it is not here, or was altered."""
+        """The body with that digest; None if it is not here, or was altered."""
         if not (digest.isascii() and self._path.is_file()):  # a forged one may not be Unicode
             return None
         try:
@@ -152,7 +156,7 @@ class Moment(NamedTuple):
 
 
 class Malformed(ValueError):
-    """A line whose members are not what its kind has: one line that says which."""
+    """A line that does not have the members of its kind; the text names the member."""
 
 
 class Line(Exchange, frozen=True, kw_only=True):
@@ -180,7 +184,7 @@ class Line(Exchange, frozen=True, kw_only=True):
 
     @property
     def origin(self) -> str:
-        """Whose robots.txt is read for its URL; the URL where it has no readable host."""
+        """The origin of the robots.txt for its URL; the URL if it has no readable host."""
         return hosts.origin_or_url(self.url)
 
     @property
@@ -195,10 +199,13 @@ class Line(Exchange, frozen=True, kw_only=True):
 
 
 def typed(members: Mapping[str, Any], kind: type[_Typed]) -> _Typed:
-    """The value of those *members* that *kind* has; Malformed where one is of another type."""
+    """The value of those *members* that *kind* has; Malformed if one is of another type."""
     try:
         return convert(members, kind)
-    except (ValidationError, UnicodeEncodeError) as error:  # the latter: of a lone surrogate
+    except (
+        ValidationError,
+        UnicodeEncodeError,
+    ) as error:  # the latter: of a lone surrogate
         raise Malformed(f"has a member of another type: {error}") from None
 
 
@@ -225,15 +232,18 @@ _REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def line_of(members: Mapping[str, Any]) -> Line:
-    """The typed line; Malformed where a member is missing, or of another type."""
+    """The typed line; Malformed if a member is missing, or of another type."""
     kind = members["kind"]
     if kind not in _REQUIRED:
         raise Malformed(f"is of no kind that is known: {kind[:40]!r}")
-    missing = [name for name in ("at", *_REQUIRED[kind]) if members.get(name) is None]
-    if missing:
-        raise Malformed(f"has no {missing[0]}, which a line {kind!r} has")
+    absent = [name for name in ("at", *_REQUIRED[kind]) if members.get(name) is None]
+    if absent:
+        raise Malformed(f"has no {absent[0]}, which a line {kind!r} has")
     # an empty member is left out
-    return typed({name: each for name, each in members.items() if each is not None}, Line)
+    return typed(
+        {name: value for name, value in members.items() if value is not None},
+        Line,
+    )
 
 
 # -- the chain ----------------------------------------------------------------------------
@@ -275,13 +285,15 @@ class Chain:
 
     @property
     def head(self) -> tuple[int, str] | None:
-        """The number and the hash of the last whole line; None where there is none."""
-        return (self.number, self._hash) if self._seen and self._hash else None
+        """The number and the hash of the last whole line; None if there is none."""
+        if self._seen and self._hash:
+            return (self.number, self._hash)
+        return None
 
     def take(self, name: str, raw: bytes) -> dict[str, Any] | None:
-        """The members of the line *raw* of the file *name*; None where it must not be judged.
+        """The members of the line *raw* of the file *name*; None if it must not be judged.
 
-        *raw*: with its line end. *name*: empty where the lines come from no file.
+        *raw*: with its line end. *name*: empty if the lines come from no file.
         """
         if name != self._name:
             self._begin(name)
@@ -290,60 +302,70 @@ class Chain:
             return None
         self.count += 1
         try:
-            found = parsed(raw[:-1])
+            members = parsed(raw[:-1])
         except (ValueError, RecursionError) as error:
             self._lost(f"is no line of a ledger: {error}"[:200])
             return None
-        if digest_of(raw[:-1]) != found["hash"]:
+        if digest_of(raw[:-1]) != members["hash"]:
             self._lost("was altered: its hash is of other octets")
             return None
-        return found if self._follows(found) else None
+        if self._follows(members):
+            return members
+        return None
 
     def _begin(self, name: str) -> None:
         if self._torn:
             self._torn = False
             self._lost(f"is cut off at the end of {self._name}")
-        self._begins, self._name = True, name
+        self._begins = True
+        self._name = name
 
-    def _lost(self, why: str) -> None:
+    def _lost(self, fault: str) -> None:
         self._bad += 1
         self._begins = False
-        self._find(self.number + self._bad, why)
+        self._find(self.number + self._bad, fault)
 
     def _find(self, line: int, text: str) -> None:
         self.hole = True
         self._tell(line, text)
 
-    def _follows(self, found: dict[str, Any]) -> bool:
-        number: int = found["n"]
+    def _follows(self, members: dict[str, Any]) -> bool:
+        number: int = members["n"]
         if self._seen and number <= self.number:
-            self._find(number, f"stands after line {self.number}: moved, or there twice")
+            self._find(
+                number,
+                f"stands after line {self.number}: moved, or there twice",
+            )
             return False
-        self._check_place(number, found["prev"])
-        if self._name and (self._begins or found["kind"] == LEDGER):
-            self._check_header(found)
+        self._check_place(number, members["prev"])
+        if self._name and (self._begins or members["kind"] == LEDGER):
+            self._check_header(members)
         self.first = self.first or number
-        self.number, self._hash, self._bad, self._seen = number, found["hash"], 0, True
-        self._check_head(number, found["hash"])
+        self.number = number
+        self._hash = members["hash"]
+        self._bad = 0
+        self._seen = True
+        self._check_head(number, members["hash"])
         return True
 
     def _check_place(self, number: int, previous: str) -> None:
-        after = self.number + self._bad + 1
+        expected = self.number + self._bad + 1
         if not self._seen and not self._bad and number > 1:
             self.partial = True
-        elif number > after:
-            self._find(number, f"before it, {_lines(after, number - 1)} missing")
+        elif number > expected:
+            self._find(number, f"before it, {_lines(expected, number - 1)} missing")
         elif not self._bad and previous != self._hash:
             self._find(number, f"is not chained to line {self.number}")
 
-    def _check_header(self, found: dict[str, Any]) -> None:
-        begins, self._begins = self._begins, False
-        number = found["n"]
-        if found["kind"] != LEDGER:
+    def _check_header(self, members: dict[str, Any]) -> None:
+        begins = self._begins
+        self._begins = False
+        number = members["n"]
+        if members["kind"] != LEDGER:
             self._find(number, f"{self._name} does not begin with its line 'ledger'")
         elif not begins:
             self._find(number, "a line 'ledger' that does not begin a file")
-        elif found.get("contract") != CONTRACT:
+        elif members.get("contract") != CONTRACT:
             self._find(number, f"is not of the contract {CONTRACT}")
 
     def _check_head(self, number: int, digest: str) -> None:
@@ -353,12 +375,15 @@ class Chain:
 
     def end(self, *, headed: bool, running: bool, later: bool) -> None:
         """Look at the end. *headed*: a head is known. *running*: a run has no end. *later*: this
-        file is a full one, whose successors were not given.
+        file is a full file, and its successors were not given.
         """
         cut = [head for head in self._heads.values() if head.number > self.number + self._bad]
         for head in cut:
             which = _lines(self.number + self._bad + 1, head.number)
-            self._find(head.number, f"{which} missing at the end: {head.said_by} knows of them")
+            self._find(
+                head.number,
+                f"{which} missing at the end: {head.said_by} knows of them",
+            )
         for head in self._heads.values():
             if not self._bad and head.number < self.number:
                 self._note(f"the head of {head.said_by} is of a line that is not here")
@@ -376,4 +401,6 @@ class Chain:
 
 
 def _lines(first: int, last: int) -> str:
-    return f"line {first} is" if first == last else f"lines {first} to {last} are"
+    if first == last:
+        return f"line {first} is"
+    return f"lines {first} to {last} are"

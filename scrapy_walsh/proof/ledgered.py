@@ -3,8 +3,9 @@
 The tracker of exchanges of ``verify``: it keeps what was, and says what the next exchange had to
 keep.
 
-Spacing is measured within a process from the end of one exchange to the start of the next, and
-between processes from start to start: one may not know yet when the other's exchange ended.
+Spacing is measured within a process from the end of an exchange to the start of the next. Between
+processes it is measured from start to start, because a process may not know yet when the other's
+exchange ended.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from scrapy_walsh.proof.spacing import ONE_CLOCK, THE_WIRE, is_short
 if TYPE_CHECKING:
     from scrapy_walsh.proof.ledger import Line
 
-#: Seconds after the end of an exchange in which another process may not know of it yet.
+#: Seconds after the end of an exchange until other processes know of it.
 _UNKNOWN_YET: Final = 0.1
-#: Seconds for which the last exchange of another process is kept.
+#: Seconds that the last exchange of another process is kept.
 _REMEMBERED: Final = 3600.0
 
 
@@ -30,8 +31,8 @@ _REMEMBERED: Final = 3600.0
 class Sent:
     """One exchange of a process. ``need``: seconds that must pass before it.
 
-    ``ahead``: what must pass instead, for the one target of a slow host (D11). ``credit``: what
-    must pass before the target after it, for a robots.txt that T1 exempts.
+    ``ahead``: seconds that must pass instead, for the single target of a slow host (D11).
+    ``credit``: what must pass before the target after it, for a robots.txt that T1 exempts.
     """
 
     line: Line
@@ -42,7 +43,7 @@ class Sent:
 
 
 class Gap(NamedTuple):
-    """What lay between an exchange and one before it on its host, by R4.
+    """The time between an exchange and an earlier exchange with its host, by R4.
 
     ``seconds``: how long it was, ``required``: how long it had to be. ``slack``: seconds that it
     may seem short by. ``since``: what it is measured from.
@@ -69,16 +70,19 @@ class Hold(NamedTuple):
     why: str
 
     def slack(self, process: str) -> float:
-        """Seconds by which *process* may seem early."""
-        return ONE_CLOCK if process == self.process else THE_WIRE
+        """Seconds that *process* may seem early."""
+        if process == self.process:
+            return ONE_CLOCK
+        return THE_WIRE
 
 
 @dataclass(slots=True)
 class Past:
-    """``first``: when its first exchange began, ``exempt``: the one that T1 exempts.
+    """``first``: when its first exchange began. ``exempt``: when the exchange began that T1
+    exempts.
 
     ``rested``: seconds without an exchange before the last one. ``visited``: the end of the last
-    one that went ahead.
+    exchange that went ahead.
     """
 
     sent: dict[str, Sent] = field(default_factory=dict)
@@ -100,24 +104,26 @@ class Exchanges:
         self._busy: dict[str, Line] = {}
 
     def of(self, host: str) -> Past:
-        """What is known of *host*."""
+        """The record of *host*."""
         return self._hosts.get(host, _NEVER)
 
     def last(self, host: str) -> Line | None:
         """The exchange with *host* that began last."""
-        sent = (each.line for each in self.of(host).sent.values())
-        return max(sent, key=lambda line: line.started, default=None)
+        lines = (exchange.line for exchange in self.of(host).sent.values())
+        return max(lines, key=lambda line: line.started, default=None)
 
     def last_end(self, host: str) -> float:
-        """When the last exchange with *host* ended; -inf where there was none."""
-        ends = (each.line.ended for each in self.of(host).sent.values())
+        """When the last exchange with *host* ended; -inf if there was none."""
+        ends = (exchange.line.ended for exchange in self.of(host).sent.values())
         return max(ends, default=-math.inf)
 
     def due(self, host: str, interval: float) -> float:
-        """When *host* is due; -inf where nothing is known of it."""
-        known = self.of(host)
-        spaced = [one.line.ended + max(one.need, interval) for one in known.sent.values()]
-        return max([*(hold.until for hold in known.holds), *spaced], default=-math.inf)
+        """When *host* is due; -inf if nothing is known of it."""
+        past = self.of(host)
+        spaced = [
+            exchange.line.ended + max(exchange.need, interval) for exchange in past.sent.values()
+        ]
+        return max([*(hold.until for hold in past.holds), *spaced], default=-math.inf)
 
     def hold(self, host: str, hold: Hold) -> None:
         """R5: *host* is to be left alone."""
@@ -130,64 +136,74 @@ class Exchanges:
 
     # -- what the next exchange has to keep ---------------------------------------------------
 
-    def ahead(self, line: Line, need: float, patience: float, least: float) -> float | None:
+    def ahead(self, line: Line, need: float, patience: float, min_interval: float) -> float | None:
         """Seconds after its robots.txt that a slow host's target may go (D11); None: it may not.
 
-        *need*: seconds that the host asks for. *least*: WALSH_MIN_INTERVAL.
+        *need*: seconds that the host asks for. *min_interval*: WALSH_MIN_INTERVAL.
         """
-        before, past = self.last(line.host), self.of(line.host)
-        if line.purpose != TARGET or before is None or before.purpose == TARGET:
+        robots = self.last(line.host)
+        past = self.of(line.host)
+        if line.purpose != TARGET or robots is None or robots.purpose == TARGET:
             return None
-        rested, ended = past.rested + ONE_CLOCK, before.ended
-        at = visit_from(need, patience, rested, ended + least, past.visited)
-        return None if at is None else at - ended
+        rested = past.rested + ONE_CLOCK
+        end = robots.ended
+        at = visit_from(need, patience, rested, end + min_interval, past.visited)
+        if at is None:
+            return None
+        return at - end
 
     def busy(self, process: str) -> Line | None:
         """The exchange of *process* that ended last: the next must not begin before (R4.1)."""
         return self._busy.get(process)
 
-    def gap(self, one: Sent) -> Gap | None:
-        """Of the gaps before *one*, the one that was closest to what it had to be, if any."""
-        gaps = (_gap(before, one) for before in self.of(one.line.host).sent.values())
-        return min(gaps, key=lambda gap: gap.seconds + gap.slack - gap.required, default=None)
-
-    def held(self, one: Sent) -> Hold | None:
-        """Of the holds that the process of *one* knew of when it began, the one that ends last."""
-        known = (
-            hold
-            for hold in self.of(one.line.host).holds
-            if one.line.started >= hold.since + (_UNKNOWN_YET if hold.process != one.process else 0)
+    def gap(self, exchange: Sent) -> Gap | None:
+        """The gap before *exchange* that is closest to its bound, if there is one."""
+        gaps = (_gap(earlier, exchange) for earlier in self.of(exchange.line.host).sent.values())
+        return min(
+            gaps,
+            key=lambda gap: gap.seconds + gap.slack - gap.required,
+            default=None,
         )
-        return max(known, default=None)
 
-    def take(self, one: Sent) -> None:
-        """Keep *one* for the next ones."""
-        line, host = one.line, self._hosts.setdefault(one.line.host, Past())
-        busy = self._busy.get(one.process)
+    def held(self, exchange: Sent) -> Hold | None:
+        """The hold that ends last of those that its process knew when *exchange* began."""
+        holds = (
+            hold
+            for hold in self.of(exchange.line.host).holds
+            if exchange.line.started
+            >= hold.since + (_UNKNOWN_YET if hold.process != exchange.process else 0)
+        )
+        return max(holds, default=None)
+
+    def take(self, exchange: Sent) -> None:
+        """Keep *exchange*, so that the next ones are measured from it."""
+        line = exchange.line
+        host = self._hosts.setdefault(exchange.line.host, Past())
+        busy = self._busy.get(exchange.process)
         if busy is None or line.ended >= busy.ended:
-            self._busy[one.process] = line
+            self._busy[exchange.process] = line
         host.rested = line.started - self.last_end(line.host)
         host.first = min(host.first, line.started)
-        host.visited = host.visited if one.ahead is None else line.ended
-        host.exempt = host.exempt if one.credit is None else line.started
+        host.visited = host.visited if exchange.ahead is None else line.ended
+        host.exempt = host.exempt if exchange.credit is None else line.started
         host.holds = [hold for hold in host.holds if hold.until > line.started]
         if line.wait is not None and line.wait > 0:
-            why = f"line {line.n} had it left alone for {line.wait:.3f} s"
-            host.holds.append(Hold(line.ended + line.wait, line.ended, one.process, why))
-        host.sent[one.process] = one
-        latest = max(each.line.started for each in host.sent.values())
-        for process, each in list(host.sent.items()):
-            if each.line.started < latest - max(_REMEMBERED, each.need):
+            reason = f"line {line.n} had it left alone for {line.wait:.3f} s"
+            host.holds.append(Hold(line.ended + line.wait, line.ended, exchange.process, reason))
+        host.sent[exchange.process] = exchange
+        latest = max(latest_of.line.started for latest_of in host.sent.values())
+        for process, earlier in list(host.sent.items()):
+            if earlier.line.started < latest - max(_REMEMBERED, earlier.need):
                 del host.sent[process]
 
 
-def _gap(before: Sent, one: Sent) -> Gap:
-    if before.process == one.process:
-        need = one.need if one.ahead is None else one.ahead
-        if before.credit is not None and one.line.purpose == TARGET:
-            need = before.credit
-        seconds = one.line.started - before.line.ended
-        return Gap(before.line, seconds, need, ONE_CLOCK, "the end")
-    seconds = one.line.started - before.line.started
-    need = one.need if seconds >= 0 else before.need
-    return Gap(before.line, abs(seconds), need, THE_WIRE, "the start")
+def _gap(earlier: Sent, exchange: Sent) -> Gap:
+    if earlier.process == exchange.process:
+        need = exchange.need if exchange.ahead is None else exchange.ahead
+        if earlier.credit is not None and exchange.line.purpose == TARGET:
+            need = earlier.credit
+        seconds = exchange.line.started - earlier.line.ended
+        return Gap(earlier.line, seconds, need, ONE_CLOCK, "the end")
+    seconds = exchange.line.started - earlier.line.started
+    need = exchange.need if seconds >= 0 else earlier.need
+    return Gap(earlier.line, abs(seconds), need, THE_WIRE, "the start")

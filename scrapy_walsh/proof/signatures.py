@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: Octets of a field that are read.
 _LONGEST: Final = 8192
-#: What a signature has to cover at the least (section 5.2 of the draft), by name.
+#: The least that a signature has to cover (section 5.2 of the draft), by name.
 _LEAST: Final = ({"@authority", "@target-uri"}, {"signature-agent"})
 
 
@@ -38,9 +38,9 @@ class Fault(Enum):
 
 
 class Judgement(NamedTuple):
-    """``fault``: None where the signature holds. ``why``: one line where it does not.
+    """``fault``: None if the signature holds. ``why``: one line, if it does not hold.
 
-    ``keyid``: of one that holds. ``value``: the signature itself, in hex.
+    ``keyid``: of a signature that holds. ``value``: the signature itself, in hex.
     """
 
     fault: Fault | None
@@ -55,7 +55,7 @@ class Seen:
 
     ``host``: ``host[:port]``. ``target``: path and query, raw. ``at``: Unix seconds. ``fields``:
     header fields by their name in lower case, with the values of all lines of that name.
-    ``scheme``: empty where the log does not say it.
+    ``scheme``: empty if the log does not say it.
     """
 
     method: str
@@ -79,37 +79,40 @@ def directory_keys(body: bytes) -> list[dict[str, Any]]:
     return keys
 
 
-def judge(seen: Seen, keys: Sequence[dict[str, Any]], *, slack: float = 0.0) -> Judgement:
+def judge(request: Seen, keys: Sequence[dict[str, Any]], *, slack: float = 0.0) -> Judgement:
     """Whether a key of *keys* signed this very request, for its time.
 
-    *keys*: of :func:`directory_keys`. *slack*: seconds by which clocks may differ. Of several
-    signatures one that holds is enough.
+    *keys*: of :func:`directory_keys`. *slack*: seconds that clocks may differ. If a request has
+    several signatures, it is enough that one holds.
     """
-    if not any(seen.fields.get(name.lower()) for name in signing.FIELDS):
+    if not any(request.fields.get(name.lower()) for name in signing.FIELDS):
         return Judgement(Fault.UNSIGNED, "it carries no signature")
-    claims, values = (_dictionary(seen, name) for name in (signing.INPUT, signing.SIGNATURE))
-    found = []
+    claims, values = (_dictionary(request, name) for name in (signing.INPUT, signing.SIGNATURE))
+    judgements = []
     for label, (members, parameters) in claims.items():
         value = values.get(label, (None,))[0]
         if isinstance(value, bytes) and _is_whole(members, parameters):
-            judged = _judged(seen, keys, slack, label, parameters)
-            found.append(judged._replace(value=value.hex()))
-    if not found:
-        why = "it carries no signature that can be read, and has all that the draft wants"
-        return Judgement(Fault.MALFORMED, why)
-    return next((each for each in found if each.fault is None), found[0])
+            judged = _judge_signature(request, keys, slack, label, parameters)
+            judgements.append(judged._replace(value=value.hex()))
+    if not judgements:
+        fault = "it carries no signature that can be read, and has all that the draft wants"
+        return Judgement(Fault.MALFORMED, fault)
+    return next(
+        (judgement for judgement in judgements if judgement.fault is None),
+        judgements[0],
+    )
 
 
-def _dictionary(seen: Seen, name: str) -> dict[str, Any]:
-    """The members of a field, each with its parameters; none where it cannot be read (RFC 9651)."""
+def _dictionary(request: Seen, name: str) -> dict[str, Any]:
+    """The members of a field, each with its parameters; none if it cannot be read (RFC 9651)."""
     import http_sf  # noqa: PLC0415  comes with the extra
 
-    text = ", ".join(seen.fields.get(name.lower(), ()))
+    text = ", ".join(request.fields.get(name.lower(), ()))
     if len(text) > _LONGEST:
         return {}
     try:
-        found: Any = http_sf.parse(text.encode("latin-1"), tltype="dictionary")
-        return dict(found)
+        parsed: Any = http_sf.parse(text.encode("latin-1"), tltype="dictionary")
+        return dict(parsed)
     except (ValueError, RecursionError):
         return {}
 
@@ -119,37 +122,45 @@ def _is_whole(members: Any, parameters: Mapping[str, Any]) -> bool:
     times = (parameters.get("created"), parameters.get("expires"))
     if parameters.get("tag") != signing.TAG or not isinstance(parameters.get("keyid"), str):
         return False
-    if not isinstance(members, list) or any(type(each) is not int for each in times):
+    if not isinstance(members, list) or any(type(time) is not int for time in times):
         return False
     covered = {name for name, _ in members}
-    return all(least & covered for least in _LEAST)
+    return all(required & covered for required in _LEAST)
 
 
-def _judged(
-    seen: Seen, keys: Sequence[dict[str, Any]], slack: float, label: str, claimed: Mapping[str, Any]
+def _judge_signature(
+    request: Seen,
+    keys: Sequence[dict[str, Any]],
+    slack: float,
+    label: str,
+    claimed: Mapping[str, Any],
 ) -> Judgement:
     """Judge the signature with this *label*; *claimed*: its parameters."""
     keyid, created, expires = (claimed[name] for name in ("keyid", "created", "expires"))
     try:
-        key = public_key(_in_use(keys, seen.at), keyid)
+        key = public_key(_in_use(keys, request.at), keyid)
     except DocumentInvalid as error:
         return Judgement(Fault.KEY, str(error))
-    if not created - slack <= seen.at <= expires + slack:
-        why = f"its signature is for {created} to {expires}, not {seen.at:.0f} (Unix seconds)"
-        return Judgement(Fault.TIME, why)
-    if _holds(seen, label, keyid, key):
+    if not created - slack <= request.at <= expires + slack:
+        fault = f"its signature is for {created} to {expires}, not {request.at:.0f} (Unix seconds)"
+        return Judgement(Fault.TIME, fault)
+    if _is_valid(request, label, keyid, key):
         return Judgement(None, "", keyid)
-    why = f"its signature is not by key {keyid} over this host, method and path"
-    return Judgement(Fault.FORGED, why)
+    fault = f"its signature is not by key {keyid} over this host, method and path"
+    return Judgement(Fault.FORGED, fault)
 
 
 def _in_use(keys: Sequence[dict[str, Any]], at: float) -> list[dict[str, Any]]:
-    """Those of *keys* whose time (``nbf``, ``exp``: Unix seconds) has begun and is not over."""
+    """Those of *keys* that are valid now (``nbf``, ``exp``: Unix seconds) has begun and is not
+    over.
+    """
     return [key for key in keys if _time(key.get("nbf"), at) <= at <= _time(key.get("exp"), at)]
 
 
 def _time(value: object, otherwise: float) -> float:
-    return value if isinstance(value, (int, float)) else otherwise
+    if isinstance(value, (int, float)):
+        return value
+    return otherwise
 
 
 class _Request(NamedTuple):
@@ -160,7 +171,7 @@ class _Request(NamedTuple):
     headers: dict[str, str]
 
 
-def _holds(seen: Seen, label: str, keyid: str, key: Any) -> bool:
+def _is_valid(seen: Seen, label: str, keyid: str, key: Any) -> bool:
     """Whether *key* signed the request, as one of the schemes that it may have had."""
     from http_message_signatures import HTTPMessageVerifier, MappingKeyResolver  # noqa: PLC0415
     from http_message_signatures.algorithms import ED25519  # noqa: PLC0415
@@ -174,21 +185,28 @@ def _holds(seen: Seen, label: str, keyid: str, key: Any) -> bool:
     for scheme in (seen.scheme,) if seen.scheme else ("https", "http"):
         request = _Request(seen.method, f"{scheme}://{seen.host}{seen.target}", headers)
         with suppress(HTTPMessageSignaturesException):
-            verifier.verify(request, max_age=None, expect_tag=signing.TAG, expect_label=label)
+            verifier.verify(
+                request,
+                max_age=None,
+                expect_tag=signing.TAG,
+                expect_label=label,
+            )
             return True
     return False
 
 
-def repeated(judged: Sequence[tuple[Any, Judgement]]) -> Iterator[tuple[Any, Any]]:
+def repeated(
+    judged: Sequence[tuple[Any, Judgement]],
+) -> Iterator[tuple[Any, Any]]:
     """Each pair of requests with the same signature, which holds for both: the later is a replay.
 
     One that does not hold is left out: it says nothing about the request that it was taken from.
     """
-    first: dict[str, Any] = {}
+    earlier: dict[str, Any] = {}
     for request, judgement in judged:
         if judgement.fault is not None:
             continue
-        if judgement.value in first:
-            yield first[judgement.value], request
+        if judgement.value in earlier:
+            yield earlier[judgement.value], request
         else:
-            first[judgement.value] = request
+            earlier[judgement.value] = request

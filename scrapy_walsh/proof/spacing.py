@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-#: Seconds by which a gap may seem short where one clock of one process was read twice.
+#: Seconds that a gap may seem short if both its ends are readings of the same clock.
 ONE_CLOCK: Final = 0.001
 #: Seconds that a gap may be short by at a server, or between two processes: the wire lies between.
 THE_WIRE: Final = 0.02

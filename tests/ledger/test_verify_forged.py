@@ -1044,6 +1044,20 @@ def test_r5_6_an_honest_silent_host_is_found_honest(tmp_path: Path) -> None:
     assert told(forge.check(tmp_path)) == []
 
 
+@pytest.mark.parametrize(("robots_host", "is_found"), [("h.test", False), ("", True)])
+def test_a_target_may_wait_for_the_host_of_its_robots_txt(
+    robots_host: str, is_found: bool, tmp_path: Path
+) -> None:
+    """The reason names that host as well, and nothing is read out of it."""
+    forge = honest()
+    silent(forge, *PAGES[:6])
+    declared(forge, "http://moved.test/x")
+    line = put_off(forge, "http://moved.test/x", robots_host=robots_host) | {"host": "moved.test"}
+    forge.entries[-1] = line
+    found = [finding.line for finding in forge.check(tmp_path).findings]
+    assert found == ([forge.number(line)] if is_found else [])
+
+
 @pytest.mark.parametrize("answers", [(None, None), (500, 502), (500,)])
 def test_own_a_robots_txt_that_is_given_up_is_found_honest(
     tmp_path: Path, answers: tuple[int | None, ...]

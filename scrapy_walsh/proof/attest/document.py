@@ -1,9 +1,9 @@
 """The attestation, contract ``walsh-research-attestation/v1`` (spec section 14).
 
 A requirement is true if the conformance record has checks of it, all of them passed, and no setting
-of the project undoes what they showed. What no run has shown is false. So R1 is false until the
-policy page was requested (R1.4): the sandbox, where conformance runs, has another one. All is pure
-but :func:`evidence_in`, which reads the record.
+of the project undoes what they showed. A requirement that no run has shown is false. So R1 is false
+until the policy page was requested (R1.4), because the sandbox of conformance has another page. All
+is pure but :func:`evidence_in`, which reads the record.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ TOOL: Final = "scrapy-walsh"
 #: The value of a requirement that is for the operator to keep; the reference bot's word for it.
 OPERATOR: Final = "operator-responsibility"
 
-#: Where a request may follow another sooner than R4 or WALSH_REVISIT says, by requirement, and
-#: where a target may be declared by a document (R6).
+#: Where a request may follow another sooner than R4 or WALSH_REVISIT says, by requirement, and a
+#: target may be declared by a document (R6).
 EXEMPTIONS: Final = {
     "R4": "the target after the first robots.txt of a host never requested before",
     "R4 slow hosts": "with WALSH_SLOW_HOSTS = visit, where a Crawl-delay exceeds WALSH_PATIENCE,"
@@ -50,7 +50,14 @@ _PARTS: Final = {"R2": "abcd", "R3": "abc"}
 #: The requirements of the checklist, in its order (spec section 15; R13: section 22.1).
 IDS: Final = tuple(row.id + part for row in REQUIREMENTS for part in ("", *_PARTS.get(row.id, "")))
 #: The members of a conformance record that the attestation repeats.
-_OF_THE_RECORD: Final = ("date", "digest", "code", "live", "versions", "settings")
+_OF_THE_RECORD: Final = (
+    "date",
+    "digest",
+    "code",
+    "live",
+    "versions",
+    "settings",
+)
 _OF_WORD: Final = {word: outcome for outcome, word in WORDS.items()}
 
 
@@ -68,17 +75,23 @@ class PolicyPage(NamedTuple):
 
     @property
     def against(self) -> Finding | None:
-        """What speaks against R1."""
+        """The findings against R1."""
         if self.checked is None:
-            why = f"the policy page {self.url} was not requested (R1.4): run attest --online"
-            return unseen(why)
-        return broken(f"policy page {self.url}: {self.problem}") if self.problem else None
+            reason = f"the policy page {self.url} was not requested (R1.4): run attest --online"
+            return unseen(reason)
+        if self.problem:
+            return broken(f"policy page {self.url}: {self.problem}")
+        return None
 
     def members(self) -> dict[str, Any]:
         """The attestation's member ``policy_url``."""
         outcome = Outcome.HELD if self.against is None else self.against.outcome
-        found = {"url": self.url, "checked": self.checked, "status": self.status}
-        return {**found, "outcome": WORDS[outcome]}
+        members = {
+            "url": self.url,
+            "checked": self.checked,
+            "status": self.status,
+        }
+        return {**members, "outcome": WORDS[outcome]}
 
 
 # -- the conformance record that it rests on -----------------------------------------------
@@ -87,25 +100,25 @@ class PolicyPage(NamedTuple):
 # stricter than the project's, and was not edited since. A run with stricter settings says nothing
 # about the project. A project that is stricter than the run keeps what the run showed.
 
-#: What to do about it: the end of a message.
+#: The advice at the end of a message.
 _RUN: Final = "run walsh conformance"
-#: The packages whose versions must be those of the conformance run.
+#: The packages that must have the versions of the conformance run.
 _BENEATH: Final = ("scrapy", "protego")
 
 
 def evidence_in(path: Path, config: WalshConfig) -> Mapping[str, Any]:
     """The record in the file *path*, if it shows something about this build with *config*.
 
-    Raises DocumentInvalid, whose text says why it does not, in one line.
+    Raises DocumentInvalid with the reason in one line.
     """
     try:
         record = read_record(path)
     except OSError as error:
-        why = f"there is no conformance record {path} to read ({error.strerror}): {_RUN}"
-        raise DocumentInvalid(why) from None
+        reason = f"there is no conformance record {path} to read ({error.strerror}): {_RUN}"
+        raise DocumentInvalid(reason) from None
     try:
         problem = _difference(record, config.identity.user_agent)
-        problem = problem or _stricter(record["settings"], config)
+        problem = problem or _find_stricter_settings(record["settings"], config)
     except (KeyError, TypeError, AttributeError) as error:
         problem = f"is not whole ({error!r})"
     if problem:
@@ -115,7 +128,7 @@ def evidence_in(path: Path, config: WalshConfig) -> Mapping[str, Any]:
 
 def _difference(record: Mapping[str, Any], user_agent: str) -> str | None:
     """Why *record* is not of this build and identity; None if it is."""
-    ours = {
+    expected = {
         "tool": TOOL,
         "tool_version": __version__,
         "code": code_digest(),
@@ -123,42 +136,54 @@ def _difference(record: Mapping[str, Any], user_agent: str) -> str | None:
         "user_agent": user_agent,
     }
     beneath = {name: version(name) for name in _BENEATH}
-    for name, value in {**ours, **beneath}.items():
-        found = record["versions"].get(name) if name in beneath else record[name]
-        if found != value:
-            return f"is of another build or identity ({name}: {found}, here {value})"
-    return "is of a --live run, which shows a few rows only" if record["live"] else None
+    for name, value in {**expected, **beneath}.items():
+        recorded = record["versions"].get(name) if name in beneath else record[name]
+        if recorded != value:
+            return f"is of another build or identity ({name}: {recorded}, here {value})"
+    if record["live"]:
+        return "is of a --live run, which shows a few rows only"
+    return None
 
 
-def _stricter(settings: Mapping[str, Any], config: WalshConfig) -> str | None:
+def _find_stricter_settings(settings: Mapping[str, Any], config: WalshConfig) -> str | None:
     """Why a run with *settings*, that member of its record, says nothing about *config*.
 
-    None where it does. Settings that cannot be read are a problem. A project below a default is
-    judged for that by ``judge``, whatever the run had.
+    None if it does. Settings that cannot be read are a problem. A project below a default is judged
+    for that by ``judge``, whatever the run had.
     """
     overrides = settings.get("overrides")
     if not isinstance(overrides, dict):
         return "does not say with which settings it was made"
-    names = {"DOWNLOAD_DELAY", *(each.name for each in SETTINGS if _rank(each.row))}
-    given = {name: value for name, value in overrides.items() if name in names}
+    names = {
+        "DOWNLOAD_DELAY",
+        *(setting.name for setting in SETTINGS if _rank(setting.row)),
+    }
+    overrides_used = {name: value for name, value in overrides.items() if name in names}
     try:
-        run = WalshConfig.from_settings({**given, "WALSH_IDENTITY": "walsh-research"}, Path)
+        run = WalshConfig.from_settings(
+            {**overrides_used, "WALSH_IDENTITY": "walsh-research"}, Path
+        )
     except ConfigError as error:
         return f"has settings with which nothing can run ({error})"
-    found: list[str] = []
-    for each in SETTINGS:
-        theirs, ours = getattr(run, each.field), getattr(config, each.field)
-        rank = _rank(each.row)
-        if rank is not None and rank(theirs) > max(rank(ours), rank(each.row.default)):
-            found.append(f"{each.name} {theirs}, here {ours}")
-    return f"is of a run with stricter settings ({'; '.join(found)})" if found else None
+    differences: list[str] = []
+    for setting in SETTINGS:
+        theirs = getattr(run, setting.field)
+        own_value = getattr(config, setting.field)
+        rank = _rank(setting.row)
+        if rank is not None and rank(theirs) > max(rank(own_value), rank(setting.row.default)):
+            differences.append(f"{setting.name} {theirs}, here {own_value}")
+    if differences:
+        return f"is of a run with stricter settings ({'; '.join(differences)})"
+    return None
 
 
 def _rank(row: Row) -> Callable[[Any], float] | None:
-    """A function of a setting's value, the larger the stricter; None where a run shows nothing."""
+    """A function of a setting's value, the larger the stricter; None if a run shows nothing."""
     if row.least is not None:
         return float
-    return operator.neg if row.most is not None else row.stricter
+    if row.most is not None:
+        return operator.neg
+    return row.stricter
 
 
 # -- requirements -------------------------------------------------------------------------
@@ -167,59 +192,67 @@ def _rank(row: Row) -> Callable[[Any], float] | None:
 def judge(
     record: Mapping[str, Any] | None, config: WalshConfig, page: PolicyPage
 ) -> dict[str, list[Finding]]:
-    """What speaks against each requirement, by id, in the order of the checklist.
+    """The findings against each requirement, by id, in the order of the checklist.
 
-    *record*: of :func:`evidence_in`; None where there is none. *config*: that of the project that
-    attests. *page*: the policy page of its identity. A finding without a text is one whose reason
-    is printed elsewhere.
+    *record*: of :func:`evidence_in`; None if there is none. *config*: that of the project that
+    attests. *page*: the policy page of its identity. A finding without a text has its reason
+    printed elsewhere.
     """
     if record is None:
         return {id_: [unseen("")] for id_ in IDS}
-    found: dict[str, list[Finding]] = {id_: [] for id_ in IDS}
+    findings: dict[str, list[Finding]] = {id_: [] for id_ in IDS}
     looked_at = set()
     for check in record["checks"]:
         # The checks of a part, which is an id of the checklist, are reported with it alone.
-        id_ = check["id"] if check["id"] in found else check["requirement"]
+        id_ = check["id"] if check["id"] in findings else check["requirement"]
         looked_at |= {id_, check["requirement"]}
-        against, outcome = found.setdefault(id_, []), _OF_WORD[check["outcome"]]
+        findings_of = findings.setdefault(id_, [])
+        outcome = _OF_WORD[check["outcome"]]
         if outcome is not Outcome.HELD:
             detail = f" ({check['detail']})" if check["detail"] else ""
-            why = f"{check['outcome']}: {check['id']} {check['title']}{detail}"
-            against.append(Finding(outcome, text=why))
-    why = f"{WORDS[Outcome.UNSEEN]}: the conformance record has no check of it"
-    for id_ in (each for each in IDS if each not in looked_at):
-        found[id_].append(unseen(why))
+            reason = f"{check['outcome']}: {check['id']} {check['title']}{detail}"
+            findings_of.append(Finding(outcome, text=reason))
+    reason = f"{WORDS[Outcome.UNSEEN]}: the conformance record has no check of it"
+    for id_ in (code for code in IDS if code not in looked_at):
+        findings[id_].append(unseen(reason))
     for id_, letters in _PARTS.items():
-        missing = [id_ + part for part in letters if found[id_ + part]]
-        if missing:
-            found[id_].append(unseen(f"these parts of it are not: {', '.join(missing)}"))
-    for id_, finding in _undone(config, page):
-        found[id_].append(finding)
-    return found
+        absent = [id_ + part for part in letters if findings[id_ + part]]
+        if absent:
+            findings[id_].append(unseen(f"these parts of it are not: {', '.join(absent)}"))
+    for id_, finding in _find_undone_promises(config, page):
+        findings[id_].append(finding)
+    return findings
 
 
-def value_of(against: Sequence[Finding]) -> bool | str:
+def value_of(findings: Sequence[Finding]) -> bool | str:
     """The value of a requirement in the attestation: True, False, or OPERATOR."""
-    outcomes = {finding.outcome for finding in against}
-    return OPERATOR if outcomes == {Outcome.OPERATOR} else not outcomes
+    outcomes = {finding.outcome for finding in findings}
+    if outcomes == {Outcome.OPERATOR}:
+        return OPERATOR
+    return not outcomes
 
 
-def _undone(config: WalshConfig, page: PolicyPage) -> Iterator[tuple[str, Finding]]:
-    """What the policy page lacks, and what settings undo of what the conformance run showed."""
+def _find_undone_promises(config: WalshConfig, page: PolicyPage) -> Iterator[tuple[str, Finding]]:
+    """The faults of the policy page, and the settings that undo a promise which the conformance run
+    has shown.
+    """
     if page.against is not None:
         yield "R1", page.against
-    if any(each.row.requirement == "R5" for each, _ in out_of_bounds(config)):
-        why = "WALSH_BACKOFF_BASE or WALSH_BACKOFF_CAP retries sooner than the schedule"
-        yield "R5", broken(why)
+    if any(setting.row.requirement == "R5" for setting, _ in out_of_bounds(config)):
+        reason = "WALSH_BACKOFF_BASE or WALSH_BACKOFF_CAP retries sooner than the schedule"
+        yield "R5", broken(reason)
     if config.follow_links:
         yield "R6", broken("WALSH_FOLLOW_LINKS is True")
     if config.revisit_reason or config.revisit < DEFAULTS["WALSH_REVISIT"]:
-        why = "WALSH_REVISIT or WALSH_REVISIT_REASON lets a source be requested sooner"
-        yield "R8", Finding(Outcome.OPERATOR, text=f"{OPERATOR}: {why}")
+        reason = "WALSH_REVISIT or WALSH_REVISIT_REASON lets a source be requested sooner"
+        yield "R8", Finding(Outcome.OPERATOR, text=f"{OPERATOR}: {reason}")
     if config.scraping:
         yield "R9", broken("WALSH_SCRAPING is True")
     if config.state_dir is None and config.shared_state is None:
-        yield "R11", broken("WALSH_STATE_DIR is memory, which does not outlive a run")
+        yield (
+            "R11",
+            broken("WALSH_STATE_DIR is memory, which does not outlive a run"),
+        )
 
 
 # -- the document -------------------------------------------------------------------------
@@ -229,12 +262,12 @@ def document(
     record: Mapping[str, Any] | None,
     config: WalshConfig,
     page: PolicyPage,
-    found: Mapping[str, Sequence[Finding]],
+    findings: Mapping[str, Sequence[Finding]],
     issued: str,
     *,
     lifted: Sequence[Mapping[str, str]] = (),
 ) -> dict[str, Any]:
-    """The attestation, unsigned. *found*: what :func:`judge` returned. *issued*: ISO 8601, UTC.
+    """The attestation, unsigned. *findings*: what :func:`judge` returned. *issued*: ISO 8601, UTC.
 
     *lifted*: the holds that a person has lifted (D40): host, reason, and when.
     """
@@ -244,7 +277,7 @@ def document(
         "tool_version": __version__,
         "spec": SPEC_VERSION,
         "user_agent": config.identity.user_agent,
-        "requirements": {id_: value_of(against) for id_, against in found.items()},
+        "requirements": {id_: value_of(findings_of) for id_, findings_of in findings.items()},
         "issued": issued,
         "conformance": record and {name: record[name] for name in _OF_THE_RECORD},
         "policy_url": page.members(),
@@ -266,18 +299,20 @@ def _mirrors(config: WalshConfig) -> dict[str, str]:
         "WALSH_BLOCKLIST_SCHEMA_URL": (config.schema_url, identity.schema_url),
     }
     return {
-        name: without_userinfo(used) for name, (used, own) in urls.items() if used and used != own
+        name: without_userinfo(url)
+        for name, (url, default) in urls.items()
+        if url and url != default
     }
 
 
 def _overrides(config: WalshConfig) -> dict[str, Any]:
-    """The settings whose values differ from their defaults, by name."""
+    """The settings with another value than their default, by name."""
     untouched = WalshConfig.from_settings({"WALSH_IDENTITY": "walsh-research"}, Path)
     stated = {}
-    for each in sorted(SETTINGS, key=lambda each: each.name):
-        value = getattr(config, each.field)
-        if each.row.attested == OVERRIDE and value != getattr(untouched, each.field):
-            stated[each.name] = to_builtins(value, enc_hook=str)
+    for setting in sorted(SETTINGS, key=lambda setting: setting.name):
+        value = getattr(config, setting.field)
+        if setting.row.attested == OVERRIDE and value != getattr(untouched, setting.field):
+            stated[setting.name] = to_builtins(value, enc_hook=str)
     if config.state_dir is None:
         stated["WALSH_STATE_DIR"] = "memory"
     if config.shared_state is not None:
@@ -285,10 +320,10 @@ def _overrides(config: WalshConfig) -> dict[str, Any]:
     return stated
 
 
-# -- an attestation that somebody else made -------------------------------------------------
+# -- the attestation of another operator ------------------------------------------------------
 
 
-def check_contract(found: Mapping[str, Any]) -> None:
-    """Raise DocumentInvalid if *found* is not an attestation of this contract."""
-    if found.get("contract") != CONTRACT:
+def check_contract(document: Mapping[str, Any]) -> None:
+    """Raise DocumentInvalid if *document* is not an attestation of this contract."""
+    if document.get("contract") != CONTRACT:
         raise DocumentInvalid(f"its contract is not {CONTRACT}")

@@ -1,6 +1,6 @@
 """The signature of an attestation: Ed25519 (RFC 8032) over its canonical JSON (RFC 8785).
 
-What is signed is the document without its member ``signature``. That member has ``alg`` (EdDSA),
+The signed text is the document without its member ``signature``. That member has ``alg`` (EdDSA),
 ``kid`` (the key's thumbprint) and ``value`` (the signature's 64 octets in base64url).
 """
 
@@ -18,7 +18,9 @@ from scrapy_walsh.proof.keys import decode, encode, public_key
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+        Ed25519PrivateKey,
+    )
 
 MEMBER: Final = "signature"
 _MEMBERS: Final = {"alg", "kid", "value"}
@@ -38,7 +40,7 @@ def canonical(value: Any) -> bytes:
 
 
 def sign(document: Mapping[str, Any], key: Ed25519PrivateKey) -> dict[str, Any]:
-    """*document* with its signature by *key*. DocumentInvalid where it has no canonical JSON."""
+    """*document* with its signature by *key*. DocumentInvalid if it has no canonical JSON."""
     kid = jwk_of(key.public_key())["kid"]
     value = encode(key.sign(_signed_octets(document)))
     return {**document, MEMBER: {"alg": ALGORITHM, "kid": kid, "value": value}}
@@ -59,8 +61,8 @@ def verify(document: Mapping[str, Any], keys: Sequence[dict[str, Any]]) -> str:
     try:
         key.verify(decode(signature["value"], 64), octets)
     except (ValueError, InvalidSignature):
-        why = f"its signature is not by key {kid}, or the document was altered"
-        raise DocumentInvalid(why) from None
+        reason = f"its signature is not by key {kid}, or the document was altered"
+        raise DocumentInvalid(reason) from None
     return kid
 
 

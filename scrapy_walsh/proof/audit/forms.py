@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 
 class Fields(NamedTuple):
-    """What one line says of a request. All but the time are octets, as the server wrote them.
+    """The facts that one line has about a request. All but the time are octets, as the server wrote
+    them.
 
     ``time``: Unix seconds, whole. ``site``: the host that the server names, or empty.
     ``request``: method and target, and maybe the protocol. ``status``: ``-`` if there is none.
@@ -54,7 +55,7 @@ class Form(Protocol):
 
 
 def form_of(lines: Sequence[bytes]) -> Form:
-    """The form in which most of the first *lines* of a file can be read."""
+    """The form that can read most of the first *lines* of a file."""
     wrapping = _wrapping_of(lines)
     bare = [wrapping.unwrapped(line) for line in lines]
     forms: list[Form] = [Common(_place_of_host(bare)), JsonLines(), Extended()]
@@ -81,7 +82,7 @@ _NAME: Final = re.compile(rb"(?:[A-Za-z0-9_-]+\.)+[A-Za-z][A-Za-z0-9-]*(?::[0-9]
 _HOST: Final = re.compile(
     rb"(?:[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f:.]+\])(?::[0-9]+)?"
 )
-#: Addresses by which a request was forwarded, the client's first.
+#: Addresses of the proxies that forwarded a request, the client's first.
 _ADDRESS: Final = rb"[0-9A-Fa-f]*[.:][0-9A-Fa-f.:]+"
 _FORWARDED: Final = re.compile(rb"(" + _ADDRESS + rb")(?:, ?" + _ADDRESS + rb")+ ")
 
@@ -89,10 +90,10 @@ _FORWARDED: Final = re.compile(rb"(" + _ADDRESS + rb")(?:, ?" + _ADDRESS + rb")+
 class Common:
     """The common and the combined format of Apache, nginx and lighttpd.
 
-    ``place``: where a line names the host. ``first``: in front (``%v:%p %h ...``); ``second``: in
-    the place of IDENT (lighttpd's default); ``last``: at the end; ``none``: nowhere. At the end
-    only without quotes. A quoted field may be what the client sent (nginx logs X-Forwarded-For
-    so), and a client must not choose the host that it is judged for.
+    ``place``: the position of the host in a line. ``first``: in front (``%v:%p %h ...``);
+    ``second``: in the place of IDENT (lighttpd's default); ``last``: at the end; ``none``: nowhere.
+    At the end only without quotes. A quoted field may be what the client sent (nginx logs
+    X-Forwarded-For so), and a client must not choose the host that it is judged for.
     """
 
     def __init__(self, place: str) -> None:
@@ -107,15 +108,24 @@ class Common:
         match = _LINE.fullmatch(line)
         if match is None:
             return None
-        front, stamp, request, status, agent, more = match.groups()
+        front, stamp, request, status, agent, rest_of_line = match.groups()
         time = _ncsa_second(stamp)
-        client = self._client(_front(front), more)
+        client = self._client(_front(front), rest_of_line)
         if time is None or client is None:
             return None
         site, address = client
-        return Fields(time, site, address, request, status, agent, more, is_escaped=True)
+        return Fields(
+            time,
+            site,
+            address,
+            request,
+            status,
+            agent,
+            rest_of_line,
+            is_escaped=True,
+        )
 
-    def _client(self, names: list[bytes], more: bytes) -> tuple[bytes, bytes] | None:
+    def _client(self, names: list[bytes], rest_of_line: bytes) -> tuple[bytes, bytes] | None:
         """The host that is named, or nothing, and the client's address; a user may have spaces."""
         if len(names) < 3:
             return None
@@ -128,8 +138,10 @@ class Common:
             return names[1].removesuffix(b"-"), names[0]
         site = b""
         if self.place == "last":
-            site = _last(more).strip(b'"').removesuffix(b"-")
-        return (site, names[0]) if len(names) == 3 or names[1] == b"-" else None
+            site = _last(rest_of_line).strip(b'"').removesuffix(b"-")
+        if len(names) == 3 or names[1] == b"-":
+            return (site, names[0])
+        return None
 
 
 def _front(front: bytes) -> list[bytes]:
@@ -137,8 +149,10 @@ def _front(front: bytes) -> list[bytes]:
     return _FORWARDED.sub(rb"\1 ", front).split()
 
 
-def _last(more: bytes) -> bytes:
-    return more.rsplit(None, 1)[-1] if more.strip() else b""
+def _last(rest_of_line: bytes) -> bytes:
+    if rest_of_line.strip():
+        return rest_of_line.rsplit(None, 1)[-1]
+    return b""
 
 
 def _place_of_host(lines: Sequence[bytes]) -> str:
@@ -164,56 +178,66 @@ def _ncsa_second(stamp: bytes) -> int | None:
 
 def _second(time: float) -> int | None:
     """The whole second of a time; None before 1970, when no web server was there."""
-    return int(time) if 0 <= time <= LAST_SECOND else None
+    if 0 <= time <= LAST_SECOND:
+        return int(time)
+    return None
 
 
 # -- tables of names --------------------------------------------------------------------------
 
-#: The names of each fact, the most trustworthy first; a dot leads into an object. The host is what
-#: the server was configured with, before what the client sent.
-_JSON_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
-    "time": (
-        *("ts", "msec", "time_iso8601", "time_local", "StartUTC", "EdgeStartTimestamp"),
-        *("proxy.timestamp", "@timestamp", "timestamp", "time", "datetime", "date"),
-    ),
-    "site": (
-        *("request.host", "RequestHost", "ClientRequestHost", "proxy.host", "url.domain"),
-        *("vhost", "virtual_host", "server_name", "host", "http_host"),
-    ),
-    "address": (
-        *("request.client_ip", "request.remote_ip", "ClientHost", "ClientIP", "proxy.clientIp"),
-        *("httpRequest.remoteIp", "source.ip", "client.ip", "remote_addr", "client_ip"),
-        *("clientip", "remote_ip", "remoteAddress", "ip"),
-    ),
-    "request": ("request_line", "request"),
-    "method": (
-        *("request.method", "RequestMethod", "ClientRequestMethod", "proxy.method"),
-        *("httpRequest.requestMethod", "http.request.method", "request_method", "verb", "method"),
-    ),
-    "target": (
-        *("request.uri", "RequestPath", "ClientRequestURI", "proxy.path"),
-        *("httpRequest.requestUrl", "url.original", "request_uri", "uri", "url", "path"),
-    ),
-    "status": (
-        *("DownstreamStatus", "EdgeResponseStatus", "proxy.statusCode", "httpRequest.status"),
-        *("http.response.status_code", "status", "status_code", "statusCode", "response"),
-    ),
-    "agent": (
-        *("request.headers.User-Agent", "request_User-Agent", "ClientRequestUserAgent"),
-        *("proxy.userAgent", "httpRequest.userAgent", "user_agent.original", "http_user_agent"),
-        *("user_agent", "userAgent", "agent"),
-    ),
-}
+
+def _names_of(facts: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
+    """For each fact the names that its text has, separated by blanks."""
+    return {fact: tuple(names.split()) for fact, names in facts.items()}
+
+
+#: The names of each fact, the most trustworthy first; a dot leads into an object. The host that the
+#: server was configured with comes before the host that the client sent.
+_JSON_NAMES: Final = _names_of(
+    {
+        "time": """
+        ts msec time_iso8601 time_local StartUTC EdgeStartTimestamp proxy.timestamp @timestamp
+        timestamp time datetime date
+    """,
+        "site": """
+        request.host RequestHost ClientRequestHost proxy.host url.domain vhost virtual_host
+        server_name host http_host
+    """,
+        "address": """
+        request.client_ip request.remote_ip ClientHost ClientIP proxy.clientIp httpRequest.remoteIp
+        source.ip client.ip remote_addr client_ip clientip remote_ip remoteAddress ip
+    """,
+        "request": "request_line request",
+        "method": """
+        request.method RequestMethod ClientRequestMethod proxy.method httpRequest.requestMethod
+        http.request.method request_method verb method
+    """,
+        "target": """
+        request.uri RequestPath ClientRequestURI proxy.path httpRequest.requestUrl url.original
+        request_uri uri url path
+    """,
+        "status": """
+        DownstreamStatus EdgeResponseStatus proxy.statusCode httpRequest.status
+        http.response.status_code status status_code statusCode response
+    """,
+        "agent": """
+        request.headers.User-Agent request_User-Agent ClientRequestUserAgent proxy.userAgent
+        httpRequest.userAgent user_agent.original http_user_agent user_agent userAgent agent
+    """,
+    }
+)
 #: The names of W3C extended, those of CloudFront before those of IIS.
-_EXTENDED_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
-    "site": ("x-host-header", "cs-host", "cs(host)"),
-    "address": ("c-ip",),
-    "method": ("cs-method",),
-    "target": ("cs-uri-stem", "cs-uri"),
-    "query": ("cs-uri-query",),
-    "status": ("sc-status",),
-    "agent": ("cs(user-agent)",),
-}
+_EXTENDED_NAMES: Final = _names_of(
+    {
+        "site": "x-host-header cs-host cs(host)",
+        "address": "c-ip",
+        "method": "cs-method",
+        "target": "cs-uri-stem cs-uri",
+        "query": "cs-uri-query",
+        "status": "sc-status",
+        "agent": "cs(user-agent)",
+    }
+)
 
 
 class JsonLines:
@@ -273,18 +297,24 @@ def _within(members: Any, name: str) -> Any:
 
 
 def _octets(value: str | float | None) -> bytes:
-    return b"" if value is None else str(value).encode("utf-8", "surrogatepass")
+    if value is None:
+        return b""
+    return str(value).encode("utf-8", "surrogatepass")
 
 
 def _status(octets: bytes) -> bytes:
-    return octets if re.fullmatch(rb"[0-9]{3}", octets) else b"-"
+    if re.fullmatch(rb"[0-9]{3}", octets):
+        return octets
+    return b"-"
 
 
 def _json_request(facts: Mapping[str, str | float | None]) -> bytes | None:
     """Method and target: of their own members, or of the first line of the request."""
     if facts["method"] is None or facts["target"] is None:
         request = _octets(facts["request"])
-        return request if b" " in request else None
+        if b" " in request:
+            return request
+        return None
     return _octets(facts["method"]) + b" " + _octets(facts["target"])
 
 
@@ -293,7 +323,9 @@ _UNITS: Final = (1, 10**3, 10**6, 10**9)
 
 
 def _json_second(value: str | float | None) -> int | None:
-    """The second of a time: a number of seconds or of parts of one, ISO 8601, or NCSA's form."""
+    """The second of a time. It may be a number of seconds or of parts of a second, ISO 8601, or
+    NCSA's form.
+    """
     if value is None:
         return None
     with suppress(ValueError, OverflowError):
@@ -322,9 +354,9 @@ class Extended:
 
     def is_comment(self, line: bytes) -> bool:
         """Whether *line* is a directive, which begins with ``#``; ``#Fields:`` is taken in."""
-        directive, _, rest = line.partition(b":")
+        directive, _, names = line.partition(b":")
         if directive.strip().lower() == b"#fields":
-            self._names = rest.decode("latin-1").lower().split()
+            self._names = names.decode("latin-1").lower().split()
             self._has_tabs = "x-edge-location" in self._names
         return line.startswith(b"#")
 
@@ -341,7 +373,9 @@ class Extended:
             fact: next((members[name] for name in names if name in members), None)
             for fact, names in _EXTENDED_NAMES.items()
         }
-        method, target, status = facts["method"], facts["target"], facts["status"]
+        method = facts["method"]
+        target = facts["target"]
+        status = facts["status"]
         if time is None or method is None or target is None or status is None:
             return None
         query = facts["query"] or b"-"
@@ -371,7 +405,9 @@ class Extended:
 
 
 def _text(octets: bytes | None) -> str:
-    return "" if octets is None else octets.decode("latin-1")
+    if octets is None:
+        return ""
+    return octets.decode("latin-1")
 
 
 # -- what stands before a line ----------------------------------------------------------------
@@ -394,12 +430,12 @@ _FRONTS: Final = tuple(
         rb"[A-Za-z0-9_.-]+ +\| (?:" + _ISO_TIME + rb" )?",
     )
 )
-#: Members in which a container's log, or journald, keeps the line.
+#: Members that hold the line in a container's log, or in journald.
 _KEPT_IN: Final = ("log", "MESSAGE", "message")
 
 
 class Wrapping(NamedTuple):
-    """What stands around each line: a ``front``, or a ``member`` of an object that has the line."""
+    """The wrapping of each line: a ``front``, or a ``member`` of an object that has the line."""
 
     front: re.Pattern[bytes] | None = None
     member: str = ""
@@ -407,22 +443,26 @@ class Wrapping(NamedTuple):
     def unwrapped(self, line: bytes) -> bytes:
         """*line* without it; as it is if it has none."""
         if self.front is not None:
-            return self.front.sub(b"", line, count=1) if self.front.match(line) else line
+            if self.front.match(line):
+                return self.front.sub(b"", line, count=1)
+            return line
         if self.member:
             value = _object(line).get(self.member)
-            return value.encode().rstrip(b"\r\n") if isinstance(value, str) else line
+            if isinstance(value, str):
+                return value.encode().rstrip(b"\r\n")
+            return line
         return line
 
 
 def _wrapping_of(lines: Sequence[bytes]) -> Wrapping:
-    """What stands around most of *lines*."""
-    most = sum(map(bool, lines)) / 2
+    """The wrapping of most of *lines*."""
+    half = sum(map(bool, lines)) / 2
     for front in _FRONTS:
-        if sum(front.match(line) is not None for line in lines) > most:
+        if sum(front.match(line) is not None for line in lines) > half:
             return Wrapping(front)
     for member in _KEPT_IN:
         values = [_object(line).get(member) for line in lines]
-        if sum(isinstance(value, str) and " " in value for value in values) > most:
+        if sum(isinstance(value, str) and " " in value for value in values) > half:
             return Wrapping(member=member)
     return Wrapping()
 

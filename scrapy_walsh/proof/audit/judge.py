@@ -1,4 +1,4 @@
-"""The audit of one log: a row for each promise that a server can see. Pure: values in, rows out."""
+"""The audit of a log: a row for each promise that a server can see. Pure: values in, rows out."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.proof.audit.reading import Entry, Log
 
-# Tells the bot's own requests from forged ones, where they are signed and the log has that.
+# Tells the bot's own requests from forged ones, if they are signed and the log has the signatures.
 #
-# Pure: log entries and the keys of a directory in, entries and reasons out. A request whose
-# signature holds is the bot's. Every other one may be anybody's, whatever its User-Agent says, and
-# says nothing about the bot.
+# Pure: log entries and the keys of a directory in, entries and reasons out. If the signature of a
+# request holds, the bot has sent it. Any other request may come from any client, whatever its
+# User-Agent says, and shows nothing about the bot.
 
-#: Of a request that carries the signature of an earlier one, which anybody may have seen.
+#: For a request with the signature of an earlier one, which other people may have seen.
 _REPLAYED: Final = "a signature sent again"
 
 
 @dataclass(slots=True)
 class Own:
-    """What was told apart: ``entries`` of the bot, and requests that are not its.
+    """The result: ``entries`` of the bot, and requests that are not its.
 
     ``keys``: how many requests each key signed. ``forged``: the place of each request that is not
     the bot's, and why.
@@ -45,19 +45,20 @@ class Own:
 
 
 def tell_apart(entries: Sequence[Entry], keys: Sequence[dict[str, Any]], slack: float) -> Own:
-    """Judge each of *entries*. *slack*: seconds by which the log's clock may be off."""
-    found, sent = Own([], Counter(), []), set[str]()
+    """Judge each of *entries*. *slack*: seconds that the log's clock may be off."""
+    own_requests = Own([], Counter(), [])
+    signatures_seen = set[str]()
     for entry in entries:
         judgement = signatures.judge(_seen(entry), keys, slack=slack)
         if judgement.fault is not None:
-            found.forged.append((entry.place, judgement.fault.value))
-        elif judgement.value in sent:
-            found.forged.append((entry.place, _REPLAYED))
+            own_requests.forged.append((entry.place, judgement.fault.value))
+        elif judgement.value in signatures_seen:
+            own_requests.forged.append((entry.place, _REPLAYED))
         else:
-            sent.add(judgement.value)
-            found.entries.append(entry)
-            found.keys[judgement.keyid] += 1
-    return found
+            signatures_seen.add(judgement.value)
+            own_requests.entries.append(entry)
+            own_requests.keys[judgement.keyid] += 1
+    return own_requests
 
 
 def _seen(entry: Entry) -> Seen:
@@ -68,7 +69,8 @@ def _seen(entry: Entry) -> Seen:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the site owner knows beside the log; times are Unix seconds, durations seconds.
+    """The facts that the site owner knows beside the log; times are Unix seconds, durations
+    seconds.
 
     ``user_agent``: the exact one. ``timeline``: robots.txt, by time, if given. ``optout``:
     when the site was listed on the operator's blocklist. ``refresh``: that list's. ``documents``:
@@ -86,7 +88,8 @@ class Terms:
 
 def judge(log: Log, terms: Terms) -> list[Row]:
     """The rows, in the order of the requirements. ``log``: one with entries, sorted by time."""
-    first, last = log.first or 0, log.last or 0
+    start = log.first or 0
+    end = log.last or 0
     walk = list(robots_rows.steps(log.entries, terms.timeline))
     targets = [
         step
@@ -95,13 +98,13 @@ def judge(log: Log, terms: Terms) -> list[Row]:
     ]
     return [
         agent_row(log.entries, terms.user_agent),
-        robots_rows.asked_row(targets, first),
+        robots_rows.asked_row(targets, start),
         robots_rows.obeyed_row(targets, terms.timeline),
-        optout_row(log.entries, last, terms),
+        optout_row(log.entries, end, terms),
         pace_rows.spacing_row(walk, terms.answer_time, rules=bool(terms.timeline)),
         pace_rows.backoff_row(walk, terms.retry_after, terms.answer_time),
         pace_rows.conditional_row(walk),
-        pace_rows.revisit_row(targets, last),
+        pace_rows.revisit_row(targets, end),
     ]
 
 
@@ -119,7 +122,10 @@ def agent_row(entries: Sequence[Entry], expected: str) -> Row:
         elif entry.agent == expected:
             row.seen += 1
         else:
-            row.breach(entry, f"from {entry.address}, {shown(entry.agent) or 'no User-Agent'}")
+            row.breach(
+                entry,
+                f"from {entry.address}, {shown(entry.agent) or 'no User-Agent'}",
+            )
     row.tell(
         f"{row.seen} of {len(entries)} exact",
         row.undecided and f"{plural(row.undecided, 'line')} in a format without User-Agent",
@@ -133,9 +139,9 @@ def optout_row(entries: Sequence[Entry], last: int, terms: Terms) -> Row:
     if terms.optout is None:
         row.detail = "no opt-out to judge by: give --optout TIME"
         return row
-    after = [entry for entry in entries if entry.time > terms.optout]
+    late = [entry for entry in entries if entry.time > terms.optout]
     end = terms.optout + terms.refresh
-    for entry in after:
+    for entry in late:
         if entry.time - pace_rows.CLOCK > end:
             lag = duration(entry.time - terms.optout)
             row.breach(entry, f"{lag} after the opt-out")
@@ -143,8 +149,8 @@ def optout_row(entries: Sequence[Entry], last: int, terms: Terms) -> Row:
             row.undecided += 1
     row.seen = int(last > end and not row.broken)
     row.tell(
-        f"requests after {iso(terms.optout)}: {len(after)}",
-        after and f"the last {duration(after[-1].time - terms.optout)} after it",
+        f"requests after {iso(terms.optout)}: {len(late)}",
+        late and f"the last {duration(late[-1].time - terms.optout)} after it",
         row.undecided and f"{row.undecided} while the list may be held ({duration(terms.refresh)})",
         last <= end and f"the log ends before {iso(end)}",
     )

@@ -30,7 +30,7 @@ class Sent(NamedTuple):
     """One request that a ledger tells of.
 
     ``start``, ``end``: Unix seconds. ``target``: as on the wire; with ``redacted`` without its
-    query. ``status``: 0 where no answer came. ``place``: ``FILE:LINE``.
+    query. ``status``: 0 if no answer came. ``place``: ``FILE:LINE``.
     """
 
     start: float
@@ -52,38 +52,39 @@ class Ledgers:
     faults: int = 0
 
 
-def read_ledgers(paths: Sequence[str], asked: Collection[str]) -> Ledgers:
-    """What the ledgers at *paths* (a file, or a directory of them) say was sent to hosts *asked*.
+def read_ledgers(paths: Sequence[str], hosts: Collection[str]) -> Ledgers:
+    """The requests to the hosts *hosts* that the ledgers at *paths* have; a path is a file, or a
+    directory of them.
 
-    *asked*: keys of R4. Raises OSError; Unreadable where there is no ledger at a path.
+    *hosts*: keys of R4. Raises OSError; Unreadable if there is no ledger at a path.
     """
-    found = Ledgers()
+    ledgers = Ledgers()
     for path in map(Path, paths):
         files = [*rotated(path), path / FILE] if path.is_dir() else [path]
-        times = [at for file in files for at in _read(file, asked, found)]
+        times = [at for file in files for at in _read(file, hosts, ledgers)]
         if not times:
             raise Unreadable(f"{path} is not a ledger: give a ledger.jsonl, or its directory")
-        found.spans.append((min(times), max(times)))
-    return found
+        ledgers.spans.append((min(times), max(times)))
+    return ledgers
 
 
-def _read(path: Path, asked: Collection[str], found: Ledgers) -> list[float]:
+def _read(path: Path, hosts: Collection[str], ledgers: Ledgers) -> list[float]:
     """Take in one file; the time of its first and of its last line."""
     times: list[float] = []
     for number, (_, raw) in enumerate(lines_in([path]), 1):
         try:
             line = line_of(parsed(raw.removesuffix(b"\n")))
             times[1:] = [line.at]
-            _take(line, asked, found, f"{path}:{number}")
+            _take(line, hosts, ledgers, f"{path}:{number}")
         except (ValueError, RecursionError):
-            found.faults += 1
+            ledgers.faults += 1
     return times
 
 
-def _take(line: Line, asked: Collection[str], found: Ledgers, place: str) -> None:
-    """Take a line in. Raises ValueError where it does not say what was sent, or when."""
+def _take(line: Line, asked: Collection[str], ledgers: Ledgers, place: str) -> None:
+    """Take a line in. Raises ValueError if it does not say what was sent, or when."""
     if line.kind == GAP:
-        found.faults += line.lost or 1
+        ledgers.faults += line.lost or 1
     if line.kind != ASKED:
         return
     url = line.sent or line.url
@@ -91,8 +92,8 @@ def _take(line: Line, asked: Collection[str], found: Ledgers, place: str) -> Non
     if host in asked:
         redacted = url.endswith(REDACTED)
         target = _target(url.removesuffix(REDACTED) if redacted else url)
-        told = line.method, target, line.status or 0, redacted, place
-        found.sent.append(Sent(line.started, line.ended or line.started, host, *told))
+        exchange = line.method, target, line.status or 0, redacted, place
+        ledgers.sent.append(Sent(line.started, line.ended or line.started, host, *exchange))
 
 
 def _target(url: str) -> str:
@@ -109,87 +110,101 @@ UNNOTICED: Final = 60.0
 def match_rows(log: Log, ledgers: Ledgers, skew: float) -> list[Row]:
     """A row for what the ledgers omit, and one for what the log does.
 
-    *skew*: seconds by which the two machines' clocks may differ. Only a time that both sides
-    cover decides anything.
+    *skew*: seconds that the two machines' clocks may differ. Only a time that both sides cover
+    decides anything.
     """
-    entries, sent = pair(log.entries, ledgers.sent, skew)
+    entries, unmatched = pair(log.entries, ledgers.sent, skew)
     matched = len(log.entries) - len(entries)
-    told = Row("--", MATCH, "in the log, also in the ledger", seen=matched)
+    row = Row("--", MATCH, "in the log, also in the ledger", seen=matched)
     for entry in entries:
-        if any(first + skew < entry.time < last - skew for first, last in ledgers.spans):
-            told.breach(entry, "not in the ledger")
+        if any(begin + skew < entry.time < end - skew for begin, end in ledgers.spans):
+            row.breach(entry, "not in the ledger")
         else:
-            told.undecided += 1
-    told.tell(
-        f"matched: {matched}; outside the ledger's time: {told.undecided}",
+            row.undecided += 1
+    row.tell(
+        f"matched: {matched}; outside the ledger's time: {row.undecided}",
         ledgers.faults and f"ledger lines missing or damaged: {ledgers.faults} (walsh verify)",
     )
     logged = Row("--", MATCH, "in the ledger, also in the log", seen=matched)
-    first, last = (log.first or 0) + skew, (log.last or 0) - skew
-    for each in sent:
-        if each.status and first < each.start and each.end < last:
-            logged.breach(each, "not in the log")
+    begin = (log.first or 0) + skew
+    end = (log.last or 0) - skew
+    for exchange in unmatched:
+        if exchange.status and begin < exchange.start and exchange.end < end:
+            logged.breach(exchange, "not in the log")
         else:
             logged.undecided += 1
     logged.detail = f"matched: {matched}; unanswered, or outside the log's time: {logged.undecided}"
-    return [told, logged]
+    return [row, logged]
 
 
 def pair(
-    entries: Sequence[Entry], sent: Sequence[Sent], skew: float
+    entries: Sequence[Entry], exchanges: Sequence[Sent], skew: float
 ) -> tuple[list[Entry], list[Sent]]:
     """The requests of both sides that are left after each was matched with at most one.
 
-    By host, method, target, status and time; then without the status where no answer came, and
-    without the query where the ledger was redacted.
+    They are compared by host, method, target, status and time. A second pass leaves out the status
+    if no answer came, and the query if the ledger was redacted.
     """
-    left, rest = list(entries), list(sent)
+    unpaired = list(entries)
+    unlogged = list(exchanges)
     for answered, redacted in product((True, False), (False, True)):
-        left, rest = _pass(left, rest, skew, answered=answered, redacted=redacted)
-    return left, rest
+        unpaired, unlogged = _pass(unpaired, unlogged, skew, answered=answered, redacted=redacted)
+    return unpaired, unlogged
 
 
 def _pass(
-    entries: Iterable[Entry], sent: Iterable[Sent], skew: float, *, answered: bool, redacted: bool
+    entries: Iterable[Entry],
+    sent: Iterable[Sent],
+    skew: float,
+    *,
+    answered: bool,
+    redacted: bool,
 ) -> tuple[list[Entry], list[Sent]]:
-    def key(each: Entry | Sent) -> tuple[str, str, str, int]:
-        target = each.target.partition("?")[0] if redacted else each.target
-        return each.host, each.method, target, each.status if answered else 0
+    def key(item: Entry | Sent) -> tuple[str, str, str, int]:
+        target = item.target.partition("?")[0] if redacted else item.target
+        return item.host, item.method, target, item.status if answered else 0
 
     alike: dict[Any, tuple[list[Entry], list[Sent]]] = defaultdict(lambda: ([], []))
-    left: list[Entry] = []
-    rest: list[Sent] = []
+    unpaired: list[Entry] = []
+    unlogged: list[Sent] = []
     for entry in entries:
         alike[key(entry)][0].append(entry)
-    for each in sent:
-        applies = each.redacted == redacted and (answered or not each.status)
-        (alike[key(each)][1] if applies else rest).append(each)
-    for logged, told in alike.values():
-        alone, untold = _by_time(logged, told, skew)
-        left += alone
-        rest += untold
-    return sorted(left, key=lambda entry: entry.time), sorted(rest)
+    for exchange in sent:
+        applies = exchange.redacted == redacted and (answered or not exchange.status)
+        (alike[key(exchange)][1] if applies else unlogged).append(exchange)
+    for logged, exchanges in alike.values():
+        alone, untold = _by_time(logged, exchanges, skew)
+        unpaired += alone
+        unlogged += untold
+    return sorted(unpaired, key=lambda entry: entry.time), sorted(unlogged)
 
 
 def _by_time(
-    entries: Iterable[Entry], sent: Iterable[Sent], skew: float
+    entries: Iterable[Entry], exchanges: Iterable[Sent], skew: float
 ) -> tuple[list[Entry], list[Sent]]:
-    """What is left of both when as many as possible are paired.
+    """The remainder of both when as many as possible are paired.
 
-    Each entry takes, of the exchanges that it may stand for, the one that ends first. Its time is
-    the second in which the request came or its answer was complete.
+    Of the exchanges that an entry may stand for, it takes the exchange that ends first. Its time is
+    the second when the request came, or when its answer was complete.
     """
-    waiting = sorted(sent, key=lambda each: each.start, reverse=True)
+    waiting = sorted(exchanges, key=lambda exchange: exchange.start, reverse=True)
     current: list[tuple[float, Sent]] = []
-    alone, untold = [], []
-    for entry in sorted(entries, key=lambda each: each.time):
+    alone = []
+    untold = []
+    for entry in sorted(entries, key=lambda logged: logged.time):
         while waiting and waiting[-1].start - skew < entry.time + 1:
-            each = waiting.pop()
-            insort(current, (each.end + skew + (0.0 if each.status else UNNOTICED), each))
+            exchange = waiting.pop()
+            insort(
+                current,
+                (
+                    exchange.end + skew + (0.0 if exchange.status else UNNOTICED),
+                    exchange,
+                ),
+            )
         while current and current[0][0] < entry.time:
             untold.append(current.pop(0)[1])
         if current:
             current.pop(0)
         else:
             alone.append(entry)
-    return alone, [*untold, *(each for _, each in current), *waiting]
+    return alone, [*untold, *(exchange for _, exchange in current), *waiting]

@@ -1,9 +1,10 @@
 """R4 and R5: were requests far enough apart, also after a 429 or 503?
 
-The log's clock has whole seconds, and is read at the start (Apache) or end (nginx) of a request:
-``n`` seconds apart in the log is anything between ``n - 1`` and ``n + 1``, and where the ends are
-logged an answer that took long moves it further. A promise is broken where even the upper bound
-is too short: of one gap, or of several in a row, whose sum is off by one second at most, too.
+The log's clock has whole seconds, and is read at the start (Apache) or end (nginx) of a request: If
+the log says ``n`` seconds, the gap is between ``n - 1`` and ``n + 1``. If the log has the ends of
+answers, an answer that took long moves it further. A promise is broken if even the upper bound is
+too short: the bound of a gap, or of several in a row, because their sum is off by one second at
+most.
 """
 
 from __future__ import annotations
@@ -32,19 +33,28 @@ CLOCK: Final = 1
 QUIET: Final = 3600
 
 
-def spaced(least: float, most: float, required: float) -> Outcome:
-    """Whether a gap of *least* to below *most* seconds was one of *required* seconds at least."""
-    if least >= required:
+def spaced(lower: float, upper: float, required: float) -> Outcome:
+    """Whether a gap of *lower* to below *upper* seconds was one of *required* seconds at least."""
+    if lower >= required:
         return Outcome.HELD
-    return Outcome.BROKEN if most <= required else Outcome.UNSEEN
+    if upper <= required:
+        return Outcome.BROKEN
+    return Outcome.UNSEEN
 
 
 def _gaps(walk: Iterable[Step]) -> Iterator[Gap[Step]]:
     """The neighbouring requests of each host, with the times that the log has."""
     return gaps(
-        Exchange(each.host, each.path, each.time, each.time, each.status or None, step)
+        Exchange(
+            entry.host,
+            entry.path,
+            entry.time,
+            entry.time,
+            entry.status or None,
+            step,
+        )
         for step in walk
-        for each in (step.entry,)
+        for entry in (step.entry,)
     )
 
 
@@ -67,18 +77,20 @@ def spacing_row(walk: Sequence[Step], answer_time: float, *, rules: bool) -> Row
         if gap.visit and gap.rested >= QUIET:
             exempt += 1
             continue
-        before, entry = gap.before.of.entry, gap.after.of.entry
-        required, host = _required(gap), entry.host
+        earlier = gap.before.of.entry
+        entry = gap.after.of.entry
+        required = _required(gap)
+        host = entry.host
         shortest = gap.apart if shortest is None else min(shortest, gap.apart)
         behind[host] = max(0.0, behind.get(host, 0.0) + required - THE_WIRE - gap.apart)
         outcome = spaced(gap.apart - slack, gap.apart + slack, required)
         if outcome is Outcome.HELD:
             row.seen += 1
         elif outcome is Outcome.BROKEN or behind[host] >= slack:
-            alone = f"under {gap.apart + slack:g} s after {before.place}"
+            alone = f"under {gap.apart + slack:g} s after {earlier.place}"
             several = f"with the gaps before it {behind[host]:.3g} s too early"
-            what = alone if outcome is Outcome.BROKEN else several
-            row.breach(entry, f"{what}, {required:g} s required")
+            breach = alone if outcome is Outcome.BROKEN else several
+            row.breach(entry, f"{breach}, {required:g} s required")
             behind[host] = 0.0
         else:
             row.undecided += 1
@@ -105,25 +117,26 @@ def backoff_row(walk: Sequence[Step], retry_after: float | None, answer_time: fl
             continue
         # From the end of that answer on. Without a Retry-After full jitter may be 0 seconds, so
         # only R4's interval is required.
-        required, before = max(_required(gap), retry_after or 0.0), gap.before.of.entry
+        required = max(_required(gap), retry_after or 0.0)
+        earlier = gap.before.of.entry
         outcome = spaced(gap.apart - slack, gap.apart + CLOCK, required)
         if outcome is Outcome.HELD:
             row.seen += 1
         elif outcome is Outcome.BROKEN:
-            after = f"under {gap.apart + CLOCK} s after the {before.status} at {before.place}"
-            row.breach(gap.after.of.entry, f"{after}, {required:g} s required")
+            text = f"under {gap.apart + CLOCK} s after the {earlier.status} at {earlier.place}"
+            row.breach(gap.after.of.entry, f"{text}, {required:g} s required")
         else:
             row.undecided += 1
-    # Retries of a URL beyond the fifth. A pause longer than any back-off may be another run, whose
-    # retries count anew.
+    # Retries of a URL beyond the fifth. A pause that is longer than any back-off may begin another
+    # run, which counts its retries anew.
     pause = max(BACKOFF_CAP, retry_after or 0.0) + CLOCK
     for attempts in _by_target([step.entry for step in walk]):
         retries = 0
-        for sent, again in pairwise(attempts):
-            refused = sent.status in BACKOFF_STATUSES and again.time - sent.time <= pause
+        for attempt, retry in pairwise(attempts):
+            refused = attempt.status in BACKOFF_STATUSES and retry.time - attempt.time <= pause
             retries = retries + 1 if refused else 0
             if retries > MAX_RETRIES:
-                row.breach(again, f"retry {retries} of at most {MAX_RETRIES}")
+                row.breach(retry, f"retry {retries} of at most {MAX_RETRIES}")
     row.tell(
         f"429 or 503 answered: {refusals}",
         f"next requests: {row.seen} certainly late enough, {row.undecided} within the log's clock",
@@ -133,28 +146,28 @@ def backoff_row(walk: Sequence[Step], retry_after: float | None, answer_time: fl
 
 
 def _by_target(entries: Sequence[Entry]) -> Iterable[list[Entry]]:
-    found: dict[tuple[str, str], list[Entry]] = {}
+    visits: dict[tuple[str, str], list[Entry]] = {}
     for entry in entries:
-        found.setdefault((entry.site, entry.target), []).append(entry)
-    return found.values()
+        visits.setdefault((entry.site, entry.target), []).append(entry)
+    return visits.values()
 
 
-def revisit_row(targets: Sequence[Step], last: int) -> Row:
-    """R8: no target again within the hour. ``last``: when the log ends, Unix seconds.
+def revisit_row(targets: Sequence[Step], end: int) -> Row:
+    """R8: no target again within the hour. ``end``: when the log ends, Unix seconds.
 
     After a refusal, a failure or "not acceptable" (T37) R5 says when a retry may follow, not R8.
     """
     row = Row("R8", "SHOULD", "no target twice within an hour")
     for visits in _by_target([step.entry for step in targets]):
-        for before, after in pairwise(visits):
-            apart = after.time - before.time
-            if before.status in (0, 406, 408, 429, 499) or before.status >= 500:
+        for earlier, later in pairwise(visits):
+            apart = later.time - earlier.time
+            if earlier.status in (0, 406, 408, 429, 499) or earlier.status >= 500:
                 continue
             if apart + CLOCK <= QUIET:
-                row.breach(after, f"{duration(apart)} after {before.place}")
+                row.breach(later, f"{duration(apart)} after {earlier.place}")
             else:
                 row.seen += 1
-        row.seen += last - visits[-1].time > QUIET
+        row.seen += end - visits[-1].time > QUIET
     row.detail = f"left alone for an hour: {row.seen}"
     return row
 

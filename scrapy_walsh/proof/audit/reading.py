@@ -23,27 +23,34 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.proof.audit.forms import Fields, Form
 
-#: The first lines of a file say in which form it is.
+#: The first lines of a file show its form.
 _FIRST_LINES: Final = 100
 
 _ONE_QUOTED: Final = re.compile(rb"(?<= )" + QUOTED + rb"(?= |\Z)")
 _ESCAPE: Final = re.compile(rb"\\(x[0-9A-Fa-f]{2}|.)", re.DOTALL)
-_LETTERS: Final = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"b": b"\b", b"v": b"\v"}
-#: Method and target; of one in absolute form the path and query, since the server names the host.
+_LETTERS: Final = {
+    b"n": b"\n",
+    b"t": b"\t",
+    b"r": b"\r",
+    b"b": b"\b",
+    b"v": b"\v",
+}
+#: Method and target. An absolute target is cut to path and query, because the server names the
+#: host.
 _REQUEST: Final = re.compile(
     rb"([!-~]+) (?:(?i:https?)://[^/? ]*)?(.*?)(?: HTTP/[0-9.]+)?", re.DOTALL
 )
 
 
-def signature_fields(more: bytes) -> tuple[str, str, str] | None:
-    """Signature-Agent, Signature-Input and Signature, the last three quoted fields of *more*.
+def signature_fields(rest_of_line: bytes) -> tuple[str, str, str] | None:
+    """Signature-Agent, Signature-Input and Signature, the last quoted fields of *rest_of_line*.
 
-    Each is empty where the request had none. None where the line has fewer than three such fields.
+    Each is empty if the request had none. None if the line has fewer than three such fields.
     """
-    quoted = _ONE_QUOTED.findall(more)
+    quoted = _ONE_QUOTED.findall(rest_of_line)
     if len(quoted) < len(FIELDS):
         return None
-    agent, covered, value = ("" if each == b"-" else text(each) for each in quoted[-3:])
+    agent, covered, value = ("" if field == b"-" else text(field) for field in quoted[-3:])
     return agent, covered, value
 
 
@@ -57,14 +64,16 @@ def text(logged: bytes) -> str:
     return logged.decode("latin-1")
 
 
-def _octet(found: re.Match[bytes]) -> bytes:
-    code = found[1]
-    return bytes((int(code[1:], 16),)) if len(code) == 3 else _LETTERS.get(code, code)
+def _octet(match: re.Match[bytes]) -> bytes:
+    code = match[1]
+    if len(code) == 3:
+        return bytes((int(code[1:], 16),))
+    return _LETTERS.get(code, code)
 
 
 #: Octets of a line that are read; servers end a request line and its headers far below.
 LONGEST_LINE: Final = 256 * 1024
-#: Unreadable lines whose numbers are kept.
+#: The most unreadable lines to number.
 NAMED: Final = 5
 
 _READ: Final = (
@@ -79,11 +88,11 @@ _Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 class Entry(NamedTuple):
     """One request of the bot. ``time``: Unix seconds, whole, of its start (Apache) or end (nginx).
 
-    ``file``, ``line``: where it stands, the line from 1. ``site``: ``host[:port]`` as the log
-    names it, which has one robots.txt; ``host``: the key of R4 (``hosts.host_key``). Either
-    is empty where the log does not say. ``target``: raw, in origin form. ``status``: 0 when none
-    was logged. ``agent``: None where the log has no such field, empty where none was sent.
-    ``signature``: Signature-Agent, Signature-Input and Signature, if the log may have them.
+    ``file``, ``line``: the place of the entry, the line from 1. ``site``: ``host[:port]`` as the
+    log names it, which has one robots.txt; ``host``: the key of R4 (``hosts.host_key``). Either is
+    empty if the log does not say. ``target``: raw, in origin form. ``status``: 0 when none was
+    logged. ``agent``: None if the log has no such field, empty if none was sent. ``signature``:
+    Signature-Agent, Signature-Input and Signature, if the log may have them.
     """
 
     time: int
@@ -114,7 +123,7 @@ class Bot:
     """Whose requests are kept: by ``token`` (lower case, in the User-Agent), or by address.
 
     With ``networks`` it is everything from there, and nothing else. ``host``: of lines that name
-    none. ``only``: the one host to keep (its key of R4), or empty.
+    none. ``only``: the host to keep (its key of R4), or empty for all.
     """
 
     token: bytes
@@ -125,11 +134,12 @@ class Bot:
 
 @dataclass(slots=True)
 class Log:
-    """What was read. ``first``, ``last``: Unix seconds of anybody's lines; None without any.
+    """The content of the logs that were read. ``first``, ``last``: Unix seconds of all lines,
+    whichever client sent the request; None if there are none.
 
     ``elsewhere``: requests under the token from addresses that are not judged. ``others``: the
     bot's requests to hosts that are not judged. ``damaged``: the number of lines that could not be
-    read; ``named``: where the first of them are (``FILE:LINE``).
+    read; ``named``: the places of the first of them (``FILE:LINE``).
     """
 
     entries: list[Entry] = field(default_factory=list)
@@ -149,24 +159,24 @@ class Unreadable(WalshError, ValueError):
 def read_logs(paths: Sequence[str], bot: Bot) -> Log:
     """The logs at *paths* (``-``: standard input; gzip or not), as one, sorted by time.
 
-    A log that is given twice counts twice. Lines of one second stay in the order of their file,
-    and files go by their first line.
-    OSError where a file cannot be opened, Unreadable where one has lines and none can be read.
+    A log that is given twice counts twice. Lines of the same second stay in the order of their
+    file. The first line decides the place of a file. OSError if a file cannot be opened; Unreadable
+    if a file has lines and none of them can be read.
     """
     log = Log()
     begins: dict[str, int] = {}
     for path in paths:
-        before = log.lines
+        lines_before = log.lines
         try:
-            first = _read(path, bot, log)
+            start = _read(path, bot, log)
         except (EOFError, zlib.error, gzip.BadGzipFile):
-            why = "is damaged or ends too early: unpack what there is of it, and give that"
-            raise Unreadable(f"{path} {why}") from None
-        if first is not None:
-            begins.setdefault(path, first)
-        elif lines := log.lines - before:
-            told = f"of {plural(lines, 'line')} none can be read"
-            raise Unreadable(f"{path} is not an access log: {told}; {_READ}")
+            advice = "is damaged or ends too early: unpack what there is of it, and give that"
+            raise Unreadable(f"{path} {advice}") from None
+        if start is not None:
+            begins.setdefault(path, start)
+        elif lines := log.lines - lines_before:
+            reason = f"of {plural(lines, 'line')} none can be read"
+            raise Unreadable(f"{path} is not an access log: {reason}; {_READ}")
     if log.first is None:
         raise Unreadable(f"nothing to read in {', '.join(paths)}")
     log.entries.sort(key=lambda entry: (entry.time, begins[entry.file]))
@@ -174,12 +184,12 @@ def read_logs(paths: Sequence[str], bot: Bot) -> Log:
 
 
 def _read(path: str, bot: Bot, log: Log) -> int | None:
-    """Read one file into *log*; the earliest time in it, None where no line could be read."""
-    first: int | None = None
+    """Read one file into *log*; the earliest time in it, None if no line could be read."""
+    start: int | None = None
     lines = _lines(path)
-    begun = list(islice(lines, _FIRST_LINES))
-    form = form_of([line.rstrip(b"\r\n") for line in begun])
-    for number, octets in enumerate(chain(begun, lines), 1):
+    head = list(islice(lines, _FIRST_LINES))
+    form = form_of([line.rstrip(b"\r\n") for line in head])
+    for number, octets in enumerate(chain(head, lines), 1):
         log.lines += 1
         line = octets.rstrip(b"\r\n")
         time = _take(log, bot, line, form, (path, number))
@@ -190,12 +200,12 @@ def _read(path: str, bot: Bot, log: Log) -> int | None:
             if log.damaged <= NAMED:
                 log.named.append(f"{path}:{number}")
         else:
-            first = time if first is None else min(first, time)
-    return first
+            start = time if start is None else min(start, time)
+    return start
 
 
 def _lines(path: str) -> Iterator[bytes]:
-    """Each line of a file, unpacked where its first octets are of gzip, whatever it is called.
+    """Each line of a file. The file is unpacked if its first octets are of gzip, whatever its name.
 
     Of a line that is too long the beginning.
     """
@@ -203,9 +213,9 @@ def _lines(path: str) -> Iterator[bytes]:
         packed = file.peek(2)[:2] == _GZIP
         stream = gzip.GzipFile(fileobj=file) if packed else file
         while line := stream.readline(LONGEST_LINE):
-            rest = line
-            while len(rest) == LONGEST_LINE and not rest.endswith(b"\n"):
-                rest = stream.readline(LONGEST_LINE)
+            tail = line
+            while len(tail) == LONGEST_LINE and not tail.endswith(b"\n"):
+                tail = stream.readline(LONGEST_LINE)
             yield line
 
 
@@ -217,9 +227,9 @@ def _take(log: Log, bot: Bot, line: bytes, form: Form, place: tuple[str, int]) -
     time = fields.time
     log.first = time if log.first is None else min(log.first, time)
     log.last = time if log.last is None else max(log.last, time)
-    named = fields.agent is not None and bot.token in fields.agent.lower()
-    if not (_within(fields.address, bot.networks) if bot.networks else named):
-        log.elsewhere += named
+    is_named = fields.agent is not None and bot.token in fields.agent.lower()
+    if not (_within(fields.address, bot.networks) if bot.networks else is_named):
+        log.elsewhere += is_named
         return time
     entry = _entry(fields, bot, place)
     if entry is not None and bot.only in ("", entry.host):
@@ -257,19 +267,19 @@ def _latin1(octets: bytes) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _site_and_host(named: str) -> tuple[str, str]:
-    """What the log names, which has one robots.txt, and the key of R4."""
+def _site_and_host(site: str) -> tuple[str, str]:
+    """The site that the log names, which has one robots.txt, and its key of R4."""
     try:
-        return named.lower(), hosts.host_key(f"http://{named}")
+        return site.lower(), hosts.host_key(f"http://{site}")
     except ValueError:
-        return named.lower(), named.lower()
+        return site.lower(), site.lower()
 
 
 @lru_cache(maxsize=65536)
 def _within(address: bytes, networks: tuple[_Network, ...]) -> bool:
     try:
-        found = ipaddress.ip_address(address.decode("latin-1"))
+        ip = ipaddress.ip_address(address.decode("latin-1"))
     except ValueError:
         return False
-    mapped = getattr(found, "ipv4_mapped", None)
-    return any((mapped or found) in network for network in networks)
+    mapped = getattr(ip, "ipv4_mapped", None)
+    return any((mapped or ip) in network for network in networks)

@@ -41,22 +41,24 @@ class Version:
 def served(timeline: Sequence[Version], start: float, end: float) -> list[Robots | None]:
     """The rules served at some time from *start* to *end*; None in it: not known for a time.
 
-    *timeline*: the robots.txt files of a site, by the time from which they were served.
+    *timeline*: the robots.txt files of a site, each with the time since when it was served.
     """
     if not timeline:
         return [None]
     ends = [version.since for version in timeline[1:]] + [math.inf]
-    found: list[Robots | None] = [
+    versions: list[Robots | None] = [
         version.rules
         for version, until in zip(timeline, ends, strict=True)
         if version.since <= end and until > start
     ]
-    return [None, *found] if timeline[0].since > start else found
+    if timeline[0].since > start:
+        return [None, *versions]
+    return versions
 
 
 @dataclass(slots=True)
 class Site:
-    """What the bot can have known of one site's robots.txt so far (Unix seconds).
+    """The state of one site's robots.txt that the bot can have known so far (Unix seconds).
 
     ``redirects``: how many more redirects of it the bot may follow; 0: it follows none.
     """
@@ -67,11 +69,12 @@ class Site:
     redirects: int = 0
 
     def leads_to(self, entry: Entry) -> bool:
-        """Whether *entry*, which the rules refuse, may be where robots.txt has redirected to.
+        """Whether *entry*, which the rules refuse, may be the target of a redirect of robots.txt.
 
-        A log does not say where a redirect leads. So it may be the first such request after it, and
-        the ones after that while they are answered by redirects, or have to be retried. Requests
-        that are allowed may come between: of another process, or for another site's robots.txt.
+        A log does not show the target of a redirect. So it may be the first such request after it,
+        and the ones after that while they are answered by redirects, or have to be retried.
+        Requests that are allowed may come between: of another process, or for another site's
+        robots.txt.
         """
         if not self.redirects:
             return False
@@ -90,24 +93,26 @@ class Site:
             self.missing = entry.status >= 400
 
     def may_hold(self, now: int, timeline: Sequence[Version]) -> list[Robots | None]:
-        """The rules that the bot may go by at *now*, to the second of the log's clock.
+        """The rules that may be in force for the bot at *now*, to the second of the log's clock.
 
         They include no rules at all after a 4xx, or without an answer (9.1.1: fail open).
         """
         recent = self.answered is not None and now - self.answered <= ROBOTS_TTL
         start = self.answered if self.answered is not None and recent else now - ROBOTS_TTL
-        held = served(timeline, start - 1, now + 1)
+        rules = served(timeline, start - 1, now + 1)
         open_ = self.missing if recent else self.answered is None and self.asked is not None
-        return [*held, _NO_RULES] if open_ else held
+        if open_:
+            return [*rules, _NO_RULES]
+        return rules
 
 
 @dataclass(slots=True)
 class Step:
     """A request; ``age``: seconds since its site's robots.txt was requested, None for never.
 
-    ``rules``: those that the bot may have gone by. ``denials``: what each says against it; None
-    where it says nothing, or is not known. ``led``: it is refused, and may be where that robots.txt
-    has redirected to, which is no target (RFC 9309, 2.3.1.2).
+    ``rules``: those that may have been in force. ``denials``: what each says against it; None if it
+    says nothing, or is not known. ``led``: it is refused, and may be the target of a redirect of
+    robots.txt, which is no target of the bot (RFC 9309, 2.3.1.2).
     """
 
     entry: Entry
@@ -118,7 +123,7 @@ class Step:
 
     @property
     def delay(self) -> float:
-        """The Crawl-delay that certainly bound the bot, in seconds; 0.0 where none did."""
+        """The Crawl-delay that certainly bound the bot, in seconds; 0.0 if none did."""
         delays = [0.0 if rules is None else rules.crawl_delay or 0.0 for rules in self.rules]
         return min(delays, default=0.0)
 
@@ -131,22 +136,22 @@ def steps(entries: Iterable[Entry], timeline: Sequence[Version]) -> Iterator[Ste
         age = None if site.asked is None else entry.time - site.asked
         is_robots = entry.path == ROBOTS and entry.method == "GET"
         rules = site.may_hold(entry.time, timeline)
-        denials = [None if each is None else denial(each, entry) for each in rules]
+        denials = [None if robots is None else denial(robots, entry) for robots in rules]
         led = not is_robots and all(denials) and site.leads_to(entry)
         yield Step(entry, age, rules, denials, led)
         if is_robots:
             site.note(entry)
 
 
-def asked_row(targets: Sequence[Step], first: int) -> Row:
+def asked_row(targets: Sequence[Step], start: int) -> Row:
     """R2.1: robots.txt of the site before its targets, and not over 24 hours (R12: 48) old.
 
-    ``first``: when the log begins, Unix seconds.
+    ``start``: when the log begins, Unix seconds.
     """
     row = Row("R2", "MUST", "robots.txt asked before targets")
     for step in targets:
         entry = step.entry
-        since = entry.time - first if step.age is None else step.age
+        since = entry.time - start if step.age is None else step.age
         if since - 1 > HARD_CUTOFF:
             row.breach(entry, f"robots.txt not asked in {duration(since)}")
         elif step.age is None:
@@ -170,8 +175,13 @@ def obeyed_row(targets: Sequence[Step], timeline: Sequence[Version]) -> Row:
     led = 0
     for step in targets:
         denials = step.denials
-        # Not where another reading of the text allows it, or no rule is known that refuses it.
-        certain = [each for each in denials if each and each.line is not None and not each.readings]
+        # It is not certain if another reading of the text allows it, or if no known rule refuses
+        # it.
+        certain = [
+            verdict
+            for verdict in denials
+            if verdict and verdict.line is not None and not verdict.readings
+        ]
         if len(certain) == len(denials) and not step.led:
             row.breach(step.entry, certain[-1].reason)
         elif step.led:
@@ -196,16 +206,16 @@ def obeyed_row(targets: Sequence[Step], timeline: Sequence[Version]) -> Row:
 def latencies(targets: Sequence[Step], timeline: Sequence[Version]) -> Iterator[str]:
     """For each change of robots.txt, how long what it newly disallows was still requested."""
     ends = [*(version.since for version in timeline[2:]), math.inf]
-    for (before, version), until in zip(pairwise(timeline), ends, strict=False):
+    for (begin, version), until in zip(pairwise(timeline), ends, strict=False):
         late = [
             step.entry.time - version.since
             for step in targets
             if version.since <= step.entry.time < until
             and denial(version.rules, step.entry)
-            and not denial(before.rules, step.entry)
+            and not denial(begin.rules, step.entry)
         ]
-        last = f"the last {duration(late[-1])} after it" if late else "none"
-        yield f"newly refused requests after the change of {iso(version.since)}: {last}"
+        latest = f"the last {duration(late[-1])} after it" if late else "none"
+        yield f"newly refused requests after the change of {iso(version.since)}: {latest}"
 
 
 def _denied_now(entry: Entry, timeline: Sequence[Version]) -> bool:
@@ -218,4 +228,6 @@ def denial(rules: Robots, entry: Entry) -> Verdict | None:
     target = "".join(c if c < "\x7f" else f"%{ord(c):02X}" for c in entry.target)
     slash = "" if target.startswith("/") else "/"
     verdict = rules.decide(f"http://{entry.host or 'host'}{slash}{target}")
-    return None if verdict.allowed else verdict
+    if verdict.allowed:
+        return None
+    return verdict

@@ -1,4 +1,4 @@
-"""The rows of an audit: how often one promise was seen to be kept or broken, and where."""
+"""The rows of an audit: how often the bot kept or broke each promise, and at which lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONGEST: Final = 100
 
 
 class Placed(Protocol):
-    """A request: where it is written (``FILE:LINE``), and its raw target."""
+    """A request: its place (``FILE:LINE``), and its raw target."""
 
     @property
     def place(self) -> str: ...
@@ -25,11 +25,11 @@ class Placed(Protocol):
 
 @dataclass(slots=True)
 class Row:
-    """One promise. ``level``: MUST, SHOULD, or MATCH where two records are compared.
+    """One promise. ``level``: MUST, SHOULD, or MATCH if two records are compared.
 
-    ``seen``: occasions on which it certainly held. ``undecided``: those of which the log does
-    not tell enough. ``broken``: those on which it certainly did not hold, the first of them in
-    ``findings``. ``detail``: one line. ``within_clock``: see ``outcome``.
+    ``seen``: occasions on which it certainly held. ``undecided``: the requests that the log does
+    not tell enough about. ``broken``: those on which it certainly did not hold, the first of them
+    in ``findings``. ``detail``: one line. ``within_clock``: see ``outcome``.
     """
 
     id: str
@@ -49,21 +49,21 @@ class Row:
         With ``within_clock``, undecided occasions are so only because of the log's clock, and
         count as held; without it, only those that certainly held count.
         """
-        kept = self.seen or (self.within_clock and self.undecided)
-        found = [Outcome.BROKEN] if self.broken else []
-        return overall([*found, Outcome.HELD] if kept else found)
+        has_occasion = self.seen or (self.within_clock and self.undecided)
+        outcomes = [Outcome.BROKEN] if self.broken else []
+        return overall([*outcomes, Outcome.HELD] if has_occasion else outcomes)
 
     def tell(self, *parts: object) -> None:
         """Set the detail: those of *parts* that are not empty."""
         self.detail = "; ".join(map(str, filter(None, parts)))
 
-    def breach(self, at: Placed, what: str) -> None:
+    def breach(self, at: Placed, text: str) -> None:
         """Count one breach, by the request *at*."""
         self.broken += 1
         if len(self.findings) < KEPT:
             about = shown(at.target)
-            found = Finding(Outcome.BROKEN, self.id, text=f"{about}: {what}", place=at.place)
-            self.findings.append(found)
+            finding = Finding(Outcome.BROKEN, self.id, text=f"{about}: {text}", place=at.place)
+            self.findings.append(finding)
 
     def members(self) -> dict[str, Any]:
         """The row as a JSON object."""
@@ -76,11 +76,15 @@ class Row:
             "undecided": self.undecided,
             "broken": self.broken,
             "detail": self.detail,
-            "findings": [{"place": each.place, "what": each.text} for each in self.findings],
+            "findings": [
+                {"place": finding.place, "what": finding.text} for finding in self.findings
+            ],
         }
 
 
 def shown(text: str) -> str:
     """A logged text as it can stand in a line."""
     line = visible(text)
-    return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
+    if len(line) <= LONGEST:
+        return line
+    return f"{line[:LONGEST]}..."

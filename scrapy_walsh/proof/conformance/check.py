@@ -1,8 +1,9 @@
-"""What is judged, and what is said of it: scenes, parts of the lab, their rows, checks; the record.
+"""The vocabulary of a conformance run: scenes, parts of the lab, their rows, checks; and the
+record.
 
-What was not seen is NOT SEEN, never PASS: a check whose precondition did not occur shows nothing.
-A row is a line of a scene's or a part's table: its requirement, its level unless that is MUST, its
-title, and a judge, which :mod:`.evidence` makes where others ask the same::
+A check is NOT SEEN, never PASS, if its precondition did not occur: it shows nothing. A row is a
+line of a scene's or a part's table. It has its requirement, its level unless that is MUST, its
+title, and a judge. :mod:`.evidence` makes the judges that several rows share::
 
     "R2a a prefix of the token is a match": never("prefix.test/no", "prefix.test/page"),
 """
@@ -41,7 +42,7 @@ MUST: Final = "MUST"
 MUST_NOT: Final = "MUST NOT"
 SHOULD: Final = "SHOULD"
 
-#: What we promise beside the requirements, by a decision such as D38, comes after them.
+#: Promises beyond the requirements, by a decision such as D38, come last.
 _ORDER: Final = {row.id: place for place, row in enumerate(REQUIREMENTS)}
 
 
@@ -69,7 +70,10 @@ def rows_of(table: Mapping[str, Judge]) -> tuple[Row, ...]:
 
 
 def _row(identity: str, title: str, judge: Judge) -> Row:
-    level = next((each for each in (MUST_NOT, SHOULD) if title.startswith(f"{each} ")), MUST)
+    level = next(
+        (word for word in (MUST_NOT, SHOULD) if title.startswith(f"{word} ")),
+        MUST,
+    )
     return Row(identity, title.removeprefix(f"{level} "), judge, level)
 
 
@@ -91,7 +95,7 @@ class _Judged:
 class Part(_Judged):
     """A part of the lab: hosts, and targets that any bot is given, by spaces.
 
-    ``urls``: those of the first run. ``later``: those of the second, where it shows more.
+    ``urls``: those of the first run. ``later``: those of the second run, if it shows more.
     ``foreign``: rows of other crawlers alone, since for ours a scene has such rows.
     """
 
@@ -134,32 +138,45 @@ class Check:
 
 
 def judged(rows: Iterable[Row], evidence: Evidence) -> list[Check]:
-    """Every one of *rows*, judged by *evidence*. None is held where a run was cut off."""
-    return [_judged(row, evidence) for row in rows]
+    """Every one of *rows*, judged by *evidence*. No check holds if a run was cut off."""
+    return [_judge_row(row, evidence) for row in rows]
 
 
-def _judged(row: Row, evidence: Evidence) -> Check:
-    found = look(row.judge, evidence)
-    if found.outcome is Outcome.HELD and evidence.cut_off:
-        found = unseen(evidence.cut_off)
-    return Check(row.id, row.requirement, row.level, row.title, found.outcome, found.text)
+def _judge_row(row: Row, evidence: Evidence) -> Check:
+    finding = look(row.judge, evidence)
+    if finding.outcome is Outcome.HELD and evidence.cut_off:
+        finding = unseen(evidence.cut_off)
+    return Check(
+        row.id,
+        row.requirement,
+        row.level,
+        row.title,
+        finding.outcome,
+        finding.text,
+    )
 
 
 def in_order(checks: Iterable[Check]) -> list[Check]:
     """*checks* by requirement, then by id, else as they came."""
-    return sorted(checks, key=lambda check: (_ORDER.get(check.requirement, len(_ORDER)), check.id))
+    return sorted(
+        checks,
+        key=lambda check: (
+            _ORDER.get(check.requirement, len(_ORDER)),
+            check.id,
+        ),
+    )
 
 
 def holds(checks: Sequence[Check]) -> bool:
-    """Whether every MUST and MUST NOT among *checks* passed; where there is none, every check."""
+    """Whether every MUST and MUST NOT among *checks* passed; if there is none, every check."""
     deciding = [check for check in checks if check.level != SHOULD] or checks
     return bool(deciding) and all(check.outcome is Outcome.HELD for check in deciding)
 
 
 # The record of a run, contract ``walsh-conformance/v1``: what an attestation rests on.
 #
-# It has the digest of the code that ran, and a digest of itself, so that a record of another
-# version, or one that was edited, is noticed.
+# It has the digest of the code that ran, and a digest of itself. So a reader notices if it is of
+# another version, or if it was edited.
 
 CONTRACT: Final = "walsh-conformance/v1"
 FILE: Final = "conformance.json"
@@ -173,8 +190,8 @@ def code_digest() -> str:
     The files in the order of their paths (relative to the package, ``/`` between the parts); of
     each the path, NUL, its octets, NUL.
     """
-    own = (each for each in _PACKAGE.rglob("*") if each.is_file() and each.suffix != ".pyc")
-    files = {each.relative_to(_PACKAGE).as_posix(): each for each in own}
+    paths = (path for path in _PACKAGE.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    files = {path.relative_to(_PACKAGE).as_posix(): path for path in paths}
     digest = hashlib.sha256()
     for name in sorted(files):
         digest.update(name.encode() + b"\0" + files[name].read_bytes() + b"\0")
@@ -183,8 +200,8 @@ def code_digest() -> str:
 
 def record_digest(record: Mapping[str, Any]) -> str:
     """SHA-256, in hex, of *record* without its ``digest``, as JSON with sorted keys, no spaces."""
-    rest = {name: value for name, value in record.items() if name != "digest"}
-    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    members = {name: value for name, value in record.items() if name != "digest"}
+    text = json.dumps(members, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -193,9 +210,9 @@ def write_record(path: Path, record: Mapping[str, Any]) -> None:
 
     Raises OSError.
     """
-    whole = {**record, "digest": record_digest(record)}
+    complete = {**record, "digest": record_digest(record)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(complete, indent=2, ensure_ascii=False) + "\n"
     replace_file(path, text.encode())
 
 

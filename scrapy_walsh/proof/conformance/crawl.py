@@ -13,7 +13,12 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import WalshError
-from scrapy_walsh.proof.conformance.evidence import LIST_URL, SCHEMA_URL, Run, urls_of
+from scrapy_walsh.proof.conformance.evidence import (
+    LIST_URL,
+    SCHEMA_URL,
+    Run,
+    urls_of,
+)
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import HostRecord, StoredDocument
 
@@ -24,14 +29,19 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.identity import Identity
     from scrapy_walsh.proof.sandbox import Route, Sandbox
 
-#: Seconds that one crawl may take before it is cut off.
+#: The longest time of a crawl, seconds; then it is cut off.
 TIME_LIMIT: Final = 150.0
 #: What R13's tags say in the sandbox.
 IMPLEMENTATION: Final = "example/conformance@0123abc"
 
 _PROXIES: Final = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
 #: Of the environment, what would lead the crawl to another project or past the proxy.
-_DROPPED: Final = ("SCRAPY_SETTINGS_MODULE", "SCRAPY_PROJECT", "all_proxy", "ALL_PROXY")
+_DROPPED: Final = (
+    "SCRAPY_SETTINGS_MODULE",
+    "SCRAPY_PROJECT",
+    "all_proxy",
+    "ALL_PROXY",
+)
 #: Octets of a command's output that are kept: its end.
 _OUTPUT: Final = 16 * 4096
 #: Set: no further crawl is begun in this process.
@@ -40,7 +50,7 @@ STOPPED: Final = Event()
 
 @dataclass(frozen=True)
 class Bot:
-    """Who crawls, and how.
+    """The bot that crawls, and its settings.
 
     ``setting``: the value of WALSH_IDENTITY. ``overrides``: the other settings of the run, beside
     those that a scene needs. ``robots_pace``: seconds that WALSH_PACE_ROBOTS puts between the
@@ -55,22 +65,29 @@ class Bot:
 
 def environment(proxy: str | None) -> dict[str, str]:
     """The environment of a crawl; with *proxy*, all its requests go there."""
-    found = {name: value for name, value in os.environ.items() if name not in _DROPPED}
+    variables = {name: value for name, value in os.environ.items() if name not in _DROPPED}
     if proxy is not None:
-        found |= dict.fromkeys(_PROXIES, proxy) | {"no_proxy": "", "NO_PROXY": ""}
-    return found
+        variables |= dict.fromkeys(_PROXIES, proxy) | {
+            "no_proxy": "",
+            "NO_PROXY": "",
+        }
+    return variables
 
 
 class Stage:
-    """A project that is crawled run after run, in the sandbox *box* where there is one.
+    """A project that is crawled run after run; in the sandbox *box*, if there is one.
 
     *settings* are the project's. In the sandbox its operator is the sandbox's, and its state is its
     own; else they are those that the identity and *settings* name. ``keys``: of the bot's
-    directory, where it signs its requests.
+    directory, if it signs its requests.
     """
 
     def __init__(
-        self, bot: Bot, project: Path, box: Sandbox | None = None, **settings: Any
+        self,
+        bot: Bot,
+        project: Path,
+        box: Sandbox | None = None,
+        **settings: Any,
     ) -> None:
         self.bot = bot
         self.keys: list[dict[str, Any]] = []
@@ -86,7 +103,10 @@ class Stage:
         }
         values = {
             "BOT_NAME": "conformance",
-            "SPIDER_MODULES": ["scrapy_walsh.spiders", "scrapy_walsh.proof.conformance.probe"],
+            "SPIDER_MODULES": [
+                "scrapy_walsh.spiders",
+                "scrapy_walsh.proof.conformance.probe",
+            ],
             "ADDONS": {"scrapy_walsh.Addon": 500},
             "LOG_LEVEL": "INFO",
             **bot.overrides,
@@ -103,8 +123,8 @@ class Stage:
     def probe(self, urls: str, settings: Mapping[str, Any] | None = None, **task: Any) -> Run:
         """One more crawl by the probe of *urls*, by spaces; *task*: what else it does."""
         declared = urls_of(urls)
-        given = json.dumps({"urls": declared, "account": str(self._file("account")), **task})
-        return self._crawl("walsh_conformance", declared, settings or {}, task=given)
+        arguments = json.dumps({"urls": declared, "account": str(self._file("account")), **task})
+        return self._crawl("walsh_conformance", declared, settings or {}, task=arguments)
 
     def metadata(self, name: str, sources: str, declared: Sequence[str] = ()) -> Run:
         """One more crawl, by the spider ``walsh_metadata``, of *sources* in a file *name*."""
@@ -114,7 +134,11 @@ class Stage:
         return self._crawl("walsh_metadata", declared, feeds, sources=str(file))
 
     def _crawl(
-        self, spider: str, declared: Sequence[str], settings: Mapping[str, Any], **arguments: str
+        self,
+        spider: str,
+        declared: Sequence[str],
+        settings: Mapping[str, Any],
+        **arguments: str,
     ) -> Run:
         if STOPPED.is_set():
             raise WalshError("stopped")
@@ -127,12 +151,13 @@ class Stage:
         env = environment(self._box.proxy_url if self._box else None)
         code, output = run_command(command, env, TIME_LIMIT, self.project)
         log = self._box.log if self._box else []
-        told, items = _lines(self._file("account")) or [{}], _lines(self._file("items"))
-        self.runs.append(Run(log, declared, told[0], items, output, code))
+        accounts = _lines(self._file("account")) or [{}]
+        items = _lines(self._file("items"))
+        self.runs.append(Run(log, declared, accounts[0], items, output, code))
         return self.runs[-1]
 
     def _file(self, name: str) -> Path:
-        """Where the run that is under way, or the next, writes its account or its items."""
+        """If the run that is under way, or the next, writes its account or its items."""
         return self.project / f"{name}-{len(self.runs)}.jsonl"
 
     def serve(self, host: str, path: str, route: Route) -> None:
@@ -145,17 +170,17 @@ class Stage:
 
         Of the *kind* ``host``: its last answer, and its hold (R4, R5).
         """
-        wanted: Any = (HostRecord, key) if kind == "host" else (StoredDocument, kind, key)
+        key_of_record: Any = (HostRecord, key) if kind == "host" else (StoredDocument, kind, key)
         with closing(open_store(self._state)) as store:
-            if record := store.get(*wanted):
+            if record := store.get(*key_of_record):
                 names = ("last_end", "not_before", "fetched_at")
                 times = {name: getattr(record, name, None) for name in names}
-                known = {name: at - seconds for name, at in times.items() if at is not None}
-                store.put(replace(record, **known))
+                times_before = {name: at - seconds for name, at in times.items() if at is not None}
+                store.put(replace(record, **times_before))
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    """The JSON objects in the lines of *path*; none where a run wrote it in part, or not at all."""
+    """The JSON objects in the lines of *path*; none if a run wrote it in part, or not at all."""
     with suppress(ValueError, OSError):
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     return []
@@ -172,7 +197,8 @@ def run_command(
     A *command* in one text is another crawler's, for a shell; whatever it has started ends with it.
     """
     foreign = isinstance(command, str)
-    code, said = None, b""
+    code = None
+    output = b""
     with subprocess.Popen(  # noqa: S603  our own command, or the user's
         command,
         shell=foreign,
@@ -184,13 +210,13 @@ def run_command(
         start_new_session=foreign,
     ) as process:
         try:
-            said, _ = process.communicate(timeout=seconds)
+            output, _ = process.communicate(timeout=seconds)
             code = process.returncode
         except subprocess.TimeoutExpired as error:
-            said = error.output or b""
+            output = error.output or b""
         finally:
             with suppress(ProcessLookupError, PermissionError):
                 if foreign:
                     os.killpg(process.pid, signal.SIGKILL)
                 process.kill()
-    return code, said[-_OUTPUT:].decode("utf-8", "replace")
+    return code, output[-_OUTPUT:].decode("utf-8", "replace")

@@ -1,9 +1,10 @@
-"""What the judges look at, the server's log of each run and the bot's own account, and how they do.
+"""The evidence that the judges look at: the server's log of each run, and the bot's own account.
+And the judges that rows share.
 
 Most functions that many rows use make a judge. Values in, findings out. Times are the server's,
 from arrival to arrival: a bot that waits from the end of an answer is then never judged by how late
-the server stamped it. *run* is the number of the run that is looked at. A judge whose occasion did
-not occur says NOT SEEN: it asks for that occasion by :func:`seen`, or stands in a :func:`where`.
+the server stamped it. *run* is the number of the run that is looked at. A judge says NOT SEEN if
+its occasion did not occur: it calls :func:`seen` for the occasion, or stands in a :func:`where`.
 """
 
 from __future__ import annotations
@@ -14,8 +15,21 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from scrapy_walsh.proof.exchanges import ROBOTS, gaps
-from scrapy_walsh.proof.findings import Finding, Outcome, broken, held, held_if, unseen
-from scrapy_walsh.proof.sandbox import LoggedRequest, exchanged, host_key, hosts, requests
+from scrapy_walsh.proof.findings import (
+    Finding,
+    Outcome,
+    broken,
+    held,
+    held_if,
+    unseen,
+)
+from scrapy_walsh.proof.sandbox import (
+    LoggedRequest,
+    exchanged,
+    host_key,
+    hosts,
+    requests,
+)
 from scrapy_walsh.proof.sandbox.routes import LIST, OPERATOR_HOST, SCHEMA
 from scrapy_walsh.proof.spacing import THE_WIRE, is_short
 
@@ -51,42 +65,44 @@ class Run:
 
     def paths(self, host: str) -> list[str]:
         """The paths requested from *host*."""
-        return [each.path for each in self.asked(host)]
+        return [request.path for request in self.asked(host)]
 
     def targets(self, host: str) -> list[LoggedRequest]:
         """The requests to *host*, but those for its robots.txt."""
-        return [each for each in self.asked(host) if each.path != ROBOTS]
+        return [request for request in self.asked(host) if request.path != ROBOTS]
 
     def get(self, place: str) -> list[LoggedRequest]:
         """The requests for one path of a host: ``host/path``."""
         host, slash, path = place.partition("/")
-        return [each for each in self.asked(host) if each.path == slash + path]
+        return [request for request in self.asked(host) if request.path == slash + path]
 
     def requested(self, url: str) -> bool:
         """Whether *url* was requested, its query included, with R13's tags or without.
 
-        By the server's log, or where the bot says itself that it had an answer.
+        By the server's log, or because the bot says itself that it had an answer.
         """
         host, path = split(full(url))
-        had = (each["url"] for each in self.told.get("received", ()))
-        logged = any(is_form_of(target_of(each), path) for each in self.asked(host))
-        return logged or any(is_form_of(each, full(url)) for each in had)
+        had = (response["url"] for response in self.told.get("received", ()))
+        logged = any(is_form_of(target_of(request), path) for request in self.asked(host))
+        return logged or any(is_form_of(url_received, full(url)) for url_received in had)
 
     def results(self, url: str) -> list[Mapping[str, Any]]:
-        """What the bot says became of its target *url*, each time; empty where it says nothing."""
-        return [each for each in self.told.get("results", ()) if each["url"] == full(url)]
+        """The results of its target *url* that the bot reports, in their order; empty if it reports
+        none.
+        """
+        return [result for result in self.told.get("results", ()) if result["url"] == full(url)]
 
     def result(self, url: str) -> Mapping[str, Any]:
-        """The first of :meth:`results`. NotSeen where there is none."""
+        """The first of :meth:`results`. NotSeen if there is none."""
         return seen(self.results(url), "the crawl came to no answer")[0]
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one scene showed: its runs, and the User-Agent that the bot must use.
+    """The evidence of a scene: its runs, and the User-Agent that the bot must use.
 
     ``robots_pace``: seconds that a target may wait for after the first robots.txt (T1). ``keys``:
-    of the bot's key directory, where its requests are to be signed.
+    of the bot's key directory, if its requests are to be signed.
     """
 
     user_agent: str
@@ -100,13 +116,15 @@ class Evidence:
         return self.run(0)
 
     def run(self, number: int) -> Run:
-        """One of the runs, from 0; where there was none, a run of which nothing was seen."""
-        return self.runs[number] if number < len(self.runs) else Run(())
+        """One of the runs, from 0; an empty run if there was none."""
+        if number < len(self.runs):
+            return self.runs[number]
+        return Run(())
 
     @property
     def log(self) -> list[LoggedRequest]:
         """The requests of all runs."""
-        return [each for run in self.runs for each in requests(run.log)]
+        return [request for run in self.runs for request in requests(run.log)]
 
     @property
     def cut_off(self) -> str:
@@ -119,12 +137,14 @@ class Evidence:
 
 def full(url: str) -> str:
     """*url*, which may lack the scheme of http."""
-    return url if "://" in url else f"http://{url}"
+    if "://" in url:
+        return url
+    return f"http://{url}"
 
 
-def urls_of(given: str) -> list[str]:
+def urls_of(text: str) -> list[str]:
     """The URLs in a text, by spaces."""
-    return [full(url) for url in given.split()]
+    return [full(url) for url in text.split()]
 
 
 def split(url: str) -> tuple[str, str]:
@@ -136,15 +156,15 @@ def split(url: str) -> tuple[str, str]:
 
 def target_of(request: LoggedRequest) -> str:
     """Path and query of a logged request, which may be anything that a client sent."""
-    _, absolute, rest = request.target.partition("://")
+    _, absolute, path = request.target.partition("://")
     if not absolute:
         return request.target
-    return "/" + rest.partition("/")[2].partition("#")[0]
+    return "/" + path.partition("/")[2].partition("#")[0]
 
 
-def is_form_of(sent: str, url: str) -> bool:
-    """Whether *sent* is *url*, with R13's tags or without."""
-    return sent == url or sent.startswith((f"{url}?impl=", f"{url}&impl="))
+def is_form_of(target: str, url: str) -> bool:
+    """Whether *target* is *url*, with R13's tags or without."""
+    return target == url or target.startswith((f"{url}?impl=", f"{url}&impl="))
 
 
 # -- what many rows ask ------------------------------------------------------------------------
@@ -157,11 +177,11 @@ class NotSeen(Exception):
     """The occasion of a row did not occur; the message says what was missing."""
 
 
-def seen(found: _T | None, why: str = "it was not asked") -> _T:
-    """*found*, where there is any; else the row is NOT SEEN, and says *why*."""
-    if not found:
-        raise NotSeen(why)
-    return found
+def seen(value: _T | None, reason: str = "it was not asked") -> _T:
+    """*value*, if there is any; else the row is NOT SEEN, and says *reason*."""
+    if not value:
+        raise NotSeen(reason)
+    return value
 
 
 def look(judge: Judge, evidence: Evidence) -> Finding:
@@ -173,17 +193,17 @@ def look(judge: Judge, evidence: Evidence) -> Finding:
 
 
 def where(occasion: Judge, judge: Judge) -> Judge:
-    """*judge*, where *occasion* holds; else NOT SEEN, for what *occasion* finds."""
+    """*judge*, if *occasion* holds; else NOT SEEN, with the reason of *occasion*."""
 
     def judged(evidence: Evidence) -> Finding:
-        found = look(occasion, evidence)
-        seen(found.outcome is Outcome.HELD, found.text)
+        finding = look(occasion, evidence)
+        seen(finding.outcome is Outcome.HELD, finding.text)
         return judge(evidence)
 
     return judged
 
 
-#: What counts when several judges have looked: the worst.
+#: The outcome of several judges, because the worst counts.
 _WORST_FIRST: Final = (Outcome.BROKEN, Outcome.UNSEEN, Outcome.HELD)
 
 
@@ -191,15 +211,19 @@ def every(*judges: Judge) -> Judge:
     """The worst of what *judges* find; of findings that are as bad, the first."""
 
     def judge(evidence: Evidence) -> Finding:
-        found = [look(each, evidence) for each in judges]
-        return min(found, key=lambda each: _WORST_FIRST.index(each.outcome))
+        findings = [look(judge_of_row, evidence) for judge_of_row in judges]
+        return min(findings, key=lambda finding: _WORST_FIRST.index(finding.outcome))
 
     return judge
 
 
 def none(wrong: Sequence[_T], said: Callable[[_T], str] = str, kept: str = "") -> Finding:
-    """Broken by the first of *wrong*, as *said* of it; held, and *kept*, where there is none."""
-    return broken(said(wrong[0])) if wrong else held(kept)
+    """Broken by the first of *wrong*, which *said* describes; held, with the text *kept*, if there
+    is none.
+    """
+    if wrong:
+        return broken(said(wrong[0]))
+    return held(kept)
 
 
 def never(urls: str, controls: str = "", run: int = 0) -> Judge:
@@ -210,8 +234,10 @@ def never(urls: str, controls: str = "", run: int = 0) -> Judge:
         for url in urls_of(urls):
             if here.requested(url):
                 return broken(f"asked {url}")
-        missing = [url for url in urls_of(controls) if not here.requested(url)]
-        return unseen(f"{missing[0]} was not asked either") if missing else held()
+        unseen_urls = [url for url in urls_of(controls) if not here.requested(url)]
+        if unseen_urls:
+            return unseen(f"{unseen_urls[0]} was not asked either")
+        return held()
 
     return judge
 
@@ -225,8 +251,10 @@ def nothing_of(names: str, control: str, run: int = 0) -> Judge:
         for name in names.split():
             if name in reached:
                 return broken(f"{name} was asked {', '.join(here.paths(name)) or 'CONNECT'}")
-        asked = here.requested(control)
-        return held() if asked else unseen(f"{full(control)} was not asked either")
+        is_seen = here.requested(control)
+        if is_seen:
+            return held()
+        return unseen(f"{full(control)} was not asked either")
 
     return judge
 
@@ -237,8 +265,8 @@ def was_asked(urls: str, run: int = 0) -> Judge:
     def judge(evidence: Evidence) -> Finding:
         here = evidence.run(run)
         seen(here.log, f"nothing was asked in run {run + 1}")
-        missing = [url for url in urls_of(urls) if not here.requested(url)]
-        return none([f"{url} was not asked in run {run + 1}" for url in missing])
+        unseen_urls = [url for url in urls_of(urls) if not here.requested(url)]
+        return none([f"{url} was not asked in run {run + 1}" for url in unseen_urls])
 
     return judge
 
@@ -247,8 +275,8 @@ def only(host: str, *paths: str, run: int = 0) -> Judge:
     """All that was requested of *host* were *paths*, in this order."""
 
     def judge(evidence: Evidence) -> Finding:
-        found = seen(evidence.run(run).paths(host))
-        return held_if(found == [*paths], ", ".join(found))
+        paths_seen = seen(evidence.run(run).paths(host))
+        return held_if(paths_seen == [*paths], ", ".join(paths_seen))
 
     return judge
 
@@ -258,22 +286,27 @@ def list_first(*runs: int) -> Judge:
 
     def judge(evidence: Evidence) -> Finding:
         for run in map(evidence.run, runs):
-            others = [each for each in requests(run.log) if each.host != OPERATOR_HOST]
-            first = seen(others, "no other host was asked")[0]
-            listed = run.get(THE_LIST)
-            if not listed or (listed[0].completed or first.arrived) > first.arrived:
-                return broken(f"{first.host}{first.path} was asked first")
+            requests_elsewhere = [
+                request for request in requests(run.log) if request.host != OPERATOR_HOST
+            ]
+            first_request = seen(requests_elsewhere, "no other host was asked")[0]
+            list_requests = run.get(THE_LIST)
+            if (
+                not list_requests
+                or (list_requests[0].completed or first_request.arrived) > first_request.arrived
+            ):
+                return broken(f"{first_request.host}{first_request.path} was asked first")
         return held()
 
     return judge
 
 
-def counted(of: Callable[[Run], Sequence[LoggedRequest]], most: int) -> Judge:
+def counted(of: Callable[[Run], Sequence[LoggedRequest]], limit: int) -> Judge:
     """There were so many requests of this kind in the first run, or fewer."""
 
     def judge(evidence: Evidence) -> Finding:
-        found = len(seen(of(evidence.first)))
-        return held_if(found <= most, f"requests={found}")
+        count = len(seen(of(evidence.first)))
+        return held_if(count <= limit, f"requests={count}")
 
     return judge
 
@@ -287,13 +320,17 @@ def refused(urls: str, requirement: str, verdict: str = "", run: int = 0) -> Jud
     """The bot says that it refused *urls*, and by what; none of them was requested."""
 
     def judge(evidence: Evidence) -> Finding:
-        told = [evidence.run(run).result(url) for url in urls_of(urls)]
+        results = [evidence.run(run).result(url) for url in urls_of(urls)]
         wrong = [
-            f"{each.get('requirement')} {each.get('verdict', each.get('why'))}"
-            for each in told
-            if each.get("requirement") != requirement or verdict not in ("", each.get("verdict"))
+            f"{result.get('requirement')} {result.get('verdict', result.get('why'))}"
+            for result in results
+            if result.get("requirement") != requirement
+            or verdict not in ("", result.get("verdict"))
         ]
-        return none(wrong, kept=f"{told[0].get('verdict')} by {told[0].get('rule')}")
+        return none(
+            wrong,
+            kept=f"{results[0].get('verdict')} by {results[0].get('rule')}",
+        )
 
     return every(judge, never(urls, run=run))
 
@@ -302,9 +339,13 @@ def exact_user_agent(of: Callable[[LoggedRequest], object] = bool) -> Judge:
     """Each request *of* a kind had the bot's User-Agent, in one line."""
 
     def judge(evidence: Evidence) -> Finding:
-        asked = seen([each for each in evidence.log if of(each)])
-        wrong = [each for each in asked if each.values("User-Agent") != [evidence.user_agent]]
-        return none(wrong, _other_agent, f"requests={len(asked)}")
+        requests_of = seen([request for request in evidence.log if of(request)])
+        wrong = [
+            request
+            for request in requests_of
+            if request.values("User-Agent") != [evidence.user_agent]
+        ]
+        return none(wrong, _other_agent, f"requests={len(requests_of)}")
 
     return judge
 
@@ -313,13 +354,13 @@ def _other_agent(request: LoggedRequest) -> str:
     return f"{', '.join(request.values('User-Agent')) or 'none'!r} to {request.host}{request.path}"
 
 
-def intervals(asked: Sequence[LoggedRequest]) -> list[float]:
+def intervals(requests: Sequence[LoggedRequest]) -> list[float]:
     """Seconds from each request of a host to its next one, by arrival."""
-    return [gap.apart for gap in gaps(exchanged(asked))]
+    return [gap.apart for gap in gaps(exchanged(requests))]
 
 
-def spaced(found: Sequence[float], seconds: float) -> Finding:
-    """Every interval is at least *seconds*; NOT SEEN where there is none."""
-    if not found:
+def spaced(gaps: Sequence[float], seconds: float) -> Finding:
+    """Every interval is at least *seconds*; NOT SEEN if there is none."""
+    if not gaps:
         return unseen("no two requests to compare")
-    return held_if(not is_short(min(found), seconds, THE_WIRE), f"gap={min(found):.3f}s")
+    return held_if(not is_short(min(gaps), seconds, THE_WIRE), f"gap={min(gaps):.3f}s")

@@ -20,7 +20,13 @@ from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy.verdict import BY_SETTING
 from scrapy_walsh.proof.conformance.check import in_order, judged, rows_of
 from scrapy_walsh.proof.conformance.crawl import Stage
-from scrapy_walsh.proof.conformance.evidence import Evidence, refused, seen, spaced, split
+from scrapy_walsh.proof.conformance.evidence import (
+    Evidence,
+    refused,
+    seen,
+    spaced,
+    split,
+)
 from scrapy_walsh.proof.findings import Finding, broken, held, held_if, unseen
 
 if TYPE_CHECKING:
@@ -42,7 +48,7 @@ _Url: TypeAlias = Annotated[str, Meta(pattern=r"^https?://[^\s/?#\[\]]+\S*$")]
 
 
 class Fixtures(Struct):
-    """What an operator's document of fixtures names (spec section 13)."""
+    """The URLs that an operator's document of fixtures names (spec section 13)."""
 
     robots_allowed_sentinel: _Url
     robots_disallowed: _Url
@@ -62,18 +68,18 @@ def fixtures_of(run: Run, url: str) -> Fixtures:
 
     Raises DocumentInvalid, in one line, when they cannot be used.
     """
-    told = (run.results(url) or [{"why": "the crawl came to no answer"}])[0]
-    if told.get("status") != 200:
-        raise DocumentInvalid(f"{url}: not fetched: {told.get('why', told.get('status'))}")
+    result = (run.results(url) or [{"why": "the crawl came to no answer"}])[0]
+    if result.get("status") != 200:
+        raise DocumentInvalid(f"{url}: not fetched: {result.get('why', result.get('status'))}")
     try:
-        return msgspec.json.decode(told.get("document", ""), type=_Document).fixtures
+        return msgspec.json.decode(result.get("document", ""), type=_Document).fixtures
     except msgspec.DecodeError as error:
         raise DocumentInvalid(f"{url}: not a walsh-research-test-fixtures/v1: {error}") from None
 
 
 def targets(fixtures: Fixtures) -> list[str]:
     """The URLs that a run of the fixtures is given."""
-    found = [
+    urls = [
         fixtures.robots_allowed_sentinel,
         *_disallowed(fixtures),
         fixtures.walsh_only_allowed,
@@ -81,7 +87,7 @@ def targets(fixtures: Fixtures) -> list[str]:
         _blocked(fixtures),
         fixtures.flaky_429_endpoint,
     ]
-    return [url for url in found if url is not None]
+    return [url for url in urls if url is not None]
 
 
 def _disallowed(fixtures: Fixtures) -> list[str]:
@@ -96,7 +102,7 @@ def _blocked(fixtures: Fixtures) -> str:
 
 def table(fixtures: Fixtures) -> dict[str, Judge]:
     """The rows of the fixtures, which the first run of the evidence requested."""
-    found: dict[str, Judge] = {
+    rows: dict[str, Judge] = {
         "R2c canary dogfood-allow fetched": _fetched(fixtures.robots_allowed_sentinel),
         "R2 canary dogfood-disallow refused (bare, .html, .md)": refused(
             " ".join(_disallowed(fixtures)), "R2"
@@ -107,8 +113,8 @@ def table(fixtures: Fixtures) -> dict[str, Judge]:
         "R4b the operator's host asked at its pace": partial(_paced, _operator(fixtures)),
     }
     if (flaky := fixtures.flaky_429_endpoint) is not None:
-        found["R5 fixture flaky_429_endpoint fetched in the end"] = _fetched(flaky)
-    return found
+        rows["R5 fixture flaky_429_endpoint fetched in the end"] = _fetched(flaky)
+    return rows
 
 
 def _operator(fixtures: Fixtures) -> str:
@@ -117,48 +123,67 @@ def _operator(fixtures: Fixtures) -> str:
 
 def _fetched(url: str) -> Judge:
     def judge(evidence: Evidence) -> Finding:
-        told = evidence.first.result(url)
-        said = str(told.get("why", f"status={told.get('status')}"))
-        status = told.get("status")
+        result = evidence.first.result(url)
+        reason = str(result.get("why", f"status={result.get('status')}"))
+        status = result.get("status")
         if status in (200, 304):
             return held(f"status={status}")
-        if status is None and told.get("requirement") not in ("R2", "R3", "R6", "R8", BY_SETTING):
-            return unseen(said)  # an outage is not a verdict of ours
-        return broken(said)
+        if status is None and result.get("requirement") not in (
+            "R2",
+            "R3",
+            "R6",
+            "R8",
+            BY_SETTING,
+        ):
+            return unseen(reason)  # an outage is not a verdict of ours
+        return broken(reason)
 
     return judge
 
 
 def _received(run: Run, host: str) -> list[dict[str, Any]]:
     """The answers of *host* by the bot's account: URL and monotonic seconds of each."""
-    return [each for each in run.told.get("received", ()) if split(each["url"])[0] == host]
+    return [
+        response for response in run.told.get("received", ()) if split(response["url"])[0] == host
+    ]
 
 
 def _tagged(host: str, evidence: Evidence) -> Finding:
-    """The operator's URLs were sent with R13's tags; NOT SEEN where no name is known for them."""
-    own = [each["url"] for each in _received(evidence.first, host)]
-    tagged = [url for url in own if "impl=" in url and "spec=" in url]
+    """The operator's URLs were sent with R13's tags; NOT SEEN if the bot has no name for them."""
+    urls = [response["url"] for response in _received(evidence.first, host)]
+    tagged = [url for url in urls if "impl=" in url and "spec=" in url]
     seen(tagged, "nothing was tagged; see WALSH_IMPL")
-    return held_if(len(tagged) == len(own), f"{len(tagged)}/{len(own)}")
+    return held_if(len(tagged) == len(urls), f"{len(tagged)}/{len(urls)}")
 
 
 def _paced(host: str, evidence: Evidence) -> Finding:
     """Answers of the operator's host came at least its interval apart."""
     run = evidence.first
     received = _received(run, host)
-    required = max([1.0, *(run.told["intervals"].get(each["url"], 0.0) for each in received)])
-    return spaced([after["at"] - before["at"] for before, after in pairwise(received)], required)
+    required = max(
+        [
+            1.0,
+            *(run.told["intervals"].get(response["url"], 0.0) for response in received),
+        ]
+    )
+    return spaced(
+        [later["at"] - earlier["at"] for earlier, later in pairwise(received)],
+        required,
+    )
 
 
-#: What lifts R8 for the fixtures, and stands in the record of their run.
+#: The reason that lifts R8 for the fixtures. It stands in the record of their run.
 REASON: Final = "a conformance run of the operator's own fixtures"
 
 
 def run(
-    bot: Bot, state: Path | None, impl: str | None, progress: Callable[[str], None]
+    bot: Bot,
+    state: Path | None,
+    impl: str | None,
+    progress: Callable[[str], None],
 ) -> list[Check]:
     """The checks of the fixtures. *state*: the state directory, so that pacing outlives the run.
-    *impl*: ``organisation/repository@commit``, None where it is not known.
+    *impl*: ``organisation/repository@commit``, None if it is not known.
 
     Raises DocumentInvalid when the fixtures document cannot be fetched or used.
     """
@@ -171,11 +196,11 @@ def run(
             "WALSH_IMPL": impl,
         }
         here = Stage(bot, Path(folder, "project"), **settings)
-        first = here.probe(url, document=url)
-        progress(f"fixtures document: crawl ended with code {first.code}")
-        found = fixtures_of(first, url)
-        second = here.probe(" ".join(targets(found)))
+        run_of_document = here.probe(url, document=url)
+        progress(f"fixtures document: crawl ended with code {run_of_document.code}")
+        fixtures = fixtures_of(run_of_document, url)
+        second = here.probe(" ".join(targets(fixtures)))
         progress(f"fixtures: crawl ended with code {second.code}")
-    tagged = {"R13 SHOULD tags by the bot's own account": partial(_tagged, _operator(found))}
+    tagged = {"R13 SHOULD tags by the bot's own account": partial(_tagged, _operator(fixtures))}
     evidence = Evidence(identity.user_agent, [second])
-    return in_order(judged(rows_of({**table(found), **tagged}), evidence))
+    return in_order(judged(rows_of({**table(fixtures), **tagged}), evidence))

@@ -35,7 +35,14 @@ from scrapy_walsh.proof.conformance.evidence import (
 )
 from scrapy_walsh.proof.exchanges import ROBOTS, gaps
 from scrapy_walsh.proof.findings import Finding, broken, held, held_if
-from scrapy_walsh.proof.sandbox import Request, Route, Site, exchanged, hosts, max_in_flight
+from scrapy_walsh.proof.sandbox import (
+    Request,
+    Route,
+    Site,
+    exchanged,
+    hosts,
+    max_in_flight,
+)
 from scrapy_walsh.proof.sandbox.routes import (
     HTML,
     MARKDOWN,
@@ -69,9 +76,9 @@ IDENTITY: Final = Part(
     urls="identity.test/page identity.test/other",
     table={
         "R1 exact UA on targets": exact_user_agent(_is_target),
-        "R1 exact UA on robots.txt": exact_user_agent(lambda each: each.path == ROBOTS),
+        "R1 exact UA on robots.txt": exact_user_agent(lambda request: request.path == ROBOTS),
         "R1 exact UA on the operator's documents": exact_user_agent(
-            lambda each: each.host == OPERATOR_HOST
+            lambda request: request.host == OPERATOR_HOST
         ),
     },
 )
@@ -99,7 +106,10 @@ def _robots_sites(token: str) -> list[Site]:
             f"User-agent: {token}\nDisallow: /one\n\nUser-agent: {token}\nDisallow: /two\n"
         ),
     }
-    return [site("robots-404.test", missing()), *(site(*each) for each in groups.items())]
+    return [
+        site("robots-404.test", missing()),
+        *(site(*group) for group in groups.items()),
+    ]
 
 
 _DENIED: Final = (
@@ -115,16 +125,22 @@ _ALLOWED: Final = (
 
 def _robots_first(evidence: Evidence) -> Finding:
     """On every host robots.txt was requested, and answered, before anything else (R2.1)."""
-    run, asked_target = evidence.first, 0
+    run = evidence.first
+    asked_target = 0
     for host in hosts(run.log):
-        asked = run.asked(host)
-        if host == OPERATOR_HOST or not asked:
+        requests_of_host = run.asked(host)
+        if host == OPERATOR_HOST or not requests_of_host:
             continue
-        if asked[0].path != ROBOTS:
-            return broken(f"{host} was asked {asked[0].path} first")
-        if len(asked) > 1 and (asked[0].completed or 0) > asked[1].arrived:
-            return broken(f"{host} was asked {asked[1].path} before its robots.txt was read")
-        asked_target += len(asked) > 1
+        if requests_of_host[0].path != ROBOTS:
+            return broken(f"{host} was asked {requests_of_host[0].path} first")
+        if (
+            len(requests_of_host) > 1
+            and (requests_of_host[0].completed or 0) > requests_of_host[1].arrived
+        ):
+            return broken(
+                f"{host} was asked {requests_of_host[1].path} before its robots.txt was read"
+            )
+        asked_target += len(requests_of_host) > 1
     return held(f"hosts={seen(asked_target, 'no target was asked')}")
 
 
@@ -195,9 +211,15 @@ _WRITTEN: Final = "blocked.test./written name@blocked.test/written http:////bloc
 _ATTEMPTS: Final = 3
 #: Octets of header lines before which a crawler must break off, buffers on the way included.
 _ENOUGH: Final = 16 << 20
-#: Header names by which a request says that it comes from somebody else.
+#: Header names with which a request claims another sender.
 _MISLEADING: Final = (
-    *("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "X-Original-User-Agent"),
+    *(
+        "Forwarded",
+        "X-Forwarded-For",
+        "X-Forwarded-Host",
+        "X-Real-Ip",
+        "X-Original-User-Agent",
+    ),
 )
 
 
@@ -207,10 +229,19 @@ def _hostile_sites(token: str) -> list[Site]:
     silent = Route(behaviour="close")
     return [
         site("written.test"),
-        site("blanks.test", text(f"User-agent:\u00a0{token}\u00a0\nDisallow:\u00a0/no\u2003\n")),
-        site("packed.test", Route(body=packed, content_type=TEXT, headers=encoded)),
+        site(
+            "blanks.test",
+            text(f"User-agent:\u00a0{token}\u00a0\nDisallow:\u00a0/no\u2003\n"),
+        ),
+        site(
+            "packed.test",
+            Route(body=packed, content_type=TEXT, headers=encoded),
+        ),
         site("octets.test", Route(body=packed, content_type=TEXT)),
-        site("words.test", text(f"User-agent: {token}\nDisallow; /no\nDisallowed: /more\n")),
+        site(
+            "words.test",
+            text(f"User-agent: {token}\nDisallow; /no\nDisallowed: /more\n"),
+        ),
         Site("silent.test", {"*": silent}),
         site("headers.test", page=Route(behaviour="headers", pause=0.0)),
     ]
@@ -219,17 +250,17 @@ def _hostile_sites(token: str) -> list[Site]:
 def misled(evidence: Evidence) -> Finding:
     """No request had a header line that names another sender."""
     log = seen(evidence.log)
-    wrong = [(name, each) for each in log for name in _MISLEADING if each.values(name)]
-    said = [f"{name} to {each.host}{each.path}" for name, each in wrong]
-    return none(said, kept=f"requests={len(log)}")
+    wrong = [(name, request) for request in log for name in _MISLEADING if request.values(name)]
+    texts = [f"{name} to {request.host}{request.path}" for name, request in wrong]
+    return none(texts, kept=f"requests={len(log)}")
 
 
 def _cut_off(evidence: Evidence) -> Finding:
-    asked = evidence.first.get("headers.test/page")
-    further = asked and evidence.first.get("written.test/page")
+    requests_of_page = evidence.first.get("headers.test/page")
+    further = requests_of_page and evidence.first.get("written.test/page")
     seen(further, "it was not asked, or the run came no further")
-    most = max(each.sent for each in asked)
-    return held_if(most < _ENOUGH, f"KiB={most // 1024}")
+    octets = max(request.sent for request in requests_of_page)
+    return held_if(octets < _ENOUGH, f"KiB={octets // 1024}")
 
 
 HOSTILE: Final = Part(
@@ -264,7 +295,13 @@ HOSTILE: Final = Part(
 
 # -- R4 ---------------------------------------------------------------------------------------
 
-_FRESH: Final = ("fresh1.test", "fresh2.test", "fresh3.test", "fresh4.test", "fresh5.test")
+_FRESH: Final = (
+    "fresh1.test",
+    "fresh2.test",
+    "fresh3.test",
+    "fresh4.test",
+    "fresh5.test",
+)
 _REFUSED: Final = " ".join(f"delay.test/private/{number}" for number in range(1, 6))
 
 
@@ -275,28 +312,34 @@ def _pacing_sites(token: str) -> list[Site]:
     )
     return [
         site("delay.test", delay),
-        Site("each.test", {**site("each.test").routes, "*": negotiated(delay=0.1)}),
+        Site(
+            "each.test",
+            {**site("each.test").routes, "*": negotiated(delay=0.1)},
+        ),
         *map(site, _FRESH),
     ]
 
 
 def _serial(evidence: Evidence) -> Finding:
     seen(len(evidence.log) > 1, "fewer than two requests")
-    most = max(max_in_flight(run.log) for run in evidence.runs)
-    return held_if(most == 1, f"in flight={most}")
+    count = max(max_in_flight(run.log) for run in evidence.runs)
+    return held_if(count == 1, f"in flight={count}")
 
 
 def _every_host(evidence: Evidence) -> Finding:
     """No host more often than once a second, but for the first robots.txt and its target (T1)."""
-    found = [
+    gaps_of_hosts = [
         gap
         for number, run in enumerate(evidence.runs)
         for gap in gaps(exchanged(run.log))
         if number or not gap.first_pair
     ]
-    worst = min(seen(found, "no host was asked twice"), key=lambda gap: gap.apart)
-    kept = not is_short(worst.apart, 1.0, THE_WIRE)
-    return held_if(kept, f"gap={worst.apart:.3f}s, {worst.after.host}")
+    worst = min(
+        seen(gaps_of_hosts, "no host was asked twice"),
+        key=lambda gap: gap.apart,
+    )
+    is_spaced = not is_short(worst.apart, 1.0, THE_WIRE)
+    return held_if(is_spaced, f"gap={worst.apart:.3f}s, {worst.after.host}")
 
 
 def _refused_costs_nothing(evidence: Evidence) -> Finding:
@@ -304,17 +347,27 @@ def _refused_costs_nothing(evidence: Evidence) -> Finding:
 
     Then the wait would be twelve. All hosts of the lab share one wire, so it is rarely two.
     """
-    asked = evidence.first.targets("delay.test")
-    seen(len(asked) > 1, "no two targets were asked")
-    wait = asked[1].arrived - asked[0].arrived
+    requests_of_host = evidence.first.targets("delay.test")
+    seen(len(requests_of_host) > 1, "no two targets were asked")
+    wait = requests_of_host[1].arrived - requests_of_host[0].arrived
     return held_if(wait < 9.0, f"gap={wait:.3f}s")
 
 
 def _unseen_hosts(evidence: Evidence) -> Finding:
     """At least half of five hosts had their target within a second of their robots.txt (R4.4)."""
-    waits = [each[0] for host in _FRESH if (each := intervals(evidence.first.asked(host)))]
-    seen(len(waits) == len(_FRESH), f"{len(waits)} of {len(_FRESH)} hosts were asked a target")
-    return held_if(median(waits) < 1.0 + evidence.robots_pace, f"elapsed={median(waits):.3f}s")
+    waits = [
+        intervals_of[0]
+        for host in _FRESH
+        if (intervals_of := intervals(evidence.first.asked(host)))
+    ]
+    seen(
+        len(waits) == len(_FRESH),
+        f"{len(waits)} of {len(_FRESH)} hosts were asked a target",
+    )
+    return held_if(
+        median(waits) < 1.0 + evidence.robots_pace,
+        f"elapsed={median(waits):.3f}s",
+    )
 
 
 PACING: Final = Part(
@@ -357,33 +410,49 @@ def _due(request: LoggedRequest) -> int:
 
 def _dated(refusal: Callable[[str], Route]) -> Callable[[Request], Route]:
     def answer(request: Request) -> Route:
-        asked = request.host, request.path
-        own = [each for each in request.log if (each.host, each.path) == asked]
-        return negotiated() if len(own) > 1 else refusal(formatdate(_due(own[0]), usegmt=True))
+        place = request.host, request.path
+        requests_before = [logged for logged in request.log if (logged.host, logged.path) == place]
+        if len(requests_before) > 1:
+            return negotiated()
+        return refusal(formatdate(_due(requests_before[0]), usegmt=True))
 
     return answer
 
 
 def _answered_in_the_end(evidence: Evidence) -> Finding:
-    asked = [seen(evidence.first.get(f"{host}/page")) for host in _LATER]
+    requests_of_hosts = [seen(evidence.first.get(f"{host}/page")) for host in _LATER]
     return held_if(
-        all(len(each) == 3 and each[-1].status == 200 for each in asked),
-        "; ".join(f"status={each[-1].status}, calls={len(each)}" for each in asked),
+        all(
+            len(requests_of) == 3 and requests_of[-1].status == 200
+            for requests_of in requests_of_hosts
+        ),
+        "; ".join(
+            f"status={requests_of[-1].status}, calls={len(requests_of)}"
+            for requests_of in requests_of_hosts
+        ),
     )
 
 
 def _dated_retry(evidence: Evidence) -> Finding:
-    asked = [evidence.first.get(f"{host}/page") for host in _DATED]
-    seen(all(len(each) > 1 for each in asked), "it was not asked a second time")
-    early = max(_due(first) - second.wall for first, second, *_ in asked)
-    return held_if(early <= THE_WIRE, f"{abs(early):.3f}s {'before' if early > 0 else 'after'} it")
+    requests_of_hosts = [evidence.first.get(f"{host}/page") for host in _DATED]
+    seen(
+        all(len(requests_of) > 1 for requests_of in requests_of_hosts),
+        "it was not asked a second time",
+    )
+    early = max(
+        _due(refused_request) - second.wall for refused_request, second, *_ in requests_of_hosts
+    )
+    return held_if(
+        early <= THE_WIRE,
+        f"{abs(early):.3f}s {'before' if early > 0 else 'after'} it",
+    )
 
 
 def _bounded(evidence: Evidence) -> Finding:
     calls = [len(evidence.first.targets(host)) for host in (*_DOWN, *_BUSY)]
     seen(min(calls) > 0 or max(calls) > 1 + _RETRIES)
-    kept = all(2 <= each <= 1 + _RETRIES for each in calls)
-    return held_if(kept, f"retries={max(calls) - 1}")
+    is_bounded = all(2 <= count <= 1 + _RETRIES for count in calls)
+    return held_if(is_bounded, f"retries={max(calls) - 1}")
 
 
 def _retries(evidence: Evidence, group: Sequence[str]) -> list[list[float]]:
@@ -392,21 +461,28 @@ def _retries(evidence: Evidence, group: Sequence[str]) -> list[list[float]]:
 
 def _jitter(evidence: Evidence) -> Finding:
     """Hosts that answer alike are requested again at different times, after 503 and after 429."""
-    spreads, kept = [], True
+    spreads = []
+    holds = True
     for group in (_DOWN, _BUSY):
         rounds = list(zip(*_retries(evidence, group), strict=False))
         seen(rounds, "nothing was asked again")
         wide = [(max(gaps) - min(gaps), max(_SPREAD, max(gaps) * _PART)) for gaps in rounds]
         spreads.append(max(spread for spread, _ in wide))
-        kept = kept and any(spread > least for spread, least in wide)
-    return held_if(kept, f"spread={spreads[0]:.3f}s after 503, {spreads[1]:.3f}s after 429")
+        holds = holds and any(spread > required for spread, required in wide)
+    return held_if(
+        holds,
+        f"spread={spreads[0]:.3f}s after 503, {spreads[1]:.3f}s after 429",
+    )
 
 
 BACKOFF: Final = Part(
     name="backoff",
     sites=lambda _token: [
         *(
-            site(host, page=Route(sequence=(refusal("2"), refusal("2"), negotiated())))
+            site(
+                host,
+                page=Route(sequence=(refusal("2"), refusal("2"), negotiated())),
+            )
             for host, refusal in zip(_LATER, (busy, down), strict=True)
         ),
         *(
@@ -420,7 +496,8 @@ BACKOFF: Final = Part(
     urls=" ".join(f"{host}/page" for host in (*_DOWN, *_BUSY, "robots-503.test", *_LATER, *_DATED)),
     table={
         "R2 SHOULD robots.txt unreachable: the host is not dropped": where(
-            was_asked(f"robots-503.test{ROBOTS}"), was_asked("robots-503.test/page")
+            was_asked(f"robots-503.test{ROBOTS}"),
+            was_asked("robots-503.test/page"),
         ),
         "R5 429 and 503 asked again until 200": _answered_in_the_end,
         "R5 at most five retries of a 503 or 429, then given up": _bounded,
@@ -451,7 +528,8 @@ _MARKDOWN: Final = (
     "![](http://links.test/image.png)\n"
 )
 _LINKED_PAGE: Final = Route(
-    body=_PAGE, accept={"text/markdown": Route(body=_MARKDOWN, content_type=MARKDOWN)}
+    body=_PAGE,
+    accept={"text/markdown": Route(body=_MARKDOWN, content_type=MARKDOWN)},
 )
 _START: Final = "links.test/page"
 _REFRESHING: Final = "links.test/refreshing"
@@ -469,8 +547,8 @@ def _nothing_undeclared(evidence: Evidence) -> Finding:
     for run in evidence.runs:
         declared = {split(url) for url in run.declared}
         of_hosts = {(host, path) for host, _ in declared for path in (ROBOTS, "/llms.txt")}
-        for each in run.log:
-            place = each.key, target_of(each)
+        for request in run.log:
+            place = request.key, target_of(request)
             if place[0] != OPERATOR_HOST and place not in declared | of_hosts:
                 return broken(f"asked {place[0]}{place[1]}")
     return held(f"requests={len(evidence.log)}")
@@ -479,7 +557,11 @@ def _nothing_undeclared(evidence: Evidence) -> Finding:
 SCOPE: Final = Part(
     name="scope",
     sites=lambda _token: [
-        site("links.test", page=_LINKED_PAGE, refreshing=refreshing("/by-meta", "/by-header")),
+        site(
+            "links.test",
+            page=_LINKED_PAGE,
+            refreshing=refreshing("/by-meta", "/by-header"),
+        ),
         site("elsewhere.test"),
     ],
     urls=f"{_START} {_REFRESHING}",
@@ -507,15 +589,21 @@ _DOCUMENTS: Final = f"etag.test{ROBOTS} {THE_LIST}"
 
 
 def _validators(evidence: Evidence) -> Finding:
-    """Where the second run requests a page again, the request is conditional."""
-    given = {"etag.test": "If-None-Match", "modified.test": "If-Modified-Since"}
-    asked = [
-        (host, each.values(header))
-        for host, header in given.items()
-        for each in evidence.run(1).get(f"{host}/page")
+    """If the second run requests a page again, the request is conditional."""
+    headers = {
+        "etag.test": "If-None-Match",
+        "modified.test": "If-Modified-Since",
+    }
+    conditional = [
+        (host, request.values(header))
+        for host, header in headers.items()
+        for request in evidence.run(1).get(f"{host}/page")
     ]
-    seen(asked, "the second run asked neither page")
-    return none([host for host, values in asked if not values], "{} was asked without".format)
+    seen(conditional, "the second run asked neither page")
+    return none(
+        [host for host, values in conditional if not values],
+        "{} was asked without".format,
+    )
 
 
 AGAIN: Final = Part(
@@ -523,7 +611,10 @@ AGAIN: Final = Part(
     sites=lambda _token: [
         site("same.test"),
         site("etag.test", page=negotiated(etag='"page-1"')),
-        site("modified.test", page=negotiated(last_modified="Tue, 03 Nov 2026 08:30:00 GMT")),
+        site(
+            "modified.test",
+            page=negotiated(last_modified="Tue, 03 Nov 2026 08:30:00 GMT"),
+        ),
         site("nowhere.test", page=Route(301)),
         site("unasked.test", page=Route(304)),
         site("choices.test", page=Route(300)),
@@ -561,13 +652,17 @@ _LLMS: Final = """\
 
 def _markdown_first(evidence: Evidence) -> Finding:
     pages = map(evidence.first.get, ("markdown.test/page", "llms.test/page"))
-    asked = seen([each for page in pages for each in page])
-    bare = [each.host for each in asked if "text/markdown" not in ",".join(each.values("Accept"))]
+    page_requests = seen([request for page in pages for request in page])
+    bare = [
+        request.host
+        for request in page_requests
+        if "text/markdown" not in ",".join(request.values("Accept"))
+    ]
     return none(bare)
 
 
 def _then_llms(evidence: Evidence) -> Finding:
-    paths = [each.path for each in evidence.first.targets("llms.test")]
+    paths = [request.path for request in evidence.first.targets("llms.test")]
     seen("/page" in paths, "its page was not asked")
     return held_if(paths[:2] == ["/page", "/llms.txt"], ", ".join(paths[:2]))
 
@@ -575,7 +670,12 @@ def _then_llms(evidence: Evidence) -> Finding:
 FORMATS: Final = Part(
     name="formats",
     sites=lambda _token: [
-        site("llms.test", _NO_DRAFTS, page=Route(body=HTML), **{"llms.txt": text(_LLMS)}),
+        site(
+            "llms.test",
+            _NO_DRAFTS,
+            page=Route(body=HTML),
+            **{"llms.txt": text(_LLMS)},
+        ),
         site("markdown.test"),
     ],
     urls="markdown.test/page llms.test/page",
@@ -591,16 +691,28 @@ FORMATS: Final = Part(
 # -- together ----------------------------------------------------------------------------------
 
 #: The slowest first: while its hosts are not due, the others are crawled.
-PARTS: Final = (BACKOFF, PACING, IDENTITY, ROBOTS_RULES, BLOCKLIST, HOSTILE, SCOPE, AGAIN, FORMATS)
+PARTS: Final = (
+    BACKOFF,
+    PACING,
+    IDENTITY,
+    ROBOTS_RULES,
+    BLOCKLIST,
+    HOSTILE,
+    SCOPE,
+    AGAIN,
+    FORMATS,
+)
 
 
 def sites(parts: Sequence[Part], token: str) -> list[Site]:
     """The hosts of *parts*."""
-    return [each for part in parts for each in part.sites(token)]
+    return [host_site for part in parts for host_site in part.sites(token)]
 
 
 def targets(parts: Sequence[Part]) -> list[list[str]]:
-    """What each run is given: the first, and the second where that shows something."""
-    first = [url for part in parts for url in urls_of(part.urls)]
+    """The targets of each run: the first, and the second if it shows more."""
+    urls = [url for part in parts for url in urls_of(part.urls)]
     later = [url for part in parts for url in urls_of(part.later)]
-    return [first, later] if later else [first]
+    if later:
+        return [urls, later]
+    return [urls]

@@ -29,7 +29,7 @@ class ProbeSpider(Spider):
     """``-a task=JSON`` is what it is to do, by these members.
 
     ``urls``: its targets; ``posts``: targets by POST. ``headers``: set on the requests.
-    ``document``: the URL of the target whose text is in the account. ``account``: the file that
+    ``document``: the URL of the target that has its text in the account. ``account``: the file that
     gets the account.
 
     In its first callback: ``undeclared``: URLs that it yields. ``also``: it repeats its request,
@@ -46,7 +46,7 @@ class ProbeSpider(Spider):
     def __init__(self, *, task: str = "{}", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.task: dict[str, Any] = json.loads(task)
-        #: What is left to do in the first callback.
+        #: The work that is left for the first callback.
         self.once = self.task
         self.results: list[dict[str, Any]] = []
         self.went_past: list[str] = []
@@ -66,16 +66,28 @@ class ProbeSpider(Spider):
             yield self._request(url, method="POST", body=b"a=1")
 
     def _request(self, url: str, **more: Any) -> Request:
-        meta, headers = {"declared": url}, self.task.get("headers")
-        return Request(url, self.parse, errback=self.failed, headers=headers, meta=meta, **more)
+        meta = {"declared": url}
+        headers = self.task.get("headers")
+        return Request(
+            url,
+            self.parse,
+            errback=self.failed,
+            headers=headers,
+            meta=meta,
+            **more,
+        )
 
     async def parse(self, response: Response) -> AsyncIterator[Request]:
         """Note the answer. The first time, also do what the task says of the first callback."""
-        found: dict[str, Any] = {"status": response.status, "final": response.url}
+        result: dict[str, Any] = {
+            "status": response.status,
+            "final": response.url,
+        }
         if response.meta["declared"] == self.task.get("document"):
-            found["document"] = response.body.decode("utf-8", "replace")
-        self._note(response.meta["declared"], **found)
-        once, self.once = self.once, {}
+            result["document"] = response.body.decode("utf-8", "replace")
+        self._note(response.meta["declared"], **result)
+        once = self.once
+        self.once = {}
         if later := once.get("later"):
             core = Crawl.of(self.crawler)
             wall = core.wall
@@ -85,7 +97,11 @@ class ProbeSpider(Spider):
         if also := once.get("also"):
             meta = {**response.meta, "walsh_also": also}
             yield Request(
-                response.url, self.parse, errback=self.failed, meta=meta, dont_filter=True
+                response.url,
+                self.parse,
+                errback=self.failed,
+                meta=meta,
+                dont_filter=True,
             )
             for url in also:
                 yield self._request(url)
@@ -97,7 +113,7 @@ class ProbeSpider(Spider):
     def failed(self, failure: Failure) -> None:
         """Note why there was no answer."""
         request: Request = failure.request  # type: ignore[attr-defined]
-        self._note(request.meta["declared"], **_told(failure.value))
+        self._note(request.meta["declared"], **_describe_error(failure.value))
 
     def _note(self, url: str, **found: Any) -> None:
         self.results.append({"url": url, **found})
@@ -108,25 +124,29 @@ class ProbeSpider(Spider):
     def closed(self, _reason: str) -> None:
         """Writes the account."""
         host_of = Crawl.of(self.crawler).pacing.host_of
-        urls = {each["url"] for each in self.received}
-        told = {
+        urls = {response["url"] for response in self.received}
+        account = {
             "results": self.results,
             "past": self.went_past,
             "received": self.received,
             "intervals": {url: host_of(url).traffic.interval for url in urls},
         }
-        Path(self.task["account"]).write_text(json.dumps(told), encoding="utf-8")
+        Path(self.task["account"]).write_text(json.dumps(account), encoding="utf-8")
 
 
-def _told(error: BaseException | None) -> dict[str, Any]:
+def _describe_error(error: BaseException | None) -> dict[str, Any]:
     """*error* for the account: its class, and the verdict and rule of a refusal."""
-    found: dict[str, Any] = {"error": type(error).__name__, "why": str(error)}
+    result: dict[str, Any] = {"error": type(error).__name__, "why": str(error)}
     if isinstance(error, Refused):
         verdict = error.verdict
-        found |= {"requirement": verdict.requirement, "verdict": verdict.name, "rule": verdict.rule}
-        found["due"] = error.due
+        result |= {
+            "requirement": verdict.requirement,
+            "verdict": verdict.name,
+            "rule": verdict.rule,
+        }
+        result["due"] = error.due
     elif isinstance(error, NotModified):
-        found["status"] = 304
+        result["status"] = 304
     elif isinstance(error, GaveUp):
-        found |= {"requirement": "R5", "gave_up": error.status}
-    return found
+        result |= {"requirement": "R5", "gave_up": error.status}
+    return result

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.conformance import crawl, parts
-from scrapy_walsh.proof.conformance.check import Check, Part, Scene, in_order, judged
+from scrapy_walsh.proof.conformance.check import (
+    Check,
+    Part,
+    Scene,
+    in_order,
+    judged,
+)
 from scrapy_walsh.proof.conformance.evidence import LIST_URL, Evidence, Run
 from scrapy_walsh.proof.conformance.scene_operator import DOCUMENTS, OPERATOR
 from scrapy_walsh.proof.conformance.scene_signing import SIGNING
@@ -39,16 +45,16 @@ _SIDE_BY_SIDE: Final = 3
 
 def names() -> list[str]:
     """What ``--only`` takes beside R1 to R13."""
-    return [each.name for each in (*parts.PARTS, *SCENES)]
+    return [part.name for part in (*parts.PARTS, *SCENES)]
 
 
 def chosen(candidates: Iterable[_Chosen], only: Sequence[str]) -> list[_Chosen]:
     """Those of *candidates* that *only* names, or that serve a requirement it names; or all."""
-    wanted = set(only)
+    selection = set(only)
     return [
-        each
-        for each in candidates
-        if not only or wanted & {each.name, *(row.requirement for row in each.rows)}
+        part
+        for part in candidates
+        if not only or selection & {part.name, *(row.requirement for row in part.rows)}
     ]
 
 
@@ -59,7 +65,8 @@ def run(
 
     *progress* is called with a line at the end of each scene.
     """
-    scenes, lab = chosen(SCENES, only), chosen(parts.PARTS, only)
+    scenes = chosen(SCENES, only)
+    lab = chosen(parts.PARTS, only)
     if lab:
         scenes.insert(0, _lab_scene(lab))
     with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
@@ -68,16 +75,19 @@ def run(
         except KeyboardInterrupt:
             crawl.STOPPED.set()  # else every scene would go on to its end
             raise
-    found = [check for checks, _ in played for check in checks]
+    checks_of_all = [check for checks, _ in played for check in checks]
     if only and all(name.startswith("R") for name in only):
-        found = [check for check in found if check.requirement in only]
-    return in_order(found), [line for _, lines in played for line in lines]
+        checks_of_all = [check for check in checks_of_all if check.requirement in only]
+    return in_order(checks_of_all), [line for _, lines in played for line in lines]
 
 
 def _play(scene: Scene, bot: Bot, progress: Callable[[str], None]) -> tuple[list[Check], list[str]]:
     bot = scene.bot(bot)
     sites = [operator_site(), *scene.sites(bot.identity.token)]
-    with tempfile.TemporaryDirectory(prefix="walsh-conformance-") as folder, Sandbox(sites) as box:
+    with (
+        tempfile.TemporaryDirectory(prefix="walsh-conformance-") as folder,
+        Sandbox(sites) as box,
+    ):
         here = crawl.Stage(bot, Path(folder, "project"), box, **scene.settings)
         scene.play(here)
     evidence = Evidence(bot.identity.user_agent, here.runs, bot.robots_pace, here.keys)
@@ -90,9 +100,9 @@ def problems(runs: Sequence[Run]) -> Iterator[str]:
     """A line for each run that did not end well, with the last line of its output."""
     for number, run in enumerate(runs, 1):
         if run.code != 0:
-            ended = "was cut off" if run.code is None else f"ended with code {run.code}"
-            last = (run.output.strip().splitlines() or ["nothing was said"])[-1]
-            yield f"run {number} {ended}: {last[:300]}"
+            ending = "was cut off" if run.code is None else f"ended with code {run.code}"
+            last_line = (run.output.strip().splitlines() or ["nothing was said"])[-1]
+            yield f"run {number} {ending}: {last_line[:300]}"
 
 
 def _lab_scene(lab: Sequence[Part]) -> Scene:
@@ -114,7 +124,11 @@ class CommandFailed(WalshError):
 
 
 def play(
-    command: str, lab: Sequence[Part], token: str, seconds: float, progress: Callable[[str], None]
+    command: str,
+    lab: Sequence[Part],
+    token: str,
+    seconds: float,
+    progress: Callable[[str], None],
 ) -> list[Run]:
     """Have a shell run *command* twice with the targets of *lab*; *seconds*: for each run.
 
@@ -133,9 +147,11 @@ def play(
             lab_urls = {"WALSH_LAB_URLS": " ".join(urls)}
             code, output = crawl.run_command(command, env | lab_urls, seconds)
             runs.append(Run(box.log, urls, output=output, code=code))
-            ended = f"was cut off after {seconds:g} s" if code is None else f"ended with {code}"
-            progress(f"run {number} {ended}; requests: {len(runs[-1].log)}")
+            ending = f"was cut off after {seconds:g} s" if code is None else f"ended with {code}"
+            progress(f"run {number} {ending}; requests: {len(runs[-1].log)}")
     if not any(run.log for run in runs):
-        last = (runs[0].output.strip().splitlines() or ["no output"])[-1]
-        raise CommandFailed(f"the command asked nothing through the proxy; it said: {last[:300]}")
+        last_line = (runs[0].output.strip().splitlines() or ["no output"])[-1]
+        raise CommandFailed(
+            f"the command asked nothing through the proxy; it said: {last_line[:300]}"
+        )
     return runs

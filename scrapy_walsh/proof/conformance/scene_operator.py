@@ -28,7 +28,13 @@ from scrapy_walsh.proof.conformance.evidence import (
     where,
 )
 from scrapy_walsh.proof.exchanges import ROBOTS
-from scrapy_walsh.proof.sandbox import Route, Site, blocklist, default_sites, page
+from scrapy_walsh.proof.sandbox import (
+    Route,
+    Site,
+    blocklist,
+    default_sites,
+    page,
+)
 from scrapy_walsh.proof.sandbox.routes import (
     JSON,
     LIST,
@@ -57,11 +63,15 @@ _FOUND: Final = convert(fixtures(), live.Fixtures)
 
 def _sites(token: str) -> list[Site]:
     """Those of the sandbox that the fixtures name, and a page that may not be tagged."""
-    named = [urlsplit(url).netloc or url for url in fixtures().values()]
+    names = [urlsplit(url).netloc or url for url in fixtures().values()]
     robots = canary_robots(token, "Disallow: /untagged/*impl=\n")
-    found = {each.host: each for each in default_sites() if each.host in named}
-    operator = {**found[OPERATOR_HOST].routes, ROBOTS: robots, _UNTAGGED: negotiated()}
-    return [*found.values(), Site(OPERATOR_HOST, operator)]
+    by_host = {default.host: default for default in default_sites() if default.host in names}
+    operator = {
+        **by_host[OPERATOR_HOST].routes,
+        ROBOTS: robots,
+        _UNTAGGED: negotiated(),
+    }
+    return [*by_host.values(), Site(OPERATOR_HOST, operator)]
 
 
 def _play(here: Stage) -> None:
@@ -76,9 +86,9 @@ def _sent_with(tags: dict[str, list[str]], of: Callable[[LoggedRequest], bool]) 
     """Each request *of* a kind had these *tags*."""
 
     def judge(evidence: Evidence) -> Finding:
-        asked = seen([each for each in evidence.log if of(each)])
-        wrong = [each for each in asked if _tags(each) != tags]
-        return none(wrong, target_of, f"requests={len(asked)}")
+        requests_of = seen([request for request in evidence.log if of(request)])
+        wrong = [request for request in requests_of if _tags(request) != tags]
+        return none(wrong, target_of, f"requests={len(requests_of)}")
 
     return judge
 
@@ -90,13 +100,14 @@ OPERATOR: Final = Scene(
     table={
         **live.table(_FOUND),
         "R13 SHOULD the operator's URLs carry impl, sha, spec": _sent_with(
-            _TAGS, lambda each: each.host == OPERATOR_HOST and each.path != _UNTAGGED
+            _TAGS,
+            lambda request: request.host == OPERATOR_HOST and request.path != _UNTAGGED,
         ),
         "R13 SHOULD other hosts see no tags": _sent_with(
-            {}, lambda each: each.host != OPERATOR_HOST
+            {}, lambda request: request.host != OPERATOR_HOST
         ),
         "R13 SHOULD untagged where the tagged form is disallowed": _sent_with(
-            {}, lambda each: each.path == _UNTAGGED
+            {}, lambda request: request.path == _UNTAGGED
         ),
     },
 )
@@ -121,7 +132,7 @@ def _without_schema(*domains: str) -> Route:
 
 
 _OTHER: Final = blocklist(ORIGIN, "other.test")
-#: What the list and the schema answer in each run after the first, by a name for the run.
+#: The answers of the list and the schema in each run after the first, by a name for the run.
 _RUNS: Final[dict[str, tuple[Route, Route]]] = {
     "gone": (missing(), missing()),
     "not JSON": (Route(body="User-agent: *\nDisallow: /denied\n"), missing()),
@@ -132,7 +143,10 @@ _RUNS: Final[dict[str, tuple[Route, Route]]] = {
     ),
     "no schema": (_without_schema("other.test"), missing()),
     "schema": (_without_schema("blocked.test", "later.test"), _SCHEMA_PAGE),
-    "schema held": (_without_schema("blocked.test", "third.test"), _SCHEMA_PAGE),
+    "schema held": (
+        _without_schema("blocked.test", "third.test"),
+        _SCHEMA_PAGE,
+    ),
     "schema gone": (_without_schema("blocked.test", "fourth.test"), missing()),
 }
 #: The list is at another address for two runs, and then at its own again: what these answer.
@@ -154,16 +168,16 @@ def _urls(number: int) -> str:
 
 def _play_documents(here: Stage) -> None:
     here.probe(_urls(0))
-    for number, (name, (listed, schema)) in enumerate(_RUNS.items(), 1):
+    for number, (name, (blocklist_of_run, schema)) in enumerate(_RUNS.items(), 1):
         here.age("blocklist", LIST_URL, _AGED)
         if name != "schema held":
             here.age("schema", SCHEMA_URL, _AGED)
-        here.serve(OPERATOR_HOST, LIST, listed)
+        here.serve(OPERATOR_HOST, LIST, blocklist_of_run)
         here.serve(OPERATOR_HOST, SCHEMA, schema)
         here.probe(_urls(number))
     here.serve(OPERATOR_HOST, LIST, missing())
-    for name, (url, listed) in _MOVES.items():
-        here.serve("mirror.test", "/list.json", listed)
+    for name, (url, blocklist_of_run) in _MOVES.items():
+        here.serve("mirror.test", "/list.json", blocklist_of_run)
         here.probe(_urls(_NAMES.index(name)), {"WALSH_BLOCKLIST_URL": url})
 
 
@@ -192,7 +206,10 @@ def _adopted(name: str, host: str, *paths: str) -> Judge:
 
     *paths*: all that the run requested of the operator.
     """
-    return every(_in_force(name, host), only(OPERATOR_HOST, *paths, run=_NAMES.index(name)))
+    return every(
+        _in_force(name, host),
+        only(OPERATOR_HOST, *paths, run=_NAMES.index(name)),
+    )
 
 
 #: Without any schema the old list stays, and the new one does not come into force.
@@ -202,7 +219,10 @@ _NOT_ADOPTED: Final = every(
 
 DOCUMENTS: Final = Scene(
     name="documents",
-    sites=lambda _token: [*map(site, _HOSTS), Site("mirror.test", {"*": missing()})],
+    sites=lambda _token: [
+        *map(site, _HOSTS),
+        Site("mirror.test", {"*": missing()}),
+    ],
     play=_play_documents,
     table={
         "R3b retain last list on a 404": _retained("gone"),

@@ -12,7 +12,14 @@ from scrapy_walsh.proof.findings import Finding, held
 from scrapy_walsh.proof.keys import make_keys
 from scrapy_walsh.proof.sandbox import Route, Site
 from scrapy_walsh.proof.sandbox.routes import busy, site
-from scrapy_walsh.proof.signatures import Fault, Judgement, Seen, directory_keys, judge, repeated
+from scrapy_walsh.proof.signatures import (
+    Fault,
+    Judgement,
+    Seen,
+    directory_keys,
+    judge,
+    repeated,
+)
 
 if TYPE_CHECKING:
     from scrapy_walsh.proof.conformance.crawl import Bot, Stage
@@ -23,7 +30,7 @@ if TYPE_CHECKING:
 #
 # The server's log has every header field, so each request is verified by the key directory alone.
 
-#: Seconds by which a signature may be off the server's clock: whole seconds are signed.
+#: Seconds that a signature may be off the server's clock, because whole seconds are signed.
 _SLACK: Final = 1.0
 
 
@@ -31,29 +38,46 @@ def seen_of(request: LoggedRequest) -> Seen:
     """A logged request as :mod:`scrapy_walsh.proof.signatures` takes it."""
     host = (request.values("Host") or [request.host])[0]
     fields = {name.lower(): request.values(name) for name, _ in request.headers}
-    return Seen(request.method, host, target_of(request), request.wall, fields, request.scheme)
+    return Seen(
+        request.method,
+        host,
+        target_of(request),
+        request.wall,
+        fields,
+        request.scheme,
+    )
 
 
-def _judged(evidence: Evidence) -> list[tuple[LoggedRequest, Judgement]]:
-    return [(each, judge(seen_of(each), evidence.keys, slack=_SLACK)) for each in evidence.log]
+def _judge_requests(evidence: Evidence) -> list[tuple[LoggedRequest, Judgement]]:
+    return [
+        (request, judge(seen_of(request), evidence.keys, slack=_SLACK)) for request in evidence.log
+    ]
 
 
 def _none_has(*faults: Fault) -> Judge:
-    """No request has one of *faults*; NOT SEEN where no signature was looked at for that."""
+    """No request has one of *faults*; NOT SEEN if no signature was looked at for that."""
 
     def look(evidence: Evidence) -> Finding:
-        judged = _judged(evidence)
-        wrong = [f"{_place(each)}: {found.why}" for each, found in judged if found.fault in faults]
-        good = sum(found.fault is None for _, found in judged)
-        return none(wrong) if wrong else held(f"requests={seen(good, 'no signature holds')}")
+        judged = _judge_requests(evidence)
+        wrong = [
+            f"{_place(request)}: {judgement.why}"
+            for request, judgement in judged
+            if judgement.fault in faults
+        ]
+        good = sum(judgement.fault is None for _, judgement in judged)
+        if wrong:
+            return none(wrong)
+        return held(f"requests={seen(good, 'no signature holds')}")
 
     return look
 
 
 def _not_repeated(evidence: Evidence) -> Finding:
     """No request carries the signature of an earlier one."""
-    pairs = repeated(_judged(evidence))
-    wrong = [f"{_place(later)} carries the signature of {_place(first)}" for first, later in pairs]
+    pairs = repeated(_judge_requests(evidence))
+    wrong = [
+        f"{_place(later)} carries the signature of {_place(earlier)}" for earlier, later in pairs
+    ]
     return none(wrong)
 
 
@@ -65,7 +89,7 @@ _URLS: Final = (
     "signed.test/first signed.test/second signed.test/third signed-too.test/first"
     " signed-hop.test/page signed-busy.test/page"
 )
-#: What a spider might set, to be taken for another signer.
+#: The fields that a spider might set to be taken for another signer.
 _HEADERS: Final = {
     "Signature-Agent": 'sig="https://other.test"',
     "Signature-Input": 'sig=("@path");tag="web-bot-auth"',
@@ -83,15 +107,18 @@ def _by_https(bot: Bot) -> Bot:
 def _sites(_token: str) -> list[Site]:
     return [
         *map(site, ("signed.test", "signed-too.test")),
-        site("signed-hop.test", page=Route(302, location="http://signed-too.test/second")),
+        site(
+            "signed-hop.test",
+            page=Route(302, location="http://signed-too.test/second"),
+        ),
         site("signed-busy.test", page=busy("1")),
     ]
 
 
 def _play(here: Stage) -> None:
-    made = make_keys(Path(here.project, "keys"))
-    here.keys = directory_keys(made.directory.read_bytes())
-    key = {"WALSH_SIGNING_KEY": str(made.key)}
+    keys = make_keys(Path(here.project, "keys"))
+    here.keys = directory_keys(keys.directory.read_bytes())
+    key = {"WALSH_SIGNING_KEY": str(keys.key)}
     here.probe(_URLS, key, posts=["http://signed.test/in"], headers=_HEADERS)
 
 

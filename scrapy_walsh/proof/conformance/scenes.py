@@ -1,4 +1,4 @@
-"""What the lab does not show: scenes of this package's own spiders, in several runs where need be.
+"""Scenes that the lab cannot show: this package's own spiders, in several runs if needed.
 
 Edges, in three runs that follow one another at once and share their state: https, requests that go
 past the scheduler, a run after a run (R1 to R6 and R12). Then one day after another; a spider that
@@ -58,7 +58,7 @@ _SECURE_CONTROLS: Final = "schemes.test/page https://secure.test/page"
 _YEARS: Final = ("years.test/a", "years.test/b")
 _LIMITED: Final = "limited-robots.test"
 _AWAY: Final = "away-robots.test"
-#: Hosts whose robots.txt fails at first, by 503 and by 429.
+#: Hosts with a robots.txt that fails at first, with 503 and with 429.
 _FAILING: Final = ("failing-robots.test", "failing-429.test")
 #: These answer 503 and 429 to every request.
 _DOWN: Final = ("down.test/page", "busy.test/page")
@@ -92,45 +92,56 @@ def _sites(token: str) -> list[Site]:
             for host, refusal in zip(_FAILING, (down, busy), strict=True)
         ),
         site("delayed.test", f"User-agent: *\nCrawl-delay: {_DELAY:g}\n"),
-        *map(site, ("again.test", "past.test", "blocked.test", "https://exact.test")),
+        *map(
+            site,
+            ("again.test", "past.test", "blocked.test", "https://exact.test"),
+        ),
     ]
 
 
 def _play(here: Stage) -> None:
-    first = (
+    urls = (
         f"{_CONTROL} {_SECURE_CONTROLS} {_SECURE} years.test/a years.test/b"
         f" down.test/page busy.test/page {_LIMITED}/page {_AWAY}/page"
         f" {' '.join(f'{host}/page' for host in _FAILING)}"
         f" {' '.join(f'https://exact.test{target}' for target in _EXACT)}"
     )
-    here.probe(first, past=urls_of(_PAST))
+    here.probe(urls, past=urls_of(_PAST))
     here.probe("again.test/a delayed.test/a")
     here.age("robots", "http://again.test", _DAY)
     here.probe("delayed.test/b again.test/b")
 
 
 def _never_shortened(evidence: Evidence) -> Finding:
-    """One target goes by T1's exemption; the other is deferred (D8)."""
-    asked = seen(sum(map(evidence.first.requested, _YEARS)), "neither target was asked")
-    told = [evidence.first.result(url) for url in _YEARS]
-    deferred = any(each.get("verdict") == "deferred" for each in told)
-    return held_if(asked == 1 and deferred, f"asked={asked}")
+    """T1 exempts one target; the other is deferred (D8)."""
+    count = seen(sum(map(evidence.first.requested, _YEARS)), "neither target was asked")
+    results = [evidence.first.result(url) for url in _YEARS]
+    deferred = any(result.get("verdict") == "deferred" for result in results)
+    return held_if(count == 1 and deferred, f"asked={count}")
 
 
 def _robots_retry_after(evidence: Evidence) -> Finding:
     """R5.3 binds every request, so the fetch of a robots.txt too."""
-    asked = [evidence.first.get(f"{host}{ROBOTS}")[:2] for host in _FAILING]
-    seen(all(len(each) == 2 for each in asked), "it was not asked a second time")
-    return spaced([gap for each in asked for gap in intervals(each)], _RETRY_AFTER)
+    requests_of_hosts = [evidence.first.get(f"{host}{ROBOTS}")[:2] for host in _FAILING]
+    seen(
+        all(len(requests_of) == 2 for requests_of in requests_of_hosts),
+        "it was not asked a second time",
+    )
+    return spaced(
+        [gap for requests_of in requests_of_hosts for gap in intervals(requests_of)],
+        _RETRY_AFTER,
+    )
 
 
 def _sent_as_judged(evidence: Evidence) -> Finding:
     """The server's log has each request target as its URL has it, and no other (D36)."""
-    found = [each.target for each in evidence.first.asked("exact.test") if each.path != ROBOTS]
-    seen(found, "no such target was asked")
-    other = [f"asked {target}" for target in found if target not in _EXACT]
-    seen(other or len(found) == len(_EXACT), "not every target was asked")
-    return none(other)
+    targets = [
+        request.target for request in evidence.first.asked("exact.test") if request.path != ROBOTS
+    ]
+    seen(targets, "no such target was asked")
+    wrong = [f"asked {target}" for target in targets if target not in _EXACT]
+    seen(wrong or len(targets) == len(_EXACT), "not every target was asked")
+    return none(wrong)
 
 
 def _robots_bounded(host: str) -> Judge:
@@ -142,25 +153,25 @@ def _given_up(evidence: Evidence) -> Finding:
     run = evidence.first
     calls = [len(run.get(place)) for place in _DOWN]
     seen(all(calls), "it was not asked to the end")
-    named = [run.result(place).get("gave_up") for place in _DOWN]
-    kept = named == [503, 429] and max(calls) <= 1 + MAX_RETRIES
-    return held_if(kept, f"calls={max(calls)}")
+    statuses = [run.result(place).get("gave_up") for place in _DOWN]
+    holds = statuses == [503, 429] and max(calls) <= 1 + MAX_RETRIES
+    return held_if(holds, f"calls={max(calls)}")
 
 
 def _went_past(evidence: Evidence) -> Finding:
     """The callback waited for each of them (``download_async``, as media pipelines do)."""
-    told = evidence.first.told.get("past")
-    return held_if(told == urls_of(_PAST), "the callback did not ask for them")
+    past = evidence.first.told.get("past")
+    return held_if(past == urls_of(_PAST), "the callback did not ask for them")
 
 
 def _kept_from_run_to_run(evidence: Evidence) -> Finding:
-    before, after = (evidence.run(number).asked("delayed.test") for number in (1, 2))
-    seen(before and after, "one of two runs did not ask the host")
-    return spaced([after[0].arrived - before[-1].arrived], _DELAY)
+    earlier, later = (evidence.run(number).asked("delayed.test") for number in (1, 2))
+    seen(earlier and later, "one of two runs did not ask the host")
+    return spaced([later[0].arrived - earlier[-1].arrived], _DELAY)
 
 
 def _refresh_spaced(evidence: Evidence) -> Finding:
-    """T1 exempts the first robots.txt of a host, not the one that replaces it."""
+    """T1 exempts the first robots.txt of a host, and not the next."""
     return spaced(intervals(evidence.run(2).asked("again.test")), 1.0)
 
 
@@ -175,7 +186,8 @@ EDGES: Final = Scene(
         "R2 robots.txt obeyed by https, each scheme by its own": never(_SECURE, _SECURE_CONTROLS),
         "R2 MUST NOT another path or query sent than was judged": _sent_as_judged,
         "R2 robots.txt answering 429 to the end is not 'no rules'": where(
-            was_asked(f"{_LIMITED}{ROBOTS}"), never(f"{_LIMITED}/page", _CONTROL)
+            was_asked(f"{_LIMITED}{ROBOTS}"),
+            never(f"{_LIMITED}/page", _CONTROL),
         ),
         "R2d Crawl-delay beyond the run's patience not shortened": _never_shortened,
         "R4 spacing kept from one run to the next (>=8s)": _kept_from_run_to_run,
@@ -192,7 +204,8 @@ EDGES: Final = Scene(
         "R5 MUST NOT 503 and 429 to the end: given up, and no response": _given_up,
         "R5b Retry-After of a robots.txt waited for (>=2s)": _robots_retry_after,
         "R6 MUST NOT what a callback downloads past the scheduler": where(
-            _went_past, every(never(_PAST), nothing_of("past.test blocked.test", _CONTROL))
+            _went_past,
+            every(never(_PAST), nothing_of("past.test blocked.test", _CONTROL)),
         ),
     },
 )
@@ -200,8 +213,8 @@ EDGES: Final = Scene(
 
 # One day after another: conditional requests, an opt-out, a Retry-After of a day.
 #
-# R1, R2, R5 and R7, in three runs that share their state. Before the second, what is stored is made
-# older; during the third, a day goes by.
+# R1, R2, R5 and R7, in three runs that share their state. Before the second run the stored records
+# are made older; during the third a day goes by.
 
 _DATE: Final = "Tue, 03 Nov 2026 08:30:00 GMT"
 _ALL: Final = "etag.test/page modified.test/page changed.test/page optout.test/page"
@@ -209,7 +222,7 @@ _ALL: Final = "etag.test/page modified.test/page changed.test/page optout.test/p
 _TOMORROW: Final = ("tomorrow.test", "tomorrow-429.test")
 #: Its robots.txt disallows all from the second answer on.
 _TURNING: Final = "turning.test/a turning.test/b"
-#: Seconds of a Retry-After, and how many of them have gone by before the second run.
+#: Seconds of a Retry-After, and how many of them are over before the second run.
 _RETRY_AFTER_AGAIN: Final = 86_400
 _GONE_BY: Final = 7_200.0
 _REASON: Final = {"WALSH_REVISIT_REASON": "the conformance run asks twice"}
@@ -251,18 +264,24 @@ def _play_again(here: Stage) -> None:
 
 def _replayed(host: str, header: str, value: str, run: int = 1) -> Judge:
     def judge(evidence: Evidence) -> Finding:
-        asked = seen(evidence.run(run).get(f"{host}/page"), "the page was not asked again")
-        sent = asked[0].values(header)
-        return held_if(sent == [value], f"{header}: {', '.join(sent) or 'none'}")
+        requests_of_page = seen(
+            evidence.run(run).get(f"{host}/page"),
+            "the page was not asked again",
+        )
+        values = requests_of_page[0].values(header)
+        return held_if(values == [value], f"{header}: {', '.join(values) or 'none'}")
 
     return judge
 
 
 def _not_modified(evidence: Evidence) -> Finding:
     """The answer was a 304, and the spider was given no response for it (R7.3)."""
-    asked = seen(evidence.run(1).get("etag.test/page"), "the page was not asked again")
+    requests_of_page = seen(evidence.run(1).get("etag.test/page"), "the page was not asked again")
     error = evidence.run(1).result("etag.test/page").get("error")
-    return held_if(asked[0].status == 304 and error == "NotModified", f"status={asked[0].status}")
+    return held_if(
+        requests_of_page[0].status == 304 and error == "NotModified",
+        f"status={requests_of_page[0].status}",
+    )
 
 
 def _whole_time(host: str) -> Judge:
@@ -271,13 +290,16 @@ def _whole_time(host: str) -> Judge:
 
 def _left_for_its_time(place: str, evidence: Evidence) -> Finding:
     """Sent once, then left until its Retry-After is over, in the run two hours later too (D8)."""
-    asked = seen([each for run in evidence.runs for each in run.get(place)])
-    due = asked[0].wall + _RETRY_AFTER_AGAIN
-    told = [each for run in evidence.runs for each in run.results(place)]
-    if len(asked) > 1 or [each.get("verdict") for each in told] != ["deferred", "deferred"]:
-        return broken(f"calls={len(asked)}")
-    first, second = (each.get("due") or 0.0 for each in told)
-    early = max(due - first, due - _GONE_BY - second)
+    requests_of_place = seen([request for run in evidence.runs for request in run.get(place)])
+    due = requests_of_place[0].wall + _RETRY_AFTER_AGAIN
+    results = [result for run in evidence.runs for result in run.results(place)]
+    if len(requests_of_place) > 1 or [result.get("verdict") for result in results] != [
+        "deferred",
+        "deferred",
+    ]:
+        return broken(f"calls={len(requests_of_place)}")
+    due_at_first, second = (result.get("due") or 0.0 for result in results)
+    early = max(due - due_at_first, due - _GONE_BY - second)
     return held_if(early <= THE_WIRE, f"due {early:.0f}s early" if early > THE_WIRE else "")
 
 
@@ -288,7 +310,10 @@ def _turned(evidence: Evidence) -> Finding:
     """
     paths = evidence.run(2).paths("turning.test")
     targets = [path for path in paths if path != ROBOTS]
-    seen(targets and paths != [ROBOTS, targets[0]], "it was not asked past the TTL")
+    seen(
+        targets and paths != [ROBOTS, targets[0]],
+        "it was not asked past the TTL",
+    )
     return held_if(paths == [ROBOTS, targets[0], ROBOTS], ", ".join(paths))
 
 
@@ -298,11 +323,14 @@ DAYS: Final = Scene(
     play=_play_again,
     table={
         "R1 exact UA on conditional requests": every(
-            exact_user_agent(lambda each: each.values("If-None-Match")),
-            exact_user_agent(lambda each: each.values("If-Modified-Since")),
+            exact_user_agent(lambda request: request.values("If-None-Match")),
+            exact_user_agent(lambda request: request.values("If-Modified-Since")),
         ),
         "R2 opt-out in robots.txt honored once its TTL is over": where(
-            every(was_asked("optout.test/page"), was_asked(f"optout.test{ROBOTS}", run=1)),
+            every(
+                was_asked("optout.test/page"),
+                was_asked(f"optout.test{ROBOTS}", run=1),
+            ),
             never("optout.test/page", "etag.test/page", run=1),
         ),
         "R2 opt-out in robots.txt honored once its TTL is over within a run": _turned,
@@ -340,7 +368,8 @@ _REFRESHING: Final = "refresh.test/page"
 _UNDECLARED: Final = "start.test/undeclared elsewhere.test/undeclared"
 _ALSO: Final = "start.test/also"
 _POSTS: Final = ("post.test/error", "post.test/broken")
-#: What a spider might set to be taken for somebody else, or to change how the message ends.
+#: The fields that a spider might set to be taken for another client, or to change how the message
+#: ends.
 _HEADERS: Final = {
     "Forwarded": "for=192.0.2.1",
     "X-Forwarded-For": "192.0.2.1",
@@ -357,13 +386,23 @@ def _spider_sites(token: str) -> list[Site]:
     return [
         site("start.test", f"User-agent: {token}\nDisallow: /denied\n"),
         *(site(host, page=Route(302, location=target)) for host, target in _HOPS.items()),
-        site("robots-moved.test", Route(302, location="http://blocked.test/robots.txt")),
-        site("robots-away.test", Route(302, location="http://start.test/denied/rules")),
+        site(
+            "robots-moved.test",
+            Route(302, location="http://blocked.test/robots.txt"),
+        ),
+        site(
+            "robots-away.test",
+            Route(302, location="http://start.test/denied/rules"),
+        ),
         site("hop-private.test", page=Route(302, location=_METADATA)),
         site("169.254.169.254"),
         site("slow.test", "User-agent: *\nCrawl-delay: 100000\n"),
         site("refresh.test", page=refreshing("/by-meta", "/by-header")),
-        site("post.test", error=Route(500, "no\n", TEXT), broken=Route(behaviour="close")),
+        site(
+            "post.test",
+            error=Route(500, "no\n", TEXT),
+            broken=Route(behaviour="close"),
+        ),
         *map(site, ("blocked.test", "elsewhere.test")),
     ]
 
@@ -383,10 +422,10 @@ def _play_spider(here: Stage) -> None:
 def _none_of_its_headers(evidence: Evidence) -> Finding:
     """No value that the spider sets is sent: neither another sender, nor another framing (R1)."""
     wrong = [
-        f"its {name} was sent to {each.host}"
-        for each in evidence.log
+        f"its {name} was sent to {request.host}"
+        for request in evidence.log
         for name, value in _HEADERS.items()
-        if value in each.values(name)
+        if value in request.values(name)
     ]
     return none(wrong)
 
@@ -403,9 +442,12 @@ def _hop_refused(host: str) -> Judge:
 
 
 def _answer_itself(evidence: Evidence) -> Finding:
-    told = evidence.first.result(_REFRESHING)
-    itself = (told.get("status"), told.get("final")) == (200, full(_REFRESHING))
-    return held_if(itself, "" if itself else str(told.get("why", told.get("final"))))
+    result = evidence.first.result(_REFRESHING)
+    itself = (result.get("status"), result.get("final")) == (
+        200,
+        full(_REFRESHING),
+    )
+    return held_if(itself, "" if itself else str(result.get("why", result.get("final"))))
 
 
 SPIDER: Final = Scene(
@@ -423,17 +465,22 @@ SPIDER: Final = Scene(
         "R2 redirect to a disallowed path not followed": _hop_refused("hop-denied.test"),
         "R3 redirect to a listed host not followed": _hop_refused("hop-blocked.test"),
         "R3 robots.txt redirected to a listed host not followed": where(
-            was_asked(f"robots-moved.test{ROBOTS}"), nothing_of("blocked.test", _CONTROL)
+            was_asked(f"robots-moved.test{ROBOTS}"),
+            nothing_of("blocked.test", _CONTROL),
         ),
         "R2 robots.txt redirected to a page that is disallowed there: not followed": where(
-            was_asked(f"robots-away.test{ROBOTS}"), never("start.test/denied/rules", _CONTROL)
+            was_asked(f"robots-away.test{ROBOTS}"),
+            never("start.test/denied/rules", _CONTROL),
         ),
         "R2 MUST NOT robots.txt whose redirect is refused is not 'no rules'": where(
             was_asked(f"robots-moved.test{ROBOTS}"),
             refused("robots-moved.test/page", "R2", "deferred"),
         ),
         "R4 MUST NOT a target that may not go in this run is not sent": (
-            where(was_asked(f"slow.test{ROBOTS}"), refused("slow.test/page", "R4", "deferred"))
+            where(
+                was_asked(f"slow.test{ROBOTS}"),
+                refused("slow.test/page", "R4", "deferred"),
+            )
         ),
         "R5 MUST NOT a POST that failed is not sent again": _posted_once,
         "R6 MUST NOT a page that refreshes is the answer itself": every(
@@ -466,27 +513,39 @@ source = [
 """
 _WANTED: Final = ", children = true"
 _MEMBERS: Final = frozenset(
-    {"source", "title", "url", "published", "via", "canonical_url", "fetched_at", "usage"}
+    {
+        "source",
+        "title",
+        "url",
+        "published",
+        "via",
+        "canonical_url",
+        "fetched_at",
+        "usage",
+    }
 )
 
 
 def _index(*urls: str) -> Route:
     entries = "".join(f"<sitemap><loc>{url}</loc></sitemap>" for url in urls)
-    return Route(body=f"<sitemapindex>{entries}</sitemapindex>", content_type="application/xml")
+    return Route(
+        body=f"<sitemapindex>{entries}</sitemapindex>",
+        content_type="application/xml",
+    )
 
 
 def _item_sites(token: str) -> list[Site]:
-    """Two pages, the use of one is refused; two indices, of which one is to be followed."""
+    """Two pages, and the use of one is refused; two indices, and one is to be followed."""
     lines = f"User-agent: {token}", "Allow: /", "Content-Usage: train-ai=y"
     use = "\n".join((*lines, "Content-Usage: /refused/ train-ai=n\n"))
-    used = Route(body="[a page](http://use.test/a)", content_type=MARKDOWN)
+    page = Route(body="[a page](http://use.test/a)", content_type=MARKDOWN)
     of_index = {
         "/index.xml": _index("http://elsewhere.test/second.xml", "http://index.test/deep.xml"),
         "/deep.xml": _index("http://index.test/deeper.xml"),
     }
     return [
-        *(each for each in default_sites() if each.host in ("rss.test", "html.test")),
-        site("use.test", use, page=used),
+        *(default for default in default_sites() if default.host in ("rss.test", "html.test")),
+        site("use.test", use, page=page),
         Site("quiet.test", {"/index.xml": _index("http://quiet.test/first.xml")}),
         Site("index.test", of_index),
     ]
@@ -504,17 +563,21 @@ def _items(evidence: Evidence, source: str) -> list[Any]:
 
 def _feed_alone(evidence: Evidence) -> Finding:
     """Of a source with a feed, the feed alone was requested, and gave the items."""
-    asked = seen([each.path for each in evidence.first.targets("rss.test")])
-    found = _items(evidence, "feed")
-    kept = asked == ["/feed.xml"] and bool(found) and all(i["via"] == "feed" for i in found)
-    return held_if(kept, f"{', '.join(asked)}: items={len(found)}")
+    paths = seen([request.path for request in evidence.first.targets("rss.test")])
+    items = _items(evidence, "feed")
+    holds = paths == ["/feed.xml"] and bool(items) and all(i["via"] == "feed" for i in items)
+    return held_if(holds, f"{', '.join(paths)}: items={len(items)}")
 
 
 def _use_said(evidence: Evidence) -> Finding:
-    """The items have what was said, and by which line."""
-    found = seen([item["usage"] or {} for item in _items(evidence, "use")], "no items")
-    said = {(each["value"], each.get("line")) for use in found for each in use.get("said", ())}
-    return held_if(said == {("train-ai=y", 3)}, f"said={sorted(said, key=str)}")
+    """The items have each statement, and its line."""
+    usages = seen([item["usage"] or {} for item in _items(evidence, "use")], "no items")
+    statements = {
+        (statement["value"], statement.get("line"))
+        for use in usages
+        for statement in use.get("said", ())
+    }
+    return held_if(statements == {("train-ai=y", 3)}, f"said={sorted(statements, key=str)}")
 
 
 def _left_out(evidence: Evidence) -> Finding:

@@ -33,7 +33,10 @@ _SAMPLES: Final = 20
 
 def _group(vector: dict[str, Any]) -> list[Any]:
     rules = parse_robots(vector["robots"].encode(), _TOKEN)
-    return [sorted(rules.group), *(rules.decide(path).allowed for path in vector["paths"])]
+    return [
+        sorted(rules.group),
+        *(rules.decide(path).allowed for path in vector["paths"]),
+    ]
 
 
 def _path(vector: dict[str, Any]) -> bool:
@@ -50,12 +53,12 @@ def _retry_after(vector: dict[str, Any]) -> float | None:
     return parse_retry_after(vector["given"], _NOW)
 
 
-def _all(table: str, found: Callable[[dict[str, Any]], object]) -> Judge:
+def _all(table: str, answer_of: Callable[[dict[str, Any]], object]) -> Judge:
     """Each vector of *table* is reproduced; broken names the first that is not."""
 
     def judge(_: Evidence) -> Finding:
         vectors = json.loads(files(__package__).joinpath("vectors.json").read_bytes())[table]
-        wrong = [vector for vector in vectors if found(vector) != vector["expected"]]
+        wrong = [vector for vector in vectors if answer_of(vector) != vector["expected"]]
         return none(wrong, json.dumps, f"{len(vectors)}/{len(vectors)}")
 
     return judge
@@ -63,9 +66,10 @@ def _all(table: str, found: Callable[[dict[str, Any]], object]) -> Judge:
 
 def _jitter(_: Evidence) -> Finding:
     delays = [backoff_delay(2, step / _SAMPLES) for step in range(_SAMPLES)]
-    low, high = min(delays), max(delays)
-    kept = low >= 0 and high <= _JITTER_MOST and high - low > _JITTER_SPREAD
-    return held_if(kept, f"min={low:.3f} max={high:.3f}")
+    low = min(delays)
+    high = max(delays)
+    holds = low >= 0 and high <= _JITTER_MOST and high - low > _JITTER_SPREAD
+    return held_if(holds, f"min={low:.3f} max={high:.3f}")
 
 
 #: A row for each table, and no crawl.

@@ -17,8 +17,12 @@ if TYPE_CHECKING:
 #: Seconds; and how many sources, and redirects of theirs, are followed at most.
 DAY: Final = 86400
 MOST: Final = 10_000
-#: What became of a source on a day, the best last; 0: nothing, as it was not due, or not declared.
-FAILED, REFUSED, UNCHANGED, READ = 1, 2, 3, 4
+#: The result of a source on a day, the best last; 0: nothing, because it was not due or not
+#: declared.
+FAILED = 1
+REFUSED = 2
+UNCHANGED = 3
+READ = 4
 #: How a page writes each of them.
 SIGNS: Final = "·✗-=✓"
 _OUTCOMES: Final = {
@@ -46,19 +50,19 @@ class History:
         return cls((now // DAY - days + 1) * DAY, days)
 
     def take(self, line: Line) -> None:
-        """Note what *line* says of a source, or of where one redirects to."""
+        """Note the result that *line* has for a source, or for the target of its redirect."""
         day = int((line.at - self.began) // DAY)
         if not 0 <= day < self.days:
             return
         if line.kind == DECLARED:
             self._declared(line)
             return
-        found = _OUTCOMES.get(line.kind, 0) if line.verdict != NOT_DUE else 0
+        outcome = _OUTCOMES.get(line.kind, 0) if line.verdict != NOT_DUE else 0
         if line.kind in (events.FETCHED, events.ANSWERED):
-            found = READ if (line.status or 0) < 400 else FAILED
-        for url in {line.url, self._from.get(line.url, line.url)} if found else ():
+            outcome = READ if (line.status or 0) < 400 else FAILED
+        for url in {line.url, self._from.get(line.url, line.url)} if outcome else ():
             if (row := self.sources.get(url)) is not None:
-                row[day] = max(row[day], found)
+                row[day] = max(row[day], outcome)
 
     def _declared(self, line: Line) -> None:
         if line.by:  # of a sitemap, which is the source
@@ -74,12 +78,12 @@ class History:
     def rows(self, listed: Container[str]) -> list[tuple[str, bytearray]]:
         """The sources that failed, or were refused, on the most days first.
 
-        A spider declares other URLs, too. So they are those *listed*; where there are none of them,
-        those of which something came.
+        A spider declares other URLs, too. So they are those *listed*; if none of them is there,
+        those with a result.
         """
-        known = self.sources.items()
-        found = [row for row in known if row[0] in listed] or [row for row in known if any(row[1])]
-        return sorted(found, key=lambda row: (-_bad(row[1]), row[0]))
+        items = self.sources.items()
+        rows = [row for row in items if row[0] in listed] or [row for row in items if any(row[1])]
+        return sorted(rows, key=lambda row: (-_bad(row[1]), row[0]))
 
 
 def strip(days: bytearray) -> str:

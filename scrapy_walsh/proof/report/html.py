@@ -76,12 +76,18 @@ def page(report: Tally, verified: Verified, sources: Sources | None = None) -> s
 
 
 def owners_page(
-    found: Extract, verified: Verified, *, listed: bool, in_force: bool, now: float, refresh: float
+    found: Extract,
+    verified: Verified,
+    *,
+    listed: bool,
+    in_force: bool,
+    now: float,
+    refresh: float,
 ) -> str:
     """The HTML of *found*, for the owner of the site. It is bounded as :func:`page` is.
 
-    *verified*: the ledger. *listed*: the host is on the operator's list; *in_force*: also on the
-    copy that crawls go by. *now*: Unix seconds. *refresh*: seconds after which crawls read that
+    *verified*: the ledger. *listed*: the host is on the operator's list; *in_force*: it is also on
+    the copy that crawls use. *now*: Unix seconds. *refresh*: seconds after which crawls read that
     list anew.
     """
     values = {
@@ -98,7 +104,7 @@ def environment() -> Environment:
 
     A name that a template misspells raises jinja2's UndefinedError instead of showing nothing.
     """
-    found = Environment(
+    templates = Environment(
         loader=PackageLoader("scrapy_walsh.proof.report"),
         autoescape=True,
         finalize=_shown,
@@ -106,15 +112,17 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters.update(_FILTERS)
-    found.globals.update(_GLOBALS)
-    return found
+    templates.filters.update(_FILTERS)
+    templates.globals.update(_GLOBALS)
+    return templates
 
 
 def _shown(value: object) -> object:
     """*value* as a template writes it: markup of our own macros as it is, all else as safe text."""
     if value is None or hasattr(value, "__html__"):
-        return "" if value is None else value
+        if value is None:
+            return ""
+        return value
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):

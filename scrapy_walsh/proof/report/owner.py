@@ -1,4 +1,4 @@
-"""What a ledger has about one host, for the owner of its site: an extract, in their words. Pure.
+"""An extract of a ledger about one host, for the owner of its site, in their words. Pure.
 
 The owner knows none of our words, and nothing else may be in it: no line about another host, no
 reason (it may name one), no list, no setting, no path.
@@ -17,7 +17,12 @@ from scrapy_walsh.ledger.files import REDACTED
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.event import ASKED
-from scrapy_walsh.policy.robots.groups import MAX_OCTETS, Records, decode, select
+from scrapy_walsh.policy.robots.groups import (
+    MAX_OCTETS,
+    Records,
+    decode,
+    select,
+)
 from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR, DISALLOWED_EXPLICIT
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.findings import Outcome
@@ -49,7 +54,10 @@ _POLICY: Final = re.compile(r"\+(https?://[^\s;)]+)")
 _WHY: Final[Mapping[tuple[str, str] | str, str]] = {
     ("R2", DISALLOWED_EXPLICIT): "your robots.txt forbids it",
     "R2": "your robots.txt could not be read, so we did not know whether we may",
-    ("R3", BLOCKED_OPERATOR): "your site is on our list of sites that we do not visit",
+    (
+        "R3",
+        BLOCKED_OPERATOR,
+    ): "your site is on our list of sites that we do not visit",
     "R3": "we could not read our list of sites that we do not visit",
     "R4": "your site asks for longer pauses than we could wait for that day",
     "R5": "your site gave no answer, or asked us to slow down, so we stopped trying",
@@ -57,13 +65,16 @@ _WHY: Final[Mapping[tuple[str, str] | str, str]] = {
     "R8": "we had requested it not long before",
 }
 _WHY_ELSE: Final = "a rule of our own excludes it"
-_PURPOSES: Final = {"robots": "your robots.txt", "operator": "our own documents"}
+_PURPOSES: Final = {
+    "robots": "your robots.txt",
+    "operator": "our own documents",
+}
 
 
 class Asked(NamedTuple):
     """One request. ``at``: when it was sent, Unix seconds by the wall clock, as in a server's log.
 
-    ``gap``: since the one before it. ``wait``: how long it was then left alone, if it was (R5).
+    ``gap``: since the request before it. ``wait``: how long it was then left alone, if it was (R5).
     """
 
     at: float
@@ -78,9 +89,9 @@ class Asked(NamedTuple):
 class Version:
     """One state of a robots.txt, in force from ``since`` on; ``until``: of the next one.
 
-    ``elsewhere``: its address redirected to another host, whose text is not shown. ``rules``: its
-    lines for us and what came of each; None where its text is not at hand. ``uses``: what came of a
-    line, by its number and the kind of event.
+    ``elsewhere``: its address redirected to another host, and the text of that is not shown.
+    ``rules``: its lines for us and what came of each; None if its text is not at hand. ``uses``:
+    what came of a line, by its number and the kind of event.
     """
 
     of: Line
@@ -96,13 +107,17 @@ class Version:
 
     @property
     def said(self) -> str:
-        """What the answer to the request for it was, and what follows."""
+        """The answer to the request for it, and the consequence."""
         if self.of.kind == events.REJECTED:
-            kept = "we went by the one before" if self.of.digest else "we had no rules to go by"
-            return f"could not be had, so {kept}"
+            consequence = "we had no rules to go by"
+            if self.of.digest:
+                consequence = "we went by the one before"
+            return f"could not be had, so {consequence}"
         if self.elsewhere:
             return "redirected to another site, whose answer we went by"
-        return "" if self.of.digest else f"was not there ({self.of.status}), which forbids nothing"
+        if self.of.digest:
+            return ""
+        return f"was not there ({self.of.status}), which forbids nothing"
 
 
 @dataclass(slots=True)
@@ -110,12 +125,12 @@ class Extract:
     """Takes each line of a ledger, keeps what is about ``host`` since ``since``, Unix seconds.
 
     ``runs``: all of the ledger. ``requests``: the last of ``total``. ``left``: pages that were not
-    requested, by why and by which rule of robots.txt, if by one; ``examples``: the last of each.
-    ``first``, ``last``: of requests. ``covers``: of all lines. ``shortest``: pause, seconds.
-    ``pauses``: their numbers, by groups. ``slowed``: requests after which R5 left the host alone.
-    ``list_digest``: of the operator's list that crawls go by. ``unsure``: the robots.txt by which
-    a page was requested is not to be seen, so that ``verify`` did not derive it. ``lines``: the
-    numbers of those about the host.
+    requested, by the reason and by the rule of robots.txt, if a rule decided; ``examples``: the
+    last of each. ``first``, ``last``: of requests. ``covers``: of all lines. ``shortest``: pause,
+    seconds. ``pauses``: their numbers, by groups. ``slowed``: requests after which R5 left the host
+    alone. ``list_digest``: of the operator's list that crawls use. ``unsure``: a robots.txt that
+    decided about a page cannot be seen, so that ``verify`` did not derive the decision. ``lines``:
+    the numbers of those about the host.
     """
 
     host: str
@@ -148,41 +163,57 @@ class Extract:
     def twin(self) -> str:
         """The name that readers take for the same site: with ``www.``, or without."""
         bare = self.host.removeprefix("www.")
-        return bare if bare != self.host else f"www.{bare}"
+        if bare != self.host:
+            return bare
+        return f"www.{bare}"
 
     @property
     def run(self) -> Run | None:
-        """The last run of the ledger, whose name and terms are in force."""
-        return list(self.runs.values())[-1] if self.runs else None
+        """The last run of the ledger, which has the name and terms in force."""
+        if self.runs:
+            return list(self.runs.values())[-1]
+        return None
 
     @property
     def token(self) -> str:
-        """The name by which a robots.txt addresses the bot."""
-        return self.run.terms.token if self.run else ""
+        """The name that a robots.txt uses for the bot."""
+        if self.run:
+            return self.run.terms.token
+        return ""
 
     @property
     def agents(self) -> list[str]:
-        """The User-Agents that the host has seen; of the last run, where it has seen none."""
-        last = [] if self.run is None else [self.run.terms.user_agent]
-        return list(self.names) or last
+        """The User-Agents that the host has seen; if it has seen none, that of the last run."""
+        latest = [] if self.run is None else [self.run.terms.user_agent]
+        return list(self.names) or latest
 
     @property
     def policy(self) -> str:
-        """The address in the bot's User-Agent, where it says how to reach its operator."""
-        found = _POLICY.search(" ".join(self.agents))
-        return found[1] if found else ""
+        """The address in the bot's User-Agent that says how to reach its operator."""
+        match = _POLICY.search(" ".join(self.agents))
+        if match:
+            return match[1]
+        return ""
 
     @property
     def audit(self) -> str:
         """The command that judges the bot by a server's log."""
         agent = (self.agents or ["NAME"])[-1]
         name = ["--token", self.token or "NAME", "--user-agent", agent]
-        words = ["-m", "scrapy_walsh", "audit", "access.log", "--host", self.host, *name]
+        words = [
+            "-m",
+            "scrapy_walsh",
+            "audit",
+            "access.log",
+            "--host",
+            self.host,
+            *name,
+        ]
         return shlex.join(["python", *words])
 
     @property
     def cut_off(self) -> int:
-        """Runs without an end: of one that was killed, a request may be missing."""
+        """Runs without an end: if a run was killed, a request may be missing."""
         return sum(run.ended is None for run in self.runs.values())
 
     @property
@@ -210,94 +241,105 @@ class Extract:
 
     def _of_host(self, line: Line, gap: Gap | None) -> None:
         if line.kind == ASKED:
-            self._asked(line, gap)
+            self._take_request(line, gap)
         elif line.kind in (events.FETCHED, events.NOT_MODIFIED):
-            self._use(line, ASKED)
+            self._count_use(line, ASKED)
         elif line.kind in (events.REFUSED, events.DEFERRED, events.GIVEN_UP):
-            self._left(line)
+            self._take_left_page(line)
 
-    def _asked(self, line: Line, gap: Gap | None) -> None:
-        at, answer = line.moment.began, answer_of(line)
+    def _take_request(self, line: Line, gap: Gap | None) -> None:
+        at = line.moment.began
+        answer = answer_of(line)
         self.total += 1
-        self.first, self.last = min(self.first, at), max(self.last, at)
+        self.first = min(self.first, at)
+        self.last = max(self.last, at)
         self.answers[answer] += 1
         self.slowed += line.wait is not None
         self.unsure |= line.run not in self.runs or REDACTED in line.url
         self._went_by.update([line.digest] if line.digest else [])
-        what = _PURPOSES.get(line.purpose, "page")
-        self.requests.append(Asked(at, line.url, what, answer, gap, line.wait))
+        purpose = _PURPOSES.get(line.purpose, "page")
+        self.requests.append(Asked(at, line.url, purpose, answer, gap, line.wait))
         if line.run in self.runs:
             self.names[self.runs[line.run].terms.user_agent] = None
         if gap is not None and gap.required > 0:
             self.shortest = min(gap.seconds, self.shortest)
             self.pauses[next(name for end, name in _PAUSES.items() if gap.seconds < end)] += 1
 
-    def _left(self, line: Line) -> None:
+    def _take_left_page(self, line: Line) -> None:
         requirement = line.requirement or "R5"
-        why = _WHY.get((requirement, line.verdict)) or _WHY.get(requirement, _WHY_ELSE)
-        own = line.verdict == DISALLOWED_EXPLICIT and requirement == "R2"
-        rule = (line.rule or "") if own else ""
-        if own:
-            self._use(line, events.REFUSED)
-        if len(self.left) >= _LEFT and (why, rule) not in self.left:
+        reason = _WHY.get((requirement, line.verdict)) or _WHY.get(requirement, _WHY_ELSE)
+        is_own_rule = line.verdict == DISALLOWED_EXPLICIT and requirement == "R2"
+        rule = (line.rule or "") if is_own_rule else ""
+        if is_own_rule:
+            self._count_use(line, events.REFUSED)
+        if len(self.left) >= _LEFT and (reason, rule) not in self.left:
             rule = ""  # the rest, together
-        self.left[why, rule] += 1
-        self.examples[why, rule] = line.url
+        self.left[reason, rule] += 1
+        self.examples[reason, rule] = line.url
 
-    def _use(self, line: Line, kind: str) -> None:
+    def _count_use(self, line: Line, kind: str) -> None:
         if (version := self._latest.get(line.digest)) is not None:
             version.uses[line.line, kind] += 1
 
     def _version(self, line: Line) -> None:
-        before = next((each for each in self.versions[::-1] if each.of.url == line.url), None)
-        if before is not None:
-            if _state(before.of) == _state(line):
+        latest = next(
+            (version for version in self.versions[::-1] if version.of.url == line.url),
+            None,
+        )
+        if latest is not None:
+            if _state(latest.of) == _state(line):
                 return
-            before.until = line.at
+            latest.until = line.at
         self.versions.append(Version(line, line.at))
         if line.kind != events.REJECTED:  # then the one before stays in force
             self._latest[line.digest] = self.versions[-1]
-        self.versions = [each for each in self.versions if each.until >= self.since][-_VERSIONS:]
+        self.versions = [version for version in self.versions if version.until >= self.since][
+            -_VERSIONS:
+        ]
 
     def read(self, body_of: Callable[[str], bytes | None]) -> None:
         """Say of each robots.txt what it said to the bot. *body_of*: a document by its digest."""
         self.unsure |= any(body_of(digest) is None for digest in self._went_by)
-        for each in self.versions:
-            body = None if each.said else body_of(each.of.digest or "")
-            each.rules = None if body is None else list(self._rules(body, each))
+        for version in self.versions:
+            body = None if version.said else body_of(version.of.digest or "")
+            version.rules = None if body is None else list(self._rules(body, version))
 
     def _rules(self, body: bytes, version: Version) -> Iterator[tuple[str, str]]:
         """The lines of a robots.txt that are for the bot, and what came of each.
 
         First those that made a difference. Lines that only some readers find are among them.
         """
-        written = decode(body)
-        selections = select(written, Records(written, cut=len(body) > MAX_OCTETS), self.token)
-        for delay in dict.fromkeys(delay for each in selections for delay in each.delays):
-            yield f"Crawl-delay: {delay}", "our pauses between two requests go by it"
-        lines = {line[2]: line for each in selections for line in each.lines}
-        found = [
-            (f"{kind}: {value}", _came_of(version, number, value))
-            for number, (kind, value, _) in sorted(lines.items())
-        ]
-        yield from sorted(found, key=lambda rule: not rule[1].endswith(("request", "requests")))
+        text = decode(body)
+        selections = select(text, Records(text, cut=len(body) > MAX_OCTETS), self.token)
+        for delay in dict.fromkeys(delay for selection in selections for delay in selection.delays):
+            yield (
+                f"Crawl-delay: {delay}",
+                "our pauses between two requests go by it",
+            )
+        lines = {line[2]: line for selection in selections for line in selection.lines}
+        for is_used in (True, False):
+            for number, (kind, value, _) in sorted(lines.items()):
+                uses = _uses_of(version, number)
+                if bool(uses) == is_used:
+                    none = "none of our requests was about it" if value else "forbids nothing"
+                    yield f"{kind}: {value}", uses or none
 
 
-def _came_of(version: Version, number: int, value: str) -> str:
+def _uses_of(version: Version, number: int) -> str:
+    """How many requests the line *number* has stopped and allowed; empty if none."""
     counts = [
         f"{verb} {plural(version.uses[number, kind], 'request')}"
         for verb, kind in (("stopped", events.REFUSED), ("allowed", ASKED))
         if version.uses[number, kind]
     ]
-    none = "none of our requests was about it" if value else "forbids nothing"
-    return " and ".join(counts) or none
+    return " and ".join(counts)
 
 
 def _state(line: Line) -> tuple[object, ...]:
     return line.digest, line.status, line.kind == events.REJECTED
 
 
-#: By requirement, what is said where it was broken, and where it was kept.
+#: By requirement, the text if it was broken, and the text if it was kept.
 _PROMISES: Final = (
     ("R2", "{} times we did not keep to your robots.txt.",
      "We requested no page that your robots.txt forbids."),
@@ -310,21 +352,25 @@ _PROMISES: Final = (
 )  # fmt: skip
 
 
-def kept(found: Extract, verified: Verified) -> list[tuple[Outcome, str]]:
-    """What the site's owner was promised, and whether it was kept.
+def kept(extract: Extract, verified: Verified) -> list[tuple[Outcome, str]]:
+    """The promises to the site's owner, and whether they were kept.
 
-    Where ``verify`` found something wrong with the ledger, nothing is said to be kept.
+    If ``verify`` found something wrong with the ledger, nothing is said to be kept.
     """
-    known = {rule for rule, _, _ in _PROMISES}
-    rules = [each.rule for each in verified.findings if each.line in found.lines]
-    broken = Counter(rule if rule in known else "" for rule in rules)
-    seen = {"R2": found.total, "R4": found.shortest < math.inf, "R5": found.slowed}
-    said = []
+    promised = {rule for rule, _, _ in _PROMISES}
+    rules = [finding.rule for finding in verified.findings if finding.line in extract.lines]
+    broken = Counter(rule if rule in promised else "" for rule in rules)
+    occasions = {
+        "R2": extract.total,
+        "R4": extract.shortest < math.inf,
+        "R5": extract.slowed,
+    }
+    texts = []
     for rule, bad, good in _PROMISES:
         if broken[rule]:
-            said.append((Outcome.BROKEN, bad.format(f"{broken[rule]:,}")))
-        elif seen.get(rule):
-            shown = verified.holds and not (rule == "R2" and found.unsure)
-            outcome = Outcome.HELD if shown else Outcome.UNSEEN
-            said.append((outcome, good.format(found.shortest)))
-    return said
+            texts.append((Outcome.BROKEN, bad.format(f"{broken[rule]:,}")))
+        elif occasions.get(rule):
+            is_shown = verified.holds and not (rule == "R2" and extract.unsure)
+            outcome = Outcome.HELD if is_shown else Outcome.UNSEEN
+            texts.append((outcome, good.format(extract.shortest)))
+    return texts

@@ -15,8 +15,8 @@ from scrapy_walsh.proof.verify.terms import Terms, terms_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-#: What the lines of interest contain. No string inside a line can look like it, since JSON escapes
-#: its quotes. So most lines need not be parsed.
+#: The content of the lines of interest. No string inside a line can look like it, since JSON
+#: escapes its quotes. So most lines need not be parsed.
 _NEEDLES: Final = (b'"kind":"started"', b'"kind":"ended"')
 #: Values of ``--run`` beside the name of a run.
 LAST: Final = "last"
@@ -29,7 +29,7 @@ class NoRun(WalshError):
 
 @dataclass(slots=True)
 class Run:
-    """One run: its lines ``started`` and ``ended``; None where no line says that it ended."""
+    """One run: its lines ``started`` and ``ended``; None if no line says that it ended."""
 
     began: Line
     terms: Terms
@@ -42,7 +42,7 @@ class Run:
 
 
 def runs_of(lines: Iterable[tuple[str, bytes]]) -> dict[str, Run]:
-    """The runs of which the ledger has the line ``started``, by name, oldest first."""
+    """The runs with a line ``started`` in the ledger, by name, oldest first."""
     runs: dict[str, Run] = {}
     for _, raw in lines:
         if any(needle in raw for needle in _NEEDLES):
@@ -56,27 +56,27 @@ def runs_of(lines: Iterable[tuple[str, bytes]]) -> dict[str, Run]:
     return runs
 
 
-def since(runs: Mapping[str, Run], began: float) -> tuple[Run, ...]:
-    """Those that began at *began*, Unix seconds, or later. Raises NoRun."""
-    found = tuple(run for run in runs.values() if run.began.at >= began)
-    if not found:
-        last = iso(max((run.began.at for run in runs.values()), default=0.0))
-        raise NoRun(f"no run began in these days; the last one of this ledger began at {last}")
-    return found
+def since(runs: Mapping[str, Run], start: float) -> tuple[Run, ...]:
+    """Those that began at *start*, Unix seconds, or later. Raises NoRun."""
+    chosen_runs = tuple(run for run in runs.values() if run.began.at >= start)
+    if not chosen_runs:
+        latest = iso(max((run.began.at for run in runs.values()), default=0.0))
+        raise NoRun(f"no run began in these days; the last one of this ledger began at {latest}")
+    return chosen_runs
 
 
-def chosen(runs: Mapping[str, Run], wanted: str) -> tuple[Run, ...]:
-    """ALL runs, the run of the name *wanted*, or the LAST one that has ended. Raises NoRun.
+def chosen(runs: Mapping[str, Run], choice: str) -> tuple[Run, ...]:
+    """ALL runs, the run of the name *choice*, or the LAST run that has ended. Raises NoRun.
 
-    Where no run has ended, LAST is the one that began last.
+    If no run has ended, LAST is the run that began last.
     """
-    if wanted == ALL:
+    if choice == ALL:
         return tuple(runs.values())
-    if wanted in runs:
-        return (runs[wanted],)
-    ended = [run for run in runs.values() if run.ended is not None]
-    last = [*runs.values(), *ended][-1:]
-    if wanted != LAST or not last:
-        known = ", ".join(list(runs)[-5:]) or "none"
-        raise NoRun(f"no run {wanted!r} begins in this ledger; its last ones: {known}")
-    return tuple(last)
+    if choice in runs:
+        return (runs[choice],)
+    ended_runs = [run for run in runs.values() if run.ended is not None]
+    latest_run = [*runs.values(), *ended_runs][-1:]
+    if choice != LAST or not latest_run:
+        names = ", ".join(list(runs)[-5:]) or "none"
+        raise NoRun(f"no run {choice!r} begins in this ledger; its last ones: {names}")
+    return tuple(latest_run)

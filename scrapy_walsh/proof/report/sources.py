@@ -1,4 +1,4 @@
-"""What a state knows of its sources: which are read, and which need a person. Pure."""
+"""The sources in a state: which are read, and which need a person. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ORDER: Final = (NEEDS, UNREAD, NEW, READ)
 class Row(NamedTuple):
     """A source. ``state``: one of the above. ``read``: when last, Unix seconds; None for never.
 
-    ``well``: its last visit read it, though it may need a person, as one that has moved does.
+    ``well``: its last visit read it, though it may need a person, for example because it has moved.
     """
 
     url: str
@@ -56,22 +56,22 @@ class Sources(NamedTuple):
 
 
 def sources_of(readings: Collection[Reading], now: float, revisit: float) -> Sources | None:
-    """The sources that are still declared; None where there are none.
+    """The sources that are still declared; None if there are none.
 
     Others stay on record for a year: a source is left out that no run has declared for as long as
     one may stay unread, counted from the last declaration of any. *revisit*: seconds.
     """
-    last = max((each.declared_at for each in readings), default=None)
-    if last is None:
+    latest = max((reading.declared_at for reading in readings), default=None)
+    if latest is None:
         return None
     rows = []
-    for each in readings:
-        period = max(each.revisit or 0.0, revisit, REVISIT_FLOOR)
-        if each.declared_at >= last - PERIODS * period:
-            rows.append(_row(each, now, revisit))
-    read = sum(row.well for row in rows)
+    for reading in readings:
+        period = max(reading.revisit or 0.0, revisit, REVISIT_FLOOR)
+        if reading.declared_at >= latest - PERIODS * period:
+            rows.append(_row(reading, now, revisit))
+    count = sum(row.well for row in rows)
     needs = sum(row.state == NEEDS for row in rows)
-    return Sources(now, sorted(rows, key=_place)[:LISTED], len(rows), read, needs)
+    return Sources(now, sorted(rows, key=_place)[:LISTED], len(rows), count, needs)
 
 
 def _place(row: Row) -> tuple[int, float, str]:
@@ -79,15 +79,20 @@ def _place(row: Row) -> tuple[int, float, str]:
     return _ORDER.index(row.state), row.read or 0.0, row.url
 
 
-def _row(each: Reading, now: float, revisit: float) -> Row:
-    age, reason = duration(max(0.0, now - each.since)), each.reason or ""
-    late = is_unread(each, now, revisit)
-    state, why = UNREAD if reason else READ if each.read else NEW, reason
-    if each.gone_at is not None:
-        state, why = NEEDS, "gone (410): take it out of your list"
-    elif each.moved_to is not None:
-        state, why = NEEDS, f"moved for good to {each.moved_to}: change it in your list"
+def _row(reading: Reading, now: float, revisit: float) -> Row:
+    age = duration(max(0.0, now - reading.since))
+    reason = reading.reason or ""
+    late = is_unread(reading, now, revisit)
+    state = UNREAD if reason else READ if reading.read else NEW
+    cause = reason
+    if reading.gone_at is not None:
+        state = NEEDS
+        cause = "gone (410): take it out of your list"
+    elif reading.moved_to is not None:
+        state = NEEDS
+        cause = f"moved for good to {reading.moved_to}: change it in your list"
     elif late:
-        state, why = NEEDS, f"not read for {age}: {reason or 'no run since then was answered'}"
-    well = bool(each.read and not reason and not late)
-    return Row(each.url, state, each.since if each.read else None, why, well)
+        state = NEEDS
+        cause = f"not read for {age}: {reason or 'no run since then was answered'}"
+    well = bool(reading.read and not reason and not late)
+    return Row(reading.url, state, reading.since if reading.read else None, cause, well)

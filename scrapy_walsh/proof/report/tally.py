@@ -25,13 +25,13 @@ _OF_RULES: Final = (
     events.REFUSED, events.GIVEN_UP, events.TOO_MANY_REDIRECTS, events.DEFERRED,
 )  # fmt: skip
 _IDS: Final = [requirement.id for requirement in REQUIREMENTS]
-#: What R8's reason has in it where it is not the time of the last request (D35): a row of its own.
+#: The text in R8's reason if the time of the last request is not the cause (D35): a row of its own.
 _OF_R8: Final = ("given up", "410 (Gone)")
 #: How many URLs a rule has as examples.
 _EXAMPLES: Final = 3
 #: How many hosts are candidates for a picture: the first that were requested.
 _CANDIDATES: Final = 1000
-#: URLs of which is known how many octets their last answer had.
+#: The most URLs to remember with the octets of their last answer.
 _URLS: Final = 10_000
 #: Characters kept of a URL.
 _LONGEST: Final = 600
@@ -44,8 +44,8 @@ class Host:
     ``interval``: the longest that it had to be left alone between two requests, ``shortest``: the
     shortest that it was, but for what T1 exempts; None before there was one. Both in seconds.
     ``octets``: of its answers' bodies, as they came. ``opted_out``: when it was first refused as it
-    is on the operator's list, Unix seconds. ``marks``: its requests as they are drawn; None where
-    it is not.
+    is on the operator's list, Unix seconds. ``marks``: its requests as they are drawn; None if it
+    is not.
     """
 
     name: str
@@ -67,7 +67,10 @@ class Host:
         self.octets += line.octets or 0
         self.interval = max(self.interval, line.interval)
         if gap is not None and gap.required > 0:
-            self.shortest = min(gap.seconds, math.inf if self.shortest is None else self.shortest)
+            self.shortest = min(
+                gap.seconds,
+                math.inf if self.shortest is None else self.shortest,
+            )
         if self.marks is not None:
             self.marks.append(mark_of(line, gap))
             if len(self.marks) > MOST:
@@ -76,7 +79,7 @@ class Host:
 
 @dataclass(slots=True)
 class Rule:
-    """What refused or deferred targets, or gave them up, and how often.
+    """The rules that refused or deferred targets, or gave them up, and how often.
 
     ``of``: the line of its first target. ``examples``: of targets, (URL, number of its line).
     """
@@ -88,7 +91,7 @@ class Rule:
 
 @dataclass(slots=True)
 class Tally:
-    """What a ledger has about ``runs``. ``others``: how many other runs are in it.
+    """The content of a ledger about ``runs``. ``others``: how many other runs are in it.
 
     ``history``: of those runs, by days. ``kinds``: number of lines by kind. ``purposes``: number of
     exchanges by purpose. ``last``: when the last line was written, Unix seconds. ``saved``: octets
@@ -118,8 +121,11 @@ class Tally:
     @property
     def hosts(self) -> list[Host]:
         """Those that have opted out first, then those with most requests."""
-        found = self._hosts.values()
-        return sorted(found, key=lambda host: (not host.opted_out, -host.requests, host.name))
+        hosts = self._hosts.values()
+        return sorted(
+            hosts,
+            key=lambda host: (not host.opted_out, -host.requests, host.name),
+        )
 
     @property
     def drawn(self) -> list[Host]:
@@ -131,24 +137,25 @@ class Tally:
         marks = {host.name: host.marks for host in self.hosts if host.marks}
 
         def telling(host: Host) -> tuple[bool, bool, int]:
-            found = marks[host.name]
-            early, held = any(each.short for each in found), any(each.held for each in found)
-            return not early, not held, -len(found)
+            host_marks = marks[host.name]
+            early = any(mark.short for mark in host_marks)
+            is_held = any(mark.held for mark in host_marks)
+            return not early, not is_held, -len(host_marks)
 
-        found = sorted((host for host in self.hosts if host.name in marks), key=telling)
-        return sorted(found[:DRAWN], key=lambda host: marks[host.name][0].sent)
+        ordered = sorted((host for host in self.hosts if host.name in marks), key=telling)
+        return sorted(ordered[:DRAWN], key=lambda host: marks[host.name][0].sent)
 
     @property
     def rules(self) -> list[Rule]:
         """In the order of the specification, then of their kinds, the most frequent first."""
-        found = self._rules.values()
-        return sorted(found, key=lambda rule: (*_place(rule.of), -rule.count))
+        rules = self._rules.values()
+        return sorted(rules, key=lambda rule: (*_place(rule.of), -rule.count))
 
     def take(self, line: Line, gap: Gap | None) -> None:
         """Count *line*, if it is of a chosen run; *gap*: before it, if it is a request."""
-        before = self._bodies.get(line.url)  # also of another run: that is what a 304 saves
-        known = before is not None or len(self._bodies) < _URLS
-        if line.kind == ASKED and line.status != 304 and known:
+        body_before = self._bodies.get(line.url)  # also of another run: that is what a 304 saves
+        is_known = body_before is not None or len(self._bodies) < _URLS
+        if line.kind == ASKED and line.status != 304 and is_known:
             self._bodies[line.url] = line.octets or 0
         if line.run not in self._names:
             return
@@ -166,13 +173,19 @@ class Tally:
         if line.kind == ASKED:
             self.purposes[line.purpose] += 1
             host.asked(line, gap)
-            self.saved += (before or 0) if line.status == 304 else 0
+            self.saved += (body_before or 0) if line.status == 304 else 0
         elif line.verdict == BLOCKED_OPERATOR and host.opted_out is None:
             host.opted_out = line.at
 
     def _rule(self, line: Line) -> None:
         # the reason does not tell one rule from others, since it may name the target
-        decided = (line.kind, line.requirement, line.verdict, line.rule, line.document)
+        decided = (
+            line.kind,
+            line.requirement,
+            line.verdict,
+            line.rule,
+            line.document,
+        )
         apart = [words for words in _OF_R8 if line.requirement == "R8" and words in line.reason]
         rule = self._rules.setdefault((*decided, line.line, line.group, *apart), Rule(line))
         rule.count += 1
@@ -181,5 +194,5 @@ class Tally:
 
 
 def _place(line: Line) -> tuple[int, int]:
-    known = line.requirement in _IDS
-    return _IDS.index(line.requirement) if known else len(_IDS), _OF_RULES.index(line.kind)
+    is_requirement = line.requirement in _IDS
+    return _IDS.index(line.requirement) if is_requirement else len(_IDS), _OF_RULES.index(line.kind)

@@ -3,8 +3,8 @@
     for shape in shapes(host.marks, began, span): ...
 
 ``templates/parts.html`` makes an inline SVG of the shapes. A horizontal place is a percentage of
-the picture's width, so that a picture fits every screen; heights are pixels. What a shape stands
-for shows by its form or filling as well as by its colour, for readers who do not see colours.
+the picture's width, so that a picture fits every screen; heights are pixels. Each shape has a form
+or filling of its own beside its colour, because some readers do not see colours.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _ROOM: Final = 7.0
 class Mark(NamedTuple):
     """One request. ``sent``, ``ended``: Unix seconds by the wall clock.
 
-    ``spaced``, ``held``: seconds for which the host had to be left alone after it, by R4's interval
-    and by R5. ``answer``: in words; ``label``: where the picture has a word for it. ``short``: it
+    ``spaced``, ``held``: seconds after it that the host had to be left alone, by R4's interval and
+    by R5. ``answer``: in words; ``label``: the picture's word for it, if it has one. ``short``: it
     came too early.
     """
 
@@ -55,7 +55,7 @@ class Mark(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """A rectangle, or a text where there is one. ``kind``: its CSS class."""
+    """A rectangle, or a text if there is one. ``kind``: its CSS class."""
 
     kind: str
     at: float
@@ -66,7 +66,7 @@ class Shape(NamedTuple):
 
 
 def mark_of(line: Line, gap: Gap | None) -> Mark:
-    """What is drawn of an exchange, and of the *gap* before it."""
+    """The shapes of an exchange, and of the *gap* before it."""
     well = line.status is not None and line.status < 400
     return Mark(
         line.purpose,
@@ -81,17 +81,21 @@ def mark_of(line: Line, gap: Gap | None) -> Mark:
 
 
 def shapes(marks: Sequence[Mark], began: float, span: float) -> Iterator[Shape]:
-    """What to draw, later ones over earlier ones. *span*: seconds that the picture shows."""
+    """The shapes to draw, later ones over earlier ones. *span*: seconds that the picture shows."""
 
     def place(time: float) -> float:
         return min(max(100.0 * (time - began) / span, 0.0), 100.0)
 
-    ends = [*(place(each.sent) for each in marks[1:]), 100.0]
+    ends = [*(place(mark.sent) for mark in marks[1:]), 100.0]
     free = 0.0
-    for mark, follows in zip(marks, ends, strict=True):
-        start, over = place(mark.sent), place(mark.ended)
-        for kind, seconds, box in (("spaced", mark.spaced, _SPACED), ("held", mark.held, _HELD)):
-            until = min(place(mark.ended + seconds), max(follows, over))
+    for mark, end in zip(marks, ends, strict=True):
+        start = place(mark.sent)
+        over = place(mark.ended)
+        for kind, seconds, box in (
+            ("spaced", mark.spaced, _SPACED),
+            ("held", mark.held, _HELD),
+        ):
+            until = min(place(mark.ended + seconds), max(end, over))
             if until > over:
                 yield Shape(kind, over, until - over, *box)
         start = min(start, 100.0 - _NARROW)

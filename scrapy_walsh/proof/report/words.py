@@ -18,7 +18,7 @@ _CODE: Final = re.compile(r"\b(R[0-9]+)\b")
 
 
 def cut(text: str, width: int) -> str:
-    """*text* with an ellipsis for its middle, where it has more than *width* characters."""
+    """*text*; if it has more than *width* characters, with an ellipsis for its middle."""
     text = visible(text)
     if len(text) <= width:
         return text
@@ -34,7 +34,9 @@ def instant(at: float) -> str:
 def answer_of(line: Line) -> str:
     """The answer to a request: its status and reason phrase, or that there was none."""
     if line.status is None:
-        return "no answer" if line.answered else "we broke it off"
+        if line.answered:
+            return "no answer"
+        return "we broke it off"
     try:
         return f"{line.status} {HTTPStatus(line.status).phrase}"
     except ValueError:

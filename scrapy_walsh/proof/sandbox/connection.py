@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _BLOCK = b"x" * (1 << 14)
 _HEADER_LINES = b"X-More: of the same\r\n" * 1000
-#: More than all buffers between two programs of one machine take together.
+#: More octets than all buffers between two programs of a machine hold together.
 HEADER_OCTETS = 32 << 20
 _MISSING_OCTETS = 1000
 #: After these the connection can take another request.
@@ -72,16 +72,16 @@ class Answer:
             await self._write(piece)
 
     def _pieces(self, route: Route) -> Iterator[bytes]:
-        """What is sent, each piece ``pause`` seconds after the one before it."""
+        """The pieces to send, each ``pause`` seconds after the piece before it."""
         content = route.content
         match route.behaviour:
             case "answer":
                 length = None if route.status in (204, 304) else len(content)
-                sent = b"" if length is None or self.head_only else content
+                body = b"" if length is None or self.head_only else content
                 early = [f"HTTP/1.1 {status} Interim\r\n\r\n" for status in route.interim]
-                yield "".join(early).encode() + self._head(route, length) + sent
+                yield "".join(early).encode() + self._head(route, length) + body
             case "truncate":
-                yield self._head(route, len(content) + _MISSING_OCTETS) + content
+                yield (self._head(route, len(content) + _MISSING_OCTETS) + content)
             case "drip":
                 yield self._head(route, len(content))
                 yield from (bytes((octet,)) for octet in content)
@@ -114,11 +114,11 @@ class Answer:
             "Connection": "keep-alive" if self.keep else "close",
         }
         headers = route.headers
-        own = [*headers.items()] if isinstance(headers, Mapping) else [*headers]
-        without = {name.lower() for name, _ in own}
+        given_fields = [*headers.items()] if isinstance(headers, Mapping) else [*headers]
+        without = {name.lower() for name, _ in given_fields}
         fields = [(n, v) for n, v in standard.items() if v is not None and n.lower() not in without]
         lines = [f"HTTP/1.1 {route.status} {responses.get(route.status, 'Unknown')}"]
-        lines += [f"{name}: {value}" for name, value in [*fields, *own]]
+        lines += [f"{name}: {value}" for name, value in [*fields, *given_fields]]
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")
 
 
@@ -141,7 +141,7 @@ class WatchedReader(asyncio.StreamReader):
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Cancel this task if the peer leaves. Raises: EOFError where it has left."""
+        """Cancel this task if the peer leaves. Raises: EOFError if the client has left."""
         if self.at_eof():
             raise EOFError
         self._answering = asyncio.current_task()
@@ -194,12 +194,17 @@ class Connection:
         """Read a request and answer it. False: the connection takes no other."""
         head = await self.reader.readuntil(b"\r\n\r\n")
         # ISO 8859-1, so no octet is lost.
-        first, *lines = [line.decode("latin-1") for line in head.splitlines() if line] or [""]
-        method, _, rest = first.partition(" ")
-        target, _, version = rest.rpartition(" ")
+        request_line, *lines = [line.decode("latin-1") for line in head.splitlines() if line] or [
+            ""
+        ]
+        method, _, remainder = request_line.partition(" ")
+        target, _, version = remainder.rpartition(" ")
         fields = [line.partition(":") for line in lines]
         headers = tuple((name, value.strip(" \t")) for name, _, value in fields)
-        host = next((each for name, each in headers if name.lower() == "host"), self.tunnel)
+        host = next(
+            (value for name, value in headers if name.lower() == "host"),
+            self.tunnel,
+        )
         scheme, host, path, query = self._place(method, target, host)
         line = (method, target, path, headers, self.number)
         logged = LoggedRequest(time.monotonic(), None, time.time(), scheme, host, *line)
@@ -213,7 +218,7 @@ class Connection:
         completed: float | None = None
         try:
             with self.reader.watched():
-                # A chunked body is left where it is.
+                # A chunked body is not read.
                 length = request.header("Content-Length") or ""
                 body = await self.reader.readexactly(int(length)) if length.isdecimal() else b""
                 http = version.startswith("HTTP/")
@@ -246,7 +251,8 @@ class Connection:
         # No await may come between the write and this, or the client's first TLS record could be
         # read as HTTP.
         await self.writer.start_tls(context, ssl_handshake_timeout=_HANDSHAKE_SECONDS)
-        self.scheme, self.tunnel = "https", target
+        self.scheme = "https"
+        self.tunnel = target
         return True
 
     def _tunnel_context(self, target: str) -> ssl.SSLContext | None:

@@ -24,18 +24,16 @@ if TYPE_CHECKING:
 class LoggedRequest:
     """One request.
 
-    ``arrived``: monotonic seconds when the header block had been read completely.
-    ``completed``: monotonic seconds when the last octet was handed to the kernel, or the client
-    left; None while the request is still being answered. What the kernel takes at once has the time
-    before that: the client may have it while this process waits for its turn, and a gap that begins
-    later would seem too short.
-    ``wall``: Unix seconds of the arrival. ``host``: ``host[:port]`` as the request names it.
-    ``target``: the raw request target. ``path``: its path, raw, without the query.
-    ``headers``: every header line, in order, names in their own case, duplicates kept.
-    ``connection``: number of the TCP connection, from 1.
-    ``in_flight``: requests being answered at the arrival, this one included.
-    ``status``: the status sent, or None when no status line was sent.
-    ``sent``: octets of the answer, its head included, that the kernel took.
+    ``arrived``: monotonic seconds when the header block had been read completely. ``completed``:
+    monotonic seconds when the last octet was handed to the kernel, or the client left; None while
+    the request is still being answered. Pieces that the kernel takes at once have the time before
+    that. The client may have them while this process waits for its turn, and a gap that begins
+    later would seem too short. ``wall``: Unix seconds of the arrival. ``host``: ``host[:port]`` as
+    the request names it. ``target``: the raw request target. ``path``: its path, raw, without the
+    query. ``headers``: every header line, in order, names in their own case, duplicates kept.
+    ``connection``: number of the TCP connection, from 1. ``in_flight``: requests being answered at
+    the arrival, including this request. ``status``: the status sent, or None when no status line
+    was sent. ``sent``: octets of the answer, its head included, that the kernel took.
     """
 
     arrived: float
@@ -81,7 +79,11 @@ class RequestLog:
         return number
 
     def end(
-        self, number: int, status: int | None, sent: int = 0, completed: float | None = None
+        self,
+        number: int,
+        status: int | None,
+        sent: int = 0,
+        completed: float | None = None,
     ) -> None:
         """Record that request ``number`` was completed, *sent* octets of its answer later.
 
@@ -132,17 +134,20 @@ def host_key(scheme: str, host: str) -> str:
 def without_port(host: str) -> str:
     """The name in ``host[:port]``; an IPv6 address keeps its brackets."""
     name, colon, port = host.rpartition(":")
-    return name if colon and port.isdigit() else host
+    if colon and port.isdigit():
+        return name
+    return host
 
 
 def requests(log: Iterable[LoggedRequest], host: str | None = None) -> list[LoggedRequest]:
-    """The requests of the log, or of one host (``host[:port]``), in order of arrival.
+    """The requests of the log, or of a single host (``host[:port]``), in order of arrival.
 
     A CONNECT is left out: it opens the way for a request and is not one itself.
     """
-    found = (each for each in log if each.method != "CONNECT")
+    exchanged_requests = (request for request in log if request.method != "CONNECT")
     return sorted(
-        (each for each in found if host is None or each.key == host.lower()), key=_arrival
+        (request for request in exchanged_requests if host is None or request.key == host.lower()),
+        key=_arrival,
     )
 
 
@@ -151,7 +156,7 @@ _arrival = attrgetter("arrived")
 
 def hosts(log: Iterable[LoggedRequest]) -> list[str]:
     """Every host that had a request, CONNECT included, in order of first arrival."""
-    return list(dict.fromkeys(each.key for each in sorted(log, key=_arrival)))
+    return list(dict.fromkeys(request.key for request in sorted(log, key=_arrival)))
 
 
 def paths(log: Iterable[LoggedRequest], host: str | None = None) -> list[str]:
@@ -162,31 +167,36 @@ def paths(log: Iterable[LoggedRequest], host: str | None = None) -> list[str]:
 def exchanged(
     log: Iterable[LoggedRequest], host: str | None = None
 ) -> list[Exchange[LoggedRequest]]:
-    """The requests of the log, or of one host, as :mod:`scrapy_walsh.proof.exchanges` has them."""
+    """The requests of the log, or of a single host, as :mod:`scrapy_walsh.proof.exchanges` has
+    them.
+    """
     return [
         Exchange(
-            each.key,
-            each.path,
-            each.arrived,
-            math.inf if each.completed is None else each.completed,
-            each.status,
-            each,
+            request.key,
+            request.path,
+            request.arrived,
+            math.inf if request.completed is None else request.completed,
+            request.status,
+            request,
         )
-        for each in requests(log, host)
+        for request in requests(log, host)
     ]
 
 
 def gaps(
-    log: Iterable[LoggedRequest], host: str | None = None, *, start_to_start: bool = False
+    log: Iterable[LoggedRequest],
+    host: str | None = None,
+    *,
+    start_to_start: bool = False,
 ) -> list[float]:
     """Seconds between neighbouring requests of a host (of all hosts when None).
 
-    From the completion of one to the arrival of the next: negative when they overlap, minus
-    infinity when the earlier one is still being answered. With ``start_to_start``, from arrival
-    to arrival.
+    From the completion of an exchange to the arrival of the next: negative if they overlap, minus
+    infinity if the earlier exchange has not ended. With ``start_to_start``, from arrival to
+    arrival.
     """
-    found = neighbours(each._replace(host="") for each in exchanged(log, host))
-    return [gap.apart if start_to_start else gap.rest for gap in found]
+    pairs = neighbours(exchange._replace(host="") for exchange in exchanged(log, host))
+    return [gap.apart if start_to_start else gap.rest for gap in pairs]
 
 
 def max_in_flight(log: Iterable[LoggedRequest]) -> int:

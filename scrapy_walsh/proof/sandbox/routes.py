@@ -54,20 +54,24 @@ def down(retry_after: str | None = None) -> Route:
 
 
 def _waits(retry_after: str | None) -> dict[str, str]:
-    return {} if retry_after is None else {"Retry-After": retry_after}
+    if retry_after is None:
+        return {}
+    return {"Retry-After": retry_after}
 
 
 def negotiated(
-    html: bytes | str = HTML, markdown: Mapping[str, Any] | None = None, **fields: Any
+    html: bytes | str = HTML,
+    markdown: Mapping[str, Any] | None = None,
+    **fields: Any,
 ) -> Route:
     """*html*, or markdown for a request that accepts it.
 
-    *fields*: of both answers; *markdown*: of that one, in place of them.
+    *fields*: of both answers; *markdown*: of the markdown alone, in place of them.
     """
     vary = {"Vary": "Accept"}
     of_markdown = {"body": page("notes.md"), **fields, **(markdown or {})}
-    other = Route(content_type=MARKDOWN, headers=vary, **of_markdown)
-    return Route(body=html, headers=vary, accept={"text/markdown": other}, **fields)
+    markdown_route = Route(content_type=MARKDOWN, headers=vary, **of_markdown)
+    return Route(body=html, headers=vary, accept={"text/markdown": markdown_route}, **fields)
 
 
 def refreshing(meta: str, header: str) -> Route:
@@ -80,11 +84,19 @@ def refreshing(meta: str, header: str) -> Route:
 def site(host: str, robots: str | Route = OPEN, **routes: Route | Answerer) -> Site:
     """A host with a robots.txt, and a page at every path; *routes* by name: ``page`` is ``/page``.
 
-    The page is markdown where the Accept field names it, else HTML.
+    The page is markdown if the Accept field names it, else HTML.
     """
     rules = robots if isinstance(robots, Route) else text(robots)
-    named = {f"/{name}": route for name, route in routes.items()}
-    return Site(host, {"/robots.txt": rules, "/llms.txt": missing(), "*": negotiated(), **named})
+    pages = {f"/{name}": route for name, route in routes.items()}
+    return Site(
+        host,
+        {
+            "/robots.txt": rules,
+            "/llms.txt": missing(),
+            "*": negotiated(),
+            **pages,
+        },
+    )
 
 
 def operator_site() -> Site:
@@ -102,18 +114,29 @@ def blocklist(origin: str = ORIGIN, *domains: str, inline: bool = True) -> dict[
         "policy": f"{origin}/bot/",
         "refresh": "PT6H",
         "blocked": [
-            {"domain": domain, "added": "2026-05-23", "reason": "asked by the site's owner"}
+            {
+                "domain": domain,
+                "added": "2026-05-23",
+                "reason": "asked by the site's owner",
+            }
             for domain in domains or ("blocked.test",)
         ],
     }
-    return {**document, "schema": json.loads(page("blocklist.schema.json"))} if inline else document
+    if inline:
+        return {**document, "schema": json.loads(page("blocklist.schema.json"))}
+    return document
 
 
 def operator_documents(origin: str, *domains: str) -> dict[str, Route]:
-    """What an operator at *origin* publishes: its list (schema inline), the schema, its policy."""
-    listed = json.dumps(blocklist(origin, *domains), indent=2)
+    """The documents that an operator at *origin* publishes: its list (schema inline), the schema,
+    its policy.
+    """
+    body = json.dumps(blocklist(origin, *domains), indent=2)
     return {
-        LIST: Route(body=listed, content_type=JSON, etag='"list-1"'),
-        SCHEMA: Route(body=page("blocklist.schema.json"), content_type="application/schema+json"),
+        LIST: Route(body=body, content_type=JSON, etag='"list-1"'),
+        SCHEMA: Route(
+            body=page("blocklist.schema.json"),
+            content_type="application/schema+json",
+        ),
         "/bot/": Route(body=page("policy.html")),
     }

@@ -51,31 +51,47 @@ def default_sites() -> list[Site]:
             Site(host, {"/robots.txt": text(), "/": _html(), **routes})
             for host, routes in _routes().items()
         ),
-        Site("http://secure.test", {"*": Route(301, location="https://secure.test/")}),
+        Site(
+            "http://secure.test",
+            {"*": Route(301, location="https://secure.test/")},
+        ),
     ]
 
 
 def demo_sources() -> list[Source]:
-    """What the demo declares, each line for one outcome."""
+    """The targets of the demo, each line for one outcome."""
     return [
         Source("RSS 2.0 feed", "http://rss.test/", "http://rss.test/feed.xml"),
         Source("Atom feed", "http://atom.test/", "http://atom.test/feed.atom"),
-        Source("JSON Feed", "http://jsonfeed.test/", "http://jsonfeed.test/feed.json"),
+        Source(
+            "JSON Feed",
+            "http://jsonfeed.test/",
+            "http://jsonfeed.test/feed.json",
+        ),
         Source("Markdown by negotiation", "http://markdown.test/notes"),
         Source("llms.txt", "http://llms.test/"),
         Source(
-            "Unchanged on a second run", "http://unchanged.test/", "http://unchanged.test/feed.xml"
+            "Unchanged on a second run",
+            "http://unchanged.test/",
+            "http://unchanged.test/feed.xml",
         ),
         Source("Refused by robots.txt", "http://path.test/private/notes"),
-        Source("Refused by the operator's blocklist", "http://www.blocked.test/notes"),
-        Source("429 twice, then a feed", "http://flaky.test/", "http://flaky.test/feed.xml"),
+        Source(
+            "Refused by the operator's blocklist",
+            "http://www.blocked.test/notes",
+        ),
+        Source(
+            "429 twice, then a feed",
+            "http://flaky.test/",
+            "http://flaky.test/feed.xml",
+        ),
         Source("Redirected", "http://redirect.test/own"),
         Source("HTML only: left out", "http://html.test/"),
     ]
 
 
 def fixtures() -> dict[str, str]:
-    """What the operator's document of fixtures names."""
+    """The URLs that the operator's document of fixtures names."""
     return {
         "robots_allowed_sentinel": f"{ORIGIN}{_CANARIES}-allow",
         "robots_disallowed": f"{ORIGIN}{_CANARIES}-disallow",
@@ -153,7 +169,7 @@ def _routes() -> dict[str, dict[str, Route | Answerer]]:
         "/other": "http://path.test/public",
         "/blocked": "http://blocked.test/notes",
         "/denied": "/private/notes",
-        **{f"/hops/{left}": f"/hops/{left - 1}" for left in range(1, 10)},
+        **{f"/hops/{hops}": f"/hops/{hops - 1}" for hops in range(1, 10)},
         "/hops/0": "/target",
     }
     return {
@@ -162,7 +178,9 @@ def _routes() -> dict[str, dict[str, Route | Answerer]]:
         "jsonfeed.test": {"/feed.json": _feed("feed.json", "application/feed+json")},
         "unchanged.test": {
             "/feed.xml": _feed(
-                "rss.xml", etag='"tides-7"', last_modified="Tue, 03 Nov 2026 08:30:00 GMT"
+                "rss.xml",
+                etag='"tides-7"',
+                last_modified="Tue, 03 Nov 2026 08:30:00 GMT",
             )
         },
         "markdown.test": {"/notes": _notes()},

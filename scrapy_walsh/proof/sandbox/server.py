@@ -103,19 +103,20 @@ class Sandbox:
         self._log.close()
 
     def _do(self, action: Callable[[], _T]) -> _T:
-        """Act in the server's thread, where all state lives."""
+        """Act in the server's thread, which has all state."""
         if self._loop is None or threading.current_thread() is self._thread:
             return action()
         done = asyncio.run_coroutine_threadsafe(_settled(action), self._loop)
         return done.result(_PATIENCE_SECONDS)
 
     def _other_labs(self) -> list[str]:
-        found = os.environ.get(_LAB_PROXY, "").split(",")
-        return [each for each in found if each not in ("", self.proxy_url)]
+        proxies = os.environ.get(_LAB_PROXY, "").split(",")
+        return [proxy for proxy in proxies if proxy not in ("", self.proxy_url)]
 
     async def _serve(self, opened: Future[int]) -> None:
         """Serve until ``_ended``; then ``asyncio.run`` cancels what is being answered."""
-        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._ended = asyncio.Event()
         try:
             server = await self._loop.create_server(self._accept, _LOOPBACK, self.port)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Sites as data: what a host answers at which path."""
+"""Sites as data: the answer of a host at each path."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Headers: TypeAlias = Mapping[str, str] | Sequence[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Request(LoggedRequest):
-    """What a callable route is given.
+    """The argument of a callable route.
 
-    ``query`` is raw; ``log`` has every request so far, this one included.
+    ``query`` is raw; ``log`` has every request so far, including this request.
     """
 
     query: str = ""
@@ -30,17 +30,19 @@ class Request(LoggedRequest):
     def header(self, name: str) -> str | None:
         """The values of that name joined by commas (RFC 9110, 5.3), or None."""
         values = self.values(name)
-        return ", ".join(values) if values else None
+        if values:
+            return ", ".join(values)
+        return None
 
 
 @dataclass(frozen=True)
 class Route:
     """One answer.
 
-    ``delay``: seconds before the first octet. ``etag`` (with its quotes) and ``last_modified``
-    (an HTTP-date) are sent, and a matching conditional request gets a 304.
-    ``location`` is sent as it stands. ``sequence``: answers served in turn, the last one for
-    ever. ``accept``: media type to the answer for a request whose Accept names it.
+    ``delay``: seconds before the first octet. ``etag`` (with its quotes) and ``last_modified`` (an
+    HTTP-date) are sent, and a matching conditional request gets a 304. ``location`` is sent as it
+    stands. ``sequence``: answers served in turn, the last one for ever. ``accept``: media type to
+    the answer for a request with that type in its Accept.
 
     ``behaviour``: ``answer``; ``close`` and ``reset`` (TCP RST) end the connection before a
     single octet; ``hang`` never answers; ``truncate`` announces more than it sends; ``endless``
@@ -64,7 +66,9 @@ class Route:
 
     @property
     def content(self) -> bytes:
-        return self.body.encode() if isinstance(self.body, str) else self.body
+        if isinstance(self.body, str):
+            return self.body.encode()
+        return self.body
 
 
 Answerer: TypeAlias = Callable[[Request], Route]
@@ -110,7 +114,7 @@ class Sites:
         """The site for *host* as a request names it: with its port, or for all ports."""
         key = host_key(scheme, host)
         names = (key, without_port(key))
-        keys = (form for each in names for form in (f"{scheme}://{each}", each))
+        keys = (form for name in names for form in (f"{scheme}://{name}", name))
         return next((self._sites[key] for key in keys if key in self._sites), None)
 
     def resolve(self, request: Request) -> Route:
@@ -119,13 +123,16 @@ class Sites:
         if site is None:
             return NOT_FOUND
         candidates = (f"{request.path}?{request.query}", request.path)
-        key = next((each for each in candidates if each in site.routes), "*")
+        key = next(
+            (candidate for candidate in candidates if candidate in site.routes),
+            "*",
+        )
         entry = site.routes.get(key, NOT_FOUND)
         route = entry if isinstance(entry, Route) else entry(request)
-        found = self._variant(route, request, (site.host, request.key, key))
-        if found.status == 200 and _unchanged(found, request):
-            return replace(found, status=304, body=b"", content_type=None)
-        return found
+        variant = self._variant(route, request, (site.host, request.key, key))
+        if variant.status == 200 and _unchanged(variant, request):
+            return replace(variant, status=304, body=b"", content_type=None)
+        return variant
 
     def _variant(self, route: Route, request: Request, key: tuple[str, str, str]) -> Route:
         if route.sequence:
@@ -133,7 +140,10 @@ class Sites:
             self._asked[key] += 1
             route = route.sequence[turn]
         accepted = (request.header("Accept") or "").lower()
-        return next((r for media, r in route.accept.items() if media.lower() in accepted), route)
+        return next(
+            (r for media, r in route.accept.items() if media.lower() in accepted),
+            route,
+        )
 
 
 def _site_key(host: str) -> str:
@@ -145,7 +155,7 @@ def _unchanged(route: Route, request: Request) -> bool:
     """Whether a conditional request gets a 304: If-None-Match first (RFC 9110, 13.2.2)."""
     tags = request.header("If-None-Match")
     if tags is not None:
-        held = [tag.strip().removeprefix("W/") for tag in tags.split(",")]
-        return route.etag is not None and (route.etag.removeprefix("W/") in held or "*" in held)
+        etags = [tag.strip().removeprefix("W/") for tag in tags.split(",")]
+        return route.etag is not None and (route.etag.removeprefix("W/") in etags or "*" in etags)
     since = request.header("If-Modified-Since")
     return since is not None and since == route.last_modified

@@ -1,11 +1,11 @@
 """Sites from a file: a JSON or a TOML document, by the file's suffix.
 
-``sites`` is a list of tables with the keys ``host``, ``routes`` and, where https must fail,
-``tls = false``. ``routes`` maps a path (or ``*``, for all the rest) to an answer: either a string,
-the body, or a table with any of the keys of ``Route``: ``status``, ``body``, ``content_type``,
+``sites`` is a list of tables with the keys ``host``, ``routes`` and, if https must fail, ``tls =
+false``. ``routes`` maps a path (or ``*``, for all the rest) to an answer: either a string, the
+body, or a table with any of the keys of ``Route``: ``status``, ``body``, ``content_type``,
 ``headers`` (a table, or a list of pairs), ``delay`` (seconds), ``etag``, ``last_modified``,
-``location``, ``behaviour``, ``pause`` (seconds), ``sequence`` (a list of answers) and ``accept``
-(a table from media type to answer). In TOML::
+``location``, ``behaviour``, ``pause`` (seconds), ``sequence`` (a list of answers) and ``accept`` (a
+table from media type to answer). In TOML::
 
     [[sites]]
     host = "news.test"
@@ -38,20 +38,30 @@ def load_sites(path: Path | str) -> list[Site]:
     try:
         text = path.read_text(encoding="utf-8")
         document = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-        return [_site(**each) for each in document["sites"]]
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        return [_site(**members) for members in document["sites"]]
+    except (
+        ValueError,
+        TypeError,
+        AttributeError,
+        KeyError,
+        RecursionError,
+    ) as error:
         raise ConfigError(f"{path}: not sites of the sandbox: {error}") from None
 
 
 def _site(host: str, routes: dict[str, Any] | None = None, *, tls: bool = True) -> Site:
-    return Site(host, {path: _route(each) for path, each in (routes or {}).items()}, tls)
+    return Site(
+        host,
+        {path: _route(route) for path, route in (routes or {}).items()},
+        tls,
+    )
 
 
-def _route(found: dict[str, Any] | str) -> Route:
-    if isinstance(found, str):
-        return Route(body=found)
-    if found.get("behaviour", "answer") not in get_args(Behaviour):
-        raise ValueError(f"no behaviour {found['behaviour']!r}")
-    turns = tuple(map(_route, found.get("sequence", ())))
-    variants = {media: _route(each) for media, each in found.get("accept", {}).items()}
-    return Route(**{**found, "sequence": turns, "accept": variants})
+def _route(members: dict[str, Any] | str) -> Route:
+    if isinstance(members, str):
+        return Route(body=members)
+    if members.get("behaviour", "answer") not in get_args(Behaviour):
+        raise ValueError(f"no behaviour {members['behaviour']!r}")
+    turns = tuple(map(_route, members.get("sequence", ())))
+    variants = {media: _route(variant) for media, variant in members.get("accept", {}).items()}
+    return Route(**{**members, "sequence": turns, "accept": variants})

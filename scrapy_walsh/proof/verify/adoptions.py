@@ -1,10 +1,10 @@
-"""R2, R3, R10, R12: may a run go by the document that a line says is in force?"""
+"""R2, R3, R10, R12: may a run use the document that a line has put in force?"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -19,7 +19,12 @@ from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.robots.fetch import Keep, Leave
 from scrapy_walsh.policy.robots.file import Robots, no_rules, parse_robots
 from scrapy_walsh.policy.robots.groups import has_field, is_empty
-from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR, Verdict, not_known
+from scrapy_walsh.policy.verdict import (
+    DEFERRED,
+    UNKNOWN_PARSE_ERROR,
+    Verdict,
+    not_known,
+)
 from scrapy_walsh.proof.verify.run import LIST, NO_START, Held, Snapshot
 
 if TYPE_CHECKING:
@@ -31,8 +36,20 @@ _NO_AGE = "age of a document: its fetch is not in this ledger"
 _NOTHING = Blocklist()
 
 
-#: Reads a blocklist, also one that may be costly to validate; DocumentInvalid.
+#: Reads a blocklist, even if it may be costly to validate; DocumentInvalid.
 Parse: TypeAlias = Callable[[bytes, "dict[str, Any] | None", str], Blocklist]
+
+
+@dataclass(slots=True)
+class _ListRecord:
+    """The last fetch or confirmation of a list: its line, and its time in Unix seconds.
+
+    ``tokens``: the product tokens, in lower case, of the runs that had it in force (D39).
+    """
+
+    line: int = 0
+    fetched_at: float = 0.0
+    tokens: set[str] = field(default_factory=set)
 
 
 class Adoptions:
@@ -54,11 +71,10 @@ class Adoptions:
         #: been put back (D9).
         self._fetched: dict[tuple[str, str | None], tuple[float, int]] = {}
         #: By the same, the line and the digest of the last list that was in force in any run, and
-        #: of the last robots.txt that one adopted.
+        #: of the last robots.txt that any run adopted.
         self._last: dict[str, tuple[int, str | None]] = {}
-        #: By its URL, the line that last fetched or confirmed a list, when, and the product tokens
-        #: under which it was held (D39).
-        self._lists: dict[str, tuple[int, float, set[str]]] = {}
+        #: The lists that an exchange has brought or confirmed, by URL.
+        self._lists: dict[str, _ListRecord] = {}
         #: By origin, how many fetches a day apart have brought a page in place of its rules (D44).
         self._pages: dict[str, int] = {}
         #: The origins that each robots.txt was adopted for, by any run.
@@ -68,22 +84,29 @@ class Adoptions:
 
     def _read_list(self, kind: str, digest: str, schema: str | None, url: str) -> Blocklist | None:
         body = self._documents.get(digest)
-        if body is None or kind != events.ADOPTED:
-            return None if body is None else reread_blocklist(body, url)
+        if body is None:
+            return None
+        if kind != events.ADOPTED:
+            return reread_blocklist(body, url)
         if schema is None:
             return self._parse(body, None, url)
         beside = self._documents.get(schema)
-        return None if beside is None else self._parse(body, read_schema(beside), url)
+        if beside is None:
+            return None
+        return self._parse(body, read_schema(beside), url)
 
     def _read_robots(self, digest: str, token: str, document: str) -> Robots | None:
         body = self._documents.get(digest)
-        return None if body is None else parse_robots(body, token, document)
+        if body is None:
+            return None
+        return parse_robots(body, token, document)
 
-    def _unread(self, line: Line, what: str, *digests: str | None) -> None:
+    def _note_unread(self, line: Line, what: str, *digests: str | None) -> None:
         altered = [digest for digest in digests if digest in self._documents.altered]
         if altered:
-            text = f"the document {altered[0]} was altered, or is damaged"
-            self._report.find(line.n, "chain", text)
+            self._report.find(
+                line.n, "chain", f"the document {altered[0]} was altered, or is damaged"
+            )
         else:
             self._report.missed(f"{what} that is not among the documents")
 
@@ -95,21 +118,23 @@ class Adoptions:
         elif not run.begun:
             self._report.missed(NO_START)
         elif operator:
-            self._operator_list(run, line)
+            self._judge_list(run, line)
         else:
-            self._robots_txt(run, line, line.url.removesuffix(_ROBOTS))
+            self._judge_robots(run, line, line.url.removesuffix(_ROBOTS))
 
-    def fetched_at(self, of: str, held: Held) -> float | None:
-        """When any run last fetched what is held, Unix seconds; None where no line says so."""
-        at, line = self._fetched.get((of, held.digest or ""), (held.fetched_at, 0))
-        return held.fetched_at if line <= held.serial and held.fetched_at is not None else at
+    def fetched_at(self, of: str, document: Held) -> float | None:
+        """When any run last fetched what is held, Unix seconds; None if no line says so."""
+        at, line = self._fetched.get((of, document.digest or ""), (document.fetched_at, 0))
+        if line <= document.serial and document.fetched_at is not None:
+            return document.fetched_at
+        return at
 
     # -- R3 -------------------------------------------------------------------------------
 
-    def _operator_list(self, run: Run, line: Line) -> None:
+    def _judge_list(self, run: Run, line: Line) -> None:
         answer = run.operator_answer
         if line.url != run.terms.blocklist_url and line.kind == events.TAKEN_UP and line.digest:
-            self._list_beside(run, line, line.digest)
+            self._add_list(run, line, line.digest)
             return
         run.operator_answer = None
         if line.url != run.terms.blocklist_url:
@@ -119,16 +144,16 @@ class Adoptions:
         elif line.digest is None:
             self._report.find(line.n, "R3", "a blocklist without a digest")
         else:
-            self._new_list(run, line, line.digest, answer)
+            self._adopt_list(run, line, line.digest, answer)
 
     def _keep_list(self, run: Run, line: Line) -> None:
         if line.verdict == DEFERRED:
             run.owed = {}  # one of them may be lost, and nothing is requested
         self.settle(run, line)
-        # Where a list is held, only what failed on our own side defers everything.
-        held = run.held.now(LIST)
-        if held is not None and line.verdict != DEFERRED:
-            run.held.keep_list(held)
+        # If a list is held, only what failed on our own side defers everything.
+        document = run.held.now(LIST)
+        if document is not None and line.verdict != DEFERRED:
+            run.held.keep_list(document)
             return
         position = run.terms.blocklist_unreachable
         verdict = operator.without_list(position, line.url)
@@ -137,95 +162,109 @@ class Adoptions:
         elif verdict is None:
             self._check_last_list(run, line, None)
         if line.verdict != (verdict.name if verdict else ""):
-            told = line.verdict or "an empty list"
-            text = f"goes by {told}, and this run's blocklist_unreachable is {position!r}"
-            self._report.find(line.n, "R3", text)
+            position_in_line = line.verdict or "an empty list"
+            self._report.find(
+                line.n,
+                "R3",
+                f"goes by {position_in_line}, and this run's blocklist_unreachable is {position!r}",
+            )
         run.held.put(LIST, Held(line.n, line.at, verdict or _NOTHING, None))
 
-    def _new_list(self, run: Run, line: Line, digest: str, answer: Line | None) -> None:
+    def _adopt_list(self, run: Run, line: Line, digest: str, answer: Line | None) -> None:
         status = 200 if line.kind == events.ADOPTED else 304
         brought = answer is not None and answer.status == status and answer.whole is not False
         if line.kind == events.TAKEN_UP and not brought:
             self._check_last_list(run, line, digest)
         elif line.kind == events.ADOPTED and not brought:
-            text = f"no exchange of this run brought {line.url}"
-            self._report.find(line.n, "R3", text, holes=run.holes)
+            run.find(line, "R3", f"no exchange of this run brought {line.url}")
         self._last[line.url] = line.n, digest
         if answer is not None and brought:
             self._fetched[line.url, digest] = answer.at, line.n
-            _, _, tokens = self._lists.get(line.url, (0, 0.0, set[str]()))
-            self._lists[line.url] = line.n, answer.at, tokens
+            record = self._lists.setdefault(line.url, _ListRecord())
+            record.line = line.n
+            record.fetched_at = answer.at
         fetched_at, _ = self._fetched.get((line.url, digest), (None, 0))
         if line.url in self._lists:
-            self._lists[line.url][2].add(run.terms.token.lower())
+            self._lists[line.url].tokens.add(run.terms.token.lower())
         run.owed = {}
         if not brought and fetched_at is not None and not run.terms.shared:
-            run.owed = self._owed(run, line.url)
+            run.owed = self._lists_owed(run, line.url)
         if fetched_at is None:
             self._report.missed(_NO_AGE)
-        found = self._parsed(line, digest)
-        ttl = math.inf if found is None else found.refresh
-        run.held.put(LIST, Held(line.n, line.at, found, fetched_at, ttl, digest))
+        self._put_list(run, line, digest, self._parse_list(line, digest))
+
+    def _put_list(self, run: Run, line: Line, digest: str, blocklist: Blocklist | None) -> None:
+        """Put the list of *line* in force; None: it cannot be read."""
+        fetched_at, _ = self._fetched.get((line.url, digest), (None, 0))
+        ttl = math.inf if blocklist is None else blocklist.refresh
+        run.held.put(LIST, Held(line.n, line.at, blocklist, fetched_at, ttl, digest))
 
     def begin(self, run: Run) -> None:
         """Note which lists bind a run that has just started, beside that of its own address."""
         if run.terms.blocklist_url not in self._last and not run.terms.shared:
-            run.owed = self._owed(run, run.terms.blocklist_url)
+            run.owed = self._lists_owed(run, run.terms.blocklist_url)
 
-    def _owed(self, run: Run, own: str) -> dict[str, int]:
-        """By URL, the lines of lists that bind *run* beside the last one from its own address."""
-        own_line, own_at, _ = self._lists.get(own, (0, 0.0, set[str]()))
-        token = run.terms.token.lower()
+    def _lists_owed(self, run: Run, own_url: str) -> dict[str, int]:
+        """The lists that bind *run* beside the last list from *own_url*: their lines by URL.
+
+        Such a list was in force under the same token before the run, and is newer than its own.
+        """
+        own_record = self._lists.get(own_url, _ListRecord())
         return {
-            url: number
-            for url, (number, at, tokens) in self._lists.items()
-            if url != own and token in tokens and own_line < number < run.line and at > own_at
+            url: record.line
+            for url, record in self._lists.items()
+            if url != own_url
+            and run.terms.token.lower() in record.tokens
+            and own_record.line < record.line < run.line
+            and record.fetched_at > own_record.fetched_at
         }
 
     def settle(self, run: Run, line: Line) -> None:
         """R3b, D39: find lists that bind the run of *line*, and that it goes on without."""
         for url, number in run.owed.items():
-            text = f"the list of line {number}, from {url}, was held (R3b)"
-            self._report.find(line.n, "R3", text, holes=run.holes)
+            run.find(line, "R3", f"the list of line {number}, from {url}, was held (R3b)")
         run.owed = {}
 
-    def _list_beside(self, run: Run, line: Line, digest: str) -> None:
+    def _add_list(self, run: Run, line: Line, digest: str) -> None:
         """A list of another address is in force, too, until one of this run's own is (D39)."""
         self._check_last_list(run, line, digest)
         run.owed.pop(line.url, None)
-        found, held = self._parsed(line, digest), run.held.now(LIST)
-        fetched_at, _ = self._fetched.get((line.url, digest), (None, 0))
-        if held is None or isinstance(held.what, Verdict):
-            ttl = math.inf if found is None else found.refresh
-            run.held.put(LIST, Held(line.n, line.at, found, fetched_at, ttl, digest))
+        blocklist = self._parse_list(line, digest)
+        document = run.held.now(LIST)
+        if document is None or isinstance(document.what, Verdict):
+            self._put_list(run, line, digest, blocklist)
             return
-        lists = [held.what, found]
+        lists = [document.what, blocklist]
         both = None if None in lists else together(lists)
-        run.held.add_list(replace(held, serial=line.n, what=both))
+        run.held.add_list(replace(document, serial=line.n, what=both))
 
     def _check_last_list(self, run: Run, line: Line, digest: str | None) -> None:
         """R3b, T7: a run begins with the list that was in force before it, if there was one."""
-        number, held = self._last.get(line.url, (0, digest))
-        if digest == held or number > run.line or run.holes:
+        number, digest_before = self._last.get(line.url, (0, digest))
+        if digest == digest_before or number > run.line or run.holes:
             return
         if digest is None or (line.url, digest) in self._fetched:
             self._report.find(line.n, "R3", f"the list of line {number} was held (R3b)")
 
-    def _parsed(self, line: Line, digest: str) -> Blocklist | None:
+    def _parse_list(self, line: Line, digest: str) -> Blocklist | None:
         try:
-            found = self._list(line.kind, digest, line.schema, line.url)
+            blocklist = self._list(line.kind, digest, line.schema, line.url)
         except DocumentInvalid as error:
-            self._report.find(line.n, "R3", f"{line.kind}, though it must not be: {error}"[:300])
+            self._report.find(
+                line.n,
+                "R3",
+                f"{line.kind}, though it must not be: {error}"[:300],
+            )
             return None
-        if found is None:
-            self._unread(line, "a blocklist", digest, line.schema)
+        if blocklist is None:
+            self._note_unread(line, "a blocklist", digest, line.schema)
         else:
             self._report.derived += 1
-        return found
+        return blocklist
 
     # -- R2 -------------------------------------------------------------------------------
 
-    def _robots_txt(self, run: Run, line: Line, origin: str) -> None:
+    def _judge_robots(self, run: Run, line: Line, origin: str) -> None:
         if not line.is_robots:
             self._report.find(line.n, "R2", f"{line.url} is the robots.txt of no origin")
         elif line.kind == events.REJECTED:
@@ -234,7 +273,7 @@ class Adoptions:
             self._adopt(run, line, origin)
 
     def _adopt(self, run: Run, line: Line, origin: str) -> None:
-        brought = self._brought(run, line) if line.kind == events.ADOPTED else None
+        brought = self._find_exchange(run, line) if line.kind == events.ADOPTED else None
         if brought is not None:
             self._check_page(run, line, origin)
             self._fetched[origin, line.digest] = brought.at, line.n
@@ -250,65 +289,82 @@ class Adoptions:
     def _check_page(self, run: Run, line: Line, origin: str) -> None:
         """D44: known rules stay until a page has come in their place in three fetches."""
         pages = self._pages.pop(origin, 0)
-        number, held = self._last.get(origin, (0, None))
+        number, digest_before = self._last.get(origin, (0, None))
         new = line.digest
         enough = pages >= robots_fetch.PAGES - 1
-        if held is None or new is None or new == held or enough or run.terms.shared:
+        if (
+            digest_before is None
+            or new is None
+            or new == digest_before
+            or enough
+            or run.terms.shared
+        ):
             return
-        before = self._documents.get(held)
-        after = self._documents.get(new)
-        if before is None or after is None or not has_field(before):
+        old_body = self._documents.get(digest_before)
+        new_body = self._documents.get(new)
+        if old_body is None or new_body is None or not has_field(old_body):
             return
-        if not (has_field(after) or is_empty(after)):
-            text = f"a page took the place of the rules of line {number} (D44)"
-            self._report.find(line.n, "R2", text, holes=run.holes)
+        if not (has_field(new_body) or is_empty(new_body)):
+            run.find(line, "R2", f"a page took the place of the rules of line {number} (D44)")
 
     def _check_owner(self, run: Run, line: Line, origin: str) -> None:
         """Find a robots.txt from the store that was adopted for other origins only.
 
         One that no line adopted at all may come from a run that kept no ledger, or an import.
         """
-        owners, last = self._adopted_for.get(line.digest or "", set()), self._last.get(origin)
-        if owners and origin not in owners and last and not run.terms.shared:
-            text = f"that robots.txt is of {min(owners)}; line {last[0]} adopted another"
-            self._report.find(line.n, "R2", text, holes=run.holes)
+        owners = self._adopted_for.get(line.digest or "", set())
+        adoption = self._last.get(origin)
+        if owners and origin not in owners and adoption and not run.terms.shared:
+            run.find(
+                line,
+                "R2",
+                f"that robots.txt is of {min(owners)}; line {adoption[0]} adopted another",
+            )
 
-    def _brought(self, run: Run, line: Line) -> Line | None:
+    def _find_exchange(self, run: Run, line: Line) -> Line | None:
         """The exchange that brought an adopted robots.txt; None, and a finding, without one."""
         answer = run.robots_asked.get(line.document or line.url)
-        first = run.robots_asked.get(line.url)
-        if answer is None or first is None:
-            text = f"no exchange of this run brought {line.url}"
-            self._report.find(line.n, "R2", text, holes=run.holes)
+        start = run.robots_asked.get(line.url)
+        if answer is None or start is None:
+            run.find(line, "R2", f"no exchange of this run brought {line.url}")
             return None
         means = _meaning(answer)
         cut = answer.whole is False and (answer.octets or 0) < robots_fetch.MAX_OCTETS
         if (
             answer.status == line.status
-            and (line.document is None or first.status in REDIRECTS)
+            and (line.document is None or start.status in REDIRECTS)
             and means == (robots_fetch.NO_RULES if line.digest is None else robots_fetch.PARSE)
             and answer.body in (None, line.digest)
             and not cut
         ):
             return answer
         got = f"{answer.status}, {answer.octets} octets{' of more' if cut else ''} of {answer.body}"
-        text = f"line {answer.n} answered {got}: {line.status} with {line.digest} was adopted"
-        self._report.find(line.n, "R2", text, holes=run.holes)
+        run.find(
+            line,
+            "R2",
+            f"line {answer.n} answered {got}: {line.status} with {line.digest} was adopted",
+        )
         return None
 
     def _put(
-        self, run: Run, line: Line, origin: str, fetched_at: float | None, kept: float | None = None
+        self,
+        run: Run,
+        line: Line,
+        origin: str,
+        fetched_at: float | None,
+        ttl_of_kept: float | None = None,
     ) -> None:
         """Put the rules of *line* in force.
 
-        *kept*: seconds for which rules of an earlier answer stay, since no new ones came.
+        *kept*: seconds that rules of an earlier answer stay, because no new ones came.
         """
-        document, token = line.document or line.url, run.terms.token
+        document = line.document or line.url
+        token = run.terms.token
         rules: Robots | None = no_rules(document)
         if line.digest is not None:
             rules = self._robots(line.digest, token, document)
         if rules is None:
-            self._unread(line, "a robots.txt", line.digest)
+            self._note_unread(line, "a robots.txt", line.digest)
         elif rules.group != line.group:
             group = " ".join(rules.group) or "none"
             self._report.find(line.n, "R2", f"the group of {token!r} is {group}")
@@ -316,24 +372,29 @@ class Adoptions:
             self._report.derived += 1
         delay = 0.0 if rules is None else rules.crawl_delay or 0.0
         ttl = robots_fetch.robots_ttl(run.terms.robots_ttl, max(delay, run.terms.min_interval))
-        ttl = ttl if kept is None else kept
-        run.held.put(origin, Held(line.n, line.at, rules, fetched_at, ttl, line.digest, delay))
+        ttl = ttl if ttl_of_kept is None else ttl_of_kept
+        run.held.put(
+            origin,
+            Held(line.n, line.at, rules, fetched_at, ttl, line.digest, delay),
+        )
 
     def _reject(self, run: Run, line: Line, origin: str) -> None:
-        cause, position = _cause(line), run.terms.robots_unreachable
+        cause = _cause(line)
+        position = run.terms.robots_unreachable
         if line.pages is not None:
             self._pages[origin] = line.pages
-        if (text := _no_cause(run, line, origin, cause)) is not None:
-            self._report.find(line.n, "R2", text, holes=run.holes)
-        found = robots_fetch.without(cause, "", line.url, position, fleet=run.terms.shared)
+        if (text := _fault_of_cause(run, line, origin, cause)) is not None:
+            run.find(line, "R2", text)
+        standing = robots_fetch.without(cause, "", line.url, position, fleet=run.terms.shared)
         number, digest = self._last.get(origin, (0, line.digest))
-        if isinstance(found, Leave):
+        if isinstance(standing, Leave):
             run.held.put(origin, None)
             return
-        if digest != line.digest and (isinstance(found, Keep) or not line.verdict):
-            text = f"the rules that were held are those of line {number} (T6)"
-            self._report.find(line.n, "R2", text)
-        stands = found.otherwise if isinstance(found, Keep) else found
+        if digest != line.digest and (isinstance(standing, Keep) or not line.verdict):
+            self._report.find(
+                line.n, "R2", f"the rules that were held are those of line {number} (T6)"
+            )
+        stands = standing.otherwise if isinstance(standing, Keep) else standing
         if not line.verdict:
             self._put(run, line, origin, line.at, stands.ttl)
             return
@@ -346,53 +407,58 @@ class Adoptions:
 
 
 def _meaning(answer: Line) -> str:
-    """What an answer to a request for a robots.txt means, where no redirect is followed."""
+    """The meaning of an answer to a request for a robots.txt if no redirect is followed."""
     failure: Retry | GiveUp | None = None
     if is_failure(answer.status) and (answer.gives_up or answer.answered):
         failure = GiveUp("", 0.0) if answer.gives_up else Retry(0.0, "")
     return robots_fetch.meaning(answer.status, location=False, hops=0, failure=failure)
 
 
-def _no_cause(run: Run, line: Line, origin: str, cause: str) -> str | None:
+def _fault_of_cause(run: Run, line: Line, origin: str, cause: str) -> str | None:
     """Why the host's answer does not allow the run to go on without its robots.txt, or None."""
     if cause == robots_fetch.HOP_REFUSED:
-        return _not_refused(run, line, origin)
+        return _fault_of_refusal(run, line, origin)
     answer = run.robots_asked.get(line.url)
     if cause == robots_fetch.OURS:
         return None  # nothing is sent then, whatever the host has answered
     if answer is None:
         return f"{line.url} was not asked for in this run"
-    allowed = {robots_fetch.UNREACHABLE, *(() if line.verdict else (robots_fetch.DEFER,))}
+    allowed = {
+        robots_fetch.UNREACHABLE,
+        *(() if line.verdict else (robots_fetch.DEFER,)),
+    }
     if cause in {robots_fetch.UNREADABLE, robots_fetch.PAGE}:
         allowed = {robots_fetch.PARSE}
-    # With a redirect, the fetch ended at a hop, whose line has another URL.
+    # After a redirect the fetch ended at a hop, and the hop's line has another URL.
     if answer.status in REDIRECTS or _meaning(answer) in allowed:
         return None
     return f"line {answer.n} answered {answer.status}, which does not lead to this"
 
 
-def _not_refused(run: Run, line: Line, origin: str) -> str | None:
+def _fault_of_refusal(run: Run, line: Line, origin: str) -> str | None:
     """Why a redirect of a robots.txt need not have been refused, or None (D37).
 
-    That the other authority's rules could not be read cannot be derived, and need not: who says so
-    goes by the rules that are known, or sends nothing.
+    It cannot be derived that the other authority's rules could not be read. It need not be: a run
+    that says so uses the rules that are known, or sends nothing.
     """
-    before = run.robots_read.get(origin)
-    if before is None or before.status not in REDIRECTS:
+    redirect = run.robots_read.get(origin)
+    if redirect is None or redirect.status not in REDIRECTS:
         return f"the robots.txt of {origin} did not redirect to {line.hop}"
-    snapshot, led = Snapshot(run, line.moment), run.leads(before.url)
-    gates, scope = run.terms.gates, run.scope
+    snapshot = Snapshot(run, line.moment)
+    led = run.leads(redirect.url)
+    gates = run.terms.gates
+    scope = run.scope
     try:
-        other = hosts.origin(line.hop)
-        found = chain.judge_robots_hop(line.hop, origin, scope, snapshot, gates, led=led)
+        target_origin = hosts.origin(line.hop)
+        verdict = chain.judge_robots_hop(line.hop, origin, scope, snapshot, gates, led=led)
     except ValueError as error:
         return str(error)
-    if found is None and line.address is not None:
-        found = chain.judge_addresses(line.hop, (line.address,), scope, gates, led)
-    if found is not None or snapshot.unread:
+    if verdict is None and line.address is not None:
+        verdict = chain.judge_addresses(line.hop, (line.address,), scope, gates, led)
+    if verdict is not None or snapshot.unread:
         return None
-    held = run.held.at(other, line.moment)
-    if other != origin and (held is None or line.at - held.since > held.ttl):
+    rules = run.held.at(target_origin, line.moment)
+    if target_origin != origin and (rules is None or line.at - rules.since > rules.ttl):
         return None
     return f"it says that the redirect to {line.hop} was refused, and nothing is against that"
 
@@ -403,6 +469,12 @@ def _cause(line: Line) -> str:
         return robots_fetch.PAGE
     if line.hop:
         return robots_fetch.HOP_REFUSED
-    causes = {UNKNOWN_PARSE_ERROR: robots_fetch.UNREADABLE, DEFERRED: robots_fetch.OURS}
-    kept = line.verdict or line.digest is not None or line.status is not None
-    return causes.get(line.verdict, robots_fetch.UNREACHABLE if kept else robots_fetch.DEFER)
+    causes = {
+        UNKNOWN_PARSE_ERROR: robots_fetch.UNREADABLE,
+        DEFERRED: robots_fetch.OURS,
+    }
+    has_rules = line.verdict or line.digest is not None or line.status is not None
+    return causes.get(
+        line.verdict,
+        robots_fetch.UNREACHABLE if has_rules else robots_fetch.DEFER,
+    )

@@ -1,7 +1,7 @@
 """R2, R3, R6, R7, R8: each decision derived again, by ``policy/chain.py``, as the crawl did.
 
 ``chain.judge`` is called with the documents in force when an exchange began (``Snapshot``), and its
-verdict is compared with what the line says. Where lines or documents are missing, a decision is not
+verdict is compared with what the line says. If lines or documents are missing, a decision is not
 derived and is counted as such, which is not a finding.
 """
 
@@ -39,9 +39,21 @@ _CLEARED: Final = 2.0
 _REDACTED: Final = "decisions about URLs whose query is redacted"
 _ANSWER: Final = "answers to exchanges whose decision was not derived"
 _KILLED: Final = "R8 after a run that has no end, which may have lost its answers"
-_NAMES: Final = {chain.BLOCKLIST: ("R3", "the blocklist"), chain.ROBOTS: ("R2", "robots.txt")}
-#: What a line says of a verdict, and what that is of the verdict.
-_FACTS: Final = ("requirement", "name", "document", "digest", "group", "rule", "line", "address")
+_NAMES: Final = {
+    chain.BLOCKLIST: ("R3", "the blocklist"),
+    chain.ROBOTS: ("R2", "robots.txt"),
+}
+#: The members of a line about a verdict, and the same fields of the verdict.
+_FACTS: Final = (
+    "requirement",
+    "name",
+    "document",
+    "digest",
+    "group",
+    "rule",
+    "line",
+    "address",
+)
 _facts: Final = attrgetter(*_FACTS)
 _shown: Final = attrgetter("requirement", "verdict", *_FACTS[2:])
 
@@ -70,27 +82,31 @@ class Decisions:
 
     # -- R6 -------------------------------------------------------------------------------
 
-    def declared(self, run: Run, line: Line) -> None:
-        """Take a declared target into the run's scope, or the hop that one was redirected to."""
+    def take_declaration(self, run: Run, line: Line) -> None:
+        """Take into the scope a declared target, or the hop that a target was redirected to."""
         if line.via:
-            self._followed(run, line)
+            self._note_followed_redirect(run, line)
         if line.by:
-            self._listed(run, line)
+            self._take_listed_sitemap(run, line)
         elif not line.via:
-            self._declared(run, line)
+            self._take_declared(run, line)
         elif line.via in self._redirected and run.scope.source_of(line.via) is not None:
             run.scope.declare_hop(line.url, line.via)
-            self._hop(run, line, line.via)
+            self._note_hop(run, line, line.via)
         else:
             holes = run.holes or (
                 self._report.partial and run.scope.source_of(line.via) is not None
             )
             if holes:
                 run.scope.declare_hop(line.url, line.via)
-            text = f"{line.via} did not redirect there, or is no target itself"
-            self._report.find(line.n, "R6", text, holes=holes)
+            self._report.find(
+                line.n,
+                "R6",
+                f"{line.via} did not redirect there, or is no target itself",
+                holes=holes,
+            )
 
-    def _declared(self, run: Run, line: Line) -> None:
+    def _take_declared(self, run: Run, line: Line) -> None:
         """Take what ``Spider.start`` has declared; an index of it may declare sitemaps."""
         run.scope.declare(line.url, line.revisit)
         if line.children:
@@ -99,7 +115,7 @@ class Decisions:
                 text = f"{line.url} may declare the sitemaps that it lists (children = true)"
                 self._report.note(f"line {line.n}: {text}: an attestation says R6 false for that")
 
-    def _listed(self, run: Run, line: Line) -> None:
+    def _take_listed_sitemap(self, run: Run, line: Line) -> None:
         """Take a sitemap that an index lists, as ``Scope.declare_child`` lets the crawl do."""
         answered = urls.key_of(line.by, "") in run.answered
         if answered and run.scope.declare_child(line.url, line.by):
@@ -108,24 +124,27 @@ class Decisions:
         if holes:
             run.scope.declare(line.url)
         text = f"{line.by} could not declare {line.url}: it was not declared with children = true"
-        more = f"has not answered, is on another host, or has declared {MAX_CHILDREN} before"
-        self._report.find(line.n, "R6", f"{text}, {more}", holes=holes)
+        reasons = f"has not answered, is on another host, or has declared {MAX_CHILDREN} before"
+        self._report.find(line.n, "R6", f"{text}, {reasons}", holes=holes)
 
-    def _hop(self, run: Run, line: Line, via: str) -> None:
-        """Note for which sources an answer to the hop of *line* counts (R8)."""
-        sources = _counts_for(run, via, urls.key_of(via, self._redirected[via]))
+    def _note_hop(self, run: Run, line: Line, via: str) -> None:
+        """Note the sources that an answer to the hop of *line* counts for (R8)."""
+        sources = _sources_of_answer(run, via, urls.key_of(via, self._redirected[via]))
         run.hops.setdefault(urls.key_of(line.url, line.form), {}).update(sources)
 
-    def _followed(self, run: Run, line: Line) -> None:
+    def _note_followed_redirect(self, run: Run, line: Line) -> None:
         """Note that a redirect was followed, so that it is not an answer for a spider."""
         run.passed.pop(line.via, None)
-        if (told := run.redirects_told.pop(line.via, None)) is not None:
-            text = f"{line.via} is told as fetched, and line {line.n} follows its redirect"
-            self._report.find(told, "run", text)
+        if (line_number := run.redirects_told.pop(line.via, None)) is not None:
+            self._report.find(
+                line_number,
+                "run",
+                f"{line.via} is told as fetched, and line {line.n} follows its redirect",
+            )
 
     # -- an exchange ----------------------------------------------------------------------
 
-    def asked(self, run: Run, line: Line, concluded: Conclusion) -> None:
+    def judge_exchange(self, run: Run, line: Line, concluded: Conclusion) -> None:
         """Judge an exchange with a target."""
         verdict = self._derive(run, line)
         run.passed[line.url] = (line, verdict)
@@ -133,66 +152,79 @@ class Decisions:
         if line.status in REDIRECTS:
             self._redirected[line.url] = line.form
         if REDACTED not in line.url:
-            self._not_refused_before(run, line)
-            self._visit(run, line, visits.FAILED if line.gives_up else concluded.visit)
+            self._check_earlier_refusal(run, line)
+            self._judge_visit(run, line, visits.FAILED if line.gives_up else concluded.visit)
 
     def _derive(self, run: Run, line: Line) -> Verdict | None:
-        """The verdict that let the request pass, derived again; None where that is not possible."""
+        """The verdict that let the request pass, derived again; None if that is not possible."""
         snapshot = Snapshot(run, line.moment)
-        found = self._judge(run, line, snapshot)
-        if not self.may_go(run, line, found) or isinstance(found, NeedDocument):
+        verdict = self._judge(run, line, snapshot)
+        if not self.may_go(run, line, verdict) or isinstance(verdict, NeedDocument):
             return None
         if not run.holes:
-            self.fresh(run, line)
-            self._tagged(run, line)
+            self.check_freshness(run, line)
+            self._check_tagged_form(run, line)
         if snapshot.unread or REDACTED in line.url:
             self._report.missed(snapshot.unread[0] if snapshot.unread else _REDACTED)
             return None
-        if line.verdict and (line.verdict, line.digest) != (found.name, found.digest):
-            text = f"{line.url} passed as {line.verdict} by {line.digest}; it is {_told(found)}"
-            self._report.find(line.n, found.requirement, text, holes=run.holes)
+        if line.verdict and (line.verdict, line.digest) != (
+            verdict.name,
+            verdict.digest,
+        ):
+            run.find(
+                line,
+                verdict.requirement,
+                f"{line.url} passed as {line.verdict} by {line.digest}; it is {_describe(verdict)}",
+            )
             return None
         self._report.derived += 1
-        return found
+        return verdict
 
-    def may_go(self, run: Run, line: Line, found: Verdict | NeedDocument | None) -> bool:
+    def may_go(self, run: Run, line: Line, verdict: Verdict | NeedDocument | None) -> bool:
         """Whether nothing stands against a request that was sent; else that is a finding."""
-        if isinstance(found, NeedDocument):
-            rule, name = _NAMES[found.kind]
-            text = f"{line.url} was asked before {name} was in force"
-            self._report.find(line.n, rule, text, holes=run.holes)
-        elif found is not None and not found.allowed:
-            text = f"{line.url} was asked, though {found.name}: {found.reason}"
-            holes = run.holes and found.name == OUT_OF_SCOPE
-            self._report.find(line.n, found.requirement, text, holes=holes)
+        if isinstance(verdict, NeedDocument):
+            rule, name = _NAMES[verdict.kind]
+            run.find(line, rule, f"{line.url} was asked before {name} was in force")
+        elif verdict is not None and not verdict.allowed:
+            text = f"{line.url} was asked, though {verdict.name}: {verdict.reason}"
+            holes = run.holes and verdict.name == OUT_OF_SCOPE
+            self._report.find(line.n, verdict.requirement, text, holes=holes)
         else:
             return True
         return False
 
     def _judge(self, run: Run, line: Line, snapshot: Snapshot) -> Verdict | NeedDocument:
-        now, gates, runs = snapshot.moment.began, run.terms.gates, snapshot.last is not None
+        now = snapshot.moment.began
+        gates = run.terms.gates
+        runs = snapshot.last is not None
         try:
-            found = chain.judge(
-                line.url, run.scope, snapshot, gates, now, runs=runs, led=run.led(line)
+            verdict = chain.judge(
+                line.url,
+                run.scope,
+                snapshot,
+                gates,
+                now,
+                runs=runs,
+                led=run.led(line),
             )
         except ValueError as error:
             return Verdict(False, OUT_OF_SCOPE, "R6", str(error))
-        if isinstance(found, NeedDocument) or found.allowed:
-            return self.at_private_address(run, line) or found
-        return found
+        if isinstance(verdict, NeedDocument) or verdict.allowed:
+            return self.at_private_address(run, line) or verdict
+        return verdict
 
     def robots_hop(
         self, run: Run, line: Line, origin: str, snapshot: Snapshot
     ) -> Verdict | NeedDocument | None:
-        """What is against the request of *line*, for the robots.txt of *origin* (D37)."""
+        """The verdict against the request of *line*, for the robots.txt of *origin* (D37)."""
         led = run.led(line)
         try:
-            found = chain.judge_robots_hop(
+            verdict = chain.judge_robots_hop(
                 line.url, origin, run.scope, snapshot, run.terms.gates, led=led
             )
         except ValueError as error:
             return Verdict(False, OUT_OF_SCOPE, "R6", str(error))
-        return self.at_private_address(run, line) or found
+        return self.at_private_address(run, line) or verdict
 
     def at_private_address(self, run: Run, line: Line) -> Verdict | None:
         """D38: the verdict against the address that *line* has, or None; it is kept for its hops.
@@ -206,8 +238,9 @@ class Decisions:
         try:
             kind = kind_of(address)
         except ValueError:
-            text = f"{line.url} has the address {address[:40]!r}, which is none"
-            self._report.find(line.n, "run", text)
+            self._report.find(
+                line.n, "run", f"{line.url} has the address {address[:40]!r}, which is none"
+            )
             return None
         if kind == PUBLIC:
             run.reached.pop(line.url, None)
@@ -217,202 +250,211 @@ class Decisions:
             run.reached[line.url] = address
         return chain.judge_addresses(line.url, (address,), run.scope, run.terms.gates, led)
 
-    def fresh(self, run: Run, line: Line) -> None:
+    def check_freshness(self, run: Run, line: Line) -> None:
         """R12: no request is let through by a document that is older than it may be."""
-        began, origin = line.moment.began, line.origin
+        start = line.moment.began
+        origin = line.origin
         for of, key in ((LIST, run.terms.blocklist_url), (origin, origin)):
-            held = run.held.at(of, line.moment)
-            if held is None or held.ttl == math.inf:
+            document = run.held.at(of, line.moment)
+            if document is None or document.ttl == math.inf:
                 continue
-            at = self._adoptions.fetched_at(key, held)
-            at = held.since if at is None and of else at
-            if at is not None and _stale(run, at, began, held.ttl):
-                text = f"the document of line {held.serial} was {began - at:.0f} s old"
-                self._report.find(line.n, "R12", f"{text}, {held.ttl:g} s are allowed")
+            at = self._adoptions.fetched_at(key, document)
+            at = document.since if at is None and of else at
+            if at is not None and _is_stale(run, at, start, document.ttl):
+                text = f"the document of line {document.serial} was {start - at:.0f} s old"
+                self._report.find(line.n, "R12", f"{text}, {document.ttl:g} s are allowed")
 
-    def _tagged(self, run: Run, line: Line) -> None:
-        """N3: where robots.txt denies the tagged form, the request is sent without tags."""
-        held = run.held.at(line.origin, line.moment)
-        if line.sent is None or held is None or held.what is None:
+    def _check_tagged_form(self, run: Run, line: Line) -> None:
+        """N3: if robots.txt denies the tagged form, the request is sent without tags."""
+        document = run.held.at(line.origin, line.moment)
+        if line.sent is None or document is None or document.what is None:
             return
-        verdict = held.what.decide(line.sent)
+        verdict = document.what.decide(line.sent)
         if not verdict.allowed:
             self._report.find(line.n, "R2", f"{line.sent} was sent, though {verdict.reason}")
 
-    def _not_refused_before(self, run: Run, line: Line) -> None:
+    def _check_earlier_refusal(self, run: Run, line: Line) -> None:
         """Without ``chain``: what was refused is not requested while no document has changed."""
         refused, requirement, basis = run.refused.get(line.url, (0, "", None))
         same = basis == run.basis(line.origin, line.moment)
         if requirement in ("R2", "R3") and same:
-            text = f"{line.url} was asked, though line {refused} refused it"
-            self._report.find(line.n, requirement, text)
+            self._report.find(
+                line.n, requirement, f"{line.url} was asked, though line {refused} refused it"
+            )
 
     # -- R8 -------------------------------------------------------------------------------
 
-    def _visit(self, run: Run, line: Line, meaning: str) -> None:
+    def _judge_visit(self, run: Run, line: Line, meaning: str) -> None:
         """Judge by R8 what was sent, and note what its answer means (``Conclusion.visit``)."""
         key = urls.key_of(line.url, line.form)
-        last = self._answered.get(key) if run.scope.is_source(line.url) else None
-        again = bool(line.again)
-        if again != (key in run.answered):
-            text = f"again is {again}; by the lines before, {not again}"
-            self._report.find(line.n, "R8", text, holes=run.holes)
-        if last is not None and last.run != run.name and key not in run.hops:
-            self._not_too_soon(run, line, last)
-        sources = _counts_for(run, line.url, key)
+        answer = self._answered.get(key) if run.scope.is_source(line.url) else None
+        is_again = bool(line.again)
+        if is_again != (key in run.answered):
+            run.find(line, "R8", f"again is {is_again}; by the lines before, {not is_again}")
+        if answer is not None and answer.run != run.name and key not in run.hops:
+            self._check_visit_time(run, line, answer)
+        sources = _sources_of_answer(run, line.url, key)
         if meaning == visits.ANSWERED:
-            self._visited(run, line, line.moment.began, sources)
+            self._note_visit(run, line, line.moment.began, sources)
         elif meaning == visits.FAILED:
             if line.gives_up or run.terms.is_held_to(ANY_ANSWER):
-                self._failed(run, line, sources)
+                self._note_failure(run, line, sources)
         elif line.answered and run.terms.is_held_to(
             ANY_ANSWER
         ):  # by a redirect, or R5 has it sent again
             run.visiting.update(sources)
 
-    def _visited(self, run: Run, line: Line, began: float, sources: Iterable[str]) -> None:
+    def _note_visit(self, run: Run, line: Line, start: float, sources: Iterable[str]) -> None:
         """Note that *sources* were answered; *began*: when the request was sent, Unix seconds."""
         for source in sources:
-            before = self._answered.get(source)
-            before_that = None if before is None else _visit_of(run, before, source)
-            visit = visits.met(began, before_that, run.terms.revisit, line.status)
+            answer = self._answered.get(source)
+            before_that = None if answer is None else _visit_of(run, answer, source)
+            visit = visits.met(start, before_that, run.terms.revisit, line.status)
             run.answered.add(source)
-            self._answers(run, line, source, visit)
+            self._note_answer(run, line, source, visit)
             run.visiting.discard(source)
 
-    def _answers(self, run: Run, line: Line, source: str, visit: Visit) -> None:
+    def _note_answer(self, run: Run, line: Line, source: str, visit: Visit) -> None:
         """Note the *visit* of *source* for later runs; a look is none (D46)."""
         if run.terms.look is None:
             self._answered[source] = _Answered(visit, run.name, line.n)
 
-    def _failed(self, run: Run, line: Line, sources: Iterable[str]) -> None:
+    def _note_failure(self, run: Run, line: Line, sources: Iterable[str]) -> None:
         """Note that the visit of *sources* has failed."""
         for source in sources:
-            known = self._answered.get(source)
-            again = source in run.failing and not run.terms.shared
-            again = again or not run.terms.is_held_to(ANY_ANSWER)
-            before = None if known is None else known.visit
-            visit = visits.failed(before, line.moment.began, again=again)
-            self._answers(run, line, source, visit)
+            answer = self._answered.get(source)
+            has_failed = source in run.failing and not run.terms.shared
+            has_failed = has_failed or not run.terms.is_held_to(ANY_ANSWER)
+            visit_before = None if answer is None else answer.visit
+            visit = visits.failed(visit_before, line.moment.began, again=has_failed)
+            self._note_answer(run, line, source, visit)
             run.failing.add(source)
             run.visiting.discard(source)
 
-    def ends(self, run: Run, line: Line) -> bool:
+    def end_visit(self, run: Run, line: Line) -> bool:
         """Note that nothing follows the request of *line*; whether a visit has failed by that."""
-        sources = _counts_for(run, line.url, urls.key_of(line.url, line.form))
+        sources = _sources_of_answer(run, line.url, urls.key_of(line.url, line.form))
         under_way = [source for source in sources if source in run.visiting]
-        self._failed(run, line, under_way)
+        self._note_failure(run, line, under_way)
         return bool(under_way)
 
-    def _not_too_soon(self, run: Run, line: Line, last: _Answered) -> None:
-        began, visit = line.moment.began, _visit_of(run, last, line.url)
-        soon = visits.not_due(visit, began, run.terms.revisit, run.terms.revisit_reason)
+    def _check_visit_time(self, run: Run, line: Line, answer: _Answered) -> None:
+        start = line.moment.began
+        visit = _visit_of(run, answer, line.url)
+        soon = visits.not_due(visit, start, run.terms.revisit, run.terms.revisit_reason)
         since = max(visit.sent_at, visit.gave_up_at or 0.0)
-        if soon is None or since > began:
+        if soon is None or since > start:
             return
-        text = f"{line.url} was asked again {began - since:.0f} s after line {last.line}"
-        self._too_soon.append((last.run, line.n, text))
+        text = f"{line.url} was asked again {start - since:.0f} s after line {answer.line}"
+        self._too_soon.append((answer.run, line.n, text))
 
-    def end(self, ended: Container[str]) -> None:
-        """Judge what was sent again too soon: by the answers of runs that have *ended*."""
+    def end(self, ended_runs: Container[str]) -> None:
+        """Judge what was sent again too soon: by the answers of runs that have *ended_runs*."""
         for run, number, text in self._too_soon:
-            if run in ended:
+            if run in ended_runs:
                 self._report.find(number, "R8", text)
             else:
                 self._report.missed(_KILLED)
 
     # -- how a request ended for its spider -----------------------------------------------
 
-    def told(self, run: Run, line: Line) -> None:
+    def judge_answer(self, run: Run, line: Line) -> None:
         """Judge a line ``fetched`` or ``not_modified``: it must agree with its exchange."""
-        asked, verdict = run.passed.pop(line.url, (None, None))
+        exchange, verdict = run.passed.pop(line.url, (None, None))
         if line.status in REDIRECTS:
             run.redirects_told[line.url] = line.n
         wrong_end = self._end_of_visit(run, line)
         if line.status is not None and is_failure(line.status):
             self._report.find(line.n, "R5", f"status {line.status} is never an answer")
-        elif not _is_told_rightly(line, asked):
+        elif not _is_right_kind(line, exchange):
             self._report.find(line.n, "R7", f"status {line.status} is told as {line.kind}")
-        elif asked is None:
-            self._unseen(run, line)
-        elif asked.status != line.status:
-            text = f"line {asked.n} answered {asked.status}, not {line.status}"
-            self._report.find(line.n, "run", text, holes=run.holes)
+        elif exchange is None:
+            self._find_no_exchange(run, line)
+        elif exchange.status != line.status:
+            run.find(
+                line, "run", f"line {exchange.n} answered {exchange.status}, not {line.status}"
+            )
         elif verdict is None or not line.verdict:
             self._report.missed(_ANSWER)
         elif _shown(line) != _facts(verdict):
-            self._report.find(line.n, verdict.requirement, _differing(line, _told(verdict)))
-        elif fault := wrong_end or _usage_fault(run, asked, line):
-            self._report.find(line.n, "R8" if wrong_end else "R2", fault, holes=run.holes)
+            self._report.find(
+                line.n, verdict.requirement, _describe_difference(line, _describe(verdict))
+            )
+        elif fault := wrong_end or _usage_fault(run, exchange, line):
+            run.find(line, "R8" if wrong_end else "R2", fault)
         else:
             self._report.derived += 1
 
-    def answered(self, run: Run, line: Line) -> None:
-        """Judge a line ``answered``: a middleware of the project has, so there is no exchange."""
+    def judge_middleware_answer(self, run: Run, line: Line) -> None:
+        """Judge a line ``answered``: a middleware answered without a request."""
         if fault := self._end_of_visit(run, line):
-            self._report.find(line.n, "R8", fault, holes=run.holes)
+            run.find(line, "R8", fault)
         else:
             self._report.derived += 1
 
     def _end_of_visit(self, run: Run, line: Line) -> str:
         """Note what a line ``fetched`` says of R8: a redirect may have been what was wanted.
 
-        Returns what is wrong about that; empty where nothing is.
+        Returns what is wrong about that; empty if nothing is.
         """
         if not run.terms.is_held_to(ANY_ANSWER):
             return ""
         if line.status in REDIRECTS and not line.unfollowed:
-            sources = _counts_for(run, line.url, urls.key_of(line.url, line.form))
+            sources = _sources_of_answer(run, line.url, urls.key_of(line.url, line.form))
             under_way = [source for source in sources if source in run.visiting]
-            self._visited(run, line, line.at, under_way)
+            self._note_visit(run, line, line.at, under_way)
             return ""
-        if self.ends(run, line) != bool(line.unfollowed):
-            said = bool(line.unfollowed)
-            return f"unfollowed is {said}; by the lines before, {not said}"
+        if self.end_visit(run, line) != bool(line.unfollowed):
+            is_unfollowed = bool(line.unfollowed)
+            return f"unfollowed is {is_unfollowed}; by the lines before, {not is_unfollowed}"
         return ""
 
-    def redirected_out(self, run: Run, line: Line) -> None:
+    def judge_last_redirect(self, run: Run, line: Line) -> None:
         """Judge a line ``too_many_redirects``: an answer did redirect, and nothing follows it."""
-        asked, _ = run.passed.pop(line.url, (None, None))
-        if asked is None:
-            self._unseen(run, line)
-        elif asked.status != line.status or line.status not in REDIRECTS:
-            text = f"line {asked.n} answered {asked.status}: no redirect of status {line.status}"
-            self._report.find(line.n, "D5", text, holes=run.holes)
+        exchange, _ = run.passed.pop(line.url, (None, None))
+        if exchange is None:
+            self._find_no_exchange(run, line)
+        elif exchange.status != line.status or line.status not in REDIRECTS:
+            text = f"line {exchange.n} answered {exchange.status}"
+            run.find(line, "D5", f"{text}: no redirect of status {line.status}")
         else:
-            self.ends(run, line)
+            self.end_visit(run, line)
             self._report.derived += 1
 
-    def _unseen(self, run: Run, line: Line) -> None:
+    def _find_no_exchange(self, run: Run, line: Line) -> None:
         if REDACTED in line.url and not run.holes:
             self._report.missed(_REDACTED)
         else:
-            self._report.find(line.n, "run", f"no exchange brought {line.url}", holes=run.holes)
+            run.find(line, "run", f"no exchange brought {line.url}")
 
     # -- a refusal ------------------------------------------------------------------------
 
-    def refused(self, run: Run, line: Line) -> None:
+    def judge_refusal(self, run: Run, line: Line) -> None:
         """Judge a line ``refused``, or ``deferred`` for want of a robots.txt."""
         by_time = line.requirement == "R8"
-        last = self._answered.get(urls.key_of(line.url, line.form))
-        visit = _visit_of(run, last, line.url) if by_time and last else None
+        answer = self._answered.get(urls.key_of(line.url, line.form))
+        visit = _visit_of(run, answer, line.url) if by_time and answer else None
         snapshot = Snapshot(run, line.moment, visit)
         if line.proxy is None:
-            found = self._judge(run, line, snapshot)
+            verdict = self._judge(run, line, snapshot)
         else:
-            against = chain.judge_proxy(line.proxy, snapshot, run.terms.gates)
+            refusal = chain.judge_proxy(line.proxy, snapshot, run.terms.gates)
             nothing = Verdict(True, ALLOWED_IMPLICIT, "R3", "nothing against its proxy")
-            found = against or nothing
-        self._compare(run, line, found, snapshot)
-        self.ends(run, line)
-        if not isinstance(found, NeedDocument) and REDACTED not in line.url and not line.proxy:
+            verdict = refusal or nothing
+        self._compare(run, line, verdict, snapshot)
+        self.end_visit(run, line)
+        if not isinstance(verdict, NeedDocument) and REDACTED not in line.url and not line.proxy:
             basis = run.basis(line.origin, line.moment)
             run.refused[line.url] = (line.n, line.requirement, basis)
 
     def _compare(
-        self, run: Run, line: Line, found: Verdict | NeedDocument, snapshot: Snapshot
+        self,
+        run: Run,
+        line: Line,
+        derived: Verdict | NeedDocument,
+        snapshot: Snapshot,
     ) -> None:
-        verdict = None if isinstance(found, NeedDocument) else found
+        verdict = None if isinstance(derived, NeedDocument) else derived
         r8 = line.requirement == "R8"
         if verdict is not None and _shown(line) == _facts(verdict):
             self._report.derived += 1
@@ -425,13 +467,18 @@ class Decisions:
         elif r8:
             self._report.missed()
         else:
-            told = "undecided" if verdict is None else _told(verdict)
-            self._report.find(line.n, line.requirement, _differing(line, told), holes=run.holes)
+            decision = "undecided" if verdict is None else _describe(verdict)
+            self._report.find(
+                line.n,
+                line.requirement,
+                _describe_difference(line, decision),
+                holes=run.holes,
+            )
 
 
-def _is_told_rightly(line: Line, asked: Line | None) -> bool:
+def _is_right_kind(line: Line, exchange: Line | None) -> bool:
     """Whether a line ``not_modified`` is of a 304 to a conditional request, and no other is."""
-    unasked = asked is not None and bool(asked.unasked)
+    unasked = exchange is not None and bool(exchange.unasked)
     return (line.kind == events.NOT_MODIFIED) == (line.status == 304 and not unasked)
 
 
@@ -440,41 +487,41 @@ def _visit_of(run: Run, answered: _Answered, source: str) -> Visit:
     return answered.visit._replace(revisit=run.scope.cadence(source))
 
 
-def _counts_for(run: Run, url: str, key: str) -> dict[str, None]:
-    """The sources for which an answer to *key*, a request for *url*, counts in *run*."""
+def _sources_of_answer(run: Run, url: str, key: str) -> dict[str, None]:
+    """The sources that an answer to *key*, a request for *url*, counts for in *run*."""
     return visits.counts_for(key, url, run.scope, (), run.hops)
 
 
-def _differing(line: Line, told: str) -> str:
-    said = f"{line.url} is {line.kind} as {_by(line.verdict, line.rule, line.line)}"
-    return f"{said}; by the documents it is {told}"
+def _describe_difference(line: Line, decision: str) -> str:
+    line_text = f"{line.url} is {line.kind} as {_name_rule(line.verdict, line.rule, line.line)}"
+    return f"{line_text}; by the documents it is {decision}"
 
 
-def _by(name: str, rule: str | None, line: int | None) -> str:
+def _name_rule(name: str, rule: str | None, line: int | None) -> str:
     return f"{name}{f' by {rule!r}' if rule else ''}{f' in line {line}' if line else ''}"
 
 
-def _told(verdict: Verdict) -> str:
+def _describe(verdict: Verdict) -> str:
     where = f" of {verdict.document}" if verdict.document else ""
     group = f", group {' '.join(verdict.group)}" if verdict.group else ""
-    return f"{_by(verdict.name, verdict.rule, verdict.line)}{where}{group}"
+    return f"{_name_rule(verdict.name, verdict.rule, verdict.line)}{where}{group}"
 
 
-def _stale(run: Run, fetched_at: float, began: float, ttl: float) -> bool:
+def _is_stale(run: Run, fetched_at: float, start: float, ttl: float) -> bool:
     """Whether a document was too old when an exchange began, also by a clock that was put back."""
-    ages = [moment - fetched_at for moment in {began, began + run.put_back}]
+    ages = [moment - fetched_at for moment in {start, start + run.put_back}]
     return not any(-_CLEARED <= age <= ttl + _CLEARED for age in ages)
 
 
-def _usage_fault(run: Run, asked: Line, line: Line) -> str | None:
+def _usage_fault(run: Run, exchange: Line, line: Line) -> str | None:
     """Why what *line* says of its robots.txt and the use of its answer cannot be so, or None."""
-    held = run.held.at(line.origin, asked.moment)
-    if line.kind != events.FETCHED or held is None or held.what is None or REDACTED in line.url:
+    rules = run.held.at(line.origin, exchange.moment)
+    if line.kind != events.FETCHED or rules is None or rules.what is None or REDACTED in line.url:
         return None
-    expected = tuple(map(str, held.what.said(line.url)))
-    written = tuple(text for text in line.usage if text.startswith(IN_ROBOTS))
-    if written == expected:
+    expected = tuple(map(str, rules.what.said(line.url)))
+    statements = tuple(text for text in line.usage if text.startswith(IN_ROBOTS))
+    if statements == expected:
         return None
     return f"robots.txt said of its use: {'; '.join(expected) or 'nothing'}; the line has " + (
-        "; ".join(written) or "nothing"
+        "; ".join(statements) or "nothing"
     )

@@ -25,13 +25,27 @@ from scrapy_walsh.policy.tagging import is_operator_url, tag_url
 from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR, Verdict
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof import ledger
-from scrapy_walsh.proof.ledger import Chain, Documents, Head, Malformed, line_of, lines_in
+from scrapy_walsh.proof.ledger import (
+    Chain,
+    Documents,
+    Head,
+    Malformed,
+    line_of,
+    lines_in,
+)
 from scrapy_walsh.proof.ledgered import Hold
 from scrapy_walsh.proof.verify.adoptions import Adoptions
 from scrapy_walsh.proof.verify.decisions import Decisions
-from scrapy_walsh.proof.verify.replay import Replay, told_fault
-from scrapy_walsh.proof.verify.run import CLOCK_SET, NO_START, Report, Run, Snapshot
+from scrapy_walsh.proof.verify.replay import Replay, fault_of_outcome
+from scrapy_walsh.proof.verify.run import (
+    CLOCK_SET,
+    NO_START,
+    Report,
+    Run,
+    Snapshot,
+)
 from scrapy_walsh.proof.verify.terms import (
+    ADMITTED,
     REDIRECTS_NAMED,
     SINCE,
     Terms,
@@ -55,9 +69,9 @@ _RECKONED: Final = 0.1
 #: Seconds that a hold may seem long by: a later run does not know exactly when the last request of
 #: an earlier one reached the server.
 _RESTORED: Final = 0.5
-#: The lines of a run without a start of which something is judged all the same.
+#: The kinds of lines that are judged even if the start of their run is missing.
 _WITHOUT_START: Final = (ASKED, ledger.ENDED, events.ADOPTED, events.TAKEN_UP)
-#: What is deferred whatever the setting is.
+#: Verdicts that are deferred whatever the setting is.
 _WITHOUT_SETTING: Final = (DEFERRED, UNKNOWN_PARSE_ERROR)
 _TAGS: Final = re.compile(r"[?&]impl=([^&#]+)(?:&sha=([^&#]+))?&spec=[^&#]+(?:#|\Z)")
 
@@ -66,7 +80,11 @@ class Judge:
     """Takes the members of each line, in order."""
 
     def __init__(
-        self, report: Report, documents: Documents, parse: Parse, watch: Watch | None = None
+        self,
+        report: Report,
+        documents: Documents,
+        parse: Parse,
+        watch: Watch | None = None,
     ) -> None:
         self._report = report
         self._watch = watch
@@ -75,26 +93,26 @@ class Judge:
         self._adoptions = Adoptions(report, documents, parse)
         self._decisions = Decisions(report, self._adoptions)
         self._holed = False
-        #: How many runs have lines of which form.
+        #: How many runs have lines of each form.
         self._forms = Counter[int]()
         #: Whether the wall clock was set at some time, so that times of lines say less.
         self._clock_set = False
         self._take: Mapping[str, Callable[[Run, Line], None]] = {
-            ledger.ENDED: self._ended,
-            ledger.DECLARED: self._decisions.declared,
+            ledger.ENDED: self._end_run,
+            ledger.DECLARED: self._decisions.take_declaration,
             events.ADOPTED: self._adoptions.take,
             events.TAKEN_UP: self._adoptions.take,
-            events.REJECTED: self._rejected,
-            ASKED: self._asked,
-            events.FETCHED: self._decisions.told,
-            events.NOT_MODIFIED: self._decisions.told,
-            events.ANSWERED: self._decisions.answered,
-            events.TOO_MANY_REDIRECTS: self._decisions.redirected_out,
-            events.REFUSED: self._decisions.refused,
-            events.HELD: self._held,
-            events.DEFERRED: self._deferred,
-            events.RETRIED: self._retried,
-            events.GIVEN_UP: self._retried,
+            events.REJECTED: self._judge_rejection,
+            ASKED: self._judge_exchange,
+            events.FETCHED: self._decisions.judge_answer,
+            events.NOT_MODIFIED: self._decisions.judge_answer,
+            events.ANSWERED: self._decisions.judge_middleware_answer,
+            events.TOO_MANY_REDIRECTS: self._decisions.judge_last_redirect,
+            events.REFUSED: self._decisions.judge_refusal,
+            events.HELD: self._judge_wait,
+            events.DEFERRED: self._judge_deferral,
+            events.RETRIED: self._judge_retry,
+            events.GIVEN_UP: self._judge_retry,
         }
 
     @property
@@ -109,11 +127,11 @@ class Judge:
             run.holes = True
 
     def take(self, members: dict[str, Any]) -> None:
-        """Judge one line, whose form and place in the chain are right."""
+        """Judge one line; its form and its place in the chain are right."""
         try:
             line = line_of(members)
             if line.kind == ledger.STARTED:
-                self._started(line, terms_of(members))
+                self._start_run(line, terms_of(members))
                 return
         except Malformed as error:
             self._report.find(members["n"], "run", str(error))
@@ -129,7 +147,7 @@ class Judge:
             )
         elif line.kind != ledger.LEDGER:
             self._replay.gap = None
-            self._of_run(line)
+            self._take_line_of_run(line)
             if self._watch is not None:
                 self._watch(line, self._replay.gap)
 
@@ -139,12 +157,12 @@ class Judge:
         for form, runs in sorted(self._forms.items()):
             newer = [rule for rule, since in SINCE.items() if since > form]
             if newer:
-                told = f"{plural(runs, 'run')} of the stored form {form}"
-                self._report.note(f"{told}: not held to what is newer: {'; '.join(newer)}")
+                text = f"{plural(runs, 'run')} of the stored form {form}"
+                self._report.note(f"{text}: not held to what is newer: {'; '.join(newer)}")
 
     # -- runs -----------------------------------------------------------------------------
 
-    def _started(self, line: Line, terms: Terms) -> None:
+    def _start_run(self, line: Line, terms: Terms) -> None:
         if line.run in self._runs:
             self._report.find(line.n, "run", f"run {line.run} had started before")
             return
@@ -155,18 +173,21 @@ class Judge:
         self._report.runs += 1
         self._forms[terms.stored_form] += 1
         scope = Scope(terms.follow_links, typed=terms.in_shell)
-        run = Run(line.run, terms, line.process, begun=True, line=line.n, scope=scope)
+        run = Run(self._report, line.run, terms, line.process, begun=True, line=line.n, scope=scope)
         self._runs[line.run] = run
         self._adoptions.begin(run)
 
-    def _of_run(self, line: Line) -> None:
+    def _take_line_of_run(self, line: Line) -> None:
         run = self._runs.get(line.run)
         if run is None:
             if not (self._report.partial or self._holed):
-                text = f"a line of run {line.run!r}, which no line has started"
-                self._report.find(line.n, "run", text)
+                self._report.find(
+                    line.n, "run", f"a line of run {line.run!r}, which no line has started"
+                )
             self._report.runs += 1
-            run = Run(line.run, Terms(), f"of run {line.run}", begun=False, holes=True)
+            run = Run(
+                self._report, line.run, Terms(), f"of run {line.run}", begun=False, holes=True
+            )
             self._runs[line.run] = run
         elif run.ended:
             self._report.find(line.n, "run", f"a line of run {line.run} after its end")
@@ -175,12 +196,14 @@ class Judge:
         if not run.begun and line.kind not in _WITHOUT_START:
             self._report.missed(NO_START)
         elif judge is not None:
-            judge(run, self._owned(line) if line.kind == ASKED else line)
+            judge(run, self._with_own_host(line) if line.kind == ASKED else line)
 
-    def _ended(self, run: Run, line: Line) -> None:
-        self._runs[line.run] = Run(run.name, run.terms, run.process, begun=run.begun, ended=True)
+    def _end_run(self, run: Run, line: Line) -> None:
+        self._runs[line.run] = Run(
+            self._report, run.name, run.terms, run.process, begun=run.begun, ended=True
+        )
 
-    def _owned(self, line: Line) -> Line:
+    def _with_own_host(self, line: Line) -> Line:
         """*line*, of the host of its URL; that it names another one is a finding."""
         host = hosts.host_or_url(line.url)
         if line.host == host:
@@ -190,150 +213,184 @@ class Judge:
 
     # -- exchanges ------------------------------------------------------------------------
 
-    def _asked(self, run: Run, line: Line) -> None:
+    def _judge_exchange(self, run: Run, line: Line) -> None:
         self._report.requests += 1
         run.note_clocks(line)
         self._clock_set = self._clock_set or abs(run.ahead or 0.0) > CLOCK_SET
-        killed = (each for each in self._runs.values() if each is not run and not each.ended)
-        others = bool(line.taught) and any(killed)
+        killed = (
+            run_before
+            for run_before in self._runs.values()
+            if run_before is not run and not run_before.ended
+        )
+        is_other_killed = bool(line.taught) and any(killed)
         partial = self._report.partial or self._holed
-        concluded = self._replay.asked(run, line, partial=partial, others=others)
+        concluded = self._replay.judge_exchange(run, line, partial=partial, others=is_other_killed)
         if not run.begun:
             self._report.missed(NO_START)
             return
-        if (tagged := sent_fault(line, run.terms)) is not None:
+        if (tagged := fault_of_sent_url(line, run.terms)) is not None:
             self._report.find(line.n, "R13", tagged)
         if line.purpose == events.TARGET:
             self._adoptions.settle(run, line)
-            self._decisions.asked(run, line, concluded)
+            self._decisions.judge_exchange(run, line, concluded)
         elif line.purpose == chain.ROBOTS:
-            self._asked_robots(run, line)
+            self._judge_robots_request(run, line)
         elif line.purpose == "operator":
-            self._asked_operator(run, line)
+            self._judge_operator_request(run, line)
         else:
             self._report.find(line.n, "run", f"{line.purpose!r} is no purpose of a request")
 
-    def _asked_robots(self, run: Run, line: Line) -> None:
+    def _judge_robots_request(self, run: Run, line: Line) -> None:
         if not (line.is_robots or line.url in run.robots_asked or run.holes):
             if run.robots_hops > 0:
                 run.robots_hops -= 1
             else:
-                text = f"{line.url} is no robots.txt, and none redirected to it"
-                self._report.find(line.n, "R2", text)
+                self._report.find(
+                    line.n, "R2", f"{line.url} is no robots.txt, and none redirected to it"
+                )
         run.robots_hops += line.status in REDIRECTS
         run.robots_asked[line.url] = line
-        snapshot, origin = Snapshot(run, line.moment), line.robots_of or line.origin
-        self._followed(run, line, origin)
+        snapshot = Snapshot(run, line.moment)
+        origin = line.robots_of or line.origin
+        self._check_robots_redirect(run, line, origin)
         run.robots_read[origin] = line
-        found = self._decisions.robots_hop(run, line, origin, snapshot)
-        if not self._decisions.may_go(run, line, found):
+        verdict = self._decisions.robots_hop(run, line, origin, snapshot)
+        if not self._decisions.may_go(run, line, verdict):
             return
         if line.origin != origin and not line.is_robots and not run.holes:
-            self._decisions.fresh(run, line)
+            self._decisions.check_freshness(run, line)
         if snapshot.unread:
             self._report.missed(snapshot.unread[0])
         else:
             self._report.derived += 1
 
-    def _followed(self, run: Run, line: Line, origin: str) -> None:
+    def _check_robots_redirect(self, run: Run, line: Line, origin: str) -> None:
         """Find a robots.txt that *origin*'s is to have redirected to, and has not."""
         if not line.robots_of:
             if line.hops and run.terms.is_held_to(REDIRECTS_NAMED):
-                text = f"{line.url} is a redirect of a robots.txt, and the line has no robots_of"
-                self._report.find(line.n, "R2", text, holes=run.holes)
+                run.find(
+                    line,
+                    "R2",
+                    f"{line.url} is a redirect of a robots.txt, and the line has no robots_of",
+                )
             return
-        before = run.robots_read.get(origin)
-        led = before is not None and before.status in REDIRECTS and before.hops + 1 == line.hops
-        again = before is not None and before.url == line.url and before.hops == line.hops
-        if not (led or again):
-            text = f"the robots.txt of {origin} did not redirect to {line.url}"
-            self._report.find(line.n, "R2", text, holes=run.holes)
+        redirect = run.robots_read.get(origin)
+        led = (
+            redirect is not None and redirect.status in REDIRECTS and redirect.hops + 1 == line.hops
+        )
+        is_repeated = (
+            redirect is not None and redirect.url == line.url and redirect.hops == line.hops
+        )
+        if not (led or is_repeated):
+            run.find(line, "R2", f"the robots.txt of {origin} did not redirect to {line.url}")
 
-    def _asked_operator(self, run: Run, line: Line) -> None:
+    def _judge_operator_request(self, run: Run, line: Line) -> None:
         terms = run.terms
-        known = [url for url in (terms.blocklist_url, terms.schema_url) if url]
-        if line.origin not in map(hosts.origin_or_url, known):
+        documents = [url for url in (terms.blocklist_url, terms.schema_url) if url]
+        if line.origin not in map(hosts.origin_or_url, documents):
             self._report.find(line.n, "R3", f"{line.url} is not of the operator")
-        elif line.url not in known and not (run.operator_hop or run.holes):
-            text = f"{line.url} is neither blocklist nor schema, and neither redirected to it"
-            self._report.find(line.n, "R3", text)
+        elif line.url not in documents and not (run.operator_hop or run.holes):
+            self._report.find(
+                line.n,
+                "R3",
+                f"{line.url} is neither blocklist nor schema, and neither redirected to it",
+            )
         run.operator_hop = line.status in REDIRECTS
         if line.status in (200, 304) and line.url != terms.schema_url:
             run.operator_answer = line
 
     # -- what follows ---------------------------------------------------------------------
 
-    def _retried(self, run: Run, line: Line) -> None:
+    def _judge_retry(self, run: Run, line: Line) -> None:
         if run.holes or REDACTED in line.url:
             return
-        if (fault := told_fault(run, line)) is not None:
+        if (fault := fault_of_outcome(run, line)) is not None:
             self._report.find(line.n, "R5", fault)
 
-    def _rejected(self, run: Run, line: Line) -> None:
+    def _judge_rejection(self, run: Run, line: Line) -> None:
         self._adoptions.take(run, line)
         if line.requirement == "R2" and not (line.verdict or line.digest or line.status):
-            exchanges, host = self._replay.exchanges, hosts.host_or_url(line.url)
+            exchanges = self._replay.exchanges
+            host = hosts.host_or_url(line.url)
             since = exchanges.last_end(host)
-            why = f"line {line.n} leaves it to a later run (429, D7)"
-            exchanges.hold(host, Hold(since + robots_fetch.REASK, since, run.process, why))
+            reason = f"line {line.n} leaves it to a later run (429, D7)"
+            exchanges.hold(
+                host,
+                Hold(since + robots_fetch.REASK, since, run.process, reason),
+            )
 
-    def _held(self, run: Run, line: Line) -> None:
-        if self._owned(line) is not line:
+    def _judge_wait(self, run: Run, line: Line) -> None:
+        if self._with_own_host(line) is not line:
             return
-        if (line.wait or 0.0) <= self._wait(run, line.host, line) + _RESTORED:
+        if (line.wait or 0.0) <= self._seconds_until_due(run, line.host, line) + _RESTORED:
             self._report.derived += 1
         else:  # AutoThrottle, or another process, made it longer: that is allowed
             self._report.missed()
 
-    def _wait(self, run: Run, host: str, line: Line) -> float:
+    def _seconds_until_due(self, run: Run, host: str, line: Line) -> float:
         """Seconds until *host* was due when *line* was written, as far as exchanges show it."""
         due = self._replay.exchanges.due(host, run.held.crawl_delay(host, line.moment))
         return due - (line.at - (run.ahead or 0.0))
 
-    def _deferred(self, run: Run, line: Line) -> None:
-        """Judge a deferral: ``chain.admit`` refuses it, or what stands for a document."""
+    def _judge_deferral(self, run: Run, line: Line) -> None:
+        """Judge a deferral: ``chain.admit`` refuses it, or a verdict in place of a document."""
         if line.requirement in ("R2", "R3") or line.verdict != DEFERRED:
             setting = line.requirement != "R3" and line.verdict not in _WITHOUT_SETTING
             if setting and run.terms.robots_unreachable != "defer":
-                text = f"{line.verdict} is deferred, and this run's setting is not 'defer'"
-                self._report.find(line.n, "R2", text)
-            self._decisions.refused(run, line)
+                self._report.find(
+                    line.n,
+                    "R2",
+                    f"{line.verdict} is deferred, and this run's setting is not 'defer'",
+                )
+            self._decisions.judge_refusal(run, line)
             return
-        self._decisions.ends(run, line)
-        names = {line.host, line.reason.partition(" ")[0]}  # its robots.txt may be of another host
-        refused = (self._refused(run, name, line) for name in names)
-        unknown_clock = run.ahead is None and self._clock_set
-        rests = line.requirement != "R5" and (run.terms.shared or unknown_clock)
-        if any(line.requirement in found for found in refused):
+        self._decisions.end_visit(run, line)
+        if line.requirement in self._refusing_requirements(
+            run, line.robots_host or line.host, line
+        ):
             self._report.derived += 1
-        else:
-            rule = "R5" if line.requirement == "R5" else "R4"
-            text = f"deferred by {line.requirement}, though {line.host} may be asked"
-            holes = self._report.partial or run.holes or rests
-            self._report.find(line.n, rule, text, holes=holes)
+            return
+        # Of an older form, the line may not name the host that was not due.
+        unknown = self._report.partial or run.holes or not run.terms.is_held_to(ADMITTED)
+        if line.requirement != "R5":
+            # Another worker may have held the host, or the clock may have been set.
+            unknown = unknown or run.terms.shared or (run.ahead is None and self._clock_set)
+        rule = "R5" if line.requirement == "R5" else "R4"
+        self._report.find(
+            line.n,
+            rule,
+            f"deferred by {line.requirement}, though {line.host} may be asked",
+            holes=unknown,
+        )
 
-    def _refused(self, run: Run, host: str, line: Line) -> set[str]:
-        """The requirements by which a request to *host*, or its robots.txt, was to be refused."""
-        gates, found = run.terms.gates, set()
+    def _refusing_requirements(self, run: Run, host: str, line: Line) -> set[str]:
+        """The requirements that were to refuse a request to *host*, or to its robots.txt."""
+        gates = run.terms.gates
+        requirements = set()
         interval = run.held.crawl_delay(host, line.moment)
-        wait = self._wait(run, host, line) + _RECKONED
+        wait = self._seconds_until_due(run, host, line) + _RECKONED
         for document in (False, True):
             spent = run.host(host).spent(line.at, document=document)
-            step = chain.admit(Pace(host, wait, interval, spent), gates, line.at, document=document)
+            step = chain.admit(
+                Pace(host, wait, interval, spent),
+                gates,
+                line.at,
+                document=document,
+            )
             if isinstance(step, Verdict):
-                found.add(step.requirement)
-        return found
+                requirements.add(step.requirement)
+        return requirements
 
 
-def sent_fault(line: Line, terms: Terms) -> str | None:
-    """R13: why the URL that was sent is not the one that was judged, with its tags; None if it is.
+def fault_of_sent_url(line: Line, terms: Terms) -> str | None:
+    """R13: the reason why the sent URL is not the judged URL with its tags; None if it is.
 
     A request without tags has none that could be wrong.
     """
     if line.sent is None or REDACTED in line.sent:
         return None
-    found = _TAGS.search(line.sent)
-    impl, sha = (None, None) if found is None else found.groups()
+    tags_found = _TAGS.search(line.sent)
+    impl, sha = (None, None) if tags_found is None else tags_found.groups()
     tagged = tag_url(line.url, unquote(impl or ""), sha and unquote(sha), terms.spec)
     tags = terms.tag_requests or terms.in_shell
     if impl and tagged == line.sent and tags and is_operator_url(line.url, terms.operator_urls):
@@ -344,16 +401,23 @@ def sent_fault(line: Line, terms: Terms) -> str | None:
 # -- the files of a ledger ---------------------------------------------------------------------
 
 
-def verify(files: Files, heads: Sequence[Head], parse: Parse, watch: Watch | None = None) -> Report:
+def verify(
+    files: Files,
+    heads: Sequence[Head],
+    parse: Parse,
+    watch: Watch | None = None,
+) -> Report:
     """Check a ledger. *heads*: known from elsewhere. *parse*: reads a list. *watch*: is called with
     each line of a run that has begun, and the gap before it, if it is a request. Raises OSError,
-    and StateError where a later version wrote a run.
+    and StateError if a later version wrote a run.
     """
     report = Report()
-    known = read_head(files.head) if files.head is not None else None  # before lines are added
-    said = [Head(*known, said_by=HEAD)] if known is not None else []
+    head = read_head(files.head) if files.head is not None else None  # before lines are added
+    own_heads = [Head(*head, said_by=HEAD)] if head is not None else []
     chained = Chain(
-        lambda line, text: report.find(line, "chain", text), report.note, [*said, *heads]
+        lambda line, text: report.find(line, "chain", text),
+        report.note,
+        [*own_heads, *heads],
     )
     documents = Documents(files.documents)
     judge = Judge(report, documents, parse, watch)
@@ -372,8 +436,9 @@ def verify(files: Files, heads: Sequence[Head], parse: Parse, watch: Watch | Non
         report.note(f"{files.documents.name} is not here: no document can be read again")
     if documents.fault is not None:
         report.note(f"{files.documents.name} cannot be read: {documents.fault}")
-    report.headed = bool(said or heads)
+    report.headed = bool(own_heads or heads)
     chained.end(headed=report.headed, running=judge.running, later=files.later)
-    report.lines, report.head = chained.count, chained.head
+    report.lines = chained.count
+    report.head = chained.head
     report.findings.sort(key=attrgetter("line", "rule", "text"))
     return report

@@ -3,9 +3,9 @@
 ``chain.conclude`` is called with what the exchange's line and the lines before it say, and what it
 answers is compared with the line. A run begins with what the store has of a host; its first
 exchange with the host says what that was, and an earlier line must have left it so. Two things are
-counted and are not findings. Where it says nothing, the store had nothing: ``state forget`` drops
-what was learned. Where it goes by a longer interval than the lines have left, the store had that
-from a run without a ledger, another worker, or an exchange whose line was lost in a kill.
+counted and are not findings. If it says nothing, the store had nothing: ``state forget`` drops what
+was learned. If the run has a longer interval than the lines have left, the store had it from
+elsewhere: a run without a ledger, another worker, or an exchange that lost its line in a kill.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _ROBOTS: Final = "robots"
 _numbers: Final = attrgetter("interval", "accepted", "at", "before")
 #: The most requests without an answer in a trial of https: a crawl makes one, and two did earlier.
 TRIALS: Final = 2
-#: The numbers of a ``Learned`` in ledgers of before, in which each interval was in force at once.
+#: The count of numbers in older ledgers, when each interval was in force at once.
 _EARLIER: Final = 4
 _DROPPED: Final = "runs that go on without a learned interval: state forget drops it"
 
@@ -62,29 +62,33 @@ class Replay:
         self._report = report
         self._left: dict[str, dict[str, tuple[Learned, float]]] = {}
 
-    def asked(self, run: Run, line: Line, *, partial: bool, others: bool) -> Conclusion:
-        """Judge an exchange, keep it for the next ones, and return what followed from it.
+    def judge_exchange(self, run: Run, line: Line, *, partial: bool, others: bool) -> Conclusion:
+        """Judge an exchange, keep it for the next ones, and return its conclusion.
 
-        ``partial``: lines are missing. ``others``: so may those of other runs be: one was killed.
+        *partial*: lines are missing. *others*: lines of other runs may be missing too, because a
+        run was killed.
         """
+        is_partial = partial or others
         exempt = line.exempt and self.exchanges.of(line.host).first >= line.started
-        known = self._known(run, line, rests=partial or others or run.terms.shared)
-        last = self._silence(run, line) or _no_retry(line)
-        least, most = self._concluded(run, line, exempt=exempt, last=last, known=known)
+        learned = self._learned_before(run, line, is_partial=is_partial or run.terms.shared)
+        no_retry = self._judge_silence(run, line) or _no_retry(line)
+        shortest, longest = self._conclude(run, line, exempt=exempt, last=no_retry, known=learned)
         for rule, fault in (
-            *self._paced(run, line, least, partial=partial),
-            *_waited(run, line, least, most),
-            *_tried(run, line),
+            *self._judge_pace(run, line, shortest, partial=partial),
+            *_check_wait(run, line, shortest, longest),
+            *_check_tries(run, line),
         ):
             self._report.find(line.n, rule, fault)
         if not run.holes:
-            self._learn(run, line, known, least.learned)
-        return least
+            self._learn(run, line, learned, shortest.learned)
+        return shortest
 
-    def _concluded(
+    def _conclude(
         self, run: Run, line: Line, *, exempt: bool, last: str, known: Learned
     ) -> list[Conclusion]:
-        """What follows from the exchange, with the least and the most chance of a long back-off."""
+        """The conclusions of the exchange with the least and with the most chance of a long
+        back-off.
+        """
         host = run.host(line.host)
         spacing = replace(host.spacing(line.started, line.ended), interval=line.interval)
         if accepts(line.status):
@@ -110,14 +114,19 @@ class Replay:
 
     # -- R4: one at a time, spaced, T1 once, holds kept ---------------------------------------
 
-    def _paced(
+    def _judge_pace(
         self, run: Run, line: Line, concluded: Conclusion, *, partial: bool
     ) -> Iterator[tuple[str, str]]:
-        terms, past, credit = run.terms, self.exchanges.of(line.host), None
+        terms = run.terms
+        past = self.exchanges.of(line.host)
+        credit = None
         delay = 0.0 if run.holes else run.held.crawl_delay(line.host, line.moment)
         asked_for = max(terms.min_interval, delay)
         if is_short(line.interval, asked_for, ONE_CLOCK):
-            yield "R4", f"its interval is {line.interval:g} s, {line.host} asks for {asked_for:g} s"
+            yield (
+                "R4",
+                f"its interval is {line.interval:g} s, {line.host} asks for {asked_for:g} s",
+            )
         if concluded.exempt:
             credit = terms.min_interval if terms.pace_robots else 0.0
             if partial:
@@ -126,23 +135,32 @@ class Replay:
             text = f"it is exempt, and is not the first robots.txt of {line.host}, answered"
             yield "R4", f"{text} without a redirect or a retry (T1)"
         need = max(asked_for, line.interval)
-        ahead = self._ahead(run, line, need) if line.visit else None
-        one = Sent(line, run.process, need, ahead, credit)
-        yield from self._kept(one)
-        # Lines stand in the order in which exchanges ended, unless the machine was started anew,
+        ahead = self._seconds_ahead(run, line, need) if line.visit else None
+        exchange = Sent(line, run.process, need, ahead, credit)
+        yield from self._check_spacing(exchange)
+        # Lines stand in the order of the ends of exchanges, unless the machine was started anew
         # with its clock put right.
         restarted = line.ended < self.exchanges.last_end(line.host) - CLOCK_SET
         if line.started < past.exempt < math.inf and credit is None and not restarted:
-            yield "R4", f"{line.host} had been asked before the robots.txt that was exempt (T1)"
-        self.exchanges.take(one)
+            yield (
+                "R4",
+                f"{line.host} had been asked before the robots.txt that was exempt (T1)",
+            )
+        self.exchanges.take(exchange)
 
-    def _kept(self, one: Sent) -> Iterator[tuple[str, str]]:
-        line, exchanges = one.line, self.exchanges
-        busy, gap, hold = exchanges.busy(one.process), exchanges.gap(one), exchanges.held(one)
+    def _check_spacing(self, exchange: Sent) -> Iterator[tuple[str, str]]:
+        line = exchange.line
+        exchanges = self.exchanges
+        busy = exchanges.busy(exchange.process)
+        gap = exchanges.gap(exchange)
+        hold = exchanges.held(exchange)
         if line.ended < line.started:
             yield "R4", "it ended before it started"
         elif busy is not None and line.started < busy.ended - ONE_CLOCK:
-            yield "R4", f"two requests at once: that of line {busy.n} had not ended"
+            yield (
+                "R4",
+                f"two requests at once: that of line {busy.n} had not ended",
+            )
         if gap is not None and gap.short:
             text = f"{line.host} was asked {gap.seconds:.3f} s after {gap.since} of line"
             yield "R4", f"{text} {gap.before.n}, {gap.required:g} s were due"
@@ -150,57 +168,66 @@ class Replay:
         if hold is None:
             return
         early = hold.until - line.started
-        if early > hold.slack(one.process):
+        if early > hold.slack(exchange.process):
             yield "R5", f"{line.host} was asked {early:.3f} s early: {hold.why}"
         if gap is not None:
             self.gap = gap._replace(required=max(gap.required, gap.seconds + early))
 
-    def _ahead(self, run: Run, line: Line, need: float) -> float | None:
-        """What must pass before a target that says that it went ahead (D11); None: it may not."""
+    def _seconds_ahead(self, run: Run, line: Line, need: float) -> float | None:
+        """The seconds that must pass before a target that went ahead (D11); None if it may not."""
         terms = run.terms
         ahead = self.exchanges.ahead(line, need, terms.patience, terms.min_interval)
         if ahead is not None and terms.slow_hosts == SLOW_VISIT:
             return ahead
-        text = f"it went ahead of the {need:g} s of {line.host}, which D11 does not allow"
-        self._report.find(line.n, "R4", text, holes=run.holes)
-        return terms.min_interval if run.holes else None
+        run.find(
+            line, "R4", f"it went ahead of the {need:g} s of {line.host}, which D11 does not allow"
+        )
+        if run.holes:
+            return terms.min_interval
+        return None
 
     # -- R5, D13, D31: a host that gives no answer --------------------------------------------
 
-    def _silence(self, run: Run, line: Line) -> str:
+    def _judge_silence(self, run: Run, line: Line) -> str:
         """Why no retry may follow, since the host gives no answer; *line* is counted.
 
-        A run whose start is not here is not judged by that, nor is one with holes. Of a fleet's
-        worker only deferrals are: it drops what it has counted after some time.
+        A run with lines missing, or without a start, is not judged by that. Of a fleet's worker
+        only deferrals are: it drops what it has counted after some time.
         """
         came = line.status is not None or bool(line.cut)
-        silent, robots = line.answered and not came, line.purpose == _ROBOTS
-        judged = not (run.holes or run.terms.shared) and line.purpose in (TARGET, _ROBOTS)
-        host, now = run.host(line.host), line.started
+        silent = line.answered and not came
+        robots = line.purpose == _ROBOTS
+        judged = not (run.holes or run.terms.shared) and line.purpose in (
+            TARGET,
+            _ROBOTS,
+        )
+        host = run.host(line.host)
+        now = line.started
         if line.silent:  # who says so of a host is granted less, so it need not be proved
             host.silence.before = True
         spent = host.spent(now, document=robots) if judged else None
         if run.begun:
-            self._admitted(run, line, spent)
+            self._ask_admit(run, line, spent)
         if judged and line.once:
-            return self._trial(run, line, silent=silent)
+            return self._judge_trial(run, line, silent=silent)
         if came:
             host.silence.answered(now)
         elif silent and not line.once:
             host.silence.note(now, urls.exact_url(line.url), robots=robots)
         spent = host.spent(now, document=robots)
-        return spent.reason if judged and silent and spent is not None else ""
+        if judged and silent and spent is not None:
+            return spent.reason
+        return ""
 
-    def _admitted(self, run: Run, line: Line, spent: Verdict | None) -> None:
+    def _ask_admit(self, run: Run, line: Line, spent: Verdict | None) -> None:
         """Ask *admit* about the exchange: a request that it does not let go was not to be sent.
 
-        It is given what the line says that the crawl went by; *spent*, and the Crawl-delay that the
-        lines before show, if that is longer. The operator's own documents are asked for again as
+        It is given the line's pace. *spent* and the Crawl-delay of the lines before take the place
+        of the line's own, if they are stricter. The operator's own documents are asked for again as
         R5 says, also if their host gives no answer.
         """
         if line.pace is None and run.terms.is_held_to(ADMITTED):
-            text = "its line does not say by what pace it might go"
-            self._report.find(line.n, "R4", text, holes=run.holes)
+            run.find(line, "R4", "its line does not say by what pace it might go")
         pace = line.pace or Pace(line.host, 0.0, 0.0)
         interval = pace.interval
         if line.pace is not None and not run.holes:
@@ -215,74 +242,118 @@ class Replay:
         )
         if isinstance(step, Verdict):
             self._report.find(
-                line.n, step.requirement, f"{line.url} was asked, though {step.reason}"
+                line.n,
+                step.requirement,
+                f"{line.url} was asked, though {step.reason}",
             )
         elif step > _EXACT:
-            text = f"{line.url} was asked, though it was to wait for {step:.3f} s more"
-            self._report.find(line.n, "R4", text)
+            self._report.find(
+                line.n, "R4", f"{line.url} was asked, though it was to wait for {step:.3f} s more"
+            )
 
-    def _trial(self, run: Run, line: Line, *, silent: bool) -> str:
+    def _judge_trial(self, run: Run, line: Line, *, silent: bool) -> str:
         """A trial of https is not counted, so it is one robots.txt and one target at most."""
         origin = line.origin
         if not silent or not line.url.startswith("https://"):
-            text = f"{line.url} is told as a trial of https that got no answer"
-            self._report.find(line.n, "R5", text)
+            self._report.find(
+                line.n, "R5", f"{line.url} is told as a trial of https that got no answer"
+            )
             return ""
         run.trials[origin] += 1
         if run.trials[origin] > TRIALS:
-            text = f"{line.url} was tried by https again, after {TRIALS} requests without an answer"
-            self._report.find(line.n, "R5", text)
-        return "https is tried once" if line.purpose == TARGET else ""
+            self._report.find(
+                line.n,
+                "R5",
+                f"{line.url} was tried by https again, after {TRIALS} requests without an answer",
+            )
+        if line.purpose == TARGET:
+            return "https is tried once"
+        return ""
 
     # -- D28: what a host teaches -------------------------------------------------------------
 
-    def _known(self, run: Run, line: Line, *, rests: bool) -> Learned:
-        """What the host had taught before, which the interval must keep to."""
+    def _learned_before(self, run: Run, line: Line, *, is_partial: bool) -> Learned:
+        """The facts that the host had taught before; the interval must keep to them."""
         host = run.host(line.host)
         if run.holes:
             if line.learned is not None or line.taught:
                 self._report.missed()
             host.known = False
             return NOTHING
-        known = host.learned
-        left = [each for each, _ in self._left.get(line.host, {}).values()]
+        learned = host.learned
+        remains = [remainder for remainder, _ in self._left.get(line.host, {}).values()]
         if line.taught:
-            known = self._taken(run, line, left, rests=rests)
-        elif not host.known and any(eased(each, line.started).calm is not None for each in left):
+            learned = self._taken_from_store(run, line, remains, is_partial=is_partial)
+        elif not host.known and any(
+            eased(remainder, line.started).calm is not None for remainder in remains
+        ):
             self._report.missed(_DROPPED)
-        in_force = eased(known, line.started).in_force
+        in_force = eased(learned, line.started).in_force
         if is_short(line.interval, in_force, ONE_CLOCK):
-            text = f"its interval is {line.interval:g} s, {line.host} has taught {in_force:g} s"
-            self._report.find(line.n, "R4", text)
-        return known
+            self._report.find(
+                line.n,
+                "R4",
+                f"its interval is {line.interval:g} s, {line.host} has taught {in_force:g} s",
+            )
+        return learned
 
-    def _taken(self, run: Run, line: Line, left: list[Learned], *, rests: bool) -> Learned:
-        """What *run* says that the store had of a host."""
+    def _taken_from_store(
+        self,
+        run: Run,
+        line: Line,
+        remains: list[Learned],
+        *,
+        is_partial: bool,
+    ) -> Learned:
+        """The facts that the store had of a host, as *line* has them.
+
+        An earlier line must have left them so, unless the store may have had them otherwise.
+        """
         if len(line.taught) not in (len(fields(Learned)), _EARLIER):
-            text = f"what {line.host} is to have taught is {len(line.taught)} numbers"
-            self._report.find(line.n, "R4", text)
+            self._report.find(
+                line.n, "R4", f"what {line.host} is to have taught is {len(line.taught)} numbers"
+            )
             return NOTHING
-        interval, accepted, calm, at, *before = line.taught
-        given = Learned(interval, accepted, int(calm), at, *before)
-        ends = {name: ended for name, (_, ended) in self._left.get(line.host, {}).items()}
-        meanwhile = any(ended > line.started for name, ended in ends.items() if name != run.name)
-        if any(_same(eased(one, max(one.at, at + _EXACT)), given) for one in left):
+        interval, accepted, calm, at, *interval_before = line.taught
+        stored = Learned(interval, accepted, int(calm), at, *interval_before)
+        if any(
+            _is_same(eased(remainder, max(remainder.at, at + _EXACT)), stored)
+            for remainder in remains
+        ):
             self._report.derived += 1
         else:
+            # The lines of another worker, or of a run that was killed, may be missing.
+            explained = (
+                is_partial
+                or self._has_changed_since(run, line)
+                # A longer wait than the lines ask for breaks no promise.
+                or all(interval > remainder.interval for remainder in remains)
+            )
             text = f"it goes by {interval:g} s that {line.host} is to have taught"
-            longer = all(interval > one.interval for one in left)
-            holes = rests or meanwhile or longer
-            self._report.find(line.n, "R4", f"{text}; no line before says so", holes=holes)
-        return given
+            self._report.find(line.n, "R4", f"{text}; no line before says so", holes=explained)
+        return stored
 
-    def _learn(self, run: Run, line: Line, known: Learned, taught: Learned) -> None:
-        changed = None if taught.interval == known.interval else taught.interval
-        if not _alike(changed, line.learned):
-            text = f"it says that {_said(line.learned)}; by the answers so far {_said(changed)}"
+    def _has_changed_since(self, run: Run, line: Line) -> bool:
+        """Whether an exchange of another run has ended since *line*'s began.
+
+        The store changed at that end, and it was read before.
+        """
+        return any(
+            end > line.started
+            for name, (_, end) in self._left.get(line.host, {}).items()
+            if name != run.name
+        )
+
+    def _learn(self, run: Run, line: Line, learned: Learned, taught: Learned) -> None:
+        changed = None if taught.interval == learned.interval else taught.interval
+        if not _is_close(changed, line.learned):
+            text = f"it says that {_describe(line.learned)}"
+            text = f"{text}; by the answers so far {_describe(changed)}"
             self._report.find(line.n, "R4", text)
         elif changed is not None:
             self._report.derived += 1
-        run.host(line.host).known, run.host(line.host).learned = True, taught
+        run.host(line.host).known = True
+        run.host(line.host).learned = taught
         if taught.calm is not None or line.host in self._left:
             self._left.setdefault(line.host, {})[run.name] = taught, line.ended
 
@@ -300,12 +371,19 @@ def _no_retry(line: Line) -> str:
     return robots_fetch.no_retry(line.status, line.attempt, known=line.gives_up)
 
 
-def _waited(run: Run, line: Line, least: Conclusion, most: Conclusion) -> Iterator[tuple[str, str]]:
-    """What is wrong with the ``wait`` and the ``attempt`` of an exchange."""
-    failure, allowed = least.failure, run.terms.max_retries
-    low, high = least.wait or 0.0, most.wait or 0.0
+def _check_wait(
+    run: Run, line: Line, shortest: Conclusion, longest: Conclusion
+) -> Iterator[tuple[str, str]]:
+    """The fault in the ``wait`` and the ``attempt`` of an exchange."""
+    failure = shortest.failure
+    allowed = run.terms.max_retries
+    low = shortest.wait or 0.0
+    high = longest.wait or 0.0
     if not 0 <= line.attempt <= allowed:
-        yield "R5", f"it is retry {line.attempt} of {line.url}, {allowed} are allowed"
+        yield (
+            "R5",
+            f"it is retry {line.attempt} of {line.url}, {allowed} are allowed",
+        )
     if not line.answered and line.status is not None:
         yield "R5", f"it was broken off, and yet answered {line.status}"
     if line.wait is None and (failure is not None or low > _EXACT):
@@ -318,11 +396,14 @@ def _waited(run: Run, line: Line, least: Conclusion, most: Conclusion) -> Iterat
         return
     unknown = line.status is None and (run.holes or run.terms.shared)
     if line.gives_up != isinstance(failure, GiveUp) and not (unknown and line.gives_up):
-        yield "R5", f"gives_up is {line.gives_up} after retry {line.attempt}: {failure.why}"
+        yield (
+            "R5",
+            f"gives_up is {line.gives_up} after retry {line.attempt}: {failure.why}",
+        )
 
 
-def _tried(run: Run, line: Line) -> Iterator[tuple[str, str]]:
-    """What is wrong with the order of tries; *line* is counted."""
+def _check_tries(run: Run, line: Line) -> Iterator[tuple[str, str]]:
+    """The fault in the order of tries; *line* is counted."""
     if REDACTED in line.url:
         return
     if line.failed:
@@ -333,51 +414,62 @@ def _tried(run: Run, line: Line) -> Iterator[tuple[str, str]]:
     key = urls.key_of(line.url, line.form) if by_key else line.url
     due = run.due.pop(key, [])
     if line.purpose == TARGET:
-        yield from _target_tried(run, line, key, max(due, default=0))
+        yield from _check_target_tries(run, line, key, max(due, default=0))
         due = []
     elif line.attempt in due:
         due.remove(line.attempt)
     elif due and run.robots_hops:  # other origins' files may redirect to one robots.txt
         run.robots_hops -= 1
     elif (due or line.attempt) and not run.holes:
-        yield "R5", f"it says retry {line.attempt} of {line.url}, and is {max(due, default=0)}"
+        yield (
+            "R5",
+            f"it says retry {line.attempt} of {line.url}, and is {max(due, default=0)}",
+        )
     if line.failed and not line.gives_up:
         due.append(line.attempt + 1)
     if due:
         run.due[key] = due
 
 
-def _target_tried(run: Run, line: Line, key: str, least: int) -> Iterator[tuple[str, str]]:
+def _check_target_tries(run: Run, line: Line, key: str, retries: int) -> Iterator[tuple[str, str]]:
     """The same for a target, which an earlier run may have tried (R5.6)."""
     if key in run.given_up:
-        yield "R5", f"{line.url} was given up in line {run.given_up[key]} of this run"
-    if line.attempt < least:
-        yield "R5", f"it says retry {line.attempt} of {line.url}, and is {least} at least"
+        yield (
+            "R5",
+            f"{line.url} was given up in line {run.given_up[key]} of this run",
+        )
+    if line.attempt < retries:
+        yield (
+            "R5",
+            f"it says retry {line.attempt} of {line.url}, and is {retries} at least",
+        )
     if line.gives_up:
         run.given_up[key] = line.n
 
 
-def told_fault(run: Run, line: Line) -> str | None:
-    """What is wrong with a line ``retried`` or ``given_up``; None where nothing is."""
+def fault_of_outcome(run: Run, line: Line) -> str | None:
+    """The fault in a line ``retried`` or ``given_up``; None if there is none."""
     failed = run.failed.pop(urls.exact_url(line.url), None)
     if failed is None:
         return f"{line.kind}, and no exchange of {line.url} failed before it"
-    alike = failed.status == line.status and _alike(failed.wait, line.wait or 0.0)
+    alike = failed.status == line.status and _is_close(failed.wait, line.wait or 0.0)
     if alike and failed.gives_up == (line.kind == GIVEN_UP):
         return None
-    what = f"status {failed.status}, {failed.wait} s, gives_up {failed.gives_up}"
-    return f"{line.kind}, which is not what line {failed.n} says: {what}"
+    text = f"status {failed.status}, {failed.wait} s, gives_up {failed.gives_up}"
+    return f"{line.kind}, which is not what line {failed.n} says: {text}"
 
 
-def _same(one: Learned, other: Learned) -> bool:
-    return one.calm == other.calm and all(map(_alike, _numbers(one), _numbers(other)))
+def _is_same(learned: Learned, stored: Learned) -> bool:
+    return learned.calm == stored.calm and all(map(_is_close, _numbers(learned), _numbers(stored)))
 
 
-def _alike(one: float | None, other: float | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return abs(one - other) <= _EXACT
+def _is_close(value: float | None, line_value: float | None) -> bool:
+    if value is None or line_value is None:
+        return value is line_value
+    return abs(value - line_value) <= _EXACT
 
 
-def _said(interval: float | None) -> str:
-    return "nothing new is learned" if interval is None else f"{interval:.3f} s is learned"
+def _describe(interval: float | None) -> str:
+    if interval is None:
+        return "nothing new is learned"
+    return f"{interval:.3f} s is learned"

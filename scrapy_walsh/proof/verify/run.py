@@ -1,4 +1,4 @@
-"""What a check of a ledger finds; and one run of it: its scope, documents, and what it sent."""
+"""The findings of a check of a ledger; and one run of it: its scope, documents, and requests."""
 
 from __future__ import annotations
 
@@ -67,24 +67,24 @@ class Report:
         if len(self.notes) < _NOTES_KEPT:
             self.notes.append(text)
 
-    def missed(self, why: str = "what rests on lines that are not here") -> None:
+    def missed(self, reason: str = "what rests on lines that are not here") -> None:
         """Count what could not be derived again."""
-        self.underived[why] += 1
+        self.underived[reason] += 1
 
 
 # The documents in force in a run at each moment: lines ``adopted``, ``taken_up``, ``rejected``.
 
-#: What the blocklist is held by; a robots.txt is by its origin.
+#: The key of the blocklist among the documents; the key of a robots.txt is its origin.
 LIST: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a run goes by: the list, or the rules of an origin. ``serial``: its line's number.
+    """A document in force: the list, or the rules of an origin. ``serial``: its line's number.
 
-    ``what``: the document, or what stands for it; None where it is not there to be read.
-    ``since``: when it came into force. ``fetched_at``: when it was fetched, None where no line says
-    so; both Unix seconds. ``ttl``, ``crawl_delay``: seconds.
+    ``what``: the document, or what stands for it; None if it is not there to be read. ``since``:
+    when it came into force. ``fetched_at``: when it was fetched, None if no line says so; both Unix
+    seconds. ``ttl``, ``crawl_delay``: seconds.
     """
 
     serial: int
@@ -98,41 +98,49 @@ class Held:
 
 @dataclass(slots=True)
 class InForce:
-    """The documents in force in one run, and of each the one before (see ``Moment``)."""
+    """The documents in force in a run, each with its predecessor (see ``Moment``)."""
 
     _held: dict[str, tuple[Held | None, Held | None]] = field(default_factory=dict)
 
     def now(self, of: str) -> Held | None:
-        """What is in force now."""
+        """The document that is in force now."""
         return self._held.get(of, (None, None))[1]
 
     def at(self, of: str, moment: Moment) -> Held | None:
-        """What was in force at that moment."""
-        before, now = self._held.get(of, (None, None))
-        return now if now is None or moment.saw(now.since) else before
+        """The document that was in force at that moment."""
+        earlier, now = self._held.get(of, (None, None))
+        if now is None or moment.saw(now.since):
+            return now
+        return earlier
 
-    def put(self, of: str, held: Held | None) -> None:
-        """*held* is in force from now on; None: nothing is."""
-        self._held[of] = (self.now(of), held)
+    def put(self, of: str, document: Held | None) -> None:
+        """Put *document* in force from now on; None: nothing is in force."""
+        self._held[of] = (self.now(of), document)
 
-    def keep_list(self, held: Held) -> None:
-        """Note that an attempt to get a newer list than *held* failed: it stays, however old."""
-        self._held[LIST] = (self._held[LIST][0], replace(held, ttl=math.inf))
+    def keep_list(self, document: Held) -> None:
+        """Keep *document* in force at any age, because an attempt to get a newer list failed."""
+        self._held[LIST] = (
+            self._held[LIST][0],
+            replace(document, ttl=math.inf),
+        )
 
-    def add_list(self, held: Held) -> None:
-        """*held* is the list in force and, with it, one of another address (D39)."""
-        before, _ = self._held.get(LIST, (None, None))
-        self._held[LIST] = (before, held)
+    def add_list(self, document: Held) -> None:
+        """Put *document* in force: the list, together with one of another address (D39)."""
+        earlier, _ = self._held.get(LIST, (None, None))
+        self._held[LIST] = (earlier, document)
 
     def crawl_delay(self, host: str, moment: Moment) -> float:
         """The longest Crawl-delay that the rules of both schemes of *host* ask for."""
-        held = (self.at(f"{scheme}://{host}", moment) for scheme in ("http", "https"))
-        return max((each.crawl_delay for each in held if each is not None), default=0.0)
+        documents = (self.at(f"{scheme}://{host}", moment) for scheme in ("http", "https"))
+        return max(
+            (document.crawl_delay for document in documents if document is not None),
+            default=0.0,
+        )
 
 
-#: Seconds by which wall clock and steady clock must have moved apart for the wall clock to be set.
+#: The clock was set if wall clock and steady clock have moved apart by so many seconds.
 CLOCK_SET: Final = 2.0
-#: What is missed of a run whose line `started` is not there.
+#: The reason why a run without its line ``started`` is not derived.
 NO_START: Final = "lines of a run whose start is not here: only its pace is judged"
 
 
@@ -140,6 +148,7 @@ NO_START: Final = "lines of a run whose start is not here: only its pace is judg
 class Run:
     """``begun``: its line ``started``, number ``line``, is here. ``holes``: lines may be absent."""
 
+    report: Report
     name: str
     terms: Terms
     process: str
@@ -149,9 +158,9 @@ class Run:
     ended: bool = False
     scope: Scope = field(default_factory=Scope)
     held: InForce = field(default_factory=InForce)
-    #: Seconds by which the wall clock was ahead of the steady clock at the last exchange.
+    #: Seconds that the wall clock was ahead of the steady clock at the last exchange.
     ahead: float | None = None
-    #: Seconds by which it was put back between the last two exchanges; 0 if it was not.
+    #: Seconds that it was put back between the last two exchanges; 0 if it was not.
     put_back: float = 0.0
     #: The last exchange for a robots.txt, or for what one redirects to, by URL.
     robots_asked: dict[str, Line] = field(default_factory=dict)
@@ -174,7 +183,7 @@ class Run:
     hops: dict[str, dict[str, None]] = field(default_factory=dict)
     #: Keys (``urls.key_of``) of what this run has had an answer to.
     answered: set[str] = field(default_factory=set)
-    #: Keys of the sources that were requested, and whose visits have not ended.
+    #: Keys of the sources that were requested, with a visit that has not ended.
     visiting: set[str] = field(default_factory=set)
     #: Keys of those that a visit of this run has failed for.
     failing: set[str] = field(default_factory=set)
@@ -185,15 +194,20 @@ class Run:
     given_up: dict[str, int] = field(default_factory=dict)
     #: By exact URL, the last line that R5 holds.
     failed: dict[str, Line] = field(default_factory=dict)
-    #: What the run knows of each host, as the crawl did: no answers (D13), what was taught (D28).
+    #: The hosts as the crawl knew them: requests without an answer (D13), and what they taught
+    #: (D28).
     hosts: dict[str, Host] = field(default_factory=dict)
     #: By URL, the last address that its host was reached at, if that was not public (D38).
     reached: dict[str, str] = field(default_factory=dict)
     #: Trials of https that got no answer, by origin.
     trials: Counter[str] = field(default_factory=Counter)
 
+    def find(self, line: Line, rule: str, text: str) -> None:
+        """Add a finding to the report; if lines of the run are missing, they may explain it."""
+        self.report.find(line.n, rule, text, holes=self.holes)
+
     def host(self, key: str) -> Host:
-        """What the run knows of that host; ``known``: it has had an exchange with it."""
+        """The host as the run knows it; ``known``: it has had an exchange with it."""
         if key not in self.hosts:
             terms = HostTerms(self.terms.gates, self.terms.robots_unreachable)
             self.hosts[key] = Host(key, terms)
@@ -201,22 +215,28 @@ class Run:
 
     def led(self, line: Line) -> Led:
         """How the run came to the URL of *line*, as far as it says so (D38)."""
-        return self.leads(line.via) if line.via else NO_LEAD
+        if line.via:
+            return self.leads(line.via)
+        return NO_LEAD
 
     def leads(self, url: str) -> Led:
         """What *url* is to those that it has led to (D38)."""
         address = self.reached.get(url)
-        return Led(url) if address is None else Led(url, kind_of(address))
+        if address is None:
+            return Led(url)
+        return Led(url, kind_of(address))
 
     def note_clocks(self, line: Line) -> None:
-        """Compare the two times of an exchange with those of the one before."""
+        """Compare the two times of an exchange with those of the exchange before."""
         ahead = line.at - line.ended
         moved = 0.0 if self.ahead is None else self.ahead - ahead
-        self.ahead, self.put_back = ahead, moved if abs(moved) > CLOCK_SET else 0.0
+        self.ahead = ahead
+        self.put_back = moved if abs(moved) > CLOCK_SET else 0.0
 
     def basis(self, origin: str, moment: Moment) -> tuple[int, int]:
-        """Which list and which rules decide; 0 where there is none."""
-        operator, rules = self.held.at(LIST, moment), self.held.at(origin, moment)
+        """Which list and which rules decide; 0 if there is none."""
+        operator = self.held.at(LIST, moment)
+        rules = self.held.at(origin, moment)
         return operator.serial if operator else 0, rules.serial if rules else 0
 
 
@@ -226,8 +246,8 @@ _UNREAD_RULES: Final = StandIn(Verdict(True, ALLOWED_IMPLICIT, "R2", "the file i
 
 @dataclass(slots=True)
 class Snapshot:
-    """``chain.Held`` of a run at one moment. ``unread``: which documents were needed and are not
-    there to be read, in the order in which they were needed.
+    """``chain.Held`` of a run at one moment. ``unread``: the documents that were needed and cannot
+    be read, in the order of need.
     """
 
     run: Run
@@ -236,21 +256,25 @@ class Snapshot:
     unread: list[str] = field(default_factory=list)
 
     def blocklist(self) -> Blocklist | Verdict | None:
-        """The list in force, or what stands for it; an empty one where it cannot be read."""
-        found: Blocklist | Verdict | None = self._of(LIST, "the blocklist", _UNREAD_LIST)
-        return found
+        """The list in force, or its stand-in; an empty list if it cannot be read."""
+        blocklist: Blocklist | Verdict | None = self._of(LIST, "the blocklist", _UNREAD_LIST)
+        return blocklist
 
     def robots(self, origin: str) -> Rules | None:
-        """The rules in force, or a stand-in where they cannot be read."""
-        found: Rules | None = self._of(origin, "a robots.txt", _UNREAD_RULES)
-        return found
+        """The rules in force, or a stand-in if they cannot be read."""
+        rules: Rules | None = self._of(origin, "a robots.txt", _UNREAD_RULES)
+        return rules
 
     def last_visit(self, key: str) -> Visit | None:  # noqa: ARG002
-        """The last request for the source: the one that the caller gave."""
+        """The last request for the source, as the caller gave it."""
         return self.last
 
     def _of(self, of: str, name: str, unread: Any) -> Any:
-        held = self.run.held.at(of, self.moment)
-        if held is not None and held.what is None:
+        document = self.run.held.at(of, self.moment)
+        if document is not None and document.what is None:
             self.unread.append(f"{name} is not among the documents")
-        return None if held is None else unread if held.what is None else held.what
+        if document is None:
+            return None
+        if document.what is None:
+            return unread
+        return document.what

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.gates import Gates
 
 _NOT_JUDGED: Final = "no run of this ledger is judged by this version"
-#: What lines from before the member ``look`` have as the reason of a shell.
+#: The reason of a shell in lines of before, which have no member ``look``.
 _SHELL: Final = "asked from a shell"
 _AGENT: Final = re.compile(r"Mozilla/5\.0 \(compatible; ([A-Za-z_-]+)/[0-9]+\.[0-9]+; \+[^ ;)]+\)")
 _Count = Annotated[int, Meta(ge=0)]
@@ -37,13 +37,13 @@ _Count = Annotated[int, Meta(ge=0)]
 _Form = Annotated[int, Meta(ge=2)]
 
 
-#: Its line ``started`` names each setting that the decisions of a run go by.
+#: Its line ``started`` names each setting that the run's decisions use.
 ALL_TERMS: Final = "its first line names all of its terms"
 #: The line of what a robots.txt redirects to names the origin of that robots.txt (D37).
 REDIRECTS_NAMED: Final = "a redirect of a robots.txt passes the rules of where it leads"
 #: Whatever came from the wire is a visit, and those that fail keep a source waiting longer.
 ANY_ANSWER: Final = "any answer is a visit of its source (R8)"
-#: The line of an exchange has what *admit* went by when the request had its turn (``Pace``).
+#: The line of an exchange has the facts of *admit* when the request had its turn (``Pace``).
 ADMITTED: Final = "the line of each request has its pace, by which it may go"
 #: Retries of one request are counted together, however its URL was written.
 ONE_KEY: Final = "spellings of one URL share their retries (R5)"
@@ -66,11 +66,11 @@ class _Key(TypedDict):
 
 
 class Terms(Struct, frozen=True):
-    """Durations in seconds. The defaults stand for a run whose start is not in the ledger, and for
-    what an older version did that had no such setting.
+    """Durations in seconds. The defaults stand for a run that has no start in the ledger, and for
+    an older version that had no such setting.
 
-    ``look``: the command by which a person looked at pages: no request of that run is a visit (R8).
-    ``stored_form``: the form of the run's lines; 1 where none is named, as 0.2.0 wrote them.
+    ``look``: the command that a person looked at pages with; then no request of the run is a visit
+    (R8). ``stored_form``: the form of the run's lines; 1 if none is named, as 0.2.0 wrote them.
     ``silent_attempts``: requests that a run grants a host that gives no answer.
     ``longest_learned``: the longest interval that a run learns (D28).
     """
@@ -108,7 +108,7 @@ class Terms(Struct, frozen=True):
     private_addresses: str = ALLOW
 
     def is_held_to(self, rule: str) -> bool:
-        """Whether the run's lines are of a form in which *rule*, one of ``SINCE``, holds."""
+        """Whether the run's lines are of a form that *rule*, one of ``SINCE``, holds for."""
         return self.stored_form >= SINCE[rule]
 
     @property
@@ -118,7 +118,7 @@ class Terms(Struct, frozen=True):
 
     @property
     def operator_urls(self) -> tuple[str, ...]:
-        """The URLs whose origins are the operator's own."""
+        """The URLs on the operator's own origins."""
         policy = self.user_agent.rpartition("+")[2].removesuffix(")")
         return tuple(filter(None, (self.blocklist_url, self.schema_url, policy)))
 
@@ -133,22 +133,22 @@ _TOP: Final = fields(Terms)[:10]
 
 
 def terms_of(members: Mapping[str, Any]) -> Terms:
-    """The terms in a line ``started``; Malformed where one is missing, or of another type.
+    """The terms in a line ``started``; Malformed if one is missing, or of another type.
 
-    StateError where a later version wrote it, whose rules are not known here.
+    StateError if a later version wrote it, because its rules are not known here.
     """
     settings = members.get("settings")
     if not isinstance(settings, dict):
         raise Malformed("has no settings")
-    named = {each.name: members[each.name] for each in _TOP if each.name in members}
-    known = typed(named, Terms)
-    if known.stored_form > FORM:
-        what = f"the lines of run {members.get('run')} have the stored form"
-        raise StateError(refusal(what, known.stored_form, known.version, _NOT_JUDGED))
-    found = {**settings, **named}
-    if known.is_held_to(ALL_TERMS):
-        found = {each.name: found.get(each.name) for each in fields(Terms)}
-    return typed(found, Terms)
+    top = {field.name: members[field.name] for field in _TOP if field.name in members}
+    terms = typed(top, Terms)
+    if terms.stored_form > FORM:
+        subject = f"the lines of run {members.get('run')} have the stored form"
+        raise StateError(refusal(subject, terms.stored_form, terms.version, _NOT_JUDGED))
+    values = {**settings, **top}
+    if terms.is_held_to(ALL_TERMS):
+        values = {field.name: values.get(field.name) for field in fields(Terms)}
+    return typed(values, Terms)
 
 
 def broken_terms(terms: Terms) -> Iterator[tuple[str, str]]:
@@ -156,25 +156,38 @@ def broken_terms(terms: Terms) -> Iterator[tuple[str, str]]:
     walsh = is_walsh(terms.token)
     agent = _AGENT.fullmatch(terms.user_agent)
     if agent is None or agent[1] != terms.token:
-        yield "R1", f"the User-Agent {terms.user_agent[:100]!r} is not of the token {terms.token!r}"
+        yield (
+            "R1",
+            f"the User-Agent {terms.user_agent[:100]!r} is not of the token {terms.token!r}",
+        )
     elif walsh and terms.user_agent != WALSH_RESEARCH.user_agent:
-        yield "R1", f"the User-Agent {terms.user_agent[:100]!r} is not {WALSH_RESEARCH.user_agent}"
+        yield (
+            "R1",
+            f"the User-Agent {terms.user_agent[:100]!r} is not {WALSH_RESEARCH.user_agent}",
+        )
     if terms.signed is not None and _is_foreign(terms.signed["directory"], terms.user_agent):
         directory = terms.signed["directory"][:100]
-        yield "R1", f"the key directory {directory!r} is not on the policy page's host"
+        yield (
+            "R1",
+            f"the key directory {directory!r} is not on the policy page's host",
+        )
     if walsh and terms.follow_links and not terms.in_shell:
         yield "R6", f"follow_links is on for {WALSH_RESEARCH.token}"
     if walsh and terms.scraping:
         yield "R9", f"scraping is on for {WALSH_RESEARCH.token}"
     yield from _out_of_bounds(terms)
-    for each in SETTINGS:
-        value, choices = getattr(terms, each.field, None), each.row.choices
-        if each.row.terms and choices and value not in choices:
-            yield each.row.requirement, f"{each.field} is {str(value)[:40]!r}"
+    for setting in SETTINGS:
+        value = getattr(terms, setting.field, None)
+        choices = setting.row.choices
+        if setting.row.terms and choices and value not in choices:
+            yield (
+                setting.row.requirement,
+                f"{setting.field} is {str(value)[:40]!r}",
+            )
 
 
 def _is_foreign(directory: str, user_agent: str) -> bool:
-    """Whether the key directory of signed requests is not where the User-Agent says (D25)."""
+    """Whether the key directory of signed requests is elsewhere than the User-Agent says (D25)."""
     try:
         return directory != directory_url(user_agent.rpartition("+")[2].removesuffix(")"))
     except ValueError:
@@ -182,25 +195,33 @@ def _is_foreign(directory: str, user_agent: str) -> bool:
 
 
 def out_of_bounds(values: object) -> Iterator[tuple[Setting, str]]:
-    """The settings with which their requirement is not kept, and how: ``is 0.5 s, below 1 s``.
+    """The settings that break their requirement, and how: ``is 0.5 s, below 1 s``.
 
     *values*: a WalshConfig, or any object that has their fields, such as the terms of a run.
     """
-    for each in SETTINGS:
-        value, least, most = getattr(values, each.field, None), each.row.least, each.row.most
-        unit = "" if isinstance(each.row.default, int) else " s"
-        if value is not None and least is not None and value < least:
-            yield each, f"is {value:g}{unit}, below {least:g}{unit}"
-        if value is not None and most is not None and value > most:
-            yield each, f"is {value:g}{unit}, above {most:g}{unit}"
+    for setting in SETTINGS:
+        value = getattr(values, setting.field, None)
+        minimum = setting.row.least
+        maximum = setting.row.most
+        unit = "" if isinstance(setting.row.default, int) else " s"
+        if value is not None and minimum is not None and value < minimum:
+            yield setting, f"is {value:g}{unit}, below {minimum:g}{unit}"
+        if value is not None and maximum is not None and value > maximum:
+            yield setting, f"is {value:g}{unit}, above {maximum:g}{unit}"
 
 
 def _out_of_bounds(terms: Terms) -> Iterator[tuple[str, str]]:
-    for each, how in out_of_bounds(terms):
-        yield each.row.requirement, f"{each.field} {how}"
+    for setting, how in out_of_bounds(terms):
+        yield setting.row.requirement, f"{setting.field} {how}"
     grant = granted(min(terms.max_retries, MAX_RETRIES), terms.robots_unreachable)
     if terms.silent_attempts != grant:
-        yield "R5", f"silent_attempts is {terms.silent_attempts}, by its settings it is {grant}"
+        yield (
+            "R5",
+            f"silent_attempts is {terms.silent_attempts}, by its settings it is {grant}",
+        )
     longest = min(terms.patience, LONGEST)
     if terms.longest_learned != longest:
-        yield "R4", f"longest_learned is {terms.longest_learned:g} s, not {longest:g} s"
+        yield (
+            "R4",
+            f"longest_learned is {terms.longest_learned:g} s, not {longest:g} s",
+        )
