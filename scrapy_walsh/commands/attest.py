@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+        Ed25519PrivateKey,
+    )
     from scrapy.settings import Settings
 
 
@@ -43,14 +45,43 @@ _REASON: Final = "walsh attest looks at the policy page"
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What ``walsh attest`` takes."""
     add = parser.add_argument
-    add("--record", type=Path, metavar="FILE", help="default: conformance.json of the state")
-    add("--online", action="store_true", help="request the policy page, through the gates (R1.4)")
-    add("-o", "--output", type=Path, metavar="FILE", help="where to write (default: stdout)")
+    add(
+        "--record",
+        type=Path,
+        metavar="FILE",
+        help="default: conformance.json of the state",
+    )
+    add(
+        "--online",
+        action="store_true",
+        help="request the policy page, through the gates (R1.4)",
+    )
+    add(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="where to write (default: stdout)",
+    )
     common.add_settings(parser)
     add = parser.add_mutually_exclusive_group().add_argument
-    add("--sign", type=Path, metavar="KEY.pem", help="sign the document with this Ed25519 key")
-    add("--keygen", type=Path, metavar="DIR", help="make a key and its JWKS there, or rotate them")
-    add("--verify", metavar="FILE", help="does the signature of this document hold?")
+    add(
+        "--sign",
+        type=Path,
+        metavar="KEY.pem",
+        help="sign the document with this Ed25519 key",
+    )
+    add(
+        "--keygen",
+        type=Path,
+        metavar="DIR",
+        help="make a key and its JWKS there, or rotate them",
+    )
+    add(
+        "--verify",
+        metavar="FILE",
+        help="does the signature of this document hold?",
+    )
     add = parser.add_argument
     add("--jwks", metavar="FILE", help="with --verify: the signer's public keys")
 
@@ -64,7 +95,9 @@ def run(args: argparse.Namespace) -> int:
         raise Misuse("signatures need a package: pip install 'scrapy-walsh[attest]'")
     if args.keygen is not None:
         return _keygen(args.keygen)
-    return _attest(args) if args.verify is None else _verify(args.verify, args.jwks)
+    if args.verify is None:
+        return _attest(args)
+    return _verify(args.verify, args.jwks)
 
 
 # -- the document -------------------------------------------------------------------------
@@ -77,38 +110,46 @@ def _attest(args: argparse.Namespace) -> int:
     path = args.record or (config.state_dir and config.state_dir / check.FILE)
     if path is None:
         raise Misuse("WALSH_STATE_DIR is memory, which keeps no conformance record: give --record")
-    read = {each.resolve() for each in (args.sign, path) if each is not None}
-    if args.output is not None and args.output.resolve() in read:
+    files_read = {file.resolve() for file in (args.sign, path) if file is not None}
+    if args.output is not None and args.output.resolve() in files_read:
         raise Misuse(f"--output {args.output} would replace what is read")
     key = None
     if args.sign is not None:  # read before anything is requested or written
         from scrapy_walsh.keys import load_private_key  # noqa: PLC0415  slow
 
         key = load_private_key(args.sign)
-    record, problems = None, []
+    record = None
+    problems = []
     try:
         record = evidence_in(path, config)
     except DocumentInvalid as error:
         problems = [f"no requirement is attested: {error}"]
-    url, now = config.identity.policy_url, iso(time.time())
+    url = config.identity.policy_url
+    now = iso(time.time())
     page = look(url, settings, now) if args.online else PolicyPage(url)
-    found = judge(record, config, page)
+    findings = judge(record, config, page)
     lifted = [] if config.state_dir is None else [*lifted_holds(config.state_dir)]
-    made = document(record, config, page, found, iso(time.time()), lifted=lifted)
-    _write(args.output, made, key)
-    for id_, against in found.items():
-        problems += [f"{id_} is not attested: {why.text}" for why in against if why.text]
+    attestation = document(record, config, page, findings, iso(time.time()), lifted=lifted)
+    _write(args.output, attestation, key)
+    for id_, findings_of in findings.items():
+        problems += [
+            f"{id_} is not attested: {finding.text}" for finding in findings_of if finding.text
+        ]
     common.tell("attest", *(" ".join(line.split()) for line in problems))
-    return 0 if not any(found.values()) else 1
+    if not any(findings.values()):
+        return 0
+    return 1
 
 
-def _write(output: Path | None, made: Mapping[str, Any], key: Ed25519PrivateKey | None) -> None:
-    """Print or write *made*; a signed document in its canonical form, so that it stays so."""
-    octets = json.dumps(made, indent=2).encode("ascii")
+def _write(
+    output: Path | None, attestation: Mapping[str, Any], key: Ed25519PrivateKey | None
+) -> None:
+    """Print or write *attestation*; if it is signed, in its canonical form, so that it holds."""
+    octets = json.dumps(attestation, indent=2).encode("ascii")
     if key is not None:
         from scrapy_walsh.proof.attest.signature import canonical, sign  # noqa: PLC0415  an extra
 
-        octets = canonical(sign(made, key))
+        octets = canonical(sign(attestation, key))
     if output is None:
         sys.stdout.buffer.write(octets + b"\n")
         sys.stdout.buffer.flush()
@@ -132,12 +173,13 @@ def look(url: str, settings: Settings, now: str) -> PolicyPage:
 def _keygen(directory: Path) -> int:
     from scrapy_walsh.proof.keys import make_keys  # noqa: PLC0415  slow
 
-    made = make_keys(directory)
-    key, jwks = printable(str(made.key)), printable(str(made.jwks))
-    print(f"key {made.kid}: sign with {key} (owner-only), publish {jwks}")
+    keys_made = make_keys(directory)
+    key = printable(str(keys_made.key))
+    jwks = printable(str(keys_made.jwks))
+    print(f"key {keys_made.kid}: sign with {key} (owner-only), publish {jwks}")
     print(
-        f"to sign requests: WALSH_SIGNING_KEY = {str(made.key.absolute())!r}, and serve "
-        f"{printable(str(made.directory))} at {DIRECTORY_PATH} as {DIRECTORY_TYPE}"
+        f"to sign requests: WALSH_SIGNING_KEY = {str(keys_made.key.absolute())!r}, and serve "
+        f"{printable(str(keys_made.directory))} at {DIRECTORY_PATH} as {DIRECTORY_TYPE}"
     )
     return 0
 
@@ -148,21 +190,22 @@ def _keygen(directory: Path) -> int:
 def _verify(path: str, jwks: str) -> int:
     from scrapy_walsh.proof.attest.signature import verify  # noqa: PLC0415  an extra
 
-    body, keys = common.read_file(path, LIMIT + 1), _keys(jwks)
+    body = common.read_file(path, LIMIT + 1)
+    keys = _keys(jwks)
     try:
-        found = parse(body)
-        kid = verify(found, keys)
-        check_contract(found)
+        attestation = parse(body)
+        kid = verify(attestation, keys)
+        check_contract(attestation)
     except DocumentInvalid as error:
         common.tell("attest", " ".join(f"{path}: {error}".split()))
         return 1
     print(f"the signature holds: key {printable(kid)}")
-    print(json.dumps(found, indent=2))
+    print(json.dumps(attestation, indent=2))
     return 0
 
 
 def _keys(jwks: str) -> list[dict[str, Any]]:
-    """The keys of the file *jwks*; one that is longer than the limit its reader refuses."""
+    """The keys of the file *jwks*; its reader refuses a file that is longer than the limit."""
     try:
         return keys_of(common.read_file(jwks, LIMIT + 1))
     except DocumentInvalid as error:

@@ -20,7 +20,13 @@ from scrapy_walsh.policy.freshness import parse_duration
 from scrapy_walsh.policy.robots.file import parse_robots
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.words import plural
-from scrapy_walsh.proof.audit.judge import Own, Terms, judge, outcome, tell_apart
+from scrapy_walsh.proof.audit.judge import (
+    Own,
+    Terms,
+    judge,
+    outcome,
+    tell_apart,
+)
 from scrapy_walsh.proof.audit.match import match_rows, read_ledgers
 from scrapy_walsh.proof.audit.reading import Bot, Log, read_logs
 from scrapy_walsh.proof.audit.robots_rows import Version
@@ -49,20 +55,47 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         help="common, combined, JSON lines, W3C; also gzip; - for stdin",
     )
-    add("--token", help="the bot's name in its User-Agent (default: of the identity)")
-    add("--user-agent", metavar="UA", help="the exact User-Agent (default: of the identity)")
+    add(
+        "--token",
+        help="the bot's name in its User-Agent (default: of the identity)",
+    )
+    add(
+        "--user-agent",
+        metavar="UA",
+        help="the exact User-Agent (default: of the identity)",
+    )
     add(
         "--ip", metavar="ADDRESS", type=network, action="append", default=[],
         help="judge what comes from this address or network, under any User-Agent, and that alone",
     )  # fmt: skip
-    add("--host", default="", help="the host to judge; lines that name no host are taken for its")
+    add(
+        "--host",
+        default="",
+        help="the host to judge; lines that name no host are taken for its",
+    )
     add(
         "--robots", metavar="FILE[@TIME]", type=robots_file, action="append", default=[],
         help="the site's robots.txt, from an ISO 8601 time on; once for each version",
     )  # fmt: skip
-    add("--optout", metavar="TIME", type=instant, help="when the site was put on the blocklist")
-    add("--refresh", metavar="DURATION", type=parse_duration, default="PT6H", help="of that list")
-    add("--retry-after", metavar="SECONDS", type=seconds, help="in the site's 429 and 503 answers")
+    add(
+        "--optout",
+        metavar="TIME",
+        type=instant,
+        help="when the site was put on the blocklist",
+    )
+    add(
+        "--refresh",
+        metavar="DURATION",
+        type=parse_duration,
+        default="PT6H",
+        help="of that list",
+    )
+    add(
+        "--retry-after",
+        metavar="SECONDS",
+        type=seconds,
+        help="in the site's 429 and 503 answers",
+    )
     add(
         "--answer-time", metavar="SECONDS", type=seconds, default=0.0,
         help="longest that an answer took, where the log has the end of requests (nginx)",
@@ -95,7 +128,7 @@ def seconds(text: str) -> float:
 
 
 def instant(text: str) -> float:
-    """Unix seconds of an ISO 8601 time, in UTC where it does not say of which zone."""
+    """Unix seconds of an ISO 8601 time, in UTC if it names no zone."""
     at = datetime.fromisoformat(text)
     return at.replace(tzinfo=at.tzinfo or UTC).timestamp()
 
@@ -108,7 +141,9 @@ def network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
 def robots_file(text: str) -> tuple[str, float]:
     """A file, and since when it was served."""
     name, at, since = text.rpartition("@")
-    return (name, instant(since)) if at and not Path(text).exists() else (text, -math.inf)
+    if at and not Path(text).exists():
+        return (name, instant(since))
+    return (text, -math.inf)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -123,18 +158,22 @@ def run(args: argparse.Namespace) -> int:
         who = f"{token} (by its User-Agent)"
         if args.ip:
             who = ", ".join(map(str, args.ip))
-        found = f"{plural(log.lines, 'line')}, {plural(log.others, 'request')} to other hosts"
-        raise Misuse(f"never seen: {who}, in {found}. Lines without a User-Agent need --ip")
+        summary = f"{plural(log.lines, 'line')}, {plural(log.others, 'request')} to other hosts"
+        raise Misuse(f"never seen: {who}, in {summary}. Lines without a User-Agent need --ip")
     _one_host(log, args)
-    own = _own(log, keys, args)
+    own_requests = _own(log, keys, args)
     rows = judge(log, terms)
     if args.ledger:
-        asked = {entry.host for entry in log.entries}
-        rows += match_rows(log, read_ledgers(args.ledger, asked), args.skew)
+        hosts_asked = {entry.host for entry in log.entries}
+        rows += match_rows(log, read_ledgers(args.ledger, hosts_asked), args.skew)
     verdict = outcome(rows)
-    members = {"verdict": verdict.value, **_members(log, own)}
+    members = {"verdict": verdict.value, **_members(log, own_requests)}
     lines = chain(_lines(members), *map(_row, rows))
-    common.answer(args, {**members, "requirements": [row.members() for row in rows]}, lines)
+    common.answer(
+        args,
+        {**members, "requirements": [row.members() for row in rows]},
+        lines,
+    )
     return {Outcome.HELD: 0, Outcome.UNSEEN: 2}.get(verdict, 1)
 
 
@@ -151,16 +190,16 @@ def _names(args: argparse.Namespace, identity: Identity) -> tuple[str, str]:
 
 
 def _own(log: Log, keys: list[dict[str, Any]], args: argparse.Namespace) -> Own | None:
-    """What is the bot's own, by its signature; from now on *log* has that alone. Misuse."""
+    """The bot's own requests, by their signatures; from now on *log* has these alone. Misuse."""
     if not keys:
         return None
-    own = tell_apart(log.entries, keys, args.skew + args.answer_time)
-    if not own.entries:
-        place, why = own.forged[0]
-        asked = plural(len(own.forged), "request")
-        raise Misuse(f"never seen: of {asked} none is by a key of the directory; {place}: {why}")
-    log.entries = own.entries
-    return own
+    own_requests = tell_apart(log.entries, keys, args.skew + args.answer_time)
+    if not own_requests.entries:
+        place, reason = own_requests.forged[0]
+        count = plural(len(own_requests.forged), "request")
+        raise Misuse(f"never seen: of {count} none is by a key of the directory; {place}: {reason}")
+    log.entries = own_requests.entries
+    return own_requests
 
 
 def _terms(args: argparse.Namespace, agent: str, token: str, identity: Identity) -> Terms:
@@ -185,22 +224,25 @@ def _terms(args: argparse.Namespace, agent: str, token: str, identity: Identity)
 
 
 def _one_host(log: Log, args: argparse.Namespace) -> None:
-    """Misuse where the log does not say of which host its lines are, or what was given is."""
-    found = sorted({entry.host for entry in log.entries})
-    if "" in found:
+    """Misuse if the log names no host, or several and an option is for one of them."""
+    hosts = sorted({entry.host for entry in log.entries})
+    if "" in hosts:
         raise Misuse("the log names no host, so its lines may be of several: give --host")
-    if len(found) > 1 and (args.robots or args.optout):
+    if len(hosts) > 1 and (args.robots or args.optout):
         option = "--robots" if args.robots else "--optout"
-        listed = ", ".join(found[:_LISTED])
-        raise Misuse(f"{option}: of which of the {len(found)} hosts ({listed})? Give --host")
+        names = ", ".join(hosts[:_LISTED])
+        raise Misuse(f"{option}: of which of the {len(hosts)} hosts ({names})? Give --host")
 
 
 # -- what is said ---------------------------------------------------------------------------
 
 
-def _members(log: Log, own: Own | None) -> dict[str, Any]:
-    forged = own.forged if own else []
-    others = {"under its name from other addresses": log.elsewhere, "to other hosts": log.others}
+def _members(log: Log, own_requests: Own | None) -> dict[str, Any]:
+    forged = own_requests.forged if own_requests else []
+    elsewhere = {
+        "under its name from other addresses": log.elsewhere,
+        "to other hosts": log.others,
+    }
     return {
         "requests": len(log.entries),
         "lines": log.lines,
@@ -208,31 +250,34 @@ def _members(log: Log, own: Own | None) -> dict[str, Any]:
         "to": iso(log.last or 0),
         "hosts": Counter(entry.host for entry in log.entries),
         "addresses": Counter(entry.address for entry in log.entries),
-        "not_judged": Counter(others) + Counter(why for _, why in forged),
-        "signed_by": own.keys if own else Counter(),
-        "not_signed": [f"{place}: {why}" for place, why in forged[:KEPT]],
+        "not_judged": Counter(elsewhere) + Counter(reason for _, reason in forged),
+        "signed_by": own_requests.keys if own_requests else Counter(),
+        "not_signed": [f"{place}: {reason}" for place, reason in forged[:KEPT]],
         "unreadable_lines": log.damaged,
         "unreadable_first": log.named,
     }
 
 
 def _lines(members: Mapping[str, Any]) -> Iterator[str]:
-    """What is not empty of *members*, a line each: the most frequent, or the first, of several."""
+    """The members that are not empty, a line each: the most frequent, or the first, of several."""
     for name, value in members.items():
-        told = value
+        texts = value
         if isinstance(value, Counter):
-            told = [f"{each} ({count})" for each, count in value.most_common()]
-        if isinstance(told, list):
-            more = [f"... and {len(told) - _LISTED} more"] if len(told) > _LISTED else []
-            told = ", ".join([*told[:_LISTED], *more])
-        if told:
-            yield common.printable(f"{name.replace('_', ' ')}: {told}")
+            texts = [f"{text} ({count})" for text, count in value.most_common()]
+        if isinstance(texts, list):
+            note = [f"... and {len(texts) - _LISTED} more"] if len(texts) > _LISTED else []
+            texts = ", ".join([*texts[:_LISTED], *note])
+        if texts:
+            yield common.printable(f"{name.replace('_', ' ')}: {texts}")
     yield ""
 
 
 def _row(row: Row) -> Iterator[str]:
     cells = (row.outcome.value, f"{row.id} {row.level}", row.title, row.detail)
     yield from table([cells], least=_LEAST)
-    yield from table([[f"{each.place}: {each.text}"] for each in row.findings[:_SHOWN]], indent=10)
+    yield from table(
+        [[f"{finding.place}: {finding.text}"] for finding in row.findings[:_SHOWN]],
+        indent=10,
+    )
     if row.broken > _SHOWN:
         yield f"          ... and {row.broken - _SHOWN} more"

@@ -1,4 +1,4 @@
-"""``walsh check URL``: may the bot fetch it, by which rule, and how would it be paced?
+"""``walsh check URL``: may the bot fetch it, which rule decides, and how would it be paced?
 
 With ``--robots``, ``--blocklist``, ``--token`` or ``--batch`` nothing is requested: URLs are judged
 by these files, with the last two also by what crawls have left in the state, in the order of
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 #: The note of a robots.txt that cannot be one.
 _NO_TEXT: Final = "this robots.txt is no text: see what its host serves"
-#: What an answer has of a verdict, beside its name.
+#: The members that an answer has from a verdict, beside its name.
 _OF_A_VERDICT: Final = ("requirement", "reason", "document", "line", "group")
 _INSTEAD: Final = (
     "since nobody fetches a robots.txt without saying who asks (R1.4); or give what needs no "
@@ -52,12 +52,28 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """What ``walsh check`` takes."""
     add = parser.add_argument
     add("url", metavar="URL", nargs="?", help="without a scheme, https is taken")
-    add("--robots", metavar="FILE", help="judge by this robots.txt, send nothing; - for stdin")
-    add("--blocklist", metavar="FILE", help="judge by this blocklist, send nothing; - for stdin")
-    add("--token", metavar="NAME", help="judge by this name and what is here, send nothing")
+    add(
+        "--robots",
+        metavar="FILE",
+        help="judge by this robots.txt, send nothing; - for stdin",
+    )
+    add(
+        "--blocklist",
+        metavar="FILE",
+        help="judge by this blocklist, send nothing; - for stdin",
+    )
+    add(
+        "--token",
+        metavar="NAME",
+        help="judge by this name and what is here, send nothing",
+    )
     common.add_settings(parser)
     common.add_json(parser)
-    add("--batch", action="store_true", help='stdin: URL or {"robots": TEXT, "url": URL}, a line')
+    add(
+        "--batch",
+        action="store_true",
+        help='stdin: URL or {"robots": TEXT, "url": URL}, a line',
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -71,11 +87,14 @@ def run(args: argparse.Namespace) -> int:
     else:
         members = _judge_of(args)(args.url)
     common.answer(args, members, _lines(members))
-    return 0 if members["allowed"] else 1
+    if members["allowed"]:
+        return 0
+    return 1
 
 
 def _online(args: argparse.Namespace) -> dict[str, Any]:
-    url, settings = common.absolute(args.url), common.settings_to_send(args, _INSTEAD)
+    url = common.absolute(args.url)
+    settings = common.settings_to_send(args, _INSTEAD)
     from scrapy_walsh.commands.own_crawl import ask  # noqa: PLC0415  files need no crawl
 
     verdict, delay, robots = ask(url, settings)
@@ -84,7 +103,7 @@ def _online(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _members(url: str, verdict: Verdict, delay: float | None, note: str) -> dict[str, Any]:
-    """The answer as a JSON object; ``readings`` where they differ, *note* where there is one."""
+    """The answer as a JSON object; with ``readings`` if they differ, and *note* if there is one."""
     members: dict[str, Any] = {
         "url": url,
         "allowed": verdict.allowed,
@@ -94,12 +113,17 @@ def _members(url: str, verdict: Verdict, delay: float | None, note: str) -> dict
     }
     if verdict.readings:
         members["readings"] = dict(verdict.readings)
-    return {**members, "note": note} if note else members
+    if note:
+        return {**members, "note": note}
+    return members
 
 
 def _note(robots: bytes) -> str:
-    """What is to be said of a robots.txt that cannot be one; else empty."""
-    if is_text(robots) or robots[:2] in {b"\xff\xfe", b"\xfe\xff"}:  # UTF-16, which is read
+    """The note about a robots.txt that cannot be one; else empty."""
+    if is_text(robots) or robots[:2] in {
+        b"\xff\xfe",
+        b"\xfe\xff",
+    }:  # UTF-16, which is read
         return ""
     return _NO_TEXT
 
@@ -108,7 +132,8 @@ def _lines(members: dict[str, Any]) -> Iterator[str]:
     """The answer for a person."""
     permission = {True: "allowed", False: "denied"}
     yield common.printable(f"{permission[members['allowed']]}: {members['url']}")
-    delay, readings = members["crawl_delay"], members.get("readings", {})
+    delay = members["crawl_delay"]
+    readings = members.get("readings", {})
     rows = {
         "verdict": f"{members['verdict']} ({members['requirement']})",
         **{name: members[name] for name in ("reason", "document", "line")},
@@ -122,12 +147,13 @@ def _lines(members: dict[str, Any]) -> Iterator[str]:
             yield f"  {name:<12} {common.printable(str(value))}"
 
 
-# -- what is judged by where nothing is requested ---------------------------------------------
+# -- judged without a request -----------------------------------------------------------------
 
 
 def _judge_of(args: argparse.Namespace) -> Callable[..., dict[str, Any]]:
-    """What answers about a URL by the robots.txt that it is called with, else by the files given;
-    with ``--token`` and ``--batch`` also by what crawls have left. It may raise Misuse.
+    """The function that answers about a URL. It reads the robots.txt that it is called with, else
+    the files of the options; with ``--token`` and ``--batch`` also the state that crawls have left.
+    It may raise Misuse.
     """
     if "-" in (args.robots, args.blocklist) and (args.batch or args.robots == args.blocklist):
         raise Misuse("only one of --robots, --blocklist and --batch can read standard input")
@@ -135,27 +161,31 @@ def _judge_of(args: argparse.Namespace) -> Callable[..., dict[str, Any]]:
     config = common.read_config(args, None if cached else Path())
     token = common.token_of(config.identity.token if args.token is None else args.token)
     state = config.state_dir if cached else None
-    given = None
+    robots_given = None
     if args.robots is not None:
         packed = _read(args.robots, common.ROBOTS_LIMIT)
-        given = unpacked_once_more(packed, common.ROBOTS_LIMIT) or packed
+        robots_given = unpacked_once_more(packed, common.ROBOTS_LIMIT) or packed
     if args.blocklist is None:
-        listed = _kept_list(state, config.blocklist_url, token)
+        blocklist = _stored_list(state, config.blocklist_url, token)
     else:
-        listed = common.blocklist_of(_read(args.blocklist, MAX_OCTETS), args.blocklist)
+        blocklist = common.blocklist_of(_read(args.blocklist, MAX_OCTETS), args.blocklist)
 
-    def judge(written: str, robots: str | None = None) -> dict[str, Any]:
-        url, note = common.absolute(written), ""
-        body, document = given, args.robots
+    def judge(text: str, robots: str | None = None) -> dict[str, Any]:
+        url = common.absolute(text)
+        note = ""
+        body = robots_given
+        document = args.robots
         if robots is not None:
-            body, document = octets(robots), None
+            body = octets(robots)
+            document = None
         elif body is None:
-            kept = _kept(state, ROBOTS, hosts.origin(url))
-            if kept is not None and kept.outcome in (NO_RULES, PARSE):
-                body, document = kept.body, kept.url
-                note = f"as it was fetched at {iso(kept.fetched_at)}"
+            stored = _stored_document(state, ROBOTS, hosts.origin(url))
+            if stored is not None and stored.outcome in (NO_RULES, PARSE):
+                body = stored.body
+                document = stored.url
+                note = f"as it was fetched at {iso(stored.fetched_at)}"
         rules = None if body is None else parse_robots(body, token, document)
-        verdict = Given(rules, listed).judge(url, gates_of(config))
+        verdict = Given(rules, blocklist).judge(url, gates_of(config))
         if rules is None and verdict.allowed and args.blocklist is None:
             raise Misuse(f"no robots.txt is given or cached for it: name who asks, {_INSTEAD}")
         delay = None if rules is None else rules.crawl_delay
@@ -164,27 +194,31 @@ def _judge_of(args: argparse.Namespace) -> Callable[..., dict[str, Any]]:
     return judge
 
 
-def _kept(state: Path | None, kind: str, key: str) -> StoredDocument | None:
-    """The document that crawls have left in *state*; None where there is none."""
+def _stored_document(state: Path | None, kind: str, key: str) -> StoredDocument | None:
+    """The document that crawls have left in *state*; None if there is none."""
     if state is None or not has_records(state):
         return None
     with closing(SqliteStore(state)) as store:
         return store.get(StoredDocument, kind, key)
 
 
-def _kept_list(state: Path | None, url: str, token: str) -> Blocklist | None:
-    """The lists that bind the bot *token* (D39); None where there is none."""
+def _stored_list(state: Path | None, url: str, token: str) -> Blocklist | None:
+    """The lists that bind the bot *token* (D39); None if there is none."""
     from scrapy_walsh.adapters.documents.validate import reread  # noqa: PLC0415  slow, as below
 
     if state is None or not has_records(state):
         return None
     with closing(SqliteStore(state)) as store:
-        kept = store.binding_lists(url, token.lower(), time.time())
-    return together([reread(each) for each in kept]) if kept else None
+        documents = store.binding_lists(url, token.lower(), time.time())
+    if documents:
+        return together([reread(document) for document in documents])
+    return None
 
 
 def _read(path: str, limit: int) -> bytes:
-    return _standard_input().read(limit) if path == "-" else common.read_file(path, limit)
+    if path == "-":
+        return _standard_input().read(limit)
+    return common.read_file(path, limit)
 
 
 def _standard_input() -> BinaryIO:
@@ -197,7 +231,7 @@ def _standard_input() -> BinaryIO:
 
 
 def _batch(judge: Callable[..., dict[str, Any]]) -> int:
-    """Answer about each line of standard input; 2 where one cannot be judged, else 0."""
+    """Answer about each line of standard input; 2 if a line cannot be judged, else 0."""
     code = 0
     for number, line in enumerate(_standard_input(), 1):
         if line.strip():
@@ -209,7 +243,11 @@ def _batch(judge: Callable[..., dict[str, Any]]) -> int:
                         raise Misuse(f"{name!r} is not a string")
                 members = judge(entry["url"], entry.get("robots"))
             except WalshError as error:
-                members, code = {"url": entry.get("url"), "error": f"line {number}: {error}"}, 2
+                members = {
+                    "url": entry.get("url"),
+                    "error": f"line {number}: {error}",
+                }
+                code = 2
             print(json.dumps(members), flush=True)
     return code
 

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 def _refuse_if_absent(spider: Spider) -> None:
     """End a crawl at its start that should run with this package, and does not.
 
-    Scrapy loads this module with every command, also where a spider's ``custom_settings`` name
-    ADDONS of their own, which replace the project's: then nothing else of ours is loaded.
+    Scrapy loads this module with every command. It does so even if a spider's ``custom_settings``
+    have ADDONS of their own, which replace the project's, and then nothing else of this package is
+    loaded.
     """
     crawler = getattr(spider, "crawler", None)
     if crawler is None or hasattr(crawler, "walsh") or not identity_given(crawler.settings):

@@ -1,7 +1,7 @@
-"""What the commands share: their settings, how they read what is given, and how they answer.
+"""The parts that commands share: their settings, how they read options, and how they answer.
 
 Scrapy finds and reads a project's settings. It takes more than half a second of CPU to load, so it
-is not loaded where there is nothing for it to read.
+is loaded only if there is something to read.
 """
 
 from __future__ import annotations
@@ -47,14 +47,18 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?![0-9])")  # and not "ho
 
 
 class Misuse(WalshError):
-    """What was given cannot be judged: exit code 2, one line."""
+    """An option or argument that cannot be judged: exit code 2, one line."""
 
 
 # -- what a command answers -----------------------------------------------------------------
 
 
-def answer(args: argparse.Namespace, members: Mapping[str, Any], lines: Iterable[str] = ()) -> None:
-    """Print *members* as one JSON object where ``--json`` asks for it; else *lines*."""
+def answer(
+    args: argparse.Namespace,
+    members: Mapping[str, Any],
+    lines: Iterable[str] = (),
+) -> None:
+    """Print *members* as a JSON object if ``--json`` asks for it; else *lines*."""
     show([json.dumps(members)] if args.json else lines)
 
 
@@ -89,8 +93,8 @@ def view(
 ) -> Store:
     """*local*, or for a fleet a store around it that reads records from Redis; *writes*: both.
 
-    ``shared``: the URL of that Redis; None where there is no fleet. ``token``: the product token of
-    the workers. *steady*: this machine's steady clock, by which the times of hosts are given (D9).
+    ``shared``: the URL of that Redis; None if there is no fleet. ``token``: the product token of
+    the workers. *steady*: this machine's steady clock, which the times of hosts are read from (D9).
     ConfigError for a URL that Redis's client cannot use.
     """
     if shared is None:
@@ -111,8 +115,19 @@ def in_project() -> bool:
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """The options that change the project's settings for one command."""
     add = parser.add_argument
-    add("--identity", metavar="NAME|JSON", help="the bot's identity, in place of WALSH_IDENTITY")
-    add("-s", "--set", metavar="NAME=VALUE", action="append", default=[], help="a Scrapy setting")
+    add(
+        "--identity",
+        metavar="NAME|JSON",
+        help="the bot's identity, in place of WALSH_IDENTITY",
+    )
+    add(
+        "-s",
+        "--set",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="a Scrapy setting",
+    )
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -123,14 +138,15 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def actions_of(
     parser: argparse.ArgumentParser, *parents: argparse.ArgumentParser
 ) -> Callable[[str, object, str], argparse.ArgumentParser]:
-    """What adds an action to *parser*, by its name, the function for it, and a summary.
+    """The function that adds an action to *parser*: by its name, the function for it, and a
+    summary.
 
     Each has ``--json`` and the options of *parents*; the function is ``args.action``.
     """
     actions = parser.add_subparsers(metavar="ACTION", required=True)
 
     def add(name: str, action: object, summary: str) -> argparse.ArgumentParser:
-        made = actions.add_parser(
+        subparser = actions.add_parser(
             name,
             parents=parents,
             help=summary,
@@ -139,62 +155,62 @@ def actions_of(
             formatter_class=parser.formatter_class,
             allow_abbrev=False,
         )
-        add_json(made)
-        made.set_defaults(action=action)
-        return made
+        add_json(subparser)
+        subparser.set_defaults(action=action)
+        return subparser
 
     return add
 
 
 def add_ledger(parser: argparse.ArgumentParser) -> None:
-    """What names the ledger that a command reads."""
-    what = "ledger.jsonl, or its directory (default: of the project's state directory)"
-    parser.add_argument("ledger", metavar="LEDGER", type=Path, nargs="?", help=what)
+    """The option for the ledger that a command reads."""
+    help_text = "ledger.jsonl, or its directory (default: of the project's state directory)"
+    parser.add_argument("ledger", metavar="LEDGER", type=Path, nargs="?", help=help_text)
 
 
-def pairs(option: str, given: Iterable[str]) -> dict[str, str]:
+def pairs(option: str, options: Iterable[str]) -> dict[str, str]:
     """The values of an *option* NAME=VALUE, by name; Misuse for what is not of that form."""
-    found = {}
-    for assignment in given:
+    values = {}
+    for assignment in options:
         name, equals, value = assignment.partition("=")
         if not (name and equals):
             raise Misuse(f"{option} {assignment!r} is not NAME=VALUE")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def given_settings(args: argparse.Namespace) -> dict[str, Any]:
     """What ``-s`` and ``--identity`` set; Misuse for a ``WALSH_*`` name that is no setting."""
-    given: dict[str, Any] = {**pairs("-s", args.set)}
-    for problem in unknown_settings(given):
+    options: dict[str, Any] = {**pairs("-s", args.set)}
+    for problem in unknown_settings(options):
         raise Misuse(f"-s {problem}")
     if args.identity is not None:
-        given["WALSH_IDENTITY"] = args.identity
-    return given
+        options["WALSH_IDENTITY"] = args.identity
+    return options
 
 
-def project_settings(given: Mapping[str, Any]) -> Settings:
-    """The project's settings, or Scrapy's outside one, and those *given* on the command line."""
+def project_settings(options: Mapping[str, Any]) -> Settings:
+    """The project's settings, or Scrapy's outside one, and those *options* on the command line."""
     from scrapy.utils.project import get_project_settings  # noqa: PLC0415  slow
 
     settings = get_project_settings()
-    settings.setdict(given, priority="cmdline")
+    settings.setdict(options, priority="cmdline")
     return settings
 
 
 def settings_to_send(
     args: argparse.Namespace, instead: str = "", *, to_others: bool = True
 ) -> Settings:
-    """The settings of a command that sends requests; Misuse where nobody is named.
+    """The settings of a command that sends requests; Misuse if they name no operator.
 
     *instead*: why, or what can be given so that nothing need be sent. *to_others*: to hosts that
-    are not the operator's own. Then nobody else's identity is taken from the command line (R1.5).
+    are not the operator's own. Then no foreign identity is taken from the command line (R1.5).
     """
-    given = given_settings(args)
-    settings = project_settings(given)
+    options = given_settings(args)
+    settings = project_settings(options)
     if not identity_given(settings):
         raise Misuse(NO_IDENTITY + (f", {instead}" if instead else ""))
-    if to_others and _is_walsh(given) and not _is_walsh(project_settings({})):
+    if to_others and _is_walsh(options) and not _is_walsh(project_settings({})):
         raise Misuse(
             "walsh-research is the identity of the operator of wal.sh/bot, for a project whose "
             "settings name it (R1.5): make your own with `walsh init`"
@@ -209,15 +225,15 @@ def _is_walsh(settings: SettingsLike) -> bool:
 
 def settings_to_read(args: argparse.Namespace) -> SettingsLike:
     """The settings of a command that sends nothing, so needs no identity; Misuse."""
-    given = given_settings(args)
-    settings = project_settings(given) if in_project() else given
-    if not identity_given(settings):  # nothing is sent, so nobody is impersonated
+    options = given_settings(args)
+    settings = project_settings(options) if in_project() else options
+    if not identity_given(settings):  # nothing is sent, so no operator is impersonated
         settings.update({"WALSH_IDENTITY": "walsh-research"})
     return settings
 
 
 def default_state_dir() -> str:
-    """Where a crawl called here keeps its state, unless WALSH_STATE_DIR says otherwise."""
+    """The directory that keeps the state of a crawl called here, unless WALSH_STATE_DIR is set."""
     if not in_project():
         return str(Path(".scrapy", "walsh"))
     from scrapy_walsh.adapters import context  # noqa: PLC0415  slow
@@ -237,7 +253,7 @@ def read_config(args: argparse.Namespace, directory: Path | None = None) -> Wals
 def ledger_of(args: argparse.Namespace) -> Path:
     """The ledger that is named; else that of the project, or of a crawl called here.
 
-    Raises Misuse where there is none.
+    Raises Misuse if there is none.
     """
     if args.ledger is not None:
         return Path(args.ledger)
@@ -263,7 +279,7 @@ def token_of(token: Any) -> str:
 def blocklist_of(body: bytes, document: str | None) -> Blocklist:
     """The list in *body*; without a schema of its own it need only pass the floor checks (D3).
 
-    Raises DocumentInvalid, Misuse; OwnFault where a child process is needed and none can be had.
+    Raises DocumentInvalid, Misuse; OwnFault if a child process is needed and cannot be started.
     """
     if len(body) >= MAX_OCTETS:
         raise Misuse(f"blocklist is longer than {MAX_OCTETS} octets")
@@ -275,15 +291,15 @@ def read_blocklist(
 ) -> Blocklist:
     """As ``policy.list.schema.parse_blocklist``, in about ``VALIDATION_TIMEOUT`` at most.
 
-    Also raises OwnFault where a child process is needed, and does not say yes or no.
+    Also raises OwnFault if a child process is needed, and does not answer.
     """
     # Slow to load (jsonschema), and most commands get no list to read.
     from scrapy_walsh.adapters.documents.validate import validate  # noqa: PLC0415
     from scrapy_walsh.policy.list import schema  # noqa: PLC0415
 
-    found = schema.read_document(body)
-    validate(found, body, fallback_schema, VALIDATION_TIMEOUT)
-    return schema.blocklist_in(found, body, document)
+    readable = schema.read_document(body)
+    validate(readable, body, fallback_schema, VALIDATION_TIMEOUT)
+    return schema.blocklist_in(readable, body, document)
 
 
 def read_directory(option: str, path: str) -> list[dict[str, Any]]:
@@ -300,7 +316,7 @@ def read_directory(option: str, path: str) -> list[dict[str, Any]]:
 
 
 def read_file(path: str | Path, limit: int) -> bytes:
-    """The first *limit* octets of the file at *path*. Misuse where it cannot be read."""
+    """The first *limit* octets of the file at *path*. Misuse if it cannot be read."""
     try:
         with Path(path).open("rb") as file:
             return file.read(limit)
@@ -309,7 +325,7 @@ def read_file(path: str | Path, limit: int) -> bytes:
 
 
 def absolute(written: str) -> str:
-    """*written* as an absolute URL, https where it has no scheme; Misuse where it is not one."""
+    """*written* as an absolute URL, https if it has no scheme; Misuse if it is no URL."""
     text = written.strip()
     url = text if _SCHEME.match(text) else f"https://{text}"
     try:
@@ -320,9 +336,9 @@ def absolute(written: str) -> str:
     raise Misuse(f"no host in {_shown(written)}: give an absolute http or https URL")
 
 
-def host_named(written: str) -> str:
-    """The throttle key of the host of *written*, a URL or a host; Misuse where it has none."""
-    return hosts.host_key(absolute(written))
+def host_named(text: str) -> str:
+    """The throttle key of the host of *text*, a URL or a host; Misuse if it has none."""
+    return hosts.host_key(absolute(text))
 
 
 def _shown(text: str) -> str:

@@ -16,8 +16,16 @@ from scrapy_walsh.commands.main import SUBCOMMANDS, parser_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: What stands for a file in the help of the commands.
-_FILES: Final = ("ACCESS_LOG", "FILE", "FILE[@TIME]", "FILE|URL", "KEY.pem", "LEDGER", "PATH")
+#: The placeholder of a file in the help of the commands.
+_FILES: Final = (
+    "ACCESS_LOG",
+    "FILE",
+    "FILE[@TIME]",
+    "FILE|URL",
+    "KEY.pem",
+    "LEDGER",
+    "PATH",
+)
 _SHELLS: Final = ("bash", "zsh")
 
 

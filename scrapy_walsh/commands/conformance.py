@@ -20,7 +20,13 @@ from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.proof.conformance import check, live, parts
 from scrapy_walsh.proof.conformance import run as runs
-from scrapy_walsh.proof.conformance.check import SHOULD, WORDS, holds, in_order, judged
+from scrapy_walsh.proof.conformance.check import (
+    SHOULD,
+    WORDS,
+    holds,
+    in_order,
+    judged,
+)
 from scrapy_walsh.proof.conformance.crawl import Bot
 from scrapy_walsh.proof.conformance.evidence import Evidence
 from scrapy_walsh.proof.conformance.scene_signing import SIGNING
@@ -34,20 +40,30 @@ if TYPE_CHECKING:
     from scrapy_walsh.config import SettingsLike
     from scrapy_walsh.proof.conformance.check import Check
 
-#: What every run sets itself: identity, where the documents and the state are, R8's reason, tags,
-#: and the key that one of its scenes signs with.
+#: The settings that every run makes itself: identity, addresses of the documents and of the state,
+#: R8's reason, tags, and the key that a scene signs with.
 _TAKEN: Final = {
-    *("WALSH_IDENTITY", "WALSH_BLOCKLIST_URL", "WALSH_BLOCKLIST_SCHEMA_URL", "WALSH_STATE_DIR"),
-    *("WALSH_SHARED_STATE", "WALSH_REVISIT_REASON", "WALSH_TAG_REQUESTS", "WALSH_IMPL"),
+    *(
+        "WALSH_IDENTITY",
+        "WALSH_BLOCKLIST_URL",
+        "WALSH_BLOCKLIST_SCHEMA_URL",
+        "WALSH_STATE_DIR",
+    ),
+    *(
+        "WALSH_SHARED_STATE",
+        "WALSH_REVISIT_REASON",
+        "WALSH_TAG_REQUESTS",
+        "WALSH_IMPL",
+    ),
     *("WALSH_SIGN_REQUESTS", "WALSH_SIGNING_KEY"),
 }
 
 
 def _overrides(settings: SettingsLike) -> dict[str, Any]:
     """The ``WALSH_`` settings of the project that differ from their defaults, as JSON data."""
-    found = {name: settings.get(name) for name in DEFAULTS if name not in _TAKEN}
-    own = {n: v for n, v in found.items() if v is not None and v != DEFAULTS[n]}
-    return cast("dict[str, Any]", to_builtins(own))
+    values = {name: settings.get(name) for name in DEFAULTS if name not in _TAKEN}
+    changed = {n: v for n, v in values.items() if v is not None and v != DEFAULTS[n]}
+    return cast("dict[str, Any]", to_builtins(changed))
 
 
 #: Options that go with ``--command`` alone, and those that do not go with it.
@@ -62,30 +78,58 @@ _LIVE_FILE: Final = "conformance-live.json"
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What ``walsh conformance`` takes."""
     add = parser.add_argument
-    add("--only", metavar="NAMES", default="", help="requirements or parts: R4,blocklist")
+    add(
+        "--only",
+        metavar="NAMES",
+        default="",
+        help="requirements or parts: R4,blocklist",
+    )
     common.add_settings(parser)
     common.add_json(parser)
     add("--record", metavar="FILE", type=Path, help="where the record goes")
-    add("--live", action="store_true", help="crawl the operator's real fixtures, and nothing else")
-    add("--command", metavar="COMMAND", help="judge this crawler by the sandbox's log alone")
-    add("--user-agent", metavar="UA", help="with --command: the User-Agent it must send")
+    add(
+        "--live",
+        action="store_true",
+        help="crawl the operator's real fixtures, and nothing else",
+    )
+    add(
+        "--command",
+        metavar="COMMAND",
+        help="judge this crawler by the sandbox's log alone",
+    )
+    add(
+        "--user-agent",
+        metavar="UA",
+        help="with --command: the User-Agent it must send",
+    )
     add("--token", metavar="TOKEN", help="with --command: its product token")
-    add("--directory", metavar="FILE", help="with --command: its key directory, if it signs")
-    add("--time-limit", metavar="S", type=float, help="with --command: for each run (180)")
+    add(
+        "--directory",
+        metavar="FILE",
+        help="with --command: its key directory, if it signs",
+    )
+    add(
+        "--time-limit",
+        metavar="S",
+        type=float,
+        help="with --command: for each run (180)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Run, judge and print."""
     _check_usage(args)
-    return _lab(args) if args.command is not None else _own(args)
+    if args.command is not None:
+        return _lab(args)
+    return _own(args)
 
 
 def _check_usage(args: argparse.Namespace) -> None:
     args.only = [name for name in args.only.split(",") if name]
-    known = [row.id for row in REQUIREMENTS] + runs.names()
-    unknown = [name for name in args.only if name not in known]
+    names = [row.id for row in REQUIREMENTS] + runs.names()
+    unknown = [name for name in args.only if name not in names]
     if unknown:
-        raise Misuse(f"--only {unknown[0]!r}: there are {', '.join(known)}")
+        raise Misuse(f"--only {unknown[0]!r}: there are {', '.join(names)}")
     foreign, fits = (_OF_LAB, "goes") if args.command is None else (_OF_OWN, "does not go")
     if misplaced := [name.replace("_", "-") for name in foreign if getattr(args, name)]:
         raise Misuse(f"--{misplaced[0]} {fits} with --command")
@@ -103,24 +147,32 @@ def _progress(line: str) -> None:
 
 
 def _own(args: argparse.Namespace) -> int:
-    read = common.settings_to_read
-    settings = common.settings_to_send(args, to_others=False) if args.live else read(args)
+    settings_of = common.settings_to_read
+    settings = common.settings_to_send(args, to_others=False) if args.live else settings_of(args)
     overrides = _overrides(settings)
-    others = {n: v for n, v in common.pairs("-s", args.set).items() if n not in DEFAULTS}
+    foreign = {n: v for n, v in common.pairs("-s", args.set).items() if n not in DEFAULTS}
     config = WalshConfig.from_settings(settings, common.default_state_dir)
     pace = config.min_interval if config.pace_robots else 0.0
-    bot = Bot(config.identity, identity_given(settings), {**overrides, **others}, pace)
+    bot = Bot(
+        config.identity,
+        identity_given(settings),
+        {**overrides, **foreign},
+        pace,
+    )
     # The code as the run found it: a record of code that changed meanwhile fits no build.
-    code, date, started = check.code_digest(), iso(time.time()), time.monotonic()
+    code = check.code_digest()
+    date = iso(time.time())
+    started = time.monotonic()
     if args.live:
         checks = live.run(bot, config.state_dir, config.impl, _progress)
     else:
         checks, problems = runs.run(bot, args.only, _progress)
         common.tell("conformance", *problems)
     seconds = time.monotonic() - started
-    # No value of another's setting is recorded, which may be a secret, but one that concerns pace.
-    told = {n: v if n == "DOWNLOAD_DELAY" else "set" for n, v in others.items()}
-    found = {
+    # No value of a foreign setting is recorded, because it may be a secret, unless it concerns
+    # pace.
+    values_shown = {n: v if n == "DOWNLOAD_DELAY" else "set" for n, v in foreign.items()}
+    record_members = {
         "code": code,
         "date": date,
         "seconds": round(seconds, 3),
@@ -138,12 +190,12 @@ def _own(args: argparse.Namespace) -> int:
             "mirrored": not args.live,
             "pace_robots": config.pace_robots,
             "follow_links": config.follow_links,
-            "overrides": {**overrides, **told},
+            "overrides": {**overrides, **values_shown},
         },
         "checks": [check.members() for check in checks],
     }
     title = f"scrapy-walsh v{__version__}  conformance report  {bot.identity.user_agent}"
-    members = {**found, "digest": check.record_digest(found)}
+    members = {**record_members, "digest": check.record_digest(record_members)}
     common.answer(args, members, lines(title, checks, seconds))
     path: Path | None = args.record
     if path is None and config.state_dir is not None and not args.only:
@@ -151,7 +203,9 @@ def _own(args: argparse.Namespace) -> int:
     if path is not None:
         check.write_record(path, members)
         common.tell("conformance", f"record written to {path}")
-    return 0 if holds(checks) else 1
+    if holds(checks):
+        return 0
+    return 1
 
 
 # -- another crawler ------------------------------------------------------------------------
@@ -168,11 +222,11 @@ def _lab(args: argparse.Namespace) -> int:
     limit = args.time_limit or _TIME_LIMIT
     played = runs.play(args.command, chosen, token, limit, _progress)
     evidence = Evidence(user_agent, played, keys=keys)
-    rows = [row for each in [*chosen, *([SIGNING] if keys else [])] for row in each.rows]
+    rows = [row for part in [*chosen, *([SIGNING] if keys else [])] for row in part.rows]
     checks = in_order(judged(rows, evidence))
     common.tell("conformance", *runs.problems(evidence.runs))
     seconds = time.monotonic() - started
-    found = {
+    members = {
         "command": args.command,
         "user_agent": user_agent,
         "token": token,
@@ -180,8 +234,10 @@ def _lab(args: argparse.Namespace) -> int:
         "requests": [len(run.log) for run in evidence.runs],
         "checks": [check.members() for check in checks],
     }
-    common.answer(args, found, lines(f"conformance of: {args.command}", checks, seconds))
-    return 0 if holds(checks) else 1
+    common.answer(args, members, lines(f"conformance of: {args.command}", checks, seconds))
+    if holds(checks):
+        return 0
+    return 1
 
 
 # -- the report for a person, in the style of the reference bot's -----------------------------
@@ -196,11 +252,12 @@ def lines(title: str, checks: Sequence[Check], seconds: float) -> Iterator[str]:
     yield _RULE
     yield from table(map(_cells, checks), least=_LEAST, indent=2, gap=1)
     yield _RULE
-    found = Counter(check.outcome for check in checks)
-    failed, unseen = found[Outcome.BROKEN], found[Outcome.UNSEEN]
-    passed = f"{found[Outcome.HELD]}/{len(checks)} checks passed"
+    counts = Counter(check.outcome for check in checks)
+    failed = counts[Outcome.BROKEN]
+    unseen = counts[Outcome.UNSEEN]
+    summary = f"{counts[Outcome.HELD]}/{len(checks)} checks passed"
     must = "every MUST holds" if holds(checks) else "a MUST was not shown"
-    yield f"  {passed}, {failed} failed, {unseen} not seen; {must} ({seconds:.1f} s)"
+    yield f"  {summary}, {failed} failed, {unseen} not seen; {must} ({seconds:.1f} s)"
 
 
 def _cells(check: Check) -> tuple[str, str, str, str]:

@@ -50,7 +50,15 @@ WALSH_IDENTITY = {
 }
 """
 _CRAWL: Final = (
-    *(sys.executable, "-m", "scrapy", "crawl", "walsh_metadata", "-a", "sources=sources.toml"),
+    *(
+        sys.executable,
+        "-m",
+        "scrapy",
+        "crawl",
+        "walsh_metadata",
+        "-a",
+        "sources=sources.toml",
+    ),
     *("-s", "LOG_LEVEL=INFO"),
 )
 _RUNS: Final = (
@@ -77,15 +85,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Make the project, crawl with it twice, and show what came of it."""
-    folder = _made(args.dir)
+    folder = _make_project(args.dir)
     with Sandbox() as box:
         codes = [_run(number, folder, box) for number in range(len(_RUNS))]
     _show_next(folder)
-    return 1 if any(codes) else 0
+    if any(codes):
+        return 1
+    return 0
 
 
-def _made(directory: Path | None) -> Path:
-    """Make the project in *directory*. Raises OSError; Misuse where that is not empty."""
+def _make_project(directory: Path | None) -> Path:
+    """Make the project in *directory*. Raises OSError; Misuse if that is not empty."""
     folder = Path(tempfile.mkdtemp(prefix="walsh-demo-")) if directory is None else directory
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
@@ -96,8 +106,8 @@ def _made(directory: Path | None) -> Path:
     (package / "settings.py").write_text(_SETTINGS)
     (folder / "scrapy.cfg").write_text(_CONFIG)
     declared = [{"name": s.name, "url": s.url, "feed": s.feed} for s in demo_sources()]
-    told = [{name: value for name, value in each.items() if value} for each in declared]
-    (folder / "sources.toml").write_text(tomlkit.dumps({"source": told}))
+    sources = [{name: value for name, value in source.items() if value} for source in declared]
+    (folder / "sources.toml").write_text(tomlkit.dumps({"source": sources}))
     return folder.absolute()
 
 
@@ -109,9 +119,19 @@ def _run(number: int, folder: Path, box: Sandbox) -> int:
     print(f"\n== {title} ==\n", flush=True)
     box.clear()
     name = f"run-{number + 1}"
-    files = ["-a", f"report={name}.json", "-o", f"{name}.jsonl", "-s", f"LOG_FILE={name}.log"]
+    files = [
+        "-a",
+        f"report={name}.json",
+        "-o",
+        f"{name}.jsonl",
+        "-s",
+        f"LOG_FILE={name}.log",
+    ]
     done = subprocess.run(  # noqa: S603  our own command
-        [*_CRAWL, *files, *extra], cwd=folder, env=environment(box.proxy_url), check=False
+        [*_CRAWL, *files, *extra],
+        cwd=folder,
+        env=environment(box.proxy_url),
+        check=False,
     )
     if done.returncode:
         print(f"the crawl ended with exit code {done.returncode}: see {folder / name}.log")
@@ -132,16 +152,19 @@ def _run(number: int, folder: Path, box: Sandbox) -> int:
 
 def _table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     """A line for each source, and below it why no data came; within 80 columns but for reasons."""
-    cells = [_HEADINGS, *((*(str(row[name]) for name in _MEMBERS),) for row in rows)]
-    for each, row in zip(cells, [{"reason": ""}, *rows], strict=True):
-        yield from table([each], least=_LEAST, right={3, 4}, gap=1)
+    cells = [
+        _HEADINGS,
+        *((*(str(row[name]) for name in _MEMBERS),) for row in rows),
+    ]
+    for cell, row in zip(cells, [{"reason": ""}, *rows], strict=True):
+        yield from table([cell], least=_LEAST, right={3, 4}, gap=1)
         yield from table([[row["reason"]]] if row["reason"] else [], indent=4)
 
 
 def _show_server(log: list[LoggedRequest]) -> None:
     """Print what the server saw: this half of the account does not come from the crawler."""
-    seen = Counter(request.status for request in log)
-    statuses = ", ".join(f"{count} x {status}" for status, count in sorted(seen.items(), key=str))
+    counts = Counter(request.status for request in log)
+    statuses = ", ".join(f"{count} x {status}" for status, count in sorted(counts.items(), key=str))
     targets = [request for request in log if request.path != "/robots.txt"]
     spacing = [gap for host in hosts(log) for gap in gaps(requests(targets, host))]
     seen_hosts = plural(len(hosts(log)), "host")
@@ -152,7 +175,8 @@ def _show_server(log: list[LoggedRequest]) -> None:
 
 
 def _show_next(folder: Path) -> None:
-    page, state = folder / _PAGE, shlex.quote(str(folder / _STATE))
+    page = folder / _PAGE
+    state = shlex.quote(str(folder / _STATE))
     if page.exists():
         print(f"\nthe first run as a page: {page}")
     print("\nwhat to try next:")

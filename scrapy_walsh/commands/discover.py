@@ -3,9 +3,9 @@
 Its ``/llms.txt`` and its front page, by content negotiation, are requested through all gates, and
 their validators are not kept; nothing that they link to is requested.
 
-``walsh discover URL --add FILE`` looks at that page, and at ``/llms.txt`` only where the page is of
-no use, and adds a source to FILE. Nobody has declared the feed that a page names (R6), so it is
-judged by the gates, and requested by the first run.
+``walsh discover URL --add FILE`` looks at that page, and adds a source to FILE. It looks at
+``/llms.txt`` only if the page is of no use. Nobody has declared the feed that a page names (R6), so
+it is judged by the gates, and requested by the first run.
 """
 
 from __future__ import annotations
@@ -53,9 +53,20 @@ _NOT_WELL: Final = "not added: something of ours failed, see ERROR above"
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What ``walsh discover`` takes."""
     add = parser.add_argument
-    add("host", metavar="HOST", help="HOST[:PORT], tried by https, then http; or with its scheme")
-    whole = "HOST may be a URL: add the source that is found there to FILE (sources.toml)"
-    add("--add", metavar="FILE", nargs="?", const=_FILE, type=Path, help=whole)
+    add(
+        "host",
+        metavar="HOST",
+        help="HOST[:PORT], tried by https, then http; or with its scheme",
+    )
+    help_text = "HOST may be a URL: add the source that is found there to FILE (sources.toml)"
+    add(
+        "--add",
+        metavar="FILE",
+        nargs="?",
+        const=_FILE,
+        type=Path,
+        help=help_text,
+    )
     common.add_settings(parser)
     common.add_json(parser)
 
@@ -65,21 +76,24 @@ def run(args: argparse.Namespace) -> int:
     file: Path | None = args.add
     if file is not None and file.suffix.lower() != ".toml":
         raise Misuse(f"--add {file}: give a .toml file")
-    pages, settings = _pages(args.host, whole=file is not None), common.settings_to_send(args)
+    pages = _pages(args.host, whole=file is not None)
+    settings = common.settings_to_send(args)
     if file is not None and (there := _there(file, *pages)):
         common.answer(args, {"added": None, "said": there}, [common.printable(there)])
         return 0
-    found, well = discover(pages, settings, adds=file is not None)
+    discovery, well = discover(pages, settings, adds=file is not None)
     if file is not None:
-        found["added"], found["said"] = _add(file, found) if well else (None, _NOT_WELL)
-    common.answer(args, found, map(common.printable, _lines(found)))
-    return 0 if found["links" if file is None else "source"] and well else 1
+        discovery["added"], discovery["said"] = _add(file, discovery) if well else (None, _NOT_WELL)
+    common.answer(args, discovery, map(common.printable, _lines(discovery)))
+    if discovery["links" if file is None else "source"] and well:
+        return 0
+    return 1
 
 
 def _pages(host: str, *, whole: bool) -> list[str]:
     """The pages to try in turn: https and http of a *host* that is written without a scheme.
 
-    *whole*: it may be the URL of a page. Misuse where it is more, or less, than a host.
+    *whole*: it may be the URL of a page. Misuse if it is more, or less, than a host.
     """
     parts = urlsplit(common.absolute(host))
     if parts.scheme not in ("http", "https") or "@" in parts.netloc:
@@ -91,22 +105,24 @@ def _pages(host: str, *, whole: bool) -> list[str]:
     return [page._replace(scheme=scheme).geturl() for scheme in schemes]
 
 
-def _lines(found: dict[str, Any]) -> Iterator[str]:
+def _lines(discovery: dict[str, Any]) -> Iterator[str]:
     """The map for a person."""
-    for probe in found["probes"]:
+    for probe in discovery["probes"]:
         gate = f" ({probe['requirement']})" if probe["requirement"] else ""
-        said = f": {probe['reason']}" if probe["reason"] else ""
-        yield f"{probe['url']}: {probe['outcome']}{gate}{said}"
+        reason = f": {probe['reason']}" if probe["reason"] else ""
+        yield f"{probe['url']}: {probe['outcome']}{gate}{reason}"
         for section in probe["sections"]:
             depth = "  " * section["level"]
             if section["title"]:
                 yield f"{depth}{'#' * section['level']} {section['title']}"
             for link in section["links"]:
                 yield f"{depth}  {': '.join(filter(None, (link['title'], link['url'])))}"
-    yield from (f"offers a feed: {feed}" for feed in found["suggested_feeds"])
-    yield from (f"robots.txt names a sitemap: {each}" for each in found["suggested_sitemaps"])
-    links = f"{plural(len(found['links']), 'link')} found"
-    yield found.get("said") or f"{links}; declare those that a crawl shall request"
+    yield from (f"offers a feed: {feed}" for feed in discovery["suggested_feeds"])
+    yield from (
+        f"robots.txt names a sitemap: {sitemap}" for sitemap in discovery["suggested_sitemaps"]
+    )
+    links = f"{plural(len(discovery['links']), 'link')} found"
+    yield (discovery.get("said") or f"{links}; declare those that a crawl shall request")
 
 
 # -- the crawl ------------------------------------------------------------------------------
@@ -134,7 +150,7 @@ class DiscoverSpider(Spider):
         """The first request for the next of the pages; *also*: what it declares."""
         self.page, *self.pages = self.pages
         steps = formats.plan(self.page, None)
-        #: What is requested in turn: llms.txt first, but where a source is looked for (R9).
+        #: The requests in turn: llms.txt first, unless a source is looked for (R9).
         self.steps = steps if self.adds else steps[::-1]
         return self._request(0, also)
 
@@ -146,7 +162,11 @@ class DiscoverSpider(Spider):
             callback=self.answered,
             errback=self.not_answered,
             headers={"Accept": step.accept},
-            meta={"download_maxsize": MAX_BODY, "walsh_also": also, TRY_HTTPS: trial},
+            meta={
+                "download_maxsize": MAX_BODY,
+                "walsh_also": also,
+                TRY_HTTPS: trial,
+            },
             cb_kwargs={"number": number},
             dont_filter=True,
         )
@@ -169,7 +189,8 @@ class DiscoverSpider(Spider):
 
     def not_answered(self, failure: Failure) -> Iterator[Request]:
         """Errback of every request."""
-        number, error = failure.request.cb_kwargs["number"], failure.value  # type: ignore[attr-defined]
+        number = failure.request.cb_kwargs["number"]  # type: ignore[attr-defined]
+        error = failure.value
         assert error is not None  # noqa: S101  a failure has one
         if number == 0 and self.pages and isinstance(error, GaveUp) and error.status is None:
             yield self._first()
@@ -189,15 +210,16 @@ class DiscoverSpider(Spider):
         self.found["probes"].append(dict(zip(members, values, strict=True)))
 
     def _note(self, step: Step, brought: Answer) -> None:
-        found, by = self.found, brought.requirement
+        discovery = self.found
+        by = brought.requirement
         sections = sections_of(brought.links) if brought.links.entries else []
         self._probe(step.url, brought.via, brought.ending, by, brought.reason, sections)
-        first = {link["url"]: link for link in found["links"]}
-        for link in (link for each in sections for link in each["links"]):
-            first.setdefault(link["url"], {"via": brought.via, **link})
-        found["links"] = list(first.values())
-        found["suggested_feeds"] += brought.suggested_feeds
-        found["suggested_sitemaps"] = Crawl.of(self.crawler).documents.sitemaps(step.url)
+        links_by_url = {link["url"]: link for link in discovery["links"]}
+        for link in (link for section in sections for link in section["links"]):
+            links_by_url.setdefault(link["url"], {"via": brought.via, **link})
+        discovery["links"] = list(links_by_url.values())
+        discovery["suggested_feeds"] += brought.suggested_feeds
+        discovery["suggested_sitemaps"] = Crawl.of(self.crawler).documents.sitemaps(step.url)
 
     def _next(self, number: int) -> Iterator[Request]:
         if number + 1 < len(self.steps) and not self.found.get("source"):
@@ -208,21 +230,22 @@ class DiscoverSpider(Spider):
     async def _look_for_source(self, step: Step, brought: Answer) -> None:
         """Note the source that *brought*, the answer to *step*, shows, if there is one.
 
-        What the page is itself goes first; then the feeds that it names; then its own links; then
-        the sitemaps that robots.txt names (R9, D26). Of those that are only named, the first that
-        may be requested.
+        First the page itself, if it can be a source; then the feeds that it names; then its own
+        links; then the sitemaps that robots.txt names (R9, D26). Of those that are only named, the
+        first that may be requested.
         """
-        found, offers = self.found, list[tuple[str, str]]()
+        discovery = self.found
+        offers = list[tuple[str, str]]()
         url = self.page if step.kind == "llms" else brought.moved_to or self.page
         if brought.via == "feed" or (brought.via and brought.links.entries):
-            found["source"] = {"sitemap" if step.kind == "sitemap" else "url": url}
+            discovery["source"] = {"sitemap" if step.kind == "sitemap" else "url": url}
         if step.kind == "page" and brought.via != "feed":
-            offers = [("feed", each) for each in brought.suggested_feeds]
-            if found["source"] is None:
-                offers += [("sitemap", each) for each in found["suggested_sitemaps"]]
+            offers = [("feed", feed) for feed in brought.suggested_feeds]
+            if discovery["source"] is None:
+                offers += [("sitemap", sitemap) for sitemap in discovery["suggested_sitemaps"]]
         for key, offer in offers:
             if await self._may_be_requested(offer):
-                found["source"] = {"url": url, key: offer}
+                discovery["source"] = {"url": url, key: offer}
                 break
 
     async def _may_be_requested(self, url: str) -> bool:
@@ -239,13 +262,13 @@ class DiscoverSpider(Spider):
 def sections_of(links: Links) -> list[dict[str, Any]]:
     """*links* under their headings, as JSON data; those before the first have level 0."""
     starts = (Heading(0, "", 0), *links.headings)
-    ends = (*(each.first for each in links.headings), len(links.entries))
-    found = []
-    for (level, title, first), end in zip(starts, ends, strict=True):
-        under = [{"title": each.title, "url": each.url} for each in links.entries[first:end]]
+    ends = (*(heading.first for heading in links.headings), len(links.entries))
+    sections = []
+    for (level, title, begin), end in zip(starts, ends, strict=True):
+        under = [{"title": link.title, "url": link.url} for link in links.entries[begin:end]]
         if level or under:
-            found.append({"level": level, "title": title, "links": under})
-    return found
+            sections.append({"level": level, "title": title, "links": under})
+    return sections
 
 
 def discover(
@@ -253,27 +276,38 @@ def discover(
 ) -> tuple[dict[str, Any], bool]:
     """The link map of a host as JSON data, and whether nothing of ours failed meanwhile.
 
-    *pages* are tried in turn. Each link is there once, in order, with where it was found first;
-    ``outcome``, ``requirement`` and ``reason`` are as in the source report. *adds*: a ``source`` is
-    looked for.
+    *pages* are tried in turn. Each link is there once, in order, with the place of its first
+    occurrence; ``outcome``, ``requirement`` and ``reason`` are as in the source report. *adds*: a
+    ``source`` is looked for.
 
     Raises ConfigError, StateError and Misuse.
     """
-    found: dict[str, Any] = {"host": urlsplit(pages[0]).netloc, "probes": [], "links": []}
-    found |= {"suggested_feeds": [], "suggested_sitemaps": []}
-    found |= {"source": None} if adds else {}
+    discovery: dict[str, Any] = {
+        "host": urlsplit(pages[0]).netloc,
+        "probes": [],
+        "links": [],
+    }
+    discovery |= {"suggested_feeds": [], "suggested_sitemaps": []}
+    discovery |= {"source": None} if adds else {}
     problems: list[str] = []
-    well = crawl_apart(settings, DiscoverSpider, problems, pages=pages, adds=adds, found=found)
-    if problems or not found["probes"]:
+    well = crawl_apart(
+        settings,
+        DiscoverSpider,
+        problems,
+        pages=pages,
+        adds=adds,
+        found=discovery,
+    )
+    if problems or not discovery["probes"]:
         raise Misuse("; ".join(problems) or "the crawl ended before anything was requested")
-    return found, well
+    return discovery, well
 
 
 # -- the file of sources ----------------------------------------------------------------------
 
 
 def _opened(file: Path) -> tuple[str, Any]:
-    """The text of *file*, empty where there is none, and its document; SourcesInvalid."""
+    """The text of *file*, empty if there is none, and its document; SourcesInvalid."""
     from tomlkit import exceptions, parse  # noqa: PLC0415  slow
 
     text = text_of(file) if file.exists() else ""
@@ -284,38 +318,44 @@ def _opened(file: Path) -> tuple[str, Any]:
 
 
 def _there(file: Path, *urls: str) -> str:
-    """A line where a source of *file* has one of *urls* already; else empty."""
+    """A line if a source of *file* has one of *urls* already; else empty."""
     sources = read_sources(file)[0] if "source" in _opened(file)[1] else []
-    wanted = set(map(canonical_url, urls))
+    canonical = set(map(canonical_url, urls))
     for source in sources:
         its = filter(None, (source.url, source.feed, source.sitemap))
-        if not wanted.isdisjoint(map(canonical_url, its)):
+        if not canonical.isdisjoint(map(canonical_url, its)):
             return f"{source.first} is in {file} already, as {source.name!r}: nothing is added"
     return ""
 
 
-def _add(file: Path, found: dict[str, Any]) -> tuple[dict[str, str] | None, str]:
+def _add(file: Path, discovery: dict[str, Any]) -> tuple[dict[str, str] | None, str]:
     """Add the source that was found to *file*; what was added, and a line about that.
 
-    Raises Misuse where its lines would not stay as they are, and OSError.
+    Raises Misuse if its lines would not stay as they are, and OSError.
     """
-    source: dict[str, str] | None = found["source"]
+    source: dict[str, str] | None = discovery["source"]
     if source is None:
-        probes = found["probes"]
-        against = [each for each in probes if each["requirement"] not in ("", "R9")] or probes[:1]
-        why = "; ".join(f"{each['url']}: {each['reason']}" for each in against)
-        return None, f"not added: {why}"
+        probes = discovery["probes"]
+        refusals = [probe for probe in probes if probe["requirement"] not in ("", "R9")] or probes[
+            :1
+        ]
+        reason = "; ".join(f"{probe['url']}: {probe['reason']}" for probe in refusals)
+        return None, f"not added: {reason}"
     if there := _there(file, *source.values()):
         return None, there
     from tomlkit import aot  # noqa: PLC0415  slow
 
-    (before, document), added = _opened(file), {"name": found["host"], **source}
-    shown = ", ".join(f"{key} = {value!r}" for key, value in added.items())
+    (old_text, document) = _opened(file)
+    added = {"name": discovery["host"], **source}
+    members = ", ".join(f"{key} = {value!r}" for key, value in added.items())
     document.setdefault("source", aot()).append(added)
-    after: str = document.as_string()
-    lines = iter(after.splitlines())
-    if not all(line in lines for line in before.splitlines()):  # each stays, in their order
-        raise Misuse(f"{file} cannot be added to as it is written: write there {shown}")
-    replace_file(file, after.encode())
-    links = plural(len(found["links"]), "link")
-    return added, f"added to {file}: {shown}; {links} found now; `walsh plan` says when it is read"
+    new_text: str = document.as_string()
+    lines = iter(new_text.splitlines())
+    if not all(line in lines for line in old_text.splitlines()):  # each stays, in their order
+        raise Misuse(f"{file} cannot be added to as it is written: write there {members}")
+    replace_file(file, new_text.encode())
+    links = plural(len(discovery["links"]), "link")
+    return (
+        added,
+        f"added to {file}: {members}; {links} found now; `walsh plan` says when it is read",
+    )

@@ -1,7 +1,7 @@
 """``walsh doctor``: whether this project can keep its promises, before it sends a request.
 
-With ``--online`` it requests the operator's policy page (R1.4) and blocklist once each; where
-requests are signed (D25), also the key directory, to verify a signature of ours by it.
+With ``--online`` it requests the operator's policy page (R1.4) and blocklist once each. If requests
+are signed (D25), it also requests the key directory, to verify a signature of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,13 @@ from scrapy_walsh.commands.doctor_state import of_state
 from scrapy_walsh.commands.own_crawl import Page, request_pages
 from scrapy_walsh.commands.terminal import NAMED, named, show, table
 from scrapy_walsh.config import SETTINGS, WalshConfig
-from scrapy_walsh.exceptions import ConfigError, DocumentInvalid, OwnFault, WalshError, one_line
+from scrapy_walsh.exceptions import (
+    ConfigError,
+    DocumentInvalid,
+    OwnFault,
+    WalshError,
+    one_line,
+)
 from scrapy_walsh.policy.signing import DIRECTORY_TYPE, directory_url
 from scrapy_walsh.policy.urls import Target
 from scrapy_walsh.policy.words import plural
@@ -57,14 +63,18 @@ LEAST: Final = (6, 5)
 PROBE: Final = "scrapy_walsh.commands.doctor_probe"
 #: Seconds that the look at the spiders may take: 450 of them take a minute.
 PROBE_TIMEOUT: Final = 600.0
-#: Hosts that nobody can own: names for tests and documentation (RFC 2606).
+#: Hosts that cannot be registered: names for tests and documentation (RFC 2606).
 _RESERVED: Final = re.compile(r"(?:^|\.)(?:example(?:\.(?:com|net|org))?|test|invalid|localhost)$")
 _OURS: Final = re.compile(r"WALSH_\w+")
 _RULES: Final = {each.name: each.row.requirement for each in SETTINGS}
 #: Why ``--online`` sends, with nothing retried and no long wait.
 _REASON: Final = "walsh doctor --online looks whether the operator's URLs answer"
-_HASTE: Final[Mapping[str, Any]] = {"WALSH_MAX_RETRIES": 0, "WALSH_PATIENCE": 30}
-#: Seconds by which our clock and a server's may differ: the answer takes some, and Date is whole.
+_HASTE: Final[Mapping[str, Any]] = {
+    "WALSH_MAX_RETRIES": 0,
+    "WALSH_PATIENCE": 30,
+}
+#: Seconds that our clock and a server's may differ, because the answer takes some, and Date is
+#: whole.
 _CLOCKS_DIFFER: Final = 30.0
 
 
@@ -86,22 +96,31 @@ def run(args: argparse.Namespace) -> int:
 
     if not inside_project():
         raise Misuse("no project here: run it where scrapy.cfg is, or below")
-    found = []
-    most = None if args.verbose or args.json else NAMED
-    for finding in _findings(common.given_settings(args), online=args.online, most=most):
-        found.append(finding)
+    findings = []
+    limit = None if args.verbose or args.json else NAMED
+    for finding in _findings(common.given_settings(args), online=args.online, most=limit):
+        findings.append(finding)
         if not args.json:
             show(table([cells_of(finding)], least=LEAST, gap=1))
-    counts = Counter(MARKS[each.outcome] for each in found)
-    members = {"holds": not counts["FAIL"], "findings": list(map(members_of, found))}
-    total = f"{plural(len(found), 'finding')}: {counts['FAIL']} FAIL, {counts['warn']} warn"
+    counts = Counter(MARKS[finding.outcome] for finding in findings)
+    members = {
+        "holds": not counts["FAIL"],
+        "findings": list(map(members_of, findings)),
+    }
+    total = f"{plural(len(findings), 'finding')}: {counts['FAIL']} FAIL, {counts['warn']} warn"
     common.answer(args, members, [total])
-    return 1 if counts["FAIL"] else 0
+    if counts["FAIL"]:
+        return 1
+    return 0
 
 
 def cells_of(finding: Finding) -> tuple[str, str, str]:
     """The cells of its row: mark, requirement, and what it says and asks for."""
-    return MARKS[finding.outcome], finding.rule, f"{finding.about}: {finding.text}"
+    return (
+        MARKS[finding.outcome],
+        finding.rule,
+        f"{finding.about}: {finding.text}",
+    )
 
 
 def members_of(finding: Finding) -> dict[str, str]:
@@ -114,38 +133,49 @@ def members_of(finding: Finding) -> dict[str, str]:
     }
 
 
-def _findings(given: Mapping[str, Any], *, online: bool, most: int | None) -> Iterator[Finding]:
-    """Everything, in the order in which it should be put right.
+def _findings(options: Mapping[str, Any], *, online: bool, most: int | None) -> Iterator[Finding]:
+    """All findings, in the order to put them right.
 
-    *given*: settings of the command line. *most*: as in :func:`named`.
+    *options*: settings of the command line. *most*: as in :func:`named`.
     """
     try:
-        settings = common.project_settings(given)
-    except (Exception, SystemExit) as error:  # whatever a project's code may raise
-        why = f"{type(error).__name__}: {one_line(error)}"
-        yield _FAIL(_EVERY, "settings", f"the project's settings cannot be read: {why}")
+        settings = common.project_settings(options)
+    except (
+        Exception,
+        SystemExit,
+    ) as error:  # whatever a project's code may raise
+        reason = f"{type(error).__name__}: {one_line(error)}"
+        yield _FAIL(
+            _EVERY,
+            "settings",
+            f"the project's settings cannot be read: {reason}",
+        )
         return
     versions = f"scrapy-walsh {__version__}, Scrapy {scrapy.__version__}"
     yield _OK(_EVERY, "versions", f"{versions}, Python {platform.python_version()}")
     try:
         config = WalshConfig.from_settings(settings, default_state_dir)
     except ConfigError as error:  # no crawl starts, but of a spider whose own settings mend it
-        yield _UNSEEN(_EVERY, "settings", f"identity, state and fleet are not looked at: {error}")
-        yield from _spiders(given, most)
+        yield _UNSEEN(
+            _EVERY,
+            "settings",
+            f"identity, state and fleet are not looked at: {error}",
+        )
+        yield from _spiders(options, most)
         return
     sound = True
-    for finding in _of_project(config, given, most):
+    for finding in _of_project(config, options, most):
         sound = sound and finding.outcome is not Outcome.BROKEN
         yield finding
     yield from _of_operator(config, settings, online=online, sound=sound)
 
 
 def _of_project(
-    config: WalshConfig, given: Mapping[str, Any], most: int | None
+    config: WalshConfig, options: Mapping[str, Any], limit: int | None
 ) -> Iterator[Finding]:
-    """What is found without a request to anybody but one's own Redis."""
+    """The findings that need no request, except to the operator's own Redis."""
     yield from of_identity(config)
-    yield from _spiders(given, most)
+    yield from _spiders(options, limit)
     yield from of_state(config)
     yield _of_child()
     yield from of_fleet(config)
@@ -153,15 +183,17 @@ def _of_project(
 
 def _rule_of(text: str) -> str:
     """The requirement of the first of our settings in *text*; the installation is for all."""
-    named = _OURS.search(text)
-    return _RULES.get(named[0], _EVERY) if named else _EVERY
+    match = _OURS.search(text)
+    if match:
+        return _RULES.get(match[0], _EVERY)
+    return _EVERY
 
 
 # -- identity and settings ----------------------------------------------------------------
 
 
 def of_identity(config: WalshConfig) -> Iterator[Finding]:
-    """Who the bot is, and settings that a requirement forbids or limits."""
+    """The identity of the bot, and settings that a requirement forbids or limits."""
     identity = config.identity
     sends = f"sends {identity.user_agent!r}; robots.txt is read for {identity.token}"
     yield _OK("R1", "identity", sends)
@@ -182,22 +214,26 @@ def of_identity(config: WalshConfig) -> Iterator[Finding]:
         if is_set:
             text = f"{name} is set, which lifts {rule} in every run: remove it, or give it with -s"
             yield _WARN(rule, "settings", text)
-    for each, how in out_of_bounds(config):
-        why = f"{each.name} {how}, which the specification asks for: remove it, or correct it"
-        yield _FAIL(each.row.requirement, "settings", why)
+    for setting, how in out_of_bounds(config):
+        advice = f"{setting.name} {how}, which the specification asks for: remove it, or correct it"
+        yield _FAIL(setting.row.requirement, "settings", advice)
 
 
 # -- spiders ------------------------------------------------------------------------------
 
 
-def _spiders(given: Mapping[str, Any], most: int | None) -> Iterator[Finding]:
-    """What a look at every spider finds."""
+def _spiders(options: Mapping[str, Any], limit: int | None) -> Iterator[Finding]:
+    """The findings of a look at every spider."""
     try:
-        report = own_process.ask(PROBE, given, PROBE_TIMEOUT)
+        report = own_process.ask(PROBE, options, PROBE_TIMEOUT)
     except own_process.NoAnswerError as error:
-        yield _FAIL(_EVERY, "spiders", f"pins and seats are not seen: looking at them {error}")
+        yield _FAIL(
+            _EVERY,
+            "spiders",
+            f"pins and seats are not seen: looking at them {error}",
+        )
     else:
-        yield from of_spiders(report, most)
+        yield from of_spiders(report, limit)
 
 
 def of_spiders(report: Mapping[str, Any], most: int | None = NAMED) -> Iterator[Finding]:
@@ -217,9 +253,9 @@ def of_spiders(report: Mapping[str, Any], most: int | None = NAMED) -> Iterator[
             text = f"{text} (spider {named(names, len(spiders), most)})"  # noqa: PLW2901
         yield Finding(Outcome[outcome], _rule_of(text), "spiders", text)
     broken = Outcome.BROKEN.name
-    whole = [name for name, notes in spiders.items() if all(note[0] != broken for note in notes)]
-    if whole:
-        text = f"every pin and seat is in place for {named(whole, len(spiders), most)}"
+    sound = [name for name, notes in spiders.items() if all(note[0] != broken for note in notes)]
+    if sound:
+        text = f"every pin and seat is in place for {named(sound, len(spiders), most)}"
         yield _OK(_EVERY, "seats", text)
 
 
@@ -244,15 +280,15 @@ def of_fleet(config: WalshConfig) -> Iterator[Finding]:
 
     try:
         link = Link(config.shared_state, config.identity.token)
-        found = link.begin()
+        notice = link.begin()
     except ConfigError as error:
         yield _FAIL("R4", "fleet", str(error))
         return
-    if found is None:
+    if notice is None:
         text = f"{link.name} does not answer: every worker waits for it: start it, or correct "
         yield _FAIL("R4", "fleet", f"{text}WALSH_SHARED_STATE")
-    elif found:
-        yield _FAIL("R4", "fleet", found)
+    elif notice:
+        yield _FAIL("R4", "fleet", notice)
     else:
         yield _OK("R4", "fleet", f"{link.name} answers, and keeps its data")
 
@@ -263,23 +299,25 @@ def of_fleet(config: WalshConfig) -> Iterator[Finding]:
 def _of_operator(
     config: WalshConfig, settings: Settings, *, online: bool, sound: bool
 ) -> Iterator[Finding]:
-    url, listed, signed = config.identity.policy_url, config.blocklist_url, config.sign_requests
+    url = config.identity.policy_url
+    list_url = config.blocklist_url
+    signed = config.sign_requests
     if not (online and sound):
-        why = "requested: correct the FAILs above first"
-        why = why if online else "looked at; --online requests it"
-        yield _UNSEEN("R1.4", "policy", f"{url} not {why}")
+        reason = "requested: correct the FAILs above first"
+        reason = reason if online else "looked at; --online requests it"
+        yield _UNSEEN("R1.4", "policy", f"{url} not {reason}")
         return
     settings.setdict(_HASTE, priority="cmdline")
     directory = [directory_url(config.identity.policy_url)] if signed else []
     try:
-        pages = request_pages(settings, _REASON, url, listed, *directory)
+        pages = request_pages(settings, _REASON, url, list_url, *directory)
     except WalshError as error:
         yield _FAIL("R1.4", "policy", f"{url} could not be requested: {one_line(error)}")
         return
     yield _of_page("R1.4", "policy", url, pages[url])
-    yield _of_page("R3", "blocklist", listed, pages[listed])
-    for each in directory:
-        yield _of_directory(config, pages[each])
+    yield _of_page("R3", "blocklist", list_url, pages[list_url])
+    for key in directory:
+        yield _of_directory(config, pages[key])
     yield from _of_clock(pages, signed=signed)
 
 
@@ -291,27 +329,29 @@ def _of_page(requirement: str, about: str, url: str, page: Page) -> Finding:
 
 
 def _of_directory(config: WalshConfig, page: Page) -> Finding:
-    """Whether a signature of ours holds by the key directory, as whoever verifies one has it."""
+    """Whether a signature of ours holds by the key directory, as a server would verify it."""
     from scrapy_walsh.adapters.wire.signing import signer_of  # noqa: PLC0415  an extra
 
-    kind, signer = page.kind.partition(";")[0].strip(), signer_of(config)
+    kind = page.kind.partition(";")[0].strip()
+    signer = signer_of(config)
     assert signer is not None  # noqa: S101  requests are signed
     url = signer.directory
     if page.answer != 200:
-        why = f"it answers {page.answer}, not 200"
+        reason = f"it answers {page.answer}, not 200"
     elif kind.lower() != DIRECTORY_TYPE:
-        why = f"it is served as {kind or 'no type at all'}"
+        reason = f"it is served as {kind or 'no type at all'}"
     else:
-        sent, now = Target("GET", "site.example", "/"), time.time()
-        fields = {name.lower(): [each] for name, each in signer.fields(sent, now).items()}
-        seen = Seen(sent.method, sent.authority, sent.path, now, fields)
+        target = Target("GET", "site.example", "/")
+        now = time.time()
+        fields = {name.lower(): [value] for name, value in signer.fields(target, now).items()}
+        request = Seen(target.method, target.authority, target.path, now, fields)
         try:
-            why = judge(seen, directory_keys(page.body)).why
+            reason = judge(request, directory_keys(page.body)).why
         except DocumentInvalid as error:
-            why = str(error)
-    if why:
-        what = f"serve the file {DIRECTORY} that attest --keygen wrote, as {DIRECTORY_TYPE}"
-        return _FAIL("R1", "signing", f"{url}: {why}: {what}")
+            reason = str(error)
+    if reason:
+        advice = f"serve the file {DIRECTORY} that attest --keygen wrote, as {DIRECTORY_TYPE}"
+        return _FAIL("R1", "signing", f"{url}: {reason}: {advice}")
     text = f"{url} lists key {signer.keyid}, and a signature of ours holds by it"
     return _OK("R1", "signing", text)
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
     from twisted.internet.defer import Deferred
 
-    #: What is said of a spider: the outcome's name, and the text.
+    #: A note about a spider: the outcome's name, and the text.
     Said = tuple[str, str]
 
 _APART: Final[dict[str, Any]] = {
@@ -55,8 +55,8 @@ _BARE: Final = (
 )
 
 
-def look(given: dict[str, Any]) -> dict[str, Any]:
-    """Look at the project with the settings *given* on the command line; the report is JSON data.
+def look(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Look at the project with the settings *arguments* of the command line; the report is JSON.
 
     ``spiders``: by name what is said of each. ``broken``: a line for each module that cannot be
     imported. ``follows``: whether links are followed for any of them. ``settings``: what the
@@ -65,21 +65,29 @@ def look(given: dict[str, Any]) -> dict[str, Any]:
     own_process.shut_network()
     broken: list[str] = []
     try:
-        settings = project_settings(given)
+        settings = project_settings(arguments)
         loaded = _loaded(settings)
         classes = classes_of(settings, broken)
-        found = [settings, *(_own(settings, cls) for cls in classes)]
-        follows = any(map(follows_links, found))
+        settings_of_all = [settings, *(_own(settings, cls) for cls in classes)]
+        is_following = any(map(follows_links, settings_of_all))
         settings.set("SPIDER_MODULES", [], priority="cmdline")  # no crawl of these loads them all
         process = CrawlerProcess(settings, install_root_handler=False)
-    except (Exception, SystemExit) as error:  # whatever a project's code may raise
+    except (
+        Exception,
+        SystemExit,
+    ) as error:  # whatever a project's code may raise
         line = f"they cannot be loaded: {_of_error(error)}"
         return {"spiders": {}, "broken": [line], "settings": {}}
     classes = classes or [type("AnySpider", (Spider,), {"name": own_process.NO_SPIDER})]
     spiders = {str(cls.name): [_broken("its crawl did not open")] for cls in classes}
     _start_each(process, classes, spiders)
     process.start(install_signal_handlers=False)
-    return {"spiders": spiders, "broken": broken, "follows": follows, "settings": loaded}
+    return {
+        "spiders": spiders,
+        "broken": broken,
+        "follows": is_following,
+        "settings": loaded,
+    }
 
 
 def _loaded(settings: BaseSettings) -> dict[str, list[str]]:
@@ -94,50 +102,54 @@ def _loaded(settings: BaseSettings) -> dict[str, list[str]]:
 
 def _own(settings: BaseSettings, cls: type[Spider]) -> BaseSettings:
     """The *settings* with those of the spider *cls*."""
-    own = settings.copy()
-    cls.update_settings(own)
-    return own
+    own_settings = settings.copy()
+    cls.update_settings(own_settings)
+    return own_settings
 
 
 @inlineCallbacks
 def _start_each(
-    process: CrawlerProcess, classes: list[type[Spider]], spiders: dict[str, list[Said]]
+    process: CrawlerProcess,
+    classes: list[type[Spider]],
+    spiders: dict[str, list[Said]],
 ) -> Generator[Deferred[Any], Any, None]:
     """Start and end an empty crawl for each of *classes*, one at a time; fill *spiders*."""
     for cls in classes:
-        said: list[Said] = []
-        stand_in = _stand_in(cls, said)
+        notes: list[Said] = []
+        stand_in = _stand_in(cls, notes)
         with own_process.heard() as records:
             try:
                 yield process.crawl(stand_in)
             except compat.NotSwallowed as error:
-                said.append(_broken(_of_error(error.__cause__ or error)))
+                notes.append(_broken(_of_error(error.__cause__ or error)))
             except (Exception, SystemExit) as error:
-                said.append(_broken(_of_error(error)))
+                notes.append(_broken(_of_error(error)))
         for record in records:
             text = one_line(record.getMessage())
             if record.levelno >= logging.WARNING:
                 failed = record.levelno >= logging.ERROR
                 outcome = Outcome.BROKEN if failed else Outcome.WARNING
-                found = outcome.name, text
-                said += [] if found in said else [found]
-        if said or stand_in.opened:
-            spiders[str(cls.name)] = said
+                note = outcome.name, text
+                notes += [] if note in notes else [note]
+        if notes or stand_in.opened:
+            spiders[str(cls.name)] = notes
 
 
 def _of_error(error: BaseException) -> str:
-    own = isinstance(error, WalshError)
-    return str(error) if own else f"{type(error).__name__}: {one_line(error)}"
+    is_own = isinstance(error, WalshError)
+    if is_own:
+        return str(error)
+    return f"{type(error).__name__}: {one_line(error)}"
 
 
 def _broken(text: str) -> Said:
     return Outcome.BROKEN.name, text
 
 
-def _stand_in(cls: type[Spider], said: list[Said]) -> Any:
-    """A spider with the settings of *cls*, which sends nothing; what is wrong is added to *said*.
+def _stand_in(cls: type[Spider], notes: list[Said]) -> Any:
+    """A spider with the settings of *cls*, which sends nothing; what is wrong is added to *notes*.
 
-    What a crawl says besides, it logs.
+    Further messages of a crawl are logged.
     """
 
     class StandIn(Spider):
@@ -147,12 +159,12 @@ def _stand_in(cls: type[Spider], said: list[Said]) -> Any:
         @classmethod
         def update_settings(cls_: type[Spider], settings: BaseSettings) -> None:  # noqa: N804
             cls.update_settings(settings)
-            if (why := disk_lines.why_unusable(settings)) is not None:
-                said.append(_broken(f"{why}: set another, or remove it"))
+            if (reason := disk_lines.why_unusable(settings)) is not None:
+                notes.append(_broken(f"{reason}: set another, or remove it"))
             # Some of these components are set apart here, so that the start cannot name them.
-            said.extend((_OF_PLUGIN[warns], line) for warns, line in plugins.sentences(settings))
-            said.extend(map(_broken, _of_other_scheduler(settings)))
-            said.extend((Outcome.WARNING.name, each) for each in ways_of(cls, settings))
+            notes.extend((_OF_PLUGIN[warns], line) for warns, line in plugins.sentences(settings))
+            notes.extend(map(_broken, _of_other_scheduler(settings)))
+            notes.extend((Outcome.WARNING.name, way) for way in ways_of(cls, settings))
             _set_apart(settings)
 
         @classmethod
@@ -165,7 +177,7 @@ def _stand_in(cls: type[Spider], said: list[Said]) -> Any:
         if hasattr(crawler, "walsh"):
             crawler.walsh.sources.account.due = False  # that there are none is no news
         else:
-            said.append(_broken(_BARE))
+            notes.append(_broken(_BARE))
 
     return StandIn
 
@@ -173,15 +185,18 @@ def _stand_in(cls: type[Spider], said: list[Said]) -> Any:
 def _set_apart(settings: BaseSettings) -> None:
     settings.setdict(_APART, priority="cmdline")
     seated = seats.SEATS["EXTENSIONS"]
-    ours = {*seated, *map(load_object, seated)}  # a setting names a component in either way
+    components = {
+        *seated,
+        *map(load_object, seated),
+    }  # a setting names a component in either way
     for name in ("EXTENSIONS", "EXTENSIONS_BASE"):
-        found = settings.getdict(name).items()
-        kept = {each: place for each, place in found if each in ours}
-        settings.set(name, kept, priority="cmdline")
+        places = settings.getdict(name).items()
+        own_places = {component: place for component, place in places if component in components}
+        settings.set(name, own_places, priority="cmdline")
 
 
 def _of_other_scheduler(settings: BaseSettings) -> list[str]:
-    """What is wrong with a scheduler that is not Scrapy's. It is replaced here: opening it writes.
+    """The fault in a scheduler that is not Scrapy's. It is replaced here: opening it writes.
 
     That of scrapy-redis is right with our queue, in a fleet.
     """

@@ -55,48 +55,51 @@ def _list(outcome: Outcome, text: str) -> Finding:
 
 
 def _of_start(config: WalshConfig, directory: Path) -> Iterator[Finding]:
-    """What the start of a crawl finds in its state, by its own code, in a copy of *directory*.
+    """The findings of a crawl's start about its state, by its own code, in a copy of *directory*.
 
     Raises StateError, OSError and sqlite3.Error.
     """
-    if (why := why_unusable(directory)) is not None:
-        raise StateError(f"{directory} cannot be written ({why}): set another WALSH_STATE_DIR")
+    if (reason := why_unusable(directory)) is not None:
+        raise StateError(f"{directory} cannot be written ({reason}): set another WALSH_STATE_DIR")
     exists = directory.is_dir()
     if exists and open_to_others(directory.stat(), stat.S_IWOTH):
         text = f"{directory} can be written by everyone, who could lift opt-outs: chmod o-w"
         yield _state(Outcome.WARNING, text)
-    if others := files.not_files(directory) if exists else []:
-        raise StateError(f"{directory}: {others[0]} is not a file: move it out of the way")
+    if strangers := files.not_files(directory) if exists else []:
+        raise StateError(f"{directory}: {strangers[0]} is not a file: move it out of the way")
     machine.claim(directory, keeps=False)
-    url, told = config.blocklist_url, list[str]()
+    url = config.blocklist_url
+    notices = list[str]()
     with tempfile.TemporaryDirectory() as name:
         copy_to(directory, copy := Path(name))
-        machine.steady_clock(copy, told, keeps=False)
+        machine.steady_clock(copy, notices, keeps=False)
         with closing(open_store(copy)) as store:
-            held = store.get(StoredDocument, BLOCKLIST, url)
-            news = [each.replace(str(copy), str(directory)) for each in store.news]
+            stored = store.get(StoredDocument, BLOCKLIST, url)
+            news = [notice.replace(str(copy), str(directory)) for notice in store.news]
             bound = store.binding_lists(url, config.identity.token.lower(), time.time())
-            lost = [each.replace(str(copy), str(directory)) for each in store.notices]
-    if lost:
+            losses = [notice.replace(str(copy), str(directory)) for notice in store.notices]
+    if losses:
         text = "unless you bring back a copy, the next crawl will say: "
-        yield from (_state(Outcome.BROKEN, f"{text}{each}") for each in lost)
+        yield from (_state(Outcome.BROKEN, f"{text}{notice}") for notice in losses)
     else:
         text = "is in order" if exists else "can be made by the first crawl"
         yield _state(Outcome.HELD, f"{directory} {text}")
-    yield from (_state(Outcome.NOTE, f"the next crawl will say: {each}") for each in news)
+    yield from (_state(Outcome.NOTE, f"the next crawl will say: {notice}") for notice in news)
     if config.ledger != LEDGER_OFF:
         text = f"the ledger keeps {config.ledger_kept >> 20} MiB (WALSH_LEDGER_KEPT)"
         yield _state(Outcome.HELD, f"{text}: of a run that is longer the first lines go")
-    yield from (_state(Outcome.WARNING, each) for each in told)
-    yield of_blocklist(held, time.time(), url)
-    for each in bound:
-        if each.key == url:
+    yield from (_state(Outcome.WARNING, notice) for notice in notices)
+    yield of_blocklist(stored, time.time(), url)
+    for document in bound:
+        if document.key == url:
             continue
-        if each.body:
-            text = f"{each.key} was held, too, and stays in force until one is adopted from {url}"
+        if document.body:
+            text = (
+                f"{document.key} was held, too, and stays in force until one is adopted from {url}"
+            )
             yield _list(Outcome.NOTE, text)
         else:
-            yield of_blocklist(each, time.time(), each.key)
+            yield of_blocklist(document, time.time(), document.key)
 
 
 def copy_to(directory: Path, copy: Path) -> None:
@@ -116,17 +119,17 @@ def copy_to(directory: Path, copy: Path) -> None:
             closing(sqlite3.connect(copy / DATABASE)) as target,
         ):
             source.backup(target)
-    except sqlite3.DatabaseError:  # as it is: whoever opens the copy says what is wrong with it
+    except sqlite3.DatabaseError:  # as it is: the next step opens the copy, and names the fault
         shutil.copy2(directory / DATABASE, copy)
 
 
-def of_blocklist(held: StoredDocument | None, now: float, url: str) -> Finding:
-    """Whether the list of *url* that is *held* can be read, and how old it is."""
-    if held is None:
+def of_blocklist(document: StoredDocument | None, now: float, url: str) -> Finding:
+    """Whether the list of *url* that is *document* can be read, and how old it is."""
+    if document is None:
         text = f"no list of {url} was ever adopted: the first crawl requests it first"
         return _list(Outcome.WARNING, text)
     try:
-        refresh = reread(held).refresh
+        refresh = reread(document).refresh
     except WalshError as error:
         text = (
             f"one of {url} was adopted and cannot be read any more ({error}): every target is "
@@ -134,12 +137,13 @@ def of_blocklist(held: StoredDocument | None, now: float, url: str) -> Finding:
             "--online"
         )
         return _list(Outcome.BROKEN, text)
-    age = now - held.fetched_at
+    age = now - document.fetched_at
     fetched = "is from the future" if age < 0 else f"was fetched {duration(round(age))} ago"
-    if is_fresh(held.fetched_at, now, refresh):
-        left = duration(round(refresh - age))
-        return _list(Outcome.HELD, f"{url} {fetched}; it is refreshed in {left}")
+    if is_fresh(document.fetched_at, now, refresh):
+        remaining = duration(round(refresh - age))
+        return _list(Outcome.HELD, f"{url} {fetched}; it is refreshed in {remaining}")
     every = f"due after {duration(refresh)}"
     return _list(
-        Outcome.NOTE, f"{url} {fetched}, {every}: the next run requests it before any target"
+        Outcome.NOTE,
+        f"{url} {fetched}, {every}: the next run requests it before any target",
     )

@@ -1,8 +1,9 @@
-"""``walsh init``: what a bot of one's own needs to say who it is, and to be told to stay away.
+"""``walsh init``: everything that a new bot needs to say who it is, and to be told to stay away.
 
 It writes a blocklist, a policy page and a file of sources, with ``--sign`` also a key and its
-directory. What is there already stays as it is. It prints the settings, or appends those that are
-missing; a line for cron; what to upload where; and what will be different for a project's spiders.
+directory. Existing files stay as they are. It prints the settings, or appends those that are
+missing; a line for cron; the files to upload, and their places; and the changes for a project's
+spiders.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ from scrapy_walsh.commands.common import Misuse, blocklist_of
 from scrapy_walsh.commands.terminal import named, show
 from scrapy_walsh.exceptions import visible
 from scrapy_walsh.policy.identity import identity_from
-from scrapy_walsh.policy.signing import DIRECTORY_PATH, DIRECTORY_TYPE, directory_url
+from scrapy_walsh.policy.signing import (
+    DIRECTORY_PATH,
+    DIRECTORY_TYPE,
+    directory_url,
+)
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.proof.files import replace_file
 from scrapy_walsh.proof.findings import Outcome
@@ -78,34 +83,72 @@ _SOURCES: Final = """\
 """
 
 
-#: What a person at the terminal is asked where a spider needs the setting.
-_SWITCHES: Final = {"WALSH_FOLLOW_LINKS": "follow links?", "WALSH_SCRAPING": "scrape HTML?"}
-#: What init adds to settings that may have entries of the project's own.
-_ENTRIES: Final = {"SPIDER_MODULES": "scrapy_walsh.spiders", "ADDONS": "scrapy_walsh.Addon"}
+#: The question to a person at the terminal if the spider needs the setting.
+_SWITCHES: Final = {
+    "WALSH_FOLLOW_LINKS": "follow links?",
+    "WALSH_SCRAPING": "scrape HTML?",
+}
+#: The entries that init adds to settings that may have entries of the project's own.
+_ENTRIES: Final = {
+    "SPIDER_MODULES": "scrapy_walsh.spiders",
+    "ADDONS": "scrapy_walsh.Addon",
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What ``walsh init`` takes."""
     add = parser.add_argument
-    add("--product", metavar="NAME/VERSION", help="the bot's name, such as ExampleBot/1.0")
-    add("--site", metavar="URL", help="where its pages will be, such as https://bot.example")
-    add("--contact", metavar="MAIL", help="whom to write to (default: opt-out@ the site's host)")
-    add("--dir", type=Path, default=Path(), metavar="DIR", help="where to write (default: here)")
-    add("--sign", action="store_true", help="make a key too, and sign each request with it")
+    add(
+        "--product",
+        metavar="NAME/VERSION",
+        help="the bot's name, such as ExampleBot/1.0",
+    )
+    add(
+        "--site",
+        metavar="URL",
+        help="where its pages will be, such as https://bot.example",
+    )
+    add(
+        "--contact",
+        metavar="MAIL",
+        help="whom to write to (default: opt-out@ the site's host)",
+    )
+    add(
+        "--dir",
+        type=Path,
+        default=Path(),
+        metavar="DIR",
+        help="where to write (default: here)",
+    )
+    add(
+        "--sign",
+        action="store_true",
+        help="make a key too, and sign each request with it",
+    )
     write = "append the settings to FILE (default: the settings of the project that DIR is in)"
-    add("--write", type=Path, metavar="FILE", nargs="?", const=Path(), help=write)
+    add(
+        "--write",
+        type=Path,
+        metavar="FILE",
+        nargs="?",
+        const=Path(),
+        help=write,
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the files that are missing, and print what is left to do.
 
-    Called again it goes on where an earlier call was stopped.
+    If it is called again, it goes on at the place where an earlier call was stopped.
     """
     product = args.product or _answer("name and version, such as ExampleBot/1.0: ")
     site = (args.site or _answer("URL below which its pages will be: ")).rstrip("/")
     if not (product and site):
         raise Misuse("give --product and --site; see --help")
-    urls = {"policy_url": f"{site}/policy.html", "blocklist_url": f"{site}/blocklist.json"}
+    urls = {
+        "policy_url": f"{site}/policy.html",
+        "blocklist_url": f"{site}/blocklist.json",
+    }
     identity = identity_from({"product": product, **urls})
     host = (urlsplit(site).hostname or "").removeprefix("www.")
     contact = args.contact or f"opt-out@{host}"
@@ -113,48 +156,51 @@ def run(args: argparse.Namespace) -> int:
         raise Misuse(f"--contact {contact!r} is no mail address")
     directory = directory_url(identity.policy_url) if args.sign else ""
     project = _settings_file(args.dir)
-    written = project if args.write == Path() else args.write
-    if written is None and args.write is not None:
+    target = project if args.write == Path() else args.write
+    if target is None and args.write is not None:
         raise Misuse(f"no Scrapy project's settings at {args.dir}: give --write FILE")
-    settings = written or project
-    before = b"" if settings is None else settings.read_bytes()
+    settings = target or project
+    old_settings = b"" if settings is None else settings.read_bytes()
     report = _NO_PROJECT if project is None else _look(project)
-    more = dict.fromkeys(_wanted(report["spiders"]), "True")
-    follows = "WALSH_FOLLOW_LINKS" in more or report.get("follows", False)
+    extra = dict.fromkeys(_wanted(report["spiders"]), "True")
+    is_following = "WALSH_FOLLOW_LINKS" in extra or report.get("follows", False)
     writes: dict[Path, Callable[[], object]] = {
         args.dir / name: partial(replace_file, args.dir / name, text.encode())
-        for name, text in _files(identity, contact, follows=follows).items()
+        for name, text in _files(identity, contact, follows=is_following).items()
     }
     if args.sign:
         from scrapy_walsh.proof.keys import make_keys  # noqa: PLC0415  slow
 
         key = args.dir / "keys" / "key.pem"
         writes[key] = partial(make_keys, key.parent)
-        more |= {"WALSH_SIGN_REQUESTS": "True", "WALSH_SIGNING_KEY": repr(str(key.absolute()))}
-    text = before.decode("utf-8", "replace")
+        extra |= {
+            "WALSH_SIGN_REQUESTS": "True",
+            "WALSH_SIGNING_KEY": repr(str(key.absolute())),
+        }
+    text = old_settings.decode("utf-8", "replace")
     loaded = report["settings"] if settings == project else {}
-    block = _settings(identity, text, more, loaded)
+    block = _settings(identity, text, extra, loaded)
     lines = []
     args.dir.mkdir(parents=True, exist_ok=True)
     for path, write in writes.items():
-        kept = os.path.lexists(path)
-        if not kept:
+        exists = os.path.lexists(path)
+        if not exists:
             write()
-        lines.append(f"{'kept, as it was' if kept else 'written'}: {path}")
-    if written is not None:
+        lines.append(f"{'kept, as it was' if exists else 'written'}: {path}")
+    if target is not None:
         if block:
-            replace_file(written, before + f"\n{block}".encode())
-            if project is not None and written.samefile(project):
-                report = _look_again(project, before, report)
-        lines.append(f"{'appended to' if block else 'kept, as it was'}: {written}")
-    lines += [] if project is None else _different(report, more, has_written=written is not None)
-    told = _told(identity, contact, args.dir, "" if written else block, directory)
-    show([*map(visible, lines), *told])
+            replace_file(target, old_settings + f"\n{block}".encode())
+            if project is not None and target.samefile(project):
+                report = _look_again(project, old_settings, report)
+        lines.append(f"{'appended to' if block else 'kept, as it was'}: {target}")
+    lines += [] if project is None else _different(report, extra, has_written=target is not None)
+    steps = _next_steps(identity, contact, args.dir, "" if target else block, directory)
+    show([*map(visible, lines), *steps])
     return 0
 
 
 def _answer(question: str) -> str:
-    """What the person at the terminal answers; empty without one. EOFError: no more answers."""
+    """The answer of the person at the terminal; empty without one. EOFError: no more answers."""
     if sys.stdin is None or not sys.stdin.isatty():
         return ""
     return input(visible(question)).strip()
@@ -164,11 +210,15 @@ def _answer(question: str) -> str:
 
 
 #: As ``doctor_probe.look`` reports it.
-_NO_PROJECT: Final[dict[str, Any]] = {"spiders": {}, "broken": [], "settings": {}}
+_NO_PROJECT: Final[dict[str, Any]] = {
+    "spiders": {},
+    "broken": [],
+    "settings": {},
+}
 
 
 def _look(project: Path) -> dict[str, Any]:
-    """The report of a look at the spiders of the project whose settings are the file *project*."""
+    """The report of a look at the spiders of the project with the settings file *project*."""
     from scrapy_walsh.commands.doctor import PROBE, PROBE_TIMEOUT  # noqa: PLC0415  slow
 
     try:
@@ -179,39 +229,46 @@ def _look(project: Path) -> dict[str, Any]:
         return {**_NO_PROJECT, "broken": [line]}
 
 
-def _look_again(project: Path, before: bytes, report: Mapping[str, Any]) -> dict[str, Any]:
+def _look_again(project: Path, old_settings: bytes, report: Mapping[str, Any]) -> dict[str, Any]:
     """The report of a look after the file was written.
 
-    Raises Misuse, and puts the text of *before* back, if the project has lost anything that the
-    *report* of then has: a spider, a module of spiders, an add-on.
+    Raises Misuse, and puts *old_settings* back, if the project has lost anything that the earlier
+    *report* has: a spider, a module of spiders, an add-on.
     """
-    after = _look(project)
-    lost = sorted(report["spiders"].keys() - after["spiders"].keys() - {own_process.NO_SPIDER})
+    new_report = _look(project)
+    missing_spiders = sorted(
+        report["spiders"].keys() - new_report["spiders"].keys() - {own_process.NO_SPIDER}
+    )
     for name in _ENTRIES:
-        entries = after["settings"].get(name, [])
-        lost += [entry for entry in report["settings"].get(name, []) if entry not in entries]
-    if lost:
-        replace_file(project, before)
+        entries = new_report["settings"].get(name, [])
+        missing_spiders += [
+            entry for entry in report["settings"].get(name, []) if entry not in entries
+        ]
+    if missing_spiders:
+        replace_file(project, old_settings)
         raise Misuse(
             f"{project} stays as it was: with the lines of init the project would lose "
-            f"{', '.join(lost[:5])}; add the lines by hand (walsh init prints them without --write)"
+            f"{', '.join(missing_spiders[:5])}; "
+            "add the lines by hand (walsh init prints them without --write)"
         )
-    return after
+    return new_report
 
 
 def _wanted(spiders: Mapping[str, Sequence[Sequence[str]]]) -> Iterator[str]:
-    """The settings that *spiders* need, and to which the person at the terminal agrees."""
+    """The settings that *spiders* need, if the person at the terminal agrees."""
     for setting, question in _SWITCHES.items():
-        names = [name for name, said in spiders.items() if any(setting in text for _, text in said)]
+        names = [
+            name for name, notes in spiders.items() if any(setting in text for _, text in notes)
+        ]
         prompt = f"{question} [y/N] ({named(names, len(spiders))}): "
         if names and _answer(prompt).lower() in ("y", "yes"):
             yield setting
 
 
 def _different(
-    report: Mapping[str, Any], more: Mapping[str, str], *, has_written: bool
+    report: Mapping[str, Any], extra: Mapping[str, str], *, has_written: bool
 ) -> Iterator[str]:
-    """The lines about the spiders, with the settings *more*: what fails, what will be different.
+    """The lines about the spiders, with the settings *extra*: what fails, what will be different.
 
     Before the settings are written, no spider has the add-on, so that is no failure yet.
     """
@@ -222,19 +279,22 @@ def _different(
         is_expected = any(name in finding.text for name in ("WALSH_IDENTITY", "scrapy_walsh.Addon"))
         if finding.outcome is Outcome.BROKEN and (has_written or not is_expected):
             yield f"does not start: {finding.text}"
-        elif finding.outcome is Outcome.WARNING and not any(name in finding.text for name in more):
+        elif finding.outcome is Outcome.WARNING and not any(name in finding.text for name in extra):
             yield f"will be different ({finding.rule}): {finding.text}"
 
 
 def _settings_file(directory: Path) -> Path | None:
-    """The settings of the project that *directory* is in; None where it is in none."""
+    """The settings of the project that *directory* is in; None if it is in none."""
     from scrapy.utils.conf import closest_scrapy_cfg  # noqa: PLC0415  slow
 
-    found, config = Path(closest_scrapy_cfg(directory.absolute())), ConfigParser()
-    config.read(found)
+    cfg = Path(closest_scrapy_cfg(directory.absolute()))
+    config = ConfigParser()
+    config.read(cfg)
     module = config.get("settings", os.environ.get("SCRAPY_PROJECT", "default"), fallback="")
-    path = found.parent / f"{module.replace('.', '/')}.py"
-    return path if path.is_file() else None
+    path = cfg.parent / f"{module.replace('.', '/')}.py"
+    if path.is_file():
+        return path
+    return None
 
 
 # -- what is written --------------------------------------------------------------------------
@@ -271,11 +331,14 @@ def _files(identity: Identity, contact: str, *, follows: bool) -> dict[str, str]
 
 
 def _settings(
-    identity: Identity, text: str, more: Mapping[str, str], loaded: Mapping[str, Sequence[str]]
+    identity: Identity,
+    text: str,
+    extra: Mapping[str, str],
+    loaded: Mapping[str, Sequence[str]],
 ) -> str:
     """The lines for settings.py that are missing there.
 
-    *text*: what it has. *more*: further settings, as they are written. *loaded*: what Scrapy loads
+    *text*: what it has. *extra*: further settings, as they are written. *loaded*: what Scrapy loads
     from it, as ``doctor_probe`` reports it; empty if it could not be loaded.
     """
     spiders = _what_is_there("SPIDER_MODULES", "*", "()", text, loaded)
@@ -288,14 +351,18 @@ def _settings(
     "policy_url": {json.dumps(identity.policy_url)},
     "blocklist_url": {json.dumps(identity.blocklist_url)},
 }}""",
-        **more,
+        **extra,
     }
-    missing = (name for name in lines if not _has(name, text, loaded))
-    return "".join(f"{name} = {lines[name]}\n" for name in missing)
+    missing_names = (name for name in lines if not _has(name, text, loaded))
+    return "".join(f"{name} = {lines[name]}\n" for name in missing_names)
 
 
 def _what_is_there(
-    name: str, stars: str, nothing: str, text: str, loaded: Mapping[str, Sequence[str]]
+    name: str,
+    stars: str,
+    nothing: str,
+    text: str,
+    loaded: Mapping[str, Sequence[str]],
 ) -> str:
     """How a new value of the setting *name* begins, so that it keeps the entries it has.
 
@@ -322,10 +389,10 @@ def _is_set(name: str, text: str) -> bool:
     return re.search(rf"^{name}\b", text, re.MULTILINE) is not None
 
 
-def _told(
+def _next_steps(
     identity: Identity, contact: str, folder: Path, block: str, directory: str
 ) -> Iterator[str]:
-    """What is left to do. *directory*: the URL of the key directory, empty without one."""
+    """The remaining steps. *directory*: the URL of the key directory, empty without one."""
     where = shlex.quote(str(folder.absolute()))
     if block:
         yield "\nfor the project's settings.py, beside what it has (--write appends them):\n"

@@ -13,10 +13,10 @@ from scrapy_walsh.spec import SPEC_VERSION, __version__
 
 
 class Subcommand(NamedTuple):
-    """What a subcommand does, in one line, and how it ends.
+    """The purpose of a subcommand, in one line, and its exit codes.
 
     The module of its name has ``add_options(parser)`` and ``run(args)``, which returns the exit
-    code. ``zero``, ``one``: what the codes 0 and 1 say; ``one`` is empty where it does not occur.
+    code. ``zero``, ``one``: what the codes 0 and 1 say; ``one`` is empty if it does not occur.
     ``two``: what 2 says besides :data:`MISUSE`. ``examples``: what may stand after the name.
     """
 
@@ -27,7 +27,7 @@ class Subcommand(NamedTuple):
     two: str = ""
 
 
-#: What exit code 2 says, whatever the subcommand.
+#: The meaning of exit code 2, whatever the subcommand.
 MISUSE: Final = "misuse, or what it needs cannot be read, written or requested"
 
 SUBCOMMANDS: Final = {
@@ -140,7 +140,10 @@ def main(argv: list[str]) -> int:
     """Run the subcommand that *argv* starts with; its exit code. SystemExit by argparse."""
     name = argv[0] if argv else ""
     if name not in SUBCOMMANDS and (close := get_close_matches(name.lower(), SUBCOMMANDS, n=1)):
-        print(f"walsh: no subcommand {name!r}; did you mean {close[0]}?", file=sys.stderr)
+        print(
+            f"walsh: no subcommand {name!r}; did you mean {close[0]}?",
+            file=sys.stderr,
+        )
         return 2
     try:
         args = parser_of(name).parse_args(argv)
@@ -164,7 +167,7 @@ def main(argv: list[str]) -> int:
 def parser_of(*names: str) -> argparse.ArgumentParser:
     """The parser of the command line, with the options of the subcommands *names*.
 
-    To know the options of one its module is loaded, which may be slow.
+    To know the options of a subcommand its module is loaded, which may be slow.
     """
     root = argparse.ArgumentParser(
         prog="walsh",
@@ -193,14 +196,18 @@ def parser_of(*names: str) -> argparse.ArgumentParser:
 def _epilog(name: str) -> str:
     """Examples and exit codes of a subcommand."""
     entry = SUBCOMMANDS[name]
-    codes = [entry.zero, entry.one, f"{MISUSE}; {entry.two}" if entry.two else MISUSE]
+    codes = [
+        entry.zero,
+        entry.one,
+        f"{MISUSE}; {entry.two}" if entry.two else MISUSE,
+    ]
     examples = [f"  walsh {name} {example}".rstrip() for example in entry.examples]
     ends = [f"  {code}  {says}" for code, says in enumerate(codes) if says]
     return "\n".join(["examples:", *examples, "", "exit codes:", *ends])
 
 
 def _write_no_more() -> None:
-    """Write what is left for stdout, or drop it where that fails."""
+    """Write the rest for stdout, or drop it if that fails."""
     from scrapy_walsh.commands.terminal import show_no_more  # noqa: PLC0415  seldom needed
 
     try:

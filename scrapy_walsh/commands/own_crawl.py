@@ -67,22 +67,27 @@ _ACCEPT: Final = "*/*"
 def add_addon(settings: BaseSettings) -> None:
     """Have a crawl with *settings* use our add-on, whatever the project says."""
     addons = settings.getdict("ADDONS")
-    if not any(place is not None and load_object(each) is Addon for each, place in addons.items()):
+    if not any(
+        place is not None and load_object(component) is Addon for component, place in addons.items()
+    ):
         settings.set("ADDONS", {**addons, Addon: 500}, priority="cmdline")
 
 
 def crawl_apart(
-    settings: Settings, spider: type[Spider], problems: list[str], **arguments: Any
+    settings: Settings,
+    spider: type[Spider],
+    problems: list[str],
+    **arguments: Any,
 ) -> bool:
     """Run *spider* with the gates of *settings*. Why it cannot run is added to *problems*.
 
-    False where something of ours failed meanwhile (``Recorder.own_fault``).
+    False if something of ours failed meanwhile (``Recorder.own_fault``).
     """
     open_store(WalshConfig.from_settings(settings, default_state_dir).state_dir).close()
-    ours: Settings = settings.copy()
-    ours.setdict(_APART, priority="project")  # what the command line sets stays
-    add_addon(ours)
-    process = CrawlerProcess(ours)
+    settings_apart: Settings = settings.copy()
+    settings_apart.setdict(_APART, priority="project")  # what the command line sets stays
+    add_addon(settings_apart)
+    process = CrawlerProcess(settings_apart)
 
     def failed(failure: Failure) -> None:
         if not isinstance(failure.value, WalshError):
@@ -115,34 +120,38 @@ class CheckSpider(Spider):
         except IgnoreRequest as error:
             self.problems.append(str(error))
         else:
-            listed = crawl.documents.blocklist()
-            if isinstance(listed, Blocklist) and listed.document is None:
-                said = f"{verdict.reason}; R3 is not judged: no blocklist is known"
-                verdict = replace(verdict, reason=said)
+            blocklist = crawl.documents.blocklist()
+            if isinstance(blocklist, Blocklist) and blocklist.document is None:
+                reason = f"{verdict.reason}; R3 is not judged: no blocklist is known"
+                verdict = replace(verdict, reason=reason)
             origin = hosts.origin(self.url)
             rules = crawl.documents.robots(origin)
             delay = rules.crawl_delay if isinstance(rules, Robots) else None
-            kept = crawl.recall(lambda: crawl.store.get(StoredDocument, ROBOTS, origin))
-            self.answers.append((verdict, delay, kept.body if kept else b""))
+            stored = crawl.recall(lambda: crawl.store.get(StoredDocument, ROBOTS, origin))
+            self.answers.append((verdict, delay, stored.body if stored else b""))
         async for none in super().start():
             yield none
 
 
 def ask(url: str, settings: Settings) -> Answer:
-    """What the gates answer about *url*. ConfigError, StateError, Misuse."""
+    """The answer of the gates about *url*. ConfigError, StateError, Misuse."""
     answers: list[Answer] = []
     problems: list[str] = []
-    ours = settings.copy()
+    settings_apart = settings.copy()
     # A check sends no request to the source, so R8 must not refuse it.
-    ours.set("WALSH_REVISIT_REASON", "walsh check asks for documents only", priority="cmdline")
-    crawl_apart(ours, CheckSpider, problems, url=url, answers=answers)
+    settings_apart.set(
+        "WALSH_REVISIT_REASON",
+        "walsh check asks for documents only",
+        priority="cmdline",
+    )
+    crawl_apart(settings_apart, CheckSpider, problems, url=url, answers=answers)
     if not answers:
         raise Misuse("; ".join(problems) or "the crawl ended before the gates could answer")
     return answers[0]
 
 
 async def verdict_on(crawl: Crawl, url: str) -> Verdict:
-    """The verdict on *url*, for which the documents that the gates need are fetched first."""
+    """The verdict on *url*; the documents that the gates need are fetched first."""
     request = Request(url)
     crawl.intake.declare(request)
     try:
@@ -158,7 +167,9 @@ async def verdict_on(crawl: Crawl, url: str) -> Verdict:
     if not answer.allowed:
         return answer
     step = crawl.pacing.host_of(request.url).admit(crawl.monotonic())
-    return step if isinstance(step, Verdict) else answer
+    if isinstance(step, Verdict):
+        return step
+    return answer
 
 
 # -- the operator's own pages -----------------------------------------------------------------
@@ -166,10 +177,11 @@ async def verdict_on(crawl: Crawl, url: str) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a URL brought. ``answer``: the status, or why there is none; ``kind``: Content-Type.
+    """The answer of a URL. ``answer``: the status, or why there is none; ``kind``: Content-Type.
 
-    ``ahead``: the seconds by which our clock was ahead of the answer's Date; None without one.
-    ``rejected``: why the crawl did not adopt it, where it is a document that it needs itself.
+    ``ahead``: the seconds that our clock was ahead of the answer's Date; None without a Date.
+    ``rejected``: the reason why the crawl did not adopt it, if the crawl needs that document
+    itself.
     """
 
     answer: int | str
@@ -208,7 +220,7 @@ class PagesSpider(Spider):
         self.rejected[event.url] = event.reason
 
     def page(self, url: str) -> Request:
-        """The request for *url*. Whoever verifies by a key directory follows no redirect there."""
+        """The request for *url*. A verifier follows no redirect of a key directory."""
         alone = url.endswith(DIRECTORY_PATH)
         return Request(
             url,
@@ -233,19 +245,33 @@ class PagesSpider(Spider):
 
     def not_answered(self, failure: Failure) -> None:
         """Errback."""
-        url, error = failure.request.cb_kwargs["url"], failure.value  # type: ignore[attr-defined]
+        url = failure.request.cb_kwargs["url"]  # type: ignore[attr-defined]
+        error = failure.value
         self.pages[url] = Page(304 if isinstance(error, NotModified) else one_line(error))
 
 
-def request_pages(settings: Settings, why: str, *urls: str) -> dict[str, Page]:
-    """What the requests of *urls* brought, each of them. *why*: lifts R8.
+def request_pages(settings: Settings, reason: str, *urls: str) -> dict[str, Page]:
+    """The answers to the requests of *urls*. *reason*: lifts R8.
 
     ConfigError or StateError when no crawl can start.
     """
-    pages, rejected, problems = dict[str, Page](), dict[str, str](), list[str]()
-    ours = settings.copy()
-    needed = {"WALSH_REVISIT_REASON": why, "REDIRECT_ENABLED": True, "HTTPERROR_ALLOW_ALL": True}
-    ours.setdict(needed, priority="cmdline")
-    crawl_apart(ours, PagesSpider, problems, pages=pages, rejected=rejected, urls=urls)
+    pages = dict[str, Page]()
+    rejected = dict[str, str]()
+    problems = list[str]()
+    settings_apart = settings.copy()
+    required = {
+        "WALSH_REVISIT_REASON": reason,
+        "REDIRECT_ENABLED": True,
+        "HTTPERROR_ALLOW_ALL": True,
+    }
+    settings_apart.setdict(required, priority="cmdline")
+    crawl_apart(
+        settings_apart,
+        PagesSpider,
+        problems,
+        pages=pages,
+        rejected=rejected,
+        urls=urls,
+    )
     none = Page("; ".join(problems) or "the crawl ended before it was requested")
     return {url: replace(pages.get(url, none), rejected=rejected.get(url, "")) for url in urls}

@@ -1,7 +1,7 @@
 """A look at a project's crawls in a process of its own, which can open no connection.
 
-``walsh doctor`` and ``walsh plan`` have the project's own code run, whatever it tries. What they
-ask for and what they are told are JSON objects.
+``walsh doctor`` and ``walsh plan`` have the project's own code run, whatever it tries. Questions
+and answers are JSON objects.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ APART: Final[Mapping[str, Any]] = {
 }
 
 
-#: What stands for the spider of a project that has none.
+#: The name in place of a spider, if the project has none.
 NO_SPIDER: Final = "(no spider yet)"
 #: Seconds after which a person at the terminal is told what goes on.
 _SILENCE: Final = 2.0
@@ -53,8 +53,9 @@ class NoAnswerError(WalshError):
 
 @contextmanager
 def heard(name: str = "scrapy_walsh") -> Iterator[list[logging.LogRecord]]:
-    """What the logger *name* gets meanwhile, and those below it."""
-    handler, logger = BufferingHandler(sys.maxsize), logging.getLogger(name)
+    """The records of the logger *name*, and of those below it, meanwhile."""
+    handler = BufferingHandler(sys.maxsize)
+    logger = logging.getLogger(name)
     logger.addHandler(handler)
     try:
         yield handler.buffer
@@ -62,14 +63,14 @@ def heard(name: str = "scrapy_walsh") -> Iterator[list[logging.LogRecord]]:
         logger.removeHandler(handler)
 
 
-def ask(module: str, given: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-    """What ``python -m MODULE`` answers to *given*, in *timeout* seconds; NoAnswerError."""
-    path = os.pathsep.join(os.path.abspath(each) for each in sys.path)  # noqa: PTH100  "" is here
+def ask(module: str, arguments: Mapping[str, Any], timeout: float) -> dict[str, Any]:
+    """What ``python -m MODULE`` answers to *arguments*, in *timeout* seconds; NoAnswerError."""
+    path = os.pathsep.join(os.path.abspath(folder) for folder in sys.path)  # noqa: PTH100  "" is here
     progress = Timer(_SILENCE, _tell_progress)
     progress.start()
     try:
         done = subprocess.run(  # noqa: S603  our own module, by our own interpreter
-            [sys.executable, "-m", module, json.dumps(given)],
+            [sys.executable, "-m", module, json.dumps(arguments)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             encoding="utf-8",
@@ -84,9 +85,9 @@ def ask(module: str, given: Mapping[str, Any], timeout: float) -> dict[str, Any]
     except OSError as error:
         raise NoAnswerError(f"cannot be done: {one_line(error)}") from error
     except ValueError:
-        last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-        ended = f"ended with exit code {done.returncode}: {one_line(last[0])}"
-        raise NoAnswerError(ended) from None
+        last_line = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+        ending = f"ended with exit code {done.returncode}: {one_line(last_line[0])}"
+        raise NoAnswerError(ending) from None
     finally:
         progress.cancel()
     return answer

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _CRAWL: Final = "scrapy_walsh.commands.plan_process"
-#: The spider whose run is told where none is named.
+#: The spider that the plan is for, if none is named.
 _SPIDER: Final = "walsh_metadata"
 #: Seconds that an answer is assumed to take.
 LATENCY: Final = 0.2
@@ -34,60 +34,78 @@ _TIMEOUT: Final = 3600.0
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What ``walsh plan`` takes."""
     add = parser.add_argument
-    add("spider", metavar="SPIDER", nargs="?", default=_SPIDER, help=f"by default {_SPIDER}")
-    add("-a", metavar="NAME=VALUE", action="append", default=[], help="the spider's arguments")
+    add(
+        "spider",
+        metavar="SPIDER",
+        nargs="?",
+        default=_SPIDER,
+        help=f"by default {_SPIDER}",
+    )
+    add(
+        "-a",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="the spider's arguments",
+    )
     common.add_settings(parser)
     common.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Have the run planned in a process of its own, and print what it would do."""
-    given = {
+    arguments = {
         "spider": args.spider,
         "arguments": common.pairs("-a", args.a),
         "settings": common.given_settings(args),
     }
     try:
-        found = own_process.ask(_CRAWL, given, _TIMEOUT)
+        answer = own_process.ask(_CRAWL, arguments, _TIMEOUT)
     except own_process.NoAnswerError as error:
         raise Misuse(f"planning the run {error}") from error
-    if "misuse" in found:
-        raise Misuse(found["misuse"])
-    common.tell("plan", *found["notices"])
-    common.answer(args, found, map(visible, as_lines(found)))
-    return 0 if any(each["purpose"] == TARGET for each in found["requests"]) else 1
+    if "misuse" in answer:
+        raise Misuse(answer["misuse"])
+    common.tell("plan", *answer["notices"])
+    common.answer(args, answer, map(visible, as_lines(answer)))
+    if any(request["purpose"] == TARGET for request in answer["requests"]):
+        return 0
+    return 1
 
 
 # -- for a person --------------------------------------------------------------------------
 
 
 def as_lines(plan: Mapping[str, Any]) -> Iterator[str]:
-    """The plan, in the order in which it would be carried out."""
-    now, sent = plan["now"], plan["requests"]
+    """The plan, in the order of its requests."""
+    now = plan["now"]
+    requests = plan["requests"]
     yield f"plan of {plan['spider']} for {plan['token']} at {local(now)}, made without a request"
-    targets = {each["url"]: each for each in plan["targets"]}
-    if sent:
+    targets = {target["url"]: target for target in plan["targets"]}
+    if requests:
         yield ""
-        asked = sum(each["purpose"] == TARGET for each in sent)
-        yield f"{plural(len(sent), 'request')}, {plural(asked, 'target')} among them, in this order"
+        count = sum(request["purpose"] == TARGET for request in requests)
+        targets_sent = plural(count, "target")
+        yield f"{plural(len(requests), 'request')}, {targets_sent} among them, in this order"
         rows = [
             (
-                f"in {_in(each['at'] - now)}",
-                _target(targets[each["url"]]) if each["purpose"] == TARGET else _document(each),
+                f"in {_in(request['at'] - now)}",
+                _target(targets[request["url"]])
+                if request["purpose"] == TARGET
+                else _document(request),
             )
-            for each in sent
+            for request in requests
         ]
         yield from columns(rows, right={0}, indent=2)
-    if not all(each.get("known", True) for each in sent):
+    if not all(request.get("known", True) for request in requests):
         yield "  what is not known yet is assumed to refuse nothing, and to ask for no Crawl-delay"
     for decision in ("skip", "defer"):
-        if found := [each for each in targets.values() if each["decision"] == decision]:
+        if targets_of := [target for target in targets.values() if target["decision"] == decision]:
             yield ""
-            yield f"{decision} {plural(len(found), 'target')}"
-            yield from (f"  {_target(each)}" for each in found)
+            yield f"{decision} {plural(len(targets_of), 'target')}"
+            yield from (f"  {_target(target)}" for target in targets_of)
     yield ""
     took = f"it takes {_in(plan['seconds'])}, {LATENCY} s assumed for each answer"
-    yield took if sent else "nothing would be requested"
+    yield took if requests else "nothing would be requested"
 
 
 def _document(request: Mapping[str, Any]) -> str:
@@ -101,10 +119,14 @@ def _target(target: Mapping[str, Any]) -> str:
         url += f", every {duration(target['revisit'])}"
     if verdict is None:
         return url
-    due = f"; next due {local(due_at(target['next_due']))}" if target["next_due"] else ""
-    why = without_due(verdict["reason"])
-    return f"{url}: {verdict['name']} ({verdict['requirement']}): {why}{due}"
+    due = ""
+    if target["next_due"]:
+        due = f"; next due {local(due_at(target['next_due']))}"
+    reason = without_due(verdict["reason"])
+    return f"{url}: {verdict['name']} ({verdict['requirement']}): {reason}{due}"
 
 
 def _in(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 120 else duration(round(seconds))
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return duration(round(seconds))

@@ -1,6 +1,7 @@
-"""The virtual clock of ``walsh plan``: where the event loop would wait, the time passes at once.
+"""The virtual clock of ``walsh plan``: if the event loop would wait, the time passes at once.
 
-It must be in place before Scrapy or Twisted is imported, whose modules keep functions of ``time``.
+It must be in place before Scrapy or Twisted is imported, because their modules keep functions of
+``time``.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import sys
 import time
 from typing import Any, Final
 
-#: Seconds that each look at the clock takes, so that whoever looks until a time comes to an end.
+#: Seconds that each look at the clock takes, so that a loop which waits for a time comes to an end.
 _LOOK: Final = 1e-6
 _SINCE_START: Final = {
     getattr(time, name) for name in ("CLOCK_MONOTONIC", "CLOCK_BOOTTIME") if hasattr(time, name)
@@ -26,15 +27,17 @@ class _Clock:
     passed = 0.0
 
     def install(self) -> None:
-        """Let everybody in this process ask this clock for the time."""
-        wall, monotonic, real = time.time(), time.monotonic(), time.clock_gettime
+        """Let all code in this process ask this clock for the time."""
+        wall = time.time()
+        monotonic = time.monotonic()
+        real = time.clock_gettime
         time.time = lambda: self._read(wall)
         time.time_ns = lambda: int(self._read(wall) * 1e9)
         time.monotonic = lambda: self._read(monotonic)
         time.monotonic_ns = lambda: int(self._read(monotonic) * 1e9)
-        begun = {clock: real(clock) for clock in _SINCE_START}
+        starts = {clock: real(clock) for clock in _SINCE_START}
         time.clock_gettime = lambda clock: (
-            self._read(begun[clock]) if clock in begun else real(clock)
+            self._read(starts[clock]) if clock in starts else real(clock)
         )
 
     def _read(self, since: float) -> float:
@@ -73,5 +76,5 @@ def _threads_work() -> bool:
     pool = getattr(reactor, "threadpool", None)
     if pool is None:
         return False
-    found = pool._team.statistics()
-    return bool(found.busyWorkerCount or found.backloggedWorkCount)
+    statistics = pool._team.statistics()
+    return bool(statistics.busyWorkerCount or statistics.backloggedWorkCount)

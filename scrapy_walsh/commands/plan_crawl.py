@@ -1,10 +1,10 @@
 """The crawl that ``walsh plan`` tells of: a real one, but for its clock, its state and its wire.
 
 Scrapy's engine, our queue, gates, pacing and throttle go their way by a virtual clock and with a
-copy of the state. Where the download handler would send a request, :class:`Wire` notes it, and
-lets the time pass that an answer is assumed to take. What it then answers is what is assumed: a
-document that is known has not changed, a robots.txt that is not known is not there, a list names
-nobody, and a target answers 200, of which the spider hears nothing.
+copy of the state. When the download handler would send a request, :class:`Wire` notes it, and lets
+the time pass that an answer is assumed to take. It returns assumed answers: a known document has
+not changed, an unknown robots.txt is not there, a list names no host, and a target answers 200. The
+spider gets none of these answers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,12 @@ from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.documents.validate import reread
 from scrapy_walsh.adapters.outcomes import Refused
-from scrapy_walsh.commands.common import NO_IDENTITY, Misuse, project_settings, view
+from scrapy_walsh.commands.common import (
+    NO_IDENTITY,
+    Misuse,
+    project_settings,
+    view,
+)
 from scrapy_walsh.commands.doctor_state import copy_to
 from scrapy_walsh.commands.own_crawl import add_addon
 from scrapy_walsh.commands.own_process import APART, heard, shut_network
@@ -47,7 +52,13 @@ from scrapy_walsh.policy.times import iso
 from scrapy_walsh.proof.sandbox import blocklist
 from scrapy_walsh.state.database import has_records
 from scrapy_walsh.state.machine import steady_clock
-from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, SCHEMA, TABLES, StoredDocument
+from scrapy_walsh.state.records import (
+    BLOCKLIST,
+    ROBOTS,
+    SCHEMA,
+    TABLES,
+    StoredDocument,
+)
 from scrapy_walsh.state.store import SqliteStore
 
 if TYPE_CHECKING:
@@ -59,7 +70,7 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.policy.verdict import Verdict
 
-#: What stands in the place of a project's own: it would write, or send past our handler.
+#: The settings in place of a project's own, which would write, or send past our handler.
 _APART: Final[dict[str, Any]] = {
     **APART,
     **{f"{chain}_MIDDLEWARES": {} for chain in ("DOWNLOADER", "SPIDER")},
@@ -79,26 +90,28 @@ _APART: Final[dict[str, Any]] = {
 _warn: Final = logging.getLogger(__name__).warning
 
 
-def look(given: dict[str, Any]) -> dict[str, Any]:
+def look(arguments: dict[str, Any]) -> dict[str, Any]:
     """The plan as JSON data, or ``misuse``: why there is none.
 
-    *given*: ``spider``, its ``arguments``, ``settings`` of the command line.
+    *arguments*: ``spider``, its ``arguments``, ``settings`` of the command line.
     """
     with tempfile.TemporaryDirectory() as copy, heard("") as records:
-        settings = project_settings(given["settings"])
+        settings = project_settings(arguments["settings"])
         if not is_shared(settings):
             shut_network()
         try:
-            return _Plan(given, records, Path(copy)).made(settings)
+            return _Plan(arguments, records, Path(copy)).made(settings)
         except (WalshError, ImportError) as error:
             return {"misuse": str(error)}
 
 
 class _Plan:
-    """What is found while the crawl goes on. All times are Unix seconds."""
+    """The notices while the crawl goes on. All times are Unix seconds."""
 
-    def __init__(self, given: dict[str, Any], records: list[LogRecord], copy: Path) -> None:
-        self._given, self._records, self._copy = given, records, copy
+    def __init__(self, arguments: dict[str, Any], records: list[LogRecord], copy: Path) -> None:
+        self._given = arguments
+        self._records = records
+        self._copy = copy
         self._now = self._ended = time.time()
         self._requests: list[dict[str, Any]] = []
         self._targets: dict[str, dict[str, Any]] = {}
@@ -132,16 +145,17 @@ class _Plan:
         }
 
     def _notices(self) -> list[str]:
-        """What is worth a warning, each once, with the state directory in the place of its copy.
+        """The notices that deserve a warning, each once, with the state directory in the place of
+        its copy.
 
         Requests are left out: the plan has them.
         """
-        said = (
+        notices = (
             record.getMessage().replace(str(self._copy), self._place)
             for record in self._records
             if record.levelno >= logging.WARNING and not hasattr(record, "walsh_event")
         )
-        return list(dict.fromkeys(said))
+        return list(dict.fromkeys(notices))
 
     # -- the spider, and the state that it would meet -------------------------------------
 
@@ -150,8 +164,8 @@ class _Plan:
         try:
             cls = process.spider_loader.load(name)
         except KeyError:
-            known = ", ".join(sorted(process.spider_loader.list()))
-            raise Misuse(f"no spider {name!r} here; there are: {known}") from None
+            names = ", ".join(sorted(process.spider_loader.list()))
+            raise Misuse(f"no spider {name!r} here; there are: {names}") from None
         settings = process.settings.copy()
         cls.update_settings(settings)
         if not identity_given(settings):
@@ -170,7 +184,8 @@ class _Plan:
 
     def _copy_state(self, config: WalshConfig) -> None:
         """Copy what is stored: nothing is written there, whatever the crawl finds or does."""
-        directory, self._place = config.state_dir, str(config.state_dir)
+        directory = config.state_dir
+        self._place = str(config.state_dir)
         if directory is not None and has_records(directory):
             copy_to(directory, self._copy)
         if config.shared_state is None:
@@ -184,7 +199,7 @@ class _Plan:
                 _warn("%s", notice)
 
     def _planned(self, cls: Any, apart: dict[str, Any]) -> type[Spider]:
-        """The spider *cls*, whose start requests are those of the plan, and that gets no answer."""
+        """The spider *cls*: the plan is made of its start requests, and it gets no answer."""
         plan = self
 
         class Planned(cls):  # type: ignore[misc]
@@ -196,17 +211,17 @@ class _Plan:
             async def start(self) -> AsyncIterator[Any]:
                 plan.begin(self)
                 try:
-                    async for each in super().start():
-                        if isinstance(each, Request):
-                            plan.target(plan.crawl.intake.url(each.url))
-                            yield each.replace(callback=plan.passed, errback=plan.refused)
+                    async for request in super().start():
+                        if isinstance(request, Request):
+                            plan.target(plan.crawl.intake.url(request.url))
+                            yield request.replace(callback=plan.passed, errback=plan.refused)
                 except Exception as error:  # a plan of half of it would be none
                     plan.fault = f"{type(error).__name__}: {one_line(error)}"
 
         return Planned
 
     def begin(self, spider: Spider) -> None:
-        """The crawl begins; it ends where the *spider* is idle."""
+        """The crawl begins; it ends when the *spider* is idle."""
         self.crawl = Crawl.of(spider.crawler)
         spider.crawler.signals.connect(self._is_idle, signals.spider_idle)
 
@@ -218,7 +233,7 @@ class _Plan:
     # -- what becomes of its requests -----------------------------------------------------
 
     def target(self, url: str) -> dict[str, Any]:
-        """What is known of the target *url*: of most, ``start`` has named it."""
+        """The record of the target *url*: of most, ``start`` has named it."""
         host = self.crawl.pacing.host_of(url).key
         unknown = dict.fromkeys(("verdict", "next_due", "revisit"))
         target = {"url": url, "host": host, "decision": "defer", **unknown}
@@ -229,7 +244,8 @@ class _Plan:
 
     def refused(self, failure: Failure) -> None:
         """Errback of every target."""
-        url, error = failure.request.url, failure.value  # type: ignore[attr-defined]
+        url = failure.request.url  # type: ignore[attr-defined]
+        error = failure.value
         if not isinstance(error, Refused):
             _warn("%s: %s", url, error)
             return
@@ -238,7 +254,7 @@ class _Plan:
             self._targets[url]["next_due"] = iso(math.ceil(due))
 
     def _decide(self, url: str, decision: str, verdict: Verdict | None) -> None:
-        """Note what becomes of *url*; *verdict*: why not, None where it is requested."""
+        """Note what becomes of *url*; *verdict*: why not, None if it is requested."""
         self.target(url).update(
             decision=decision,
             verdict=None if verdict is None else asdict(verdict),
@@ -258,7 +274,9 @@ class _Plan:
             def __init__(self, *_: Any) -> None:
                 # What ``compat`` changes of Scrapy's own handler. No connection is made.
                 self._pool = SimpleNamespace(
-                    persistent=True, retryAutomatically=True, _newConnection=None
+                    persistent=True,
+                    retryAutomatically=True,
+                    _newConnection=None,
                 )
 
             async def download_request(self, request: Request, *_: Any) -> Response:
@@ -274,32 +292,45 @@ class _Plan:
 
     def answer(self, request: Request) -> Response:
         """What *request*, which is about to be sent, is assumed to be answered with."""
-        crawl, ticket, now = self.crawl, self.crawl.tickets.of(request), time.time()
-        url, purpose = ticket.url, ticket.purpose
-        asked = {"at": now, "url": url, "host": ticket.host.key, "purpose": purpose}
-        self._requests.append(asked)
+        crawl = self.crawl
+        ticket = self.crawl.tickets.of(request)
+        now = time.time()
+        url = ticket.url
+        purpose = ticket.purpose
+        exchange = {
+            "at": now,
+            "url": url,
+            "host": ticket.host.key,
+            "purpose": purpose,
+        }
+        self._requests.append(exchange)
         self._ended = now + LATENCY
         if purpose == TARGET:
             self._decide(url, "ask", None)
             return Response(url)
-        kind, key = ROBOTS, hosts.origin(url)
+        kind = ROBOTS
+        key = hosts.origin(url)
         if purpose != ROBOTS:
-            kind, key = BLOCKLIST if url == crawl.config.blocklist_url else SCHEMA, url
+            kind = BLOCKLIST if url == crawl.config.blocklist_url else SCHEMA
+            key = url
         stored = crawl.store.get(StoredDocument, kind, key)
-        asked["purpose"] = kind
-        asked["known"] = stored is not None and bool(stored.body or stored.outcome == NO_RULES)
+        exchange["purpose"] = kind
+        exchange["known"] = stored is not None and bool(stored.body or stored.outcome == NO_RULES)
         if stored is not None and stored.body:
             return Response(url, body=stored.body)
         if kind == ROBOTS:
             return Response(url, status=404)
         document: dict[str, Any] = {"type": "object"}
         if kind == BLOCKLIST:
-            # What lists from other addresses block is assumed to be on this one, too (D39).
+            # Domains that lists from other addresses block are assumed to be on this list, too
+            # (D39).
             token = crawl.config.identity.token.lower()
             bound = crawl.store.binding_lists(key, token, now)
-            names = sorted({name for each in bound if each.body for name in reread(each)})
-            listed = [{"domain": name} for name in names]
-            document = {**blocklist(inline=False), "blocked": listed}
+            names = sorted(
+                {name for document in bound if document.body for name in reread(document)}
+            )
+            domains = [{"domain": name} for name in names]
+            document = {**blocklist(inline=False), "blocked": domains}
             if crawl.config.schema_url is None:
                 document["schema"] = {"type": "object"}
         return Response(url, body=json.dumps(document).encode())

@@ -42,15 +42,29 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """What ``walsh report`` takes."""
     add = parser.add_argument
     common.add_ledger(parser)
-    add("--host", metavar="HOST", help="instead, a page for the owner of that site, on it alone")
-    add("--days", type=int, metavar="N", help="of the last N days, today (UTC) included")
+    add(
+        "--host",
+        metavar="HOST",
+        help="instead, a page for the owner of that site, on it alone",
+    )
+    add(
+        "--days",
+        type=int,
+        metavar="N",
+        help="of the last N days, today (UTC) included",
+    )
     add(
         "--blocklist", type=Path, metavar="FILE", default=Path(LIST),
         help="with --host: the list that may have it (default: %(default)s, if it is there)",
     )  # fmt: skip
-    add("--run", default=LAST, metavar="ID", help=f"a run's name, {LAST} (default) or {ALL}")
-    what = "where to write (default: walsh-report.html, walsh-HOST.html); - for stdout"
-    add("-o", "--output", metavar="FILE", help=what)
+    add(
+        "--run",
+        default=LAST,
+        metavar="ID",
+        help=f"a run's name, {LAST} (default) or {ALL}",
+    )
+    help_text = "where to write (default: walsh-report.html, walsh-HOST.html); - for stdout"
+    add("-o", "--output", metavar="FILE", help=help_text)
     common.add_settings(parser)
 
 
@@ -76,49 +90,64 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _write_extract(args: argparse.Namespace, host: str, output: str, days: History | None) -> int:
-    """Write the page for the owner of *host*; 1 where the ledger does not hold, as ``verify``."""
+    """Write the page for the owner of *host*; 1 if the ledger does not hold, as ``verify``."""
     files = files_of(common.ledger_of(args))
-    found = Extract(host, days.began if days else 0.0, runs_of(lines_in(files.parts)))
-    verified = judged(files, watch=found.take)
+    extract = Extract(host, days.began if days else 0.0, runs_of(lines_in(files.parts)))
+    verified = judged(files, watch=extract.take)
     documents = Documents(files.documents)
-    found.read(documents.get)
-    adopted, body = Blocklist(), documents.get(found.list_digest or "")
+    extract.read(documents.get)
+    adopted = Blocklist()
+    body = documents.get(extract.list_digest or "")
     with suppress(DocumentInvalid, Misuse):  # of a list that no crawl adopts, ``verify`` has told
         adopted = adopted if body is None else common.blocklist_of(body, None)
-    own = common.read_file(args.blocklist, MAX_OCTETS) if args.blocklist.exists() else b""
+    own_body = b""
+    if args.blocklist.exists():
+        own_body = common.read_file(args.blocklist, MAX_OCTETS)
     in_force = adopted.blocks(host) is not None
-    listed = in_force or bool(own and common.blocklist_of(own, str(args.blocklist)).blocks(host))
+    is_listed = in_force or bool(
+        own_body and common.blocklist_of(own_body, str(args.blocklist)).blocks(host)
+    )
     page = owners_page(
-        found, verified, listed=listed, in_force=in_force, now=time.time(), refresh=adopted.refresh
+        extract,
+        verified,
+        listed=is_listed,
+        in_force=in_force,
+        now=time.time(),
+        refresh=adopted.refresh,
     )
     return _put(output, page, verified)
 
 
 def _put(output: str, page: str, verified: Verified) -> int:
-    """Write *page*; 1 where the ledger does not hold, as ``verify``."""
+    """Write *page*; 1 if the ledger does not hold, as ``verify``."""
     if output == "-":
         sys.stdout.buffer.write(page.encode())
         sys.stdout.buffer.flush()
     else:
         replace_file(Path(output), page.encode())
     if not verified.holds:
-        common.tell("report", "the ledger does not hold, and the page says so: see walsh verify")
-    return 0 if verified.holds else 1
+        common.tell(
+            "report",
+            "the ledger does not hold, and the page says so: see walsh verify",
+        )
+    if verified.holds:
+        return 0
+    return 1
 
 
 def write_report(
     ledger: Path, output: str, run: str = LAST, days: History | None = None,
     config: WalshConfig | None = None,
 ) -> int:  # fmt: skip
-    """Write the page about *run*, or *days*, to *output*; 1 where the ledger does not hold, else 0.
+    """Write the page about *run*, or *days*, to *output*; 1 if the ledger does not hold, else 0.
 
     The sources are those of the state beside the *ledger*, and of the fleet that *config* names.
     *output*: ``-`` for standard output. OSError, WalshError.
     """
     files = files_of(ledger)
     runs = runs_of(lines_in(files.parts))
-    shown = chosen(runs, run) if days is None else since(runs, days.began)
-    report = Tally(shown, len(runs) - len(shown), days)
+    runs_shown = chosen(runs, run) if days is None else since(runs, days.began)
+    report = Tally(runs_shown, len(runs) - len(runs_shown), days)
     verified = judged(files, watch=report.take)
     sources = _sources(files.documents.parent, config)
     return _put(output, page(report, verified, sources), verified)

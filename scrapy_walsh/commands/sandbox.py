@@ -17,9 +17,19 @@ if TYPE_CHECKING:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What ``walsh sandbox`` takes."""
     add = parser.add_argument
-    add("--port", type=int, default=0, metavar="N", help="port to listen on (default: any)")
+    add(
+        "--port",
+        type=int,
+        default=0,
+        metavar="N",
+        help="port to listen on (default: any)",
+    )
     add("--log", metavar="FILE", help="append a JSON line for every request")
-    add("--sites", metavar="FILE", help="sites (JSON or TOML) to add, or in place of default ones")
+    add(
+        "--sites",
+        metavar="FILE",
+        help="sites (JSON or TOML) to add, or in place of default ones",
+    )
     common.add_json(parser)
 
 

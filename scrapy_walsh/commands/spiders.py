@@ -1,4 +1,4 @@
-"""What will be different for the spiders of a project, before their first run.
+"""The changes for the spiders of a project, before their first run.
 
 ``walsh doctor`` and ``walsh init`` say it. It is seen by a spider's class and settings, and by the
 names that its methods use: its module is imported, and nothing of it called.
@@ -12,7 +12,12 @@ from types import CodeType
 from typing import TYPE_CHECKING, Final
 
 from scrapy.addons import AddonManager
-from scrapy.spiders import CrawlSpider, CSVFeedSpider, SitemapSpider, XMLFeedSpider
+from scrapy.spiders import (
+    CrawlSpider,
+    CSVFeedSpider,
+    SitemapSpider,
+    XMLFeedSpider,
+)
 from scrapy.utils.spider import iter_spider_classes
 
 from scrapy_walsh.adapters import compat
@@ -28,7 +33,7 @@ if TYPE_CHECKING:
 #: Names that callbacks use to make requests, and to select from pages.
 _REQUESTS: Final = frozenset({"follow", "follow_all", "Request", "FormRequest", "from_response"})
 _SELECTORS: Final = frozenset({"css", "xpath", "Selector", "ItemLoader", "LinkExtractor"})
-#: Methods whose requests are sources.
+#: Methods with requests that are sources.
 _STARTS: Final = frozenset({"start", "start_requests"})
 _LINKS: Final = (
     "follows links (by rules, a sitemap, or requests of its callbacks), which are refused: "
@@ -46,34 +51,36 @@ _HTML: Final = (
 
 
 def classes_of(settings: BaseSettings, broken: list[str]) -> list[type[Spider]]:
-    """The spiders of a project. What cannot be imported is added to *broken*, and hides no other.
+    """The spiders of a project. If a module cannot be imported, it is added to *broken*, and hides
+    no other.
 
     May raise whatever a project's add-ons do.
     """
     AddonManager.load_pre_crawler_settings(settings)  # which may name modules of spiders
-    found, names = list[type["Spider"]](), list(settings.getlist("SPIDER_MODULES"))
+    classes = list[type["Spider"]]()
+    names = list(settings.getlist("SPIDER_MODULES"))
     for name in names:  # it grows
         try:
             module = import_module(name)
         except (Exception, SystemExit) as error:
             broken.append(f"{name} cannot be imported: {type(error).__name__}: {one_line(error)}")
         else:
-            found += iter_spider_classes(module)
+            classes += iter_spider_classes(module)
             below = pkgutil.iter_modules(getattr(module, "__path__", ()), f"{name}.")
-            names += [each.name for each in below]
-    return found
+            names += [spider.name for spider in below]
+    return classes
 
 
 def ways_of(cls: type[Spider], settings: BaseSettings) -> Iterator[str]:
-    """What will be different for the spider *cls*, whose settings are *settings*: a line each."""
+    """The changes for the spider *cls* with these *settings*: a line each."""
     if compat.skips_start_requests(cls):
         yield "has start_requests(), which Scrapy 2.19 does not call: write async def start()"
-    used = _names(cls)
+    names = _names(cls)
     rules = issubclass(cls, CrawlSpider) and bool(cls.rules)
-    follows = rules or issubclass(cls, SitemapSpider) or bool(used & _REQUESTS)
-    if follows and not follows_links(settings):
+    is_following = rules or issubclass(cls, SitemapSpider) or bool(names & _REQUESTS)
+    if is_following and not follows_links(settings):
         yield _LINKS
-    selects = used & _SELECTORS and not issubclass(cls, (XMLFeedSpider, CSVFeedSpider))
+    selects = names & _SELECTORS and not issubclass(cls, (XMLFeedSpider, CSVFeedSpider))
     if (rules or selects) and not scrapes(settings):
         yield _HTML
     if 0 < settings.getfloat("DOWNLOAD_TIMEOUT") < 5:
@@ -82,13 +89,18 @@ def ways_of(cls: type[Spider], settings: BaseSettings) -> Iterator[str]:
 
 def _names(cls: type[Spider]) -> set[str]:
     """The names that the methods of *cls* use, those of Scrapy's own classes and ours left out."""
-    found, codes = set[str](), list[object]()
-    for each in cls.__mro__:
-        if each.__module__.partition(".")[0] not in ("scrapy", "scrapy_walsh", "builtins"):
-            methods = (method for name, method in vars(each).items() if name not in _STARTS)
+    names = set[str]()
+    codes = list[object]()
+    for base in cls.__mro__:
+        if base.__module__.partition(".")[0] not in (
+            "scrapy",
+            "scrapy_walsh",
+            "builtins",
+        ):
+            methods = (method for name, method in vars(base).items() if name not in _STARTS)
             codes += (getattr(getattr(of, "__func__", of), "__code__", None) for of in methods)
     for code in codes:  # it grows by the functions within
         if isinstance(code, CodeType):
-            found.update(code.co_names)
+            names.update(code.co_names)
             codes += code.co_consts
-    return found
+    return names

@@ -60,21 +60,36 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """What ``walsh state`` takes."""
     shared = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     shared.add_argument(
-        "--dir", type=Path, metavar="DIR", help="the state directory (default: of the settings)"
+        "--dir",
+        type=Path,
+        metavar="DIR",
+        help="the state directory (default: of the settings)",
     )
     common.add_settings(shared)
     add = common.actions_of(parser, shared)
-    show = add("show", _show, "hosts due and deferred, documents and ages, sources and next run")
+    show = add(
+        "show",
+        _show,
+        "hosts due and deferred, documents and ages, sources and next run",
+    )
     show.add_argument("--limit", type=int, default=50, metavar="N", help="rows of a table")
     show.add_argument("--all", action="store_true", help="every record, a JSON object a line")
-    forgets = add("forget", _forget, "drop what is stored of a host, but for promises to it")
+    forgets = add(
+        "forget",
+        _forget,
+        "drop what is stored of a host, but for promises to it",
+    )
     forgets.add_argument("host", metavar="HOST", help="host or host:port")
     forgets.add_argument(
         "--hold",
         metavar="REASON",
         help="lift its hold and drop its deferrals, nothing else; the ledger has the reason",
     )
-    add("verify", _verify, "check the files, every row, and the copy of the blocklist")
+    add(
+        "verify",
+        _verify,
+        "check the files, every row, and the copy of the blocklist",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -86,8 +101,8 @@ def run(args: argparse.Namespace) -> int:
     if directory is None:
         raise Misuse("WALSH_STATE_DIR is memory, which does not outlive a run; see --dir")
     of_fleet = args.action is _show or getattr(args, "hold", None) is not None
-    shown = of_fleet and config.shared_state is not None
-    if not (has_records(directory) or shown):
+    is_shown = of_fleet and config.shared_state is not None
+    if not (has_records(directory) or is_shown):
         raise Misuse(
             f"no state in {directory}: no crawl kept any; run in the project, or give --dir"
         )
@@ -118,8 +133,8 @@ def _show(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int
         if args.all:
             show(map(json.dumps, everything(store, config, now)))
             return 0
-        found = summary(store, config, directory, now, max(0, args.limit))
-    common.answer(args, found, as_lines(found))
+        records = summary(store, config, directory, now, max(0, args.limit))
+    common.answer(args, records, as_lines(records))
     return 0
 
 
@@ -129,17 +144,19 @@ def _forget(args: argparse.Namespace, config: WalshConfig, directory: Path) -> i
         return _lift(args, config, directory, host)
     store = SqliteStore(directory)
     with _told(store):
-        dropped, kept = forget(store, host, time.time(), config.revisit)
-    told = [
+        dropped, retained = forget(store, host, time.time(), config.revisit)
+    texts = [
         ", ".join(f"{name} {count}" for name, count in counts.items() if count) or "nothing"
-        for counts in (dropped, kept)
+        for counts in (dropped, retained)
     ]
-    lines = [common.printable(f"forgotten of {host}: {told[0]}")]
-    if kept.total():
-        why = "last requests, holds and R8's last runs are promises to the host"
-        lines.append(f"kept: {told[1]}: {why} (WALSH_REVISIT_REASON lifts R8 for a run)")
-    common.answer(args, {"host": host, "dropped": dropped, "kept": kept}, lines)
-    return 0 if dropped.total() or kept.total() else 1
+    lines = [common.printable(f"forgotten of {host}: {texts[0]}")]
+    if retained.total():
+        reason = "last requests, holds and R8's last runs are promises to the host"
+        lines.append(f"kept: {texts[1]}: {reason} (WALSH_REVISIT_REASON lifts R8 for a run)")
+    common.answer(args, {"host": host, "dropped": dropped, "kept": retained}, lines)
+    if dropped.total() or retained.total():
+        return 0
+    return 1
 
 
 def forget(
@@ -150,15 +167,22 @@ def forget(
     *now*: Unix seconds. *revisit*: WALSH_REVISIT in seconds. Returns how many records of each kind
     were dropped, and how many were kept as promises. Raises StateError.
     """
-    dropped, kept = Counter[str](), Counter[str]()
-    tables: tuple[Table[Any], ...] = (VALIDATORS, ATTEMPTS, READINGS, SEEN_ITEMS, SOURCES)
+    dropped = Counter[str]()
+    retained = Counter[str]()
+    tables: tuple[Table[Any], ...] = (
+        VALIDATORS,
+        ATTEMPTS,
+        READINGS,
+        SEEN_ITEMS,
+        SOURCES,
+    )
     for table in tables:
         for record in store.rows(table.record):
             key = table.key_of(record)
             if not _is_of(key[0], host):  # the first of a key is a URL
                 continue
             if table is SOURCES and visits.not_due(record.visit, now, revisit, None):
-                kept[table.name] += 1
+                retained[table.name] += 1
             else:
                 dropped[table.name] += 1
                 store.delete(table.record, *key)
@@ -167,12 +191,12 @@ def forget(
             store.put(replace(document, fetched_at=0.0))
             dropped["freshness of robots.txt"] += 1
     if (pacing := store.get(HostRecord, host)) is not None:
-        kept["pacing"] = 1
+        retained["pacing"] = 1
         dropped["learned interval"] = int(pacing.taught != NOTHING)
         dropped["silence"] = int(pacing.silent_since is not None)
         store.put(replace(pacing, taught=NOTHING, silent_since=None))
-    kept["deferrals"] = sum(deferral.host == host for deferral in store.rows(Deferral))
-    return dropped, kept
+    retained["deferrals"] = sum(deferral.host == host for deferral in store.rows(Deferral))
+    return dropped, retained
 
 
 def _lift(args: argparse.Namespace, config: WalshConfig, directory: Path, host: str) -> int:
@@ -190,11 +214,11 @@ def _lift(args: argparse.Namespace, config: WalshConfig, directory: Path, host: 
         if running := store.crawls():
             raise Misuse(f"{plural(running, 'crawl')} of the fleet at work: {wait}")
         stores = [local] if store is local else [local, store]
-        records = [each.get(HostRecord, host) for each in stores]
-        held = any(record is not None and record.not_before for record in records)
-        deferrals = [deferral for each in stores for deferral in each.rows(Deferral)]
+        records = [store.get(HostRecord, host) for store in stores]
+        is_held = any(record is not None and record.not_before for record in records)
+        deferrals = [deferral for store in stores for deferral in store.rows(Deferral)]
         deferred = {deferral.url for deferral in deferrals if deferral.host == host}
-        if not held and not deferred:
+        if not is_held and not deferred:
             members = {"host": host, "lifted": False, "deferrals": 0}
             common.answer(args, members, [common.printable(f"{host} has no hold")])
             return 1
@@ -202,15 +226,20 @@ def _lift(args: argparse.Namespace, config: WalshConfig, directory: Path, host: 
             ledger = Ledger(directory, time.time, kept=config.ledger_kept)
             ledger.write("", {"kind": LIFTED, "host": host, "reason": reason})
             ledger.close()
-        for each in stores:
-            each.lift(host, reason)
+        for host_store in stores:
+            host_store.lift(host, reason)
         for url in deferred:
             store.delete(Deferral, url)
         store.flush()
     dropped = plural(len(deferred), "deferral")
-    said = f"the hold of {host} is lifted, and {dropped} dropped: {reason}"
-    members = {"host": host, "lifted": True, "deferrals": len(deferred), "reason": reason}
-    common.answer(args, members, [common.printable(said)])
+    text = f"the hold of {host} is lifted, and {dropped} dropped: {reason}"
+    members = {
+        "host": host,
+        "lifted": True,
+        "deferrals": len(deferred),
+        "reason": reason,
+    }
+    common.answer(args, members, [common.printable(text)])
     return 0
 
 
@@ -224,8 +253,18 @@ def _is_of(url: str, host: str) -> bool:
 def _verify(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int:  # noqa: ARG001
     aside = state_verify.set_aside(directory)
     problems = list(state_verify.problems(directory, common.blocklist_of))
-    said = plural(len(problems), "problem") if problems else "in order"
-    left = [f"set aside by an earlier run: {name}" for name in aside]
-    members = {"directory": str(directory), "problems": problems, "set_aside": aside}
-    common.answer(args, members, map(common.printable, [*problems, *left, f"{directory}: {said}"]))
-    return 1 if problems else 0
+    summary = plural(len(problems), "problem") if problems else "in order"
+    remains = [f"set aside by an earlier run: {name}" for name in aside]
+    members = {
+        "directory": str(directory),
+        "problems": problems,
+        "set_aside": aside,
+    }
+    common.answer(
+        args,
+        members,
+        map(common.printable, [*problems, *remains, f"{directory}: {summary}"]),
+    )
+    if problems:
+        return 1
+    return 0

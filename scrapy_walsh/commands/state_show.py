@@ -39,28 +39,38 @@ if TYPE_CHECKING:
     from scrapy_walsh.state.store import Store
 
 #: The records that are shown, by the names of their tables; of the others the number of rows.
-_SHOWN: Final[tuple[Table[Any], ...]] = (HOSTS, DEFERRALS, DOCUMENTS, SOURCES, READINGS)
+_SHOWN: Final[tuple[Table[Any], ...]] = (
+    HOSTS,
+    DEFERRALS,
+    DOCUMENTS,
+    SOURCES,
+    READINGS,
+)
 
 
 def everything(store: Store, config: WalshConfig, now: Now) -> Iterator[dict[str, Any]]:
-    """Each record that is shown, one after the other; ``record`` says of which kind it is."""
+    """Each record that is shown, one after the other; ``record`` names its kind."""
     look = _Look(store, config, now)
     for kind in _SHOWN:
         for record in store.rows(kind.record):
-            yield {"record": kind.name, **look.completed(kind, look.row(record))}
+            yield {
+                "record": kind.name,
+                **look.completed(kind, look.row(record)),
+            }
 
 
 def summary(
     store: Store, config: WalshConfig, directory: Path, now: Now, limit: int
 ) -> dict[str, Any]:
-    """What matters most in *store*, as JSON data: at most *limit* rows of a kind; all are counted.
+    """The most important rows of *store*, as JSON data: at most *limit* of a kind; all are counted.
 
     However many records there are, no more than *limit* of a kind are in memory. A row has each
-    field of its record; of the readings, those that somebody should look at. When sources and
-    targets are next due is ISO 8601 in UTC, other times are Unix seconds by the wall clock. Raises
+    field of its record; of the readings, only those that need a person. When sources and targets
+    are next due is ISO 8601 in UTC, other times are Unix seconds by the wall clock. Raises
     StateError.
     """
-    look, counts = _Look(store, config, now), Counter[str]()
+    look = _Look(store, config, now)
+    counts = Counter[str]()
 
     def counted(kind: Table[Any]) -> Iterator[dict[str, Any]]:
         for row in map(look.row, store.rows(kind.record)):
@@ -68,14 +78,16 @@ def summary(
                 counts[kind.name] += 1
                 yield row
 
-    found = {kind: heapq.nlargest(limit, counted(kind), key=_MATTERS[kind.name]) for kind in _SHOWN}
-    others = [kind for kind in TABLES if kind not in _SHOWN]
+    tables = {
+        kind: heapq.nlargest(limit, counted(kind), key=_MATTERS[kind.name]) for kind in _SHOWN
+    }
+    other_kinds = [kind for kind in TABLES if kind not in _SHOWN]
     return {
         "directory": str(directory),
         "shared": store.shared,
         "now": now.wall,
-        **{kind.name: [look.completed(kind, row) for row in rows] for kind, rows in found.items()},
-        **{kind.name: sum(1 for _ in store.rows(kind.record)) for kind in others},
+        **{kind.name: [look.completed(kind, row) for row in rows] for kind, rows in tables.items()},
+        **{kind.name: sum(1 for _ in store.rows(kind.record)) for kind in other_kinds},
         "counts": {kind.name: counts[kind.name] for kind in _SHOWN},
     }
 
@@ -86,7 +98,7 @@ _MATTERS: Final[Mapping[str, Callable[[dict[str, Any]], Any]]] = {
     "deferrals": lambda row: row["due"],
     "documents": lambda row: (row["kind"] != ROBOTS, row["fetched_at"]),
     "sources": lambda row: row["last_run_at"],
-    # What was declared last, and of that what was not read for longest.
+    # The sources that were declared last, and of these the longest unread first.
     "readings": lambda row: (row["declared_at"], -row["since"]),
 }
 
@@ -102,7 +114,9 @@ class _Look:
     """The records of a store as JSON data, each as it is read."""
 
     def __init__(self, store: Store, config: WalshConfig, now: Now) -> None:
-        self._store, self._config, self._now = store, config, now.wall
+        self._store = store
+        self._config = config
+        self._now = now.wall
         ahead = round(now.wall - now.steady)
         self._to_wall = dict.fromkeys(("Steady", "Until"), lambda at: at + ahead)
 
@@ -116,7 +130,12 @@ class _Look:
             taught = eased(record.taught, self._now).in_force
             interval = max(record.interval, self._config.min_interval, taught)
             due = max(record.last_end + interval, record.not_before or 0.0)
-            return {**row, "next_request": due, "interval": interval, "learned": taught or None}
+            return {
+                **row,
+                "next_request": due,
+                "interval": interval,
+                "learned": taught or None,
+            }
         if isinstance(record, StoredDocument):
             row["octets"] = len(row.pop("body"))
             row["age"] = round(self._now - record.fetched_at) if record.fetched_at else None
@@ -129,9 +148,13 @@ class _Look:
         if table is DEFERRALS:
             return row | {"next_due": _iso(row["due"])}
         if table is SOURCES:
-            until, usual = self._hold(row["url"]), self._config.revisit
+            until = self._hold(row["url"])
+            usual = self._config.revisit
             due = visits.next_due(SourceRun(**row).visit, until, self._now, usual)
-            return row | {"next_due": _iso(due), "every": row["revisit"] or usual}
+            return row | {
+                "next_due": _iso(due),
+                "every": row["revisit"] or usual,
+            }
         return row
 
     def _hold(self, url: str) -> float:
@@ -140,22 +163,29 @@ class _Look:
             record = self._store.get(HostRecord, hosts.host_key(url))
         except ValueError:
             record = None
-        return 0.0 if record is None else self.row(record)["not_before"] or 0.0
+        if record is None:
+            return 0.0
+        return self.row(record)["not_before"] or 0.0
 
 
 def _iso(due: float | None) -> str | None:
-    return None if due is None else iso(math.ceil(due))
+    if due is None:
+        return None
+    return iso(math.ceil(due))
 
 
 # -- tables -------------------------------------------------------------------------------
 
 
-def as_lines(found: dict[str, Any]) -> Iterator[str]:
-    """*found* for a person: in each table, what matters most first."""
-    now, shared, counts = found["now"], found["shared"], found["counts"]
-    yield visible(f"state in {found['directory']}{f' and {shared}' if shared else ''}")
+def as_lines(records: dict[str, Any]) -> Iterator[str]:
+    """*records* for a person: in each table, what matters most first."""
+    now = records["now"]
+    shared = records["shared"]
+    counts = records["counts"]
+    yield visible(f"state in {records['directory']}{f' and {shared}' if shared else ''}")
     for kind, title in _TITLES.items():
-        columns, rows = _COLUMNS[kind], found[kind]
+        columns = _COLUMNS[kind]
+        rows = records[kind]
         yield ""
         yield f"{title}: {counts[kind]}"
         if rows:
@@ -182,14 +212,22 @@ _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "hosts": ("host", "next_request", "interval", "learned", "silent_since"),
     "deferrals": ("url", "next_due", "reason"),
     "documents": ("kind", "key", "fetched_at", "age", "outcome", "status"),
-    "sources": ("url", "last_run_at", "outcome", "every", "failures", "next_due", "reason"),
+    "sources": (
+        "url",
+        "last_run_at",
+        "outcome",
+        "every",
+        "failures",
+        "next_due",
+        "reason",
+    ),
     "readings": ("url", "read", "since", "declared_at", "reason", "moved_to"),
 }
 _DURATIONS: Final = frozenset({"interval", "learned", "every", "age"})
 
 
 def _cell(name: str, value: Any, now: float) -> str:
-    """What a table has for a member; times are by this machine's clock and zone."""
+    """The cell of a table for a member; times are by this machine's clock and zone."""
     if name == "next_due":
         return "now" if value is None else when(due_at(value), now)
     if value is None:

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 
 from scrapy_walsh.exceptions import StateError, WalshError, one_line
 from scrapy_walsh.state import files, forms
-from scrapy_walsh.state.database import DATABASE, is_begun, is_current, read_only
+from scrapy_walsh.state.database import (
+    DATABASE,
+    is_begun,
+    is_current,
+    read_only,
+)
 from scrapy_walsh.state.records import (
     BLOCKLIST,
     TABLES,
@@ -24,12 +29,12 @@ if TYPE_CHECKING:
 def problems(directory: Path, adopt: Callable[[bytes, str], object]) -> Iterator[str]:
     """A line for each thing that is wrong with the files of *directory*. Nothing is written.
 
-    *adopt* is called with the octets of a blocklist and its URL, and raises WalshError where a
-    crawl would not adopt it.
+    *adopt* is called with the octets of a blocklist and its URL, and raises WalshError if a crawl
+    would not adopt it.
     """
-    others = files.not_files(directory)
-    if others:  # reading a FIFO would never end
-        yield from (f"{name}: not a file; no crawl starts while it is there" for name in others)
+    strangers = files.not_files(directory)
+    if strangers:  # reading a FIFO would never end
+        yield from (f"{name}: not a file; no crawl starts while it is there" for name in strangers)
         return
     lists: list[StoredDocument] = []
     yield from _of_database(directory / DATABASE, lists)
@@ -48,7 +53,7 @@ def set_aside(directory: Path) -> list[str]:
 
 
 def _of_database(path: Path, lists: list[StoredDocument]) -> Iterator[str]:
-    """What is wrong with the database, up to the first row that cannot be read.
+    """The fault in the database, up to the first row that cannot be read.
 
     Its blocklists are added to *lists*.
     """
@@ -62,8 +67,8 @@ def _of_database(path: Path, lists: list[StoredDocument]) -> Iterator[str]:
             for table in TABLES:
                 there = forms.columns_of(connection, table.name)  # an older file has fewer
                 records = map(table.decode, connection.execute(table.select_from(there)))
-                documents = (each for each in records if isinstance(each, StoredDocument))
-                lists.extend(each for each in documents if each.kind == BLOCKLIST)
+                documents = (record for record in records if isinstance(record, StoredDocument))
+                lists.extend(document for document in documents if document.kind == BLOCKLIST)
     except (sqlite3.Error, StateError, DamageError) as error:
         yield f"{DATABASE}: {one_line(error)}"
 
@@ -86,4 +91,9 @@ def _of_copies(directory: Path, lists: list[StoredDocument]) -> Iterator[str]:
         if not row.body and row.key not in {copy.key for copy in copies}:
             yield f"the blocklist of {row.key} was adopted, and no file has its text any more"
     for key in {copy.key for copy in copies}:
-        lists.extend(filter(None, [files.newer(*(copy for copy in copies if copy.key == key))]))
+        lists.extend(
+            filter(
+                None,
+                [files.newer(*(copy for copy in copies if copy.key == key))],
+            )
+        )

@@ -1,4 +1,5 @@
-"""What commands show: tables with width and colours on a terminal, by rich; lines, and their end.
+"""The output of commands: tables with width and colours on a terminal, by rich; lines, and their
+end.
 
 Piped, a table is plain text: a line for each row, as wide as it needs to be, without colours. On a
 terminal cells are folded within their columns, so that a row fits the width, and the words of an
@@ -24,10 +25,13 @@ from scrapy_walsh.terminal import columns, local
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
 
-#: The colour of a cell that says one of these words, in the case in which it is said.
+#: The colour of a cell with one of these words, in this case of letters.
 _COLOURS: Final = {
     **dict.fromkeys(("FAIL", "[FAIL]", "broken", "refused", "failed", "rejected"), "red"),
-    **dict.fromkeys(("warn", "[NOT SEEN]", "not seen", "unseen", "deferred", "stale"), "yellow"),
+    **dict.fromkeys(
+        ("warn", "[NOT SEEN]", "not seen", "unseen", "deferred", "stale"),
+        "yellow",
+    ),
     **dict.fromkeys(("left_out",), "yellow"),
     **dict.fromkeys(("ok", "[PASS]", "held", "fed", "negotiated", "llms.txt"), "green"),
     **dict.fromkeys(("sitemap", "not_modified", "fresh"), "green"),
@@ -51,7 +55,9 @@ def named(names: Iterable[str], total: int, most: int | None = NAMED) -> str:
 
 def when(due: float, now: float) -> str:
     """A due time, and how far off it is."""
-    return "now" if due <= now else f"{local(due)} (in {duration(round(due - now))})"
+    if due <= now:
+        return "now"
+    return f"{local(due)} (in {duration(round(due - now))})"
 
 
 def due_at(moment: str) -> float:
@@ -68,27 +74,30 @@ def table(
     indent: int = 0,
     gap: int = 2,
 ) -> Iterator[str]:
-    """*rows* below *headings*, as lines for stdout: as :func:`columns` where it is no terminal."""
-    shown = [tuple(headings), *rows] if headings else list(rows)
-    if not shown:
+    """*rows* below *headings*, as lines for stdout; as :func:`columns` if it is no terminal."""
+    all_rows = [tuple(headings), *rows] if headings else list(rows)
+    if not all_rows:
         return
     room = shutil.get_terminal_size().columns
     if sys.stdout is None or not sys.stdout.isatty() or room < _NARROW:
-        yield from columns(shown, least=least, right=right, indent=indent, gap=gap)
+        yield from columns(all_rows, least=least, right=right, indent=indent, gap=gap)
         return
     from rich.console import Console  # noqa: PLC0415  slow, and for terminals alone
     from rich.padding import Padding  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    made = Table.grid(padding=(0, gap, 0, 0))
-    for at in range(len(shown[0])):
+    grid = Table.grid(padding=(0, gap, 0, 0))
+    for at in range(len(all_rows[0])):
         side: Literal["left", "right"] = "right" if at in right else "left"
         width = least[at] if at < len(least) else None
-        made.add_column(min_width=width, justify=side, overflow="fold")
-    for number, row in enumerate(shown):
+        grid.add_column(min_width=width, justify=side, overflow="fold")
+    for number, row in enumerate(all_rows):
         style = "bold" if headings and not number else ""
-        made.add_row(*(Text(visible(cell), _COLOURS.get(cell, "")) for cell in row), style=style)
+        grid.add_row(
+            *(Text(visible(cell), _COLOURS.get(cell, "")) for cell in row),
+            style=style,
+        )
     console = Console(
         file=io.StringIO(),
         width=room,
@@ -96,20 +105,21 @@ def table(
         color_system=None if os.environ.get("NO_COLOR") else "standard",
     )
     with console.capture() as captured:
-        console.print(Padding(made, (0, 0, 0, indent)))
+        console.print(Padding(grid, (0, 0, 0, indent)))
     yield from (line.rstrip() for line in captured.get().splitlines())
 
 
 def encodable(text: str) -> str:
     """*text* as stdout can write it, whatever its encoding."""
-    encoding = (sys.stdout and sys.stdout.encoding) or "ascii"  # None where it was closed
+    encoding = (sys.stdout and sys.stdout.encoding) or "ascii"  # None if it was closed
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def show(lines: Iterable[str]) -> None:
-    """Print *lines*, each at once: whoever waits sees how far it is.
+    """Print *lines*, each at once, because a person who waits wants to see the progress.
 
-    Who has seen enough, as ``head -1``, ends this and not the command, whose exit code stays.
+    If the reader has seen enough, for example ``head -1``, the output ends; the command goes on,
+    and its exit code stays.
     """
     for line in lines:
         try:

@@ -28,7 +28,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """What ``walsh verify`` takes."""
     add = parser.add_argument
     common.add_ledger(parser)
-    add("--documents", metavar="FILE", type=Path, help="default: beside the ledger")
+    add(
+        "--documents",
+        metavar="FILE",
+        type=Path,
+        help="default: beside the ledger",
+    )
     add(
         "--head", metavar="N:HASH", action="append", default=[],
         help="number and hash of a line, known from elsewhere (walsh/ledger/line and head)",
@@ -47,11 +52,13 @@ def run(args: argparse.Namespace) -> int:
         files = replace(files, documents=args.documents)
     report = judged(files, [_head(text) for text in args.head])
     common.answer(args, _members(report), map(visible, _lines(report)))
-    return 0 if report.holds else 1
+    if report.holds:
+        return 0
+    return 1
 
 
 def judged(files: Files, heads: Sequence[Head] = (), watch: Watch | None = None) -> Report:
-    """What :func:`verify` finds. Raises OSError; Misuse where there is nothing to look at."""
+    """What :func:`verify` finds. Raises OSError; Misuse if there is nothing to look at."""
     report = verify(files, heads, common.read_blocklist, watch)
     if not report.lines and report.holds:
         raise common.Misuse(f"{files.parts[-1]}: no line in it, so nothing was verified")
@@ -59,10 +66,10 @@ def judged(files: Files, heads: Sequence[Head] = (), watch: Watch | None = None)
 
 
 def _head(text: str) -> Head:
-    found = _HEAD.fullmatch(text)
-    if found is None:
+    match = _HEAD.fullmatch(text)
+    if match is None:
         raise common.Misuse(f"--head {text!r} is not N:HASH, a number and 64 hexadecimal digits")
-    return Head(int(found[1]), found[2].lower(), "--head")
+    return Head(int(match[1]), match[2].lower(), "--head")
 
 
 def _members(report: Report) -> dict[str, Any]:
@@ -70,7 +77,8 @@ def _members(report: Report) -> dict[str, Any]:
     return {
         "holds": report.holds,
         "findings": [
-            {"line": each.line, "rule": each.rule, "text": each.text} for each in report.findings
+            {"line": finding.line, "rule": finding.rule, "text": finding.text}
+            for finding in report.findings
         ],
         "more_findings": report.more,
         "lines": report.lines,
@@ -85,15 +93,15 @@ def _members(report: Report) -> dict[str, Any]:
 
 def _lines(report: Report) -> Iterator[str]:
     yield from map(str, report.findings[:_SHOWN])
-    more = len(report.findings) - _SHOWN + report.more
-    if more > 0:
-        yield f"... and {more} more"
+    remaining = len(report.findings) - _SHOWN + report.more
+    if remaining > 0:
+        yield f"... and {remaining} more"
     yield (
         f"{plural(report.lines, 'line')}, {plural(report.runs, 'run')}, "
         f"{plural(report.requests, 'request')}; decisions derived again: {report.derived}"
     )
-    for why, count in report.underived.items():
-        yield f"not derived: {count} x {why}"
+    for reason, count in report.underived.items():
+        yield f"not derived: {count} x {reason}"
     for note in report.notes:
         yield f"note: {note}"
     if report.head is not None:
