@@ -43,19 +43,16 @@ if TYPE_CHECKING:
 #: The settings that every run makes itself: identity, addresses of the documents and of the state,
 #: R8's reason, tags, and the key that a scene signs with.
 _TAKEN: Final = {
-    *(
-        "WALSH_IDENTITY",
-        "WALSH_BLOCKLIST_URL",
-        "WALSH_BLOCKLIST_SCHEMA_URL",
-        "WALSH_STATE_DIR",
-    ),
-    *(
-        "WALSH_SHARED_STATE",
-        "WALSH_REVISIT_REASON",
-        "WALSH_TAG_REQUESTS",
-        "WALSH_IMPL",
-    ),
-    *("WALSH_SIGN_REQUESTS", "WALSH_SIGNING_KEY"),
+    "WALSH_IDENTITY",
+    "WALSH_BLOCKLIST_URL",
+    "WALSH_BLOCKLIST_SCHEMA_URL",
+    "WALSH_STATE_DIR",
+    "WALSH_SHARED_STATE",
+    "WALSH_REVISIT_REASON",
+    "WALSH_TAG_REQUESTS",
+    "WALSH_IMPL",
+    "WALSH_SIGN_REQUESTS",
+    "WALSH_SIGNING_KEY",
 }
 
 

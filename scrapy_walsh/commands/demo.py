@@ -50,16 +50,15 @@ WALSH_IDENTITY = {
 }
 """
 _CRAWL: Final = (
-    *(
-        sys.executable,
-        "-m",
-        "scrapy",
-        "crawl",
-        "walsh_metadata",
-        "-a",
-        "sources=sources.toml",
-    ),
-    *("-s", "LOG_LEVEL=INFO"),
+    sys.executable,
+    "-m",
+    "scrapy",
+    "crawl",
+    "walsh_metadata",
+    "-a",
+    "sources=sources.toml",
+    "-s",
+    "LOG_LEVEL=INFO",
 )
 _RUNS: Final = (
     ("First run", ()),

@@ -75,9 +75,9 @@ def make_keys(directory: Path) -> KeyFiles:
         former = None
         if (directory / KEY).exists():
             former = load_private_key(directory / KEY)
-        directory_keys = _read_keys(directory / JWKS)
+        published = _read_keys(directory / JWKS)
         new = Ed25519PrivateKey.generate()
-        _publish(directory, directory_keys, [new, former] if former else [new])
+        _publish(directory, published, [new, former] if former else [new])
         if former is not None:
             private_file = directory / f"{jwk_of(former.public_key())['kid']}.pem"
             replace_file(private_file, (directory / KEY).read_bytes(), 0o600)

@@ -53,7 +53,7 @@ class Ledgers:
 
 
 def read_ledgers(paths: Sequence[str], hosts: Collection[str]) -> Ledgers:
-    """The requests to the hosts *hosts* that the ledgers at *paths* have; a path is a file, or a
+    """The requests to the *hosts* that the ledgers at *paths* have; a path is a file, or a
     directory of them.
 
     *hosts*: keys of R4. Raises OSError; Unreadable if there is no ledger at a path.

@@ -213,13 +213,11 @@ _ATTEMPTS: Final = 3
 _ENOUGH: Final = 16 << 20
 #: Header names with which a request claims another sender.
 _MISLEADING: Final = (
-    *(
-        "Forwarded",
-        "X-Forwarded-For",
-        "X-Forwarded-Host",
-        "X-Real-Ip",
-        "X-Original-User-Agent",
-    ),
+    "Forwarded",
+    "X-Forwarded-For",
+    "X-Forwarded-Host",
+    "X-Real-Ip",
+    "X-Original-User-Agent",
 )
 
 

@@ -36,7 +36,13 @@ _Chosen = TypeVar("_Chosen", bound=Part | Scene)
 
 #: Nothing can be signed, and no signature verified, without the extra ``sign``.
 SCENES: Final = (
-    *(DOCUMENTS, EDGES, DAYS, OPERATOR, SPIDER, ITEMS, VECTORS),
+    DOCUMENTS,
+    EDGES,
+    DAYS,
+    OPERATOR,
+    SPIDER,
+    ITEMS,
+    VECTORS,
     *((SIGNING,) if have_library() else ()),
 )
 #: Scenes at a time. Most of a scene is waiting for a host's time.

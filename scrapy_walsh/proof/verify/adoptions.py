@@ -162,11 +162,11 @@ class Adoptions:
         elif verdict is None:
             self._check_last_list(run, line, None)
         if line.verdict != (verdict.name if verdict else ""):
-            position_in_line = line.verdict or "an empty list"
+            stand_in = line.verdict or "an empty list"
             self._report.find(
                 line.n,
                 "R3",
-                f"goes by {position_in_line}, and this run's blocklist_unreachable is {position!r}",
+                f"goes by {stand_in}, and this run's blocklist_unreachable is {position!r}",
             )
         run.held.put(LIST, Held(line.n, line.at, verdict or _NOTHING, None))
 
