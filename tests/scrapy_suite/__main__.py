@@ -1,11 +1,11 @@
-"""Runs the tests of the Scrapy that is installed, without the add-on and then with it.
+"""Runs the tests of the Scrapy that is installed, with the add-on, and what fails without it, too.
 
     python -m tests.scrapy_suite build/scrapy [tests/test_crawl.py ...]
 
 The sdist is unpacked into the folder; its ``scrapy/`` is left out, so what runs is what is
-installed. Red is a test that passes without the add-on, fails with it, and is not in
-``by_design.toml``. A test that another run shows green is not counted: these tests have servers,
-clocks and processes. Exit code 1 where anything is red, or where the table has a row for nothing.
+installed. Red is a test that fails with the add-on, once more when it is run alone, passes without
+the add-on, and is not in ``by_design.toml``. Exit code 1 where anything is red, or where the table
+has a row for nothing.
 """
 
 from __future__ import annotations
@@ -40,16 +40,18 @@ HANGS = 300
 def main() -> int:
     folder, *chosen = Path(sys.argv[1]).absolute(), *sys.argv[2:]
     root = unpacked(folder, version("scrapy"))
-    plain = results_of(root, "plain", chosen, {})
     with Operator() as operator:
         path = os.pathsep.join(filter(None, (str(HERE / "path"), os.environ.get("PYTHONPATH"))))
         given = {"WALSH_SUITE": operator.url, "PYTHONPATH": path}
         with_us = results_of(root, "walsh", chosen, given)
-        new = {each for each, error in with_us.items() if error and not plain.get(each)}
-        if new:  # what does not run alone stays red
-            again = results_of(root, "again", sorted(new), given, workers="1")
-            new = {each for each in new if again.get(each, "it did not run")}
-    return report(new, with_us, whole=not chosen)
+        red = {each for each, error in with_us.items() if error}
+        if red:  # what does not run alone stays red: these tests have servers, clocks, processes
+            again = results_of(root, "again", sorted(red), given, workers="1")
+            red = {each for each in red if again.get(each, "it did not run")}
+    if red:
+        plain = results_of(root, "plain", sorted(red), {}, workers="1")
+        red = {each for each in red if not plain.get(each)}
+    return report(red, with_us, whole=not chosen)
 
 
 def unpacked(folder: Path, wanted: str) -> Path:
@@ -98,9 +100,9 @@ def _id(root: Path, case: ET.Element) -> str:
     """
     parts = (case.get("classname") or "").split(".")
     for depth in range(len(parts), 0, -1):
-        file = Path(*parts[:depth]).with_suffix(".py")
+        file = "/".join(parts[:depth]) + ".py"
         if (root / file).exists():
-            return "::".join([str(file), *parts[depth:], case.get("name") or ""])
+            return "::".join([file, *parts[depth:], case.get("name") or ""])
     return case.get("file") or ""
 
 
