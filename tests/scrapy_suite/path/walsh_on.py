@@ -33,6 +33,7 @@ def changes(operator: str) -> dict[str, dict[str, Any]]:
             "WALSH_IDENTITY": identity,
             "WALSH_FOLLOW_LINKS": True,  # a spider of these tests follows what it likes (R6)
             "WALSH_SCRAPING": True,  # and reads pages (R9)
+            "WALSH_PRIVATE_ADDRESSES": "allow",  # their servers are on loopback
             "WALSH_STATE_DIR": "memory",
         },
         "scrapy_walsh.policy.throttle": {"MIN_REQUEST_INTERVAL": SHORT},
