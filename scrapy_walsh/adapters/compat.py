@@ -23,6 +23,7 @@ from scrapy.extensions.feedexport import FeedExporter
 from scrapy.resolver import HostResolution
 from scrapy.selector import Selector
 from scrapy.settings import Settings, default_settings
+from scrapy.spidermiddlewares.urllength import UrlLengthMiddleware
 from scrapy.utils.conf import build_component_list
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from scrapy.utils.misc import load_object
@@ -690,6 +691,32 @@ def note_as_seen(crawler: Crawler, request: Request) -> None:
     duplicates = getattr(scheduler(crawler), "df", None)
     if duplicates is not None:
         duplicates.request_seen(request)
+
+
+def note_duplicate(crawler: Crawler, request: Request) -> None:
+    """Have Scrapy's duplicate filter log and count *request* as one that it has dropped."""
+    duplicates = getattr(scheduler(crawler), "df", None)
+    if isinstance(duplicates, RFPDupeFilter) and crawler.spider is not None:
+        duplicates.log(request, crawler.spider)
+
+
+def on_too_long(crawler: Crawler, tell: Callable[[Request], None]) -> None:
+    """Call *tell* with each request of `Spider.start` that Scrapy drops for URLLENGTH_LIMIT."""
+    for each in _engine(crawler).scraper.spidermw.middlewares:
+        if isinstance(each, UrlLengthMiddleware):
+            _tell_dropped(each, tell)
+
+
+def _tell_dropped(middleware: Any, tell: Callable[[Request], None]) -> None:
+    process = middleware.get_processed_request
+
+    def processed(request: Request, response: Response | None) -> Request | None:
+        kept: Request | None = process(request, response)
+        if kept is None and response is None:
+            tell(request)
+        return kept
+
+    middleware.get_processed_request = processed
 
 
 def forget_seen(crawler: Crawler, request: Request) -> None:

@@ -125,6 +125,7 @@ class Crawl(Context):
 
     def _open(self) -> None:
         compat.on_crawl(self.crawler, self.takes_back)
+        compat.on_too_long(self.crawler, self.sources.too_long)
         self.pacing.pulse.beat()
         self.sources.begin()
         self.remember(lambda: self.store.prune(min(self.wall(), self.steady())))

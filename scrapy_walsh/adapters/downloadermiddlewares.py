@@ -20,7 +20,7 @@ from scrapy.settings import default_settings
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Crawl, Seat
 from scrapy_walsh.adapters.documents import faults
-from scrapy_walsh.adapters.events import NO_ANSWER, logger
+from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import BodyTooLarge, GaveUp, NotModified, TooManyRedirects
 from scrapy_walsh.adapters.ticket import TRY_HTTPS, is_conditional
 from scrapy_walsh.policy import event as events
@@ -71,10 +71,10 @@ class BackoffMiddleware(Seat):
         Raises GaveUp, and BodyTooLarge where that is why the transport was broken off.
         """
         if isinstance(exception, compat.OVER_LIMIT) and not self.crawl.tickets.of(request).ours:
-            reason = f"the body is over the limit of this project: {exception}"
+            reason = f"refused as too large: {exception}"
             logger.error("%s is not read: %s", request.url, reason)
             raise BodyTooLarge(request.url, reason) from exception
-        follows = self._follows(request, None, f"{NO_ANSWER}{faults.meaning(exception)}")
+        follows = self._follows(request, None, faults.reason(exception))
         if isinstance(follows, GaveUp):
             raise follows
         return follows

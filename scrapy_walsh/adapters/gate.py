@@ -28,6 +28,7 @@ from scrapy_walsh.adapters.documents.operator_list import OperatorList
 from scrapy_walsh.adapters.documents.robots_txt import RobotsTxt
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import Closing, GaveUp, Halted, NotModified, NotYet, Refused
+from scrapy_walsh.adapters.plugins import NOTED
 from scrapy_walsh.adapters.ticket import TICKET, is_conditional
 from scrapy_walsh.policy import chain, hosts, visits
 from scrapy_walsh.policy import event as events
@@ -125,7 +126,7 @@ class Gate:
     retries: Retries
     #: Whether a person looks at one page: why there is none is said on stderr (exit 1).
     looks: bool = False
-    #: Whether a warning has named an answer that came from the network, and not by our handler.
+    #: Whether a warning has named an answer that did not come by our handler.
     warned: bool = False
 
     # -- 1: at the queue ------------------------------------------------------------------
@@ -501,13 +502,18 @@ class Gate:
         by = ticket.by or "a middleware"
         why = f"answered by {by}, not requested"
         self.tell(events.ANSWERED, ticket, response.status, why, **more)
-        if not self.warned and compat.is_of_network(response):
+        how = "and its answer says that it came from the network: "
+        if not compat.is_of_network(response):
+            if by.partition(".")[0] in NOTED:  # what these request passes the gates
+                return
+            how = "not by scrapy_walsh; if it requested the page by itself, "
+        if not self.warned:
             self.warned = True
             logger.warning(
-                "%s was answered by %s, and its answer says that it came from the network: "
-                "R1 to R5 do not hold for what that requests: take it out",
+                "%s was answered by %s, %sR1 to R5 do not hold for what that requests: take it out",
                 ticket.url,
                 by,
+                how,
             )
 
     # -- what is recorded -----------------------------------------------------------------

@@ -180,6 +180,7 @@ class Handler(Seat):
                 connected = False
                 raise self._not_connected(request, ticket, connecting.refused) from error
             answered = faults.says_something(error)
+            ticket.headed = ticket.headed or (answered and faults.is_unreadable(error))
             if isinstance(error, compat.OVER_LIMIT) and not ticket.ours:
                 # R8 counts it, so what is too long is not soon sent again.
                 crawl.sources.answered(request, "200", crawl.wall())

@@ -82,6 +82,8 @@ class Intake:
         self._waiters = 0
         #: The fingerprints of what `start` yields past the duplicate filter; and with its callback.
         self._pages, self._calls = Digests(), Digests()
+        #: Whether no class of the project's has a `start`.
+        self._is_scrapys = _starts_as_scrapy(context.crawler.spidercls)
         #: By fingerprint, whether it is that of a request that R6 has refused, and nothing since.
         self._refused = Digests()
 
@@ -180,6 +182,16 @@ class Intake:
             self._pages.add(page)
             if (call := _call(request, self._context.crawler.spider)) is not None:
                 self._calls.add(f"{page} {call}")
+
+    def is_repeated(self, request: Request) -> bool:
+        """Whether `start` has yielded the page of *request* before, and only Scrapy's wrote it.
+
+        Scrapy's own `start` has no duplicate filter. One page is one request (R7): only a `start`
+        that a project has written may ask for it again.
+        """
+        if not (request.dont_filter and self._is_scrapys):
+            return False
+        return self._fingerprint(request) in self._pages
 
     def note_refused(self, request: Request) -> None:
         """Note that R6 has refused *request*: what declares it later is not its duplicate."""
@@ -338,6 +350,12 @@ class Intake:
             meta.pop("_auth_proxy", None)
             fields["headers"].pop(b"Proxy-Authorization", None)  # of the copy
         return {**fields, "meta": meta}
+
+
+def _starts_as_scrapy(spider: type[Spider]) -> bool:
+    """Whether Scrapy's own `start` requests the ``start_urls`` of the class *spider*."""
+    owners = [each for each in spider.__mro__ if vars(each).keys() & {"start", "start_requests"}]
+    return all(each.__module__.partition(".")[0] in ("scrapy", "scrapy_walsh") for each in owners)
 
 
 def _call(request: Request, spider: Spider | None) -> str | None:

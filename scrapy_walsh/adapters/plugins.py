@@ -6,9 +6,14 @@ name. docs/compatibility.md has what was tried with the packages themselves.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from scrapy.dupefilters import BaseDupeFilter
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
+from scrapy.utils.misc import load_object
+
+from scrapy_walsh.config import follows_links
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -75,6 +80,14 @@ FETCHERS: Final[Mapping[str, str]] = {
 #: By import name, the fingerprinter that tells requests apart which R7 does not: for one URL, by
 #: what is made of its page.
 FINGERPRINTERS: Final = {"scrapy_poet": "scrapy_poet.ScrapyPoetRequestFingerprinter"}
+_NO_FILTER: Final = (
+    "DUPEFILTER_CLASS is scrapy's BaseDupeFilter: what a callback yields twice is requested twice, "
+    "though one page should be one request (R7): remove it"
+)
+_FILES: Final = (
+    "requests files, which are no targets: each that start() has not declared is refused (R6); "
+    "WALSH_FOLLOW_LINKS = True requests them, if the bot may"
+)
 #: Settings of Scrapy's that have no effect, since the queue of each host is one of our own.
 _QUEUES: Final = tuple(
     f"SCHEDULER_{start}{kind}_QUEUE" for start in ("", "START_") for kind in ("MEMORY", "DISK")
@@ -83,9 +96,9 @@ _QUEUES: Final = tuple(
 NOTED: Final = frozenset({"scrapy_deltafetch", "scrapy_poet", "spidermon", "scrapy_redis"})
 
 
-def sentences(settings: BaseSettings) -> list[tuple[bool, str]]:
+def sentences(settings: BaseSettings) -> list[tuple[int, str]]:
     """The sentence of each package of the table, and of each setting without an effect, that
-    *settings* name; whether it is a warning.
+    *settings* name; with its level of logging, ERROR for what breaks R1 and R4.
     """
     found = packages(settings)
     own = [
@@ -96,21 +109,45 @@ def sentences(settings: BaseSettings) -> list[tuple[bool, str]]:
     for name in own:
         found.update(each for prefix, each in _SETTINGS.items() if name.startswith(prefix))
     told = [
-        (package not in NOTED, f"{package}: {text}")
-        for package, text in {**PLUGINS, **FETCHERS}.items()
+        (logging.INFO if package in NOTED else logging.WARNING, f"{package}: {text}")
+        for package, text in PLUGINS.items()
         if package in found
     ]
+    told += [(logging.ERROR, f"{name}: {FETCHERS[name]}") for name in FETCHERS if name in found]
     queues = [
-        (True, f"{name} has no effect: the requests of a host go first in, first out, by priority")
+        (
+            logging.WARNING,
+            f"{name} has no effect: the requests of a host go first in, first out, by priority",
+        )
         for name in _QUEUES
         if name in own
     ]
-    return told + queues
+    filtered = _loaded(settings.get("DUPEFILTER_CLASS")) is not BaseDupeFilter
+    duplicates = [] if filtered else [(logging.WARNING, _NO_FILTER)]
+    return told + queues + duplicates + list(_media(settings))
 
 
 def packages(settings: BaseSettings) -> set[str]:
     """The import names of the packages whose components *settings* name."""
     return {package for name in _COMPONENTS for package in _packages(settings.get(name))}
+
+
+def _media(settings: BaseSettings) -> Iterator[tuple[int, str]]:
+    """A warning for each item pipeline that requests files, which are no targets."""
+    if follows_links(settings):
+        return
+    for component, place in settings.getdict("ITEM_PIPELINES").items():
+        bases = getattr(_loaded(component), "__mro__", ()) if place is not None else ()
+        if any(path_of(each) == "scrapy.pipelines.media.MediaPipeline" for each in bases):
+            yield logging.WARNING, f"{path_of(component)} {_FILES}"
+
+
+def _loaded(component: Any) -> Any:
+    """The class that a setting names; None if it cannot be loaded, which Scrapy says."""
+    try:
+        return load_object(component)
+    except Exception:  # whatever a project's code may raise
+        return None
 
 
 def _packages(value: Any) -> Iterator[str]:

@@ -146,8 +146,8 @@ class Addon:
 
 def tell_plugins(settings: BaseSettings) -> None:
     """Say of each package that *settings* name what does not happen with it."""
-    for warns, line in plugins.sentences(settings):
-        logger.log(logging.WARNING if warns else logging.INFO, "%s", line)
+    for level, line in plugins.sentences(settings):
+        logger.log(min(level, logging.WARNING), "%s", line)
 
 
 def _pin(settings: BaseSettings, name: str, value: Any) -> None:

@@ -179,6 +179,14 @@ class Sources:
             if not self._is(key, _OUTCOME):
                 self.account.left.setdefault(key, None)
 
+    def too_long(self, request: Request) -> None:
+        """Note that *request*, which `Spider.start` yielded, is not sent: its URL is too long."""
+        limit = self._context.crawler.settings.getint("URLLENGTH_LIMIT")
+        why = f"its URL has {len(request.url)} characters, and URLLENGTH_LIMIT is {limit}: raise it"
+        logger.warning("%s... is not requested: %s", request.url[:100], why)
+        if self.account.due and not self.by_spider:
+            self._end(key_of(request), readings.Heard(readings.LEFT_OUT, why))
+
     def adopt(self, request: Request) -> None:
         """Note what becomes of *request*, a link that waited while its page was declared.
 

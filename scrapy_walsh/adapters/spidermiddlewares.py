@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.http import Request, Response
 
+from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Seat
 from scrapy_walsh.adapters.outcomes import GaveUp
 from scrapy_walsh.policy.backoff import is_failure
@@ -32,9 +33,15 @@ class ScopeMiddleware(Seat):
                 yield taken
 
     def _declared(self, request: Request) -> bool:
-        """Note *request* as a declared target; False where an earlier run has left the same."""
+        """Note *request* as a declared target; False if it is not to be sent (again).
+
+        An earlier run may have left it, or it repeats another of the ``start_urls``.
+        """
         try:
             self.crawl.intake.declare(request)
+            if self.crawl.intake.is_repeated(request):
+                compat.note_duplicate(self.crawl.crawler, request)
+                return False
             self.crawl.sources.declare(request)
             self.crawl.intake.filter(request)
             self.crawl.intake.note_start(request)

@@ -23,7 +23,7 @@ from twisted.internet.defer import inlineCallbacks
 from scrapy_walsh.adapters import compat, disk_lines, plugins, seats
 from scrapy_walsh.commands import own_process
 from scrapy_walsh.commands.common import project_settings
-from scrapy_walsh.commands.spiders import classes_of, ways_of
+from scrapy_walsh.commands.spiders import classes_of, fetchers_in, ways_of
 from scrapy_walsh.config import follows_links, is_shared
 from scrapy_walsh.exceptions import WalshError, one_line
 from scrapy_walsh.proof.findings import Outcome
@@ -47,7 +47,12 @@ _APART: Final[dict[str, Any]] = {
         for name in ("DUPEFILTER_CLASS", "STATS_CLASS", "TWISTED_REACTOR")
     },
 }
-_OF_PLUGIN: Final = {True: Outcome.WARNING.name, False: Outcome.NOTE.name}
+#: By the level at which the start of a crawl says it.
+_OUTCOMES: Final = {
+    logging.INFO: Outcome.NOTE.name,
+    logging.WARNING: Outcome.WARNING.name,
+    logging.ERROR: Outcome.BROKEN.name,
+}
 _FLEET_QUEUE: Final = "scrapy_walsh.adapters.redis_queue.DueQueue"
 _BARE: Final = (
     'it crawls without scrapy_walsh: give ADDONS {"scrapy_walsh.Addon": 500}, in the project and '
@@ -162,7 +167,8 @@ def _stand_in(cls: type[Spider], notes: list[Said]) -> Any:
             if (reason := disk_lines.why_unusable(settings)) is not None:
                 notes.append(_broken(f"{reason}: set another, or remove it"))
             # Some of these components are set apart here, so that the start cannot name them.
-            notes.extend((_OF_PLUGIN[warns], line) for warns, line in plugins.sentences(settings))
+            notes.extend((_OUTCOMES[level], line) for level, line in plugins.sentences(settings))
+            notes.extend(map(_broken, fetchers_in(settings)))
             notes.extend(map(_broken, _of_other_scheduler(settings)))
             notes.extend((Outcome.WARNING.name, way) for way in ways_of(cls, settings))
             _set_apart(settings)

@@ -19,13 +19,14 @@ from configparser import ConfigParser
 from contextlib import chdir
 from functools import partial
 from html import escape
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from scrapy_walsh.commands import own_process
 from scrapy_walsh.commands.common import Misuse, blocklist_of
-from scrapy_walsh.commands.terminal import named, show
+from scrapy_walsh.commands.terminal import NAMED, named, show
 from scrapy_walsh.exceptions import visible
 from scrapy_walsh.policy.identity import identity_from
 from scrapy_walsh.policy.signing import (
@@ -120,6 +121,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="where to write (default: here)",
     )
+    add("-v", "--verbose", action="store_true", help="name every spider")
     add(
         "--sign",
         action="store_true",
@@ -193,7 +195,10 @@ def run(args: argparse.Namespace) -> int:
             if project is not None and target.samefile(project):
                 report = _look_again(project, old_settings, report)
         lines.append(f"{'appended to' if block else 'kept, as it was'}: {target}")
-    lines += [] if project is None else _different(report, extra, has_written=target is not None)
+    most = None if args.verbose else NAMED
+    lines += (
+        [] if project is None else _different(report, extra, most, has_written=target is not None)
+    )
     steps = _next_steps(identity, contact, args.dir, "" if target else block, directory)
     show([*map(visible, lines), *steps])
     return 0
@@ -266,21 +271,30 @@ def _wanted(spiders: Mapping[str, Sequence[Sequence[str]]]) -> Iterator[str]:
 
 
 def _different(
-    report: Mapping[str, Any], extra: Mapping[str, str], *, has_written: bool
+    report: Mapping[str, Any],
+    extra: Mapping[str, str],
+    most: int | None,
+    *,
+    has_written: bool,
 ) -> Iterator[str]:
     """The lines about the spiders, with the settings *extra*: what fails, what will be different.
 
-    Before the settings are written, no spider has the add-on, so that is no failure yet.
+    Before the settings are written, no spider has the add-on, so that is no failure yet. *most*: as
+    in :func:`named`.
     """
     from scrapy_walsh.commands.doctor import of_spiders  # noqa: PLC0415  slow
 
-    yield from report["broken"]
-    for finding in of_spiders({**report, "broken": []}):
+    failures = list(report["broken"])
+    for finding in of_spiders({**report, "broken": []}, most):
         is_expected = any(name in finding.text for name in ("WALSH_IDENTITY", "scrapy_walsh.Addon"))
         if finding.outcome is Outcome.BROKEN and (has_written or not is_expected):
-            yield f"does not start: {finding.text}"
+            failures.append(f"walsh doctor fails: {finding.text}")
         elif finding.outcome is Outcome.WARNING and not any(name in finding.text for name in extra):
             yield f"will be different ({finding.rule}): {finding.text}"
+    yield from failures
+    if failures:
+        version = metadata.version("scrapy")
+        yield f"this is with Scrapy {version}: pip takes the newest, unless the project pins one"
 
 
 def _settings_file(directory: Path) -> Path | None:

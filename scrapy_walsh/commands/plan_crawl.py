@@ -32,6 +32,7 @@ from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.documents.validate import reread
 from scrapy_walsh.adapters.outcomes import Refused
+from scrapy_walsh.adapters.seats import tell_plugins
 from scrapy_walsh.commands.common import (
     NO_IDENTITY,
     Misuse,
@@ -171,6 +172,7 @@ class _Plan:
         if not identity_given(settings):
             raise Misuse(NO_IDENTITY)
         config = WalshConfig.from_settings(settings, default_state_dir)
+        tell_plugins(settings)  # before they are set apart
         if settings.get("JOBDIR"):
             _warn("JOBDIR is left out: what waits there is not in this plan")
         self._token = config.identity.token
@@ -213,7 +215,8 @@ class _Plan:
                 try:
                     async for request in super().start():
                         if isinstance(request, Request):
-                            plan.target(plan.crawl.intake.url(request.url))
+                            if not 0 < self.settings.getint("URLLENGTH_LIMIT") < len(request.url):
+                                plan.target(plan.crawl.intake.url(request.url))
                             yield request.replace(callback=plan.passed, errback=plan.refused)
                 except Exception as error:  # a plan of half of it would be none
                     plan.fault = f"{type(error).__name__}: {one_line(error)}"

@@ -7,9 +7,10 @@ names that its methods use: its module is imported, and nothing of it called.
 from __future__ import annotations
 
 import pkgutil
+from contextlib import suppress
 from importlib import import_module
 from types import CodeType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from scrapy.addons import AddonManager
 from scrapy.spiders import (
@@ -18,14 +19,16 @@ from scrapy.spiders import (
     SitemapSpider,
     XMLFeedSpider,
 )
+from scrapy.utils.conf import build_component_list
+from scrapy.utils.misc import load_object
 from scrapy.utils.spider import iter_spider_classes
 
-from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters import compat, plugins
 from scrapy_walsh.config import follows_links, scrapes
 from scrapy_walsh.exceptions import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from scrapy import Spider
     from scrapy.settings import BaseSettings
@@ -35,6 +38,12 @@ _REQUESTS: Final = frozenset({"follow", "follow_all", "Request", "FormRequest", 
 _SELECTORS: Final = frozenset({"css", "xpath", "Selector", "ItemLoader", "LinkExtractor"})
 #: Methods with requests that are sources.
 _STARTS: Final = frozenset({"start", "start_requests"})
+#: Names by which a middleware makes an answer.
+_RESPONSES: Final = frozenset({"Response", "TextResponse", "HtmlResponse", "XmlResponse"})
+_ANSWERS: Final = (
+    "makes the answers to requests by itself: R1 and R4 do not hold for what it fetches, so take "
+    "it out"
+)
 _LINKS: Final = (
     "follows links (by rules, a sitemap, or requests of its callbacks), which are refused: "
     "WALSH_FOLLOW_LINKS = True follows them, if the bot may; or yield each page from start()"
@@ -75,7 +84,7 @@ def ways_of(cls: type[Spider], settings: BaseSettings) -> Iterator[str]:
     """The changes for the spider *cls* with these *settings*: a line each."""
     if compat.skips_start_requests(cls):
         yield "has start_requests(), which Scrapy 2.19 does not call: write async def start()"
-    names = _names(cls)
+    names = _names(of for name, of in _methods(cls) if name not in _STARTS)
     rules = issubclass(cls, CrawlSpider) and bool(cls.rules)
     is_following = rules or issubclass(cls, SitemapSpider) or bool(names & _REQUESTS)
     if is_following and not follows_links(settings):
@@ -87,18 +96,34 @@ def ways_of(cls: type[Spider], settings: BaseSettings) -> Iterator[str]:
         yield _SHORT
 
 
-def _names(cls: type[Spider]) -> set[str]:
-    """The names that the methods of *cls* use, those of Scrapy's own classes and ours left out."""
+def fetchers_in(settings: BaseSettings) -> Iterator[str]:
+    """A line for each downloader middleware of the project that answers requests by itself."""
+    for component in build_component_list(settings.getwithbase("DOWNLOADER_MIDDLEWARES")):
+        path = plugins.path_of(component)
+        if path.partition(".")[0] in plugins.FETCHERS:
+            continue
+        with suppress(ImportError, AttributeError, NameError, ValueError):  # the start names it
+            methods = _methods(load_object(component))
+            names = {"process_request"}
+            for _ in methods:  # helpers that it calls, and those that they call
+                names |= _names(method for name, method in methods if name in names)
+            if names & _RESPONSES:
+                yield f"{path} {_ANSWERS}"
+
+
+def _methods(cls: Any) -> list[tuple[str, object]]:
+    """The methods of *cls* and their names, those of Scrapy's own classes and ours left out."""
+    libraries = ("scrapy", "scrapy_walsh", "builtins")
+    bases = [base for base in cls.__mro__ if base.__module__.partition(".")[0] not in libraries]
+    return [method for base in bases for method in vars(base).items()]
+
+
+def _names(methods: Iterable[object]) -> set[str]:
+    """The names that *methods* use."""
     names = set[str]()
-    codes = list[object]()
-    for base in cls.__mro__:
-        if base.__module__.partition(".")[0] not in (
-            "scrapy",
-            "scrapy_walsh",
-            "builtins",
-        ):
-            methods = (method for name, method in vars(base).items() if name not in _STARTS)
-            codes += (getattr(getattr(of, "__func__", of), "__code__", None) for of in methods)
+    codes: list[object] = [
+        getattr(getattr(method, "__func__", method), "__code__", None) for method in methods
+    ]
     for code in codes:  # it grows by the functions within
         if isinstance(code, CodeType):
             names.update(code.co_names)

@@ -82,10 +82,10 @@ class Answer(Struct, frozen=True):
     ``hops``: redirects that led to it. ``unseen``: its host had never been requested before.
     ``date``: its Date field, which matters with a Retry-After alone.
     ``whole``: False where this side broke the exchange off, which says nothing about the server.
-    ``last``: why no retry may follow; empty where one may. ``cut``: the head of an answer came, and
-    its body not to its end. ``spacing``: how it was spaced; None where that is not looked at.
-    ``known``: what its host has taught before. ``unasked``: it is a 304, and the request was not
-    conditional.
+    ``last``: why no retry may follow; empty where one may. ``cut``: an answer came, and not to its
+    end, or not so that it can be read. ``spacing``: how it was spaced; None where that is not
+    looked at. ``known``: what its host has taught before. ``unasked``: it is a 304, and the request
+    was not conditional.
     """
 
     purpose: str

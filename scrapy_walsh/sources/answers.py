@@ -39,6 +39,8 @@ MAX_BODY: Final = 10 * 1024 * 1024
 
 _NOTHING: Final = Links(())
 #: "Not found", and "not in a format that you accept" (RFC 9110 15.5.5, 15.5.7).
+#: "OK", and the same through a proxy that has transformed it (RFC 9110 15.3.4).
+_SUCCESSES: Final = frozenset({200, 203})
 _NO_PAGE: Final = frozenset({404, 406})
 
 
@@ -87,7 +89,7 @@ def max_body(step: formats.Step) -> int:
 
 async def from_response(step: formats.Step, response: Response) -> Answer:
     """What *response* means for *step*; a large body is read in a child process."""
-    if response.status != 200:
+    if response.status not in _SUCCESSES:
         return _without_page(step, response.status)
     content_type = formats.header(response, "Content-Type")
     kind = formats.representation(content_type, response.body)
@@ -157,12 +159,12 @@ def from_failure(step: formats.Step, error: BaseException) -> Answer:
             return _vain(step, error.reason, FAILED, by, failed=True, unreachable=none)
     why = one_line(f"{type(error).__name__}: {error}")
     if isinstance(error, BodyTooLarge):
-        why = f"cancelled: a body over {max_body(step)} bytes"
+        why = f"refused as too large: over {max_body(step)} bytes"
     return _vain(step, why, FAILED, failed=True, forget=True)
 
 
 def _without_page(step: formats.Step, status: int) -> Answer:
-    """What *status*, which is not 200, means: a page that is not there offers no format (R9).
+    """What *status*, which is no success, means: a page that is not there offers no format (R9).
 
     A visit that failed ends what is requested of its source: nothing stands in for that.
     """

@@ -171,8 +171,12 @@ class WalshMetadataSpider(Spider):
             self.logger.error("walsh_metadata: %s", self.refusal)
             fail_command()
             return
+        too_long = []
         for visit in self.visits.values():
             for step in next(visit.walk):
+                if (answer := self._too_long(step)) is not None:
+                    too_long.append((visit, step, answer))
+                    continue
                 self._waiting.setdefault(canonical_url(step.url), []).append((visit, step))
         for group in list(self._waiting.values()):
             sources = [visit.source for visit, _ in group]
@@ -184,6 +188,17 @@ class WalshMetadataSpider(Spider):
                 walsh_children=indexes,
                 walsh_revisit=sources[0].revisit,
             )
+        for visit, step, answer in too_long:
+            for request in self._go_on(visit, step, answer):
+                yield request
+
+    def _too_long(self, step: Step) -> Answer | None:
+        """The answer to *step* if Scrapy would drop its request; None if it would not."""
+        limit = self.settings.getint("URLLENGTH_LIMIT")
+        if not 0 < limit < len(step.url):
+            return None
+        why = f"{len(step.url)} characters, and URLLENGTH_LIMIT is {limit}: raise it"
+        return Answer(None, "", f"{step.kind}: its URL has {why}")
 
     def _idle(self) -> None:
         # Closing from within `start` would cancel it, which 2.13 reports with a traceback.
@@ -194,6 +209,7 @@ class WalshMetadataSpider(Spider):
         """The request for *step*; *declared*: for its meta, what it declares besides."""
         source = visit.source
         meta = {"walsh_source": key_of(source.first), "download_maxsize": max_body(step)}
+        meta["referrer_policy"] = "no-referrer"  # no page has led to it: the operator has
         declared[TRY_HTTPS] = _may_use_http(source, step)
         meta |= {key: given for key, given in declared.items() if given}
         return Request(
@@ -265,8 +281,9 @@ class WalshMetadataSpider(Spider):
                 return
             for needed in steps:
                 key = canonical_url(needed.url)
-                if key in self._answers:
-                    answers.append((needed, self._answers[key]))
+                known = self._answers.get(key) or self._too_long(needed)
+                if known is not None:
+                    answers.append((needed, known))
                 elif key in self._waiting:
                     self._waiting[key].append((visit, needed))
                 else:

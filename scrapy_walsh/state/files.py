@@ -195,15 +195,20 @@ def key_in(path: Path) -> str | None:
 def read_copies(directory: Path, key: str, notices: list[str]) -> list[StoredDocument | None]:
     """What each of the two copies has, if that is the blocklist *key*.
 
-    One that is damaged is renamed, with a line in *notices*: it had a text that is lost.
+    One that is damaged is renamed, with a line in *notices*: it had a text that is lost. One that
+    only another user may read stays, with a line.
     """
-    found = []
+    found: list[StoredDocument | None] = []
     for name in copies_of(directory, key):
         path = directory / name
         try:
             copy = read_copy(directory, name)
         except DamageError as damage:
             copy = without_text(key)
+            if isinstance(damage.__cause__, PermissionError):
+                notices.append(str(unusable(path, "cannot be read", damage.__cause__)))
+                found.append(copy)
+                continue
             with suppress(OSError):
                 aside = set_aside(path)
                 notices.append(f"{path} was damaged ({damage}): set aside as {aside.name}")
@@ -260,11 +265,31 @@ def read_copy(directory: Path, name: str = COPY) -> StoredDocument | None:
 
 
 def unusable(path: Path, what: str, error: Exception | None) -> StateError:
-    """The error of a file that cannot be used."""
+    """The error of a file that cannot be used; whose it is, if it is another user's."""
     return StateError(
-        f"{path} {what} ({one_line(error, 200)}): let the user of this crawl read and write it, "
-        "free or repair the disk, or set another WALSH_STATE_DIR"
+        f"{path} {what} ({one_line(error, 200)}){_owner(path)}: let the user of this crawl read "
+        "and write it, free or repair the disk, or set another WALSH_STATE_DIR"
     )
+
+
+def _owner(path: Path) -> str:
+    """Whose the first of *path*, its companions and the lock is that another user has made."""
+    us = os.geteuid() if hasattr(os, "geteuid") else 0
+    for each in (path, *path.parent.glob(f"{path.name}-*"), path.parent / LOCK, path.parent):
+        with suppress(OSError):
+            owner = each.lstat().st_uid
+            if owner != us:
+                return f"; {each.name} belongs to {_user(owner)}, and this runs as {_user(us)}"
+    return ""
+
+
+def _user(number: int) -> str:
+    import pwd  # noqa: PLC0415  not on Windows
+
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
 
 
 def without_text(key: str) -> StoredDocument:

@@ -487,6 +487,9 @@ def test_many_spiders_are_counted_not_named(
     lines = capsys.readouterr().out.splitlines()
     (links,) = (line for line in lines if line.startswith("will be different (R6)"))
     assert links.endswith("(spider 12 of 15 spiders; -v names them)")
+    assert main(["init", *GIVEN, "-v"]) == 0
+    said = capsys.readouterr().out
+    assert len(different(said)["R6"]) == 12
 
 
 def test_init_says_which_spider_does_not_start(
@@ -498,6 +501,7 @@ def test_init_says_which_spider_does_not_start(
     )
     assert main(["init", *GIVEN, "--write"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    (failure,) = (line for line in lines if line.startswith("does not start: "))
+    (failure,) = (line for line in lines if line.startswith("walsh doctor fails: "))
+    assert any(line.startswith("this is with Scrapy ") for line in lines)
     assert "gone" in failure
     assert failure.endswith("(spider declared)")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
 import re
 import socket
 import subprocess
@@ -194,7 +195,7 @@ def test_packages_that_fetch_by_themselves_are_named() -> None:
         assert text in " ".join(DOC.split())
     middlewares = {f"{name}.Middleware": 100 for name in FETCHERS}
     settings = BaseSettings({"DOWNLOADER_MIDDLEWARES": middlewares})
-    expected = [(True, f"{name}: {text}") for name, text in FETCHERS.items()]
+    expected = [(logging.ERROR, f"{name}: {text}") for name, text in FETCHERS.items()]
     assert sentences(settings) == expected
 
 

@@ -240,6 +240,22 @@ def test_own_suggested_feeds() -> None:
 
 
 @pytest.mark.parametrize(
+    ("base", "feed"),
+    [
+        ('<base href="https://cdn.test/x/">', "https://cdn.test/x/feed"),
+        ('<base href="/y/">', "https://a.test/y/feed"),
+        ('<base target="_blank"><base href="/y/"><base href="/z/">', "https://a.test/y/feed"),
+        ('<base href="">', "https://a.test/p/feed"),
+        ('<base href="ftp://a.test/">', "https://a.test/p/feed"),
+        (f"<script>{'x' * 70_000}</script>", "https://a.test/p/feed"),
+    ],
+)
+def test_a_suggested_feed_is_resolved_against_the_base_of_its_page(base: str, feed: str) -> None:
+    link = '<link rel="alternate" type="application/atom+xml" href="feed">'
+    assert suggested_feeds([], f"<head>{base}{link}</head>", "https://a.test/p/") == [feed]
+
+
+@pytest.mark.parametrize(
     ("markup", "text"),
     [
         ("  a\n\tb ", "a b"),

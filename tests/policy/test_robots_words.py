@@ -173,3 +173,23 @@ def test_r2_a_mutated_disallow_never_allows_more(file: list[str], line: str) -> 
     for path in ("/x/y", "/a/b", "/"):
         if not allowed(text, path):
             assert not allowed(f"{text}\n{line}", path)
+
+
+# -- what hosts put in front of a file ---------------------------------------------------------
+
+MANAGED = (
+    "# BEGIN managed\n\nUser-agent: *\nContent-Signal: search=yes\nAllow: /\n\n# END managed\n\n"
+)
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff", "\u200b", "\ufeff\ufeff"])
+@pytest.mark.parametrize("agent", ["*", TOKEN])
+def test_r2_a_block_in_front_and_a_mark_within_hide_no_group(mark: str, agent: str) -> None:
+    """Groups of one name are one (RFC 9309, 2.2.1), and a byte order mark is no part of a name."""
+    assert not allowed(f"{MANAGED}{mark}User-agent: {agent}\nDisallow: /x\n")
+
+
+@pytest.mark.parametrize("between", ["Content-Signal: ai-train=no", "Sitemap: /s.xml", "# x", ""])
+def test_r2_other_records_do_not_end_a_list_of_names(between: str) -> None:
+    """RFC 9309, 2.2.4."""
+    assert not allowed(f"User-agent: {TOKEN}\n{between}\nUser-agent: OtherBot\nDisallow: /\n")

@@ -53,6 +53,9 @@ def test_r9_4_feed_then_page_then_llms_txt(world: World) -> None:
     assert world.paths("order") == ["/feed", "/", "/llms.txt"]
     assert (world.row("order")["outcome"], world.row("order")["requirement"]) == ("llms.txt", "R9")
     assert [item["via"] for item in world.items("order")] == ["llms.txt"]
+    requests = world.targets("order")
+    assert len(requests) == 3
+    assert not any(request.values("Referer") for request in requests)
 
 
 def test_r9_4_a_url_that_answers_with_a_feed_is_read_as_that_feed(world: World) -> None:

@@ -510,6 +510,34 @@ def test_own_a_permanent_redirect_suggests_the_new_address(reasons: list[int], m
     assert visit.row.moved_to == ("https://a.test/new" if moved else None)
 
 
+def test_203_is_a_success() -> None:
+    """RFC 9110, 15.3.4: a proxy has transformed it."""
+    net = crawl("https://a.test/feed", {"https://a.test/feed": (203, "text/xml", FEED)})
+    assert net.rows[0].outcome == "fed"
+    assert net.items
+
+
+def test_no_request_has_a_referer(tmp_path: Path) -> None:
+    """The operator has declared what is requested: no page has led there."""
+    net = crawl_file(tmp_path, [WITH_FEED], {})
+    assert len(net.asked) == 3
+    assert {request.meta["referrer_policy"] for request in net.asked} == {"no-referrer"}
+
+
+def test_a_url_that_scrapy_would_drop_is_a_step_of_no_use(tmp_path: Path) -> None:
+    long = f"https://a.test/{'x' * 2100}"
+    source = {**WITH_FEED, "feed": long}
+    net = crawl_file(tmp_path, [source], {"https://a.test/": (200, "text/markdown", MARKDOWN)})
+    assert net.urls == ["https://a.test/"]
+    (row,) = net.rows
+    why = f"feed: its URL has {len(long)} characters, and URLLENGTH_LIMIT is 2083: raise it"
+    assert row.reason.startswith(why)
+    assert row.outcome == "negotiated"
+    net = crawl(long, {})
+    assert net.rows[0].outcome == "left_out"
+    assert "URLLENGTH_LIMIT is 2083" in net.rows[0].reason
+
+
 def test_own_bodies_have_a_limit() -> None:
     (request,) = start_requests(spider_of(urls="https://a.test/"))
     assert request.meta["download_maxsize"] == MAX_BODY
@@ -518,7 +546,7 @@ def test_own_bodies_have_a_limit() -> None:
 def test_own_a_body_over_the_limit_is_named_as_such() -> None:
     net = crawl("https://a.test/", {"https://a.test/": BodyTooLarge("https://a.test/", "")})
     assert net.rows[0].outcome == "failed"
-    assert net.rows[0].reason == f"page: cancelled: a body over {MAX_BODY} bytes"
+    assert net.rows[0].reason == f"page: refused as too large: over {MAX_BODY} bytes"
 
 
 def test_own_links_are_relative_to_the_final_url() -> None:

@@ -209,3 +209,44 @@ def test_own_a_ledger_that_is_gone_is_said(tmp_path: Path, kept: tuple[str, ...]
     assert f"{FILE} is gone" in notice
     lines = [parsed(line) for line in (tmp_path / FILE).read_bytes().splitlines()]
     assert [line["kind"] for line in lines] == ["ledger", "gap"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+def test_files_of_another_user_are_named_and_not_set_aside(tmp_path: Path) -> None:
+    """One run as root has made them; the next one is nobody's."""
+    for folder in (*tmp_path.parents, tmp_path):
+        if folder.stat().st_uid == 0 and folder != folder.parent:
+            folder.chmod(folder.stat().st_mode | 0o055)
+    state = tmp_path / "state"
+    state.mkdir()
+    store = SqliteStore(state)
+    store.put(LIST)
+    store.close()
+    nobody = 65534
+    for path in (state, *state.iterdir()):
+        os.chown(path, nobody, nobody)
+    for name in files.COPIES:
+        os.chown(state / name, 0, 0)
+    os.seteuid(nobody)
+    try:
+        store = SqliteStore(state)
+        found = store.get(StoredDocument, "blocklist", BLOCKLIST_URL)
+        notices = list(store.notices)
+        store.close()
+        assert found is not None, "it is known that there was a list"
+        assert found.body == b""
+        assert [notice.partition(" cannot be read (")[0] for notice in notices] == [
+            str(state / name) for name in files.COPIES
+        ]
+        for notice in notices:
+            assert "belongs to root, and this runs as nobody: let the user of this crawl" in notice
+    finally:
+        os.seteuid(0)
+    assert not [path for path in state.iterdir() if "damaged" in path.name]
+    os.chown(state / "state.sqlite3", 0, 0)
+    os.seteuid(nobody)
+    try:
+        with pytest.raises(StateError, match=r"state.sqlite3 belongs to root"):
+            SqliteStore(state).get(StoredDocument, "blocklist", BLOCKLIST_URL)
+    finally:
+        os.seteuid(0)

@@ -37,6 +37,7 @@ from scrapy.exceptions import IgnoreRequest
 from twisted.internet.error import ConnectBindError, NoRouteError
 
 from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.events import NO_ANSWER
 from scrapy_walsh.exceptions import OwnFault, WalshError
 
 if TYPE_CHECKING:
@@ -64,11 +65,21 @@ _MEANINGS: Final = {
     "HeaderTooLarge": "its header section is too large",
     **dict.fromkeys(("Resolve", "DNSLookup"), "its name cannot be resolved"),
     **dict.fromkeys(("Timeout", "TimedOut"), "timed out"),
+    "DataLoss": "cut off",
     **dict.fromkeys(("ResponseFailed", "NeverReceived", "ConnectionLost"), "connection lost"),
     "Refused": "connection refused",
     "ConnectionDone": "connection closed",
-    "DataLoss": "cut off",
 }
+_UNREADABLE: Final = "answered, but not in HTTP/1.1 that can be read"
+#: The errors of Twisted's and aiohttp's parsers for what is no answer in HTTP/1.1; and others that
+#: are one where an answer of Twisted's has failed by them.
+_OF_PARSERS: Final = frozenset(
+    {
+        *("ParseError", "BadResponseVersion", "InvalidHeaderName", "InvalidHeaderValue"),
+        *("_MalformedChunkedDataError", "BadStatusLine", "BadHttpMessage"),
+    }
+)
+_OF_AN_ANSWER: Final = frozenset({"ValueError", "KeyError"})
 
 
 def of_transfer(error: BaseException, *, proxy: str | None) -> OwnFault | None:
@@ -83,6 +94,18 @@ def of_transfer(error: BaseException, *, proxy: str | None) -> OwnFault | None:
     if _fails_for_us(proxy) and not any(map(_is_tunnels_5xx, _causes(error))):
         return OwnFault(f"its proxy failed ({_text(error)}): see {_shown(proxy)}", f"proxy {proxy}")
     return None
+
+
+def is_unreadable(error: BaseException) -> bool:
+    """Whether *error*, of the network, is that an answer came, and was not HTTP/1.1."""
+    names = {type(each).__name__ for each in _causes(error)}
+    of_answer = "ResponseFailed" in names and bool(names & _OF_AN_ANSWER)
+    return of_answer or bool(names & _OF_PARSERS)
+
+
+def reason(error: BaseException) -> str:
+    """What came of an exchange that ended with *error*, in one line."""
+    return _UNREADABLE if is_unreadable(error) else f"{NO_ANSWER}{meaning(error)}"
 
 
 def meaning(error: BaseException) -> str:

@@ -33,7 +33,6 @@ from w3lib.url import safe_url_string
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.documents import faults
-from scrapy_walsh.adapters.events import NO_ANSWER
 from scrapy_walsh.adapters.outcomes import UNSENT, Closing
 from scrapy_walsh.adapters.ticket import TICKET, Ticket, Tickets
 from scrapy_walsh.exceptions import OwnFault
@@ -138,7 +137,7 @@ class Document(Ticket):
         if isinstance(error, UNSENT):
             self.outcome = error
             return
-        why = f"{NO_ANSWER}{faults.meaning(error)}"
+        why = faults.reason(error)
         fault = faults.of_certificate(error) if self.purpose == OPERATOR else None
         fault = fault or faults.of_transfer(error, proxy=request.meta.get("proxy"))
         self.outcome = fault or Fetched(request.url, None, error=why, failure=self.failure)

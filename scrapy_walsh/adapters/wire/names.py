@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from scrapy.utils.datatypes import LocalCache
 
 from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.events import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,6 +35,7 @@ class Names:
         self._timeout = settings.getfloat("DNS_TIMEOUT")
         #: Whether the project has set a resolver of its own, which is then used.
         self._by_reactor = compat.sets_resolver(settings)
+        self._told = False
         size = settings.getint("DNSCACHE_SIZE") if settings.getbool("DNSCACHE_ENABLED") else 0
         self._cache: LocalCache[str, list[str]] = LocalCache(size)
         self._keeps = size > 0
@@ -47,6 +49,14 @@ class Names:
         def known(found: list[str]) -> None:
             if found and self._keeps:
                 self._cache[name] = found
+            if not found and self._by_reactor and not self._told:
+                self._told = True
+                logger.warning(
+                    "%s has no address by the resolver that TWISTED_DNS_RESOLVER (DNS_RESOLVER) "
+                    "sets: CachingThreadedResolver knows IPv4 alone; without the setting both "
+                    "families are looked up",
+                    name,
+                )
             tell(found)
 
         if self._by_reactor:
