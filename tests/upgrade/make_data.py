@@ -26,7 +26,9 @@ from tests.crawl.harness import (
     LIST_SPIDER,
     Runs,
     daily_sites,
+    listing,
     make_project,
+    operator,
     site,
     stop,
     targets,
@@ -87,7 +89,7 @@ def main() -> None:
     target = Path(sys.argv[1]).absolute()
     shutil.rmtree(target, ignore_errors=True)
     with tempfile.TemporaryDirectory() as directory:
-        for name, make in (("days", days), ("job", job), ("fleet", fleet)):
+        for name, make in (("days", days), ("rules", rules), ("job", job), ("fleet", fleet)):
             folder = target / name
             folder.mkdir(parents=True)
             keep(make(Path(directory) / name), folder)
@@ -125,6 +127,56 @@ def days(directory: Path) -> Path:
         check=True, stdout=subprocess.DEVNULL,
     )  # fmt: skip
     return runs.state
+
+
+def rules(directory: Path) -> Path:
+    """Five runs that meet what later rules decide otherwise; of them the ledger is kept."""
+    known = site("known.test", robots="User-agent: *\nDisallow: /private/\n")
+    reset = Route(behaviour="reset")
+    drops = {"/d1": reset, "/d2": reset}
+    pages = {
+        "forbidden": Route(403, headers={"Retry-After": "3"}),
+        "ok": Route(headers={"Retry-After": "2"}),
+        "iso": Route(sequence=(Route(429, headers={"Retry-After": "PT2S"}), Route())),
+        "cut": Route(body="x" * 5000, behaviour="truncate"),
+        **{f"s{status}": Route(status) for status in (301, 304, 402, 404, 410, 429, 451, 500, 503)},
+        "loop": Route(302, location="/p"),
+        "inward": Route(302, location="http://10.9.8.7/x"),
+    }
+    sites = [
+        *(site(f"{host}.test", {"/p": page}) for host, page in pages.items()),
+        site("drops.test", drops),
+        site("silent.test", {"/p": reset}, Route(behaviour="reset")),
+        site("away.test", robots=Route(302, location="http://open.test/rules")),
+        site("victim.test", robots=Route(302, location="http://known.test/private/rules")),
+        site("down.test", robots=Route(503)),
+        *map(site, ("10.9.8.7", "open.test", "listed.test")),
+        known,
+        operator(listing("listed.test")),
+    ]
+    hosts = [each.host for each in sites if each.host not in ("10.9.8.7", "operator.test")]
+    urls = [*(f"http://{host}/p" for host in hosts), "http://known.test/private/x"]
+    urls += [f"http://{place}" for place in ("drops.test/d1", "drops.test/d2", "cut.test/z")]
+    settings = {"WALSH_MAX_RETRIES": 2, "WALSH_PATIENCE": 20, "WALSH_BLOCKLIST_SCHEMA_URL": None}
+    with Runs(directory, *sites, settings=settings) as runs:
+        for after in (0.0, 2 * HOUR, DAY + 300):
+            runs.at(BEGINNING + after)
+            runs(*urls)
+            page = Route(body="<!DOCTYPE html><html><body>away</body></html>")
+            if after:
+                runs.serve("known.test", "/robots.txt", page)
+        moved = "WALSH_BLOCKLIST_URL=http://operator.test/other.json"
+        runs.serve("operator.test", "/other.json", Route(behaviour="reset"))
+        runs.at(BEGINNING + DAY + 3 * HOUR)
+        runs("http://listed.test/q", "http://ok.test/q", arguments=("-s", moved))
+        runs.at(BEGINNING + 2 * DAY + 600)
+        runs(*urls)
+    kept = directory / "kept"
+    kept.mkdir()
+    for file in runs.state.glob("ledger[.-]*"):
+        if file.suffix != ".lock":
+            shutil.copy(file, kept)
+    return kept
 
 
 def job(directory: Path) -> Path:

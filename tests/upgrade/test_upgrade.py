@@ -26,7 +26,14 @@ from scrapy_walsh.exceptions import ConfigError, StateError, StoreAway
 from scrapy_walsh.fleet.store import SharedStore
 from scrapy_walsh.proof.sandbox import Route
 from scrapy_walsh.proof.verify import files_of, verify
-from scrapy_walsh.proof.verify.terms import ALL_TERMS, SINCE
+from scrapy_walsh.proof.verify.terms import (
+    ALL_TERMS,
+    GIVES_UP,
+    MOVED_LIST,
+    NO_PAGE,
+    RETRY_AFTER,
+    SINCE,
+)
 from scrapy_walsh.state import forms
 from scrapy_walsh.state.database import DATABASE, STEPS, read_only
 from scrapy_walsh.state.files import COPIES, _digest
@@ -443,6 +450,30 @@ def test_own_a_run_of_form_1_may_lack_a_setting_that_came_later(tmp_path: Path) 
     assert [note for note in report.notes if ALL_TERMS in note]
     members["stored_form"] = 1
     assert verify_lines(tmp_path / "forged", members).findings
+
+
+def test_verify_holds_no_older_run_to_a_newer_rule(tmp_path: Path) -> None:
+    """The ledger of 0.2.0 in which that found nothing wrong; a rule that it broke would be found.
+
+    If this fails after a rule has changed: add it to ``SINCE``.
+    """
+    ledger = copy("0.2.0/rules", tmp_path / "rules") / "ledger.jsonl"
+    report = verify(files_of(ledger), (), read_blocklist)
+    assert report.findings == []
+    assert (report.runs, report.requests) == (5, 250)
+    assert report.derived > 500
+    newer = [rule for rule, since in SINCE.items() if since > 1]
+    (note,) = [each for each in report.notes if "of the stored form 1" in each]
+    assert all(rule in note for rule in newer)
+
+
+@pytest.mark.parametrize("rule", [RETRY_AFTER, GIVES_UP, NO_PAGE, MOVED_LIST])
+def test_a_run_of_this_form_is_held_to_each_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: str
+) -> None:
+    monkeypatch.setattr("scrapy_walsh.proof.verify.terms.SINCE", {**SINCE, rule: 1})
+    ledger = copy("0.2.0/rules", tmp_path / "rules") / "ledger.jsonl"
+    assert verify(files_of(ledger), (), read_blocklist).findings
 
 
 def verify_lines(directory: Path, *entries: dict[str, Any]) -> Report:

@@ -26,6 +26,7 @@ from scrapy_walsh.policy.verdict import (
     not_known,
 )
 from scrapy_walsh.proof.verify.run import LIST, NO_START, Held, Snapshot
+from scrapy_walsh.proof.verify.terms import MOVED_LIST, NO_PAGE
 
 if TYPE_CHECKING:
     from scrapy_walsh.proof.ledger import Documents, Line
@@ -209,6 +210,8 @@ class Adoptions:
 
         Such a list was in force under the same token before the run, and is newer than its own.
         """
+        if not run.terms.is_held_to(MOVED_LIST):
+            return {}
         own_record = self._lists.get(own_url, _ListRecord())
         return {
             url: record.line
@@ -291,7 +294,7 @@ class Adoptions:
         pages = self._pages.pop(origin, 0)
         number, digest_before = self._last.get(origin, (0, None))
         new = line.digest
-        enough = pages >= robots_fetch.PAGES - 1
+        enough = pages >= robots_fetch.PAGES - 1 or not run.terms.is_held_to(NO_PAGE)
         if (
             digest_before is None
             or new is None

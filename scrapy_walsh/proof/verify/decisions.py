@@ -16,14 +16,14 @@ from scrapy_walsh.ledger.files import REDACTED
 from scrapy_walsh.policy import chain, urls, visits
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.addresses import PUBLIC, kind_of
-from scrapy_walsh.policy.backoff import REDIRECTS, is_failure
+from scrapy_walsh.policy.backoff import BACKOFF_STATUSES, REDIRECTS, is_failure
 from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.policy.robots.usage import IN_ROBOTS
 from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, OUT_OF_SCOPE, Verdict
 from scrapy_walsh.proof.verify.run import LIST, Snapshot
-from scrapy_walsh.proof.verify.terms import ANY_ANSWER
+from scrapy_walsh.proof.verify.terms import ANY_ANSWER, GIVES_UP
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -364,7 +364,8 @@ class Decisions:
         if line.status in REDIRECTS:
             run.redirects_told[line.url] = line.n
         wrong_end = self._end_of_visit(run, line)
-        if line.status is not None and is_failure(line.status):
+        never = line.status in BACKOFF_STATUSES or run.terms.is_held_to(GIVES_UP)
+        if line.status is not None and is_failure(line.status) and never:
             self._report.find(line.n, "R5", f"status {line.status} is never an answer")
         elif not _is_right_kind(line, exchange):
             self._report.find(line.n, "R7", f"status {line.status} is told as {line.kind}")

@@ -26,7 +26,7 @@ from scrapy_walsh.policy.verdict import Verdict
 from scrapy_walsh.proof.ledgered import Exchanges, Sent
 from scrapy_walsh.proof.spacing import ONE_CLOCK, is_short
 from scrapy_walsh.proof.verify.run import CLOCK_SET
-from scrapy_walsh.proof.verify.terms import ADMITTED, ONE_KEY
+from scrapy_walsh.proof.verify.terms import ADMITTED, ONE_KEY, RETRY_AFTER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -316,10 +316,10 @@ class Replay:
             return NOTHING
         interval, accepted, calm, at, *interval_before = line.taught
         stored = Learned(interval, accepted, int(calm), at, *interval_before)
-        if any(
-            _is_same(eased(remainder, max(remainder.at, at + _EXACT)), stored)
-            for remainder in remains
-        ):
+        left = [eased(remainder, max(remainder.at, at + _EXACT)) for remainder in remains]
+        if not interval_before:  # a line of an older form does not say it
+            left = [replace(one, before=0.0) for one in left]
+        if any(_is_same(one, stored) for one in left):
             self._report.derived += 1
         else:
             # The lines of another worker, or of a run that was killed, may be missing.
@@ -379,6 +379,10 @@ def _check_wait(
     allowed = run.terms.max_retries
     low = shortest.wait or 0.0
     high = longest.wait or 0.0
+    in_seconds = all(value.strip().isdigit() for value in line.retry_after)
+    if not (run.terms.is_held_to(RETRY_AFTER) or (failure is not None and in_seconds)):
+        low = 0.0
+        high = math.inf
     if not 0 <= line.attempt <= allowed:
         yield (
             "R5",

@@ -47,6 +47,14 @@ ANY_ANSWER: Final = "any answer is a visit of its source (R8)"
 ADMITTED: Final = "the line of each request has its pace, by which it may go"
 #: Retries of one request are counted together, however its URL was written.
 ONE_KEY: Final = "spellings of one URL share their retries (R5)"
+#: A Retry-After of any answer holds its host; it may also be a time of ISO 8601 (D40).
+RETRY_AFTER: Final = "a Retry-After counts with any answer, and in more forms (R5)"
+#: What was given up after a 5xx ends as a GaveUp, and not as an answer.
+GIVES_UP: Final = "an answer 5xx is not given to a spider (R5)"
+#: Rules are lifted by a robots.txt, and by a page only if one comes three times (D44).
+NO_PAGE: Final = "a page does not lift known rules (R2)"
+#: A list binds under its product token, until one is adopted from the address of now (D39).
+MOVED_LIST: Final = "a list stays in force when its address changes (R3)"
 #: The rules that :func:`verify` does not hold every run to, in the words of its report, and the
 #: stored form (``state.forms``) since which a run is held to each. Every other rule holds for all.
 SINCE: Final[Mapping[str, int]] = {
@@ -55,6 +63,10 @@ SINCE: Final[Mapping[str, int]] = {
     ANY_ANSWER: 2,
     ADMITTED: 2,
     ONE_KEY: 2,
+    RETRY_AFTER: 2,
+    GIVES_UP: 2,
+    NO_PAGE: 2,
+    MOVED_LIST: 2,
 }
 
 
