@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md has every warning and error that the package logs or raises.
+"""docs/troubleshooting.md has every warning and error of the package, and no other.
 
 The messages are collected from the source. Where a call logs what another function made ("%s"), the
 table ``MADE_ELSEWHERE`` says where that text is; a new call of that kind must be added to it.
@@ -84,6 +84,22 @@ OTHERS = (
     ("state/store.py", "cannot be written"),
 )  # fmt: skip
 
+#: Parts of the page's messages that no text of the code has as they stand, and the pieces that the
+#: code makes each of.
+IN_PIECES = {
+    "walsh_revisit of": ("walsh_revisit", "of"),
+    "sources of your list": ("source", "of your list,"),
+    "the host gave no answer to": ("the host", "gave no answer to"),
+    "rejected robots.txt of": ("rejected", "robots.txt", "of"),
+    "and this package": ("this package (",),
+    "walsh-research never follows links": ("never", "follows links (R6)"),
+    "walsh_also of": ("walsh_also", "of"),
+    "package ca-certificates": ("(package", "ca-certificates, SSL_CERT_FILE)"),
+    "ledger.head knows of line": ("ledger.head", "knows of line"),
+}
+#: A message of Scrapy's.
+NOT_OURS = "Spider not found"
+
 
 class Message(NamedTuple):
     """What is said, and where. ``text``: the parts that do not differ; NUL stands between them."""
@@ -107,16 +123,58 @@ def text_of(node: ast.expr) -> str | None:
         case ast.Constant(value=str() as text):
             return re.sub(r"%(?:\.\d)?[sdrfg]", "\0", text)
         case ast.JoinedStr(values=parts):
-            return "".join(p.value if isinstance(p, ast.Constant) else "\0" for p in parts)
+            return "".join(map(_part, parts))
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             return f"{text_of(left) or chr(0)}{text_of(right) or chr(0)}"
     return None
 
 
+def _part(node: ast.expr) -> str:
+    """The text of one part of an f-string; of ``plural(count, "host")`` it is ``NUL hosts``."""
+    match node:
+        case ast.Constant(value=str() as text):
+            return text
+        case ast.FormattedValue(
+            value=ast.Call(func=ast.Name(id="plural"), args=[_, ast.Constant(value=noun)])
+        ):
+            return f"\0 {noun}s"
+    return "\0"
+
+
+@cache
+def corpus() -> str:
+    """Each text of the package's code, one a line; no docstring is among them."""
+    found: dict[str, None] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        said_by_nobody = {
+            id(node.value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.expr) and id(node) not in said_by_nobody:
+                found[" ".join((text_of(node) or "").replace("\0", " \0 ").split())] = None
+    return "\n".join(found)
+
+
+def messages_of_the_page() -> list[str]:
+    """Each message that the page explains, with words in capitals for what differs."""
+    page = (ROOT / "docs/troubleshooting.md").read_text()
+    return [" ".join(each.split()) for each in re.findall(r"\*\*`(.+?)`\*\*", page, re.DOTALL)]
+
+
+def parts_of(message: str) -> list[str]:
+    """The parts of a message of the page between placeholders and signs, of two words or more."""
+    parts = re.split(r"[A-Z][A-Z0-9]+(?![a-z_])|\.\.\.|[:;,()]", message)
+    found = [part.strip(" .'[]<>") for part in parts]
+    return [part for part in found if len(re.findall(r"[A-Za-z]{2,}", part)) > 1]
+
+
 @cache
 def calls() -> list[tuple[str, str, ast.Call]]:
     """Each call of what may be a logger, an error or the list of notices: place, name, call."""
-    names = {*LEVELS, *ERRORS, "append"}
+    names = {*LEVELS, *ERRORS, "append", "own_fault"}
     found: list[tuple[str, str, ast.Call]] = []
     for path in sorted(PACKAGE.rglob("*.py")):
         place = path.relative_to(PACKAGE)
@@ -148,9 +206,10 @@ def logged() -> Iterator[Message]:
 
 
 def raised() -> Iterator[Message]:
-    """Every error of ours that is made with a text, and every notice of the store's."""
+    """Every error of ours that is made with a text, notice of the store's, and fault of ours."""
+    ends = "notices.append", ".own_fault"
     for place, called, node in calls():
-        if node.args and (called in ERRORS or called.endswith("notices.append")):
+        if node.args and (called in ERRORS or called.endswith(ends)):
             yield Message(place, text_of(node.args[0]), ast.unparse(node.args[0]))
 
 
@@ -168,6 +227,46 @@ def test_own_every_message_is_on_the_page() -> None:
     assert any("answers wait for the requests of their callbacks" in part for _, part in parts)
     absent = [(place, part) for place, part in parts if part not in PAGE]
     assert not absent, "docs/troubleshooting.md does not say what these mean"
+
+
+def test_every_message_of_the_page_is_said_by_the_code() -> None:
+    parts = {part: each for each in messages_of_the_page() for part in parts_of(each)}
+    assert len(parts) > 150
+    absent = {part for part in parts if part not in corpus()} - {NOT_OURS}
+    assert absent == IN_PIECES.keys(), {part: parts.get(part) for part in absent ^ IN_PIECES.keys()}
+    lost = [piece for pieces in IN_PIECES.values() for piece in pieces if piece not in corpus()]
+    assert lost == []
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        'WALSH_STATE_DIR: PATH cannot be made (WHY): set another, or "memory" for a one-off run',
+        "the shared store NAME is back after NUMBER s",
+        "URL cannot be fetched: WHY; take it out",
+    ],
+)
+def test_a_message_that_is_no_more_would_be_noticed(message: str) -> None:
+    """The page had these."""
+    assert any(part not in corpus() for part in parts_of(message)), parts_of(message)
+
+
+def test_each_message_has_the_level_that_it_is_logged_at() -> None:
+    """Where the level is in the call: of each text, the first part that says something."""
+    page = (ROOT / "docs/troubleshooting.md").read_text()
+    rows = [plain(row) for row in re.split(r"\n(?=- \*\*|#+ |\n)", page)]
+    checked, wrong = 0, []
+    for place, called, node in calls():
+        logger, _, level = called.rpartition(".")
+        if level not in LEVELS or level == "log" or not logger.endswith("logger"):
+            continue
+        for part in fragments(text_of(node.args[0]) or "")[:1]:
+            having = [row for row in rows if part in row]
+            checked += bool(having)
+            if having and not any(level.upper() in row for row in having):
+                wrong.append((place, level, part))
+    assert checked > 20
+    assert wrong == []
 
 
 @pytest.mark.parametrize(("place", "text"), OTHERS)
