@@ -112,11 +112,6 @@ class Crawl(Context):
         TURNSTILE.join(self)
         compat.ON_FAILURE.append(self.fail)
 
-    def settle(self) -> None:
-        """Look at the requests whose callbacks have ended since the last look (R7, R8)."""
-        self.sources.settle()
-        self.delivery.settle(compat.under_way(self.crawler))
-
     def _opened(self) -> None:
         try:
             self._open()
@@ -124,7 +119,7 @@ class Crawl(Context):
             self.fail(error)
 
     def _open(self) -> None:
-        compat.on_crawl(self.crawler, self.takes_back)
+        compat.on_crawl(self.crawler, self.tickets.take_back)
         compat.on_too_long(self.crawler, self.sources.too_long)
         self.pacing.pulse.beat()
         self.sources.begin()
@@ -161,18 +156,6 @@ class Crawl(Context):
         for host, reason in self.store.lifted_elsewhere():
             if self.recorder.ledger is not None:
                 self.recorder.ledger.write("", {"kind": LIFTED, "host": host, "reason": reason})
-
-    def takes_back(self, request: Request) -> bool:
-        """Whether *request* goes back to the queue that gave it out, which has it now.
-
-        It is the same request: Scrapy's signal, filter and stats have seen it once.
-        """
-        ticket = self.tickets.known(request)
-        if ticket is None or ticket.back is None:
-            return False
-        queue, ticket.back = ticket.back, None
-        queue.take_back(request)
-        return True
 
     def _closed(self, reason: str) -> None:
         steps = (

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from scrapy.crawler import Crawler
 
+    from scrapy_walsh.adapters.ticket import Ticket
+
 
 class GateMiddleware(Seat):
     """Every request passes ``policy/chain.py`` here before it may go on."""
@@ -134,10 +136,18 @@ class RevalidateMiddleware(Seat):
             content_type = header(response, "Content-Type")
             raise NotModified(request.url, content_type or (held.content_type if held else None))
         if validators.replaces_validators(request.method, response.status):
-            self._keep(request, response)
+            # If it was not conditional, no validators were stored when it was sent.
+            anew, queued = is_conditional(request), ticket.popped
+            kept = self._validators(request, response, ticket)
+            self.crawl.delivery.answered(request, kept, anew=anew, queued=queued)
         return response
 
-    def _keep(self, request: Request, response: Response) -> None:
+    def _validators(
+        self, request: Request, response: Response, ticket: Ticket
+    ) -> Validators | None:
+        """The validators of *response* that are to be stored, if it has any."""
+        if not any(name in response.headers for name in ("ETag", "Last-Modified")):
+            return None
         url, accept, spider = self.crawl.delivery.key_of(request)
         answered = Validators(
             url,
@@ -146,15 +156,10 @@ class RevalidateMiddleware(Seat):
             header(response, "Last-Modified"),
             self.crawl.wall(),
             header(response, "Content-Type"),
-            validators.lifetime(self.crawl.sources.interval(request)),
+            validators.lifetime(self.crawl.sources.interval(ticket)),
             spider,
         )
-        self.crawl.delivery.answered(
-            request,
-            validators.to_store(answered, header(response, "Date")),
-            anew=is_conditional(request),  # else none were there when it was sent
-            queued=self.crawl.tickets.of(request).popped,
-        )
+        return validators.to_store(answered, header(response, "Date"))
 
 
 class RedirectMiddleware(ScrapyRedirectMiddleware):
@@ -181,12 +186,15 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
         except IgnoreRequest:
             raise self._too_many(request, response.status) from None
         if result is response and self._is_for_spider(request, response.status):
-            self.crawl.sources.answered(request, str(response.status), self.crawl.wall())
+            ticket = self.crawl.tickets.of(request)
+            self.crawl.sources.answered(request, ticket, str(response.status), self.crawl.wall())
         if isinstance(result, Request):
             result.meta.pop(TRY_HTTPS, None)  # a host that redirects has answered
             self.crawl.intake.declare_hop(result, request)
+            ticket, hop = self.crawl.tickets.of(request), self.crawl.tickets.of(result)
             visited = {canonical_url(url) for url in result.meta.get("redirect_urls", ())}
-            if canonical_url(result.url) in visited or self.crawl.sources.not_sent(result, request):
+            not_sent = self.crawl.sources.not_sent(hop.key, ticket)
+            if canonical_url(result.url) in visited or not_sent:
                 # R7's de-duplication takes "/a" and "/a/" for one URL, but a redirect from one to
                 # the other is not a duplicate. Nor is one to a source that R8 has refused, or back
                 # to one that led here.

@@ -268,8 +268,11 @@ class Gate:
         robots_txt = self.documents.robots_txt
         if isinstance(ticket, Document) and ticket.origin and not robots_txt.may_go(ticket):
             raise NotYet(ticket.host.key, 0.0)  # it is judged again
-        if not ticket.ours:
-            against = self.sources.take(request) or self._too_soon(ticket)
+        if not ticket.ours and self.context.scope.is_source(ticket.url):
+            # Another process may request the source, or have had an answer meanwhile.
+            against = self.sources.take(ticket.key) or chain.too_soon(
+                ticket.key, self.documents, self.context.gates, self.context.wall()
+            )
             if against is not None:
                 raise self.refuse(ticket, against)
         needed = self._judge_proxy(ticket, request.meta.get("proxy"))
@@ -295,13 +298,6 @@ class Gate:
             own = url if not proxy else proxy if "://" in proxy else f"http://{proxy}"
             return chain.judge_own_address(own, address, context.gates)
         return chain.judge_addresses(url, (address,), context.scope, context.gates, ticket.led)
-
-    def _too_soon(self, ticket: Ticket) -> Verdict | None:
-        """R8's verdict by now: another process may have sent the source."""
-        context, now = self.context, self.context.wall()
-        return chain.too_soon(
-            ticket.url, context.scope, self.documents, context.gates, now, form=ticket.form
-        )
 
     def _stop_elsewhere(self, url: str, other: str) -> None:
         """Raise Refused where a middleware has put *other* in the place of the target *url* (R6).
@@ -411,7 +407,7 @@ class Gate:
             hops=answer.hops,
             robots_of=ticket.origin if isinstance(ticket, Document) and answer.hops else "",
             form=ticket.form,
-            again=(target and self.sources.again(request)) or None,
+            again=(target and self.sources.again(ticket)) or None,
             visit=(target and host.traffic.ahead) or None,
             once=(silent and ticket.trial) or None,
             learned=None if learned == answer.known.interval else learned,
@@ -434,15 +430,16 @@ class Gate:
         if target:
             self.delivery.link_ended(ticket.key)
         if concluded.visit == visits.ANSWERED:
-            self.sources.answered(request, str(answer.status), context.wall() - (steady - started))
+            sent_at = context.wall() - (steady - started)
+            self.sources.answered(request, ticket, str(answer.status), sent_at)
         elif concluded.visit == visits.LEADS_ON:
-            self.sources.redirected(request)
+            self.sources.redirected(ticket)
         else:
-            self.sources.let_go(request)
+            self.sources.let_go(ticket.key)
             if concluded.visit == visits.FAILED:
-                self.sources.visit_failed(request)
+                self.sources.visit_failed(ticket)
             elif target and whole:
-                self.sources.retried(request)
+                self.sources.retried(ticket)
         return exchange
 
     def _no_retry(self, ticket: Ticket, response: Response | None) -> str:
@@ -470,7 +467,7 @@ class Gate:
             if other is None or not other.hop:
                 self._stop_elsewhere(ticket.url, outcome.url)
                 self.delivery.link_replaced(ticket.key, self.tickets.of(outcome).key)
-            self.sources.goes_on(request)
+            self.sources.goes_on(ticket)
         else:
             request.meta.pop(TICKET, None)  # what its spider copies says nothing
             self._end(request, ticket, outcome)
@@ -484,11 +481,11 @@ class Gate:
             self.intake.note_refused(request)
         if isinstance(outcome, BaseException):
             if not isinstance(outcome, (NotModified, Closing)):
-                self.sources.failed(request, outcome)
+                self.sources.failed(request, ticket, outcome)
             if self.looks and not isinstance(outcome, Closing):
                 compat.fail_command(str(outcome))
             return
-        unfollowed, status = self.sources.ends(request) or None, outcome.status
+        unfollowed, status = self.sources.ends(ticket) or None, outcome.status
         if ticket.status is None:
             self._tell_answered(ticket, outcome, unfollowed=unfollowed)
         elif not is_failure(status):

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from scrapy.http import Request, Response
     from twisted.internet.defer import Deferred
 
-    from scrapy_walsh.policy.host import Host
     from scrapy_walsh.policy.verdict import Verdict
 
 #: Seconds for which no turn is given after an exchange that was broken off.
@@ -178,12 +177,12 @@ class Handler(Seat):
         except BaseException as error:
             if connecting.refused is not None:
                 connected = False
-                raise self._not_connected(request, ticket, connecting.refused) from error
+                raise self._not_connected(ticket, connecting.refused) from error
             answered = faults.says_something(error)
             ticket.headed = ticket.headed or (answered and faults.is_unreadable(error))
             if isinstance(error, compat.OVER_LIMIT) and not ticket.ours:
                 # R8 counts it, so what is too long is not soon sent again.
-                crawl.sources.answered(request, "200", crawl.wall())
+                crawl.sources.answered(request, ticket, "200", crawl.wall())
             raise
         finally:
             crawl.tickets.sending = None
@@ -212,13 +211,13 @@ class Handler(Seat):
             else:  # once the server has seen the connection closed
                 compat.call_later(_GRACE, lambda: TURNSTILE.leave(ticket.host))
 
-    def _not_connected(self, request: Request, ticket: Ticket, verdict: Verdict) -> Refused:
+    def _not_connected(self, ticket: Ticket, verdict: Verdict) -> Refused:
         """End the turn of a request whose host has no address that it may have (D38).
 
         Nothing has been sent, so this is no exchange: it says nothing about the host.
         """
         crawl = self.crawl
-        self._give_back(request, ticket.host)
+        self._give_back(ticket)
         crawl.pacing.hold(ticket.host, 0.0)  # it was booked, and other processes wait for its end
         return Refused(ticket.url, verdict) if ticket.ours else crawl.gate.refuse(ticket, verdict)
 
@@ -276,23 +275,23 @@ class Handler(Seat):
                 needed = crawl.gate.at_wire(request, ticket)
                 booking = crawl.pacing.reserve(host) if needed is None else None
             except BaseException as error:
-                self._give_back(request, host)
+                self._give_back(ticket)
                 if isinstance(error, Exception) and not isinstance(error, IgnoreRequest):
                     crawl.fail(error)
                 raise
             if booking is not None and booking.wait <= 0:
                 return unseen and not booking.known
             wait = 0.0 if booking is None else booking.wait
-            self._give_back(request, host, wait)
+            self._give_back(ticket, wait)
             if ticket.popped or (ticket.ours and (needed or wait > 0)):
                 raise NotYet(host.key, wait)
             if needed is not None:
                 await crawl.gate.bring(ticket, needed)
 
-    def _give_back(self, request: Request, host: Host, wait: float = 0.0) -> None:
-        """End the turn without a request; none may be sent to *host* for *wait* seconds."""
-        TURNSTILE.give_back(host, wait)
-        self.crawl.sources.let_go(request)
+    def _give_back(self, ticket: Ticket, wait: float = 0.0) -> None:
+        """End the turn without a request; none may be sent to its host for *wait* seconds."""
+        TURNSTILE.give_back(ticket.host, wait)
+        self.crawl.sources.let_go(ticket.key)
 
     def _dress(self, request: Request) -> None:
         """R1: set the one User-Agent, and take off fields that a spider may not set."""
@@ -365,7 +364,7 @@ class Downloader(ScrapyDownloader):
         try:
             self._crawl.gate.over(request, outcome)
         except Refused as error:
-            self._crawl.sources.failed(request, error)
+            self._crawl.sources.failed(request, self._crawl.tickets.of(request), error)
             raise
         return result
 

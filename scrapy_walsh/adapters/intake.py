@@ -311,8 +311,9 @@ class Intake:
         context, ticket = self._context, self._tickets.of(hop)
         ticket.hop = True
         context.scope.declare_hop(hop.url, request.url)
-        via = self._sources.hop(hop.url, request, ticket.form)
-        led = list(self._tickets.of(request).leads())
+        before = self._tickets.of(request)
+        via = self._sources.hop(ticket.key, before)
+        led = list(before.leads())
         self._tickets.keep(hop, ticket, {**ticket.lasting(), "via": via, "led": led})
         if context.scope.source_of(hop.url) is not None:
             context.recorder.note("declared", url=hop.url, via=request.url, form=ticket.form)

@@ -151,7 +151,7 @@ class DueQueue(DueRequests):
 
     def pop(self, timeout: float = 0) -> Request | None:  # noqa: ARG002
         """A request of a host that is due; None where none is: the engine is woken later."""
-        self._crawl.settle()
+        self._settle()
         if self._free:
             return self._popped(self._free.popleft())
         if (over := self._hour_over()) is not None:

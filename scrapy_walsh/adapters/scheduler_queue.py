@@ -178,6 +178,13 @@ class DueRequests:
             return heapq.heappop(self._soon)[2]
         return None
 
+    def _settle(self) -> None:
+        """Look at the requests whose callbacks have ended since the last look (R7, R8)."""
+        crawl = self._crawl
+        under_way = compat.under_way(crawl.crawler)
+        crawl.sources.settle(under_way)
+        crawl.delivery.settle(under_way)
+
     def _popped(self, request: Request) -> Request:
         self._crawl.tickets.of(request).queue = self
         return request
@@ -322,7 +329,7 @@ class HostQueue(DueRequests):
     @ends_crawl
     def pop(self) -> Request | None:
         """The request to send now; None where no host is due: the engine is woken later."""
-        self._crawl.settle()
+        self._settle()
         for _ in range(min(_AT_ONCE, len(self._resumed))):
             self._tell_wait(self._crawl.pacing.host(self._resumed.pop()))
         self._unpark()

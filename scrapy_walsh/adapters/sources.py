@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
 
     from scrapy_walsh.adapters.context import Context
+    from scrapy_walsh.adapters.ticket import Ticket
     from scrapy_walsh.adapters.wire.pacing import Pacing
     from scrapy_walsh.policy.event import Event
 
@@ -227,9 +228,9 @@ class Sources:
         known = not self._context.fleet and self._is(key, _ANSWERED | _LED_ON | _GIVEN_UP)
         return known or key in self._hops
 
-    def again(self, request: Request) -> bool:
+    def again(self, ticket: Ticket) -> bool:
         """Whether this run has already had an answer to the same source (URL and form)."""
-        return self._context.scope.is_source(request.url) and self._is(key_of(request), _ANSWERED)
+        return self._is(ticket.key, _ANSWERED) and self._context.scope.is_source(ticket.url)
 
     def refused(self, key: str, verdict: Verdict, host: str, due: float | None) -> None:
         """Note that *key* is not sent in this run, or by no run before *due* (Unix seconds)."""
@@ -242,61 +243,60 @@ class Sources:
         if due is not None:
             self.deferrals.add(key, host, due, verdict.reason)
 
-    def take(self, request: Request) -> Verdict | None:
-        """Take the source *request* for this process; the refusal where another requests it."""
-        if self._context.look is not None or not self._context.scope.is_source(request.url):
+    def take(self, key: str) -> Verdict | None:
+        """Take the source *key* for this process; the refusal if another requests it."""
+        if self._context.look is not None or self._locks.take(key) or self._lifts(key):
             return None
-        key = key_of(request)
-        return None if self._locks.take(key) or self._lifts(key) else visits.UNDER_WAY
+        return visits.UNDER_WAY
 
-    def let_go(self, request: Request) -> None:
-        """Note that *request* is not sent now, or was sent and got no answer."""
-        self._locks.drop(key_of(request))
+    def let_go(self, key: str) -> None:
+        """Note that the request *key* is not sent now, or was sent and got no answer."""
+        self._locks.drop(key)
 
     # -- what it was answered -------------------------------------------------------------
 
-    def answered(self, request: Request, outcome: str, sent_at: float) -> None:
+    def answered(self, request: Request, ticket: Ticket, outcome: str, sent_at: float) -> None:
         """Note that *request*, sent at *sent_at* (Unix seconds), has an answer that R8 counts."""
-        key = key_of(request)
+        key = ticket.key
         self._note(key, _ANSWERED if key in self._hops else 0, instead_of=_LED_ON)
-        for source in self._counts_for(request, key):
+        for source in self._counts_for(ticket):
             run = self._run(source, sent_at, outcome)
             self._untaken.setdefault(request, []).append(run)
             self._note(source, _ANSWERED | (_GONE if run.visit.gone else 0))
             self._visiting.discard(source)
 
-    def redirected(self, request: Request) -> None:
-        """Note that *request* was answered by a redirect."""
-        key = key_of(request)
-        if not self._is(key, _ANSWERED):
-            self._note(key, _LED_ON)
-        self._visiting.update(self._counts_for(request, key))
+    def redirected(self, ticket: Ticket) -> None:
+        """Note that a request was answered by a redirect."""
+        if not self._is(ticket.key, _ANSWERED):
+            self._note(ticket.key, _LED_ON)
+        self._visiting.update(self._counts_for(ticket))
 
-    def retried(self, request: Request) -> None:
-        """Note that *request* has failed, and R5 grants a retry: its visit goes on."""
+    def retried(self, ticket: Ticket) -> None:
+        """Note that a request has failed, and R5 grants a retry: its visit goes on."""
         if not self._context.fleet:
-            self._visiting.update(self._counts_for(request, key_of(request)))
+            self._visiting.update(self._counts_for(ticket))
 
-    def goes_on(self, request: Request) -> None:
-        """Note that another Request takes the place of *request*. In a fleet any worker has it."""
+    def goes_on(self, ticket: Ticket) -> None:
+        """Note that another Request takes the place of one. In a fleet any worker has it."""
         if self._context.fleet:
-            self._visiting.difference_update(self._counts_for(request, key_of(request)))
+            self._visiting.difference_update(self._counts_for(ticket))
 
-    def ends(self, request: Request) -> bool:
-        """Note that nothing follows *request*; whether the visit of a source failed by that.
+    def ends(self, ticket: Ticket) -> bool:
+        """Note that nothing follows a request; whether the visit of a source failed by that.
 
         It failed where the last thing heard of the source was a redirect, or an answer that R5
         would have had sent again.
         """
-        sources = self._counts_for(request, key_of(request))
-        visiting = [key for key in sources if key in self._visiting]
+        if not self._visiting:
+            return False
+        visiting = [key for key in self._counts_for(ticket) if key in self._visiting]
         if visiting:
             self._fail(visiting)
         return bool(visiting)
 
-    def visit_failed(self, request: Request) -> None:
-        """Note that the visit of the sources of *request* has failed (R8, D41)."""
-        self._fail(list(self._counts_for(request, key_of(request))))
+    def visit_failed(self, ticket: Ticket) -> None:
+        """Note that the visit of the sources of a request has failed (R8, D41)."""
+        self._fail(list(self._counts_for(ticket)))
 
     def _fail(self, keys: list[str]) -> None:
         for key in keys:
@@ -318,23 +318,22 @@ class Sources:
             new = replace(new, revisit=cadence)
         self._context.store.put(new)
 
-    def hop(self, url: str, request: Request, form: str = "") -> list[str]:
-        """Note that *request* was redirected to *url*, requested as *form*.
+    def hop(self, key: str, ticket: Ticket) -> list[str]:
+        """Note that a request was redirected to *key*, and has this *ticket*.
 
         Returns the keys of the sources for which an answer there counts.
         """
-        sources = list(self._counts_for(request, key_of(request)))
-        self._hops.setdefault(urls.key_of(url, form), {}).update(dict.fromkeys(sources))
+        sources = list(self._counts_for(ticket))
+        self._hops.setdefault(key, {}).update(dict.fromkeys(sources))
         return sources
 
-    def not_sent(self, hop: Request, request: Request) -> bool:
-        """Whether *hop*, to which *request* was redirected, is to be sent though Scrapy knows it.
+    def not_sent(self, key: str, ticket: Ticket) -> bool:
+        """Whether the hop *key* is to be sent though Scrapy knows it; *ticket*: what led there.
 
         R8 refused it, or it led here: then it has answered by that redirect alone, and may answer
         otherwise now.
         """
-        key = key_of(hop)
-        led_here = self._is(key, _LED_ON) and key in self._counts_for(request, key_of(request))
+        led_here = self._is(key, _LED_ON) and key in self._counts_for(ticket)
         return led_here or self._is(key, _TURNED_AWAY)
 
     def knows(self, event: Event) -> bool:
@@ -349,18 +348,17 @@ class Sources:
         key = urls.key_of(event.url, event.form)
         return all(map(known, self._hops.get(key) or [key]))
 
-    def interval(self, request: Request) -> float:
-        """Seconds between two visits of the sources of *request*: the longest of them (R8)."""
-        context, sources = self._context, self._counts_for(request, key_of(request))
-        usual = context.config.revisit
-        cadences = [context.scope.cadence(source) for source in sources]
+    def interval(self, ticket: Ticket) -> float:
+        """Seconds between two visits of the sources of a request: the longest of them (R8)."""
+        scope, usual = self._context.scope, self._context.config.revisit
+        cadences = [scope.cadence(source) for source in self._counts_for(ticket)]
         found = [visits.interval_of(each, usual) for each in cadences]
         return max(found, default=usual)
 
-    def _counts_for(self, request: Request, key: str) -> Iterable[str]:
-        """The keys of the sources for which an answer to *request* counts; *key*: its own."""
+    def _counts_for(self, ticket: Ticket) -> Iterable[str]:
+        """The keys of the sources for which an answer to a request counts."""
         scope = self._context.scope
-        return visits.counts_for(key, request.url, scope, _carried(request), self._hops)
+        return visits.counts_for(ticket.key, ticket.url, scope, ticket.via, self._hops)
 
     def _run(self, key: str, sent_at: float, outcome: str) -> SourceRun:
         context = self._context
@@ -380,15 +378,16 @@ class Sources:
         A hop to what this run has requested: what became of that counts for the sources that lead
         there. Else it is a duplicate, or known from a JOBDIR, and no source of its own.
         """
-        key, source = key_of(request), lasting_of(request).get("source")
+        key, lasting = key_of(request), lasting_of(request)
+        source, carried = lasting.get("source"), lasting.get("via", ())
         if self._is(key, _ANSWERED):
-            for led in _carried(request):
+            for led in carried:
                 if not self._is(led, _ANSWERED):
                     self._note(led, _LED_ON)
                     outcome = str(visits.GONE) if self._is(key, _GONE) else "200"
                     self._remember(request, self._run(led, self._context.wall(), outcome))
             self._context.write()
-            for led in _carried(request):
+            for led in carried:
                 self._locks.drop(led)
         if source is not None and request.meta.get("redirect_urls"):
             self._joined[source] = key
@@ -405,11 +404,9 @@ class Sources:
         for _, run in runs:
             self._locks.drop(run.url)
 
-    def settle(self) -> None:
-        """Store the sources whose requests have ended, whatever came of their answers."""
-        if self._untaken:
-            under_way = set(compat.under_way(self._context.crawler))
-            self.taken([each for each in self._untaken if each not in under_way])
+    def settle(self, under_way: Collection[Request]) -> None:
+        """Store the sources whose requests are not *under_way*, whatever came of their answers."""
+        self.taken([each for each in self._untaken if each not in under_way])
 
     def _remember(self, request: Request, run: SourceRun) -> None:
         """Store *run*: at once, by the caller, so that no kill has the source sent again (D20)."""
@@ -441,7 +438,7 @@ class Sources:
             reason, cause = f"HTTP {response.status}{where}", Cause(status=response.status)
             self.ended(request, Heard(readings.FAILED, reason, cause=cause))
 
-    def failed(self, request: Request, error: BaseException) -> None:
+    def failed(self, request: Request, ticket: Ticket, error: BaseException) -> None:
         """Note that *request* ended in *error*, and no answer reaches the spider."""
         if isinstance(error, Refused):
             heard = readings.heard_of(error.verdict, error.due)
@@ -454,15 +451,15 @@ class Sources:
         else:
             heard = Heard(readings.FAILED, f"{type(error).__name__}: {error}")
         self.ended(request, heard)
-        if self.ends(request):
+        if self.ends(ticket):
             return
-        key = key_of(request)
+        key = ticket.key
         if isinstance(error, Refused) and request.meta.get("redirect_urls"):
             # A hop whose redirect another process had.
-            self._fail([source for source in _carried(request) if source != key])
+            self._fail([source for source in ticket.via if source != key])
         elif isinstance(error, GaveUp) and not self._is(key, _GIVEN_UP):
             # It was not sent, since its host had not answered by https.
-            self.visit_failed(request)
+            self.visit_failed(ticket)
 
     def reading(self, url: str) -> Reading | None:
         """Whether the source *url* was read by earlier runs, as far as that is on record."""
@@ -486,7 +483,7 @@ class Sources:
 
     def _end(self, key: str, heard: Heard) -> None:
         known, outcome = self._outcome(key), heard.outcome
-        if readings.replaces(known, outcome):
+        if known is None or readings.replaces(known, outcome):
             self._note(key, 1 + readings.OUTCOMES.index(outcome), instead_of=_OUTCOME)
             # Of many sources alike, the reason is kept once.
             why = sys.intern(one_line(heard.reason, 500)) if heard.reason else ""
@@ -688,9 +685,3 @@ def moved_for_good(request: Request | None) -> str | None:
     """The URL of *request*, if permanent redirects (301, 308), and no others, led to it."""
     hops = [] if request is None else request.meta.get("redirect_reasons", [])
     return request.url if request and hops and all(hop in _PERMANENT for hop in hops) else None
-
-
-def _carried(request: Request) -> list[str]:
-    """The sources that redirects led from to *request*, as it carries them."""
-    via: list[str] = lasting_of(request).get("via", [])
-    return via

@@ -236,7 +236,7 @@ class Tickets:
     ) -> Request:
         """*request*, or *other* in its place, with a new ticket: it goes back to its queue.
 
-        Scrapy neither filters nor counts it a second time (``Crawl.take_back``). It goes first on
+        Scrapy neither filters nor counts it a second time (:meth:`take_back`). It goes first on
         its host; where *first* is false, before others of the same rank.
         """
         before = self.of(request)
@@ -246,6 +246,18 @@ class Tickets:
         self.keep(again, ticket, before.lasting())
         ticket.back, ticket.first, ticket.given_back = before.queue, first, not first
         return again
+
+    def take_back(self, request: Request) -> bool:
+        """Whether *request* goes back to the queue that gave it out, which has it now.
+
+        It is the same request: Scrapy's signal, filter and stats have seen it once.
+        """
+        ticket = self.known(request)
+        if ticket is None or ticket.back is None:
+            return False
+        queue, ticket.back = ticket.back, None
+        queue.take_back(request)
+        return True
 
 
 def _led(found: Any) -> Led:

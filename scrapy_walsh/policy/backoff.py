@@ -164,6 +164,8 @@ def asked_for(answer: Answer, now: float) -> tuple[float | None, float]:
     from our clock and from the answer's own Date, if they are within a day of each other. The
     longer wait counts: one of the two clocks is wrong, and nothing says which.
     """
+    if not answer.retry_after:
+        return None, 0.0
     value, since = ", ".join(answer.retry_after), now
     date = _date(answer.date, now)
     if date is not None and abs(date - now) <= _OWN_DATE:

@@ -108,7 +108,7 @@ def judge(
         or _operator_blocks(url, held)
         or _excluded(url, gates)
         or judge_addresses(url, addresses.literals_of(url), scope, gates, led)
-        or (too_soon(url, scope, held, gates, now, form=form) if runs else None)
+        or (runs and scope.is_source(url) and too_soon(urls.key_of(url, form), held, gates, now))
         or _robots(url, held, gates)
     )
 
@@ -206,14 +206,9 @@ def _excluded(url: str, gates: Gates) -> Verdict | None:
     return Verdict(False, verdicts.EXCLUDED_TLD, verdicts.BY_SETTING, reason)
 
 
-def too_soon(
-    url: str, scope: Scope, held: Held, gates: Gates, now: float, *, form: str = ""
-) -> Verdict | None:
-    """R8 alone: what :func:`judge` would answer of it. Other processes may send a source too."""
-    if not scope.is_source(url):
-        return None
-    last = held.last_visit(urls.key_of(url, form))
-    return visits.not_due(last, now, gates.revisit, gates.revisit_reason)
+def too_soon(key: str, held: Held, gates: Gates, now: float) -> Verdict | None:
+    """R8 alone, for the source *key*. Other processes may send a source, too."""
+    return visits.not_due(held.last_visit(key), now, gates.revisit, gates.revisit_reason)
 
 
 def _robots(url: str, held: Held, gates: Gates) -> Verdict | NeedDocument:
@@ -264,8 +259,8 @@ def _deferred(why: str) -> Verdict:
 class Conclusion:
     """What an answer means.
 
-    ``failure``: what R5 decides; None where it does not apply. ``held``: seconds for which a
-    Retry-After of any other answer has the host left alone; None without one. ``exempt``: one
+    ``failure``: what R5 decides; None if it does not apply. ``wait``: seconds for which the host is
+    left alone, by R5 or by a Retry-After of any other answer; None without one. ``exempt``: one
     target may follow at once (T1). ``visit``: of a target, what R8 makes of it
     (``visits.of_answer``): ANSWERED, and the source is next due after its interval; LEADS_ON to
     another URL, whose answer will count; FAILED. It is empty where R5 grants a retry, which will
@@ -274,15 +269,10 @@ class Conclusion:
     """
 
     failure: backoff.Retry | backoff.GiveUp | None = None
-    held: float | None = None
+    wait: float | None = None
     exempt: bool = False
     visit: str = ""
     learned: throttle.Learned = throttle.NOTHING
-
-    @property
-    def wait(self) -> float | None:
-        """Seconds for which R5 has the host left alone; None where it does not."""
-        return self.held if self.failure is None else self.failure.delay
 
 
 def conclude(answer: backoff.Answer, gates: Gates, now: float, rand: float) -> Conclusion:
@@ -291,7 +281,11 @@ def conclude(answer: backoff.Answer, gates: Gates, now: float, rand: float) -> C
     *now*: Unix seconds. *rand*: in [0, 1), for the back-off; ValueError otherwise.
     """
     failure = backoff.after_failure(answer, gates, now, rand) if answer.whole else None
-    held = backoff.held_for(answer, now) if answer.whole and failure is None else None
+    wait = None
+    if failure is not None:
+        wait = failure.delay
+    elif answer.whole:
+        wait = backoff.held_for(answer, now)
     exempt = (
         failure is None
         and answer.unseen
@@ -304,4 +298,4 @@ def conclude(answer: backoff.Answer, gates: Gates, now: float, rand: float) -> C
     visit = ""
     if answer.purpose == TARGET and answer.whole and not isinstance(failure, backoff.Retry):
         visit = visits.of_answer(answer.status, unasked=answer.unasked)
-    return Conclusion(failure, held, exempt, visit, learned)
+    return Conclusion(failure, wait, exempt, visit, learned)

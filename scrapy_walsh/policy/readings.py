@@ -188,12 +188,12 @@ def heard_of(verdict: Verdict, due: float | None) -> Heard:
     return Heard(outcome_of(verdict, due), refusal_line(verdict), cause=cause)
 
 
-def replaces(known: str | None, outcome: str) -> bool:
-    """Whether *outcome* is what becomes of a source in this run, of which *known* was before.
+def replaces(known: str, outcome: str) -> bool:
+    """Whether *outcome* is what becomes of a source in this run; *known*: what it was before.
 
     A source that was read stays read. NOT_DUE does not replace an outcome that says more.
     """
-    return known in (None, NOT_REQUESTED) or (known != READ and outcome != NOT_DUE)
+    return known == NOT_REQUESTED or (known != READ and outcome != NOT_DUE)
 
 
 def updated(old: Reading | None, url: str, heard: Heard, now: float) -> Reading:

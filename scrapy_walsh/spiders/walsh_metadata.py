@@ -250,7 +250,8 @@ class WalshMetadataSpider(Spider):
             if answer.unreachable:
                 for visit, step in self._waiting[key]:
                     if _may_use_http(visit.source, step):  # an answer there counts for it (R8)
-                        self._crawl.sources.hop(_http(step.url), request)
+                        hop = key_of(_http(step.url))
+                        self._crawl.sources.hop(hop, self._crawl.tickets.of(request))
             if answer.outcome == report.NOT_MODIFIED:
                 answer = replace(answer, moved_to=moved_for_good(request))
             if answer.forget:
