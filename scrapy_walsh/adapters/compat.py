@@ -38,7 +38,7 @@ from scrapy_walsh.exceptions import visible
 from scrapy_walsh.policy.urls import Target, path_and_query, request_target, target
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 
     from scrapy.crawler import Crawler
     from scrapy.http import Request, Response
@@ -223,18 +223,10 @@ def resolve_by_reactor(name: str, tell: Callable[[list[str]], object]) -> None:
 
 
 class _Chosen:
-    """Twisted's ``IHostnameResolver`` of one connection: it gives the address that *choose* does.
+    """Twisted's ``IHostnameResolver`` of one connection: it gives one address, or none."""
 
-    *look_up*: see ``Names.look_up``.
-    """
-
-    def __init__(
-        self,
-        look_up: Callable[[str, Callable[[list[str]], object]], None],
-        choose: Callable[[Sequence[str]], str | None],
-    ) -> None:
-        self._look_up = look_up
-        self._choose = choose
+    def __init__(self, connecting: Any) -> None:
+        self._connecting = connecting
 
     def resolveHostName(  # noqa: N802  Twisted's name
         self,
@@ -247,31 +239,26 @@ class _Chosen:
         resolution = HostResolution(hostName)
         receiver.resolutionBegan(resolution)
 
-        def tell(addresses: list[str]) -> None:
-            chosen = self._choose(addresses)
+        def tell(chosen: str | None) -> None:
             if chosen is not None:
                 kind = IPv6Address if ":" in chosen else IPv4Address
                 receiver.addressResolved(kind("TCP", chosen, portNumber))
             receiver.resolutionComplete()
 
-        self._look_up(hostName, tell)
+        self._connecting.resolve(hostName, tell)
         return resolution
 
 
 def _through_tunnel(
-    endpoint: Any,
-    look_up: Callable[[str, Callable[[list[str]], object]], None],
-    choose: Callable[[Sequence[str]], str | None],
-    connect: Callable[[], Deferred[Any]],
+    endpoint: Any, connecting: Any, connect: Callable[[], Deferred[Any]]
 ) -> Deferred[Any]:
-    """*connect*, after *endpoint* has the address of its proxy that *choose* gives."""
+    """*connect*, after *endpoint* has the address of its proxy that *connecting* chooses."""
     chosen: Deferred[str] = Deferred()
     name: str = endpoint._host
 
-    def tell(addresses: list[str]) -> None:
+    def tell(address: str | None) -> None:
         if chosen.called:  # the request was cancelled meanwhile
             return
-        address = choose(addresses)
         if address is None:
             chosen.errback(DNSLookupError(f"{name} has no address that may be used"))
         else:
@@ -281,21 +268,17 @@ def _through_tunnel(
         endpoint._host = address
         return connect()
 
-    found = chosen.addCallback(begin)
-    look_up(name, tell)
-    return found
+    tunnel = chosen.addCallback(begin)
+    connecting.resolve(name, tell)
+    return tunnel
 
 
-def guard_connections(
-    handler: Any,
-    look_up: Callable[[str, Callable[[list[str]], object]], None],
-    choice: Callable[[], Callable[[Sequence[str]], str | None]],
-) -> None:
-    """Make *handler* connect to one address: that which *choice* gives as it begins to connect.
+def guard_connections(handler: Any, current: Callable[[], Any]) -> None:
+    """Make *handler* connect to the one address that the request which is connecting may have.
 
-    *choice*: gives what chooses one of the addresses of a name, or none. It is asked in the call in
-    which the connection begins, so it is that of the request which is connecting, however long the
-    look-up takes. Of a tunnel, it is the proxy that is connected to.
+    *current*: gives what chooses it (``names.Connecting``). It is called in the call in which the
+    connection begins, so it is that of this request, however long the look-up takes. Of a tunnel,
+    it is the proxy that is connected to.
     """
     pool: Any = getattr(handler, "_pool", None)
     if pool is not None:
@@ -304,11 +287,11 @@ def guard_connections(
         def new_connection(key: Any, endpoint: Any) -> Any:
             named = getattr(endpoint, "_wrappedEndpoint", endpoint)
             if hasattr(named, "_getNameResolverAndMaybeWarn"):
-                resolver = _Chosen(look_up, choice())
+                resolver = _Chosen(current())
                 named._nameResolver = resolver
                 named._getNameResolverAndMaybeWarn = lambda _: resolver
             elif hasattr(named, "_tunneledHost"):  # Scrapy's, which knows a name by the reactor
-                return _through_tunnel(named, look_up, choice(), lambda: begin(key, endpoint))
+                return _through_tunnel(named, current(), lambda: begin(key, endpoint))
             return begin(key, endpoint)
 
         pool._newConnection = new_connection
@@ -320,9 +303,9 @@ def guard_connections(
     resolve = connector._resolve_host
 
     async def resolve_host(host: str, port: int, *more: Any, **named: Any) -> list[Any]:
-        choose = choice()
+        connecting = current()
         found = {each["host"]: each for each in await resolve(host, port, *more, **named)}
-        chosen = choose(list(found))
+        chosen = connecting.choose(list(found))
         if chosen is None:
             raise OSError(f"{host} has no address that may be used")
         return [found[chosen]]

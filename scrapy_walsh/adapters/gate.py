@@ -64,8 +64,9 @@ class Documents:
     def __init__(
         self, context: Context, fetcher: Fetcher, pacing: Pacing, sources: Sources
     ) -> None:
-        self._context = context
         self.operator = OperatorList(context, fetcher, pacing)
+        #: What directives about the use of an answer name us by.
+        self._token = context.config.identity.token
         #: The list, or the verdict in its place; None where it must be fetched first (R12).
         self.blocklist = self.operator.current
         self.robots_txt = RobotsTxt(context, fetcher, pacing, self)
@@ -109,7 +110,7 @@ class Documents:
             name.decode("latin-1").lower(): [value.decode("latin-1") for value in values]
             for name, values in response.headers.items()
         }
-        return (*in_robots, *usage.of_response(fields, url, self._context.config.identity.token))
+        return (*in_robots, *usage.of_response(fields, url, self._token))
 
 
 @dataclass(slots=True)
@@ -221,16 +222,12 @@ class Gate:
             host = self.documents.robots_txt.next_host(needed.origin)
             if (back := self._admitted(request, ticket, host, document=True)) is not None:
                 return back
-        await self.bring(ticket, needed)
-        return None
-
-    async def bring(self, ticket: Ticket, needed: NeedDocument) -> None:
-        """Make one step towards the document that a target needs; Refused where that may not be."""
         try:
             await self.documents.bring(needed, trial=ticket.trial, led=ticket.led)
         except Refused as error:  # nothing was recorded of the target yet
             host = hosts.host_or_url(error.url)
             raise self.refuse(ticket, error.verdict, error.proxy, robots_host=host) from None
+        return None
 
     def _admitted(
         self, request: Request, ticket: Ticket, host: Host, *, document: bool
@@ -287,17 +284,6 @@ class Gate:
         if not answer.allowed:
             raise self.refuse(ticket, answer)
         return None
-
-    def judge_address(self, ticket: Ticket, address: str, proxy: str | None) -> Verdict | None:
-        """D38: the verdict against connecting to *address* for a request, or None.
-
-        It is the address of its *proxy*, if it has one: then those of its host are not known here.
-        """
-        context, url = self.context, ticket.url
-        if proxy or ticket.purpose == OPERATOR:
-            own = url if not proxy else proxy if "://" in proxy else f"http://{proxy}"
-            return chain.judge_own_address(own, address, context.gates)
-        return chain.judge_addresses(url, (address,), context.scope, context.gates, ticket.led)
 
     def _stop_elsewhere(self, url: str, other: str) -> None:
         """Raise Refused where a middleware has put *other* in the place of the target *url* (R6).

@@ -24,7 +24,7 @@ from twisted.python.failure import Failure
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Crawl, Seat
 from scrapy_walsh.adapters.documents import faults
-from scrapy_walsh.adapters.documents.fetcher import Document
+from scrapy_walsh.adapters.documents.fetcher import OPERATOR, Document
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import Closing, GaveUp, NotYet, Refused
 from scrapy_walsh.adapters.plugins import path_of
@@ -39,7 +39,7 @@ from scrapy_walsh.policy.signing import is_signature_field
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from scrapy.crawler import Crawler
     from scrapy.http import Request, Response
@@ -116,8 +116,6 @@ class Handler(Seat):
         self._user_agent = crawl.config.identity.user_agent
         self._inner: dict[tuple[str, object], Any] = {}
         self._names = names.Names(self.crawler.settings)
-        #: Of the request that is being sent.
-        self._connecting: names.Connecting | None = None
         #: Header fields of the spider's that were not sent, each named once.
         self._left_out: set[bytes] = set()
 
@@ -132,7 +130,7 @@ class Handler(Seat):
             path = self.crawler.settings.get("DOWNLOAD_HANDLERS_BASE")[scheme]
             handler = build_from_crawler(load_object(path), crawler)
             prepare(handler)
-            compat.guard_connections(handler, self._names.look_up, self._choice)
+            compat.guard_connections(handler, self._names.current)
             self._inner[scheme, crawler] = handler
         return self._inner[scheme, crawler]
 
@@ -163,9 +161,9 @@ class Handler(Seat):
         answered = connected = True
         started = crawl.steady()
         proxy = request.meta.get("proxy")
-        connecting = self._connecting = names.Connecting(
-            lambda address: crawl.gate.judge_address(ticket, address, proxy)
-        )
+        named = ticket.url if ticket.purpose == OPERATOR and not proxy else proxy
+        connecting = names.Connecting(crawl, self._names, ticket, named)
+        self._names.connecting = connecting
         ticket.headed = False
         crawl.tickets.sending = ticket
         try:
@@ -174,6 +172,7 @@ class Handler(Seat):
                 tell(request)
             self._look_ahead(request)
             response = await self._send(handler, request, ticket)
+            ticket.address = _address_of(response, ticket.url, proxy, connecting.address)
         except BaseException as error:
             if connecting.refused is not None:
                 connected = False
@@ -221,12 +220,6 @@ class Handler(Seat):
         crawl.pacing.hold(ticket.host, 0.0)  # it was booked, and other processes wait for its end
         return Refused(ticket.url, verdict) if ticket.ours else crawl.gate.refuse(ticket, verdict)
 
-    def _choice(self) -> Callable[[Sequence[str]], str | None]:
-        """What chooses an address for the request that is being sent."""
-        if self._connecting is None:
-            raise OwnFault("a connection begins, and no request is being sent: please report it")
-        return self._connecting.choose
-
     def _look_ahead(self, request: Request) -> None:
         """Look up the name of the host that is next while *request* is under way.
 
@@ -255,8 +248,6 @@ class Handler(Seat):
             fields = crawl.signer.fields(compat.sent_target(handler, sent), crawl.wall())
             sent.headers.update(fields)
         response = await compat.call_handler(handler, sent, self.crawler.spider)
-        chosen = "" if self._connecting is None else self._connecting.address
-        ticket.address = _address_of(response, ticket.url, request.meta.get("proxy"), chosen)
         if sent is not request:
             request.meta.update(sent.meta)  # the latency, which AutoThrottle reads
         return response if ticket.sent is None else response.replace(url=request.url)
@@ -286,7 +277,7 @@ class Handler(Seat):
             if ticket.popped or (ticket.ours and (needed or wait > 0)):
                 raise NotYet(host.key, wait)
             if needed is not None:
-                await crawl.gate.bring(ticket, needed)
+                await crawl.gate.at_gate(request, ticket)
 
     def _give_back(self, ticket: Ticket, wait: float = 0.0) -> None:
         """End the turn without a request; none may be sent to its host for *wait* seconds."""

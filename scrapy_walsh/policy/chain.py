@@ -142,12 +142,13 @@ def judge_robots_hop(
 
 
 def judge_addresses(
-    url: str, found: Iterable[str], scope: Scope, gates: Gates, led: Led
+    url: str, found: Iterable[str], scope: Scope | None, gates: Gates, led: Led = NO_LEAD
 ) -> Verdict | None:
     """D38: the verdict against requesting *url* at the first of the addresses *found* that may not.
 
-    None where all of them may be reached. The addresses that a host's name has are known only to
-    the request that is connecting; those that are written in *url*, before.
+    None if all of them may be reached. The addresses that a host's name has are known only to the
+    request that is connecting; those that are written in *url*, before. *scope*: None if the
+    operator's settings name *url*: the blocklist, or a proxy.
     """
     if gates.private_addresses == addresses.ALLOW:
         return None
@@ -155,22 +156,11 @@ def judge_addresses(
         kind = addresses.kind_of(address)
         if kind == addresses.PUBLIC:
             continue
-        declared = scope.is_named(url) or (scope.typed and not led.url)
-        literal = address in addresses.literals_of(url)
+        declared = scope is None or scope.is_named(url) or (scope.typed and not led.url)
+        literal = kind == addresses.LINK_LOCAL and address in addresses.literals_of(url)
         if not addresses.may_reach(kind, declared=declared, literal=literal, led=led):
             return addresses.refusal(address, led)
     return None
-
-
-def judge_own_address(url: str, address: str, gates: Gates) -> Verdict | None:
-    """D38: the same for what the operator's settings name: the blocklist, or the proxy *url*."""
-    if gates.private_addresses == addresses.ALLOW:
-        return None
-    literal = address in addresses.literals_of(url)
-    kind = addresses.kind_of(address)
-    if addresses.may_reach(kind, declared=True, literal=literal, led=NO_LEAD):
-        return None
-    return addresses.refusal(address, NO_LEAD)
 
 
 def judge_proxy(host: str, held: Held, gates: Gates) -> Verdict | NeedDocument | None:

@@ -19,12 +19,16 @@ from scrapy.utils.datatypes import LocalCache
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
+from scrapy_walsh.exceptions import OwnFault
+from scrapy_walsh.policy import chain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from scrapy.settings import BaseSettings
 
+    from scrapy_walsh.adapters.context import Context
+    from scrapy_walsh.adapters.ticket import Ticket
     from scrapy_walsh.policy.verdict import Verdict
 
 
@@ -39,6 +43,14 @@ class Names:
         size = settings.getint("DNSCACHE_SIZE") if settings.getbool("DNSCACHE_ENABLED") else 0
         self._cache: LocalCache[str, list[str]] = LocalCache(size)
         self._keeps = size > 0
+        #: Of the request that is being sent.
+        self.connecting: Connecting | None = None
+
+    def current(self) -> Connecting:
+        """What the request that is being sent may connect to."""
+        if self.connecting is None:
+            raise OwnFault("a connection begins, and no request is being sent: please report it")
+        return self.connecting
 
     def look_up(self, name: str, tell: Callable[[list[str]], object]) -> None:
         """Call *tell* with the addresses of *name*; with none where it cannot be resolved."""
@@ -85,16 +97,33 @@ _FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
 
 
 class Connecting:
-    """What one request may connect to.
+    """What the request of *ticket* may connect to.
 
-    *judge*: the verdict against an address, or None. ``refused``: that against the first one, if
-    there is something against all addresses. ``address``: the one that was chosen, else empty.
+    *named*: what the operator's settings name, if it is that: the blocklist, or a proxy.
+    ``refused``: the verdict against the first address, if there is something against each of them.
+    ``address``: the one that was chosen, else empty.
     """
 
-    def __init__(self, judge: Callable[[str], Verdict | None]) -> None:
-        self._judge = judge
+    def __init__(self, context: Context, names: Names, ticket: Ticket, named: str | None) -> None:
+        self._context = context
+        self._names = names
+        self._ticket = ticket
+        self._named = named
         self.refused: Verdict | None = None
         self.address = ""
+
+    def resolve(self, name: str, tell: Callable[[str | None], object]) -> None:
+        """Call *tell* with the address of *name* to connect to; with None for none."""
+        self._names.look_up(name, lambda found: tell(self.choose(found)))
+
+    def _judge(self, address: str) -> Verdict | None:
+        """D38: the verdict against connecting to *address*, or None."""
+        context, ticket, named = self._context, self._ticket, self._named
+        if not named:
+            url = ticket.url
+            return chain.judge_addresses(url, (address,), context.scope, context.gates, ticket.led)
+        url = named if "://" in named else f"http://{named}"
+        return chain.judge_addresses(url, (address,), None, context.gates)
 
     def choose(self, addresses: Sequence[str]) -> str | None:
         """The one of *addresses* to connect to: of IPv4, if there is one; None for none."""

@@ -273,11 +273,12 @@ def of_response(fields: Mapping[str, Sequence[str]], url: str, token: str) -> tu
             for value in values
             if name != "X-Robots-Tag" or _is_for(value, token)
         ]
-    found += [
-        Statement("Link", f'<{_shown(target)}>; rel="license"', url)
-        for target, given in links_in(fields.get("link", ()))
-        if "license" in given.get("rel", "").lower().split()
-    ]
+    if links := fields.get("link"):
+        found += [
+            Statement("Link", f'<{_shown(target)}>; rel="license"', url)
+            for target, given in links_in(links)
+            if "license" in given.get("rel", "").lower().split()
+        ]
     return tuple(found[:_MOST])
 
 
