@@ -117,7 +117,7 @@ class Scope:
         new = self._sources.mark(url) != _NAMED
         if new:
             self._sources.add(url, _NAMED)
-            self._authorities.add(hosts.host_or_url(url))
+            self._authorities.add(_host(url))
         return self._lengthen(url, revisit) or new
 
     def _lengthen(self, url: str, revisit: float | None) -> bool:
@@ -185,7 +185,7 @@ class Scope:
         if self._sources.mark(url) == _NAMED:
             return True
         path = url.partition("://")[2].partition("/")[2]
-        return f"/{path}" in _OF_AN_AUTHORITY and hosts.host_or_url(url) in self._authorities
+        return f"/{path}" in _OF_AN_AUTHORITY and _host(url) in self._authorities
 
     def refuses(self, url: str) -> Verdict | None:
         """The verdict against *url*, or None when it is within scope."""
@@ -218,6 +218,14 @@ class Scope:
 def _has_scheme(url: str) -> bool:
     scheme, colon, _ = url.partition(":")
     return bool(colon) and scheme.lower() in SCHEMES
+
+
+def _host(url: str) -> str:
+    """As ``hosts.host_or_url``, which keeps the last URLs: there may be a million of these."""
+    try:
+        return hosts.host_key(url)
+    except ValueError:
+        return url
 
 
 def _same_host(url: str, other: str) -> bool:

@@ -98,7 +98,6 @@ def test_own_a_move_is_known_until_the_source_is_read_without_one() -> None:
 
 
 def test_own_within_a_run_what_was_read_stays_read_and_else_the_last_reason_holds() -> None:
-    assert replaces(None, FAILED)
     assert replaces(NOT_REQUESTED, FAILED)
     assert replaces(FAILED, REFUSED)
     assert replaces(FAILED, READ)
