@@ -23,7 +23,7 @@ from scrapy import signals
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import Closing
 from scrapy_walsh.adapters.output import Output, Slot
-from scrapy_walsh.adapters.sources import key_of
+from scrapy_walsh.adapters.ticket import key_of
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy import validators
 from scrapy_walsh.policy.formats.representation import header

@@ -22,7 +22,7 @@ from scrapy.utils.request import request_from_dict
 from scrapy_walsh import files
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
-from scrapy_walsh.adapters.sources import form_of
+from scrapy_walsh.adapters.ticket import form_of
 from scrapy_walsh.exceptions import StateError, one_line
 from scrapy_walsh.state import forms
 from scrapy_walsh.state.database import Connection

@@ -48,6 +48,8 @@ from scrapy_walsh.policy.verdict import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.delivery import Delivery
     from scrapy_walsh.adapters.intake import Intake
@@ -92,15 +94,16 @@ class Documents:
         """The robots.txt of *url*'s origin, if it is in memory, fresh or not."""
         return self.robots_txt.last(hosts.origin(url))
 
-    async def bring(self, needed: NeedDocument, *, trial: bool = False, led: Led = NO_LEAD) -> None:
+    def bring(
+        self, needed: NeedDocument, *, trial: bool = False, led: Led = NO_LEAD
+    ) -> Awaitable[None]:
         """Make one step towards the document that a gate needs; *trial*: for a trial of https.
 
         *led*: how the crawl came to the target that needs it. Raises as ``RobotsTxt.step``.
         """
         if needed.kind == chain.BLOCKLIST:
-            await self.operator.bring()
-        else:
-            await self.robots_txt.step(needed.origin, trial=trial, led=led)
+            return self.operator.bring()
+        return self.robots_txt.step(needed.origin, trial=trial, led=led)
 
     def read_usage(self, response: Response, rules: Rules | None) -> tuple[Statement, ...]:
         """What a site says about the use of *response*, whose request *rules* let through."""

@@ -26,7 +26,7 @@ from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.scheduler_queue import DueRequests, refuses
-from scrapy_walsh.adapters.sources import form_of, key_of
+from scrapy_walsh.adapters.ticket import form_of, key_of
 from scrapy_walsh.exceptions import ConfigError, StoreAway
 from scrapy_walsh.fleet import scripts
 from scrapy_walsh.fleet.store import SharedStore, Waiting

@@ -34,7 +34,7 @@ from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.context import FINISHED
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import GaveUp, Refused, TooManyRedirects
-from scrapy_walsh.adapters.ticket import TICKET, lasting_of, ticket_of
+from scrapy_walsh.adapters.ticket import TICKET, key_of, lasting_of, ticket_of
 from scrapy_walsh.exceptions import StateError, one_line
 from scrapy_walsh.policy import readings, urls, visits
 from scrapy_walsh.policy.event import TARGET
@@ -70,17 +70,6 @@ _START_REQUESTS: Final = (
 )
 #: The records of so many sources are updated at once: that takes some milliseconds.
 _AT_ONCE: Final = 100
-
-
-def form_of(request: Request) -> str:
-    """Method and digest of the body of *request*; "" for a plain GET (``urls.form_of``)."""
-    return urls.form_of(request.method, request.body)
-
-
-def key_of(request: Request) -> str:
-    """By which a source is known everywhere (``urls.key_of``)."""
-    ticket = ticket_of(request)
-    return urls.key_of(request.url, form_of(request)) if ticket is None else ticket.key
 
 
 class _Octets(Digests):

@@ -140,6 +140,17 @@ def ticket_of(request: Any) -> Ticket | None:
     return ticket if ticket is not None and ticket.url == request.url else None
 
 
+def form_of(request: Request) -> str:
+    """Method and digest of the body of *request*; "" for a plain GET (``urls.form_of``)."""
+    return urls.form_of(request.method, request.body)
+
+
+def key_of(request: Request) -> str:
+    """By which a source is known everywhere (``urls.key_of``)."""
+    ticket = ticket_of(request)
+    return urls.key_of(request.url, form_of(request)) if ticket is None else ticket.key
+
+
 def lasting_of(request: Request) -> dict[str, Any]:
     """What lasts of the ticket of *request*, or of the one that it will be given."""
     ticket = ticket_of(request)
@@ -276,7 +287,7 @@ def is_conditional(request: Request) -> bool:
 
 
 def _read_form(ticket: Ticket, request: Request) -> None:
-    ticket.form = urls.form_of(request.method, request.body)
+    ticket.form = form_of(request)
     ticket.key = urls.key_of(request.url, ticket.form)
 
 

@@ -39,7 +39,7 @@ from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state.records import BLOCKLIST, SCHEMA, StoredDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.wire.pacing import Pacing
@@ -88,9 +88,9 @@ class OperatorList:
         """Let no target pass before what the operator's server has answered was read."""
         self._change(self.state.answered())
 
-    async def bring(self) -> None:
+    def bring(self) -> Awaitable[None]:
         """Load what earlier runs held and, when that is stale, ask for the list once."""
-        await self._fetcher.alone(BLOCKLIST, self._bring)
+        return self._fetcher.alone(BLOCKLIST, self._bring)
 
     def _change(self, state: operator.State) -> None:
         # What is in force is asked for several times a request: it is worked out once.

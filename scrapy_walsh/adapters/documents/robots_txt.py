@@ -36,6 +36,8 @@ from scrapy_walsh.policy.verdict import PRIVATE_ADDRESS, Verdict
 from scrapy_walsh.state.records import ROBOTS, StoredDocument
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.documents.fetcher import Document, Fetched, Fetcher
     from scrapy_walsh.policy.host import Host
@@ -143,7 +145,7 @@ class RobotsTxt:
     def _begun(self, origin: str) -> _Progress:
         return self._progress.setdefault(origin, _Progress(f"{origin}/robots.txt"))
 
-    async def step(self, origin: str, *, trial: bool = False, led: Led = NO_LEAD) -> None:
+    def step(self, origin: str, *, trial: bool = False, led: Led = NO_LEAD) -> Awaitable[None]:
         """Make the next request for *origin*'s robots.txt, or wait for the one under way.
 
         ``trial``: for a target that only tries whether its host speaks https. ``led``: how the
@@ -151,7 +153,7 @@ class RobotsTxt:
         be requested at its host's address (D38).
         """
         self._begun(origin).own = True
-        await self._fetcher.alone(origin, lambda: self._ask(origin, led, trial=trial))
+        return self._fetcher.alone(origin, lambda: self._ask(origin, led, trial=trial))
 
     def may_go(self, document: Document) -> bool:
         """Whether *document*, a robots.txt whose turn it is, may still be requested."""
