@@ -341,8 +341,8 @@ class Sources:
         """Seconds between two visits of the sources of a request: the longest of them (R8)."""
         scope, usual = self._context.scope, self._context.config.revisit
         cadences = [scope.cadence(source) for source in self._counts_for(ticket)]
-        found = [visits.interval_of(each, usual) for each in cadences]
-        return max(found, default=usual)
+        intervals = [visits.interval_of(cadence, usual) for cadence in cadences]
+        return max(intervals, default=usual)
 
     def _counts_for(self, ticket: Ticket) -> Iterable[str]:
         """The keys of the sources for which an answer to a request counts."""

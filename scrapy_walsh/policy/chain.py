@@ -142,9 +142,9 @@ def judge_robots_hop(
 
 
 def judge_addresses(
-    url: str, found: Iterable[str], scope: Scope | None, gates: Gates, led: Led = NO_LEAD
+    url: str, ips: Iterable[str], scope: Scope | None, gates: Gates, led: Led = NO_LEAD
 ) -> Verdict | None:
-    """D38: the verdict against requesting *url* at the first of the addresses *found* that may not.
+    """D38: the verdict against requesting *url* at the first of the addresses *ips* that may not.
 
     None if all of them may be reached. The addresses that a host's name has are known only to the
     request that is connecting; those that are written in *url*, before. *scope*: None if the
@@ -152,7 +152,7 @@ def judge_addresses(
     """
     if gates.private_addresses == addresses.ALLOW:
         return None
-    for address in found:
+    for address in ips:
         kind = addresses.kind_of(address)
         if kind == addresses.PUBLIC:
             continue

@@ -58,10 +58,10 @@ class Names:
             tell(self._cache[name])
             return
 
-        def known(found: list[str]) -> None:
-            if found and self._keeps:
-                self._cache[name] = found
-            if not found and self._by_reactor and not self._told:
+        def keep(ips: list[str]) -> None:
+            if ips and self._keeps:
+                self._cache[name] = ips
+            if not ips and self._by_reactor and not self._told:
                 self._told = True
                 logger.warning(
                     "%s has no address by the resolver that TWISTED_DNS_RESOLVER (DNS_RESOLVER) "
@@ -69,13 +69,13 @@ class Names:
                     "families are looked up",
                     name,
                 )
-            tell(found)
+            tell(ips)
 
         if self._by_reactor:
-            compat.resolve_by_reactor(name, known)
+            compat.resolve_by_reactor(name, keep)
         else:
             nothing: list[str] = []
-            compat.in_thread(lambda: _addresses_of(name), self._timeout, known, nothing)
+            compat.in_thread(lambda: _addresses_of(name), self._timeout, keep, nothing)
 
 
 def _addresses_of(name: str) -> list[str]:
@@ -84,12 +84,12 @@ def _addresses_of(name: str) -> list[str]:
     # ``::1``, are found only without that condition.
     for flags in (socket.AI_ADDRCONFIG, 0):
         try:
-            found = socket.getaddrinfo(name, 0, type=socket.SOCK_STREAM, flags=flags)
+            rows = socket.getaddrinfo(name, 0, type=socket.SOCK_STREAM, flags=flags)
         except (OSError, UnicodeError):
             continue
-        addresses = [str(each[4][0]) for each in found if each[0] in _FAMILIES]
-        if addresses:
-            return list(dict.fromkeys(addresses))
+        ips = [str(row[4][0]) for row in rows if row[0] in _FAMILIES]
+        if ips:
+            return list(dict.fromkeys(ips))
     return []
 
 
@@ -114,7 +114,7 @@ class Connecting:
 
     def resolve(self, name: str, tell: Callable[[str | None], object]) -> None:
         """Call *tell* with the address of *name* to connect to; with None for none."""
-        self._names.look_up(name, lambda found: tell(self.choose(found)))
+        self._names.look_up(name, lambda ips: tell(self.choose(ips)))
 
     def _judge(self, address: str) -> Verdict | None:
         """D38: the verdict against connecting to *address*, or None."""
@@ -125,15 +125,13 @@ class Connecting:
         url = named if "://" in named else f"http://{named}"
         return chain.judge_addresses(url, (address,), None, context.gates)
 
-    def choose(self, addresses: Sequence[str]) -> str | None:
-        """The one of *addresses* to connect to: of IPv4, if there is one; None for none."""
-        verdicts = [self._judge(each) for each in addresses]
-        allowed = [
-            each for each, against in zip(addresses, verdicts, strict=True) if against is None
-        ]
+    def choose(self, ips: Sequence[str]) -> str | None:
+        """The address of *ips* to connect to: of IPv4, if there is one; None for none."""
+        verdicts = [self._judge(ip) for ip in ips]
+        allowed = [ip for ip, verdict in zip(ips, verdicts, strict=True) if verdict is None]
         if not allowed:
             self.refused = next(iter(verdicts), None)
-        by_version_4 = [each for each in allowed if ":" not in each]
+        by_version_4 = [ip for ip in allowed if ":" not in ip]
         chosen = next(iter(by_version_4 or allowed), None)
         self.address = chosen or ""
         return chosen
