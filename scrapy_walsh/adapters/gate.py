@@ -228,8 +228,8 @@ class Gate:
         try:
             await self.documents.bring(needed, trial=ticket.trial, led=ticket.led)
         except Refused as error:  # nothing was recorded of the target yet
-            host = hosts.host_or_url(error.url)
-            raise self.refuse(ticket, error.verdict, error.proxy, robots_host=host) from None
+            robots = hosts.host_or_url(error.url)
+            raise self.refuse(ticket, error.verdict, error.proxy, robots_host=robots) from None
         return None
 
     def _admitted(
