@@ -119,7 +119,7 @@ def imported(path: Path) -> set[str]:
     return found - sys.stdlib_module_names - {"scrapy_walsh"}
 
 
-def test_own_what_the_package_imports_is_declared() -> None:
+def test_what_the_package_imports_is_declared() -> None:
     """By itself or by what it needs: an environment with these alone is enough."""
     declared: set[str] = set()
     wanted = {"scrapy-walsh"}
@@ -145,7 +145,7 @@ def readme(folder: Path) -> str:
     return (folder / "scrapy-walsh/README.md").read_text()
 
 
-def test_own_the_first_block_of_the_readme_installs_all_of_the_package(
+def test_the_first_block_of_the_readme_installs_all_of_the_package(
     folder: Path, installed: Path
 ) -> None:
     files = package(installed)
@@ -154,7 +154,7 @@ def test_own_the_first_block_of_the_readme_installs_all_of_the_package(
     assert typed(folder, "walsh --version")
 
 
-def test_own_an_index_s_page_has_the_links_of_the_readme_made_absolute(
+def test_an_index_s_page_has_the_links_of_the_readme_made_absolute(
     folder: Path, installed: Path
 ) -> None:
     project = tomllib.loads((folder / "scrapy-walsh/pyproject.toml").read_text())["project"]
@@ -169,7 +169,7 @@ def test_own_an_index_s_page_has_the_links_of_the_readme_made_absolute(
 
 
 @pytest.mark.usefixtures("installed")
-def test_own_each_pip_install_that_we_name_works(folder: Path) -> None:
+def test_each_pip_install_that_we_name_works(folder: Path) -> None:
     clone = folder / "scrapy-walsh"
     places = [clone / each for each in ("docs", "scrapy_walsh", "bench", "example_project")]
     files = [*clone.glob("*.md"), *(path for place in places for path in place.rglob("*.*"))]

@@ -49,7 +49,7 @@ def test_r5c_1_walsh_identity_holds_the_canonical_urls():
     )
 
 
-def test_own_mirror_is_known_as_one():
+def test_mirror_is_known_as_one():
     config = read(WALSH_BLOCKLIST_URL="http://127.0.0.1:1/list.json")
     assert config.blocklist_url == "http://127.0.0.1:1/list.json"
 
@@ -93,7 +93,7 @@ def test_own_mirror_is_known_as_one():
         ("DOWNLOAD_DELAY", "x"),
     ],
 )
-def test_own_bad_value_names_the_setting_and_the_value(name, value):
+def test_bad_value_names_the_setting_and_the_value(name, value):
     with pytest.raises(ConfigError) as caught:
         read(**{name: value})
     message = str(caught.value)
@@ -119,11 +119,11 @@ def test_own_bad_value_names_the_setting_and_the_value(name, value):
         ("DOWNLOAD_DELAY", "0.25", "min_interval", 1.0),
     ],
 )
-def test_own_command_line_values_are_read(name, given, field, value):
+def test_command_line_values_are_read(name, given, field, value):
     assert getattr(read(**{name: given}), field) == value
 
 
-def test_own_identity_as_json_is_read():
+def test_identity_as_json_is_read():
     """The command line and job settings carry text only."""
     config = read(WALSH_IDENTITY='{"product": "B/1.0", "policy_url": "https://b.example/",'
                   ' "blocklist_url": "https://b.example/list.json"}')  # fmt: skip
@@ -140,21 +140,21 @@ def test_r9_1_walsh_research_never_scrapes():
         read(WALSH_IDENTITY="walsh-research", WALSH_SCRAPING=True)
 
 
-def test_own_no_identity_names_both_choices():
+def test_no_identity_names_both_choices():
     with pytest.raises(ConfigError) as caught:
         WalshConfig.from_settings({}, lambda: "default")
     assert "walsh-research" in str(caught.value)
     assert "product" in str(caught.value)
 
 
-def test_own_unknown_setting_is_named_with_what_it_may_mean():
+def test_unknown_setting_is_named_with_what_it_may_mean():
     lines = unknown_settings({"WALSH_MIN_INTERVALL": 30, "WALSH_PATIENCE": 1, "BOT_NAME": "x"})
     assert len(lines) == 1
     assert "WALSH_MIN_INTERVALL" in lines[0]
     assert "WALSH_MIN_INTERVAL?" in lines[0]
 
 
-def test_own_every_setting_is_read_nowhere_else():
+def test_every_setting_is_read_nowhere_else():
     package = Path(__file__).parent.parent / "scrapy_walsh"
     readers = {
         path.relative_to(package).as_posix()
@@ -169,7 +169,7 @@ def test_own_every_setting_is_read_nowhere_else():
 BOUND = [each for each in SETTINGS if each.row.least is not None or each.row.most is not None]
 
 
-def test_own_the_table_has_each_field_and_each_default_is_accepted() -> None:
+def test_the_table_has_each_field_and_each_default_is_accepted() -> None:
     config = WalshConfig.from_settings({"WALSH_IDENTITY": "walsh-research"}, Path)
     assert [each.field for each in SETTINGS] == [*config.__slots__]
     assert not list(out_of_bounds(config))
@@ -179,7 +179,7 @@ def test_own_the_table_has_each_field_and_each_default_is_accepted() -> None:
 
 
 @pytest.mark.parametrize("setting", BOUND, ids=lambda each: each.name)
-def test_own_a_ledger_is_judged_by_the_bounds_of_the_table(setting: Setting) -> None:
+def test_a_ledger_is_judged_by_the_bounds_of_the_table(setting: Setting) -> None:
     """``verify`` finds each bound that ``doctor`` fails, those of the back-off as well."""
     row = setting.row
     beyond = row.least / 2 if row.least is not None else (row.most or 0) * 2
@@ -189,12 +189,12 @@ def test_own_a_ledger_is_judged_by_the_bounds_of_the_table(setting: Setting) -> 
     assert re.search(rf"{setting.field} is {beyond:g}.*(below|above)", found[0][1])
 
 
-def test_own_the_terms_of_a_ledger_are_the_rows_that_say_so() -> None:
+def test_the_terms_of_a_ledger_are_the_rows_that_say_so() -> None:
     stated = {each.field for each in SETTINGS if each.row.terms}
     assert stated < {each.name for each in fields(Terms)}
 
 
-def test_own_metrics_without_their_package_are_one_line_at_the_start(monkeypatch):
+def test_metrics_without_their_package_are_one_line_at_the_start(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     with pytest.raises(ConfigError, match=r"^WALSH_METRICS needs a package: pip install '\S+'$"):
         read(WALSH_METRICS="walsh.prom")

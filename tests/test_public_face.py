@@ -29,7 +29,7 @@ LIST = json.dumps(blocklist()).encode()
 TOKEN = "ExampleBot"
 
 
-def test_own_the_public_face_is_frozen() -> None:
+def test_the_public_face_is_frozen() -> None:
     """What a project may import; a name is added here when it is meant to stay."""
     assert scrapy_walsh.__all__ == [
         "SPEC_VERSION", "Addon", "GaveUp", "NotModified", "Refused", "RobotParser", "Verdict",
@@ -51,25 +51,25 @@ PURE = {
 
 
 @pytest.mark.parametrize(("module", "names"), PURE.items())
-def test_own_the_paths_of_the_pure_functions_are_frozen(module: str, names: str) -> None:
+def test_the_paths_of_the_pure_functions_are_frozen(module: str, names: str) -> None:
     found = importlib.import_module(f"scrapy_walsh.{module}")
     assert all(callable(getattr(found, name)) for name in names.split())
     assert f"`scrapy_walsh.{module}`" in DOCUMENT
 
 
-def test_own_the_links_of_a_markdown_text_are_pairs_in_order() -> None:
+def test_the_links_of_a_markdown_text_are_pairs_in_order() -> None:
     from scrapy_walsh.policy.formats import markdown_links  # noqa: PLC0415
 
     text = "[B](http://site.test/b) and [A](http://site.test/a), [again](http://site.test/b)"
     assert markdown_links(text) == [("B", "http://site.test/b"), ("A", "http://site.test/a")]
 
 
-def test_own_a_name_that_is_not_public_is_an_attribute_error() -> None:
+def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="'scrapy_walsh' has no attribute 'Chek'"):
         scrapy_walsh.Chek  # noqa: B018
 
 
-def test_own_the_signals_are_frozen_and_documented() -> None:
+def test_the_signals_are_frozen_and_documented() -> None:
     names = [name for name in vars(signals) if name.startswith("walsh_")]
     assert names == [
         "walsh_refused", "walsh_held", "walsh_fetched", "walsh_retried", "walsh_deferred",
@@ -84,26 +84,26 @@ def test_own_the_signals_are_frozen_and_documented() -> None:
     assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(names)
 
 
-def test_own_the_signature_of_check_is_frozen() -> None:
+def test_the_signature_of_check_is_frozen() -> None:
     assert str(inspect.signature(check)) == (
         "(url: 'str', *, robots: 'str | bytes | None' = None, "
         "blocklist: 'str | bytes | None' = None, token: 'str') -> 'Verdict'"
     )
 
 
-def test_own_the_fields_of_a_verdict_are_frozen() -> None:
+def test_the_fields_of_a_verdict_are_frozen() -> None:
     assert [field.name for field in dataclasses.fields(Verdict)] == [
         "allowed", "name", "requirement", "reason", "document", "line", "group", "readings",
         "rule", "digest", "address",
     ]  # fmt: skip
 
 
-def test_own_each_outcome_is_an_ignore_request() -> None:
+def test_each_outcome_is_an_ignore_request() -> None:
     for outcome in (scrapy_walsh.Refused, scrapy_walsh.NotModified, scrapy_walsh.GaveUp):
         assert issubclass(outcome, IgnoreRequest)
 
 
-def test_own_each_error_of_ours_is_a_walsh_error() -> None:
+def test_each_error_of_ours_is_a_walsh_error() -> None:
     exceptions = importlib.import_module("scrapy_walsh.exceptions")
     found = [each for _, each in inspect.getmembers(exceptions, inspect.isclass)]
     assert scrapy_walsh.WalshError in found
@@ -139,9 +139,7 @@ CALL = "from scrapy_walsh import check; check('http://h.test/', token='B'"
     ],
     ids=["import", "names", "dir", "signals", "robots", "blocklist"],
 )
-def test_own_the_package_and_check_load_neither_scrapy_nor_twisted(
-    code: str, slow: set[str]
-) -> None:
+def test_the_package_and_check_load_neither_scrapy_nor_twisted(code: str, slow: set[str]) -> None:
     assert loaded(code) == slow
 
 
@@ -162,20 +160,20 @@ def test_own_the_package_and_check_load_neither_scrapy_nor_twisted(
         ("h.test/private", {"robots": ROBOTS}, (False, "out_of_scope", "R6", None)),
     ],
 )
-def test_own_check_answers_with_a_verdict(
+def test_check_answers_with_a_verdict(
     url: str, documents: dict[str, bytes], expected: tuple[bool, str, str, int | None]
 ) -> None:
     verdict = check(url, **documents, token=TOKEN)
     assert (verdict.allowed, verdict.name, verdict.requirement, verdict.line) == expected
 
 
-def test_own_check_asks_the_blocklist_first() -> None:
+def test_check_asks_the_blocklist_first() -> None:
     robots = b"User-agent: *\nDisallow: /"
     verdict = check("http://blocked.test/", robots=robots, blocklist=LIST, token=TOKEN)
     assert verdict.requirement == "R3"
 
 
-def test_own_check_says_which_document_was_not_given() -> None:
+def test_check_says_which_document_was_not_given() -> None:
     url = "http://h.test/"
     no_robots, no_list = "R2 is not judged: no robots.txt", "R3 is not judged: no blocklist"
     nothing = check(url, token=TOKEN).reason
@@ -194,17 +192,13 @@ def test_own_check_says_which_document_was_not_given() -> None:
     ["http://", "http:///x", "http://[::1/", "http://h.test:99999/", "https:////h.test/", "http://%/"],
 )  # fmt: skip
 @pytest.mark.parametrize("documents", [{}, {"robots": b""}, {"blocklist": LIST}])
-def test_own_check_refuses_a_url_without_a_readable_host(
-    url: str, documents: dict[str, bytes]
-) -> None:
+def test_check_refuses_a_url_without_a_readable_host(url: str, documents: dict[str, bytes]) -> None:
     verdict = check(url, **documents, token=TOKEN)
     assert (verdict.allowed, verdict.requirement) == (False, "R3")
 
 
 @given(st.text(), st.none() | st.binary(), st.sampled_from([None, LIST]))
-def test_own_check_answers_for_any_text(
-    url: str, robots: bytes | None, document: bytes | None
-) -> None:
+def test_check_answers_for_any_text(url: str, robots: bytes | None, document: bytes | None) -> None:
     verdict = check(url, robots=robots, blocklist=document, token=TOKEN)
     assert verdict.reason.isprintable()
 
@@ -215,7 +209,7 @@ def test_r4v_2_check_takes_no_version(token: Any) -> None:
         check("http://h.test/", robots=ROBOTS, token=token)
 
 
-def test_own_check_has_no_default_token() -> None:
+def test_check_has_no_default_token() -> None:
     with pytest.raises(TypeError, match="token"):
         check("http://h.test/", robots=ROBOTS)  # type: ignore[call-arg]
 
@@ -245,7 +239,7 @@ URLS = (
     ("robots", "document"),
     [*((robots, LIST) for robots in (*FILES, None)), *((robots, None) for robots in FILES)],
 )
-def test_own_check_and_the_command_give_one_answer(
+def test_check_and_the_command_give_one_answer(
     robots: bytes | None,
     document: bytes | None,
     tmp_path: Path,
@@ -282,7 +276,7 @@ def test_own_check_and_the_command_give_one_answer(
 DOCUMENT = (ROOT / "docs/api.md").read_text()
 
 
-def test_own_docs_show_what_check_answers() -> None:
+def test_docs_show_what_check_answers() -> None:
     names: dict[str, Any] = {}
     shown = 0
     for block in re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL):
@@ -293,7 +287,7 @@ def test_own_docs_show_what_check_answers() -> None:
     assert shown == 9
 
 
-def test_own_docs_name_the_public_face_and_every_field() -> None:
+def test_docs_name_the_public_face_and_every_field() -> None:
     for name in scrapy_walsh.__all__:
         assert f"`{name}`" in DOCUMENT
     table = DOCUMENT.partition("## A verdict")[2]

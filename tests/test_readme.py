@@ -37,26 +37,26 @@ def settings_of(snippet: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("document", ["README.md", "docs/blocklist.md"])
-def test_own_identities_that_are_shown_are_accepted(document: str):
+def test_identities_that_are_shown_are_accepted(document: str):
     shown = [settings_of(snippet) for snippet in snippets((ROOT / document).read_text(), "python")]
     assert shown
     for settings in shown:
         WalshConfig.from_settings(settings, default_state_dir)
 
 
-def test_own_readme_names_every_command_that_is_no_test_site():
+def test_readme_names_every_command_that_is_no_test_site():
     named = set(re.findall(r"^\| .*?\| \[`(\w+)`\]\(", README, re.MULTILINE))
     assert named == SUBCOMMANDS.keys() - {"demo", "sandbox"}
 
 
-def test_own_no_page_names_the_repository():
+def test_no_page_names_the_repository():
     """Links are relative (test_records.py follows them); the build makes the README's absolute."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     repository = project["urls"]["Repository"]
     assert [page for page in pages() if repository in page.read_text()] == []
 
 
-def test_own_readme_shows_what_the_demo_prints(tmp_path: Path):
+def test_readme_shows_what_the_demo_prints(tmp_path: Path):
     shown = re.search(r"<!-- demo -->\n```text\n(.*?)```", README, re.DOTALL)
     assert shown is not None
     done = walsh(tmp_path, "demo", "--dir", str(tmp_path / "demo"), timeout=120)
@@ -69,7 +69,7 @@ def steady(text: str) -> str:
     return re.sub(r"\d+\.\d+ s\b", "N s", text)
 
 
-def test_own_readme_tells_the_truth_of_stock_scrapy():
+def test_readme_tells_the_truth_of_stock_scrapy():
     rows = re.findall(r"^\| ([^|]+) \| ([^|]*) \| ([^|]+) \|$", README, re.MULTILINE)
     compared = {name: (stock.strip(), ours) for name, stock, ours in rows}
     assert len(compared) >= 10
@@ -85,11 +85,11 @@ def test_own_readme_tells_the_truth_of_stock_scrapy():
 @pytest.mark.parametrize(
     "picture", sorted((ROOT / "docs/pictures").iterdir()), ids=lambda p: p.name
 )
-def test_own_pictures_are_quick_to_load(picture: Path):
+def test_pictures_are_quick_to_load(picture: Path):
     assert picture.stat().st_size < 300_000
 
 
-def test_own_installation_by_hand_is_shown_completely():
+def test_installation_by_hand_is_shown_completely():
     """docs/install.md lists every pin and seat that the check at the start looks for."""
     shown = settings_of(snippets((ROOT / "docs/install.md").read_text(), "python")[1])
     jitter, off = compat.JITTER_SETTING
@@ -102,7 +102,7 @@ def test_own_installation_by_hand_is_shown_completely():
     }
 
 
-def test_own_example_project_asks_what_the_demo_expects():
+def test_example_project_asks_what_the_demo_expects():
     sources, problems = read_sources(ROOT / "example_project/sources.toml")
     assert problems == []
     assert [(s.name, s.url, s.feed) for s in sources] == [
@@ -110,7 +110,7 @@ def test_own_example_project_asks_what_the_demo_expects():
     ]
 
 
-def test_own_spider_commands_of_the_docs_run(tmp_path: Path):
+def test_spider_commands_of_the_docs_run(tmp_path: Path):
     """The two commands of docs/spider.md, with the sandbox's hosts in place of the examples."""
     commands = snippets((ROOT / "docs/spider.md").read_text(), "bash")[0].splitlines()
     assert [command.split()[:3] for command in commands] == [
@@ -135,7 +135,7 @@ def test_own_spider_commands_of_the_docs_run(tmp_path: Path):
     assert by_urls.asked("path.test")
 
 
-def test_own_t2_example_of_the_docs_is_refused(tmp_path: Path):
+def test_t2_example_of_the_docs_is_refused(tmp_path: Path):
     commands = snippets((ROOT / "docs/robots.md").read_text(), "bash")[0]
     python = f'python() {{ "{sys.executable}" "$@"; }}\n'
     done = subprocess.run(

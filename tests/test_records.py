@@ -83,7 +83,7 @@ def records() -> Iterator[tuple[Path, str]]:
             yield page, anchor
 
 
-def test_own_every_code_that_is_cited_leads_to_a_text() -> None:
+def test_every_code_that_is_cited_leads_to_a_text() -> None:
     known = {anchor for _, anchor in records()}
     without = [
         f"{code} in {path}" for path in citing() for code in sorted(codes_without(path, known))
@@ -91,7 +91,7 @@ def test_own_every_code_that_is_cited_leads_to_a_text() -> None:
     assert not without, f"no text in docs/decisions/ for: {'; '.join(without)}"
 
 
-def test_own_no_code_has_two_texts() -> None:
+def test_no_code_has_two_texts() -> None:
     found = [anchor for _, anchor in records()]
     assert sorted({each for each in found if found.count(each) > 1}) == []
 
@@ -99,11 +99,11 @@ def test_own_no_code_has_two_texts() -> None:
 @pytest.mark.parametrize(
     ("code", "page"), [("D8", "decisions"), ("T1", "traps"), ("R5.3", "requirements")]
 )
-def test_own_a_code_is_found_on_the_page_of_its_kind(code: str, page: str) -> None:
+def test_a_code_is_found_on_the_page_of_its_kind(code: str, page: str) -> None:
     assert (RECORDS / f"{page}.md", code.lower()) in list(records())
 
 
-def test_own_every_link_of_the_docs_has_a_target() -> None:
+def test_every_link_of_the_docs_has_a_target() -> None:
     broken = []
     for page in pages():
         for link in LINK.findall(FENCE.sub("", page.read_text())):
@@ -116,7 +116,7 @@ def test_own_every_link_of_the_docs_has_a_target() -> None:
     assert not broken, f"links that lead nowhere: {'; '.join(broken)}"
 
 
-def test_own_every_file_that_the_records_name_exists() -> None:
+def test_every_file_that_the_records_name_exists() -> None:
     named = [CONTRIBUTING, ROOT / "docs" / "architecture.md", *sorted(RECORDS.glob("*.md"))]
     gone = [
         f"{name} in {page.relative_to(ROOT)}"
@@ -127,13 +127,13 @@ def test_own_every_file_that_the_records_name_exists() -> None:
     assert not gone, f"no such file: {'; '.join(gone)}"
 
 
-def test_own_the_table_of_decisions_has_each_of_them() -> None:
+def test_the_table_of_decisions_has_each_of_them() -> None:
     text = (RECORDS / "decisions.md").read_text()
     listed = re.findall(r"^\| \[(D\d+)\]", text, re.MULTILINE)
     assert listed == re.findall(r"^## (D\d+):", text, re.MULTILINE)
 
 
-def test_own_the_home_of_every_requirement_is_named() -> None:
+def test_the_home_of_every_requirement_is_named() -> None:
     text = CONTRIBUTING.read_text()
     for row in REQUIREMENTS:
         anchor = f"[{row.id}](docs/decisions/requirements.md#{row.id.lower()})"
@@ -141,11 +141,11 @@ def test_own_the_home_of_every_requirement_is_named() -> None:
         assert (PACKAGE / row.home).exists()
 
 
-def test_own_a_code_is_known_by_its_form() -> None:
+def test_a_code_is_known_by_its_form() -> None:
     assert CODE.findall("R2a.3, R5.3 and R7g.1 (D8): T1's; 2026-05-23T00:00, RFC 9309, D10x") == [
         "R2a.3", "R5.3", "R7g.1", "D8", "T1",
     ]  # fmt: skip
 
 
-def test_own_the_data_of_a_test_cites_nothing() -> None:
+def test_the_data_of_a_test_cites_nothing() -> None:
     assert CODE.findall(told_by_a_test('"""T1."""\nT0 = 5  # D8\nname = "T99"\n')) == ["T1", "D8"]

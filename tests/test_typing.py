@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from twisted.python.failure import Failure
 
 
-def test_own_types_of_a_verdict() -> None:
+def test_types_of_a_verdict() -> None:
     verdict = check("http://h.test/", robots=b"User-agent: *\nDisallow: /", token="ExampleBot")
     assert_type(verdict, Verdict)
     assert_type(verdict.allowed, bool)
@@ -52,7 +52,7 @@ def said(verdict: Verdict) -> str:
             assert_never(verdict.name)
 
 
-def test_own_a_name_that_does_not_exist_is_an_error_of_types() -> None:
+def test_a_name_that_does_not_exist_is_an_error_of_types() -> None:
     verdict = check("http://h.test/", token="ExampleBot")
     assert verdict.name != "disalowed"  # type: ignore[comparison-overlap]
     with pytest.raises(TypeError):
@@ -61,7 +61,7 @@ def test_own_a_name_that_does_not_exist_is_an_error_of_types() -> None:
         scrapy_walsh.Chek  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_own_types_of_what_an_errback_gets() -> None:
+def test_types_of_what_an_errback_gets() -> None:
     verdict = check("http://h.test/", token="ExampleBot")
     for error in (
         Refused("http://h.test/", verdict),
@@ -107,12 +107,12 @@ def errback(failure: Failure) -> Any:
     return failure.value.verdict if isinstance(failure.value, Refused) else None
 
 
-def test_own_the_literals_are_the_names_that_are_used() -> None:
+def test_the_literals_are_the_names_that_are_used() -> None:
     assert set(get_args(VerdictName)) == NAMES
     assert list(get_args(EventKind)) == list(signals.OF_KIND)
 
 
-def test_own_the_package_says_that_it_is_typed() -> None:
+def test_the_package_says_that_it_is_typed() -> None:
     assert files("scrapy_walsh").joinpath("py.typed").is_file()
     assert isinstance(Addon, type)
     assert issubclass(WalshError, Exception)

@@ -84,7 +84,7 @@ def without_times(text: str) -> str:
 
 
 @pytest.mark.parametrize("arguments", SHOWING.values(), ids=SHOWING)
-def test_own_a_forked_command_shows_what_any_shows(project: Path, arguments: list[str]) -> None:
+def test_a_forked_command_shows_what_any_shows(project: Path, arguments: list[str]) -> None:
     options: dict[str, Any] = {
         "cwd": project,
         "env": {**os.environ, "PYTHONPATH": str(project), "OF": "it"},
@@ -104,7 +104,7 @@ def test_own_a_forked_command_shows_what_any_shows(project: Path, arguments: lis
         assert forked.stdout.endswith("at the end\ncollected\n")
 
 
-def test_own_what_a_shell_starts_has_its_streams_and_tells_its_status(project: Path) -> None:
+def test_what_a_shell_starts_has_its_streams_and_tells_its_status(project: Path) -> None:
     with zygote.typed() as folder:
         done = subprocess.run(
             ["/bin/sh", "-c", "echo typed | scrapy sees 7; echo ended with $?; walsh chek"],
@@ -122,19 +122,19 @@ def test_own_what_a_shell_starts_has_its_streams_and_tells_its_status(project: P
     assert "no subcommand 'chek'" in done.stderr
 
 
-def test_own_its_exit_status_is_told(project: Path) -> None:
+def test_its_exit_status_is_told(project: Path) -> None:
     with started(project, "sees", "7") as process:
         assert process.wait(60) == 7
         assert process.poll() == 7
 
 
-def test_own_check_raises(project: Path) -> None:
+def test_check_raises(project: Path) -> None:
     with pytest.raises(subprocess.CalledProcessError, match="status 7"):
         zygote.run([*SCRAPY, "sees", "7"], cwd=project, check=True, capture_output=True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_own_a_signal_ends_it(project: Path, number: signal.Signals) -> None:
+def test_a_signal_ends_it(project: Path, number: signal.Signals) -> None:
     with started(project, "sees", "wait", stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         assert "waits\n" in iter(process.stdout.readline, "")
@@ -143,12 +143,12 @@ def test_own_a_signal_ends_it(project: Path, number: signal.Signals) -> None:
         assert process.wait(60) == -number
 
 
-def test_own_a_time_limit_ends_it(project: Path) -> None:
+def test_a_time_limit_ends_it(project: Path) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         zygote.run([*SCRAPY, "sees", "wait"], cwd=project, capture_output=True, timeout=1)
 
 
-def test_own_several_run_at_a_time(project: Path) -> None:
+def test_several_run_at_a_time(project: Path) -> None:
     waiting, short = started(project, "sees", "wait"), started(project, "sees", "3")
     try:
         assert short.communicate(timeout=60)[0].endswith("at the end\ncollected\n")
@@ -160,14 +160,14 @@ def test_own_several_run_at_a_time(project: Path) -> None:
     assert waiting.returncode == -signal.SIGKILL
 
 
-def test_own_a_session_of_its_own(project: Path) -> None:
+def test_a_session_of_its_own(project: Path) -> None:
     with started(project, "sees", "wait", start_new_session=True) as process:
         assert os.getsid(process.pid) == process.pid
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
 
 
-def test_own_what_needs_an_interpreter_of_its_own_gets_one(project: Path) -> None:
+def test_what_needs_an_interpreter_of_its_own_gets_one(project: Path) -> None:
     command, plain = [*SCRAPY, "version"], dict(os.environ)
     assert zygote.why_not(command, project, plain) is None
     for name, value in (("PYTHONHASHSEED", "7"), ("PYTHONWARNINGS", "error"), ("LC_ALL", "POSIX")):
@@ -188,7 +188,7 @@ def test_own_what_needs_an_interpreter_of_its_own_gets_one(project: Path) -> Non
         assert own.wait(60) == 0
 
 
-def test_own_a_clock_that_was_replaced_is_replaced_wherever_it_was_kept(project: Path) -> None:
+def test_a_clock_that_was_replaced_is_replaced_wherever_it_was_kept(project: Path) -> None:
     (project / "sitecustomize.py").write_text("import time\ntime.time = lambda: 7.5\n")
     (project / "clocks_of_it.py").write_text(
         "import time\nimport scrapy.core.engine, twisted.internet.base, twisted.python.runtime\n"
@@ -203,7 +203,7 @@ def test_own_a_clock_that_was_replaced_is_replaced_wherever_it_was_kept(project:
         assert process.communicate(timeout=60)[0].split() == [b"7.5"] * 5
 
 
-def test_own_chance_is_not_shared(project: Path) -> None:
+def test_chance_is_not_shared(project: Path) -> None:
     """Two children draw other numbers, as two interpreters do: back-off is drawn so."""
     words = ["walsh_of_it"]
     code = "import random\nfrom scrapy.commands import ScrapyCommand\n"

@@ -84,7 +84,7 @@ def test_r14_2_no_gate_consults_an_attestation() -> None:
 # -- signing ------------------------------------------------------------------------------
 
 
-def test_own_signed_document_verifies(signed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_signed_document_verifies(signed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert main(["attest", "--verify", "a.json", "--jwks", "keys/jwks.json"]) == 0
     document = json.loads(signed.read_text())
@@ -93,7 +93,7 @@ def test_own_signed_document_verifies(signed: Path, capsys: pytest.CaptureFixtur
     assert json.loads(rest) == document
 
 
-def test_own_keys_that_came_after_do_not_undo_a_signature(signed: Path) -> None:
+def test_keys_that_came_after_do_not_undo_a_signature(signed: Path) -> None:
     old = json.loads(Path("keys/jwks.json").read_text())
     main(["attest", "--keygen", "keys"])
     assert main(["attest", "--verify", "a.json", "--jwks", "keys/jwks.json"]) == 0
@@ -104,9 +104,7 @@ def test_own_keys_that_came_after_do_not_undo_a_signature(signed: Path) -> None:
     assert main(["attest", "--verify", "b.json", "--jwks", "old.json"]) == 1
 
 
-def test_own_what_is_false_is_signed_as_false(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_false_is_signed_as_false(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["attest", "--keygen", "keys"])
     arguments = ["--record", "none.json", "--sign", "keys/key.pem", "--output", "a.json"]
     assert main(["attest", *WALSH, *arguments]) == 1
@@ -116,7 +114,7 @@ def test_own_what_is_false_is_signed_as_false(
     assert '"R1": false' in capsys.readouterr().out
 
 
-def test_own_output_is_replaced_whole_or_not_at_all(
+def test_output_is_replaced_whole_or_not_at_all(
     signed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = signed.read_bytes()
@@ -155,7 +153,7 @@ MISUSE = {
 
 
 @pytest.mark.parametrize(("arguments", "named"), MISUSE.values(), ids=MISUSE)
-def test_own_misuse_is_one_line(
+def test_misuse_is_one_line(
     arguments: list[str], named: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record = (folder / "r.json").read_bytes()
@@ -176,20 +174,20 @@ def test_own_misuse_is_one_line(
         ["--verify", "a", "--jwks", "b", "--sign", "c"],
     ],
 )
-def test_own_one_thing_at_a_time(folder: Path, arguments: list[str]) -> None:
+def test_one_thing_at_a_time(folder: Path, arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["attest", *arguments])
     assert stopped.value.code == 2
 
 
-def test_own_output_never_replaces_the_key(signed: Path) -> None:
+def test_output_never_replaces_the_key(signed: Path) -> None:
     key = Path("keys/key.pem").read_bytes()
     arguments = ["--sign", "keys/key.pem", "--output", "keys/../keys/key.pem"]
     assert main(["attest", *WALSH, *arguments]) == 2
     assert Path("keys/key.pem").read_bytes() == key
 
 
-def test_own_without_the_extra(
+def test_without_the_extra(
     signed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The unsigned document and keys need nothing more; a signature says what it needs."""
@@ -218,7 +216,7 @@ def box() -> Iterator[Sandbox]:
         yield running
 
 
-def test_own_in_a_project_its_record_and_settings_count(box: Sandbox, folder: Path) -> None:
+def test_in_a_project_its_record_and_settings_count(box: Sandbox, folder: Path) -> None:
     settings = {"WALSH_MIN_INTERVAL": 2}
     project = make_project(folder / "project", settings=settings)
     put_record(state_dir(project) / "conformance.json")
@@ -269,7 +267,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", DOCUMENT, re.DOTALL)
 
 
-def test_own_docs_commands_and_snippet_run(
+def test_docs_commands_and_snippet_run(
     folder: Path, box: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = make_project(folder / "project")
@@ -294,7 +292,7 @@ def test_own_docs_commands_and_snippet_run(
         exec(snippet, {})  # noqa: S102
 
 
-def test_own_docs_name_every_member(signed: Path) -> None:
+def test_docs_name_every_member(signed: Path) -> None:
     document = json.loads(signed.read_text())
     names = [*document, *document["conformance"], *document["policy_url"], *document["signature"]]
     for name in names:

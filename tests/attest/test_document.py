@@ -143,11 +143,11 @@ def nothing_is_attested(answer: Answer, *named: str) -> bool:
     )
 
 
-def test_own_without_a_record_nothing_is_attested(attest: Any) -> None:
+def test_without_a_record_nothing_is_attested(attest: Any) -> None:
     assert nothing_is_attested(attest(), "there is no conformance record", "conformance.json")
 
 
-def test_own_state_in_memory_has_no_record(attest: Any) -> None:
+def test_state_in_memory_has_no_record(attest: Any) -> None:
     code, found, (told,) = attest("-s", "WALSH_STATE_DIR=memory")
     assert (code, found) == (2, {})
     assert "WALSH_STATE_DIR is memory" in told
@@ -164,7 +164,7 @@ def test_own_state_in_memory_has_no_record(attest: Any) -> None:
     ],
     ids=str,
 )
-def test_own_record_of_another_build_attests_nothing(
+def test_record_of_another_build_attests_nothing(
     attest: Any, folder: Path, other: dict[str, str]
 ) -> None:
     put_record(folder / "r.json", **other)
@@ -173,9 +173,7 @@ def test_own_record_of_another_build_attests_nothing(
 
 
 @pytest.mark.parametrize("name", ["scrapy", "protego"])
-def test_own_record_with_another_scrapy_attests_nothing(
-    attest: Any, folder: Path, name: str
-) -> None:
+def test_record_with_another_scrapy_attests_nothing(attest: Any, folder: Path, name: str) -> None:
     installed = {each: version(each) for each in ("scrapy", "protego")}
     put_record(folder / "r.json", versions={**installed, "python": "2.7"})
     assert attest("--record", "r.json")[0] == 0
@@ -185,12 +183,12 @@ def test_own_record_with_another_scrapy_attests_nothing(
     assert nothing_is_attested(attest("--record", "r.json"), "scrapy", "None")
 
 
-def test_own_record_of_a_live_run_attests_nothing(attest: Any, folder: Path) -> None:
+def test_record_of_a_live_run_attests_nothing(attest: Any, folder: Path) -> None:
     put_record(folder / "r.json", live=True)
     assert nothing_is_attested(attest("--record", "r.json"), "--live")
 
 
-def test_own_record_of_another_source_file_attests_nothing(
+def test_record_of_another_source_file_attests_nothing(
     attest: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The digest is looked up anew: a file that changed after the run is another build."""
@@ -218,7 +216,7 @@ def test_own_record_of_another_source_file_attests_nothing(
         (None, (), "does not say"),
     ],
 )
-def test_own_record_of_stricter_settings_attests_nothing(
+def test_record_of_stricter_settings_attests_nothing(
     attest: Any, folder: Path, run: Any, here: tuple[str, ...], named: str
 ) -> None:
     put_record(folder / "r.json", settings={"mirrored": True, "overrides": run})
@@ -236,7 +234,7 @@ def test_own_record_of_stricter_settings_attests_nothing(
         ({"WALSH_LEDGER": False, "LOG_LEVEL": "DEBUG"}, "WALSH_EXCLUDED_TLDS=gov"),
     ],
 )
-def test_own_stricter_project_keeps_what_the_run_showed(
+def test_stricter_project_keeps_what_the_run_showed(
     attest: Any, folder: Path, run: dict[str, Any], here: str
 ) -> None:
     put_record(folder / "r.json", settings={"mirrored": True, "overrides": run})
@@ -245,14 +243,14 @@ def test_own_stricter_project_keeps_what_the_run_showed(
     assert told == []
 
 
-def test_own_edited_record_attests_nothing(attest: Any, folder: Path) -> None:
+def test_edited_record_attests_nothing(attest: Any, folder: Path) -> None:
     path = put_record(folder / "r.json", checks=[check("R1", "FAIL"), check("R2")])
     path.write_text(path.read_text().replace("FAIL", "PASS"))
     assert nothing_is_attested(attest("--record", "r.json"), "digest")
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"\xff", b'{"contract": "walsh-conformance/v2"}'])
-def test_own_file_that_is_no_record_attests_nothing(attest: Any, folder: Path, body: bytes) -> None:
+def test_file_that_is_no_record_attests_nothing(attest: Any, folder: Path, body: bytes) -> None:
     (folder / "r.json").write_bytes(body)
     assert nothing_is_attested(attest("--record", "r.json"), "r.json")
 
@@ -261,7 +259,7 @@ def test_own_file_that_is_no_record_attests_nothing(attest: Any, folder: Path, b
 
 
 @pytest.mark.parametrize("outcome", ["FAIL", "NOT SEEN"])
-def test_own_one_check_that_did_not_pass(attest: Any, folder: Path, outcome: str) -> None:
+def test_one_check_that_did_not_pass(attest: Any, folder: Path, outcome: str) -> None:
     checks = [check(id_) for id_ in IDS]
     checks.append(check("R4b", outcome, title="spacing", detail="gap=1.2s"))
     put_record(folder / "r.json", checks=checks)
@@ -271,7 +269,7 @@ def test_own_one_check_that_did_not_pass(attest: Any, folder: Path, outcome: str
     assert told[0] == f"walsh attest: R4 is not attested: {outcome}: R4b spacing (gap=1.2s)"
 
 
-def test_own_requirement_without_a_check_is_false(attest: Any, folder: Path) -> None:
+def test_requirement_without_a_check_is_false(attest: Any, folder: Path) -> None:
     put_record(folder / "r.json", checks=[check(id_) for id_ in IDS if id_ != "R7"])
     code, found, told = attest("--record", "r.json")
     assert code == 1
@@ -279,12 +277,12 @@ def test_own_requirement_without_a_check_is_false(attest: Any, folder: Path) -> 
     assert "R7 is not attested: NOT SEEN" in told[0]
 
 
-def test_own_no_checks_at_all() -> None:
+def test_no_checks_at_all() -> None:
     assert values([]) == dict.fromkeys(IDS, False)
 
 
 @pytest.mark.parametrize("part", [id_ for id_ in IDS if id_[-1].isalpha()])
-def test_own_part_that_failed_or_was_not_seen_makes_the_whole_false(part: str) -> None:
+def test_part_that_failed_or_was_not_seen_makes_the_whole_false(part: str) -> None:
     others = [check(id_) for id_ in IDS if id_ != part]
     expected = {**dict.fromkeys(IDS, True), part: False, part[:2]: False}
     assert values([*others, check(part, "FAIL")]) == expected
@@ -292,7 +290,7 @@ def test_own_part_that_failed_or_was_not_seen_makes_the_whole_false(part: str) -
     assert values(others) == expected
 
 
-def test_own_each_check_that_failed_is_told_of_once(attest: Any, folder: Path) -> None:
+def test_each_check_that_failed_is_told_of_once(attest: Any, folder: Path) -> None:
     checks = [check(id_, "FAIL" if id_ in ("R2", "R2b") else "PASS") for id_ in IDS]
     put_record(folder / "r.json", checks=checks)
     assert [line.partition("attest: ")[2] for line in attest("--record", "r.json")[2]] == [
@@ -302,14 +300,14 @@ def test_own_each_check_that_failed_is_told_of_once(attest: Any, folder: Path) -
     ]
 
 
-def test_own_ids_are_told_apart() -> None:
+def test_ids_are_told_apart() -> None:
     """R1 is not R10, and R2 is no part of R2a."""
     checks = [check(id_) for id_ in IDS if id_ not in ("R10", "R2", "R2a")]
     found = values([*checks, check("R10", "FAIL"), check("R2", "FAIL"), check("R2a")])
     assert {id_ for id_, value in found.items() if value is not True} == {"R10", "R2"}
 
 
-def test_own_check_of_something_else_is_not_swallowed() -> None:
+def test_check_of_something_else_is_not_swallowed() -> None:
     found = values([*(check(id_) for id_ in IDS), check("R14", "FAIL")])
     assert found == {**dict.fromkeys(IDS, True), "R14": False}
 
@@ -329,16 +327,14 @@ def test_own_check_of_something_else_is_not_swallowed() -> None:
         ({"WALSH_REVISIT_REASON": "asked to"}, "R8", "operator-responsibility"),
     ],
 )
-def test_own_setting_that_undoes_a_requirement(
-    settings: dict[str, Any], id_: str, value: Any
-) -> None:
+def test_setting_that_undoes_a_requirement(settings: dict[str, Any], id_: str, value: Any) -> None:
     passed = [check(each) for each in IDS]
     assert values(passed, **settings) == {**dict.fromkeys(IDS, True), id_: value}
     failed = [check(each, "FAIL" if each == id_ else "PASS") for each in IDS]
     assert values(failed, **settings)[id_] is False, "what failed is not left to the operator"
 
 
-def test_own_stricter_settings_undo_nothing() -> None:
+def test_stricter_settings_undo_nothing() -> None:
     stricter = {
         "WALSH_MIN_INTERVAL": 5.0,
         "WALSH_MAX_RETRIES": 1,
@@ -350,7 +346,7 @@ def test_own_stricter_settings_undo_nothing() -> None:
     assert values([check(id_) for id_ in IDS], **stricter) == dict.fromkeys(IDS, True)
 
 
-def test_own_operators_responsibility_is_no_yes(attest: Any, folder: Path) -> None:
+def test_operators_responsibility_is_no_yes(attest: Any, folder: Path) -> None:
     put_record(folder / "r.json")
     code, found, told = attest("--record", "r.json", "-s", "WALSH_REVISIT=3600")
     assert (code, found["requirements"]["R8"]) == (1, "operator-responsibility")
@@ -362,7 +358,7 @@ def stated(**settings: Any) -> dict[str, Any]:
     return dict(json.loads(json.dumps(made)))
 
 
-def test_own_mirrors_and_overrides_are_stated() -> None:
+def test_mirrors_and_overrides_are_stated() -> None:
     own = stated()
     assert (own["mirrors"], own["overrides"]) == ({}, {})
     found = stated(
@@ -379,7 +375,7 @@ def test_own_mirrors_and_overrides_are_stated() -> None:
     assert found["WALSH_PACE_ROBOTS"] is found["WALSH_FOLLOW_LINKS"] is True
 
 
-def test_own_paths_and_passwords_are_not_published() -> None:
+def test_paths_and_passwords_are_not_published() -> None:
     pytest.importorskip("redis")
     found = stated(WALSH_STATE_DIR="/srv/secret", WALSH_SHARED_STATE="redis://:secret@h.test/0")
     assert found["overrides"] == {"WALSH_SHARED_STATE": "set"}

@@ -63,7 +63,7 @@ def keygen(directory: Path) -> int:
 
 
 @posix
-def test_own_key_is_its_owners_whatever_the_umask(directory: Path) -> None:
+def test_key_is_its_owners_whatever_the_umask(directory: Path) -> None:
     before = os.umask(0)
     try:
         assert keygen(directory) == keygen(directory) == 0
@@ -76,9 +76,7 @@ def test_own_key_is_its_owners_whatever_the_umask(directory: Path) -> None:
     assert mode(directory / "jwks.json") == 0o644
 
 
-def test_own_key_is_pkcs8_and_published(
-    directory: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_key_is_pkcs8_and_published(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert keygen(directory) == 0
     assert (directory / "key.pem").read_text().startswith("-----BEGIN PRIVATE KEY-----\n")
     assert [path.name for path in directory.glob("*.pem")] == ["key.pem"]
@@ -88,7 +86,7 @@ def test_own_key_is_pkcs8_and_published(
     assert kids(directory)[0] in capsys.readouterr().out
 
 
-def test_own_rotation_keeps_every_key(directory: Path) -> None:
+def test_rotation_keeps_every_key(directory: Path) -> None:
     made: list[str] = []
     for _ in range(3):
         assert keygen(directory) == 0
@@ -99,7 +97,7 @@ def test_own_rotation_keeps_every_key(directory: Path) -> None:
         assert kid_of(directory / f"{kid}.pem") == kid
 
 
-def test_own_rotation_keeps_foreign_entries_and_finds_its_own(directory: Path) -> None:
+def test_rotation_keeps_foreign_entries_and_finds_its_own(directory: Path) -> None:
     """A lost jwks.json is made anew with the key at hand; other members of entries stay."""
     keygen(directory)
     foreign = {"kty": "EC", "kid": "foreign", "crv": "P-256", "x": "AA", "y": "AA"}
@@ -112,7 +110,7 @@ def test_own_rotation_keeps_foreign_entries_and_finds_its_own(directory: Path) -
     assert listed(directory) == [kid_of(directory / "key.pem"), old]
 
 
-def test_own_the_directory_of_signed_requests_names_no_algorithm_that_it_must_not(
+def test_the_directory_of_signed_requests_names_no_algorithm_that_it_must_not(
     directory: Path,
 ) -> None:
     """Section 5.5.1 of the draft: `alg` is a name of RFC 9421, which `EdDSA` is not."""
@@ -122,7 +120,7 @@ def test_own_the_directory_of_signed_requests_names_no_algorithm_that_it_must_no
 
 
 @pytest.mark.parametrize("step", range(1, 5))
-def test_own_killed_rotation_loses_no_key(
+def test_killed_rotation_loses_no_key(
     directory: Path, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each rename of a rotation may be the one that never happens: sets, old key, new key."""
@@ -155,7 +153,7 @@ def test_own_killed_rotation_loses_no_key(
 
 
 @posix
-def test_own_directory_that_others_can_write_is_refused(
+def test_directory_that_others_can_write_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tmp_path.chmod(0o770)
@@ -165,7 +163,7 @@ def test_own_directory_that_others_can_write_is_refused(
 
 
 @pytest.mark.parametrize("body", ["", "[]", '{"keys": [{"kty": "OKP", "kid": "k", "d": "AA"}]}'])
-def test_own_key_set_that_cannot_be_added_to_stays(
+def test_key_set_that_cannot_be_added_to_stays(
     directory: Path, body: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keygen(directory)
@@ -208,7 +206,7 @@ def put(path: Path, body: bytes, permissions: int = 0o600) -> Path:
 
 
 @pytest.mark.parametrize(("body", "named"), UNUSABLE.values(), ids=UNUSABLE)
-def test_own_unusable_key_is_refused(tmp_path: Path, body: bytes, named: str) -> None:
+def test_unusable_key_is_refused(tmp_path: Path, body: bytes, named: str) -> None:
     path = put(tmp_path / "key.pem", body)
     with pytest.raises(keys.KeyUnusable, match=named) as told:
         keys.load_private_key(path)
@@ -217,7 +215,7 @@ def test_own_unusable_key_is_refused(tmp_path: Path, body: bytes, named: str) ->
 
 @posix
 @pytest.mark.parametrize("permissions", [0o640, 0o604, 0o620, 0o644, 0o660, 0o666])
-def test_own_key_that_others_can_use_is_refused(tmp_path: Path, permissions: int) -> None:
+def test_key_that_others_can_use_is_refused(tmp_path: Path, permissions: int) -> None:
     path = put(tmp_path / "key.pem", pem(ED25519), permissions)
     with pytest.raises(keys.KeyUnusable, match="chmod 600"):
         keys.load_private_key(path)
@@ -225,7 +223,7 @@ def test_own_key_that_others_can_use_is_refused(tmp_path: Path, permissions: int
     assert keys.load_private_key(path).private_bytes_raw() == ED25519.private_bytes_raw()
 
 
-def test_own_unusable_key_is_not_replaced(directory: Path) -> None:
+def test_unusable_key_is_not_replaced(directory: Path) -> None:
     keygen(directory)
     put(directory / "key.pem", b"something else")
     assert keygen(directory) == 2

@@ -55,7 +55,7 @@ def base64url(text: str) -> bytes:
 # -- known answers ------------------------------------------------------------------------
 
 
-def test_own_rfc8037_key_and_thumbprint() -> None:
+def test_rfc8037_key_and_thumbprint() -> None:
     assert KEYS == [
         {
             "kty": "OKP",
@@ -68,14 +68,14 @@ def test_own_rfc8037_key_and_thumbprint() -> None:
     ]
 
 
-def test_own_rfc8037_signature() -> None:
+def test_rfc8037_signature() -> None:
     value = base64url(JWS_VALUE)
     assert KEY.sign(JWS_INPUT) == value
     assert ed25519.verify(base64url(PUBLIC), JWS_INPUT, value)
     assert not ed25519.verify(base64url(PUBLIC), JWS_INPUT + b".", value)
 
 
-def test_own_rfc8785_sample() -> None:
+def test_rfc8785_sample() -> None:
     given = rb"""{
       "numbers": [333333333.33333329, 1E30, 4.50, 2e-3, 0.000000000000000000000000001],
       "string": "\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/",
@@ -88,7 +88,7 @@ def test_own_rfc8785_sample() -> None:
     )
 
 
-def test_own_rfc8785_members_go_by_utf_16() -> None:
+def test_rfc8785_members_go_by_utf_16() -> None:
     names = ["\u20ac", "\r", "\ufb33", "1", "\U0001f600", "\u0080", "\u00f6"]
     octets = signature.canonical(dict.fromkeys(names, 0))
     assert list(json.loads(octets)) == [
@@ -113,7 +113,7 @@ def test_own_rfc8785_members_go_by_utf_16() -> None:
         ("43143ff3c1cb0959", "1424953923781206.2"),
     ],
 )
-def test_own_rfc8785_numbers(octets: str, written: str) -> None:
+def test_rfc8785_numbers(octets: str, written: str) -> None:
     (number,) = struct.unpack(">d", bytes.fromhex(octets))
     assert signature.canonical(number).decode() == written
 
@@ -127,7 +127,7 @@ def signed_octets() -> bytes:
     return json.dumps(DOCUMENT, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def test_own_signature_holds_for_another_implementation() -> None:
+def test_signature_holds_for_another_implementation() -> None:
     found = SIGNED["signature"]
     key = OKPKey.import_key(KEYS[0])
     assert found["kid"] == key.thumbprint() == THUMBPRINT
@@ -136,7 +136,7 @@ def test_own_signature_holds_for_another_implementation() -> None:
     assert not ed25519.verify(public, signed_octets() + b"\n", base64url(found["value"]))
 
 
-def test_own_signature_holds_for_openssl(tmp_path: Path) -> None:
+def test_signature_holds_for_openssl(tmp_path: Path) -> None:
     (tmp_path / "key.pem").write_bytes(
         KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     )
@@ -150,7 +150,7 @@ def test_own_signature_holds_for_openssl(tmp_path: Path) -> None:
     assert done.returncode == 0, done
 
 
-def test_own_signature_of_another_implementation_is_taken() -> None:
+def test_signature_of_another_implementation_is_taken() -> None:
     """joserfc's key signs the octets; its key set is read."""
     key = OKPKey.generate_key("Ed25519", {"use": "sig", "alg": "EdDSA"}, private=True)
     key.ensure_kid()
@@ -180,20 +180,18 @@ OCTETS = signature.canonical(SIGNED)
 
 
 @pytest.mark.parametrize("number", [2**53, float("nan"), float("inf"), "\ud800"])
-def test_own_what_could_not_be_verified_is_not_signed(number: Any) -> None:
+def test_what_could_not_be_verified_is_not_signed(number: Any) -> None:
     with pytest.raises(DocumentInvalid):
         signature.sign({**DOCUMENT, "overrides": {"x": number}}, KEY)
 
 
-def test_own_signed_document_verifies_however_it_is_laid_out(folder: Path) -> None:
+def test_signed_document_verifies_however_it_is_laid_out(folder: Path) -> None:
     assert code_of(folder, OCTETS) == 0
     assert code_of(folder, json.dumps(SIGNED, indent=4).encode()) == 0
 
 
 @given(place=st.integers(0, len(OCTETS) - 1), octet=st.binary(max_size=1))
-def test_own_one_octet_altered_or_dropped_is_noticed(
-    folder: Path, place: int, octet: bytes
-) -> None:
+def test_one_octet_altered_or_dropped_is_noticed(folder: Path, place: int, octet: bytes) -> None:
     altered = OCTETS[:place] + octet + OCTETS[place + 1 :]
     assert code_of(folder, altered) == (0 if altered == OCTETS else 1)
 
@@ -211,7 +209,7 @@ VALUES = st.recursive(
 
 @pytest.mark.slow
 @given(value=VALUES, data=st.data())
-def test_own_one_octet_altered_in_any_document(folder: Path, value: Any, data: Any) -> None:
+def test_one_octet_altered_in_any_document(folder: Path, value: Any, data: Any) -> None:
     octets = signature.canonical(signature.sign({**DOCUMENT, "overrides": value}, KEY))
     assert code_of(folder, octets) == 0
     place = data.draw(st.integers(0, len(octets) - 1))
@@ -270,7 +268,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("octets", "named"), BAD.values(), ids=BAD)
-def test_own_bad_document_is_refused_in_one_line(
+def test_bad_document_is_refused_in_one_line(
     folder: Path, octets: bytes, named: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert code_of(folder, octets) == 1
@@ -299,13 +297,13 @@ OTHER_KEYS = {
 
 
 @pytest.mark.parametrize("keys", OTHER_KEYS.values(), ids=OTHER_KEYS)
-def test_own_key_of_the_right_name_must_be_the_right_key(keys: list[dict[str, Any]]) -> None:
+def test_key_of_the_right_name_must_be_the_right_key(keys: list[dict[str, Any]]) -> None:
     assert signature.verify(SIGNED, KEYS) == THUMBPRINT
     with pytest.raises(DocumentInvalid):
         signature.verify(SIGNED, keys)
 
 
-def test_own_key_may_be_described_in_fewer_words() -> None:
+def test_key_may_be_described_in_fewer_words() -> None:
     bare = {name: KEYS[0][name] for name in ("kty", "crv", "x", "kid")}
     assert signature.verify(SIGNED, [bare]) == THUMBPRINT
     assert signature.verify(SIGNED, [{**bare, "alg": "Ed25519"}]) == THUMBPRINT
@@ -323,7 +321,7 @@ def test_own_key_may_be_described_in_fewer_words() -> None:
         json.dumps({"keys": [{**KEYS[0], "d": SECRET}]}).encode(),
     ],
 )
-def test_own_key_set_that_is_none(folder: Path, tmp_path: Path, body: bytes) -> None:
+def test_key_set_that_is_none(folder: Path, tmp_path: Path, body: bytes) -> None:
     """Nothing can be said of the document: misuse, not a verdict."""
     code_of(folder, OCTETS)
     (tmp_path / "jwks.json").write_bytes(body)
@@ -354,7 +352,7 @@ def _encode(point: ed25519.Point) -> bytes:
     return (y | (x & 1) << 255).to_bytes(32, "little")
 
 
-def test_own_a_point_of_low_order_is_no_key() -> None:
+def test_a_point_of_low_order_is_no_key() -> None:
     for octets in _torsion():
         key = {**KEYS[0], "x": jwks.encode(octets)}
         with pytest.raises(DocumentInvalid, match="low order"):
@@ -371,13 +369,13 @@ def test_own_a_point_of_low_order_is_no_key() -> None:
         ed25519.P + 1 | 1 << 255,
     ],
 )
-def test_own_another_spelling_of_such_a_point_is_no_key(number: int) -> None:
+def test_another_spelling_of_such_a_point_is_no_key(number: int) -> None:
     key = {**KEYS[0], "x": jwks.encode(number.to_bytes(32, "little"))}
     with pytest.raises(DocumentInvalid, match="low order"):
         jwks.public_key([key], key["kid"])
 
 
-def test_own_a_document_signed_by_nobody_is_refused() -> None:
+def test_a_document_signed_by_nobody_is_refused() -> None:
     """The identity point as key: R = S * base, and any S, holds for every document."""
     one = (1).to_bytes(32, "little")
     key = {**KEYS[0], "x": jwks.encode(one)}

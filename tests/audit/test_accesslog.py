@@ -39,7 +39,7 @@ def read(tmp_path: Path, octets: bytes) -> Entry | None:
     return entry
 
 
-def test_own_nginx_default_format() -> None:
+def test_nginx_default_format() -> None:
     log = read_logs([str(DATA / "nginx.log")], BOT)
     assert [entry.line for entry in log.entries] == [2, 3, 5, 7, 8, 9, 10]
     assert {(entry.site, entry.host) for entry in log.entries} == {("site.example",) * 2}
@@ -49,7 +49,7 @@ def test_own_nginx_default_format() -> None:
     assert (log.lines, log.damaged, log.first) == (11, 0, T0 - 109)
 
 
-def test_own_apache_vhost_combined() -> None:
+def test_apache_vhost_combined() -> None:
     log = read_logs([str(DATA / "apache_vhost.log")], Bot(b"walsh-research"))
     assert [(entry.site, entry.host) for entry in log.entries] == [
         ("site.example:443", "site.example"),
@@ -61,7 +61,7 @@ def test_own_apache_vhost_combined() -> None:
     assert {entry.time for entry in log.entries} == {T0, T0 + 30}
 
 
-def test_own_apache_escapes(tmp_path: Path) -> None:
+def test_apache_escapes(tmp_path: Path) -> None:
     found = read(tmp_path, (DATA / "apache_vhost.log").read_bytes().splitlines()[-1])
     assert found is not None
     assert (found.site, found.address) == ("site.example:443", "203.0.113.9")
@@ -69,7 +69,7 @@ def test_own_apache_escapes(tmp_path: Path) -> None:
     assert found.agent == 'A "quoted" browser \\ tab\there'
 
 
-def test_own_apache_common_by_address() -> None:
+def test_apache_common_by_address() -> None:
     bot = Bot(b"walsh-research", (ipaddress.ip_network("192.0.2.7"),), host="site.example")
     log = read_logs([str(DATA / "apache_common.log")], bot)
     assert [entry.target for entry in log.entries] == ["/robots.txt", "/a?b=c", "/b"]
@@ -94,14 +94,14 @@ def test_own_apache_common_by_address() -> None:
         (COMBINED.replace(b"- - [", b"- mary ann [", 1), ""),
     ],
 )
-def test_own_vhost_fields(written_line: bytes, vhost: str | None, tmp_path: Path) -> None:
+def test_vhost_fields(written_line: bytes, vhost: str | None, tmp_path: Path) -> None:
     found = read(tmp_path, written_line)
     assert (found and found.site) == vhost
     if found:
         assert found.address == "192.0.2.7"
 
 
-def test_own_where_the_host_is_stands_in_the_first_lines_of_a_file(tmp_path: Path) -> None:
+def test_where_the_host_is_stands_in_the_first_lines_of_a_file(tmp_path: Path) -> None:
     lighttpd = line(T0).replace(" - - ", " site.example - ")
     with_more = f"{line(T0 + 1)} other.example".replace(" - - ", " 192.0.2.9 - ")
     path = written(tmp_path / "a.log", [line(T0), lighttpd, with_more])
@@ -126,7 +126,7 @@ def test_own_where_the_host_is_stands_in_the_first_lines_of_a_file(tmp_path: Pat
         b"2026-05-23 10:00:00 192.0.2.7 GET /a - 200 Agent",
     ],
 )
-def test_own_foreign_lines_are_not_read(damaged: bytes, tmp_path: Path) -> None:
+def test_foreign_lines_are_not_read(damaged: bytes, tmp_path: Path) -> None:
     assert read(tmp_path, damaged) is None
 
 
@@ -311,13 +311,13 @@ def test_w3c_extended_is_read_by_its_fields(tmp_path: Path) -> None:
     ]
 
 
-def test_own_a_hostile_line_costs_linear_time(tmp_path: Path) -> None:
+def test_a_hostile_line_costs_linear_time(tmp_path: Path) -> None:
     hostile = b'1 - - [23/May/2026:10:00:00 +0000] "' + b'\\"' * 100_000
     assert read(tmp_path, hostile) is None
     assert read(tmp_path, b" " * 200_000) is None
 
 
-def test_own_damaged_lines_are_counted_and_named(tmp_path: Path) -> None:
+def test_damaged_lines_are_counted_and_named(tmp_path: Path) -> None:
     lines = ["garbage", line(T0), *["\x00"] * 9, line(T0 + 5), "x" * (2 * LONGEST_LINE + 1)]
     path = written(tmp_path / "a.log", [*lines, line(T0 + 9)])
     log = read_logs([path], BOT)
@@ -326,7 +326,7 @@ def test_own_damaged_lines_are_counted_and_named(tmp_path: Path) -> None:
     assert log.named == [f"{path}:{number}" for number in (1, 3, 4, 5, 6)]
 
 
-def test_own_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "a.log", ["no", "log"])
     with pytest.raises(Unreadable, match="of 2 lines none"):
         read_logs([written(tmp_path / "b.log", [line(T0)]), path], BOT)
@@ -336,7 +336,7 @@ def test_own_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     assert len(read_logs([empty, str(tmp_path / "b.log")], BOT).entries) == 1  # just rotated
 
 
-def test_own_rotated_logs_in_any_order_and_gzip(tmp_path: Path) -> None:
+def test_rotated_logs_in_any_order_and_gzip(tmp_path: Path) -> None:
     """Two requests of one second, at the seam of two files, stay in the order they came in."""
     old = [line(T0, "/1"), line(T0 + 7, "/2")]
     packed = tmp_path / "access.log.2"  # no .gz in its name
@@ -353,14 +353,14 @@ def test_own_rotated_logs_in_any_order_and_gzip(tmp_path: Path) -> None:
     assert (log.first, log.last) == (T0, T0 + 9)
 
 
-def test_own_a_gzip_that_breaks_off_is_refused(tmp_path: Path) -> None:
+def test_a_gzip_that_breaks_off_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.gz"
     path.write_bytes(gzip.compress(f"{line(T0)}\n".encode() * 2000)[:-10])
     with pytest.raises(Unreadable, match=r"a\.gz is damaged or ends too early: unpack what there"):
         read_logs([str(path)], BOT)
 
 
-def test_own_zones_are_mixed_and_clocks_are_put_back(tmp_path: Path) -> None:
+def test_zones_are_mixed_and_clocks_are_put_back(tmp_path: Path) -> None:
     """The hour from 2 to 3 comes twice; in between the server moves to another zone."""
     autumn = 1792889999  # 2026-10-25T00:59:59Z, the last second of summer time in Paris
     lines = [
@@ -381,7 +381,7 @@ def test_own_zones_are_mixed_and_clocks_are_put_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_own_a_long_log_is_not_held_in_memory(tmp_path: Path) -> None:
+def test_a_long_log_is_not_held_in_memory(tmp_path: Path) -> None:
     others = line(T0, "/x" * 100, agent="Mozilla/5.0 Firefox/139.0")
     path = written(tmp_path / "a", [line(T0), *[others] * 20_000, line(T0 + 9)])
     read_logs([path], BOT)
@@ -393,7 +393,7 @@ def test_own_a_long_log_is_not_held_in_memory(tmp_path: Path) -> None:
     assert peak < Path(path).stat().st_size / 10
 
 
-def test_own_who_is_the_bot(tmp_path: Path) -> None:
+def test_who_is_the_bot(tmp_path: Path) -> None:
     lines = [
         line(T0, "/exact"),
         line(T0, "/shouted", agent="WALSH-RESEARCH/9.9"),
@@ -412,7 +412,7 @@ def test_own_who_is_the_bot(tmp_path: Path) -> None:
     assert targets("2001:db8::/32", "192.0.2.8/32") == (["/elsewhere"], 3)
 
 
-def test_own_a_target_in_absolute_form_is_one_of_the_host_that_the_server_names(
+def test_a_target_in_absolute_form_is_one_of_the_host_that_the_server_names(
     tmp_path: Path,
 ) -> None:
     lines = [
@@ -444,20 +444,18 @@ IMPOSSIBLE = [
 
 
 @pytest.mark.parametrize("when", IMPOSSIBLE)
-def test_own_a_time_that_cannot_be_is_a_line_that_cannot_be_read(when: str, tmp_path: Path) -> None:
+def test_a_time_that_cannot_be_is_a_line_that_cannot_be_read(when: str, tmp_path: Path) -> None:
     assert read(tmp_path, COMBINED.replace(b"23/May/2026:10:00:00 +0000", when.encode())) is None
 
 
-def test_own_the_farthest_zones_are_read(tmp_path: Path) -> None:
+def test_the_farthest_zones_are_read(tmp_path: Path) -> None:
     for zone, seconds in ((b"+1400", -50400), (b"-1200", 43200)):
         found = read(tmp_path, COMBINED.replace(b"+0000", zone))
         assert found is not None
         assert found.time == T0 + seconds
 
 
-def test_own_an_audit_skips_and_counts_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_audit_skips_and_counts_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good = COMBINED.replace(b"Agent/1.0", USER_AGENT.encode())
     bad = [good.replace(b"23/May/2026:10:00:00 +0000", when.encode()) for when in IMPOSSIBLE]
     (tmp_path / "log").write_bytes(b"\n".join([good, *bad, b""]))

@@ -62,7 +62,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_own_honest_is_zero_broken_is_one(told: Any, tmp_path: Path) -> None:
+def test_honest_is_zero_broken_is_one(told: Any, tmp_path: Path) -> None:
     assert told(written(tmp_path / "a", HONEST), "--host", "site.example")[0] == 0
     hasty = written(tmp_path / "b", [*HONEST, line(T0 + 9, "/c")])
     code, out, err = told(hasty, "--host", "site.example")
@@ -95,7 +95,7 @@ def test_own_honest_is_zero_broken_is_one(told: Any, tmp_path: Path) -> None:
         (HONEST, ["--host", "h.test", "--ledger", "robots.txt"], "robots.txt is not a ledger"),
     ],
 )
-def test_own_misuse_is_two_and_one_line(
+def test_misuse_is_two_and_one_line(
     told: Any, folder: Path, lines: list[str], options: list[str], why: str
 ) -> None:
     code, out, err = told(written(folder / "a", lines), *options)
@@ -116,19 +116,19 @@ def test_own_misuse_is_two_and_one_line(
         ["--robots", "none.txt@yesterday"],
     ],
 )
-def test_own_options_that_cannot_be_used(folder: Path, options: list[str]) -> None:
+def test_options_that_cannot_be_used(folder: Path, options: list[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["audit", "access.log", *options])
     assert stopped.value.code == 2
 
 
-def test_own_two_undated_robots_files_are_misuse(told: Any, folder: Path) -> None:
+def test_two_undated_robots_files_are_misuse(told: Any, folder: Path) -> None:
     code, _, err = told("access.log", "--robots", "old.txt", "--robots", "robots.txt")
     assert code == 2
     assert "give each version as file@time" in err.lower()
 
 
-def test_own_the_worst_log_fits_a_screen(told: Any, folder: Path) -> None:
+def test_the_worst_log_fits_a_screen(told: Any, folder: Path) -> None:
     """Every row broken, with long and hostile values: about forty lines, in ASCII of one line."""
     agent = "Walsh-Research/1.2 \x1b[31m" + "x" * 9000
     lines = [line(T0 - 500_000, agent="curl/8"), *["damaged"] * 30]
@@ -149,7 +149,7 @@ def test_own_the_worst_log_fits_a_screen(told: Any, folder: Path) -> None:
     assert "unreadable lines: 30\nunreadable first: bad.log:2, " in out
 
 
-def test_own_json_says_the_same(told: Any, folder: Path) -> None:
+def test_json_says_the_same(told: Any, folder: Path) -> None:
     code, out, _ = told("access.log", "--json", "--ip", "192.0.2.0/24", "--host", "a.test")
     found = json.loads(out)
     assert code == 0
@@ -161,7 +161,7 @@ def test_own_json_says_the_same(told: Any, folder: Path) -> None:
         assert f"`{name}`" in DOCUMENT
 
 
-def test_own_one_host_of_several(told: Any, folder: Path) -> None:
+def test_one_host_of_several(told: Any, folder: Path) -> None:
     lines = [*VHOSTS, line(T0, host="a.test:80"), line(T0 + 99)]
     path = written(folder / "a", lines)
     code, out, _ = told(path, "--host", "B.test", "--robots", "robots.txt")
@@ -171,7 +171,7 @@ def test_own_one_host_of_several(told: Any, folder: Path) -> None:
     assert told(path, "--host", "a.test")[0] == 1
 
 
-def test_own_a_log_that_is_cut_off_never_looks_well(told: Any, folder: Path) -> None:
+def test_a_log_that_is_cut_off_never_looks_well(told: Any, folder: Path) -> None:
     whole = gzip.compress("".join(f"{each}\n" for each in HONEST).encode())
     Path("a.gz").write_bytes(whole[:-10])
     code, _, err = told("a.gz", "--host", "site.example")
@@ -188,16 +188,14 @@ HAPROXY = (
 
 
 @pytest.mark.parametrize("other", [CADDY, HAPROXY])
-def test_own_logs_in_other_forms_are_said_not_to_be_read(
-    told: Any, folder: Path, other: str
-) -> None:
+def test_logs_in_other_forms_are_said_not_to_be_read(told: Any, folder: Path, other: str) -> None:
     code, _, err = told(written(folder / "a", [other]))
     assert code == 2
     assert "common, combined, JSON lines and W3C extended can be read" in err
     assert "of HAProxy, S3 or a load balancer make combined lines first" in err
 
 
-def test_own_robots_versions_by_time(told: Any, folder: Path) -> None:
+def test_robots_versions_by_time(told: Any, folder: Path) -> None:
     Path("old.txt").write_text("")
     lines = [line(T0, "/robots.txt"), line(T0 + 9, "/private"), line(T0 + 100_000, "/private")]
     path = written(folder / "a", lines)
@@ -209,7 +207,7 @@ def test_own_robots_versions_by_time(told: Any, folder: Path) -> None:
     assert told(path, *later)[0] == 0
 
 
-def test_own_the_ledger_is_held_against_the_log(told: Any, folder: Path) -> None:
+def test_the_ledger_is_held_against_the_log(told: Any, folder: Path) -> None:
     options = ["access.log", "--host", "www.site.example", "--ledger", "ledger.jsonl"]
     code, out, _ = told(*options)
     assert code == 1  # the ledger's one request is not in the log
@@ -217,7 +215,7 @@ def test_own_the_ledger_is_held_against_the_log(told: Any, folder: Path) -> None
     assert told(*options, "--skew", "20")[0] == 0  # its clock may be off by more than that
 
 
-def test_own_gzip_on_standard_input_as_a_module(folder: Path) -> None:
+def test_gzip_on_standard_input_as_a_module(folder: Path) -> None:
     """Outside a project, as a command of its own."""
     done = subprocess.run(
         [sys.executable, "-m", "scrapy_walsh", "audit", "-", "--host", "a.test"],
@@ -230,7 +228,7 @@ def test_own_gzip_on_standard_input_as_a_module(folder: Path) -> None:
     assert b"7 of 7 exact" in done.stdout
 
 
-def test_own_a_project_judges_its_own_bot(folder: Path) -> None:
+def test_a_project_judges_its_own_bot(folder: Path) -> None:
     project = make_project(folder / "project", settings={"WALSH_IDENTITY": OWN_IDENTITY})
     agent = "Mozilla/5.0 (compatible; ExampleBot/1.0; +http://operator.test/bot/)"
     lines = [line(T0, "/robots.txt", agent=agent), line(T0 + 9, agent=agent), line(T0 + 20)]
@@ -249,7 +247,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", DOCUMENT, re.DOTALL)
 
 
-def test_own_docs_commands_run_and_say_what_is_shown(told: Any, folder: Path) -> None:
+def test_docs_commands_run_and_say_what_is_shown(told: Any, folder: Path) -> None:
     commands = [shlex.split(each) for block in blocks("bash") for each in block.splitlines()]
     # That one needs a log with signatures: tests/sign/test_audit.py runs it.
     commands = [each for each in commands if "--directory" not in each]
@@ -263,7 +261,7 @@ def test_own_docs_commands_run_and_say_what_is_shown(told: Any, folder: Path) ->
     assert blocks("text") == [answers[1][1]]
 
 
-def test_own_docs_name_every_option() -> None:
+def test_docs_name_every_option() -> None:
     usage = subprocess.run(
         [sys.executable, "-m", "scrapy_walsh", "audit", "--help"],
         capture_output=True,

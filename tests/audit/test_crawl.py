@@ -133,7 +133,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Honest:
     return Honest(done, [visitor(), *nginx(done.log, HOST)], state_dir(project), folder)
 
 
-def test_own_an_honest_crawl_is_held(honest: Honest) -> None:
+def test_an_honest_crawl_is_held(honest: Honest) -> None:
     rows = judged(honest.log())
     assert exact(honest.crawl.log) == found(rows) == set()
     assert sorted(honest.crawl.asked(HOST)) == ["/a", "/b", "/busy", "/busy", "/robots.txt"]
@@ -145,13 +145,13 @@ def test_own_an_honest_crawl_is_held(honest: Honest) -> None:
         assert rows[name].outcome.value == "not seen"
 
 
-def test_own_its_ledger_has_every_request_and_no_other(honest: Honest) -> None:
+def test_its_ledger_has_every_request_and_no_other(honest: Honest) -> None:
     ledgers = read_ledgers([str(honest.state)], {HOST})
     assert [row.outcome.value for row in match_rows(honest.log(), ledgers, 0.2)] == ["held", "held"]
     assert len(ledgers.sent) == 5
 
 
-def test_own_a_request_that_the_ledger_omits_is_named(honest: Honest, tmp_path: Path) -> None:
+def test_a_request_that_the_ledger_omits_is_named(honest: Honest, tmp_path: Path) -> None:
     # Whole seconds decide nothing at the ledger's ends: one from its middle is left out.
     lines = (honest.state / "ledger.jsonl").read_bytes().splitlines(keepends=True)
     shortened = tmp_path / "ledger.jsonl"
@@ -164,7 +164,7 @@ def test_own_a_request_that_the_ledger_omits_is_named(honest: Honest, tmp_path: 
     assert (by_ledger.seen, by_log.outcome.value) == (4, "held")
 
 
-def test_own_a_request_that_the_log_omits_is_named(honest: Honest) -> None:
+def test_a_request_that_the_log_omits_is_named(honest: Honest) -> None:
     ledgers = read_ledgers([str(honest.state)], {HOST})
     lines = [each for each in honest.lines if '"GET /a ' not in each]
     lines.append(line(time.time() + 60, agent="Mozilla/5.0 Firefox/139.0"))
@@ -224,7 +224,7 @@ def box() -> Iterator[Sandbox]:
         (hammering, {"spacing", "backoff"}),
     ],
 )
-def test_own_a_misbehaving_bot_is_found_out(
+def test_a_misbehaving_bot_is_found_out(
     box: Sandbox, tmp_path: Path, bot: Callable[..., None], breaks: set[str]
 ) -> None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({"http": box.proxy_url}))

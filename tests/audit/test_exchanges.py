@@ -49,7 +49,7 @@ HONEST: Log = [
 ]
 
 
-def test_own_a_log_in_order_is_in_order() -> None:
+def test_a_log_in_order_is_in_order() -> None:
     assert too_soon(HONEST, 1.0, SLACK) == []
     assert [*overlaps(HONEST, SLACK), *held(HONEST, SLACK)] == []
 
@@ -128,7 +128,7 @@ def test_r5_3_a_request_before_the_end_of_a_hold() -> None:
     assert found == pytest.approx({"/b": 25.1, "/c": 10.1})  # the shorter hold ends no longer one
 
 
-def test_own_a_gap_knows_how_long_its_host_had_rested() -> None:
+def test_a_gap_knows_how_long_its_host_had_rested() -> None:
     log = [one(0), one(50, ROBOTS), one(51, "/b"), one(99, host="other.test")]
     assert [(gap.rested, gap.visit, gap.first_pair) for gap in gaps(log)] == [
         (math.inf, False, False),
@@ -137,7 +137,7 @@ def test_own_a_gap_knows_how_long_its_host_had_rested() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 3), st.floats(0, 3), st.integers(0, 2)), max_size=12))
-def test_own_it_finds_what_a_look_at_each_pair_finds(drawn: list[tuple[float, float, int]]) -> None:
+def test_it_finds_what_a_look_at_each_pair_finds(drawn: list[tuple[float, float, int]]) -> None:
     """Two of a host, neither T1's pair nor apart by a second, with none between them."""
     log = [one(at, f"/{n}", str(host), end=at + took) for n, (at, took, host) in enumerate(drawn)]
     ordered = sorted(log, key=lambda each: each.start)
@@ -154,7 +154,7 @@ def test_own_it_finds_what_a_look_at_each_pair_finds(drawn: list[tuple[float, fl
     assert {gap.after.of for gap in overlaps(log)} == at_once
 
 
-def test_own_it_asks_nothing_of_what_decides_in_a_crawl() -> None:
+def test_it_asks_nothing_of_what_decides_in_a_crawl() -> None:
     """It judges whether that decides rightly."""
     tree = ast.parse(Path(exchanges.__file__).read_text())
     found = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}

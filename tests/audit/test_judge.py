@@ -61,7 +61,7 @@ def test_r1_1_exact_is_held(rows: Any) -> None:
     assert told(rows([line(T0), line(T0 + 9)])["agent"]) == ("held", 2, 0, 0)
 
 
-def test_own_r1_is_not_seen_where_the_log_has_no_user_agents(rows: Any) -> None:
+def test_of_r1_is_not_seen_where_the_log_has_no_user_agents(rows: Any) -> None:
     entry = Entry(T0, "a", 1, "", "", "/", "192.0.2.7", "GET", 200, None)
     found = rows_of(Log([entry], 1, T0, T0))["agent"]
     assert told(found) == ("not seen", 0, 1, 0)
@@ -75,7 +75,7 @@ def test_r2_1_robots_txt_first_is_held(rows: Any) -> None:
     assert told(rows(lines)["asked"]) == ("held", 2, 0, 0)
 
 
-def test_own_a_log_that_has_just_begun_cannot_tell(rows: Any) -> None:
+def test_a_log_that_has_just_begun_cannot_tell(rows: Any) -> None:
     """The bot may have asked before the first line of the log."""
     lines = [ANYBODY(T0), line(T0 + 2 * DAY, "/a"), line(T0 + 2 * DAY + 5, ROBOTS)]
     assert told(rows(lines)["asked"]) == ("not seen", 0, 1, 0)
@@ -106,7 +106,7 @@ def test_r2_4_each_port_has_its_robots_txt(rows: Any) -> None:
     assert places(rows(lines)["asked"]) == [4]
 
 
-def test_own_the_operators_own_documents_need_no_robots_txt(rows: Any) -> None:
+def test_the_operators_own_documents_need_no_robots_txt(rows: Any) -> None:
     """T14."""
     path = "/.well-known/walsh-research/blocklist.json"
     lines = [ANYBODY(T0 - 3 * DAY), line(T0, path), line(T0 + 60, path)]
@@ -129,13 +129,13 @@ def test_r2_2_a_disallowed_path_is_broken_with_its_rule(rows: Any) -> None:
     assert places(found) == [3]
 
 
-def test_own_without_a_file_nothing_is_said_about_paths(rows: Any) -> None:
+def test_without_a_file_nothing_is_said_about_paths(rows: Any) -> None:
     found = rows([line(T0, ROBOTS), line(T0 + 9, "/private")])["obeyed"]
     assert told(found) == ("not seen", 0, 0, 0)
     assert "--robots" in found.detail
 
 
-def test_own_a_path_that_only_one_reading_refuses_is_undecided(rows: Any) -> None:
+def test_a_path_that_only_one_reading_refuses_is_undecided(rows: Any) -> None:
     """T2: the pattern is shorter, the path that it matches is longer."""
     body = "User-agent: *\nAllow: /page\nDisallow: /*.ph\n"
     lines = [line(T0, ROBOTS), line(T0 + 9, "/page.php5")]
@@ -144,14 +144,14 @@ def test_own_a_path_that_only_one_reading_refuses_is_undecided(rows: Any) -> Non
     assert "one reading" in found.detail
 
 
-def test_own_of_several_files_each_must_refuse_in_every_reading(rows: Any) -> None:
+def test_of_several_files_each_must_refuse_in_every_reading(rows: Any) -> None:
     doubtful = "User-agent: *\nAllow: /page\nDisallow: /*.ph\n"
     timeline = rules((-math.inf, "User-agent: *\nDisallow: /page\n"), (T0, doubtful))
     lines = [line(T0 - 60, ROBOTS), line(T0 + 9, "/page.php5")]
     assert told(rows(lines, timeline=timeline)["obeyed"]) == ("not seen", 0, 1, 0)
 
 
-def test_own_encoded_and_raw_octets_are_one_path(rows: Any) -> None:
+def test_encoded_and_raw_octets_are_one_path(rows: Any) -> None:
     body = "User-agent: *\nDisallow: /caf%C3%A9\n"
     lines = [line(T0, ROBOTS), line(T0 + 9, "/caf\xc3\xa9"), line(T0 + 18, "/caf%c3%a9")]
     assert places(rows(lines, timeline=rules((-math.inf, body)))["obeyed"]) == [2, 3]
@@ -178,7 +178,7 @@ def test_r2_31_who_has_read_the_change_is_bound_at_once(rows: Any) -> None:
     assert told(found) == ("broken", 0, 0, 1)
 
 
-def test_own_a_change_within_the_logs_second_is_undecided(rows: Any) -> None:
+def test_a_change_within_the_logs_second_is_undecided(rows: Any) -> None:
     closed = rules((-math.inf, OPEN), (T0, CLOSED))
     found = rows([line(T0, ROBOTS), line(T0 + 9, "/a")], timeline=closed)["obeyed"]
     assert told(found) == ("not seen", 0, 1, 0)
@@ -188,14 +188,14 @@ def test_own_a_change_within_the_logs_second_is_undecided(rows: Any) -> None:
 
 
 @pytest.mark.parametrize("status", [429, 503, 499])
-def test_own_a_failed_refresh_leaves_the_old_rules_in_force(rows: Any, status: int) -> None:
+def test_a_failed_refresh_leaves_the_old_rules_in_force(rows: Any, status: int) -> None:
     """T6, D7."""
     lines = [line(T0 - 60, ROBOTS), line(T0, ROBOTS, status), line(T0 + 60, "/a")]
     found = rows(lines, timeline=rules((-math.inf, CLOSED)))["obeyed"]
     assert told(found) == ("broken", 0, 0, 1)
 
 
-def test_own_a_robots_txt_that_could_not_be_had_told_the_bot_nothing(rows: Any) -> None:
+def test_a_robots_txt_that_could_not_be_had_told_the_bot_nothing(rows: Any) -> None:
     lines = [line(T0 - 5000, ROBOTS), line(T0 + 10, ROBOTS, 503), line(T0 + 20, "/a")]
     timeline = rules((-math.inf, OPEN), (T0, CLOSED))
     assert told(rows(lines, timeline=timeline)["obeyed"])[1:] == (0, 1, 0)
@@ -231,14 +231,14 @@ def test_one_refused_page_after_a_redirected_robots_txt_may_be_its_rules(
     assert (found.undecided, places(found)) == (undecided, broken)
 
 
-def test_own_what_came_before_the_first_file_is_undecided(rows: Any) -> None:
+def test_what_came_before_the_first_file_is_undecided(rows: Any) -> None:
     lines = [line(T0 - 60, ROBOTS), line(T0 - 50, "/a"), line(T0 + 60, ROBOTS), line(T0 + 70)]
     found = rows(lines, timeline=rules((T0, CLOSED)))["obeyed"]
     assert told(found) == ("broken", 0, 1, 1)
     assert places(found) == [4]
 
 
-def test_own_a_page_that_was_opened_since_is_no_breach(rows: Any) -> None:
+def test_a_page_that_was_opened_since_is_no_breach(rows: Any) -> None:
     lines = [line(T0 - 60, ROBOTS), line(T0 + 70, "/a")]
     found = rows(lines, timeline=rules((-math.inf, CLOSED), (T0, OPEN)))["obeyed"]
     assert told(found)[1:] == (1, 0, 0)
@@ -289,7 +289,7 @@ def test_r4_3_bounds_of_a_gap(rows: Any, apart: int, delay: str, verdict: str) -
     assert found.outcome.value == ("broken" if verdict == "broken" else "held")
 
 
-def test_own_t1_exempts_the_first_robots_txt_and_one_target(rows: Any) -> None:
+def test_t1_exempts_the_first_robots_txt_and_one_target(rows: Any) -> None:
     lines = [line(T0, ROBOTS), line(T0, "/a"), line(T0, "/b")]
     assert places(rows(lines)["spacing"]) == [3]
     refused = [line(T0, ROBOTS, 503), line(T0, "/a")]
@@ -298,7 +298,7 @@ def test_own_t1_exempts_the_first_robots_txt_and_one_target(rows: Any) -> None:
     assert places(rows(late)["spacing"]) == [3]
 
 
-def test_own_t1_another_process_may_have_begun_after_an_hour(rows: Any) -> None:
+def test_t1_another_process_may_have_begun_after_an_hour(rows: Any) -> None:
     lines = [line(T0, ROBOTS), line(T0 + 5), line(T0 + DAY, ROBOTS), line(T0 + DAY)]
     assert told(rows(lines)["spacing"]) == ("held", 1, 0, 0)
 
@@ -312,7 +312,7 @@ def test_r4_5_hosts_are_paced_apart_and_ports_80_and_443_together(rows: Any) -> 
     assert places(rows(lines)["spacing"]) == [3]
 
 
-def test_own_a_crawl_delay_binds_who_can_have_read_it(rows: Any) -> None:
+def test_a_crawl_delay_binds_who_can_have_read_it(rows: Any) -> None:
     slow = "User-agent: *\nCrawl-delay: 30\n"
     lines = [line(T0 - 60, ROBOTS), line(T0 + 5, "/a"), line(T0 + 15, "/b"), line(T0 + 60, ROBOTS)]
     lines += [line(T0 + 70, "/c")]
@@ -320,7 +320,7 @@ def test_own_a_crawl_delay_binds_who_can_have_read_it(rows: Any) -> None:
     assert places(found) == [5]
 
 
-def test_own_one_request_has_no_gap(rows: Any) -> None:
+def test_one_request_has_no_gap(rows: Any) -> None:
     assert told(rows([line(T0)])["spacing"]) == ("not seen", 0, 0, 0)
 
 
@@ -368,7 +368,7 @@ def test_r4_3_gaps_that_are_each_within_the_clock_do_not_add_up(rows: Any) -> No
     st.sampled_from(("", "1.1", "1.5", "2.75")),
     st.booleans(),
 )
-def test_own_who_keeps_every_gap_is_never_broken(
+def test_who_keeps_every_gap_is_never_broken(
     schedule: list[tuple[float, float]], phase: float, delay: str, ends: bool
 ) -> None:
     """However close to the required spacing, from start to start, and however long the run."""
@@ -389,7 +389,7 @@ def test_own_who_keeps_every_gap_is_never_broken(
 # -- R5 -----------------------------------------------------------------------------------
 
 
-def test_own_a_retry_is_certainly_late_enough_only_beyond_the_answers_time(rows: Any) -> None:
+def test_a_retry_is_certainly_late_enough_only_beyond_the_answers_time(rows: Any) -> None:
     """In a log of the ends, a slow answer to the request after moves its stamp, not its start."""
     lines = [line(T0, status=429), line(T0 + 33)]
     assert told(rows(lines, retry_after=30.0)["backoff"]) == ("held", 1, 0, 0)
@@ -423,13 +423,13 @@ def test_r5_6_a_sixth_retry_is_broken(rows: Any) -> None:
     assert rows(lines[:6])["backoff"].outcome.value == "held"
 
 
-def test_own_after_a_pause_it_may_be_another_run(rows: Any) -> None:
+def test_after_a_pause_it_may_be_another_run(rows: Any) -> None:
     lines = [line(T0 + 20 * n, status=503) for n in range(6)]
     lines += [line(T0 + 1000 + 20 * n, status=503) for n in range(6)]
     assert rows(lines)["backoff"].broken == 0
 
 
-def test_own_r5_without_a_refusal_is_not_seen(rows: Any) -> None:
+def test_of_r5_without_a_refusal_is_not_seen(rows: Any) -> None:
     lines = [line(T0), line(T0 + 9)]
     assert rows(lines)["backoff"].outcome.value == "not seen"
     lines.append(line(T0 + 18, status=429))  # and nothing after it
@@ -453,7 +453,7 @@ def test_r8_2_the_same_target_within_the_hour_is_counted(rows: Any) -> None:
     assert outcome(list(found.values())).value == "held"
 
 
-def test_own_r8_a_retry_is_no_visit(rows: Any) -> None:
+def test_of_r8_a_retry_is_no_visit(rows: Any) -> None:
     lines = [line(T0 + 60 * n, "/a", status) for n, status in enumerate((429, 500, 406, 200))]
     found = rows(lines)["visit"]
     assert told(found) == ("not seen", 0, 0, 0)  # and the log ends within the hour

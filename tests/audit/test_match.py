@@ -48,7 +48,7 @@ def asked_line(number: int, at: float, url: str, **members: Any) -> bytes:
     return chained(entry, number, "0" * 64)[0]
 
 
-def test_own_each_request_is_matched_once() -> None:
+def test_each_request_is_matched_once() -> None:
     entries = [logged(T0), logged(T0), logged(T0 + 9, "/b", 404)]
     sent = [told(T0 + 0.2), told(T0 + 9.1, "/b", 404)]
     assert pair(entries, sent, 0.0) == ([entries[1]], [])
@@ -72,16 +72,16 @@ def test_own_each_request_is_matched_once() -> None:
         (told(T0)._replace(host="other.example"), False),
     ],
 )
-def test_own_what_may_be_the_same_request(other: Sent, matches: bool) -> None:
+def test_what_may_be_the_same_request(other: Sent, matches: bool) -> None:
     assert pair([logged(T0)], [other], 0.0)[0] == ([] if matches else [logged(T0)])
 
 
-def test_own_skew_widens_the_bounds() -> None:
+def test_skew_widens_the_bounds() -> None:
     assert pair([logged(T0)], [told(T0 + 2.5)], 1.0)[0]
     assert not pair([logged(T0)], [told(T0 + 2.5)], 2.0)[0]
 
 
-def test_own_a_redacted_ledger_matches_by_path() -> None:
+def test_a_redacted_ledger_matches_by_path() -> None:
     entries = [logged(T0, "/a?secret=1"), logged(T0 + 5, "/b?x")]
     assert pair(entries, [told(T0, "/a", redacted=True)], 0.0) == ([entries[1]], [])
 
@@ -90,7 +90,7 @@ def test_own_a_redacted_ledger_matches_by_path() -> None:
     st.lists(st.tuples(st.integers(0, 6), st.booleans()), max_size=8),
     st.lists(st.tuples(st.floats(0, 6), st.floats(0, 2)), max_size=8),
 )
-def test_own_no_pair_is_left_over_and_none_is_impossible(
+def test_no_pair_is_left_over_and_none_is_impossible(
     stamps: list[tuple[int, bool]], exchanges: list[tuple[float, float]]
 ) -> None:
     entries = sorted(logged(T0 + at, "/a" if first else "/b") for at, first in stamps)
@@ -103,7 +103,7 @@ def test_own_no_pair_is_left_over_and_none_is_impossible(
             assert not (may_be and entry.target == each.target)
 
 
-def test_own_rows_name_what_either_side_omits() -> None:
+def test_rows_name_what_either_side_omits() -> None:
     log = Log([logged(T0 + 10), logged(T0 + 20), logged(T0 + 95)], 3, T0, T0 + 100)
     sent = [told(T0 + 10.1), told(T0 + 30.1), told(T0 + 31, status=0), told(T0 + 200)]
     ledgers = Ledgers(sent, [(T0, T0 + 80.0)])
@@ -114,7 +114,7 @@ def test_own_rows_name_what_either_side_omits() -> None:
     assert [finding.place for finding in by_log.findings] == ["ledger:30.1"]
 
 
-def test_own_nothing_in_common_is_not_held() -> None:
+def test_nothing_in_common_is_not_held() -> None:
     log = Log([logged(T0 + 90)], 1, T0 + 90, T0 + 90)
     for row in match_rows(log, Ledgers([], [(T0, T0 + 80.0)]), 2.0):
         assert row.outcome.value == "not seen"
@@ -128,7 +128,7 @@ def written(path: Path, lines: Iterable[bytes]) -> str:
     return str(path)
 
 
-def test_own_ledgers_are_read_by_host(tmp_path: Path) -> None:
+def test_ledgers_are_read_by_host(tmp_path: Path) -> None:
     lines = [
         chained({"at": T0, "kind": "ledger", "contract": "walsh-ledger/v1"}, 1, "0" * 64)[0],
         asked_line(2, T0 + 1, "https://site.example"),
@@ -150,7 +150,7 @@ def test_own_ledgers_are_read_by_host(tmp_path: Path) -> None:
     assert found.faults == 5
 
 
-def test_own_a_directory_is_read_with_its_full_files(tmp_path: Path) -> None:
+def test_a_directory_is_read_with_its_full_files(tmp_path: Path) -> None:
     written(tmp_path / "ledger-000001.jsonl", [asked_line(1, T0, "https://site.example/1")])
     written(tmp_path / "ledger.jsonl", [asked_line(2, T0 + 9, "https://site.example/2")])
     found = read_ledgers([str(tmp_path)], {HOST})
@@ -158,7 +158,7 @@ def test_own_a_directory_is_read_with_its_full_files(tmp_path: Path) -> None:
     assert found.spans == [(T0, T0 + 9)]
 
 
-def test_own_something_else_is_no_ledger(tmp_path: Path) -> None:
+def test_something_else_is_no_ledger(tmp_path: Path) -> None:
     path = written(tmp_path / "x.jsonl", [json.dumps({"at": 1}).encode()])
     with pytest.raises(Unreadable, match="is not a ledger"):
         read_ledgers([path], {HOST})

@@ -35,7 +35,7 @@ def test_r4_a_measured_gap_of_two_seconds(seconds: float, tolerance: float, shor
 
 
 @given(least=SECONDS, width=st.floats(0.001, 1e6), required=SECONDS)
-def test_own_what_is_held_is_never_short_and_what_is_short_was_never_held(
+def test_what_is_held_is_never_short_and_what_is_short_was_never_held(
     least: float, width: float, required: float
 ) -> None:
     outcome = spaced(least, least + width, required)

@@ -36,7 +36,7 @@ def run(name: str, folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.crawl
-def test_own_makespan_keeps_every_promise_and_says_how_long_it_took(tmp_path):
+def test_makespan_keeps_every_promise_and_says_how_long_it_took(tmp_path):
     result = run("makespan", tmp_path)
     rows = {row["bot"]: row for row in result["rows"] if row["load"] == "tiny"}
     delayed = {row["bot"]: row for row in result["rows"] if row["load"] == "tiny, delays"}
@@ -63,7 +63,7 @@ def test_own_makespan_keeps_every_promise_and_says_how_long_it_took(tmp_path):
     )
 
 
-def test_own_makespan_finds_a_request_before_the_end_of_a_retry_after(monkeypatch):
+def test_makespan_finds_a_request_before_the_end_of_a_retry_after(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])
     makespan = import_module("bench.makespan")
     storms = {0: [{"status": 503, "headers": {"Retry-After": "3"}}]}
@@ -75,7 +75,7 @@ def test_own_makespan_finds_a_request_before_the_end_of_a_retry_after(monkeypatc
     assert makespan.violations(seen, 1.0, {}, storms) == 1
 
 
-def test_own_a_load_like_a_day_has_what_a_day_has(monkeypatch):
+def test_a_load_like_a_day_has_what_a_day_has(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])
     makespan = import_module("bench.makespan")
     load = makespan.LOADS["day, dead"]
@@ -88,7 +88,7 @@ def test_own_a_load_like_a_day_has_what_a_day_has(monkeypatch):
 
 @pytest.mark.crawl
 @pytest.mark.skipif(shutil.which("redis-server") is None, reason="no redis-server here")
-def test_own_fleet_keeps_the_spacing_and_counts_its_round_trips(tmp_path):
+def test_fleet_keeps_the_spacing_and_counts_its_round_trips(tmp_path):
     result = run("fleet", tmp_path)
     assert [(row["workers"], row["requests"]) for row in result["rows"]] == [(1, 5), (2, 10)]
     for row in result["rows"]:
@@ -98,7 +98,7 @@ def test_own_fleet_keeps_the_spacing_and_counts_its_round_trips(tmp_path):
     assert result["rows"][0]["of one"] == 1.0
 
 
-def test_own_queue_measures_both_queues_and_the_jobdir(tmp_path):
+def test_queue_measures_both_queues_and_the_jobdir(tmp_path):
     result = run("queue", tmp_path)
     assert [(row["hosts"], row["queue"]) for row in result["memory"]] == [
         (100, "stock"),
@@ -117,7 +117,7 @@ def test_own_queue_measures_both_queues_and_the_jobdir(tmp_path):
     assert disk["stock"]["pushed"] <= 600
 
 
-def test_own_simulation_keeps_the_spacing_near_the_lower_bound(tmp_path):
+def test_simulation_keeps_the_spacing_near_the_lower_bound(tmp_path):
     result = run("simulate", tmp_path)
     rows = {row["load"]: row for row in result["rows"]}
     assert set(rows) == {"even", "zipf"}
@@ -135,7 +135,7 @@ def test_own_simulation_keeps_the_spacing_near_the_lower_bound(tmp_path):
     assert max(ratios) <= 1.08
 
 
-def test_own_simulation_judge_counts_a_request_that_comes_too_soon(monkeypatch):
+def test_simulation_judge_counts_a_request_that_comes_too_soon(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])
     simulate = import_module("bench.simulate")
     run = simulate.Run(simulate.counts(1, 3, 0.0))
@@ -147,7 +147,7 @@ def test_own_simulation_judge_counts_a_request_that_comes_too_soon(monkeypatch):
 
 
 @pytest.mark.crawl
-def test_own_pauses_measures_each_way_to_a_list_beside_stock_scrapy(tmp_path):
+def test_pauses_measures_each_way_to_a_list_beside_stock_scrapy(tmp_path):
     result = run("pauses", tmp_path)
     assert [row["crawl"] for row in result["rows"]] == [
         "stock download",
@@ -174,7 +174,7 @@ def test_own_pauses_measures_each_way_to_a_list_beside_stock_scrapy(tmp_path):
 
 
 @pytest.mark.crawl
-def test_own_hanging_hosts_cost_time_and_no_other_source(tmp_path):
+def test_hanging_hosts_cost_time_and_no_other_source(tmp_path):
     rows = run("hanging", tmp_path)["rows"]
     assert [(row["hang"], row["run"]) for row in rows] == [(0, 1), (0, 2), (1, 1), (1, 2)]
     for row in rows:
@@ -191,7 +191,7 @@ def test_own_hanging_hosts_cost_time_and_no_other_source(tmp_path):
     assert next_day["timeouts more"] <= 1.05
 
 
-def test_own_real_robots_counts_what_is_refused_beyond_protego(tmp_path):
+def test_real_robots_counts_what_is_refused_beyond_protego(tmp_path):
     folder, output = tmp_path / "files", tmp_path / "rows.json"
     folder.mkdir()
     (folder / "a.test").write_text("User-agent: *\nDisallow: /*.xml\nAllow: /sitemap\n")
@@ -219,7 +219,7 @@ def test_own_real_robots_counts_what_is_refused_beyond_protego(tmp_path):
     assert "ExampleBot: a.test /sitemap.xml: Disallow: /*.xml" in done.stdout
 
 
-def test_own_sign_measures_what_a_signature_costs(tmp_path):
+def test_sign_measures_what_a_signature_costs(tmp_path):
     (row,) = run("sign", tmp_path)["rows"]
     assert 0 < row["bare_us"] < row["sign_us"]
     assert row["ratio"] == pytest.approx(row["sign_us"] / row["bare_us"])
@@ -227,7 +227,7 @@ def test_own_sign_measures_what_a_signature_costs(tmp_path):
 
 
 @pytest.mark.crawl
-def test_own_connections_compares_one_for_each_request_with_one_that_is_kept(tmp_path):
+def test_connections_compares_one_for_each_request_with_one_that_is_kept(tmp_path):
     rows = {row["side"]: row for row in run("connections", tmp_path)["rows"]}
     assert list(rows) == ["one each", "kept"]
     for row in rows.values():
@@ -249,13 +249,13 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_own_readme_names_every_benchmark_and_its_command(name):
+def test_readme_names_every_benchmark_and_its_command(name):
     text = (ROOT / "bench" / "README.md").read_text()
     assert f"python bench/{name}.py" in text or f"python -m bench.{name}" in text
 
 
 @pytest.mark.crawl
-def test_own_cost_compares_crawls_of_the_same_hosts(tmp_path):
+def test_cost_compares_crawls_of_the_same_hosts(tmp_path):
     rows = {row["crawler"]: row for row in run("cost", tmp_path)["rows"]}
     assert list(rows) == ["stock", "stock, not kept", "ours", "ours, no ledger", "ours, no state"]
     for row in rows.values():
@@ -264,7 +264,7 @@ def test_own_cost_compares_crawls_of_the_same_hosts(tmp_path):
 
 
 @pytest.mark.crawl
-def test_own_start_compares_each_command_with_scrapys(tmp_path):
+def test_start_compares_each_command_with_scrapys(tmp_path):
     rows = {row["command"]: row for row in run("start", tmp_path)["rows"]}
     crawls, commands = list(rows)[:2], list(rows)[2:]
     for plain, ours in (crawls, commands):

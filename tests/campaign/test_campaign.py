@@ -18,19 +18,19 @@ def unbroken(report: Report) -> bool:
     return not report.violations
 
 
-def test_own_kill_at_random_moments() -> None:
+def test_kill_at_random_moments() -> None:
     report = kill.campaign(runs=6, seconds=60, seed=1)
     assert unbroken(report)
     assert report.figures["kills"] >= 3
 
 
 @pytest.mark.parametrize("case", damage.SHORT, ids=" ".join)
-def test_own_damaged_files(case: tuple[str, str]) -> None:
+def test_damaged_files(case: tuple[str, str]) -> None:
     assert unbroken(damage.campaign(1, 60, 1, [case]))
 
 
 @pytest.mark.parametrize("case", disk.CASES)
-def test_own_disk(case: str) -> None:
+def test_disk(case: str) -> None:
     report = disk.campaign(1, 60, 1, [case])
     assert unbroken(report)
     if case not in report.figures:
@@ -38,5 +38,5 @@ def test_own_disk(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["forward an hour", "back an hour"])
-def test_own_clock(case: str) -> None:
+def test_clock(case: str) -> None:
     assert unbroken(clock.campaign(1, 60, 1, [case]))

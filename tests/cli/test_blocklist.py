@@ -51,14 +51,14 @@ def test_r3_an_opt_out_is_one_command_and_the_gate_holds_it(
     assert not is_denied("http://site.test/")
 
 
-def test_own_a_host_is_listed_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_host_is_listed_once(capsys: pytest.CaptureFixture[str]) -> None:
     before = Path("blocklist.json").read_bytes()
     assert main(["blocklist", "add", "BLOCKED.test"]) == 0
     assert "on the list already: blocked.test" in capsys.readouterr().out
     assert Path("blocklist.json").read_bytes() == before
 
 
-def test_own_a_host_below_a_listed_one_is_listed_too() -> None:
+def test_a_host_below_a_listed_one_is_listed_too() -> None:
     """The opt-out of the one must not end with that of the other."""
     assert main(["blocklist", "add", "www.blocked.test"]) == 0
     assert main(["blocklist", "remove", "blocked.test"]) == 0
@@ -66,7 +66,7 @@ def test_own_a_host_below_a_listed_one_is_listed_too() -> None:
     assert not is_denied("http://blocked.test/")
 
 
-def test_own_remove_takes_the_entry_and_says_what_still_blocks(
+def test_remove_takes_the_entry_and_says_what_still_blocks(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     main(["blocklist", "add", "www.blocked.test"])
@@ -78,7 +78,7 @@ def test_own_remove_takes_the_entry_and_says_what_still_blocks(
     assert [entry["domain"] for entry in listed()] == ["blocked.test"]
 
 
-def test_own_remove_of_a_host_that_has_no_entry(capsys: pytest.CaptureFixture[str]) -> None:
+def test_remove_of_a_host_that_has_no_entry(capsys: pytest.CaptureFixture[str]) -> None:
     before = Path("blocklist.json").read_bytes()
     assert main(["blocklist", "remove", "www.blocked.test"]) == 1
     said = capsys.readouterr()
@@ -87,7 +87,7 @@ def test_own_remove_of_a_host_that_has_no_entry(capsys: pytest.CaptureFixture[st
     assert Path("blocklist.json").read_bytes() == before
 
 
-def test_own_an_entry_that_names_several_hosts_is_not_cut(
+def test_an_entry_that_names_several_hosts_is_not_cut(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     document = blocklist("http://operator.test", "a.test, b.test")
@@ -97,7 +97,7 @@ def test_own_an_entry_that_names_several_hosts_is_not_cut(
     assert len(listed()) == 1
 
 
-def test_own_an_entry_that_blocks_much_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_entry_that_blocks_much_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["blocklist", "add", "co.uk"]) == 0
     assert "blocks every host below co.uk" in capsys.readouterr().err
 
@@ -115,7 +115,7 @@ def test_own_an_entry_that_blocks_much_is_warned_of(capsys: pytest.CaptureFixtur
         (["check", "http://operator.test/b.json"], "WALSH_IDENTITY"),
     ],
 )
-def test_own_misuse_is_one_line_and_writes_nothing(
+def test_misuse_is_one_line_and_writes_nothing(
     words: list[str], said: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "bad.json").write_text(json.dumps({**blocklist(), "contract": "another"}))
@@ -139,7 +139,7 @@ def test_r10_nothing_is_written_that_a_crawl_would_not_adopt(
     assert [path.name for path in folder.iterdir()] == ["blocklist.json"]
 
 
-def test_own_a_link_and_the_mode_of_the_file_stay(folder: Path) -> None:
+def test_a_link_and_the_mode_of_the_file_stay(folder: Path) -> None:
     Path("real").mkdir()
     Path("blocklist.json").rename("real/list.json").chmod(0o644)
     Path("blocklist.json").symlink_to("real/list.json")
@@ -150,9 +150,7 @@ def test_own_a_link_and_the_mode_of_the_file_stay(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("inline", [True, False])
-def test_own_check_says_what_a_crawl_would_do(
-    inline: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_says_what_a_crawl_would_do(inline: bool, capsys: pytest.CaptureFixture[str]) -> None:
     document = blocklist("http://operator.test", "a.test", "b.test", inline=inline)
     Path("blocklist.json").write_text(json.dumps({**document, "refresh": "PT90M"}))
     assert main(["blocklist", "check"]) == 0
@@ -171,7 +169,7 @@ def test_r3_5_check_says_no_and_why(body: str, capsys: pytest.CaptureFixture[str
     assert (said.count("\n"), errors) == (1, "")
 
 
-def test_own_a_list_at_a_url_is_asked_for_through_the_gates() -> None:
+def test_a_list_at_a_url_is_asked_for_through_the_gates() -> None:
     who = ("--identity", json.dumps(OWN_IDENTITY))
     with Sandbox(default_sites()) as box:
         done = walsh(Path.cwd(), "blocklist", "check", f"{OPERATOR}/blocklist.json", *who, box=box)

@@ -100,7 +100,7 @@ def batch(
         ("/robots.txt", 0, "allowed_implicit", None),
     ],
 )
-def test_own_robots_file(told: Any, path: str, code: int, verdict: str, line: int | None) -> None:
+def test_robots_file(told: Any, path: str, code: int, verdict: str, line: int | None) -> None:
     found, answer = told(f"http://h.test{path}", "--robots", "robots.txt")
     assert (found, answer["verdict"], answer["line"]) == (code, verdict, line)
     assert answer["allowed"] is (code == 0)
@@ -110,20 +110,20 @@ def test_own_robots_file(told: Any, path: str, code: int, verdict: str, line: in
     assert (answer["group"], answer["crawl_delay"]) == (["*"], 7)
 
 
-def test_own_readings_where_they_differ(told: Any) -> None:
+def test_readings_where_they_differ(told: Any) -> None:
     code, answer = told("http://h.test/page.php5", "--robots", "robots.txt")
     assert code == 1
     assert list(answer) == [*MEMBERS, "readings"]
     assert set(answer["readings"].values()) == {True, False}
 
 
-def test_own_a_list_that_a_crawl_takes_is_read_however_long(told: Any) -> None:
+def test_a_list_that_a_crawl_takes_is_read_however_long(told: Any) -> None:
     text = Path("blocklist.json").read_text()
     Path("long.json").write_text(text + " " * (65 << 20))
     assert told("http://blocked.test/", "--blocklist", "long.json")[0] == 1
 
 
-def test_own_blocklist_comes_before_robots_txt(told: Any) -> None:
+def test_blocklist_comes_before_robots_txt(told: Any) -> None:
     both = ("--robots", "robots.txt", "--blocklist", "blocklist.json")
     code, answer = told("http://www.blocked.test/private/x", *both)
     assert (code, answer["verdict"], answer["requirement"]) == (1, "blocked_operator", "R3")
@@ -132,7 +132,7 @@ def test_own_blocklist_comes_before_robots_txt(told: Any) -> None:
     assert (code, answer["requirement"]) == (1, "R2")
 
 
-def test_own_what_is_not_given_is_not_judged_and_said(told: Any) -> None:
+def test_what_is_not_given_is_not_judged_and_said(told: Any) -> None:
     _, robots_alone = told("http://blocked.test/other", "--robots", "robots.txt")
     assert robots_alone["allowed"]
     assert "R3 is not judged" in robots_alone["reason"]
@@ -145,14 +145,14 @@ def test_own_what_is_not_given_is_not_judged_and_said(told: Any) -> None:
     assert "not judged" not in denied["reason"]
 
 
-def test_own_other_gates_offline(told: Any) -> None:
+def test_other_gates_offline(told: Any) -> None:
     code, answer = told("http://a.GOV/x", "--robots", "robots.txt", "-s", "WALSH_EXCLUDED_TLDS=gov")
     assert (code, answer["verdict"]) == (1, "excluded_tld")
     code, answer = told("ftp://h.test/x", "--robots", "robots.txt")
     assert (code, answer["verdict"]) == (1, "out_of_scope")
 
 
-def test_own_token(told: Any) -> None:
+def test_token(told: Any) -> None:
     url = "http://h.test/other"
     assert told(url, "--robots", "robots.txt", "--token", "OtherBot")[0] == 1
     identity = json.dumps({**OWN_IDENTITY, "product": "OtherBot/1.0"})
@@ -169,21 +169,21 @@ def test_own_token(told: Any) -> None:
         ("http://example.com/a b", "http://example.com/a b"),
     ],
 )
-def test_own_bare_host_is_https(told: Any, written: str, url: str) -> None:
+def test_bare_host_is_https(told: Any, written: str, url: str) -> None:
     assert told(written, "--robots", "robots.txt")[1]["url"] == url
 
 
-def test_own_robots_txt_is_read_as_octets(told: Any, folder: Path) -> None:
+def test_robots_txt_is_read_as_octets(told: Any, folder: Path) -> None:
     (folder / "odd.txt").write_bytes(b"\xef\xbb\xbfUser-agent: *\rDisallow: /caf\xe9\rDisallow: /x")
     assert told("http://h.test/x", "--robots", "odd.txt")[0] == 1
 
 
-def test_own_file_from_standard_input(told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_from_standard_input(told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(ROBOTS.encode())))
     assert told("http://h.test/private", "--robots", "-")[0] == 1
 
 
-def test_own_readable_answer(capsys: pytest.CaptureFixture[str]) -> None:
+def test_readable_answer(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "http://h.test/page.php5\u202e", "--robots", "robots.txt"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == r"denied: http://h.test/page.php5\u202e"
@@ -221,7 +221,7 @@ def test_own_readable_answer(capsys: pytest.CaptureFixture[str]) -> None:
         (["http://h.test/", "--identity", OWN, "-s", "WALSH_PATIENCE=x"], "PATIENCE"),
     ],
 )
-def test_own_misuse_is_one_line(
+def test_misuse_is_one_line(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     assert main(["check", *arguments]) == 2
@@ -233,7 +233,7 @@ def test_own_misuse_is_one_line(
 
 
 @pytest.mark.parametrize("arguments", [["--batch"], ["http://h.test/", "--robots", "-"]])
-def test_own_closed_standard_input_is_one_line(
+def test_closed_standard_input_is_one_line(
     arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", None)
@@ -242,7 +242,7 @@ def test_own_closed_standard_input_is_one_line(
 
 
 @pytest.mark.parametrize(("path", "code"), [("/private", 1), ("/other", 0)])
-def test_own_closed_standard_output_leaves_the_exit_code(
+def test_closed_standard_output_leaves_the_exit_code(
     path: str, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdout", None)
@@ -258,7 +258,7 @@ def test_own_closed_standard_output_leaves_the_exit_code(
         (["--batch"], '{"robots": "", "url": "http://h.test/"}'),
     ],
 )
-def test_own_an_answer_that_cannot_be_written_is_unknown_and_not_denied(
+def test_an_answer_that_cannot_be_written_is_unknown_and_not_denied(
     arguments: list[str], line: str
 ) -> None:
     with Path("/dev/full").open("w") as full:
@@ -276,7 +276,7 @@ def test_own_an_answer_that_cannot_be_written_is_unknown_and_not_denied(
     assert done.stderr == "walsh check: [Errno 28] No space left on device\n"
 
 
-def test_own_unknown_option() -> None:
+def test_unknown_option() -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["check", "http://h.test/", "--bogus"])
 
@@ -291,7 +291,7 @@ def test_own_unknown_option() -> None:
         {"schema": {"$ref": "http://other.test/s.json"}},
     ],
 )
-def test_own_invalid_blocklist_cannot_judge(
+def test_invalid_blocklist_cannot_judge(
     change: dict[str, Any], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "bad.json").write_text(json.dumps({**blocklist(), **change}))
@@ -299,7 +299,7 @@ def test_own_invalid_blocklist_cannot_judge(
     assert "blocklist" in capsys.readouterr().err
 
 
-def test_own_long_blocklist_without_a_schema(told: Any, folder: Path) -> None:
+def test_long_blocklist_without_a_schema(told: Any, folder: Path) -> None:
     domains = [f"h{number}.test" for number in range(3000)]
     document = blocklist("http://operator.test", *domains, inline=False)
     (folder / "long.json").write_text(json.dumps(document))
@@ -323,7 +323,7 @@ def entry(rules: list[str], path: str, **more: Any) -> dict[str, Any]:
     return {"robots": "\n".join(["User-agent: *", *rules]), "url": f"http://h.test{path}", **more}
 
 
-def test_own_webcanon_examples_in_a_batch(batch: Any) -> None:
+def test_webcanon_examples_in_a_batch(batch: Any) -> None:
     code, answers = batch(*(entry(rules, path) for rules, path, _ in WEBCANON))
     assert code == 0
     assert [answer["verdict"] for answer in answers] == [verdict for _, _, verdict in WEBCANON]
@@ -333,7 +333,7 @@ def test_own_webcanon_examples_in_a_batch(batch: Any) -> None:
     assert all(list(answer) == MEMBERS for answer in answers)
 
 
-def test_own_batch_lines_fall_back_on_files(batch: Any) -> None:
+def test_batch_lines_fall_back_on_files(batch: Any) -> None:
     files = ("--robots", "robots.txt", "--blocklist", "blocklist.json")
     code, answers = batch(
         {"url": "http://h.test/private"},
@@ -366,7 +366,7 @@ BAD_LINES = {
 
 
 @pytest.mark.parametrize("line", BAD_LINES.values(), ids=BAD_LINES)
-def test_own_bad_line_is_an_error_and_the_others_get_their_answers(batch: Any, line: Any) -> None:
+def test_bad_line_is_an_error_and_the_others_get_their_answers(batch: Any, line: Any) -> None:
     good = entry(["Disallow: /"], "/x")
     code, answers = batch(good, b"", b"  ", line, good)
     assert code == 2
@@ -377,19 +377,19 @@ def test_own_bad_line_is_an_error_and_the_others_get_their_answers(batch: Any, l
     assert answers[1]["error"].startswith("line 4: ")
 
 
-def test_own_lone_surrogates_are_judged(batch: Any) -> None:
+def test_lone_surrogates_are_judged(batch: Any) -> None:
     code, answers = batch(
         {"robots": "User-agent: *\nDisallow: /\ud800\nDisallow: /x", "url": "http://h.test/x\udfff"}
     )
     assert (code, answers[0]["allowed"]) == (0, False)
 
 
-def test_own_huge_robots_in_a_line(batch: Any) -> None:
+def test_huge_robots_in_a_line(batch: Any) -> None:
     code, answers = batch(entry(["Disallow: /"] * 200_000, "/x"))
     assert (code, answers[0]["allowed"]) == (0, False)
 
 
-def test_own_byte_order_mark_and_no_lines(batch: Any) -> None:
+def test_byte_order_mark_and_no_lines(batch: Any) -> None:
     assert batch() == (0, [])
     line = json.dumps(entry(["Disallow: /"], "/x")).encode()
     assert batch(b"\xef\xbb\xbf" + line)[0] == 0
@@ -403,7 +403,7 @@ def child_environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, **more}
 
 
-def test_own_each_line_is_answered_at_once_and_a_gone_reader_ends_it() -> None:
+def test_each_line_is_answered_at_once_and_a_gone_reader_ends_it() -> None:
     with subprocess.Popen(
         [*COMMAND, "--batch"],
         stdin=subprocess.PIPE,
@@ -455,7 +455,7 @@ def cached(folder: Path) -> Path:
     ],
 )
 @pytest.mark.usefixtures("cached")
-def test_own_a_name_is_judged_by_what_is_cached_and_nothing_is_sent(
+def test_a_name_is_judged_by_what_is_cached_and_nothing_is_sent(
     told: Any, url: str, token: str, code: int, requirement: str
 ) -> None:
     found, answer = told(url, "--token", token)
@@ -466,7 +466,7 @@ def test_own_a_name_is_judged_by_what_is_cached_and_nothing_is_sent(
 
 
 @pytest.mark.usefixtures("cached")
-def test_own_what_is_not_cached_needs_an_identity_and_is_not_called_allowed(
+def test_what_is_not_cached_needs_an_identity_and_is_not_called_allowed(
     capsys: pytest.CaptureFixture[str], told: Any
 ) -> None:
     assert main(["check", "https://other.test/", "--token", "Bot"]) == 2
@@ -479,7 +479,7 @@ def test_own_what_is_not_cached_needs_an_identity_and_is_not_called_allowed(
 
 
 @pytest.mark.usefixtures("cached")
-def test_own_a_batch_takes_plain_urls(batch: Any) -> None:
+def test_a_batch_takes_plain_urls(batch: Any) -> None:
     lines = (b"https://h.test/private", b"h.test/open", {"url": "https://h.test/private"})
     code, answers = batch(*lines, b"https://other.test/", options=("--token", "Bot"))
     assert [each.get("allowed") for each in answers] == [False, True, False, None]
@@ -495,7 +495,7 @@ def test_own_a_batch_takes_plain_urls(batch: Any) -> None:
         (b"", None),
     ],
 )
-def test_own_a_robots_txt_that_is_no_text_gets_a_note(
+def test_a_robots_txt_that_is_no_text_gets_a_note(
     told: Any, folder: Path, body: bytes, note: str | None
 ) -> None:
     (folder / "odd.txt").write_bytes(body)
@@ -529,7 +529,7 @@ def asked(box: Sandbox) -> list[tuple[str, str]]:
     return [(request.host, request.path) for request in box.log]
 
 
-def test_own_online_asks_for_the_list_then_robots_txt_and_never_the_target(box: Sandbox) -> None:
+def test_online_asks_for_the_list_then_robots_txt_and_never_the_target(box: Sandbox) -> None:
     code, answer, _ = online(box, "http://path.test/private/x")
     assert asked(box) == [("operator.test", LIST), ("path.test", "/robots.txt")]
     assert {dict(each.headers).get("User-Agent") for each in box.log} == {
@@ -550,7 +550,7 @@ def test_own_online_asks_for_the_list_then_robots_txt_and_never_the_target(box: 
         ("rules.test", "User-agent: *\nDisallow: /private\n", "text/plain", None),
     ],
 )
-def test_own_a_fetched_robots_txt_that_is_no_text_gets_a_note(
+def test_a_fetched_robots_txt_that_is_no_text_gets_a_note(
     box: Sandbox, host: str, body: Any, kind: str, note: str | None
 ) -> None:
     box.put(site(host, robots=Route(body=body, content_type=kind)))
@@ -558,21 +558,21 @@ def test_own_a_fetched_robots_txt_that_is_no_text_gets_a_note(
     assert note in answer["note"] if note else "note" not in answer
 
 
-def test_own_online_blocked_host_is_not_even_asked_for_robots_txt(box: Sandbox) -> None:
+def test_online_blocked_host_is_not_even_asked_for_robots_txt(box: Sandbox) -> None:
     code, answer, _ = online(box, "http://www.blocked.test/x")
     assert hosts(box.log) == ["operator.test"]
     assert (code, answer["verdict"]) == (1, "blocked_operator")
     assert answer["document"] == f"{OPERATOR}/blocklist.json"
 
 
-def test_own_online_without_an_identity_asks_nobody(box: Sandbox, folder: Path) -> None:
+def test_online_without_an_identity_asks_nobody(box: Sandbox, folder: Path) -> None:
     code, _, done = online(box, "http://path.test/", identity=False)
     assert (code, box.log) == (2, [])
     assert len(done.stderr.splitlines()) == 1
     assert not (folder / ".scrapy").exists()
 
 
-def test_own_online_state_that_cannot_be_kept_asks_nobody(box: Sandbox, folder: Path) -> None:
+def test_online_state_that_cannot_be_kept_asks_nobody(box: Sandbox, folder: Path) -> None:
     (folder / "file").write_text("")
     code, _, done = online(box, "http://path.test/", "-s", "WALSH_STATE_DIR=file/below")
     assert (code, box.log) == (2, [])
@@ -583,19 +583,19 @@ def test_own_online_state_that_cannot_be_kept_asks_nobody(box: Sandbox, folder: 
 @pytest.mark.parametrize(
     ("position", "code"), [("allow", 0), ("defer", 1), ("deny", 1)], ids=["allow", "defer", "deny"]
 )
-def test_own_online_unreachable_robots_txt(box: Sandbox, position: str, code: int) -> None:
+def test_online_unreachable_robots_txt(box: Sandbox, position: str, code: int) -> None:
     settings = ("-s", f"WALSH_ROBOTS_UNREACHABLE={position}", "-s", "WALSH_MAX_RETRIES=0")
     found, answer, _ = online(box, "http://robots-503.test/x", *settings)
     assert (found, answer["verdict"]) == (code, "unknown_unreachable")
     assert ("robots-503.test", "/x") not in asked(box)
 
 
-def test_own_online_robots_txt_that_cannot_be_read(box: Sandbox) -> None:
+def test_online_robots_txt_that_cannot_be_read(box: Sandbox) -> None:
     code, answer, _ = online(box, "http://odd.test/x")
     assert (code, answer["verdict"]) == (1, "unknown_parse_error")
 
 
-def test_own_online_host_that_may_not_be_asked_is_deferred(box: Sandbox) -> None:
+def test_online_host_that_may_not_be_asked_is_deferred(box: Sandbox) -> None:
     code, answer, _ = online(box, "http://long-delay.test/x")
     assert (code, answer["verdict"], answer["crawl_delay"]) == (0, "allowed_implicit", 3600)
     code, answer, _ = online(box, "http://long-delay.test/x")
@@ -605,7 +605,7 @@ def test_own_online_host_that_may_not_be_asked_is_deferred(box: Sandbox) -> None
     assert (code, answer["verdict"]) == (1, "deferred"), "429 is never 'no rules' (D7)"
 
 
-def test_own_online_in_a_project_its_settings_hold_and_its_outputs_rest(
+def test_online_in_a_project_its_settings_hold_and_its_outputs_rest(
     box: Sandbox, folder: Path
 ) -> None:
     settings = {"FEEDS": {"out.jsonl": {"format": "jsonlines"}}, "JOBDIR": "job"}
@@ -621,7 +621,7 @@ def test_own_online_in_a_project_its_settings_hold_and_its_outputs_rest(
         assert not (project / name).exists(), name
 
 
-def test_own_offline_in_a_project_its_token_and_suffixes_hold(box: Sandbox, folder: Path) -> None:
+def test_offline_in_a_project_its_token_and_suffixes_hold(box: Sandbox, folder: Path) -> None:
     settings = {
         "WALSH_IDENTITY": {**OWN_IDENTITY, "product": "OtherBot/1.0"},
         "WALSH_EXCLUDED_TLDS": ["mil"],
@@ -641,7 +641,7 @@ def test_own_offline_in_a_project_its_token_and_suffixes_hold(box: Sandbox, fold
 DOCUMENT = (ROOT / "docs/check.md").read_text()
 
 
-def test_own_docs_commands_run(box: Sandbox, folder: Path) -> None:
+def test_docs_commands_run(box: Sandbox, folder: Path) -> None:
     blocks = re.findall(r"```bash\n(.*?)```", DOCUMENT, re.DOTALL)
     commands = [
         shlex.split(line.replace("https://site.example", "http://path.test"))
@@ -658,7 +658,7 @@ def test_own_docs_commands_run(box: Sandbox, folder: Path) -> None:
     assert codes == [1, 0, 0]
 
 
-def test_own_docs_batch_answers_as_shown(batch: Any) -> None:
+def test_docs_batch_answers_as_shown(batch: Any) -> None:
     given, shown = re.findall(r"```json\n(.*?)```", DOCUMENT, re.DOTALL)
     code, answers = batch(given.encode())
     assert code == 2
@@ -666,6 +666,6 @@ def test_own_docs_batch_answers_as_shown(batch: Any) -> None:
     assert answers == shown_answers
 
 
-def test_own_docs_name_every_member() -> None:
+def test_docs_name_every_member() -> None:
     for name in [*MEMBERS, "readings"]:
         assert f"`{name}`" in DOCUMENT

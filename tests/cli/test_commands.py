@@ -59,7 +59,7 @@ def options(parser: argparse.ArgumentParser) -> set[str]:
 
 
 @pytest.mark.parametrize("name", SUBCOMMANDS)
-def test_own_each_help_has_examples_that_work_and_every_exit_code(
+def test_each_help_has_examples_that_work_and_every_exit_code(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -79,13 +79,13 @@ def test_own_each_help_has_examples_that_work_and_every_exit_code(
     assert f"  2  {MISUSE}" in shown[2]
 
 
-def test_own_every_option_says_what_it_does() -> None:
+def test_every_option_says_what_it_does() -> None:
     for name, parser in parsers():
         for action in parser._actions:
             assert action.help, f"{name}: {action.option_strings or action.dest}"
 
 
-def test_own_the_docs_have_every_exit_code() -> None:
+def test_the_docs_have_every_exit_code() -> None:
     rows = re.findall(r"^\| `(\w+)` \| ([^|]*) \| ([^|]*) \| ([^|]*) \|$", DOCUMENT, re.MULTILINE)
     assert [tuple(map(str.strip, row)) for row in rows] == [
         (name, entry.zero, entry.one or "does not occur", entry.two)
@@ -94,7 +94,7 @@ def test_own_the_docs_have_every_exit_code() -> None:
     assert f"For every command, 2 means: {MISUSE}." in DOCUMENT
 
 
-def test_own_the_same_option_is_for_the_same_thing_everywhere() -> None:
+def test_the_same_option_is_for_the_same_thing_everywhere() -> None:
     found = {name: options(parser) for name, parser in parsers()}
     assert {name for name in found if "--json" not in found[name]} == NOT_JSON
     for option in ("-s", "--set", "--identity"):
@@ -112,7 +112,7 @@ def test_own_the_same_option_is_for_the_same_thing_everywhere() -> None:
     ["check http://h.test/ --robots robots.txt", "state show", "verify", "audit access.log",
      "blocklist check http://h.test/list", "conformance", "attest", "discover h.test", "plan"],
 )  # fmt: skip
-def test_own_a_mistyped_setting_is_refused_with_the_one_that_may_be_meant(
+def test_a_mistyped_setting_is_refused_with_the_one_that_may_be_meant(
     words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -154,7 +154,7 @@ def tree(folder: Path) -> dict[str, bytes | None]:
 
 @pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("project", [False, True], ids=["no project", "a project"])
-def test_own_what_only_reads_or_fails_makes_nothing(project: bool, tmp_path: Path) -> None:
+def test_what_only_reads_or_fails_makes_nothing(project: bool, tmp_path: Path) -> None:
     folder = tmp_path / "here"
     folder.mkdir()
     (folder / "robots.txt").write_text("User-agent: *\n")
@@ -170,7 +170,7 @@ def test_own_what_only_reads_or_fails_makes_nothing(project: bool, tmp_path: Pat
         assert tree(folder) == before, words
 
 
-def test_own_a_look_at_a_state_adds_no_file(
+def test_a_look_at_a_state_adds_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -184,7 +184,7 @@ def test_own_a_look_at_a_state_adds_no_file(
     assert capsys.readouterr().err == ""
 
 
-def test_own_the_state_directory_is_where_scrapy_has_its_data(
+def test_the_state_directory_is_where_scrapy_has_its_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from scrapy.utils.project import data_path  # noqa: PLC0415  it makes what it names
@@ -215,7 +215,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("full_disk")
-def test_own_a_report_that_cannot_be_written_leaves_the_old_one(
+def test_a_report_that_cannot_be_written_leaves_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -228,7 +228,7 @@ def test_own_a_report_that_cannot_be_written_leaves_the_old_one(
 
 
 @pytest.mark.usefixtures("full_disk")
-def test_own_an_attestation_that_cannot_be_written_is_not_there(
+def test_an_attestation_that_cannot_be_written_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -237,7 +237,7 @@ def test_own_an_attestation_that_cannot_be_written_is_not_there(
     assert tree(tmp_path) == {}
 
 
-def test_own_an_init_that_fails_is_one_line_and_goes_on_when_called_again(
+def test_an_init_that_fails_is_one_line_and_goes_on_when_called_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = init.replace_file
@@ -260,7 +260,7 @@ def test_own_an_init_that_fails_is_one_line_and_goes_on_when_called_again(
     ]
 
 
-def test_own_a_file_that_is_replaced_keeps_its_rights_and_a_device_stays_one(
+def test_a_file_that_is_replaced_keeps_its_rights_and_a_device_stays_one(
     tmp_path: Path,
 ) -> None:
     kept, link = tmp_path / "kept", tmp_path / "link"
@@ -278,7 +278,7 @@ def test_own_a_file_that_is_replaced_keeps_its_rights_and_a_device_stays_one(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no disk that is always full")
 @pytest.mark.parametrize("words", ["verify {}", "report -o - {}", "state show --dir {}"])
-def test_own_an_output_that_nobody_takes_is_one_line(words: str, tmp_path: Path) -> None:
+def test_an_output_that_nobody_takes_is_one_line(words: str, tmp_path: Path) -> None:
     SqliteStore(tmp_path).close()
     write(tmp_path, honest().entries)
     with Path("/dev/full").open("wb") as full:
@@ -299,7 +299,7 @@ def test_own_an_output_that_nobody_takes_is_one_line(words: str, tmp_path: Path)
     ("words", "code"),
     [("verify {}", 0), ("verify {} --head 1:{zero}", 1), ("state show --all --dir {}", 0)],
 )
-def test_own_who_reads_only_the_beginning_ends_no_command(
+def test_who_reads_only_the_beginning_ends_no_command(
     words: str, code: int, tmp_path: Path
 ) -> None:
     """As ``walsh ... | head -1``: the exit code is that of what was found, and nothing is said."""
@@ -323,7 +323,7 @@ def test_own_who_reads_only_the_beginning_ends_no_command(
 
 
 @pytest.mark.skipif(not BASH, reason="no bash")
-def test_own_bash_completes_commands_actions_options_and_files(
+def test_bash_completes_commands_actions_options_and_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["completion", "bash"]) == 0
@@ -348,14 +348,14 @@ def test_own_bash_completes_commands_actions_options_and_files(
     assert "ledger.jsonl" in completed("verify", "ledger")
 
 
-def test_own_zsh_has_a_script_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+def test_zsh_has_a_script_as_well(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "zsh"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("#compdef walsh")
     assert all(f"{name}:" in out for name in SUBCOMMANDS)
 
 
-def test_own_completion_says_which_package_it_needs(
+def test_completion_says_which_package_it_needs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     missing: Any = lambda name: None  # noqa: E731
@@ -383,7 +383,7 @@ def answer(
     return run
 
 
-def test_own_the_actions_on_a_list_answer_a_program(answer: Any, tmp_path: Path) -> None:
+def test_the_actions_on_a_list_answer_a_program(answer: Any, tmp_path: Path) -> None:
     (tmp_path / "blocklist.json").write_text(json.dumps(blocklist()))
     code, found = answer("blocklist", "add", "shop.test")
     updated = found.pop("updated")
@@ -403,7 +403,7 @@ def test_own_the_actions_on_a_list_answer_a_program(answer: Any, tmp_path: Path)
     assert found["reason"]
 
 
-def test_own_the_actions_on_the_state_answer_a_program(answer: Any, tmp_path: Path) -> None:
+def test_the_actions_on_the_state_answer_a_program(answer: Any, tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "state")
     store.put(Validators("https://h.test/", "*/*", '"v"', None, 1.0, "text/xml"))
     store.close()
@@ -422,7 +422,7 @@ def test_own_the_actions_on_the_state_answer_a_program(answer: Any, tmp_path: Pa
     assert found["problems"][0].startswith("blocklist.json: ")
 
 
-def test_own_doctor_looks_at_the_project_as_the_command_line_would_have_it(tmp_path: Path) -> None:
+def test_doctor_looks_at_the_project_as_the_command_line_would_have_it(tmp_path: Path) -> None:
     (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = own.settings\n")
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "settings.py").write_text(SETTINGS)

@@ -30,7 +30,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> str:
     return done.stdout
 
 
-def test_own_the_demo_names_every_source(shown: str) -> None:
+def test_the_demo_names_every_source(shown: str) -> None:
     first, second = shown.split("== Second run")
     for source in demo_sources():
         assert source.name in first
@@ -39,19 +39,19 @@ def test_own_the_demo_names_every_source(shown: str) -> None:
     assert "3 x 304" in second
 
 
-def test_own_the_tables_of_the_demo_fit_a_terminal(shown: str) -> None:
+def test_the_tables_of_the_demo_fit_a_terminal(shown: str) -> None:
     assert "\x1b" not in shown, "colours are for a terminal"
     rows = [line for line in shown.splitlines() if not line.startswith("    ")]
     assert max(len(line) for line in rows if "/" not in line) <= 80
 
 
-def test_own_the_demo_leaves_its_report_and_names_it(shown: str) -> None:
+def test_the_demo_leaves_its_report_and_names_it(shown: str) -> None:
     page = re.search(r"^the first run as a page: (.*)$", shown, re.MULTILINE)
     assert page is not None
     assert "<html" in Path(page[1]).read_text(encoding="utf-8")
 
 
-def test_own_what_the_demo_says_to_try_next_runs(shown: str, typed_path: str) -> None:
+def test_what_the_demo_says_to_try_next_runs(shown: str, typed_path: str) -> None:
     commands = re.findall(
         r"^  (.*walsh .*)$", shown.partition("what to try next:")[2], re.MULTILINE
     )
@@ -71,7 +71,7 @@ def test_own_what_the_demo_says_to_try_next_runs(shown: str, typed_path: str) ->
     assert codes == [0, 0, 0]
 
 
-def test_own_the_demo_project_declares_what_the_sandbox_has(shown: str) -> None:
+def test_the_demo_project_declares_what_the_sandbox_has(shown: str) -> None:
     page = re.search(r"^the first run as a page: (.*)$", shown, re.MULTILINE)
     assert page is not None
     folder = Path(page[1]).parent
@@ -82,9 +82,7 @@ def test_own_the_demo_project_declares_what_the_sandbox_has(shown: str) -> None:
     ]
 
 
-def test_own_the_demo_overwrites_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_demo_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "settings.py").write_text("ours")
     assert main(["demo", "--dir", str(tmp_path)]) == 2
     assert main(["demo", "--dir", str(tmp_path / "settings.py")]) == 2

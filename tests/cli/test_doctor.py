@@ -271,18 +271,18 @@ _CONNECTING = {"asks when loaded, in memory", "no redis, and a bad list"}
 
 
 @pytest.mark.parametrize("name", PROJECTS)
-def test_own_nobody_is_asked(visits: dict[str, Visit], name: str) -> None:
+def test_nobody_is_asked(visits: dict[str, Visit], name: str) -> None:
     assert visits[name].log == []
     assert visits[name].connected == (name in _CONNECTING)
 
 
 @pytest.mark.parametrize("name", PROJECTS)
-def test_own_nothing_is_written(visits: dict[str, Visit], name: str) -> None:
+def test_nothing_is_written(visits: dict[str, Visit], name: str) -> None:
     assert visits[name].written == set()
 
 
 @pytest.mark.parametrize("name", PROJECTS)
-def test_own_one_line_a_finding(visits: dict[str, Visit], name: str) -> None:
+def test_one_line_a_finding(visits: dict[str, Visit], name: str) -> None:
     *lines, last = visits[name].output.splitlines()
     assert all(re.match(r"(ok|note|warn|FAIL|unseen) +R[0-9.]+ +\w+: ", line) for line in lines)
     assert re.fullmatch(r"\d+ findings: \d+ FAIL, \d+ warn", last)
@@ -292,7 +292,7 @@ def test_own_one_line_a_finding(visits: dict[str, Visit], name: str) -> None:
 # -- what is in order ---------------------------------------------------------------------
 
 
-def test_own_a_healthy_project(visits: dict[str, Visit]) -> None:
+def test_a_healthy_project(visits: dict[str, Visit]) -> None:
     healthy = visits["healthy"]
     assert healthy.code == 0
     assert healthy.marked("FAIL") == healthy.marked("warn") == []
@@ -303,7 +303,7 @@ def test_own_a_healthy_project(visits: dict[str, Visit]) -> None:
     assert healthy.line("unseen", "R1.4", "not looked at; --online requests it")
 
 
-def test_own_the_example_project_is_healthy(tmp_path: Path) -> None:
+def test_the_example_project_is_healthy(tmp_path: Path) -> None:
     project = tmp_path / "example"
     shutil.copytree(
         ROOT / "example_project", project, ignore=shutil.ignore_patterns(".scrapy", "__pycache__")
@@ -317,13 +317,13 @@ def test_own_the_example_project_is_healthy(tmp_path: Path) -> None:
     assert not found.connected
 
 
-def test_own_installed_by_hand(visits: dict[str, Visit]) -> None:
+def test_installed_by_hand(visits: dict[str, Visit]) -> None:
     found = visits["by hand, with records of the future"]
     assert found.code == 0
     assert found.line("ok", "seats", "in place for probe")
 
 
-def test_own_a_project_without_spiders(visits: dict[str, Visit]) -> None:
+def test_a_project_without_spiders(visits: dict[str, Visit]) -> None:
     assert visits["damaged, without spiders"].line("ok", "seats", "walsh_metadata")
 
 
@@ -337,7 +337,7 @@ def test_r1_no_identity(visits: dict[str, Visit]) -> None:
     assert "unnamed" not in visits["nobody"].output
 
 
-def test_own_a_bad_value_is_said_as_the_start_of_a_crawl_says_it(visits: dict[str, Visit]) -> None:
+def test_a_bad_value_is_said_as_the_start_of_a_crawl_says_it(visits: dict[str, Visit]) -> None:
     bad = visits["bad values"]
     (line,) = bad.marked("FAIL")
     assert any(name in line for name in ("WALSH_MAX_RETRIES is 9", "WALSH_REVISIT is 'daily'"))
@@ -384,7 +384,7 @@ def test_r2_a_timeout_that_takes_a_slow_site_for_a_silent_one_is_said(
     assert ["counts as the site's silence" in each for each in said] == [True] * lines
 
 
-def test_own_following_links_scraping_and_a_standing_reason_are_said() -> None:
+def test_following_links_scraping_and_a_standing_reason_are_said() -> None:
     settings = {
         "WALSH_IDENTITY": OWN_IDENTITY, "WALSH_FOLLOW_LINKS": True, "WALSH_SCRAPING": True,
         "WALSH_REVISIT_REASON": "tests",
@@ -411,7 +411,7 @@ def test_r5_5_a_shorter_back_off_than_the_specifications_fails(name: str) -> Non
 # -- pins, seats, spiders -----------------------------------------------------------------
 
 
-def test_own_what_is_missing_by_hand(visits: dict[str, Visit]) -> None:
+def test_what_is_missing_by_hand(visits: dict[str, Visit]) -> None:
     partly = visits["by hand, in part"]
     retry, scope = "RETRY_ENABLED is True, set it", "ScopeMiddleware is not in SPIDER_MIDDLEWARES"
     assert partly.line("FAIL", "R0.6", "not completely installed", retry, scope)
@@ -419,7 +419,7 @@ def test_own_what_is_missing_by_hand(visits: dict[str, Visit]) -> None:
     assert "in place" not in partly.output
 
 
-def test_own_custom_settings_count(visits: dict[str, Visit]) -> None:
+def test_custom_settings_count(visits: dict[str, Visit]) -> None:
     found = visits["spiders"]
     assert found.line("FAIL", "crawls without scrapy_walsh", "(spider bare)")
     assert found.line("FAIL", "R4", "WALSH_MIN_INTERVAL is 0.5", "(spider hasty)")
@@ -431,25 +431,25 @@ def test_own_custom_settings_count(visits: dict[str, Visit]) -> None:
     assert len(found.marked("FAIL")) == 3
 
 
-def test_own_a_broken_spider_is_one_line_and_hides_no_other(visits: dict[str, Visit]) -> None:
+def test_a_broken_spider_is_one_line_and_hides_no_other(visits: dict[str, Visit]) -> None:
     found = visits["broken spider"]
     assert found.line("FAIL", "spiders.bad cannot be imported", "no_such_module")
     assert found.line("ok", "seats", "in place for probe")
     assert "Traceback" not in found.output
 
 
-def test_own_code_that_asks_when_loaded_gets_no_connection(visits: dict[str, Visit]) -> None:
+def test_code_that_asks_when_loaded_gets_no_connection(visits: dict[str, Visit]) -> None:
     found = visits["asks when loaded, in memory"]
     assert found.line("ok", "seats", "in place for probe")
 
 
-def test_own_another_scheduler_is_not_opened(visits: dict[str, Visit]) -> None:
+def test_another_scheduler_is_not_opened(visits: dict[str, Visit]) -> None:
     found = visits["a file, and another scheduler"]
     assert found.line("FAIL", "OtherScheduler", "uses no HostQueue")
     assert "opened" not in found.output
 
 
-def test_own_the_scheduler_of_scrapy_redis_needs_our_queue() -> None:
+def test_the_scheduler_of_scrapy_redis_needs_our_queue() -> None:
     theirs = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler", "WALSH_SHARED_STATE": "redis://r"}
     ours = "scrapy_walsh.adapters.redis_queue.DueQueue"
 
@@ -463,14 +463,14 @@ def test_own_the_scheduler_of_scrapy_redis_needs_our_queue() -> None:
     assert len(wrong(SCHEDULER=theirs["SCHEDULER"], SCHEDULER_QUEUE_CLASS=ours)) == 1
 
 
-def test_own_a_jobdir_that_cannot_be(visits: dict[str, Visit]) -> None:
+def test_a_jobdir_that_cannot_be(visits: dict[str, Visit]) -> None:
     found = visits["a file for a JOBDIR"]
     assert found.code == 1
     assert "set another, or remove it" in found.line("FAIL", "JOBDIR spiders.py/job")
     assert len(found.marked("FAIL")) == 1
 
 
-def test_own_a_jobdir_of_one_spider_is_looked_at(visits: dict[str, Visit]) -> None:
+def test_a_jobdir_of_one_spider_is_looked_at(visits: dict[str, Visit]) -> None:
     found = visits["JOBDIRs of spiders"]
     assert found.line("FAIL", "JOBDIR ", "spiders.py cannot be written", "(spider blocked)")
     assert found.line("FAIL", "JOBDIR ", "/proc/job cannot be written", "(spider elsewhere)")
@@ -504,7 +504,7 @@ def test_r3c_a_list_that_must_not_be_adopted(visits: dict[str, Visit]) -> None:
     assert visits["no redis, and a bad list"].line("FAIL", LIST, "cannot be read any more")
 
 
-def test_own_the_state_directory_is_judged(tmp_path: Path) -> None:
+def test_the_state_directory_is_judged(tmp_path: Path) -> None:
     def said() -> list[tuple[str, str]]:
         found = doctor_state.of_state(config_of({**OWN, "WALSH_STATE_DIR": str(tmp_path)}))
         return [(MARKS[each.outcome], each.text) for each in found if each.about == "state"]
@@ -538,7 +538,7 @@ def test_r3b_the_age_of_the_list(held: StoredDocument | None, mark: str, words: 
 # -- clocks, versions, the fleet ----------------------------------------------------------
 
 
-def test_own_versions_are_said_within_the_width_of_a_terminal(visits: dict[str, Visit]) -> None:
+def test_versions_are_said_within_the_width_of_a_terminal(visits: dict[str, Visit]) -> None:
     line = visits["healthy"].line("ok", "versions", "scrapy-walsh ", "Scrapy ", "Python ")
     assert len(line) <= 80
 
@@ -565,7 +565,7 @@ def test_r4_a_shared_store_that_answers(tmp_path: Path) -> None:
 # -- the command --------------------------------------------------------------------------
 
 
-def test_own_outside_a_project_and_misuse(tmp_path: Path) -> None:
+def test_outside_a_project_and_misuse(tmp_path: Path) -> None:
     environment = {name: v for name, v in os.environ.items() if name != "SCRAPY_SETTINGS_MODULE"}
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -584,7 +584,7 @@ def test_own_outside_a_project_and_misuse(tmp_path: Path) -> None:
     assert run("--offline").returncode == 2
 
 
-def test_own_settings_that_cannot_be_read(tmp_path: Path) -> None:
+def test_settings_that_cannot_be_read(tmp_path: Path) -> None:
     project = make_project(tmp_path / "project")
     (project / "probe_settings.py").write_text("1 / 0\n")
     with Sandbox() as box:
@@ -619,7 +619,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Visit]]:
         return dict(zip(jobs, pool.map(run, jobs), strict=True))
 
 
-def test_own_plain_and_json_say_the_same(asked: dict[str, list[Visit]]) -> None:
+def test_plain_and_json_say_the_same(asked: dict[str, list[Visit]]) -> None:
     plain, as_json, _ = asked["there"]
     assert (plain.code, plain.connected, plain.log) == (0, False, [])
     assert (as_json.code, as_json.connected, as_json.log) == (0, False, [])
@@ -662,7 +662,7 @@ def test_r3_a_list_that_answers_200_and_is_none_is_said_to_be_none(tmp_path: Pat
     assert "2xx" not in line
 
 
-def test_own_the_policy_page_leaves_no_validators_to_a_crawl(tmp_path: Path) -> None:
+def test_the_policy_page_leaves_no_validators_to_a_crawl(tmp_path: Path) -> None:
     """A source that is the page would else be answered 304, without a body to read."""
     project = make_project(tmp_path / "project", settings={"WALSH_IDENTITY": OWN_IDENTITY})
     with Sandbox() as box:

@@ -47,7 +47,7 @@ def config_of(settings: dict[str, Any]) -> WalshConfig:
     return WalshConfig.from_settings(settings, default_state_dir)
 
 
-def test_own_the_files_can_be_used_as_they_are(
+def test_the_files_can_be_used_as_they_are(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["init", *GIVEN, "--contact", "a&b@bots.org"]) == 0
@@ -82,7 +82,7 @@ def test_own_the_files_can_be_used_as_they_are(
     assert line[0].endswith(" -L WARNING")  # so a good day is silent
 
 
-def test_own_whom_to_write_to_is_said_where_it_was_not_given(
+def test_whom_to_write_to_is_said_where_it_was_not_given(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["init", *GIVEN, "--dir", "new/folder"]) == 0
@@ -91,7 +91,7 @@ def test_own_whom_to_write_to_is_said_where_it_was_not_given(
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_own_init_overwrites_nothing_and_makes_what_is_missing(
+def test_init_overwrites_nothing_and_makes_what_is_missing(
     name: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / name).symlink_to("nowhere")
@@ -110,9 +110,7 @@ def files_of(folder: Path) -> dict[Path, bytes]:
 
 
 @pytest.mark.usefixtures("forked")
-def test_own_init_after_init_changes_nothing(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_init_after_init_changes_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "scrapy.cfg").write_text("[settings]\ndefault = own.settings\n")
     (folder / "own").mkdir()
     (folder / "own" / "settings.py").write_text("SPIDER_MODULES = ['own']\n")
@@ -138,7 +136,7 @@ def test_own_init_after_init_changes_nothing(
         ((*GIVEN, "--write", "none.py"), "none.py: No such file"),
     ],
 )
-def test_own_misuse_is_one_line_and_writes_nothing(
+def test_misuse_is_one_line_and_writes_nothing(
     words: tuple[str, ...],
     said: str,
     folder: Path,
@@ -157,7 +155,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
-def test_own_on_a_terminal_it_asks_for_what_is_not_given(folder: Path) -> None:
+def test_on_a_terminal_it_asks_for_what_is_not_given(folder: Path) -> None:
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-m", "scrapy_walsh", "init", "--product", "OurBot/1.0"],
@@ -175,7 +173,7 @@ def test_own_on_a_terminal_it_asks_for_what_is_not_given(folder: Path) -> None:
     assert json.loads((folder / "blocklist.json").read_text())["contact"] == "opt-out@bots.org"
 
 
-def test_own_who_does_not_answer_gets_nothing_written(
+def test_who_does_not_answer_gets_nothing_written(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(_: str) -> str:
@@ -189,7 +187,7 @@ def test_own_who_does_not_answer_gets_nothing_written(
 
 
 @pytest.mark.usefixtures("forked")
-def test_own_write_appends_to_the_settings_of_a_new_project(folder: Path) -> None:
+def test_write_appends_to_the_settings_of_a_new_project(folder: Path) -> None:
     """As `scrapy startproject` makes them; what they set already stays."""
     start = [sys.executable, "-m", "scrapy", "startproject", "ours"]
     zygote.run(start, check=True, capture_output=True, env=environment())
@@ -204,7 +202,7 @@ def test_own_write_appends_to_the_settings_of_a_new_project(folder: Path) -> Non
     assert config_of(settings).identity.product == "OurBot/1.0"
 
 
-def test_own_write_adds_only_what_is_missing(folder: Path) -> None:
+def test_write_adds_only_what_is_missing(folder: Path) -> None:
     (folder / "scrapy.cfg").write_text("[settings]\ndefault = own.settings\n")
     (folder / "own").mkdir()
     path = folder / "own" / "settings.py"
@@ -279,7 +277,7 @@ def different(said: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.usefixtures("project")
-def test_own_init_says_before_the_first_run_what_will_be_different(
+def test_init_says_before_the_first_run_what_will_be_different(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", None)
@@ -291,7 +289,7 @@ def test_own_init_says_before_the_first_run_what_will_be_different(
 
 
 @pytest.mark.usefixtures("project")
-def test_own_what_is_agreed_to_on_the_terminal_is_set(
+def test_what_is_agreed_to_on_the_terminal_is_set(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
@@ -323,7 +321,7 @@ def test_own_what_is_agreed_to_on_the_terminal_is_set(
         ("# WALSH_FOLLOW_LINKS = True\nWALSH_FOLLOW_LINKS = False\n", "", False),
     ],
 )
-def test_own_the_policy_page_says_of_links_what_the_project_does(
+def test_the_policy_page_says_of_links_what_the_project_does(
     project: Path, settings: str, spider: str, follows: bool
 ) -> None:
     with (project / "own_settings.py").open("a") as file:
@@ -335,7 +333,7 @@ def test_own_the_policy_page_says_of_links_what_the_project_does(
     assert ("pages that these link to" in _read("policy.html")) is follows
 
 
-def test_own_a_project_that_cannot_be_looked_at_is_said_in_one_line(
+def test_a_project_that_cannot_be_looked_at_is_said_in_one_line(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (project / "own_spiders.py").write_text("import no_such_module\n")
@@ -360,7 +358,7 @@ def snippet(name: str) -> str:
     return found[1]
 
 
-def test_own_docs_commands_run() -> None:
+def test_docs_commands_run() -> None:
     (init,) = snippet("init").splitlines()
     add, remove, check, online = snippet("opt-out").splitlines()
     for command in (init, add, remove, check):
@@ -369,7 +367,7 @@ def test_own_docs_commands_run() -> None:
     assert shlex.split(online)[:3] == ["walsh", "blocklist", "check"]
 
 
-def test_own_docs_show_the_shortest_list_that_a_crawl_adopts() -> None:
+def test_docs_show_the_shortest_list_that_a_crawl_adopts() -> None:
     document = parse_blocklist(snippet("minimal list").encode(), None)
     assert list(document) == ["opted-out.example"]
     assert (document.refresh, document.warnings) == (21600, ())

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 
 
-def test_own_a_file_that_is_not_there_is_named_with_the_reason(
+def test_a_file_that_is_not_there_is_named_with_the_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     there = tmp_path / "none" / "file"
@@ -30,7 +30,7 @@ def test_own_a_file_that_is_not_there_is_named_with_the_reason(
         assert capsys.readouterr().err == f"walsh {name}: {there}: No such file or directory\n"
 
 
-def test_own_ctrl_c_ends_a_command_in_one_line(
+def test_ctrl_c_ends_a_command_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(args: object) -> int:
@@ -53,7 +53,7 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("module", MODULES)
 @pytest.mark.parametrize("option", ["-h", "--help"])
-def test_own_help_lists_every_subcommand(tmp_path: Path, module: str, option: str) -> None:
+def test_help_lists_every_subcommand(tmp_path: Path, module: str, option: str) -> None:
     done = run(tmp_path, *module.split(), option)
     assert (done.returncode, done.stderr) == (0, "")
     said = " ".join(done.stdout.split())
@@ -69,7 +69,7 @@ def test_r4v_3_version_names_the_tool_and_the_specification(tmp_path: Path, modu
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_own_help_after_a_subcommand_is_its_own(tmp_path: Path, module: str) -> None:
+def test_help_after_a_subcommand_is_its_own(tmp_path: Path, module: str) -> None:
     done = run(tmp_path, *module.split(), "check", "-h")
     assert done.returncode == 0
     assert done.stdout.startswith("usage: walsh check ")
@@ -79,7 +79,7 @@ def test_own_help_after_a_subcommand_is_its_own(tmp_path: Path, module: str) -> 
     ("written", "meant"),
     [("chek", "check"), ("Verify", "verify"), ("conform", "conformance")],
 )
-def test_own_an_unknown_subcommand_names_the_nearest(
+def test_an_unknown_subcommand_names_the_nearest(
     written: str, meant: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert commands.main([written, "-h"]) == 2
@@ -89,7 +89,7 @@ def test_own_an_unknown_subcommand_names_the_nearest(
     )
 
 
-def test_own_one_that_is_like_none_is_answered_with_all(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_that_is_like_none_is_answered_with_all(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["xyzzy", "-h"], []):
         with pytest.raises(SystemExit, match="2"):
             commands.main(words)
@@ -98,7 +98,7 @@ def test_own_one_that_is_like_none_is_answered_with_all(capsys: pytest.CaptureFi
     assert all(name in err for name in ["SUBCOMMAND", *commands.SUBCOMMANDS])
 
 
-def test_own_the_console_script_is_the_module(
+def test_the_console_script_is_the_module(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]

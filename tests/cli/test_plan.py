@@ -116,7 +116,7 @@ def documents(plan: dict[str, Any]) -> dict[str, str]:
 # -- verdicts -----------------------------------------------------------------------------
 
 
-def test_own_nothing_held_nothing_known(planned: Any, folder: Path) -> None:
+def test_nothing_held_nothing_known(planned: Any, folder: Path) -> None:
     code, plan, err = planned("https://a.test/")
     assert (code, err) == (0, "")
     assert targets(plan) == {"https://a.test/": ("ask", None)}
@@ -189,7 +189,7 @@ def test_r8_a_written_reason_lifts_it(planned: Any, put: Any) -> None:
     assert targets(planned("https://a.test/", *reason)[1]) == {"https://a.test/": ("ask", None)}
 
 
-def test_own_excluded_suffixes_hold(planned: Any) -> None:
+def test_excluded_suffixes_hold(planned: Any) -> None:
     _, plan, _ = planned("https://a.mil/", "-s", "WALSH_EXCLUDED_TLDS=mil")
     assert targets(plan) == {"https://a.mil/": ("skip", "excluded_tld")}
 
@@ -247,7 +247,7 @@ def test_d8_a_deferred_host_is_not_asked_for_its_robots_txt_either(planned: Any,
     assert planned("https://a.test/", *patient)[1]["seconds"] > 7000
 
 
-def test_own_a_blocklist_that_cannot_be_used_is_said(planned: Any, put: Any) -> None:
+def test_a_blocklist_that_cannot_be_used_is_said(planned: Any, put: Any) -> None:
     put(replace(operator_list(), body=b"{}"))
     _, plan, err = planned("https://a.test/")
     assert err.startswith("walsh plan: the blocklist that was held cannot be read (")
@@ -255,7 +255,7 @@ def test_own_a_blocklist_that_cannot_be_used_is_said(planned: Any, put: Any) -> 
 
 
 @pytest.mark.parametrize("what", ["not a database", "of another version"])
-def test_own_a_state_that_no_crawl_can_read_is_said_and_left_as_it_is(
+def test_a_state_that_no_crawl_can_read_is_said_and_left_as_it_is(
     folder: Path, put: Any, capsys: pytest.CaptureFixture[str], what: str
 ) -> None:
     put(operator_list())
@@ -315,7 +315,7 @@ def test_r4_hosts_with_the_most_work_come_first(planned: Any, put: Any) -> None:
         (("-s", "WALSH_PATIENCE=x"), "WALSH_PATIENCE is 'x'"),
     ],
 )
-def test_own_misuse_is_one_line(
+def test_misuse_is_one_line(
     capsys: pytest.CaptureFixture[str], folder: Path, arguments: tuple[str, ...], said: str
 ) -> None:
     assert main(["plan", *given(folder), *arguments]) == 2
@@ -350,12 +350,12 @@ def test_a_spider_that_connects_while_it_starts_is_not_planned(tmp_path: Path) -
     )
 
 
-def test_own_an_identity_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_identity_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "-a", "urls=https://a.test/"]) == 2
     assert capsys.readouterr().err.startswith("walsh plan: no identity:")
 
 
-def test_own_unusable_sources_are_said_once(planned: Any) -> None:
+def test_unusable_sources_are_said_once(planned: Any) -> None:
     code, plan, err = planned("https://a.test/ ftp://x")
     assert (code, len(plan["targets"])) == (0, 1)
     why = "cannot be used; write an absolute http or https URL"

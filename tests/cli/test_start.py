@@ -92,11 +92,11 @@ LOADED = {
 }
 
 
-def test_own_a_command_outside_a_project_loads_neither_scrapy_nor_twisted() -> None:
+def test_a_command_outside_a_project_loads_neither_scrapy_nor_twisted() -> None:
     assert said(*LOADED) == LOADED
 
 
-def test_own_in_a_project_scrapy_reads_the_settings(folder: Path) -> None:
+def test_in_a_project_scrapy_reads_the_settings(folder: Path) -> None:
     (folder / "scrapy.cfg").write_text("[settings]\ndefault = own.settings\n")
     (folder / "own").mkdir()
     (folder / "own" / "settings.py").write_text('WALSH_EXCLUDED_TLDS = ["test"]\n')
@@ -107,7 +107,7 @@ def test_own_in_a_project_scrapy_reads_the_settings(folder: Path) -> None:
     assert found["--version"] == "0"
 
 
-def test_own_a_project_is_where_scrapy_would_find_one(
+def test_a_project_is_where_scrapy_would_find_one(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not common.in_project()

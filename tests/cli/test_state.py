@@ -122,13 +122,13 @@ def test_r11_show_tells_what_is_due_and_deferred(told: Any) -> None:
     assert re.search(due, out)
 
 
-def test_own_show_has_a_limit_and_says_so(told: Any) -> None:
+def test_show_has_a_limit_and_says_so(told: Any) -> None:
     _, out, _ = told("show", "--limit", "1")
     assert "  ... and 2 more (--limit, --all)" in out
     assert "free.test" not in out
 
 
-def test_own_show_as_json_is_complete(told: Any) -> None:
+def test_show_as_json_is_complete(told: Any) -> None:
     code, out, _ = told("show", "--json")
     found = json.loads(out)
     assert code == 0
@@ -140,7 +140,7 @@ def test_own_show_as_json_is_complete(told: Any) -> None:
     assert (found["validators"], found["attempts"], found["seen_items"]) == (2, 2, 2)
 
 
-def test_own_show_holds_no_more_of_a_state_with_many_hosts(folder: Path) -> None:
+def test_show_holds_no_more_of_a_state_with_many_hosts(folder: Path) -> None:
     """All are counted; some pages of rows are in memory at a time, not a row for each host."""
     config = WalshConfig.from_settings({"WALSH_IDENTITY": "walsh-research"}, lambda: folder)
     peaks = []
@@ -160,7 +160,7 @@ def test_own_show_holds_no_more_of_a_state_with_many_hosts(folder: Path) -> None
 
 
 @pytest.mark.parametrize("action", ["show", "verify"])
-def test_own_no_state_is_misuse_and_makes_none(told: Any, folder: Path, action: str) -> None:
+def test_no_state_is_misuse_and_makes_none(told: Any, folder: Path, action: str) -> None:
     code, out, err = told(action, directory="none")
     assert (code, out) == (2, "")
     assert (
@@ -170,7 +170,7 @@ def test_own_no_state_is_misuse_and_makes_none(told: Any, folder: Path, action: 
     assert not (folder / "none").exists()
 
 
-def test_own_a_newer_versions_file_is_one_line(told: Any, folder: Path) -> None:
+def test_a_newer_versions_file_is_one_line(told: Any, folder: Path) -> None:
     with closing(sqlite3.connect(folder / "state" / "state.sqlite3")) as connection:
         connection.execute("PRAGMA user_version=99")
     code, out, err = told("show")
@@ -179,7 +179,7 @@ def test_own_a_newer_versions_file_is_one_line(told: Any, folder: Path) -> None:
     assert "has schema version 99" in err
 
 
-def test_own_in_a_project_its_directory_is_taken(folder: Path) -> None:
+def test_in_a_project_its_directory_is_taken(folder: Path) -> None:
     project = make_project(folder / "project", settings={"WALSH_STATE_DIR": str(folder / "state")})
     with Sandbox() as box:
         done = run_scrapy(project, box, "walsh", "state", "show")
@@ -188,7 +188,7 @@ def test_own_in_a_project_its_directory_is_taken(folder: Path) -> None:
         assert box.log == []
 
 
-def test_own_show_names_what_is_not_read(told: Any, store: SqliteStore) -> None:
+def test_show_names_what_is_not_read(told: Any, store: SqliteStore) -> None:
     read = Reading("https://read.test/", NOW, NOW, 1)
     cut_off = Reading("https://cutoff.test/", NOW - 4 * 86400, NOW, 1)
     never = Reading("https://never.test/", NOW, NOW - 5 * 86400, 0, "HTTP 404")
@@ -299,7 +299,7 @@ def test_d40_a_hold_is_not_lifted_without_a_reason_or_beside_a_crawl(
     assert told("forget", "h.test", "--hold", WHY)[0] == 0
 
 
-def test_own_forget_leaves_others_alone(told: Any, store: SqliteStore) -> None:
+def test_forget_leaves_others_alone(told: Any, store: SqliteStore) -> None:
     before = {each.url for each in store.rows(SourceRun)}
     assert told("forget", "h.test:8080")[0] == told("forget", "nobody.test")[0] == 1
     told("forget", "h.test")
@@ -315,13 +315,13 @@ def test_own_forget_leaves_others_alone(told: Any, store: SqliteStore) -> None:
 # -- verify -------------------------------------------------------------------------------
 
 
-def test_own_verify_in_order(told: Any, folder: Path) -> None:
+def test_verify_in_order(told: Any, folder: Path) -> None:
     before = {path.name for path in (folder / "state").iterdir()}
     assert told("verify") == (0, "state: in order\n", "")
     assert {path.name for path in (folder / "state").iterdir()} == before
 
 
-def test_own_verify_beside_an_open_store(told: Any, store: SqliteStore) -> None:
+def test_verify_beside_an_open_store(told: Any, store: SqliteStore) -> None:
     store.put(HostRecord("late.test", NOW, 1.0))
     assert told("verify")[0] == 0
     assert store.get(HostRecord, "late.test") is not None
@@ -341,7 +341,7 @@ def spoil(folder: Path, statement: str, *values: Any) -> None:
         ("DROP TABLE sources", "no such table: sources"),
     ],
 )
-def test_own_verify_says_what_is_wrong_and_repairs_nothing(
+def test_verify_says_what_is_wrong_and_repairs_nothing(
     told: Any, folder: Path, statement: str, said: str
 ) -> None:
     spoil(folder, statement)
@@ -353,7 +353,7 @@ def test_own_verify_says_what_is_wrong_and_repairs_nothing(
     assert (folder / "state" / "state.sqlite3").read_bytes() == before
 
 
-def test_own_verify_of_octets_that_are_no_database(told: Any, folder: Path) -> None:
+def test_verify_of_octets_that_are_no_database(told: Any, folder: Path) -> None:
     (folder / "state" / "state.sqlite3").write_bytes(b"x" * 5000)
     code, out, _ = told("verify")
     assert code == 1
@@ -380,14 +380,14 @@ def test_d3_verify_finds_a_list_of_no_use(told: Any, folder: Path, store: Sqlite
     assert f"the cached blocklist of {LIST} cannot be adopted" in out
 
 
-def test_own_verify_lists_what_was_set_aside(told: Any, folder: Path) -> None:
+def test_verify_lists_what_was_set_aside(told: Any, folder: Path) -> None:
     (folder / "state" / "state.sqlite3.damaged-1").write_bytes(b"")
     code, out, _ = told("verify")
     assert code == 0
     assert "set aside by an earlier run: state.sqlite3.damaged-1" in out
 
 
-def test_own_an_unwritable_directory_can_be_verified(told: Any, folder: Path) -> None:
+def test_an_unwritable_directory_can_be_verified(told: Any, folder: Path) -> None:
     (folder / "state" / "state.sqlite3").chmod(0o400)
     (folder / "state").chmod(0o500)
     try:
@@ -399,7 +399,7 @@ def test_own_an_unwritable_directory_can_be_verified(told: Any, folder: Path) ->
 # -- docs ---------------------------------------------------------------------------------
 
 
-def test_own_docs_state_commands_run(folder: Path, tmp_path: Path) -> None:
+def test_docs_state_commands_run(folder: Path, tmp_path: Path) -> None:
     text = (ROOT / "docs/state.md").read_text()
     blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines()]

@@ -43,7 +43,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
     return Screen()
 
 
-def test_own_state_show_fits_80_columns(tmp_path: Path, screen: Screen) -> None:
+def test_state_show_fits_80_columns(tmp_path: Path, screen: Screen) -> None:
     now = time.time()
     store = SqliteStore(tmp_path)
     store.put(HostRecord("a-host-with-a-name.test", now, 1.0, now + 9000, silent_since=now - 9e5))
@@ -67,9 +67,7 @@ CHECKS = [
 
 
 @pytest.mark.parametrize("width", ["20", "60", "80", "200"])
-def test_own_nothing_is_cut_off(
-    screen: Screen, monkeypatch: pytest.MonkeyPatch, width: str
-) -> None:
+def test_nothing_is_cut_off(screen: Screen, monkeypatch: pytest.MonkeyPatch, width: str) -> None:
     monkeypatch.setenv("COLUMNS", width)
     row = [URL, *("2026-05-23T00:00:00Z",) * 3, "a reason of several words", "7"]
     with redirect_stdout(screen):
@@ -78,7 +76,7 @@ def test_own_nothing_is_cut_off(
     assert sorted("".join(shown).replace(" ", "")) == sorted("".join(row).replace(" ", ""))
 
 
-def test_own_fail_is_red(screen: Screen) -> None:
+def test_fail_is_red(screen: Screen) -> None:
     with redirect_stdout(screen):
         lines = list(conformance.lines("title", CHECKS, 1.0))
     (failed,) = (line for line in lines if "FAIL" in line)
@@ -88,7 +86,7 @@ def test_own_fail_is_red(screen: Screen) -> None:
     assert max(len(COLOUR.sub("", line)) for line in lines) <= 80
 
 
-def test_own_no_colours_where_nobody_wants_them(
+def test_no_colours_where_nobody_wants_them(
     screen: Screen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
@@ -96,7 +94,7 @@ def test_own_no_colours_where_nobody_wants_them(
         assert "\x1b" not in "".join(conformance.lines("title", CHECKS, 1.0))
 
 
-def test_own_what_is_piped_is_plain_and_whole(
+def test_what_is_piped_is_plain_and_whole(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -109,10 +107,10 @@ def test_own_what_is_piped_is_plain_and_whole(
     ]
 
 
-def test_own_nothing_is_no_table() -> None:
+def test_nothing_is_no_table() -> None:
     assert list(columns([])) == list(table([])) == []
 
 
-def test_own_numbers_stand_to_the_right() -> None:
+def test_numbers_stand_to_the_right() -> None:
     rows = [("a", "1"), ("b", "100")]
     assert list(columns(rows, right={1}, least=(3,), gap=1, indent=1)) == [" a     1", " b   100"]

@@ -758,7 +758,7 @@ def runs(root: Path) -> dict[str, Done]:
 
 @pytest.mark.crawl
 @pytest.mark.parametrize("name", BREAKS)
-def test_own_a_broken_gate_fails_its_rows(runs: dict[str, Done], name: str) -> None:
+def test_a_broken_gate_fails_its_rows(runs: dict[str, Done], name: str) -> None:
     build, each = BREAKS[name]
     assert each.rows <= runs[build].failed_rows(), runs[build].stdout
     others = [other.rows for other in BUILDS[build].values() if other is not each]
@@ -768,7 +768,7 @@ def test_own_a_broken_gate_fails_its_rows(runs: dict[str, Done], name: str) -> N
 
 @pytest.mark.crawl
 @pytest.mark.parametrize("build", BUILDS)
-def test_own_a_broken_build_fails_no_other_rows(runs: dict[str, Done], build: str) -> None:
+def test_a_broken_build_fails_no_other_rows(runs: dict[str, Done], build: str) -> None:
     done = runs[build]
     assert done.code == (build != SHOULD_ALONE), done.stderr
     assert done.failed_rows() == rows_of(build), done.stdout
@@ -787,7 +787,7 @@ def test_r14_1_a_broken_gate_cannot_be_attested(root: Path, runs: dict[str, Done
 
 
 @pytest.mark.crawl
-def test_own_a_crawl_that_cannot_start_shows_nothing(tmp_path: Path) -> None:
+def test_a_crawl_that_cannot_start_shows_nothing(tmp_path: Path) -> None:
     path = broken(tmp_path / "broken", "raise SystemExit('broken on purpose')\n")
     done = conformance(tmp_path, "--json", "--only", "blocklist", path=path)
     assert done.code == 1

@@ -36,25 +36,25 @@ def arguments(line: str) -> list[str]:
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_own_every_command_of_the_docs_is_accepted(line: str) -> None:
+def test_every_command_of_the_docs_is_accepted(line: str) -> None:
     parser = argparse.ArgumentParser()
     command.add_options(parser)
     command._check_usage(parser.parse_args(arguments(line)))
 
 
-def test_own_the_docs_name_every_part() -> None:
+def test_the_docs_name_every_part() -> None:
     shown = set(re.findall(r"`(\w+)`", TEXT))
     assert shown >= set(names())
 
 
-def test_own_the_vectors_of_the_docs_run(tmp_path: Path) -> None:
+def test_the_vectors_of_the_docs_run(tmp_path: Path) -> None:
     (line,) = (line for line in COMMANDS if "vectors" in line)
     done = conformance(tmp_path, *arguments(line))
     assert done.code == 0, done.stderr
     assert {check["outcome"] for check in done.found["checks"]} == {"PASS"}
 
 
-def test_own_the_bot_of_the_docs_is_judged_as_they_say(tmp_path: Path) -> None:
+def test_the_bot_of_the_docs_is_judged_as_they_say(tmp_path: Path) -> None:
     (line, signed) = (line for line in COMMANDS if "bot.py" in line)
     assert "--directory" in signed  # tests/sign/test_lab.py judges one that signs
     (bot,) = snippets("python")

@@ -69,13 +69,13 @@ NOTHING = Evidence(USER_AGENT, [Run([])] * 9)
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_own_no_row_passes_on_an_empty_log(row: Any) -> None:
+def test_no_row_passes_on_an_empty_log(row: Any) -> None:
     (check,) = judged([row], NOTHING)
     golden.note(check.members())
     assert WORDS[check.outcome] == NOT_SEEN
 
 
-def test_own_a_run_that_was_cut_off_passes_nothing() -> None:
+def test_a_run_that_was_cut_off_passes_nothing() -> None:
     log = [request("operator.test", LIST, 0), request("path.test", "/robots.txt", 1)]
     rows = [row for part in parts.PARTS for row in part.rows]
     assert Outcome.HELD in {check.outcome for check in judged(rows, evidence(log))}
@@ -241,9 +241,7 @@ def dated(*paces: float) -> list[LoggedRequest]:
         (THEN_LLMS, visit("llms.test", "/llms.txt", "/page"), FAIL),
     ],
 )  # fmt: skip
-def test_own_a_row_says_what_the_log_shows(
-    title: str, log: list[LoggedRequest], expected: str
-) -> None:
+def test_a_row_says_what_the_log_shows(title: str, log: list[LoggedRequest], expected: str) -> None:
     assert outcome(title, log) == expected
 
 
@@ -269,7 +267,7 @@ FIRST = [
         (KEPT, [], NOT_SEEN),
     ],
 )
-def test_own_a_second_run_is_judged_by_both_logs(
+def test_a_second_run_is_judged_by_both_logs(
     title: str, second: list[LoggedRequest], expected: str
 ) -> None:
     assert outcome(title, FIRST, second) == expected
@@ -419,11 +417,11 @@ def test_r6_a_request_that_nobody_declared_fails_whatever_its_host() -> None:
         assert outcome(title, [*ROBOTS_FIRST, extra], declared=declared) == FAIL
 
 
-def test_own_no_interval_is_not_seen() -> None:
+def test_no_interval_is_not_seen() -> None:
     assert WORDS[spaced([], 1.0).outcome] == NOT_SEEN
 
 
-def test_own_a_verdict_needs_every_must_and_at_least_one() -> None:
+def test_a_verdict_needs_every_must_and_at_least_one() -> None:
     checks = of_vectors()
     assert holds(checks)
     assert not holds([])
@@ -440,7 +438,7 @@ def test_r12v_every_vector_is_reproduced() -> None:
     assert [check.detail for check in in_order(found) if check.id == "R2b"] == ["8/8"]
 
 
-def test_own_a_vector_that_is_not_reproduced_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_vector_that_is_not_reproduced_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vectors, "canonical_url", lambda url: url)
     failed = [check for check in of_vectors() if WORDS[check.outcome] == FAIL]
     assert [check.id for check in failed] == ["R7b"]
@@ -492,6 +490,6 @@ def test_r13f_the_fixtures_are_read_from_the_account_of_a_run() -> None:
         },
     ],
 )
-def test_own_a_fixtures_document_that_cannot_be_used_is_refused(document: object) -> None:
+def test_a_fixtures_document_that_cannot_be_used_is_refused(document: object) -> None:
     with pytest.raises(DocumentInvalid, match="test-fixtures"):
         live.fixtures_of(told(document), URL)

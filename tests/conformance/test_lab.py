@@ -42,7 +42,7 @@ def judged(found: dict[str, dict[str, Any]]) -> dict[str, Done]:
 
 
 @pytest.mark.crawl
-def test_own_stock_scrapy_paces_nothing_and_knows_no_blocklist(judged: dict[str, Done]) -> None:
+def test_stock_scrapy_paces_nothing_and_knows_no_blocklist(judged: dict[str, Done]) -> None:
     done = judged["stock"]
     assert {"R2d", "R3", "R3a", "R4", "R4b", "R8"} <= done.failed()
     assert done.outcomes("R4b") == {"per-host spacing honors Crawl-delay (>=2s)": "FAIL"}
@@ -52,7 +52,7 @@ def test_own_stock_scrapy_paces_nothing_and_knows_no_blocklist(judged: dict[str,
 
 
 @pytest.mark.crawl
-def test_own_the_requests_bot_honours_the_list_and_misreads_robots_txt(
+def test_the_requests_bot_honours_the_list_and_misreads_robots_txt(
     judged: dict[str, Done],
 ) -> None:
     done = judged["requests"]
@@ -63,7 +63,7 @@ def test_own_the_requests_bot_honours_the_list_and_misreads_robots_txt(
 
 
 @pytest.mark.crawl
-def test_own_this_package_passes_what_they_fail(judged: dict[str, Done]) -> None:
+def test_this_package_passes_what_they_fail(judged: dict[str, Done]) -> None:
     done = judged["own"]
     assert done.failed() == set()
     unseen = {check["title"] for check in done.found["checks"] if check["outcome"] != "PASS"}
@@ -76,7 +76,7 @@ def test_own_this_package_passes_what_they_fail(judged: dict[str, Done]) -> None
 
 
 @pytest.mark.crawl
-def test_own_the_matrix_has_a_row_for_each_check(found: dict[str, dict[str, Any]]) -> None:
+def test_the_matrix_has_a_row_for_each_check(found: dict[str, dict[str, Any]]) -> None:
     head, rule, *rows = bench.matrix(found)
     assert head.count("|") == rule.count("|") == 7
     assert len(rows) == len(found["own"]["checks"])
@@ -96,9 +96,7 @@ def test_own_the_matrix_has_a_row_for_each_check(found: dict[str, dict[str, Any]
         (python("-c", ""), "it said: no output"),
     ],
 )
-def test_own_a_command_that_asks_nothing_is_not_judged(
-    tmp_path: Path, command: str, said: str
-) -> None:
+def test_a_command_that_asks_nothing_is_not_judged(tmp_path: Path, command: str, said: str) -> None:
     done = conformance(tmp_path, "--only", "identity", "--command", command)
     assert done.code == 2
     (line,) = done.stderr.splitlines()
@@ -122,31 +120,31 @@ ASK = (
 )
 
 
-def test_own_a_command_finds_targets_and_proxy_in_its_environment() -> None:
+def test_a_command_finds_targets_and_proxy_in_its_environment() -> None:
     told, codes, _ = play(python("-c", ASK), 20)
     assert codes == [0]
     assert told == ["run 1 ended with 0; requests: 2"]
 
 
-def test_own_a_command_that_does_not_end_is_ended_and_passes_nothing() -> None:
+def test_a_command_that_does_not_end_is_ended_and_passes_nothing() -> None:
     told, codes, _ = play(python("-c", ASK + "time.sleep(60)"), 1.5)
     assert codes == [None]
     assert told == ["run 1 was cut off after 1.5 s; requests: 2"]
 
 
-def test_own_of_much_output_the_end_is_kept() -> None:
+def test_of_much_output_the_end_is_kept() -> None:
     _, codes, outputs = play(python("-c", ASK + "print('x' * 10_000_000 + 'the end')"), 20)
     assert codes == [0]
     assert len(outputs[0]) <= 16 * 4096
     assert outputs[0].endswith("the end\n")
 
 
-def test_own_a_command_that_cannot_start_raises() -> None:
+def test_a_command_that_cannot_start_raises() -> None:
     with pytest.raises(CommandFailed, match="asked nothing"):
         play("/no/such/crawler", 1)
 
 
-def test_own_what_a_command_has_started_ends_with_it(tmp_path: Path) -> None:
+def test_what_a_command_has_started_ends_with_it(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     later = f"import time; time.sleep(1.5); open({str(mark)!r}, 'w').write('late')"
     play(f"{python('-c', later)} >/dev/null 2>&1 & {python('-c', ASK)}", 20)

@@ -112,7 +112,7 @@ def test_r13_1_nobody_is_asked_anything_else_and_the_operator_sees_tags(
 
 
 @pytest.mark.crawl
-def test_own_the_record_of_a_live_run_says_so(
+def test_the_record_of_a_live_run_says_so(
     copied: tuple[Done, list[LoggedRequest]], folder: Path
 ) -> None:
     done, _ = copied
@@ -124,7 +124,7 @@ def test_own_the_record_of_a_live_run_says_so(
 
 
 @pytest.mark.crawl
-def test_own_a_site_that_serves_no_fixtures_is_said_in_one_line(tmp_path: Path) -> None:
+def test_a_site_that_serves_no_fixtures_is_said_in_one_line(tmp_path: Path) -> None:
     document = f"{WELL_KNOWN}/test-fixtures.json"
     sites = site("User-agent: *\nDisallow: /.well-known/\n")
     done, log = live(tmp_path, sites)

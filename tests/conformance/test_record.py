@@ -42,7 +42,7 @@ RECORD: dict[str, Any] = {
 }
 
 
-def test_own_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "state" / "conformance.json"
     write_record(path, RECORD)
     read = read_record(path)
@@ -50,12 +50,12 @@ def test_own_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert [each.name for each in path.parent.iterdir()] == ["conformance.json"]
 
 
-def test_own_the_digest_is_sha_256_over_canonical_json(tmp_path: Path) -> None:
+def test_the_digest_is_sha_256_over_canonical_json(tmp_path: Path) -> None:
     text = json.dumps(RECORD, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     assert record_digest(RECORD) == hashlib.sha256(text.encode()).hexdigest()
 
 
-def test_own_the_code_digest_is_over_paths_and_octets_in_order() -> None:
+def test_the_code_digest_is_over_paths_and_octets_in_order() -> None:
     package = Path(scrapy_walsh.__file__).parent
     digest = hashlib.sha256()
     files = [path for path in package.rglob("*.*") if path.suffix != ".pyc"]
@@ -75,7 +75,7 @@ def test_own_the_code_digest_is_over_paths_and_octets_in_order() -> None:
         ({"digest": "00"}, "digest"),
     ],
 )
-def test_own_an_edited_record_is_refused_in_one_line(
+def test_an_edited_record_is_refused_in_one_line(
     tmp_path: Path, change: dict[str, Any], said: str
 ) -> None:
     path = tmp_path / "conformance.json"
@@ -89,7 +89,7 @@ def test_own_an_edited_record_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "\x00", "null"])
-def test_own_what_is_no_record_is_refused(tmp_path: Path, text: str) -> None:
+def test_what_is_no_record_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "conformance.json"
     path.write_text(text)
     with pytest.raises(DocumentInvalid):

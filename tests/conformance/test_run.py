@@ -63,7 +63,7 @@ def test_r0_6_every_check_of_the_whole_list_passes(done: Done) -> None:
     assert wrong == []
 
 
-def test_own_every_requirement_and_its_parts_have_rows(done: Done) -> None:
+def test_every_requirement_and_its_parts_have_rows(done: Done) -> None:
     checks = done.found["checks"]
     assert {check["id"] for check in checks} >= set(SUB_IDS)
     assert len({(check["id"], check["title"]) for check in checks}) == len(checks)
@@ -73,12 +73,12 @@ def test_own_every_requirement_and_its_parts_have_rows(done: Done) -> None:
     ]
 
 
-def test_own_the_docs_say_how_many_checks_there_are(done: Done) -> None:
+def test_the_docs_say_how_many_checks_there_are(done: Done) -> None:
     text = (ROOT / "docs" / "conformance.md").read_text()
     assert f"three of the {len(done.found['checks'])}" in " ".join(text.split()).lower()
 
 
-def test_own_the_reference_bots_21_checks_are_among_them(done: Done) -> None:
+def test_the_reference_bots_21_checks_are_among_them(done: Done) -> None:
     assert len(REFERENCE) == 21
     assert {(check["id"], check["title"]) for check in done.found["checks"]} >= set(REFERENCE)
 
@@ -99,7 +99,7 @@ def test_r16_canaries_and_fixtures_are_judged(done: Done, identity: str, words: 
     assert len(found) == 1, found
 
 
-def test_own_the_record_is_written_where_the_state_is(done: Done, folder: Path) -> None:
+def test_the_record_is_written_where_the_state_is(done: Done, folder: Path) -> None:
     record = read_record(folder / ".scrapy" / "walsh" / "conformance.json")
     assert record == done.found
     assert record["code"] == code_digest()
@@ -114,14 +114,14 @@ def test_own_the_record_is_written_where_the_state_is(done: Done, folder: Path) 
     }
 
 
-def test_own_the_run_is_quiet_without_a_terminal(done: Done) -> None:
+def test_the_run_is_quiet_without_a_terminal(done: Done) -> None:
     assert done.stdout.count("\n") == 1
     assert done.stderr.splitlines() == [
         "walsh conformance: record written to .scrapy/walsh/conformance.json"
     ]
 
 
-def test_own_a_run_takes_less_than_three_minutes(done: Done) -> None:
+def test_a_run_takes_less_than_three_minutes(done: Done) -> None:
     """The command's promise to its user, and far above what it takes."""
     assert done.found["seconds"] < 180
 
@@ -129,7 +129,7 @@ def test_own_a_run_takes_less_than_three_minutes(done: Done) -> None:
 OWN = '{"product": "ExampleBot/1.0", "policy_url": "http://b.test/", "blocklist_url": "http://b.test/l"}'
 
 
-def test_own_another_identity_and_stricter_settings_are_judged_by_what_they_say(
+def test_another_identity_and_stricter_settings_are_judged_by_what_they_say(
     tmp_path: Path,
 ) -> None:
     record = tmp_path / "record.json"

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         (["-s", "nonsense"], "NAME=VALUE"),
     ],
 )
-def test_own_misuse_is_one_line(
+def test_misuse_is_one_line(
     arguments: list[str],
     said: str,
     tmp_path: Path,
@@ -53,7 +53,7 @@ def test_own_misuse_is_one_line(
     assert said in line
 
 
-def test_own_progress_is_for_a_terminal(
+def test_progress_is_for_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command._progress("days: 4 crawls, 9 checks")
@@ -64,7 +64,7 @@ def test_own_progress_is_for_a_terminal(
 
 
 @pytest.mark.crawl
-def test_own_an_interrupted_run_stops_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_an_interrupted_run_stops_and_leaves_nothing_behind(tmp_path: Path) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     process = subprocess.Popen(

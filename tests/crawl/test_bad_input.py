@@ -54,7 +54,7 @@ def robots(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
     )
 
 
-def test_own_the_crawl_goes_on(robots: Crawl) -> None:
+def test_the_crawl_goes_on(robots: Crawl) -> None:
     assert robots.returncode == 0
     assert robots.asked("path.test") == ["/robots.txt", "/public"]
     assert robots.stats["finish_reason"] == "finished"
@@ -62,7 +62,7 @@ def test_own_the_crawl_goes_on(robots: Crawl) -> None:
 
 
 @pytest.mark.parametrize("host", ROBOTS)
-def test_own_one_line_says_what_became_of_each(robots: Crawl, host: str) -> None:
+def test_one_line_says_what_became_of_each(robots: Crawl, host: str) -> None:
     about = f"http://{host}/robots.txt ("
     said = [line for kind in ("adopted ", "rejected ") for line in robots.lines(kind + about)]
     assert len(said) == 1, robots.lines(host)
@@ -78,7 +78,7 @@ def test_r2_27_an_encoding_that_cannot_be_read_is_no_permission(robots: Crawl) -
     assert set(robots.asked("strange.test")) == {"/robots.txt"}
 
 
-def test_own_a_bomb_does_not_fill_the_memory(robots: Crawl) -> None:
+def test_a_bomb_does_not_fill_the_memory(robots: Crawl) -> None:
     grown = robots.stats["memusage/max"] - robots.stats["memusage/startup"]
     assert grown < 64 << 20  # octets: what the bomb unpacks to
 
@@ -98,7 +98,7 @@ HELD, FREE = "http://blocked.test/x", "http://path.test/public"
         ("state.sqlite3-wal", lambda path: path.symlink_to("/dev/zero")),
     ],
 )
-def test_own_what_is_not_a_file_in_the_place_of_a_state_file_refuses_the_start(
+def test_what_is_not_a_file_in_the_place_of_a_state_file_refuses_the_start(
     tmp_path: Path, name: str, other: Callable[[Path], object]
 ) -> None:
     project = make_project(tmp_path / "project")
@@ -112,7 +112,7 @@ def test_own_what_is_not_a_file_in_the_place_of_a_state_file_refuses_the_start(
     assert "Traceback" not in run.output
 
 
-def test_own_a_state_directory_whose_database_is_gone_says_that_holds_may_be_lost(
+def test_a_state_directory_whose_database_is_gone_says_that_holds_may_be_lost(
     tmp_path: Path,
 ) -> None:
     settings = {"WALSH_REVISIT_REASON": "again", "WALSH_MIN_INTERVAL": 5}
@@ -156,9 +156,7 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Crawl]:
 
 
 @pytest.mark.parametrize("name", BAD_SETTINGS)
-def test_own_an_unusable_setting_stops_the_start_by_name(
-    refused: dict[str, Crawl], name: str
-) -> None:
+def test_an_unusable_setting_stops_the_start_by_name(refused: dict[str, Crawl], name: str) -> None:
     result = refused[name]
     assert result.returncode != 0
     assert result.log == []
@@ -168,7 +166,7 @@ def test_own_an_unusable_setting_stops_the_start_by_name(
     assert "Traceback" not in result.output
 
 
-def test_own_an_unknown_setting_is_named_and_ignored(run: Callable[..., Crawl]) -> None:
+def test_an_unknown_setting_is_named_and_ignored(run: Callable[..., Crawl]) -> None:
     result = run(FREE, settings={"WALSH_MAX_TRIES": 3})
     assert result.returncode == 0
     assert len(result.lines("WARNING", "WALSH_MAX_TRIES", "WALSH_MAX_RETRIES")) == 1

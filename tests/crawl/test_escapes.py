@@ -100,13 +100,13 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_own_nothing_that_acts_reaches_the_log(seen: Seen, number: int) -> None:
+def test_nothing_that_acts_reaches_the_log(seen: Seen, number: int) -> None:
     done: Crawl = seen.crawls[number]
     assert acting(done.output) == []
     assert "Traceback" not in done.output
 
 
-def test_own_the_hostile_answers_were_met(seen: Seen) -> None:
+def test_the_hostile_answers_were_met(seen: Seen) -> None:
     done = seen.crawls[0]
     assert len(done.asked("odd-robots.test")) >= 2  # the redirect was followed
     assert done.lines("refused http://rules.test/x", "R2")
@@ -115,13 +115,13 @@ def test_own_the_hostile_answers_were_met(seen: Seen) -> None:
     assert done.lines("again.test", "given_up")
 
 
-def test_own_an_honest_ledger_passes_verify_whatever_robots_redirects_to(seen: Seen) -> None:
+def test_an_honest_ledger_passes_verify_whatever_robots_redirects_to(seen: Seen) -> None:
     done = seen.walsh("verify", str(state_dir(seen.project)))
     assert done.returncode == 0, done.stdout + done.stderr
     assert acting(done.stdout + done.stderr) == []
 
 
-def test_own_the_ledger_is_ascii(seen: Seen) -> None:
+def test_the_ledger_is_ascii(seen: Seen) -> None:
     ledger = (state_dir(seen.project) / "ledger.jsonl").read_bytes()
     assert ledger.isascii()
     assert acting(ledger.decode()) == []
@@ -138,13 +138,13 @@ def test_own_the_ledger_is_ascii(seen: Seen) -> None:
         ("report", "--output", "report.html"), ("plan", "-a", "urls=http://rules.test/x"),
     ],
 )  # fmt: skip
-def test_own_nothing_that_acts_reaches_a_terminal(seen: Seen, command: tuple[str, ...]) -> None:
+def test_nothing_that_acts_reaches_a_terminal(seen: Seen, command: tuple[str, ...]) -> None:
     done = seen.walsh(*command)
     assert acting(done.stdout + done.stderr) == []
     assert "Traceback" not in done.stderr
 
 
-def test_own_nor_does_it_from_discover(seen: Seen) -> None:
+def test_nor_does_it_from_discover(seen: Seen) -> None:
     assert acting(seen.discovered.stdout + seen.discovered.stderr) == []
 
 
@@ -158,7 +158,7 @@ def test_own_nor_does_it_from_discover(seen: Seen) -> None:
         ("\ud800", r"\ud800"),
     ],
 )
-def test_own_what_acts_is_escaped_and_nothing_else(text: str, shown: str) -> None:
+def test_what_acts_is_escaped_and_nothing_else(text: str, shown: str) -> None:
     assert visible(text) == shown
 
 
@@ -208,7 +208,7 @@ def headed(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
     return solo(directory, *urls, sites=sites, spider=MEASURED, settings=settings)
 
 
-def test_own_header_lines_without_end_are_a_failure_of_the_transport(headed: Crawl) -> None:
+def test_header_lines_without_end_are_a_failure_of_the_transport(headed: Crawl) -> None:
     assert headed.asked("target.test") == ["/robots.txt", "/", "/"]
     assert "GaveUp" in headed.why("http://target.test/")
     assert "its header section is too large" in headed.why("http://target.test/")
@@ -218,11 +218,11 @@ def test_own_header_lines_without_end_are_a_failure_of_the_transport(headed: Cra
     assert "Traceback" not in headed.output
 
 
-def test_own_a_long_header_section_is_taken(headed: Crawl) -> None:
+def test_a_long_header_section_is_taken(headed: Crawl) -> None:
     assert headed.fetched("http://long.test/")
 
 
-def test_own_they_take_no_memory(headed: Crawl) -> None:
+def test_they_take_no_memory(headed: Crawl) -> None:
     (line,) = headed.lines("PEAK")
     assert (
         int(line.split()[1]) < 700_000

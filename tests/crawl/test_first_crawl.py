@@ -24,7 +24,7 @@ FEED = """<rss version="2.0"><channel><title>News</title>
 <item><title>First</title><link>https://site.example/first</link></item></channel></rss>"""
 
 
-def test_own_the_settings_of_the_readme_and_its_crawl_work_as_typed(
+def test_the_settings_of_the_readme_and_its_crawl_work_as_typed(
     tmp_path: Path, typed_path: str
 ) -> None:
     shown = re.search(r"```python\n(.*?)```\n(?:(?!```).)*```bash\n(.*?)```", README, re.DOTALL)
@@ -65,7 +65,7 @@ def test_own_the_settings_of_the_readme_and_its_crawl_work_as_typed(
         (["scrapy_walsh.spiders.walsh_metadata"], ["scrapy_walsh.spiders.walsh_metadata"]),
     ],
 )
-def test_own_the_addon_adds_its_spider_once(
+def test_the_addon_adds_its_spider_once(
     listed: list[str] | str,
     found: list[str],
     tmp_path: Path,
@@ -81,7 +81,7 @@ def test_own_the_addon_adds_its_spider_once(
 
 
 @pytest.mark.filterwarnings("ignore:There are several spiders with the same name")
-def test_own_a_spider_of_the_project_is_before_that_of_the_addon(
+def test_a_spider_of_the_project_is_before_that_of_the_addon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "theirs.py").write_text(

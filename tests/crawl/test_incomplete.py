@@ -156,12 +156,12 @@ def test_r0_6_no_part_of_an_installation_sends_anything(box: Sandbox, tmp_path: 
     assert box.log == []
 
 
-def test_own_the_whole_installation_runs_in_that_script(box: Sandbox, tmp_path: Path) -> None:
+def test_the_whole_installation_runs_in_that_script(box: Sandbox, tmp_path: Path) -> None:
     assert tried(tmp_path, box, [settings_of(ALL)]) == ["it ran"]
     assert "/a" in [each.path for each in box.log]
 
 
-def test_own_one_seat_alone_is_refused_by_a_command(box: Sandbox, tmp_path: Path) -> None:
+def test_one_seat_alone_is_refused_by_a_command(box: Sandbox, tmp_path: Path) -> None:
     """One line, and exit code 1, as for a missing identity."""
     backoff = "scrapy_walsh.adapters.downloadermiddlewares.BackoffMiddleware"
     for number, name in enumerate((backoff, "http handler", "REQUEST_FINGERPRINTER_CLASS")):

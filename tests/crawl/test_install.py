@@ -76,15 +76,15 @@ def named(value: Any) -> set[str]:
     return {value} if isinstance(value, str) and value.startswith("scrapy_walsh.") else set()
 
 
-def test_own_the_import_paths_of_settings_are_frozen() -> None:
+def test_the_import_paths_of_settings_are_frozen() -> None:
     assert named(dict(PINS)) | named({k: dict(v) for k, v in SEATS.items()}) == FROZEN
 
 
-def test_own_the_addon_is_the_whole_installation(run: Callable[..., Crawl]) -> None:
+def test_the_addon_is_the_whole_installation(run: Callable[..., Crawl]) -> None:
     assert_polite(run(*TARGETS))
 
 
-def test_own_the_same_by_hand_is_as_polite(run: Callable[..., Crawl]) -> None:
+def test_the_same_by_hand_is_as_polite(run: Callable[..., Crawl]) -> None:
     assert_polite(run(*TARGETS, settings=BY_HAND))
 
 
@@ -146,24 +146,20 @@ def assert_refused(result: Crawl, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*KNOWN_PINS, "USER_AGENT"])
-def test_own_a_changed_pin_refuses_the_start_by_name(
-    incomplete: dict[str, Crawl], name: str
-) -> None:
+def test_a_changed_pin_refuses_the_start_by_name(incomplete: dict[str, Crawl], name: str) -> None:
     assert_refused(incomplete[name], name)
 
 
-def test_own_no_wire_for_http_refuses_the_start_by_name(incomplete: dict[str, Crawl]) -> None:
+def test_no_wire_for_http_refuses_the_start_by_name(incomplete: dict[str, Crawl]) -> None:
     assert_refused(incomplete["no handlers"], "the http handler is not scrapy_walsh's")
 
 
 @pytest.mark.parametrize("path", [path for _, path in SEATS_TAKEN])
-def test_own_a_missing_seat_refuses_the_start_by_name(
-    incomplete: dict[str, Crawl], path: str
-) -> None:
+def test_a_missing_seat_refuses_the_start_by_name(incomplete: dict[str, Crawl], path: str) -> None:
     assert_refused(incomplete[path], path)
 
 
-def test_own_a_crawl_that_has_closed_by_itself_is_not_closed_again(
+def test_a_crawl_that_has_closed_by_itself_is_not_closed_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Scrapy's close begins a moment after it is asked for, and raises when nothing is open."""
@@ -225,7 +221,7 @@ def overridden(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Crawl]:
 
 
 @pytest.mark.parametrize("where", ["project", "spider", "command line"])
-def test_own_a_pin_beats_the(overridden: dict[str, Crawl], where: str) -> None:
+def test_a_pin_beats_the(overridden: dict[str, Crawl], where: str) -> None:
     result = overridden[where]
     assert result.returncode == 0, result.output
     assert result.asked("path.test") == ["/robots.txt", "/public"]
@@ -234,7 +230,7 @@ def test_own_a_pin_beats_the(overridden: dict[str, Crawl], where: str) -> None:
 
 @pytest.mark.parametrize("where", ["project", "spider", "command line"])
 @pytest.mark.parametrize("name", [name for name in WRONG if name not in GRANTED])
-def test_own_one_warning_for_each_value_overridden(
+def test_one_warning_for_each_value_overridden(
     overridden: dict[str, Crawl], where: str, name: str
 ) -> None:
     lines = overridden[where].lines("WARNING", f" {name} is ", "overrides")
@@ -242,7 +238,7 @@ def test_own_one_warning_for_each_value_overridden(
 
 
 @pytest.mark.parametrize("where", ["project", "spider", "command line"])
-def test_own_what_is_done_anyway_is_no_warning(overridden: dict[str, Crawl], where: str) -> None:
+def test_what_is_done_anyway_is_no_warning(overridden: dict[str, Crawl], where: str) -> None:
     assert all(WRONG[name] is value for name, value in GRANTED.items())
     assert [each for name in GRANTED for each in overridden[where].lines("WARNING", name)] == []
 
@@ -255,7 +251,7 @@ def test_own_what_is_done_anyway_is_no_warning(overridden: dict[str, Crawl], whe
         {**BY_HAND, "ADDONS": SETTINGS["ADDONS"]},
     ],
 )
-def test_own_a_value_that_is_the_pinned_one_is_no_warning(
+def test_a_value_that_is_the_pinned_one_is_no_warning(
     run: Callable[..., Crawl], settings: dict[str, Any]
 ) -> None:
     result = run(TARGETS[0], settings=settings)
@@ -265,7 +261,7 @@ def test_own_a_value_that_is_the_pinned_one_is_no_warning(
 
 
 @pytest.mark.parametrize("spider", [SPIDER.format(custom={"ROBOTSTXT_OBEY": False}), None])
-def test_own_who_switches_robots_off_is_told_that_it_is_obeyed(
+def test_who_switches_robots_off_is_told_that_it_is_obeyed(
     box: Sandbox, tmp_path: Path, spider: str | None
 ) -> None:
     settings = {} if spider else {"ROBOTSTXT_OBEY": False}
@@ -276,7 +272,7 @@ def test_own_who_switches_robots_off_is_told_that_it_is_obeyed(
     assert line.endswith("robots.txt is obeyed all the same, by the gate of scrapy_walsh")
 
 
-def test_own_a_projects_own_components_stay(box: Sandbox, tmp_path: Path) -> None:
+def test_a_projects_own_components_stay(box: Sandbox, tmp_path: Path) -> None:
     spider = SPIDER.format(custom={}) + "\nclass Mine:\n    pass\n"
     settings = {"DOWNLOADER_MIDDLEWARES": {"spiders.Mine": 123}}
     project = make_project(tmp_path, spider, settings)

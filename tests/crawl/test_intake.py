@@ -186,17 +186,17 @@ def test_r6_another_scheme_is_refused_at_once(late: Crawl) -> None:
     assert "is not an http or https URL" in late.why("ftp://late.test/never")
 
 
-def test_own_what_did_not_come_from_the_queue_waits_too(late: Crawl) -> None:
+def test_what_did_not_come_from_the_queue_waits_too(late: Crawl) -> None:
     assert late.fetched("http://late.test/fetched"), late.output
 
 
-def test_own_start_does_not_wait_for_itself(late: Crawl) -> None:
+def test_start_does_not_wait_for_itself(late: Crawl) -> None:
     assert late.lines("OWN Refused")
     assert "/own" not in late.asked("late.test")
     assert late.stats["close_reason"] == "finished"
 
 
-def test_own_a_page_is_answered_while_start_is_taken_in(run: Callable[..., Crawl]) -> None:
+def test_a_page_is_answered_while_start_is_taken_in(run: Callable[..., Crawl]) -> None:
     result = run(sites=(site("first.test"),), spider=MANY)
     taken = next(item["taken"] for item in result.items if item["url"] == "http://first.test/")
     assert 0 < taken < 20_000, result.output
@@ -210,7 +210,7 @@ def lines(project: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("host", ["operator.test", "first.test"])
-def test_own_nothing_is_sent_before_its_declaration_is_in_the_ledger(
+def test_nothing_is_sent_before_its_declaration_is_in_the_ledger(
     box: Sandbox, tmp_path: Path, host: str
 ) -> None:
     """It is killed as the first request to a host is sent, and no slice has ended."""
@@ -224,7 +224,7 @@ def test_own_nothing_is_sent_before_its_declaration_is_in_the_ledger(
 
 
 @pytest.mark.parametrize(("known", "most"), [(5, range(5, 12)), (1000, range(13, 61))])
-def test_own_no_more_is_taken_in_than_enough_once_many_hosts_are_known(
+def test_no_more_is_taken_in_than_enough_once_many_hosts_are_known(
     run: Callable[..., Crawl], known: int, most: range
 ) -> None:
     sites = tuple(site(f"full{number}.test") for number in range(60))

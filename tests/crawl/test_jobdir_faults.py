@@ -141,7 +141,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, box: Sandbox) -> tuple[Path, 
 
 
 @pytest.mark.parametrize("kind", UNREADABLE)
-def test_own_an_unreadable_row_is_named_kept_and_not_sent(
+def test_an_unreadable_row_is_named_kept_and_not_sent(
     runs: tuple[Path, Crawl, Crawl], kind: str
 ) -> None:
     _, second, third = runs
@@ -151,7 +151,7 @@ def test_own_an_unreadable_row_is_named_kept_and_not_sent(
     assert third.asked(f"{kind}.test") == ["/robots.txt", "/"], third.output
 
 
-def test_own_unreadable_rows_do_not_keep_the_others_and_the_run_is_not_green(
+def test_unreadable_rows_do_not_keep_the_others_and_the_run_is_not_green(
     runs: tuple[Path, Crawl, Crawl],
 ) -> None:
     _, second, third = runs
@@ -164,7 +164,7 @@ def test_own_unreadable_rows_do_not_keep_the_others_and_the_run_is_not_green(
     assert (third.returncode, third.stats["close_reason"]) == (0, "finished"), third.output
 
 
-def test_own_what_start_names_again_is_sent_though_its_row_cannot_be_read(
+def test_what_start_names_again_is_sent_though_its_row_cannot_be_read(
     tmp_path: Path, box: Sandbox
 ) -> None:
     project = stopped(tmp_path, box, HEALTHY)
@@ -174,7 +174,7 @@ def test_own_what_start_names_again_is_sent_though_its_row_cannot_be_read(
     assert again.returncode == 1
 
 
-def test_own_a_second_process_on_a_jobdir_stops_at_its_start(tmp_path: Path) -> None:
+def test_a_second_process_on_a_jobdir_stops_at_its_start(tmp_path: Path) -> None:
     with Sandbox() as box, ThreadPoolExecutor(1) as pool:
         for host in ("first.test", "healthy.test"):
             box.put(site(host, {"/": Route(body="<p>slow</p>", delay=4.0)}))
@@ -195,7 +195,7 @@ def test_own_a_second_process_on_a_jobdir_stops_at_its_start(tmp_path: Path) -> 
         assert done.fetched(HEALTHY)
 
 
-def test_own_the_jobdirs_file_is_its_owners_alone(tmp_path: Path, box: Sandbox) -> None:
+def test_the_jobdirs_file_is_its_owners_alone(tmp_path: Path, box: Sandbox) -> None:
     assert stat.S_IMODE(queue_of(stopped(tmp_path / "new", box)).stat().st_mode) == 0o600
 
 
@@ -221,9 +221,7 @@ FOREIGN: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
-def test_own_a_foreign_file_is_told_and_left_as_it_is(
-    tmp_path: Path, box: Sandbox, kind: str
-) -> None:
+def test_a_foreign_file_is_told_and_left_as_it_is(tmp_path: Path, box: Sandbox, kind: str) -> None:
     project = make_project(tmp_path, SPIDER, JOB)
     path = queue_of(project)
     path.parent.mkdir(parents=True)
@@ -240,23 +238,21 @@ def _refused(done: Crawl, *words: str) -> None:
     assert done.log == []
 
 
-def test_own_a_locked_file_is_told(tmp_path: Path, box: Sandbox) -> None:
+def test_a_locked_file_is_told(tmp_path: Path, box: Sandbox) -> None:
     project = stopped(tmp_path, box, HEALTHY)
     with closing(sqlite3.connect(queue_of(project), isolation_level=None)) as db:
         db.execute("BEGIN EXCLUSIVE")
         _refused(crawl(project, box, HEALTHY, timeout=60), "is in use by another process")
 
 
-def test_own_a_directory_in_the_files_place_is_told(tmp_path: Path, box: Sandbox) -> None:
+def test_a_directory_in_the_files_place_is_told(tmp_path: Path, box: Sandbox) -> None:
     project = make_project(tmp_path, SPIDER, JOB)
     queue_of(project).mkdir(parents=True)
     _refused(crawl(project, box, HEALTHY, timeout=60), "requests.sqlite3 cannot be used (")
 
 
 @pytest.mark.parametrize("place", ["spiders.py/job", "/proc/job", "spiders.py"])
-def test_own_a_jobdir_that_cannot_be_written_is_told(
-    tmp_path: Path, box: Sandbox, place: str
-) -> None:
+def test_a_jobdir_that_cannot_be_written_is_told(tmp_path: Path, box: Sandbox, place: str) -> None:
     project = make_project(tmp_path, SPIDER, {"JOBDIR": place})
     _refused(crawl(project, box, HEALTHY, timeout=60), f"JOBDIR {place} cannot be written (")
 
@@ -289,7 +285,7 @@ class Probe(scrapy.Spider):
 """
 
 
-def test_own_a_disk_that_fills_up_ends_the_crawl_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_a_disk_that_fills_up_ends_the_crawl_and_nothing_is_lost(tmp_path: Path) -> None:
     settings = {**JOB, "WALSH_STATE_DIR": "memory"}
     with Sandbox() as box:
         for host in ("first.test", "linked.test", "waits.test"):

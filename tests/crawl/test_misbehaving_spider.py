@@ -193,7 +193,7 @@ def rewrites(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
     return solo(tmp_path_factory.mktemp("rewrites"), sites=sites, spider=REWRITES, settings=FAST)
 
 
-def test_own_the_rotating_middlewares_are_really_installed(asks: Crawl) -> None:
+def test_the_rotating_middlewares_are_really_installed(asks: Crawl) -> None:
     assert asks.lines("'spiders.Rotate'")
     assert asks.lines("'spiders.RotateLate'")
 

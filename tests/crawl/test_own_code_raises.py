@@ -38,7 +38,7 @@ POINTS = [
 
 
 @pytest.mark.parametrize("where", POINTS)
-def test_own_what_we_raise_ends_the_crawl(tmp_path: Path, where: str) -> None:
+def test_what_we_raise_ends_the_crawl(tmp_path: Path, where: str) -> None:
     settings = {"JOBDIR": "job"} if "disk_lines" in where else {}
     spider = BROKEN.format(where=where) + LIST_SPIDER
     urls = [f"http://one.test/{number}" for number in range(3)]

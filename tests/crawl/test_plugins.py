@@ -166,7 +166,7 @@ def assert_kept(result: Crawl, user_agent: str = USER_AGENT) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_own_a_plugin_sends_nothing_by_itself_and_what_it_does_not_do_is_said_once(
+def test_a_plugin_sends_nothing_by_itself_and_what_it_does_not_do_is_said_once(
     run: Callable[..., Crawl], name: str
 ) -> None:
     needs(name)
@@ -181,7 +181,7 @@ def test_own_a_plugin_sends_nothing_by_itself_and_what_it_does_not_do_is_said_on
     assert "downloader/exception_count" not in result.stats
 
 
-def test_own_each_plugin_of_the_table_is_tried_and_documented() -> None:
+def test_each_plugin_of_the_table_is_tried_and_documented() -> None:
     tried = {*CASES, *APART}
     assert {package(name) for name in tried} == PLUGINS.keys()
     rows = re.findall(r"^\| `([\w-]+)` \|", DOC, re.MULTILINE)
@@ -212,7 +212,7 @@ DOCTORS = {
 @pytest.mark.parametrize(
     "name", ["scrapy-impersonate", "scrapy-playwright", "scrapy-poet", "spidermon"]
 )
-def test_own_doctor_says_the_same_sentence_once(box: Sandbox, tmp_path: Path, name: str) -> None:
+def test_doctor_says_the_same_sentence_once(box: Sandbox, tmp_path: Path, name: str) -> None:
     needs(name)
     spider, settings = DOCTORS[name]
     project = make_project(tmp_path, spider, settings)
@@ -223,7 +223,7 @@ def test_own_doctor_says_the_same_sentence_once(box: Sandbox, tmp_path: Path, na
     assert box.log == []
 
 
-def test_own_zytes_addon_after_ours_is_refused(run: Callable[..., Crawl]) -> None:
+def test_zytes_addon_after_ours_is_refused(run: Callable[..., Crawl]) -> None:
     needs("scrapy-zyte-api")
     addons = {OURS: 500, "scrapy_zyte_api.Addon": 600}
     result = run(*URLS, sites=SITES, settings={"ADDONS": addons, "ZYTE_API_KEY": "key"})
@@ -324,7 +324,7 @@ def test_r6_no_middleware_has_another_host_fetch_a_page(
         assert "R2 disallowed_explicit" in result.why(URLS[2])
 
 
-def test_own_a_middleware_may_rewrite_a_url_of_the_same_host(
+def test_a_middleware_may_rewrite_a_url_of_the_same_host(
     run: Callable[..., Crawl], tmp_path: Path
 ) -> None:
     settings = {**FOLLOWS, "DOWNLOADER_MIDDLEWARES": {"rewrites.Rewrite": 700}}
@@ -399,7 +399,7 @@ def monitors_failed(result: Crawl) -> list[str]:
     return [line.rpartition("/")[2].removesuffix("... FAIL") for line in lines]
 
 
-def test_own_no_monitor_fails_for_what_a_gate_refused(
+def test_no_monitor_fails_for_what_a_gate_refused(
     run: Callable[..., Crawl], tmp_path: Path
 ) -> None:
     result = monitored(run, tmp_path, *URLS)
@@ -410,7 +410,7 @@ def test_own_no_monitor_fails_for_what_a_gate_refused(
     assert said(result, "spidermon") == [sentence("spidermon")]
 
 
-def test_own_the_suite_fails_for_requests_that_were_given_up(
+def test_the_suite_fails_for_requests_that_were_given_up(
     run: Callable[..., Crawl], tmp_path: Path
 ) -> None:
     result = monitored(run, tmp_path, URLS[0], "http://away.test/x", WALSH_MAX_RETRIES=0)
@@ -418,7 +418,7 @@ def test_own_the_suite_fails_for_requests_that_were_given_up(
     assert monitors_failed(result) == ["No request was given up"]
 
 
-def test_own_the_suite_of_the_docs_is_run_by_their_settings(
+def test_the_suite_of_the_docs_is_run_by_their_settings(
     run: Callable[..., Crawl], tmp_path: Path
 ) -> None:
     settings: dict[str, Any] = {}
@@ -431,9 +431,7 @@ def test_own_the_suite_of_the_docs_is_run_by_their_settings(
     assert monitors_failed(result) == ["No request was given up"]
 
 
-def test_own_the_suite_says_where_it_must_be_named(
-    run: Callable[..., Crawl], tmp_path: Path
-) -> None:
+def test_the_suite_says_where_it_must_be_named(run: Callable[..., Crawl], tmp_path: Path) -> None:
     settings = {ENGINE_STOP: None, "SPIDERMON_SPIDER_CLOSE_MONITORS": ("suites.All",)}
     result = monitored(run, tmp_path, URLS[0], **settings)
     assert monitors_failed(result) == ["The stats are complete"]
@@ -471,7 +469,7 @@ class Probe(scrapy.Spider):
 """
 
 
-def test_own_what_a_page_object_requests_passes_the_gates(run: Callable[..., Crawl]) -> None:
+def test_what_a_page_object_requests_passes_the_gates(run: Callable[..., Crawl]) -> None:
     needs("scrapy-poet")
     settings = CASES["scrapy-poet"][1]
     result = run(*URLS[:2], sites=SITES, spider=PAGE_OBJECT_SPIDER, settings=settings)

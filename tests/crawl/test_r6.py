@@ -70,7 +70,7 @@ def test_r6_1_each_refusal_is_said(scoped: Crawl) -> None:
         assert "R6 out_of_scope" in scoped.why(url)
 
 
-def test_own_the_last_line_counts_refused_links_and_says_how_to_follow_them(scoped: Crawl) -> None:
+def test_the_last_line_counts_refused_links_and_says_how_to_follow_them(scoped: Crawl) -> None:
     said = "WARNING: walsh: 1 of 1 source read or unchanged; 14 links refused (R6): WALSH_FOLLOW"
     assert said in scoped.output.splitlines()[-1]
 
@@ -102,7 +102,7 @@ def test_r6_1_the_walsh_research_identity_may_not_follow_links(run: Callable[...
     assert result.log == []
 
 
-def test_own_another_identity_may_and_the_other_gates_stay(run: Callable[..., Crawl]) -> None:
+def test_another_identity_may_and_the_other_gates_stay(run: Callable[..., Crawl]) -> None:
     body = '<a href="/next">n</a><a href="/private/x">p</a><a href="http://blocked.test/x">b</a>'
     sites = (site("own.test", {"/": Route(body=body)}, "User-agent: *\nDisallow: /private/\n"),)
     settings = {"WALSH_FOLLOW_LINKS": True, "WALSH_IDENTITY": OWN_IDENTITY}

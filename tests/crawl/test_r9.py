@@ -119,7 +119,7 @@ def test_r9_1_selectors_on_html_raise_under_walsh_research(
 
 @pytest.mark.parametrize("name", ["walsh-research", "plug-in"])
 @pytest.mark.parametrize("path", ["/feed", "/sitemap", "/json"])
-def test_own_feeds_xml_and_json_are_read_whatever_they_are_called(
+def test_feeds_xml_and_json_are_read_whatever_they_are_called(
     crawls: dict[str, Crawl], name: str, path: str
 ) -> None:
     found = said(crawls[name], path)
@@ -144,19 +144,19 @@ def test_r9_1_an_own_identity_is_warned_once(crawls: dict[str, Crawl]) -> None:
     assert "WALSH_SCRAPING = True" in line
 
 
-def test_own_scraping_that_is_meant_is_not_warned_of(crawls: dict[str, Crawl]) -> None:
+def test_scraping_that_is_meant_is_not_warned_of(crawls: dict[str, Crawl]) -> None:
     assert said(crawls["meant"], "/page")["css"] == 5
     assert crawls["meant"].lines("scrapes HTML") == []
 
 
-def test_own_walsh_scraping_is_refused_for_walsh_research(run: Callable[..., Crawl]) -> None:
+def test_walsh_scraping_is_refused_for_walsh_research(run: Callable[..., Crawl]) -> None:
     result = run(*URLS, settings={"WALSH_SCRAPING": True})
     assert (result.returncode, result.log) == (1, [])
     assert result.lines("WALSH_SCRAPING is True", "WALSH_IDENTITY of your own", "R9")
     assert "Traceback" not in result.output
 
 
-def test_own_a_person_at_a_shell_may_look_at_a_page(box: Sandbox, tmp_path: Path) -> None:
+def test_a_person_at_a_shell_may_look_at_a_page(box: Sandbox, tmp_path: Path) -> None:
     box.put(SITES[0])
     project = make_project(tmp_path / "project")
     done = run_scrapy(project, box, "shell", URLS[0], "-c", "response.css('a::text').get()")
@@ -207,13 +207,13 @@ def test_r9_2_any_page_is_asked_for_as_markdown_first(run: Callable[..., Crawl])
     assert "text/markdown" not in str([each.values("Accept") for each in documents])
 
 
-def test_own_the_projects_own_accept_stays(run: Callable[..., Crawl]) -> None:
+def test_the_projects_own_accept_stays(run: Callable[..., Crawl]) -> None:
     chosen = {"DEFAULT_REQUEST_HEADERS": {"Accept": "text/x-project"}}
     result = run(sites=ASKED, spider=ASKS, settings=chosen)
     assert accepts(result, "plain.test") == [["text/x-project"]]
 
 
-def test_own_who_scrapes_asks_as_scrapy_does(run: Callable[..., Crawl]) -> None:
+def test_who_scrapes_asks_as_scrapy_does(run: Callable[..., Crawl]) -> None:
     result = run(sites=ASKED, spider=ASKS, settings=JOBS["meant"])
     assert accepts(result, "plain.test") == [[default_settings.DEFAULT_REQUEST_HEADERS["Accept"]]]
 
@@ -254,7 +254,7 @@ class Probe(scrapy.Spider):
 
 
 @pytest.mark.parametrize("chosen", [False, True])
-def test_own_libraries_do_not_flood_the_log(run: Callable[..., Crawl], chosen: bool) -> None:
+def test_libraries_do_not_flood_the_log(run: Callable[..., Crawl], chosen: bool) -> None:
     """A project that has set a level for one of them keeps it."""
     before = "logging.getLogger('markdown_it').setLevel(logging.DEBUG)" if chosen else ""
     rules = Route(body="User-agent: *\nno colon\nAllow: /\n" * 50, content_type="text/plain")

@@ -90,7 +90,7 @@ def test_r2_31_at_most_five_hops(moved: Crawl) -> None:
     assert len(moved.asked("loop.test")) <= 1 + 1 + 5
 
 
-def test_own_a_hop_to_the_same_page_with_a_slash_is_no_duplicate(moved: Crawl) -> None:
+def test_a_hop_to_the_same_page_with_a_slash_is_no_duplicate(moved: Crawl) -> None:
     assert moved.asked("slash.test") == ["/robots.txt", "/a", "/a/"]
 
 

@@ -35,7 +35,7 @@ def parser(text: str) -> RobotParser:
     return RobotParser.from_crawler(None, text.encode())  # type: ignore[arg-type]
 
 
-def test_own_a_stock_project_reads_robots_txt_as_we_do(tmp_path: Path) -> None:
+def test_a_stock_project_reads_robots_txt_as_we_do(tmp_path: Path) -> None:
     """The site asks for what only our readings refuse: the longest match of an expanded star."""
     settings: dict[str, Any] = {}
     exec(snippet((ROOT / "docs/robots.md").read_text(), "parser"), {}, settings)  # noqa: S102
@@ -89,7 +89,7 @@ def rules_in_memory() -> int:
     return sum(isinstance(each, Robots) for each in gc.get_objects())
 
 
-def test_own_user_agents_that_are_made_up_fill_no_memory() -> None:
+def test_user_agents_that_are_made_up_fill_no_memory() -> None:
     one, before = parser(ROBOTS), rules_in_memory()
     assert not any(one.allowed("https://h.test/", f"Bot{n}/1.0") for n in range(40))
     assert 0 < rules_in_memory() - before <= 16

@@ -94,11 +94,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Crawl, Path]:
         return crawl(project, box), project
 
 
-def test_own_a_password_in_a_url_is_written_nowhere(finished: tuple[Crawl, Path]) -> None:
+def test_a_password_in_a_url_is_written_nowhere(finished: tuple[Crawl, Path]) -> None:
     assert_secret(*finished)
 
 
-def test_own_the_url_without_it_is_asked_and_judged(finished: tuple[Crawl, Path]) -> None:
+def test_the_url_without_it_is_asked_and_judged(finished: tuple[Crawl, Path]) -> None:
     done, _ = finished
     assert {"/", "/also", "/hop"} <= set(done.asked("plain.test"))
     assert "/r.txt" in done.asked("rules.test")
@@ -108,13 +108,13 @@ def test_own_the_url_without_it_is_asked_and_judged(finished: tuple[Crawl, Path]
     assert "/.well-known/walsh-research/blocklist.json" in done.asked("operator.test")
 
 
-def test_own_one_warning_names_the_host_and_the_remedy(finished: tuple[Crawl, Path]) -> None:
+def test_one_warning_names_the_host_and_the_remedy(finished: tuple[Crawl, Path]) -> None:
     done, _ = finished
     (line,) = done.lines("WARNING", "a URL holds a user name or", "http_user", "http_auth_domain")
     assert line.isprintable()
 
 
-def test_own_the_credentials_that_scrapy_has_settings_for_are_sent(tmp_path: Path) -> None:
+def test_the_credentials_that_scrapy_has_settings_for_are_sent(tmp_path: Path) -> None:
     spider = """
 import scrapy
 
@@ -135,7 +135,7 @@ class Probe(scrapy.Spider):
     assert SECRET not in done.output
 
 
-def test_own_a_sources_file_and_its_report_hold_none(tmp_path: Path) -> None:
+def test_a_sources_file_and_its_report_hold_none(tmp_path: Path) -> None:
     settings = {"SPIDER_MODULES": ["scrapy_walsh.spiders"]}
     project = make_project(tmp_path, settings=settings)
     (project / "sources.toml").write_text(
@@ -166,9 +166,7 @@ def test_own_a_sources_file_and_its_report_hold_none(tmp_path: Path) -> None:
         }},
     ],
 )  # fmt: skip
-def test_own_a_refused_setting_is_named_without_it(
-    tmp_path: Path, settings: dict[str, Any]
-) -> None:
+def test_a_refused_setting_is_named_without_it(tmp_path: Path, settings: dict[str, Any]) -> None:
     assert settings.keys() <= SETTINGS.keys()
     project = make_project(tmp_path, settings=settings)
     with Sandbox() as box:

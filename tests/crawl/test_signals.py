@@ -82,7 +82,7 @@ def listened(run: Callable[..., Crawl], tmp_path: Path, listener: str, **setting
     return run(*URLS, sites=SITES, spider=LIST_SPIDER, settings=settings)
 
 
-def test_own_each_event_has_its_signal(run: Callable[..., Crawl], tmp_path: Path) -> None:
+def test_each_event_has_its_signal(run: Callable[..., Crawl], tmp_path: Path) -> None:
     result = listened(
         run, tmp_path, LISTENER, WALSH_MAX_RETRIES=0, WALSH_ROBOTS_UNREACHABLE="defer"
     )
@@ -102,7 +102,7 @@ def test_own_each_event_has_its_signal(run: Callable[..., Crawl], tmp_path: Path
     assert (refused["url"], refused["verdict"]) == (URLS[1], "disallowed_explicit")
 
 
-def test_own_the_listener_of_the_docs_hears_a_refusal(
+def test_the_listener_of_the_docs_hears_a_refusal(
     run: Callable[..., Crawl], tmp_path: Path
 ) -> None:
     page = (DOCS / "reference.md").read_text().partition("## Signals")[2]
@@ -112,9 +112,7 @@ def test_own_the_listener_of_the_docs_hears_a_refusal(
     assert result.lines("no R2 for http://h.test/closed/x")
 
 
-def test_own_a_receiver_that_raises_changes_nothing(
-    run: Callable[..., Crawl], tmp_path: Path
-) -> None:
+def test_a_receiver_that_raises_changes_nothing(run: Callable[..., Crawl], tmp_path: Path) -> None:
     result = listened(run, tmp_path, RAISES, WALSH_MAX_RETRIES=0)
     assert result.lines("RuntimeError: a receiver is broken")
     assert "R2 disallowed_explicit" in result.why(URLS[1])

@@ -49,7 +49,7 @@ def project(tmp_path: Path) -> Callable[..., Path]:
     return made
 
 
-def test_own_a_host_that_hangs_gets_three_requests_and_nobody_waits_for_the_others(
+def test_a_host_that_hangs_gets_three_requests_and_nobody_waits_for_the_others(
     box: Sandbox, project: Callable[..., Path]
 ) -> None:
     box.put(site("hang.test", {"*": HANG}, HANG))
@@ -68,7 +68,7 @@ def test_own_a_host_that_hangs_gets_three_requests_and_nobody_waits_for_the_othe
     honest(made)
 
 
-def test_own_one_line_tells_of_all_targets_of_a_silent_host(
+def test_one_line_tells_of_all_targets_of_a_silent_host(
     box: Sandbox, project: Callable[..., Path]
 ) -> None:
     box.put(SILENT)
@@ -86,7 +86,7 @@ def test_own_one_line_tells_of_all_targets_of_a_silent_host(
     assert all("gave no answer" in each.reason for each in deferred.values())
 
 
-def test_own_a_morning_without_network_is_one_warning_a_cause(
+def test_a_morning_without_network_is_one_warning_a_cause(
     box: Sandbox, project: Callable[..., Path]
 ) -> None:
     names = [f"{chr(97 + number)}.test" for number in range(12)]
@@ -108,7 +108,7 @@ def test_own_a_morning_without_network_is_one_warning_a_cause(
     assert run.lines("WARNING: rejected", LIST, "gave no answer: connection lost")
 
 
-def test_own_hosts_without_a_robots_txt_are_one_warning_a_cause(
+def test_hosts_without_a_robots_txt_are_one_warning_a_cause(
     box: Sandbox, project: Callable[..., Path]
 ) -> None:
     names = ("a.test", "b.test")
@@ -157,7 +157,7 @@ def test_r5_6_with_one_retry(
 
 
 @pytest.mark.parametrize("position", ["defer", "deny"])
-def test_own_robots_txt_has_all_attempts_where_no_target_could_follow(
+def test_robots_txt_has_all_attempts_where_no_target_could_follow(
     box: Sandbox, project: Callable[..., Path], position: str
 ) -> None:
     box.put(SILENT)
@@ -199,7 +199,7 @@ def test_r5_6_an_answer_of_any_status_never_counts(
     honest(made)
 
 
-def test_own_rules_that_were_held_still_hold_for_a_silent_host(
+def test_rules_that_were_held_still_hold_for_a_silent_host(
     box: Sandbox, project: Callable[..., Path]
 ) -> None:
     """T6: what an earlier robots.txt refused is refused, what it allows gets the last attempt."""
@@ -216,7 +216,7 @@ def test_own_rules_that_were_held_still_hold_for_a_silent_host(
 
 
 @pytest.mark.parametrize("position", ["allow", "defer"])
-def test_own_a_robots_txt_that_answers_500_has_a_second_attempt_when_all_else_is_done(
+def test_a_robots_txt_that_answers_500_has_a_second_attempt_when_all_else_is_done(
     box: Sandbox, project: Callable[..., Path], position: str
 ) -> None:
     box.put(site("down.test", {}, Route(500)))
@@ -303,7 +303,7 @@ def test_r5_6_no_connection_no_tls_and_no_answer_count_alike(
     ("settings", "arguments", "seconds"),
     [({}, (), 30), ({"DOWNLOAD_TIMEOUT": 180}, (), 180), ({}, ("-s", "DOWNLOAD_TIMEOUT=90"), 90)],
 )
-def test_own_the_timeout_is_a_default_that_a_project_may_change(
+def test_the_timeout_is_a_default_that_a_project_may_change(
     run: Callable[..., Crawl], settings: dict[str, Any], arguments: tuple[str, ...], seconds: int
 ) -> None:
     spider = """

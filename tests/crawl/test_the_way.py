@@ -89,7 +89,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def test_own_every_decision_of_a_crawl_is_the_chains(project: Path) -> None:
+def test_every_decision_of_a_crawl_is_the_chains(project: Path) -> None:
     said = set(json.loads((project / "said.json").read_text()))
     lines = (state_dir(project) / "ledger.jsonl").read_bytes().splitlines()
     decisions = [each for each in map(parsed, lines) if each["kind"] in DECISIONS]

@@ -147,19 +147,19 @@ def test_the_meta_of_an_answer_has_nothing_of_a_ticket(crawl: Walsh) -> None:
     assert request.meta == {"own": 1}
 
 
-def test_own_a_queue_keeps_no_ticket_of_which_nothing_lasts(crawl: Walsh) -> None:
+def test_a_queue_keeps_no_ticket_of_which_nothing_lasts(crawl: Walsh) -> None:
     request = Request(URL)
     crawl.tickets.of(request)
     assert crawl.intake.kept(request)["meta"] == {}
 
 
-def test_own_what_redis_says_of_a_ticket_is_text_or_nothing(crawl: Walsh) -> None:
+def test_what_redis_says_of_a_ticket_is_text_or_nothing(crawl: Walsh) -> None:
     for said in ({"via": SOURCE, "source": 1}, {"via": [1, None]}, [SOURCE], "x", object()):
         ticket = crawl.tickets.of(Request(URL, meta={"walsh_ticket": said}))
         assert (ticket.via, ticket.source, ticket.cleared) == ([], None, False)
 
 
-def test_own_a_ticket_is_of_one_crawl(crawl: Walsh) -> None:
+def test_a_ticket_is_of_one_crawl(crawl: Walsh) -> None:
     request = on_its_way(crawl)
     assert not Walsh.of(idle_crawler(Spider("other"))).tickets.of(request).cleared
 

@@ -74,9 +74,7 @@ def fetched(run: Crawl) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("name", QUEUES)
-def test_own_fetched_is_what_the_spider_got(
-    runs: dict[str, Crawl], folder: Path, name: str
-) -> None:
+def test_fetched_is_what_the_spider_got(runs: dict[str, Crawl], folder: Path, name: str) -> None:
     assert fetched(runs[name]) == GOT
     assert runs[name].stats["walsh/fetched"] == len(GOT)
     assert len(runs[name].lines("[scrapy_walsh] DEBUG: fetched http")) == len(GOT)
@@ -87,7 +85,7 @@ def test_own_fetched_is_what_the_spider_got(
 
 
 @pytest.mark.parametrize("name", QUEUES)
-def test_own_a_target_is_one_verdict_however_often_it_is_sent(
+def test_a_target_is_one_verdict_however_often_it_is_sent(
     runs: dict[str, Crawl], name: str
 ) -> None:
     stats = runs[name].final_stats()
@@ -100,7 +98,7 @@ def test_own_a_target_is_one_verdict_however_often_it_is_sent(
 
 
 @pytest.mark.parametrize("name", QUEUES)
-def test_own_what_was_on_the_wire_is_in_the_ledger_line_by_line(
+def test_what_was_on_the_wire_is_in_the_ledger_line_by_line(
     runs: dict[str, Crawl], folder: Path, name: str
 ) -> None:
     asked = [line for line in ledger(folder, name) if line["kind"] == "asked"]
@@ -111,9 +109,7 @@ def test_own_what_was_on_the_wire_is_in_the_ledger_line_by_line(
 
 
 @pytest.mark.parametrize("name", QUEUES)
-def test_own_the_ledger_of_such_a_run_verifies(
-    runs: dict[str, Crawl], folder: Path, name: str
-) -> None:
+def test_the_ledger_of_such_a_run_verifies(runs: dict[str, Crawl], folder: Path, name: str) -> None:
     assert runs[name].returncode == 0
     report = report_of(state_dir(folder / str([*QUEUES].index(name))))
     assert wrong_in(report) == []
@@ -134,7 +130,7 @@ def test_d5_the_redirect_limit_ends_a_target_by_name(
     assert (entry["url"], entry["requirement"], entry["status"]) == (LAST_HOP, "D5", 302)
 
 
-def test_own_evictions_from_the_cache_of_robots_txt_are_counted(
+def test_evictions_from_the_cache_of_robots_txt_are_counted(
     runs: dict[str, Crawl], folder: Path
 ) -> None:
     stats = runs["memory"].final_stats()
@@ -148,7 +144,7 @@ def test_own_evictions_from_the_cache_of_robots_txt_are_counted(
     assert stats["robots/evicted"] == len(came) - 3
 
 
-def test_own_of_one_host_the_first_refusal_is_told_and_the_others_are_at_debug(
+def test_of_one_host_the_first_refusal_is_told_and_the_others_are_at_debug(
     tmp_path: Path,
 ) -> None:
     urls = [f"http://{host}.test/p{n}" for host in ("denied", "other") for n in range(3)]

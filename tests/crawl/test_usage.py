@@ -94,11 +94,11 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run(tmp_path_factory.mktemp("usage") / "project")
 
 
-def test_own_nothing_is_refused_by_default(plain: Run) -> None:
+def test_nothing_is_refused_by_default(plain: Run) -> None:
     assert len(plain.done.items) == len(URLS)
 
 
-def test_own_an_item_says_by_which_line_of_robots_txt(plain: Run) -> None:
+def test_an_item_says_by_which_line_of_robots_txt(plain: Run) -> None:
     preferences = {"ai-input": "disallowed", "search": "allowed"}
     assert plain.usage("/plain") == {
         "said": [rule(3, "train-ai=n"), SIGNAL],
@@ -110,7 +110,7 @@ def test_own_an_item_says_by_which_line_of_robots_txt(plain: Run) -> None:
     }
 
 
-def test_own_a_malformed_line_is_recorded_as_such_and_hides_none_that_can_be_read(
+def test_a_malformed_line_is_recorded_as_such_and_hides_none_that_can_be_read(
     plain: Run,
 ) -> None:
     usage = plain.usage("/odd/page")
@@ -122,7 +122,7 @@ def test_own_a_malformed_line_is_recorded_as_such_and_hides_none_that_can_be_rea
     assert usage["preferences"]["train-ai"] == "disallowed"
 
 
-def test_own_the_fields_of_the_answer_are_said_too(plain: Run) -> None:
+def test_the_fields_of_the_answer_are_said_too(plain: Run) -> None:
     usage = plain.usage("/fields")
     assert usage is not None
     said = {(each["field"], each["value"]) for each in usage["said"] if "line" not in each}
@@ -140,16 +140,16 @@ def test_own_the_fields_of_the_answer_are_said_too(plain: Run) -> None:
     assert usage["preferences"]["search"] == "disallowed"
 
 
-def test_own_where_nothing_is_said_there_is_nothing(plain: Run) -> None:
+def test_where_nothing_is_said_there_is_nothing(plain: Run) -> None:
     assert plain.usage("/page") is None
 
 
-def test_own_nothing_is_requested_for_it(plain: Run) -> None:
+def test_nothing_is_requested_for_it(plain: Run) -> None:
     asked = set(plain.done.asked("said.test"))
     assert asked == {"/robots.txt", *PAGES}
 
 
-def test_own_the_ledger_has_it_beside_each_answer(plain: Run) -> None:
+def test_the_ledger_has_it_beside_each_answer(plain: Run) -> None:
     told = {line["url"]: line.get("usage") for line in plain.lines() if line["kind"] == "fetched"}
     signal = "robots.txt:6 Content-Signal: search=yes, ai-input=no"
     assert told[f"{HOST}/plain"] == ["robots.txt:3 Content-Usage: train-ai=n", signal]
@@ -157,14 +157,14 @@ def test_own_the_ledger_has_it_beside_each_answer(plain: Run) -> None:
     assert told[SILENT] is None
 
 
-def test_own_verify_derives_it_again(plain: Run) -> None:
+def test_verify_derives_it_again(plain: Run) -> None:
     with Sandbox() as box:
         done = run_scrapy(plain.project, box, "walsh", "verify")
     assert "nothing wrong was found" in done.stdout, done.stdout
 
 
 @pytest.mark.parametrize("usage", [None, ["robots.txt:3 Content-Usage: train-ai=y"]])
-def test_own_verify_finds_what_robots_txt_did_not_say(
+def test_verify_finds_what_robots_txt_did_not_say(
     plain: Run, tmp_path: Path, usage: list[str] | None
 ) -> None:
     entries = plain.lines()
@@ -182,7 +182,7 @@ def test_own_verify_finds_what_robots_txt_did_not_say(
 CHAIN = frozenset({"n", "prev", "hash"})
 
 
-def test_own_it_is_the_robots_txt_that_let_the_target_pass(tmp_path: Path) -> None:
+def test_it_is_the_robots_txt_that_let_the_target_pass(tmp_path: Path) -> None:
     """Also where another host's has taken its place in memory while the target was on its way."""
     found = run(tmp_path / "project", WALSH_ROBOTS_CACHE_SIZE=1)
     assert found.usage("/plain") is not None
@@ -200,13 +200,13 @@ def block(kind: str) -> str:
     return PAGE.partition(f"```{kind}\n")[2].partition("```")[0]
 
 
-def test_own_the_item_of_the_docs_is_what_is_said() -> None:
+def test_the_item_of_the_docs_is_what_is_said() -> None:
     text = "User-agent: *\nAllow: /\nContent-Usage: train-ai=n, search=y\n"
     rules = parse_robots(text.encode(), "ExampleBot", "https://site.example/robots.txt")
     assert as_member(rules.said("https://site.example/")) == json.loads(block("json"))
 
 
-def test_own_the_setting_of_the_docs_is_accepted() -> None:
+def test_the_setting_of_the_docs_is_accepted() -> None:
     names: dict[str, Any] = {}
     exec(block("python"), names)  # noqa: S102  our own documentation
     settings = {"WALSH_IDENTITY": "walsh-research", "WALSH_USAGE": names["WALSH_USAGE"]}
@@ -214,7 +214,7 @@ def test_own_the_setting_of_the_docs_is_accepted() -> None:
     assert gates_of(config).refused_uses == ("train-ai",)
 
 
-def test_own_the_docs_name_every_category_and_field() -> None:
+def test_the_docs_name_every_category_and_field() -> None:
     for name in (*CATEGORIES, "Content-Usage", "Content-Signal", *FIELDS):
         assert f"`{name}`" in PAGE, name
 
@@ -228,7 +228,7 @@ def refusing(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run(folder, WALSH_USAGE={"train-ai": "refuse", "search": "record"})
 
 
-def test_own_a_target_is_refused_before_it_is_requested(refusing: Run) -> None:
+def test_a_target_is_refused_before_it_is_requested(refusing: Run) -> None:
     """/fields forbids a use in its own header: but it is in robots.txt that it is looked up."""
     assert refusing.done.asked("said.test") == ["/robots.txt", "/ai-ok/page"]
     (line,) = refusing.done.lines("INFO", f"refused {HOST}/plain (WALSH_USAGE disallowed_usage)")
@@ -246,7 +246,7 @@ class Answers:
 """
 
 
-def test_own_what_a_middleware_answers_before_the_gate_no_site_has_said(tmp_path: Path) -> None:
+def test_what_a_middleware_answers_before_the_gate_no_site_has_said(tmp_path: Path) -> None:
     settings = {"DOWNLOADER_MIDDLEWARES": {"answers.Answers": 30}}
     project = make_project(tmp_path / "project", settings=settings)
     (project / "answers.py").write_text(ANSWERS)
@@ -256,13 +256,13 @@ def test_own_what_a_middleware_answers_before_the_gate_no_site_has_said(tmp_path
     assert (line["url"], line.get("verdict"), line.get("usage")) == (SILENT, None, None)
 
 
-def test_own_verify_derives_the_refusal(refusing: Run) -> None:
+def test_verify_derives_the_refusal(refusing: Run) -> None:
     with Sandbox() as box:
         done = run_scrapy(refusing.project, box, "walsh", "verify")
     assert "nothing wrong was found" in done.stdout, done.stdout
 
 
-def test_own_verify_finds_a_target_that_had_to_be_refused(plain: Run, tmp_path: Path) -> None:
+def test_verify_finds_a_target_that_had_to_be_refused(plain: Run, tmp_path: Path) -> None:
     """The run says that it refuses a use, and requested what robots.txt disallows for it."""
     entries = plain.lines()
     next(e for e in entries if e["kind"] == "started")["settings"]["usage"] = {"train-ai": "refuse"}
@@ -274,7 +274,7 @@ def test_own_verify_finds_a_target_that_had_to_be_refused(plain: Run, tmp_path: 
 
 
 @pytest.mark.parametrize(("action", "verdict"), [("refuse", "disallowed_usage"), ("record", "")])
-def test_own_plan_and_check_know_it(refusing: Run, action: str, verdict: str) -> None:
+def test_plan_and_check_know_it(refusing: Run, action: str, verdict: str) -> None:
     """By the robots.txt that is cached, and without a request."""
     setting = ("-s", f'WALSH_USAGE={{"train-ai": "{action}"}}', "--json")
     reason = ("-s", "WALSH_REVISIT_REASON=a test")

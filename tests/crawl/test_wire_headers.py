@@ -290,7 +290,7 @@ def test_r1_by_hand_another_handler_refuses_the_start(run: Callable[..., Crawl])
     assert done.lines("DOWNLOAD_HANDLERS_BASE['http']", "leave it as Scrapy has it")
 
 
-def test_own_a_test_may_trust_a_handler_in_code(tmp_path: Path) -> None:
+def test_a_test_may_trust_a_handler_in_code(tmp_path: Path) -> None:
     spider = HANDLER.format(custom=BASE, trusted="compat.trust_handler(Twice)")
     done = solo(tmp_path, sites=(site("a.test"),), spider=spider)
     assert "TWICE http://a.test/x" in done.output
@@ -312,7 +312,7 @@ class Probe(scrapy.Spider):
 """
 
 
-def test_own_a_crawl_without_the_addon_says_so(tmp_path: Path) -> None:
+def test_a_crawl_without_the_addon_says_so(tmp_path: Path) -> None:
     done = solo(tmp_path, sites=(site("a.test"),), spider=DROPPED)
     assert done.returncode == 1
     assert done.log == []
@@ -320,14 +320,14 @@ def test_own_a_crawl_without_the_addon_says_so(tmp_path: Path) -> None:
     assert "scrapy_walsh" in line
 
 
-def test_own_doctor_sees_a_spider_without_the_addon(box: Sandbox, tmp_path: Path) -> None:
+def test_doctor_sees_a_spider_without_the_addon(box: Sandbox, tmp_path: Path) -> None:
     project = make_project(tmp_path, DROPPED)
     done = run_scrapy(project, box, "walsh", "doctor")
     assert done.returncode == 1
     assert [x for x in done.stdout.splitlines() if "FAIL" in x and "probe" in x and "ADDONS" in x]
 
 
-def test_own_a_project_without_us_hears_nothing_of_us(tmp_path: Path) -> None:
+def test_a_project_without_us_hears_nothing_of_us(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"ADDONS": None, "WALSH_IDENTITY": None}
     done = solo(tmp_path, sites=(site("a.test"),), spider=DROPPED, settings=settings)
     assert done.lines("ERROR") == []

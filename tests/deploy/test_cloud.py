@@ -75,7 +75,7 @@ def urls(*found: str) -> dict[str, str]:
     return {"urls": " ".join(found)}
 
 
-def test_own_a_job_hands_over_items_log_stats_and_outcome(cloud: Cloud) -> None:
+def test_a_job_hands_over_items_log_stats_and_outcome(cloud: Cloud) -> None:
     job = cloud.container(1).run(1, arguments=urls(FEED, DENIED), project_settings=MIRROR)
     assert (job.returncode, job.outcome) == (0, "finished"), job.log
     assert len(job.items) == job.stats["item_scraped_count"] > 0
@@ -92,7 +92,7 @@ def test_own_a_job_hands_over_items_log_stats_and_outcome(cloud: Cloud) -> None:
 @pytest.mark.parametrize(
     ("order", "settings"), [(0, {}), (100, {"AUTOTHROTTLE_ENABLED": True})], ids=["0", "late"]
 )
-def test_own_state_comes_and_goes_with_dotscrapy(
+def test_state_comes_and_goes_with_dotscrapy(
     cloud: Cloud, order: int, settings: dict[str, Any]
 ) -> None:
     """Each job has a new disk: what it remembers is what DotScrapy brought."""
@@ -116,7 +116,7 @@ def test_own_state_comes_and_goes_with_dotscrapy(
 
 
 @pytest.mark.parametrize("layer", ["project_settings", "spider_settings", "job_settings"])
-def test_own_settings_of_a_job_cannot_loosen_a_must(cloud: Cloud, layer: str) -> None:
+def test_settings_of_a_job_cannot_loosen_a_must(cloud: Cloud, layer: str) -> None:
     cloud.box.put(make_site("paced.test"))
     layers = {"project_settings": MIRROR}
     layers[layer] = {**layers.get(layer, {}), **LOOSE}
@@ -140,7 +140,7 @@ def test_own_settings_of_a_job_cannot_loosen_a_must(cloud: Cloud, layer: str) ->
         ("ADDONS", {}),
     ],
 )
-def test_own_a_job_out_of_bounds_asks_nothing(cloud: Cloud, setting: str, value: Any) -> None:
+def test_a_job_out_of_bounds_asks_nothing(cloud: Cloud, setting: str, value: Any) -> None:
     project = {**MIRROR, "WALSH_IDENTITY": "walsh-research"}
     job = cloud.container(1).run(
         1, arguments=urls(FEED), project_settings=project, job_settings={setting: value}
@@ -155,7 +155,7 @@ def slow_feed() -> Site:
     return make_site("slow.test", {"/feed.xml": Route(body="<rss/>", delay=5)}, robots=OPEN)
 
 
-def test_own_a_job_that_overlaps_another_is_refused(cloud: Cloud) -> None:
+def test_a_job_that_overlaps_another_is_refused(cloud: Cloud) -> None:
     """On two machines: only the platform's storage can tell."""
     cloud.box.put(slow_feed())
     running = cloud.container(1).start(
@@ -174,14 +174,14 @@ def test_own_a_job_that_overlaps_another_is_refused(cloud: Cloud) -> None:
     assert (after.returncode, after.outcome) == (0, "finished"), after.log
 
 
-def test_own_a_job_goes_on_where_the_storage_refuses(cloud: Cloud) -> None:
+def test_a_job_goes_on_where_the_storage_refuses(cloud: Cloud) -> None:
     cloud.storage.status = 403
     job = cloud.container(1).run(1, arguments=urls(FEED), project_settings=MIRROR)
     assert (job.returncode, job.outcome) == (0, "finished"), job.log
     assert "the lease of this job cannot be kept in the project's collection" in job.log
 
 
-def test_own_the_spider_of_the_docs_reads_sources_from_an_egg(cloud: Cloud) -> None:
+def test_the_spider_of_the_docs_reads_sources_from_an_egg(cloud: Cloud) -> None:
     project = copy_project(cloud.folder / "project")
     package = project / "example_project"
     shutil.move(project / "sources.toml", package / "sources.toml")

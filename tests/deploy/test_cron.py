@@ -54,7 +54,7 @@ def command_of(line: str, project: Path) -> str:
     return command.replace(".venv/bin/scrapy", "scrapy")
 
 
-def test_own_cron_runs_twice_a_day_asks_once_and_sends_no_mail_where_nobody_is_needed(
+def test_cron_runs_twice_a_day_asks_once_and_sends_no_mail_where_nobody_is_needed(
     tmp_path: Path, typed_path: str
 ) -> None:
     project = daily_project(tmp_path / "project")

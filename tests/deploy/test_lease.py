@@ -83,7 +83,7 @@ def of(job: str, board: Board, now: float = NOW) -> Lease:
     return Lease(job, board.leases, lambda: now)
 
 
-def test_own_of_two_jobs_the_second_is_refused_until_the_first_ends(board: Board, timers: Timers):
+def test_of_two_jobs_the_second_is_refused_until_the_first_ends(board: Board, timers: Timers):
     first, second = of(OTHER, board), of(MINE, board, NOW + 30)
     assert first.take() is None
     why = second.take()
@@ -99,7 +99,7 @@ def test_own_of_two_jobs_the_second_is_refused_until_the_first_ends(board: Board
 @pytest.mark.parametrize(
     ("age", "refused"), [(EXPIRY - 1, True), (EXPIRY, False), (-EXPIRY, False), (-1, True)]
 )
-def test_own_the_lease_of_a_crashed_job_is_void_after_a_while(
+def test_the_lease_of_a_crashed_job_is_void_after_a_while(
     board: Board, timers: Timers, age: float, refused: bool
 ):
     """A time in the future is no sign of life either (D9), less what clocks may differ."""
@@ -108,7 +108,7 @@ def test_own_the_lease_of_a_crashed_job_is_void_after_a_while(
     assert board.read() == ({OTHER: NOW - age} if refused else {}) | {MINE: NOW}
 
 
-def test_own_the_lease_is_renewed_until_it_is_given_back(board: Board, timers: Timers):
+def test_the_lease_is_renewed_until_it_is_given_back(board: Board, timers: Timers):
     clock = [NOW]
     held = Lease(MINE, board.leases, lambda: clock[0])
     assert held.take() is None
@@ -124,13 +124,13 @@ def test_own_the_lease_is_renewed_until_it_is_given_back(board: Board, timers: T
     assert timers.beats == []
 
 
-def test_own_a_job_that_starts_again_is_not_in_its_own_way(board: Board, timers: Timers):
+def test_a_job_that_starts_again_is_not_in_its_own_way(board: Board, timers: Timers):
     board.post(MINE, NOW - 1)
     assert of(MINE, board).take() is None
 
 
 @pytest.mark.parametrize("status", [403, 404, 500])
-def test_own_a_storage_that_refuses_is_said(
+def test_a_storage_that_refuses_is_said(
     storage: Storage, board: Board, timers: Timers, caplog: pytest.LogCaptureFixture, status: int
 ):
     storage.status = status
@@ -141,7 +141,7 @@ def test_own_a_storage_that_refuses_is_said(
     assert lease.COLLECTION.isidentifier()  # what the storage accepts as a name
 
 
-def test_own_only_a_job_without_a_shared_store_needs_a_lease(
+def test_only_a_job_without_a_shared_store_needs_a_lease(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     def config(**settings: Any) -> WalshConfig:

@@ -118,7 +118,7 @@ def polite(log: list[LoggedRequest]) -> bool:
 
 
 @ways
-def test_own_links_of_a_tutorial_are_refused_and_the_rest_works(way, box: Sandbox, tmp_path: Path):
+def test_links_of_a_tutorial_are_refused_and_the_rest_works(way, box: Sandbox, tmp_path: Path):
     project = make_project(tmp_path / "project", way(OWN))
     done, authors = crawl(project, box, "quotes")
     assert authors == ["AUTHOR 1"]
@@ -129,7 +129,7 @@ def test_own_links_of_a_tutorial_are_refused_and_the_rest_works(way, box: Sandbo
 
 
 @ways
-def test_own_pagination_works_under_an_identity_of_ones_own(way, box: Sandbox, tmp_path: Path):
+def test_pagination_works_under_an_identity_of_ones_own(way, box: Sandbox, tmp_path: Path):
     project = make_project(tmp_path / "project", way(OWN) + snippet(DOC, "follow"))
     done, authors = crawl(project, box, "quotes")
     assert authors == ["AUTHOR 1", "AUTHOR 2", "AUTHOR 3"]
@@ -139,14 +139,14 @@ def test_own_pagination_works_under_an_identity_of_ones_own(way, box: Sandbox, t
     assert polite(box.log)
 
 
-def test_own_declared_pages_need_no_links(box: Sandbox, tmp_path: Path):
+def test_declared_pages_need_no_links(box: Sandbox, tmp_path: Path):
     project = make_project(tmp_path / "project", by_the_addon(OWN))
     _, authors = crawl(project, box, "declared")
     assert sorted(authors) == ["AUTHOR 1", "AUTHOR 2", "AUTHOR 3"]
     assert polite(box.log)
 
 
-def test_own_the_operators_identity_never_follows_links(box: Sandbox, tmp_path: Path):
+def test_the_operators_identity_never_follows_links(box: Sandbox, tmp_path: Path):
     project = make_project(tmp_path / "project", by_the_addon(WALSH) + snippet(DOC, "follow"))
     done = run_scrapy(project, box, "crawl", "quotes")
     assert done.returncode == 1

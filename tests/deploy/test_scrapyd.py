@@ -115,7 +115,7 @@ def answers(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_own_scrapyd_runs_the_project_from_its_egg(scrapyd: Scrapyd, box: Sandbox, tmp_path: Path):
+def test_scrapyd_runs_the_project_from_its_egg(scrapyd: Scrapyd, box: Sandbox, tmp_path: Path):
     deploy, schedule = snippet(DOCS, "scrapyd").splitlines()
     project = copy_project(tmp_path / "project")
     for path, old, new in (

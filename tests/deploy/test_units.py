@@ -20,7 +20,7 @@ ANALYZE = shutil.which("systemd-analyze")
 
 @pytest.mark.skipif(ANALYZE is None, reason="systemd is not installed")
 @pytest.mark.parametrize(("typing", "code"), [("OnCalendar", 0), ("OnCalender", 1)])
-def test_own_systemd_takes_the_units_of_the_docs(typing: str, code: int, tmp_path: Path) -> None:
+def test_systemd_takes_the_units_of_the_docs(typing: str, code: int, tmp_path: Path) -> None:
     service = snippet(DOCS, "systemd service").replace("=/srv/example_project\n", f"={tmp_path}\n")
     service = service.replace("/srv/example_project/.venv/bin/scrapy", sys.executable)
     service = service.replace("User=walsh", f"User={getpass.getuser()}")

@@ -158,7 +158,7 @@ def test_r3_8_within_refresh_nothing_is_asked(outcomes: dict[str, Outcome], name
     assert outcomes[name].blocked == {"held"}
 
 
-def test_own_nothing_in_a_list_ends_in_a_traceback(outcomes: dict[str, Outcome]) -> None:
+def test_nothing_in_a_list_ends_in_a_traceback(outcomes: dict[str, Outcome]) -> None:
     assert "Traceback" not in outcomes["loop"].run.output
     assert outcomes["loop"].run.returncode == 0
 
@@ -167,13 +167,13 @@ def test_r3_5_no_reference_of_a_schema_is_ever_fetched(outcomes: dict[str, Outco
     assert "evil.test" not in hosts(outcomes["bd22-ref"].run.log)
 
 
-def test_own_bd_33_the_list_comes_from_its_own_origin_only(outcomes: dict[str, Outcome]) -> None:
+def test_bd_33_the_list_comes_from_its_own_origin_only(outcomes: dict[str, Outcome]) -> None:
     run = outcomes["bd33-other-origin"].run
     assert "other.test" not in hosts(run.log)
     assert {each.scheme for each in run.requests("operator.other-scheme.test")} == {"http"}
 
 
-def test_own_bd_14_an_empty_list_is_the_operators_word_and_said(
+def test_bd_14_an_empty_list_is_the_operators_word_and_said(
     outcomes: dict[str, Outcome],
 ) -> None:
     assert outcomes["bd14-empty"].blocked == set()
@@ -242,7 +242,7 @@ def test_r10_5_and_r3_10_without_any_schema_nothing_is_adopted_and_the_list_is_e
     assert len(run.lines("WARNING", f"rejected {LIST_KEY}", "NO LIST WAS EVER HELD", "schema")) == 1
 
 
-def test_own_bs_13_a_304_counts_as_fresh(tmp_path: Path) -> None:
+def test_bs_13_a_304_counts_as_fresh(tmp_path: Path) -> None:
     project = make_project(tmp_path / "project", settings=ONCE)
     tagged = served(document("blocked.test"), etag='"1"')
     with Sandbox() as box:
@@ -291,13 +291,13 @@ def late(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
     )
 
 
-def test_own_bs_6_a_failed_first_fetch_is_repeated_on_r5s_schedule(late: Crawl) -> None:
+def test_bs_6_a_failed_first_fetch_is_repeated_on_r5s_schedule(late: Crawl) -> None:
     assert late.asked("operator.test") == [LIST] * 3
     assert kept(late.gaps("operator.test"), 1.0)
     assert len(late.lines("NO LIST WAS EVER HELD")) == 2
 
 
-def test_own_no_target_waits_for_that_schedule(late: Crawl) -> None:
+def test_no_target_waits_for_that_schedule(late: Crawl) -> None:
     first, second = late.requests("operator.test")[:2]
     between = {each.host for each in late.log if first.arrived < each.arrived < second.arrived}
     assert "queued.test" in between
@@ -358,7 +358,7 @@ def test_r3_2_a_target_at_the_wire_when_the_list_comes_is_judged_by_it(tmp_path:
     assert asked == [each.target for each in run.log], "what was turned back was not asked"
 
 
-def test_own_bs_6_a_list_that_hangs_beside_the_crawl_holds_it_for_five_seconds_at_most(
+def test_bs_6_a_list_that_hangs_beside_the_crawl_holds_it_for_five_seconds_at_most(
     tmp_path: Path,
 ) -> None:
     hanging = Route(sequence=(Route(404), Route(behaviour="hang"), Route(404)))
@@ -424,7 +424,7 @@ operator_list._VALIDATION_TIMEOUT = 1.0
 """
 
 
-def test_own_d3_a_hostile_pattern_is_given_up_and_nothing_is_requested(tmp_path: Path) -> None:
+def test_d3_a_hostile_pattern_is_given_up_and_nothing_is_requested(tmp_path: Path) -> None:
     run = solo(
         tmp_path / "hostile",
         HELD,
@@ -448,7 +448,7 @@ exec '{}' "$@"
 """
 
 
-def test_own_d3_a_validator_that_hangs_does_not_outlast_the_crawl(tmp_path: Path) -> None:
+def test_d3_a_validator_that_hangs_does_not_outlast_the_crawl(tmp_path: Path) -> None:
     hostile = listing("blocked.test", operator="a" * 40 + "!", schema=HOSTILE)
     hangs = tmp_path / "hangs"
     hangs.write_text(HANGS.format(sys.executable))
@@ -479,13 +479,13 @@ def own_house(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
     )
 
 
-def test_own_t14_the_operators_documents_are_exempt_from_r2_and_r3(own_house: Crawl) -> None:
+def test_t14_the_operators_documents_are_exempt_from_r2_and_r3(own_house: Crawl) -> None:
     assert own_house.asked("operator.test") == [LIST]
     assert own_house.lines(f"adopted {LIST_KEY}")
     assert own_house.targets("path.test") == ["/public"]
 
 
-def test_own_t14_and_nothing_else_of_that_host_is(own_house: Crawl) -> None:
+def test_t14_and_nothing_else_of_that_host_is(own_house: Crawl) -> None:
     assert "R3 blocked_operator" in own_house.why("http://operator.test/bot/")
 
 

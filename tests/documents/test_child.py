@@ -183,21 +183,21 @@ def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Place]:
 
 @pytest.mark.parametrize("fault", SURVIVED)
 @pytest_twisted.ensureDeferred
-async def test_own_what_the_child_survives(place: Place, fault: str) -> None:
+async def test_what_the_child_survives(place: Place, fault: str) -> None:
     SURVIVED[fault](place)
     for document in (wild_schema, feed):  # the child's two tasks
         assert await document() == BY_THE_CHILD[document]
 
 
 @pytest_twisted.ensureDeferred
-async def test_own_what_the_child_reads() -> None:
+async def test_what_the_child_reads() -> None:
     for document, count in BY_THE_CHILD.items():
         assert await document() == count
 
 
 @pytest.mark.parametrize("fault", NO_CHILD)
 @pytest_twisted.ensureDeferred
-async def test_own_where_no_child_can_be_had(place: Place, fault: str) -> None:
+async def test_where_no_child_can_be_had(place: Place, fault: str) -> None:
     make, said = NO_CHILD[fault]
     make(place)
     for document, count in BY_US.items():
@@ -213,7 +213,7 @@ async def test_own_where_no_child_can_be_had(place: Place, fault: str) -> None:
 # -- limits -------------------------------------------------------------------------------
 
 
-def test_own_each_limit_is_set_by_itself(tmp_path: Path) -> None:
+def test_each_limit_is_set_by_itself(tmp_path: Path) -> None:
     """As on macOS, which refuses RLIMIT_AS."""
     code = """
 import resource
@@ -236,19 +236,19 @@ print(resource.getrlimit(resource.RLIMIT_CPU)[0])
 HOSTILE = text_of("a.test", schema=WILD, operator="a" * 60 + "!")
 
 
-def test_own_d3_a_child_over_its_time_is_our_fault(place: Place) -> None:
+def test_d3_a_child_over_its_time_is_our_fault(place: Place) -> None:
     with pytest.raises(OwnFault, match="no answer in 1 s"):
         validate.validate(json.loads(HOSTILE), HOSTILE, None, 1)
 
 
-def test_own_d3_a_child_over_its_memory_is_our_fault(place: Place) -> None:
+def test_d3_a_child_over_its_memory_is_our_fault(place: Place) -> None:
     task = {"fallback_schema": {"allOf": [{}]}}
     body = text_of("a.test").replace(b"{", b'{"extra": [' + b"[], " * 8_000_000 + b"[]], ", 1)
     with pytest.raises(OwnFault, match="more than 256 MiB of memory"):
         validate.ask_child(task, body, 60, 256 * 2**20)
 
 
-def test_own_d3_a_child_that_is_killed_is_our_fault(place: Place) -> None:
+def test_d3_a_child_that_is_killed_is_our_fault(place: Place) -> None:
     """By the system that has no memory left, for instance."""
     validate.test_child()
     place.executable("kill -9 $$")
@@ -257,7 +257,7 @@ def test_own_d3_a_child_that_is_killed_is_our_fault(place: Place) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_own_a_source_that_kills_the_child_is_costly_and_no_fault_of_ours(
+async def test_a_source_that_kills_the_child_is_costly_and_no_fault_of_ours(
     place: Place,
 ) -> None:
     """No site can make a run end with exit 1: a child could be had, and this document ended it."""
@@ -267,7 +267,7 @@ async def test_own_a_source_that_kills_the_child_is_costly_and_no_fault_of_ours(
         await feed()
 
 
-def test_own_d3_a_no_is_a_no(place: Place) -> None:
+def test_d3_a_no_is_a_no(place: Place) -> None:
     with pytest.raises(DocumentInvalid, match="fails its schema at /operator"):
         read_blocklist(text_of("a.test", schema=WILD, operator="b"), None, URL)
 
@@ -277,7 +277,7 @@ def test_own_d3_a_no_is_a_no(place: Place) -> None:
 NO_EXECUTABLE = "import sys\nsys.executable = ''\n"
 
 
-def test_own_a_source_that_we_cannot_read_fails_because_of_us(tmp_path: Path) -> None:
+def test_a_source_that_we_cannot_read_fails_because_of_us(tmp_path: Path) -> None:
     items = "".join(f"<item><link>http://a.test/{n}</link></item>" for n in range(500))
     body = f"<rss version='2.0'><channel>{items}</channel></rss>"
     settings = {"SPIDER_MODULES": ["scrapy_walsh.spiders"]}
@@ -300,7 +300,7 @@ def test_own_a_source_that_we_cannot_read_fails_because_of_us(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_own_the_doctor_tests_the_child(tmp_path: Path, fails: bool) -> None:
+def test_the_doctor_tests_the_child(tmp_path: Path, fails: bool) -> None:
     project = make_project(tmp_path / "project")
     with (project / "probe_settings.py").open("a") as file:
         file.write(NO_EXECUTABLE * fails)
@@ -312,7 +312,7 @@ def test_own_the_doctor_tests_the_child(tmp_path: Path, fails: bool) -> None:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_own_check_says_that_r3_is_not_judged(tmp_path: Path, known: bool) -> None:
+def test_check_says_that_r3_is_not_judged(tmp_path: Path, known: bool) -> None:
     project = make_project(tmp_path / "project", settings={"WALSH_MAX_RETRIES": 0})
     (project / "spiders.py").write_text(LIST_SPIDER)
     with Sandbox() as box:

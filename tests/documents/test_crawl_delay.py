@@ -115,7 +115,7 @@ def test_r4_4_the_first_target_does_not_wait_for_the_delay(runs: tuple[Crawl, Cr
     assert runs[0].targets("day.test") == ["/0"]  # within a run that took no day
 
 
-def test_own_t17_the_larger_delay_of_http_and_https_spaces_both(runs: tuple[Crawl, Crawl]) -> None:
+def test_t17_the_larger_delay_of_http_and_https_spaces_both(runs: tuple[Crawl, Crawl]) -> None:
     asked = [each for each in requests(runs[0].log) if each.host.startswith("both.test")]
     assert sorted(each.path for each in asked) == ["/1", "/2", "/3", "/4", *["/robots.txt"] * 2]
     seen = [each.path == "/robots.txt" and each.scheme == "https" for each in asked].index(True)
@@ -125,7 +125,7 @@ def test_own_t17_the_larger_delay_of_http_and_https_spaces_both(runs: tuple[Craw
 
 
 @pytest.mark.parametrize("host", DEFERRED)
-def test_own_d8_a_delay_beyond_patience_is_neither_waited_for_nor_shortened(
+def test_d8_a_delay_beyond_patience_is_neither_waited_for_nor_shortened(
     runs: tuple[Crawl, Crawl], host: str
 ) -> None:
     assert runs[0].targets(host) == ["/0"]
@@ -135,7 +135,7 @@ def test_own_d8_a_delay_beyond_patience_is_neither_waited_for_nor_shortened(
 
 
 @pytest.mark.parametrize("host", DEFERRED)
-def test_own_d8_no_later_run_asks_before_the_time(runs: tuple[Crawl, Crawl], host: str) -> None:
+def test_d8_no_later_run_asks_before_the_time(runs: tuple[Crawl, Crawl], host: str) -> None:
     if host != "over-patience.test":  # 11 s may be over by now
         assert runs[1].asked(host) == []
         assert "deferred" in runs[1].why(f"http://{host}/later")

@@ -77,12 +77,12 @@ def test_r3_2_a_large_list_is_in_force_in_every_run(runs: Runs) -> None:
     assert not any("Traceback" in run.output for run in every)
 
 
-def test_own_a_large_list_that_is_still_the_same_is_held_anew(runs: Runs) -> None:
+def test_a_large_list_that_is_still_the_same_is_held_anew(runs: Runs) -> None:
     (asked,) = runs.unchanged.requests("operator.test")
     assert (asked.values("If-None-Match"), asked.status) == (['"1"'], 304)
 
 
-def test_own_bd_14_what_a_large_list_lifts_is_said(runs: Runs) -> None:
+def test_bd_14_what_a_large_list_lifts_is_said(runs: Runs) -> None:
     assert runs.other.lines("WARNING", "lifted the opt-out of: lifted.test")
     assert runs.other.targets("lifted.test") == ["/x"]
 
@@ -98,7 +98,7 @@ def test_d3_a_large_list_is_kept_twice_with_its_refresh(runs: Runs) -> None:
     assert held.body == SECOND_LIST.content
 
 
-def test_own_the_ledger_has_every_large_list_that_it_names(runs: Runs) -> None:
+def test_the_ledger_has_every_large_list_that_it_names(runs: Runs) -> None:
     directory = state_dir(runs.project)
     lines = [parsed(line) for line in (directory / FILE).read_bytes().splitlines()]
     named = [line["digest"] for line in lines if line.get("url") == KEY and line.get("digest")]

@@ -112,7 +112,7 @@ def gone(path: Path) -> None:
 
 
 @pytest.mark.parametrize("listed", [SMALL, BIG])
-def test_own_a_list_with_a_plain_schema_needs_no_child(tmp_path: Path, listed: Route) -> None:
+def test_a_list_with_a_plain_schema_needs_no_child(tmp_path: Path, listed: Route) -> None:
     project = make_project(tmp_path / "project", settings=ONCE)
     (project / "spiders.py").write_text(NO_CHILD)
     run = again(project, listed)
@@ -121,7 +121,7 @@ def test_own_a_list_with_a_plain_schema_needs_no_child(tmp_path: Path, listed: R
     assert run.returncode == 0
 
 
-def test_own_a_list_that_nobody_can_validate_is_not_known_because_of_us(tmp_path: Path) -> None:
+def test_a_list_that_nobody_can_validate_is_not_known_because_of_us(tmp_path: Path) -> None:
     """It is not taken for a list that was never held: nothing is requested, and exit 1."""
     wild = listing("blocked.test", schema={"allOf": [{"type": "object"}]})
     project = make_project(tmp_path / "project", settings=SOON)
@@ -167,7 +167,7 @@ def test_r3_5_a_small_list_is_in_force_beside_a_copy_of_any_size(
     assert len(run.lines("ERROR", COPY, "was damaged", "set aside")) == 1
 
 
-def test_own_d3_a_list_held_need_not_pass_a_later_schema(tmp_path: Path) -> None:
+def test_d3_a_list_held_need_not_pass_a_later_schema(tmp_path: Path) -> None:
     """It was validated when it was adopted: a schema that came since is for newer lists."""
     bare = listing("blocked.test")
     bare = Route(body=bare.content.replace(b'"schema":', b'"no-schema":'))
@@ -199,7 +199,7 @@ def stands_still(run: Crawl, *urls: str) -> None:
 
 
 @pytest.mark.parametrize("damage", [zeroed, gone])
-def test_own_d3_where_a_large_list_cannot_be_read_everything_is_deferred(
+def test_d3_where_a_large_list_cannot_be_read_everything_is_deferred(
     held: Callable[..., Path], damage: Callable[[Path], None]
 ) -> None:
     project = held("big", **TWICE)
@@ -213,7 +213,7 @@ def test_own_d3_where_a_large_list_cannot_be_read_everything_is_deferred(
     assert found_by_verify(project) == []
 
 
-def test_own_d3_where_database_and_copies_are_damaged_everything_is_deferred(
+def test_d3_where_database_and_copies_are_damaged_everything_is_deferred(
     held: Callable[..., Path],
 ) -> None:
     project = held("small", **TWICE)
@@ -246,9 +246,7 @@ def test_r3_10_by_default_the_crawl_goes_on_and_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("position", "verdict"), [("defer", "R3 deferred"), ("deny", "R3 unknown_blocklist")]
 )
-def test_own_without_a_list_nothing_is_requested(
-    tmp_path: Path, position: str, verdict: str
-) -> None:
+def test_without_a_list_nothing_is_requested(tmp_path: Path, position: str, verdict: str) -> None:
     project, run = first(tmp_path / "project", Route(404), WALSH_BLOCKLIST_UNREACHABLE=position)
     assert set(hosts(run.log)) == {"operator.test"}
     assert run.asked("operator.test") == [LIST] * 6, "one attempt, and R5's five retries"
@@ -262,7 +260,7 @@ def test_own_without_a_list_nothing_is_requested(
 
 
 @pytest.mark.parametrize("position", ["defer", "deny"])
-def test_own_targets_wait_for_a_list_that_comes_late(tmp_path: Path, position: str) -> None:
+def test_targets_wait_for_a_list_that_comes_late(tmp_path: Path, position: str) -> None:
     def late(request: Request) -> Route:
         asked = sum(each.path == LIST for each in request.log)
         return SMALL if asked > 2 else Route(503)
@@ -276,7 +274,7 @@ def test_own_targets_wait_for_a_list_that_comes_late(tmp_path: Path, position: s
     assert found_by_verify(project) == []
 
 
-def test_own_a_retry_after_beyond_patience_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_retry_after_beyond_patience_is_not_waited_for(tmp_path: Path) -> None:
     busy = Route(503, headers={"Retry-After": "900"})
     _, run = first(tmp_path / "project", busy, WALSH_BLOCKLIST_UNREACHABLE="defer")
     assert run.asked("operator.test") == [LIST]

@@ -193,7 +193,7 @@ Store.binding_lists = own_alone
 """
 
 
-def test_own_verify_finds_a_run_that_forgets_a_list_of_another_address(tmp_path: Path) -> None:
+def test_verify_finds_a_run_that_forgets_a_list_of_another_address(tmp_path: Path) -> None:
     bot = Bot(tmp_path / "project")
     bot.run(LIST_URL, listing("a.test"), "free.test")
     assert bot.run(MIRROR, Route(404), "a.test", spider=FORGETFUL)[1] == ["a.test"]

@@ -73,28 +73,28 @@ def origin_paths(run: Crawl, host: str) -> set[tuple[str, str]]:
     }
 
 
-def test_own_ladon_enforcement_needs_no_opt_in(both: Crawl) -> None:
+def test_ladon_enforcement_needs_no_opt_in(both: Crawl) -> None:
     assert both.targets("denied.test") == []
 
 
-def test_own_ladon_cache_key_is_scheme_and_netloc(both: Crawl) -> None:
+def test_ladon_cache_key_is_scheme_and_netloc(both: Crawl) -> None:
     assert origin_paths(both, "scheme.test") == {("http", "/b"), ("https", "/a")}
     assert both.targets("port.test") == ["/b"]
     assert both.targets("port.test:8080") == ["/a"]
 
 
-def test_own_ladon_full_url_with_query_is_judged(both: Crawl) -> None:
+def test_ladon_full_url_with_query_is_judged(both: Crawl) -> None:
     assert [each.target.partition("search")[2] for each in both.requests("query.test")[1:]] == [
         "?p=x"
     ]
 
 
-def test_own_ladon_larger_of_interval_and_crawl_delay_wins(both: Crawl) -> None:
+def test_ladon_larger_of_interval_and_crawl_delay_wins(both: Crawl) -> None:
     assert kept(both.gaps("slower.test")[1:], 3.0)
     assert kept(both.gaps("faster.test")[1:], 1.0)
 
 
-def test_own_ladon_robots_is_judged_before_a_rate_slot_is_spent(both: Crawl) -> None:
+def test_ladon_robots_is_judged_before_a_rate_slot_is_spent(both: Crawl) -> None:
     assert both.asked("denied.test") == ["/robots.txt"]
     refused = [
         line for line in both.lines("refused http://denied.test/") if "[scrapy_walsh]" in line
@@ -104,7 +104,7 @@ def test_own_ladon_robots_is_judged_before_a_rate_slot_is_spent(both: Crawl) -> 
     assert held == []
 
 
-def test_own_ladon_robots_fetch_follows_the_crawls_timeout(both: Crawl) -> None:
+def test_ladon_robots_fetch_follows_the_crawls_timeout(both: Crawl) -> None:
     asked = [each for each in both.requests("hang.test") if each.path == "/robots.txt"]
     assert len(asked) == 2
     for each in asked:
@@ -112,7 +112,7 @@ def test_own_ladon_robots_fetch_follows_the_crawls_timeout(both: Crawl) -> None:
         assert 0.9 <= each.completed - each.arrived < 3.0  # DOWNLOAD_TIMEOUT is 1
 
 
-def test_own_ladon_unreachable_is_open_by_default_and_a_switch(both: Crawl) -> None:
+def test_ladon_unreachable_is_open_by_default_and_a_switch(both: Crawl) -> None:
     assert DEFAULTS["WALSH_ROBOTS_UNREACHABLE"] == "allow"
     for host in ("hang.test", "down.test", "broken.test"):
         assert both.targets(host) == ["/x"]
@@ -125,36 +125,36 @@ def test_octets_that_are_no_text_are_not_open(both: Crawl) -> None:
     assert "R2 unknown_parse_error" in both.why("http://binary.test/x")
 
 
-def test_own_ladon_robots_fetch_does_not_pass_by_the_rate_limit(both: Crawl) -> None:
+def test_ladon_robots_fetch_does_not_pass_by_the_rate_limit(both: Crawl) -> None:
     assert too_soon(both.log) == []
     assert kept(both.gaps("down.test"), 1.0)
 
 
-def test_own_ladon_one_fetch_per_origin(both: Crawl) -> None:
+def test_ladon_one_fetch_per_origin(both: Crawl) -> None:
     assert both.robots_asked("slower.test") == both.robots_asked("denied.test") == 1
 
 
-def test_own_spyder_memory_is_4096_files_for_24_hours(both: Crawl) -> None:
+def test_spyder_memory_is_4096_files_for_24_hours(both: Crawl) -> None:
     assert DEFAULTS["WALSH_ROBOTS_CACHE_SIZE"] == 4096
     assert DEFAULTS["WALSH_ROBOTS_TTL"] == 24 * 3600
     assert both.returncode == 0
 
 
-def test_own_spyder_a_404_allows_all(both: Crawl) -> None:
+def test_spyder_a_404_allows_all(both: Crawl) -> None:
     assert both.asked("missing.test") == ["/robots.txt", "/x"]
 
 
-def test_own_spyder_the_named_group_goes_before_the_wildcard(both: Crawl) -> None:
+def test_spyder_the_named_group_goes_before_the_wildcard(both: Crawl) -> None:
     assert both.asked("named.test") == ["/robots.txt", "/x"]
     assert both.targets("wild.test") == ["/x"]
 
 
-def test_own_spyder_no_error_of_a_robots_txt_ends_a_request_without_a_word(both: Crawl) -> None:
+def test_spyder_no_error_of_a_robots_txt_ends_a_request_without_a_word(both: Crawl) -> None:
     assert len(both.items) == 4 + 4 + 2 + 6 + 5 + 6 + 2
     assert "Traceback" not in both.output
 
 
-def test_own_spyder_a_tld_is_skipped_before_anything_is_asked(tmp_path: Path) -> None:
+def test_spyder_a_tld_is_skipped_before_anything_is_asked(tmp_path: Path) -> None:
     run = solo(
         tmp_path / "tld",
         "http://example.gov/",
@@ -166,7 +166,7 @@ def test_own_spyder_a_tld_is_skipped_before_anything_is_asked(tmp_path: Path) ->
     assert hosts(run.log) == ["operator.test", "notgov"]
 
 
-def test_own_spyder_a_bare_host_is_asked_by_https_and_then_by_http(tmp_path: Path) -> None:
+def test_spyder_a_bare_host_is_asked_by_https_and_then_by_http(tmp_path: Path) -> None:
     spiders = {"SPIDER_MODULES": ["scrapy_walsh.spiders"], "WALSH_MAX_RETRIES": 0}
     project = make_project(tmp_path / "bare", settings={**spiders, "WALSH_BACKOFF_BASE": 0.01})
     with Sandbox() as box:

@@ -187,7 +187,7 @@ RobotsTxt._is_doubted = lambda self, origin, fetched: False
 """
 
 
-def test_own_verify_finds_a_page_that_took_the_place_of_rules(tmp_path: Path) -> None:
+def test_verify_finds_a_page_that_took_the_place_of_rules(tmp_path: Path) -> None:
     start = time.time()
     with Runs(tmp_path, site("h.test", robots=RULES)) as runs:
         runs.at(start)

@@ -203,14 +203,14 @@ def test_r5_1_unreachable_is_said_after_the_retries_only(habits: Crawl, host: st
 
 
 @pytest.mark.parametrize("host", UNREADABLE)
-def test_own_what_cannot_be_unpacked_defers_the_host_and_says_so(habits: Crawl, host: str) -> None:
+def test_what_cannot_be_unpacked_defers_the_host_and_says_so(habits: Crawl, host: str) -> None:
     assert habits.asked(host) == ["/robots.txt"]
     assert "unknown_parse_error" in habits.why(f"http://{host}/open")
     assert len(habits.lines(f"INFO: rejected http://{host}/robots.txt")) == 1
 
 
 @pytest.mark.parametrize("host", UNASKED)
-def test_own_an_answer_to_another_question_leaves_the_host_for_a_later_run(
+def test_an_answer_to_another_question_leaves_the_host_for_a_later_run(
     habits: Crawl, host: str
 ) -> None:
     assert habits.asked(host) == ["/robots.txt"]
@@ -227,7 +227,7 @@ def test_r2_7_a_host_that_does_not_speak_tls_is_unreachable(habits: Crawl) -> No
     assert "GaveUp" in habits.why("https://plain.test/open")
 
 
-def test_own_d7_a_429_to_the_end_leaves_the_host_and_is_never_no_rules(habits: Crawl) -> None:
+def test_d7_a_429_to_the_end_leaves_the_host_and_is_never_no_rules(habits: Crawl) -> None:
     assert habits.asked("429.test") == ["/robots.txt"] * 2
     for path in ("open", "private/x"):
         assert "deferred" in habits.why(f"http://429.test/{path}")
@@ -235,7 +235,7 @@ def test_own_d7_a_429_to_the_end_leaves_the_host_and_is_never_no_rules(habits: C
 
 
 @pytest.mark.parametrize("host", ["loop.test", "six-hops.test"])
-def test_own_no_more_than_five_hops(habits: Crawl, host: str) -> None:
+def test_no_more_than_five_hops(habits: Crawl, host: str) -> None:
     asked = habits.asked(host)
     assert asked.index("/open") == 6
     assert "/hop/0" not in asked
@@ -276,7 +276,7 @@ def test_r1_1_robots_txt_is_asked_under_the_exact_name_and_unpacked(habits: Craw
     assert {tuple(each.values("Accept-Encoding")) for each in asked} == {("identity",)}
 
 
-def test_own_nothing_that_a_server_sends_ends_in_a_traceback(habits: Crawl) -> None:
+def test_nothing_that_a_server_sends_ends_in_a_traceback(habits: Crawl) -> None:
     assert habits.returncode == 0
     assert "Traceback" not in habits.output
     assert len(habits.items) == 2 * (len(HABITS) + 2) + 2, "a request ended without a word"
@@ -428,16 +428,16 @@ def test_r2_31_and_r12_1_a_stale_file_is_asked_for_before_any_target(ages: Ages,
     assert "disallowed_explicit" in ages.second.why(f"http://{host}/open2")
 
 
-def test_own_t1_a_refresh_is_spaced_like_any_request(ages: Ages) -> None:
+def test_t1_a_refresh_is_spaced_like_any_request(ages: Ages) -> None:
     assert too_soon(ages.second.log, exempt=False) == []
 
 
-def test_own_a_refresh_that_answers_5xx_is_not_retried_where_rules_are_known(ages: Ages) -> None:
+def test_a_refresh_that_answers_5xx_is_not_retried_where_rules_are_known(ages: Ages) -> None:
     assert ages.second.robots_asked("now-500.test") == 1
 
 
 @pytest.mark.parametrize("host", ["now-500.test", "now-hang.test", "now-blocked.test"])
-def test_own_t6_the_last_known_rules_outlive_a_failed_refresh(ages: Ages, host: str) -> None:
+def test_t6_the_last_known_rules_outlive_a_failed_refresh(ages: Ages, host: str) -> None:
     assert ages.second.robots_asked(host) > 0
     assert "disallowed_explicit" in ages.second.why(f"http://{host}/private/x")
     assert ages.second.fetched(f"http://{host}/open2")
@@ -449,7 +449,7 @@ def test_r2_6_a_404_at_a_refresh_lifts_the_rules(ages: Ages) -> None:
     assert sorted(ages.second.targets("now-404.test")) == ["/open2", "/private/x"]
 
 
-def test_own_d7_and_d8_a_429_at_a_refresh_holds_the_host_across_runs(ages: Ages) -> None:
+def test_d7_and_d8_a_429_at_a_refresh_holds_the_host_across_runs(ages: Ages) -> None:
     assert ages.second.asked("now-429.test") == ["/robots.txt"] * 2
     assert ages.second.lines("WARNING", "deferred http://now-429.test/open2", "not be requested")
     assert ages.third.asked("now-429.test") == [], "asked before the time that was announced"
@@ -473,16 +473,14 @@ def small_cache(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
 
 
 @pytest.mark.parametrize("letter", "abc")
-def test_own_what_the_memory_drops_the_store_still_holds(small_cache: Crawl, letter: str) -> None:
+def test_what_the_memory_drops_the_store_still_holds(small_cache: Crawl, letter: str) -> None:
     assert small_cache.robots_asked(f"held-{letter}.test") == 1
     assert len(small_cache.targets(f"held-{letter}.test")) == 3
     assert small_cache.final_stats()["robots/cached"] == 1
 
 
 @pytest.mark.parametrize("letter", "abc")
-def test_own_a_full_memory_does_not_ask_a_broken_host_again(
-    small_cache: Crawl, letter: str
-) -> None:
+def test_a_full_memory_does_not_ask_a_broken_host_again(small_cache: Crawl, letter: str) -> None:
     assert small_cache.robots_asked(f"down-{letter}.test") == 1
     assert len(small_cache.targets(f"down-{letter}.test")) == 3
 
@@ -557,7 +555,7 @@ def test_r12_1_rules_that_go_stale_at_the_wire_are_asked_for_again_first(tmp_pat
     assert kept(run.gaps("stale.test")[1:], 1.0)
 
 
-def test_own_a_short_ttl_does_not_ask_for_rules_alone(tmp_path: Path) -> None:
+def test_a_short_ttl_does_not_ask_for_rules_alone(tmp_path: Path) -> None:
     """A host whose Crawl-delay is longer than the TTL would never be asked for a target."""
     run = solo(
         tmp_path / "short",

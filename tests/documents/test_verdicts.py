@@ -89,13 +89,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Crawl, Crawl]:
 
 
 @pytest.mark.parametrize("url", ALLOWED)
-def test_own_what_passes_is_named_in_the_log(runs: tuple[Crawl, Crawl], url: str) -> None:
+def test_what_passes_is_named_in_the_log(runs: tuple[Crawl, Crawl], url: str) -> None:
     assert runs[0].fetched(url)
     assert len(runs[0].lines(f"fetched {url} (R2 {ALLOWED[url]})")) == 1
 
 
 @pytest.mark.parametrize("url", REFUSED)
-def test_own_what_is_refused_is_named_in_the_log_and_at_the_errback(
+def test_what_is_refused_is_named_in_the_log_and_at_the_errback(
     runs: tuple[Crawl, Crawl], url: str
 ) -> None:
     requirement, name = REFUSED[url]
@@ -106,7 +106,7 @@ def test_own_what_is_refused_is_named_in_the_log_and_at_the_errback(
     assert f"{requirement} {name}" in told["why"]
 
 
-def test_own_deferred_names_the_host_and_its_time(runs: tuple[Crawl, Crawl]) -> None:
+def test_deferred_names_the_host_and_its_time(runs: tuple[Crawl, Crawl]) -> None:
     (refused,) = [item for item in runs[0].items if item["url"] in LONG and "error" in item]
     assert refused["verdict"] == "deferred"
     assert runs[0].lines("WARNING", f"deferred {refused['url']} (R4 deferred)", "before 20")
@@ -124,7 +124,7 @@ def test_r8_2_not_due_is_a_verdict_too(runs: tuple[Crawl, Crawl]) -> None:
     assert hosts(runs[1].log) == []
 
 
-def test_own_every_verdict_is_counted_by_its_name(runs: tuple[Crawl, Crawl]) -> None:
+def test_every_verdict_is_counted_by_its_name(runs: tuple[Crawl, Crawl]) -> None:
     counted = {
         name.removeprefix("walsh/verdict/"): count
         for name, count in runs[0].stats.items()
@@ -147,7 +147,7 @@ def test_own_every_verdict_is_counted_by_its_name(runs: tuple[Crawl, Crawl]) -> 
     assert {*counted, "not_due", "unknown_blocklist"} == NAMES
 
 
-def test_own_an_excluded_suffix_is_not_counted_under_r6(runs: tuple[Crawl, Crawl]) -> None:
+def test_an_excluded_suffix_is_not_counted_under_r6(runs: tuple[Crawl, Crawl]) -> None:
     counted = {name: n for name, n in runs[0].stats.items() if name.startswith("walsh/refused/")}
     assert counted == {
         "walsh/refused/R2": 1,
@@ -159,7 +159,7 @@ def test_own_an_excluded_suffix_is_not_counted_under_r6(runs: tuple[Crawl, Crawl
     }
 
 
-def test_own_a_refusal_tells_the_document_and_the_line(runs: tuple[Crawl, Crawl]) -> None:
+def test_a_refusal_tells_the_document_and_the_line(runs: tuple[Crawl, Crawl]) -> None:
     told = {item["url"]: item for item in runs[0].items if "error" in item}
     denied = told["http://words.test/denied/x"]
     assert (denied["document"], denied["line"]) == ("http://words.test/robots.txt", 3)
@@ -202,7 +202,7 @@ def suffixes(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
 
 
 @pytest.mark.parametrize("name", SKIPPED)
-def test_own_an_excluded_host_is_never_asked(suffixes: Crawl, name: str) -> None:
+def test_an_excluded_host_is_never_asked(suffixes: Crawl, name: str) -> None:
     host = SKIPPED[name].partition("//")[2].removesuffix("/x").rstrip(".").lower()
     assert host not in hosts(suffixes.log)
     refused = [
@@ -215,7 +215,7 @@ def test_own_an_excluded_host_is_never_asked(suffixes: Crawl, name: str) -> None
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_own_a_host_that_only_looks_excluded_is_asked(suffixes: Crawl, name: str) -> None:
+def test_a_host_that_only_looks_excluded_is_asked(suffixes: Crawl, name: str) -> None:
     assert suffixes.asked(ASKED[name]) == ["/robots.txt", "/x"]
 
 
@@ -240,25 +240,25 @@ def rates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     return run.final_stats()
 
 
-def test_own_spyder_cache_hit_rate(rates: dict[str, float]) -> None:
+def test_spyder_cache_hit_rate(rates: dict[str, float]) -> None:
     # Six decisions by robots.txt, two of which had to fetch it.
     assert (rates["robots/cache_hits"], rates["robots/cache_misses"]) == (4, 2)
     assert rates["robots/cache_hit_rate"] == pytest.approx(4 / 6)
 
 
-def test_own_spyder_permission_allow_rate(rates: dict[str, float]) -> None:
+def test_spyder_permission_allow_rate(rates: dict[str, float]) -> None:
     # Of six: two allowed, two disallowed, two unknown.
     assert rates["robots/allow_rate"] == pytest.approx(2 / 6)
 
 
-def test_own_spyder_tld_skip_rate(rates: dict[str, float]) -> None:
+def test_spyder_tld_skip_rate(rates: dict[str, float]) -> None:
     assert rates["tld_skip_rate"] == pytest.approx(1 / 7)
 
 
-def test_own_spyder_fetch_success_rate(rates: dict[str, float]) -> None:
+def test_spyder_fetch_success_rate(rates: dict[str, float]) -> None:
     assert rates["robots/fetch_success_rate"] == pytest.approx(1 / 2)
 
 
-def test_own_spyder_denials_by_host(rates: dict[str, float]) -> None:
+def test_spyder_denials_by_host(rates: dict[str, float]) -> None:
     denied = {name: count for name, count in rates.items() if name.startswith("denied/")}
     assert denied == {"denied/host/a.test": 2, "denied/host/office.gov": 1}

@@ -65,18 +65,18 @@ def test_r3_a_certificate_that_does_not_verify_says_nothing_of_the_list(why: str
 
 
 @pytest.mark.parametrize("error", SITES.values(), ids=SITES)
-def test_own_an_error_of_the_network_is_the_sites(error: BaseException) -> None:
+def test_an_error_of_the_network_is_the_sites(error: BaseException) -> None:
     assert faults.of_transfer(error, proxy=None) is None
     assert faults.says_something(error)
 
 
 @pytest.mark.parametrize("error", NETWORK, ids=lambda each: each.__name__)
-def test_own_so_is_each_that_scrapy_knows(error: type[BaseException]) -> None:
+def test_so_is_each_that_scrapy_knows(error: type[BaseException]) -> None:
     assert faults.of_transfer(error("why"), proxy=None) is None
 
 
 @pytest.mark.parametrize("number", OF_THIS_MACHINE, ids=errno.errorcode.get)
-def test_own_an_error_number_of_this_machine_is_ours_wherever_it_stands(number: int) -> None:
+def test_an_error_number_of_this_machine_is_ours_wherever_it_stands(number: int) -> None:
     plain = OSError(number, os.strerror(number))
     for error in (
         plain,
@@ -104,12 +104,12 @@ def test_own_an_error_number_of_this_machine_is_ours_wherever_it_stands(number: 
     ],
     ids=lambda each: type(each).__name__,
 )
-def test_own_what_is_no_error_of_the_network_is_ours(error: BaseException) -> None:
+def test_what_is_no_error_of_the_network_is_ours(error: BaseException) -> None:
     assert isinstance(faults.of_transfer(error, proxy=None), OwnFault)
 
 
 @pytest.mark.parametrize("error", SITES.values(), ids=SITES)
-def test_own_behind_a_proxy_it_may_be_the_proxys_so_it_is_ours(error: BaseException) -> None:
+def test_behind_a_proxy_it_may_be_the_proxys_so_it_is_ours(error: BaseException) -> None:
     fault = faults.of_transfer(error, proxy="http://me:secret@proxy.test:3128")
     assert isinstance(fault, OwnFault)
     assert "proxy.test" in str(fault)
@@ -117,12 +117,12 @@ def test_own_behind_a_proxy_it_may_be_the_proxys_so_it_is_ours(error: BaseExcept
 
 
 @pytest.mark.parametrize(("status", "ours"), [(502, False), (504, False), (403, True), (407, True)])
-def test_own_a_tunnel_that_ends_with_5xx_is_the_sites(status: int, ours: bool) -> None:
+def test_a_tunnel_that_ends_with_5xx_is_the_sites(status: int, ours: bool) -> None:
     text = f"Could not open CONNECT tunnel with proxy proxy.test:3128 [{{'status': {status}}}]"
     assert isinstance(faults.of_transfer(TunnelError(text), proxy=PROXY), OwnFault) == ours
 
 
-def test_own_the_sandbox_is_no_proxy_but_the_sites(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sandbox_is_no_proxy_but_the_sites(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(faults.LAB_PROXY, f"http://127.0.0.1:1,{PROXY}")
     assert faults.of_transfer(net.ConnectionLost(), proxy=PROXY) is None
 
@@ -137,7 +137,7 @@ def test_own_the_sandbox_is_no_proxy_but_the_sites(monkeypatch: pytest.MonkeyPat
         (407, PROXY, True),
     ],
 )
-def test_own_an_answer_counts_unless_the_proxy_gave_it(
+def test_an_answer_counts_unless_the_proxy_gave_it(
     status: int, proxy: str | None, ours: bool
 ) -> None:
     assert isinstance(faults.of_answer(status, proxy), OwnFault) == ours
@@ -153,7 +153,7 @@ class _Other(_Middleware):
         raise IgnoreRequest("nor tomorrow")
 
 
-def test_own_a_component_that_raises_is_named_and_two_of_them_are_two_causes() -> None:
+def test_a_component_that_raises_is_named_and_two_of_them_are_two_causes() -> None:
     causes = []
     for each in (_Middleware(), _Other()):
         with pytest.raises(IgnoreRequest) as raised:

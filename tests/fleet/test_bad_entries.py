@@ -94,7 +94,7 @@ def put(server: Server, name: str, data: str | bytes, arrival: str = "") -> None
 
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("what", UNREADABLE)
-def test_own_an_entry_that_cannot_be_read_is_set_aside_and_the_next_is_sent(
+def test_an_entry_that_cannot_be_read_is_set_aside_and_the_next_is_sent(
     server: Server, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     one = queue(server)
@@ -115,7 +115,7 @@ def test_own_an_entry_that_cannot_be_read_is_set_aside_and_the_next_is_sent(
 
 
 @pytest.mark.usefixtures("quiet")
-def test_own_the_lines_about_what_is_set_aside_are_bounded(
+def test_the_lines_about_what_is_set_aside_are_bounded(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     one = queue(server)
@@ -130,7 +130,7 @@ def test_own_the_lines_about_what_is_set_aside_are_bounded(
 
 
 @pytest.mark.usefixtures("quiet")
-def test_own_what_no_worker_has_written_is_set_aside(server: Server) -> None:
+def test_what_no_worker_has_written_is_set_aside(server: Server) -> None:
     one = queue(server)
     one.push(Request("http://b.test/page/good"))
     server.client.zadd(f"{LINE}a.test", {b"raw": 1})
@@ -141,7 +141,7 @@ def test_own_what_no_worker_has_written_is_set_aside(server: Server) -> None:
 
 
 @pytest.mark.usefixtures("quiet")
-def test_own_an_entry_comes_out_as_a_plain_request(server: Server) -> None:
+def test_an_entry_comes_out_as_a_plain_request(server: Server) -> None:
     one = queue(server)
     one.push(
         FormRequest(
@@ -188,7 +188,7 @@ def test_r6_a_callback_lets_no_sitemap_index_declare_by_way_of_the_queue(
 
 
 @pytest.mark.usefixtures("quiet")
-def test_own_the_queue_holds_no_password(server: Server) -> None:
+def test_the_queue_holds_no_password(server: Server) -> None:
     one = queue(server)
     one.push(
         Request(
@@ -204,7 +204,7 @@ def test_own_the_queue_holds_no_password(server: Server) -> None:
     assert came.url == "http://a.test/page"
 
 
-def test_own_bad_lines_of_the_list_lose_nothing_but_themselves(
+def test_bad_lines_of_the_list_lose_nothing_but_themselves(
     box: Sandbox, server: Server, tmp_path: Path
 ) -> None:
     box.put(site("a.test"))

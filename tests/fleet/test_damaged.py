@@ -166,7 +166,7 @@ def test_r3_a_list_is_not_known_while_redis_is_away(server: Server) -> None:
 
 @pytest.mark.parametrize("kind", [each for each in records() if each != "blocklist"])
 @pytest.mark.parametrize("damage", ["other value", "other type"])
-def test_own_one_record_that_cannot_be_read_is_set_aside_with_a_line(
+def test_one_record_that_cannot_be_read_is_set_aside_with_a_line(
     server: Server, kind: str, damage: str
 ) -> None:
     record = records()[kind]
@@ -209,7 +209,7 @@ def test_r4_a_host_whose_record_cannot_be_read_counts_as_just_requested(
 
 
 @pytest.mark.parametrize("kind", ["host", "source"])
-def test_own_what_is_gone_from_redis_is_known_from_the_copy(server: Server, kind: str) -> None:
+def test_what_is_gone_from_redis_is_known_from_the_copy(server: Server, kind: str) -> None:
     record = records()[kind]
     one, name = shared(server, record)
     gone(server, name)
@@ -217,7 +217,7 @@ def test_own_what_is_gone_from_redis_is_known_from_the_copy(server: Server, kind
 
 
 @pytest.mark.parametrize("kind", ["blocklist", "source"])
-def test_own_what_this_user_may_not_read_sends_nothing(server: Server, kind: str) -> None:
+def test_what_this_user_may_not_read_sends_nothing(server: Server, kind: str) -> None:
     record = records()[kind]
     shared(server, record)
     server.client.execute_command(
@@ -235,7 +235,7 @@ def test_own_what_this_user_may_not_read_sends_nothing(server: Server, kind: str
         few.reserve_host(HOST, 1.0, time.time())
 
 
-def test_own_a_view_sets_nothing_aside(server: Server) -> None:
+def test_a_view_sets_nothing_aside(server: Server) -> None:
     record = records()["source"]
     _, name = shared(server, record)
     other_type(server, name)

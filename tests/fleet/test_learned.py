@@ -35,7 +35,7 @@ def refused(box: Sandbox) -> int:
     return sum(each.status == 429 for each in requests(box.log, HOST))
 
 
-def test_own_a_worker_begins_with_what_another_one_has_learned(
+def test_a_worker_begins_with_what_another_one_has_learned(
     box: Sandbox, server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     limit = Limit(PAUSE)
@@ -54,7 +54,7 @@ def test_own_a_worker_begins_with_what_another_one_has_learned(
         assert json.loads(capsys.readouterr().out)["findings"] == []
 
 
-def test_own_a_worker_takes_it_with_its_next_booking(server: Server) -> None:
+def test_a_worker_takes_it_with_its_next_booking(server: Server) -> None:
     """It began before the others had learned anything."""
     one, other = queue(server), queue(server)
     pacing = crawl_of(one).pacing
@@ -70,7 +70,7 @@ def test_own_a_worker_takes_it_with_its_next_booking(server: Server) -> None:
     assert host.newly_taken() == ()
 
 
-def test_own_workers_side_by_side_learn_together(
+def test_workers_side_by_side_learn_together(
     box: Sandbox, server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     limit = Limit(PAUSE)

@@ -69,15 +69,13 @@ def start(run: list[Server], folder: Path, *options: str) -> Server:
         ("", "/0?db=secret", "['`]db['`]"),
     ],
 )
-def test_own_a_url_that_is_wrong_is_said(
-    server: Server, before: str, after: str, said: str
-) -> None:
+def test_a_url_that_is_wrong_is_said(server: Server, before: str, after: str, said: str) -> None:
     url = server.url.replace("//", f"//{before}").removesuffix("/0")
     with pytest.raises(ConfigError, match=f"{said}.*correct its URL"):
         link(f"{url}{after}").begin()
 
 
-def test_own_a_password_that_is_missing_or_wrong_is_said(run: list[Server], tmp_path: Path) -> None:
+def test_a_password_that_is_missing_or_wrong_is_said(run: list[Server], tmp_path: Path) -> None:
     closed = start(run, tmp_path, "--requirepass", "word")
     for url in (closed.url, closed.url.replace("//", "//:secret@")):
         assert re.search(f"{NO_PASSWORD}|invalid username-password", began(url))
@@ -87,12 +85,12 @@ def test_own_a_password_that_is_missing_or_wrong_is_said(run: list[Server], tmp_
     "rights",
     ["~walsh:* +@read", "~walsh:* +@all -@write", "~other:* +@all", "~walsh:* +@all -@scripting"],
 )
-def test_own_too_few_rights_are_said(server: Server, rights: str) -> None:
+def test_too_few_rights_are_said(server: Server, rights: str) -> None:
     server.client.execute_command("ACL", "SETUSER", "few", "on", ">word", *rights.split())
     assert re.search("permission|can't run", began(server.url.replace("//", "//few:word@")))
 
 
-def test_own_a_replica_a_sentinel_and_a_cluster_are_said(run: list[Server], tmp_path: Path) -> None:
+def test_a_replica_a_sentinel_and_a_cluster_are_said(run: list[Server], tmp_path: Path) -> None:
     primary = start(run, tmp_path)
     replica = start(run, tmp_path, "--replicaof", "127.0.0.1", str(primary.port))
     assert re.search("read only|replica", began(replica.url))
@@ -125,7 +123,7 @@ def answers(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_own_tls_where_there_is_none_and_the_reverse_are_said(
+def test_tls_where_there_is_none_and_the_reverse_are_said(
     run: list[Server], tmp_path: Path
 ) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
@@ -172,13 +170,13 @@ def self_signed(key: Path, certificate: Path) -> None:
     certificate.write_bytes(signed.public_bytes(pem))
 
 
-def test_own_a_redis_that_is_not_up_yet_is_no_mistake(server: Server) -> None:
+def test_a_redis_that_is_not_up_yet_is_no_mistake(server: Server) -> None:
     server.kill()
     assert link(server.url).begin() is None
     assert link("redis://no-such-host.invalid/0").begin() is None
 
 
-def test_own_a_redis_that_throws_records_away_is_refused(server: Server) -> None:
+def test_a_redis_that_throws_records_away_is_refused(server: Server) -> None:
     server.client.config_set("maxmemory-policy", "allkeys-lru")
     assert link(server.url).begin() is not None  # there is no limit
     server.client.config_set("maxmemory", "100mb")
@@ -187,13 +185,13 @@ def test_own_a_redis_that_throws_records_away_is_refused(server: Server) -> None
     assert link(server.url).begin() is not None
 
 
-def test_own_a_redis_that_writes_nothing_down_is_a_warning(server: Server) -> None:
+def test_a_redis_that_writes_nothing_down_is_a_warning(server: Server) -> None:
     assert (link(server.url).begin() or "").endswith("set appendonly yes")
     server.client.config_set("appendonly", "yes")
     assert link(server.url).begin() == ""
 
 
-def test_own_where_info_is_forbidden_is_refused(server: Server) -> None:
+def test_where_info_is_forbidden_is_refused(server: Server) -> None:
     """Without it nobody can see that Redis was started anew."""
     server.client.execute_command(
         *("ACL", "SETUSER", "few", "on", ">word", "~walsh:*", "+@all", "-@dangerous")
@@ -201,7 +199,7 @@ def test_own_where_info_is_forbidden_is_refused(server: Server) -> None:
     assert "can't run" in began(server.url.replace("//", "//few:word@"))
 
 
-def test_own_doctor_says_the_same(server: Server) -> None:
+def test_doctor_says_the_same(server: Server) -> None:
     def said() -> list[tuple[str, str]]:
         given = {"WALSH_IDENTITY": OWN_IDENTITY, "WALSH_SHARED_STATE": server.url}
         found = of_fleet(WalshConfig.from_settings(given, lambda: "default"))
@@ -221,7 +219,7 @@ def test_own_doctor_says_the_same(server: Server) -> None:
 
 
 @pytest.mark.parametrize("queue", [False, True])
-def test_own_a_crawl_with_such_a_mistake_does_not_start(
+def test_a_crawl_with_such_a_mistake_does_not_start(
     box: Sandbox, server: Server, tmp_path: Path, *, queue: bool
 ) -> None:
     server.client.config_set("requirepass", "word")
@@ -240,7 +238,7 @@ link.LONGEST_OUTAGE = 3.0
 """
 
 
-def test_own_a_redis_that_stays_away_ends_the_crawl(
+def test_a_redis_that_stays_away_ends_the_crawl(
     box: Sandbox, server: Server, tmp_path: Path
 ) -> None:
     from tests.crawl.harness import LIST_SPIDER  # noqa: PLC0415
@@ -253,7 +251,7 @@ def test_own_a_redis_that_stays_away_ends_the_crawl(
     assert not requests(box.log)
 
 
-def test_own_a_crawl_with_the_scheduler_of_scrapy_redis_does_not_wait_for_its_start(
+def test_a_crawl_with_the_scheduler_of_scrapy_redis_does_not_wait_for_its_start(
     box: Sandbox, server: Server, tmp_path: Path
 ) -> None:
     server.kill()
@@ -263,7 +261,7 @@ def test_own_a_crawl_with_the_scheduler_of_scrapy_redis_does_not_wait_for_its_st
     assert "Traceback" not in said
 
 
-def test_own_a_mistake_that_shows_once_redis_is_up_ends_the_crawl(
+def test_a_mistake_that_shows_once_redis_is_up_ends_the_crawl(
     box: Sandbox, server: Server, tmp_path: Path
 ) -> None:
     server.kill()

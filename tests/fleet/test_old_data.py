@@ -129,7 +129,7 @@ def test_r4_the_word_is_on_each_machine_too(server: Server, tmp_path: Path) -> N
     again.close()
 
 
-def test_own_much_is_written_back_in_parts(server: Server) -> None:
+def test_much_is_written_back_in_parts(server: Server) -> None:
     local = MemoryStore()
     one = worker(server, local)
     one.tend()
@@ -142,7 +142,7 @@ def test_own_much_is_written_back_in_parts(server: Server) -> None:
 
 @pytest.mark.usefixtures("_no_timers")
 @pytest.mark.parametrize("emptied", [True, False])
-def test_own_what_the_queue_has_lost_is_an_error_with_its_number(
+def test_what_the_queue_has_lost_is_an_error_with_its_number(
     server: Server, *, emptied: bool
 ) -> None:
     one = queue(server)
@@ -167,7 +167,7 @@ def test_own_what_the_queue_has_lost_is_an_error_with_its_number(
 
 
 @pytest.mark.usefixtures("_no_timers")
-def test_own_a_queue_that_is_done_or_cleared_has_lost_nothing(server: Server) -> None:
+def test_a_queue_that_is_done_or_cleared_has_lost_nothing(server: Server) -> None:
     one, other = queue(server), queue(server)
     one.push(Request("http://a.test/0"))
     assert urls_of(other, 1) == ["http://a.test/0"]

@@ -68,7 +68,7 @@ def check_all_fetched(box: Sandbox, workers: int) -> None:
     assert too_close(box.log) == []
 
 
-def test_own_while_redis_is_away_nothing_leaves_and_then_the_crawl_goes_on(
+def test_while_redis_is_away_nothing_leaves_and_then_the_crawl_goes_on(
     box: Sandbox, lasting: Server, tmp_path: Path
 ) -> None:
     workers = begin(box, lasting, tmp_path)
@@ -85,7 +85,7 @@ def test_own_while_redis_is_away_nothing_leaves_and_then_the_crawl_goes_on(
     assert requests(box.log)[seen].arrived > lasting.started
 
 
-def test_own_a_redis_that_comes_back_empty_is_told_before_anything_leaves(
+def test_a_redis_that_comes_back_empty_is_told_before_anything_leaves(
     box: Sandbox, server: Server, tmp_path: Path
 ) -> None:
     workers = begin(box, server, tmp_path)
@@ -99,7 +99,7 @@ def test_own_a_redis_that_comes_back_empty_is_told_before_anything_leaves(
     assert requests(box.log)[seen].arrived > server.started + 2
 
 
-def test_own_a_crawl_that_starts_without_redis_waits_for_it(box: Sandbox, tmp_path: Path) -> None:
+def test_a_crawl_that_starts_without_redis_waits_for_it(box: Sandbox, tmp_path: Path) -> None:
     server = Server(tmp_path)
     (one,) = begin(box, server, tmp_path, count=1)
     all_at_once([one])
@@ -111,7 +111,7 @@ def test_own_a_crawl_that_starts_without_redis_waits_for_it(box: Sandbox, tmp_pa
     check_all_fetched(box, 1)
 
 
-def test_own_ctrl_c_ends_a_crawl_that_waits_for_redis(box: Sandbox, tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_crawl_that_waits_for_redis(box: Sandbox, tmp_path: Path) -> None:
     (one,) = begin(box, Server(tmp_path), tmp_path, count=1)
     all_at_once([one])  # Scrapy 2.13 logs a traceback where its own start task has not begun yet
     wait_until(lambda: waits(one))

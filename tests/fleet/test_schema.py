@@ -37,7 +37,7 @@ def lifetime(server: Server, record: Any) -> float:
     return float(server.client.ttl(worker(server).key(table, *table.key_of(record))))
 
 
-def test_own_what_was_promised_is_kept_as_long_as_locally(server: Server) -> None:
+def test_what_was_promised_is_kept_as_long_as_locally(server: Server) -> None:
     """C1, C3, C16, C17: each record, from the moment until which it binds."""
     one, now = worker(server), time.time()
     records = [
@@ -60,7 +60,7 @@ def test_own_what_was_promised_is_kept_as_long_as_locally(server: Server) -> Non
     assert lifetime(server, document()) == -1  # for ever: the last known rules stay (T6)
 
 
-def test_own_a_booking_is_kept_until_it_binds_nobody(server: Server) -> None:
+def test_a_booking_is_kept_until_it_binds_nobody(server: Server) -> None:
     """C1, C3: the same by the script that books a host, and by the one that ends it."""
     one = worker(server)
     one.reserve_host(HOST, 40 * DAY, 0.0)
@@ -86,7 +86,7 @@ def test_r5_a_hold_is_kept_whatever_else_of_the_record_changes(server: Server) -
     assert server.client.hexists(one.key(HOSTS, HOST), "silent_since") == 0
 
 
-def test_own_a_host_without_a_hold_has_none_in_a_fleet(server: Server) -> None:
+def test_a_host_without_a_hold_has_none_in_a_fleet(server: Server) -> None:
     """C4, C6: as in ``tests/state/test_schema.py``."""
     one = worker(server)
     one.reserve_host(HOST, 1.0, 0.0)
@@ -105,7 +105,7 @@ def test_own_a_host_without_a_hold_has_none_in_a_fleet(server: Server) -> None:
     ]
 
 
-def test_own_the_times_of_hosts_are_not_by_the_wall_clock(server: Server) -> None:
+def test_the_times_of_hosts_are_not_by_the_wall_clock(server: Server) -> None:
     """C5: it may be set while a crawl runs (D9)."""
     one = worker(server)
     one.reserve_host(HOST, 1.0, 0.0)
@@ -122,7 +122,7 @@ def test_own_the_times_of_hosts_are_not_by_the_wall_clock(server: Server) -> Non
     assert after.silent_since == pytest.approx(before.silent_since, abs=0.1)
 
 
-def test_own_a_target_ahead_of_the_crawl_delay_is_noted_at_its_end_in_a_fleet(
+def test_a_target_ahead_of_the_crawl_delay_is_noted_at_its_end_in_a_fleet(
     server: Server,
 ) -> None:
     """C7: not when the script ran."""
@@ -140,7 +140,7 @@ def test_own_a_target_ahead_of_the_crawl_delay_is_noted_at_its_end_in_a_fleet(
 
 
 @pytest.mark.parametrize("interval", [3.0, 4.0, 5.0])
-def test_own_of_two_paces_the_slower_one_stays_in_a_fleet(server: Server, interval: float) -> None:
+def test_of_two_paces_the_slower_one_stays_in_a_fleet(server: Server, interval: float) -> None:
     """C8, C9, C11: of two alike, that of the last answer."""
     one, other, now = worker(server), worker(server), time.time() - HOUR
     stored, mine = Learned(4.0, 0.0, 9, now), Learned(interval, 0.0, 3, now)
@@ -153,7 +153,7 @@ def test_own_of_two_paces_the_slower_one_stays_in_a_fleet(server: Server, interv
     assert found.taught.calm == (9 if interval < 4.0 else 3)
 
 
-def test_own_a_later_record_is_not_replaced_by_an_older_one(server: Server) -> None:
+def test_a_later_record_is_not_replaced_by_an_older_one(server: Server) -> None:
     one, now = worker(server), time.time()
     one.put(SourceRun(URL, now - 60, "200"))
     worker(server).put(SourceRun(URL, now - DAY, "304"))
@@ -162,7 +162,7 @@ def test_own_a_later_record_is_not_replaced_by_an_older_one(server: Server) -> N
     assert found.outcome == "200"
 
 
-def test_own_the_digest_of_a_body_is_called_so(server: Server) -> None:
+def test_the_digest_of_a_body_is_called_so(server: Server) -> None:
     """C21."""
     one = worker(server)
     one.put(StoredDocument(BLOCKLIST, URL, URL, b"{}", time.time(), 200, "held"))
@@ -171,7 +171,7 @@ def test_own_the_digest_of_a_body_is_called_so(server: Server) -> None:
     assert found[b"body"] == b"{}"
 
 
-def test_own_the_scripts_know_the_fields_of_a_host_by_their_names() -> None:
+def test_the_scripts_know_the_fields_of_a_host_by_their_names() -> None:
     """C4, C6, C8, C10: no layer has names of its own. ``by`` is the fleet's."""
     text = "".join(each for each in vars(scripts).values() if isinstance(each, str))
     named = set(re.findall(r"\brecord\.(\w+)", text))

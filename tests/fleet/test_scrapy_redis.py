@@ -201,7 +201,7 @@ def test_r8_1_workers_wait_for_the_end_of_the_hour_by_the_cadence_of_the_source(
     assert float(record[b"last_run_at"]) > begun
 
 
-def test_own_workers_of_scrapy_redis_outlast_an_outage(
+def test_workers_of_scrapy_redis_outlast_an_outage(
     box: Sandbox, server: Server, tmp_path: Path
 ) -> None:
     for name in ("a.test", "b.test"):
@@ -248,7 +248,7 @@ def taken_over(box: Sandbox, server: Server, folder: Path) -> list[Run]:
     return workers
 
 
-def test_own_what_a_killed_worker_was_asking_is_asked_by_another(
+def test_what_a_killed_worker_was_asking_is_asked_by_another(
     box: Sandbox, server: Server, tmp_path: Path
 ) -> None:
     first, other = taken_over(box, server, tmp_path)
@@ -265,7 +265,7 @@ def test_own_what_a_killed_worker_was_asking_is_asked_by_another(
     assert too_close(box.log) == []
 
 
-def test_own_a_worker_that_was_stopped_for_longer_than_its_lease_goes_on(
+def test_a_worker_that_was_stopped_for_longer_than_its_lease_goes_on(
     box: Sandbox, server: Server, tmp_path: Path
 ) -> None:
     first, other = taken_over(box, server, tmp_path)
@@ -348,7 +348,7 @@ def _no_timers(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) 
         monkeypatch.setattr(compat, "under_way", lambda crawler: UNDER_WAY.get(crawler, ()))
 
 
-def test_own_a_host_is_claimed_once_an_interval_by_whoever_comes(server: Server) -> None:
+def test_a_host_is_claimed_once_an_interval_by_whoever_comes(server: Server) -> None:
     one, other = queue(server), queue(server)
     for page in range(3):
         one.push(Request(f"http://a.test/{page}"))
@@ -361,7 +361,7 @@ def test_own_a_host_is_claimed_once_an_interval_by_whoever_comes(server: Server)
     assert urls_of(other, 2) == ["http://a.test/1", None]
 
 
-def test_own_a_host_that_another_asked_or_that_holds_is_not_claimed(server: Server) -> None:
+def test_a_host_that_another_asked_or_that_holds_is_not_claimed(server: Server) -> None:
     one, other = queue(server), queue(server)
     store = crawl_of(other).store
     store.reserve_host("a.test", 1.0, time.time())
@@ -385,7 +385,7 @@ def silent(line: DueQueue, host: str) -> None:
     crawl_of(line).store.put(HostRecord(host, ago, 1.0, silent_since=ago))
 
 
-def test_own_a_host_that_gives_no_answer_is_claimed_after_all_others(server: Server) -> None:
+def test_a_host_that_gives_no_answer_is_claimed_after_all_others(server: Server) -> None:
     one, other = queue(server), queue(server)
     silent(one, "dead.test")
     for page in range(5):
@@ -402,7 +402,7 @@ def test_own_a_host_that_gives_no_answer_is_claimed_after_all_others(server: Ser
     assert urls_of(one, 1) == ["http://dead.test/1"]  # most work left
 
 
-def test_own_a_host_that_gave_no_answer_in_this_run_is_claimed_after_all_others(
+def test_a_host_that_gave_no_answer_in_this_run_is_claimed_after_all_others(
     server: Server,
 ) -> None:
     """Before any record says so: from the first request on that got no answer (D13)."""
@@ -424,7 +424,7 @@ def test_own_a_host_that_gave_no_answer_in_this_run_is_claimed_after_all_others(
     assert urls_of(other, 1) == ["http://dead.test/1"]
 
 
-def test_own_a_worker_reads_that_a_host_gives_no_answer(server: Server) -> None:
+def test_a_worker_reads_that_a_host_gives_no_answer(server: Server) -> None:
     one, other = queue(server), queue(server)
     silent(one, "dead.test")
     crawl_of(one).store.book_host(HostRecord("dead.test", time.time(), 1.0))
@@ -432,7 +432,7 @@ def test_own_a_worker_reads_that_a_host_gives_no_answer(server: Server) -> None:
     assert not crawl_of(other).pacing.host("live.test").goes_last(0.0)
 
 
-def test_own_retries_go_first_then_priority_then_arrival(server: Server) -> None:
+def test_retries_go_first_then_priority_then_arrival(server: Server) -> None:
     one = queue(server, WALSH_PATIENCE=0)
     crawl_of(one).store.book_host(
         HostRecord("a.test", time.time(), 1.0, time.time() + 60.0)
@@ -444,7 +444,7 @@ def test_own_retries_go_first_then_priority_then_arrival(server: Server) -> None
     assert [url and url[-1] for url in urls_of(one, 4)] == ["d", "z", "x", "y"]
 
 
-def test_own_a_request_comes_out_as_it_went_in(server: Server) -> None:
+def test_a_request_comes_out_as_it_went_in(server: Server) -> None:
     one = queue(server)
     went = FormRequest(
         "http://a.test/é",
@@ -492,7 +492,7 @@ def test_r6_a_claim_carries_the_declared_target_and_no_other(server: Server) -> 
     assert crawl_of(other).scope.refuses("http://c.test/link") is not None
 
 
-def test_own_what_cannot_be_written_is_said(server: Server) -> None:
+def test_what_cannot_be_written_is_said(server: Server) -> None:
     with pytest.raises(
         ValueError, match=r"http://a\.test/ cannot be queued as MessagePack.*SERIALIZER"
     ):
@@ -507,7 +507,7 @@ def silence(line: DueQueue, *others: DueQueue, lease: float = 0.0) -> None:
         each._renew()
 
 
-def test_own_a_claim_is_put_back_once_its_worker_is_silent(server: Server) -> None:
+def test_a_claim_is_put_back_once_its_worker_is_silent(server: Server) -> None:
     one, other = queue(server), queue(server)
     for page, priority in ((0, 5), (1, 0)):
         one.push(Request(f"http://a.test/{page}", priority=priority))
@@ -537,7 +537,7 @@ def test_r8_1_what_waits_for_its_hour_is_put_back_when_its_worker_ends(server: S
     assert urls_of(other, 1) == ["http://a.test/"]
 
 
-def test_own_an_answer_of_redis_that_was_lost_loses_no_request(server: Server) -> None:
+def test_an_answer_of_redis_that_was_lost_loses_no_request(server: Server) -> None:
     one = queue(server)
     one.push(Request("http://a.test/"))
     one._claim()  # nobody learns of it
@@ -547,7 +547,7 @@ def test_own_an_answer_of_redis_that_was_lost_loses_no_request(server: Server) -
     assert len(one) == 0
 
 
-def test_own_leases_do_not_run_while_nobody_is_seen(server: Server) -> None:
+def test_leases_do_not_run_while_nobody_is_seen(server: Server) -> None:
     """Redis was away for an hour: the workers were not silent, it was."""
     one, other = queue(server), queue(server)
     one.push(Request("http://a.test/"))
@@ -558,7 +558,7 @@ def test_own_leases_do_not_run_while_nobody_is_seen(server: Server) -> None:
     assert urls_of(other, 1) == [None]
 
 
-def test_own_a_claim_that_cannot_be_read_is_made_once(server: Server) -> None:
+def test_a_claim_that_cannot_be_read_is_made_once(server: Server) -> None:
     one = queue(server)
     one.push(Request("http://a.test/"))
     (data,) = server.client.zrange(f"{LINE}a.test", 0, -1)
@@ -619,7 +619,7 @@ def test_d20_a_request_takes_three_round_trips(
     assert trips[3][-1] == trips[0][-1][:2] + trips[3][-1][2:]  # what is asked comes last
 
 
-def test_own_a_claim_brings_what_its_worker_reads_next(server: Server) -> None:
+def test_a_claim_brings_what_its_worker_reads_next(server: Server) -> None:
     one, other = queue(server), queue(server)
     theirs = cast("SharedStore", crawl_of(other).store)
     theirs.put(SourceRun("http://a.test/0", time.time() - 60, "200"))
@@ -643,7 +643,7 @@ def test_own_a_claim_brings_what_its_worker_reads_next(server: Server) -> None:
     assert len(trips) == 2  # what came with a claim counts for a moment only
 
 
-def test_own_a_record_that_nobody_can_read_keeps_no_request_back(server: Server) -> None:
+def test_a_record_that_nobody_can_read_keeps_no_request_back(server: Server) -> None:
     one = queue(server)
     for key in ("source:http://a.test/", "document:robots http://a.test"):
         server.client.lpush(f"walsh:{{examplebot}}:{key}", "x")
@@ -651,7 +651,7 @@ def test_own_a_record_that_nobody_can_read_keeps_no_request_back(server: Server)
     assert one._claim()[1]
 
 
-def test_own_a_claim_lasts_until_redis_has_what_came_of_it(server: Server) -> None:
+def test_a_claim_lasts_until_redis_has_what_came_of_it(server: Server) -> None:
     one = queue(server)
     waiting(one)
     one.push(Request("http://a.test/"))
@@ -676,7 +676,7 @@ def test_own_a_claim_lasts_until_redis_has_what_came_of_it(server: Server) -> No
     assert (len(one), server.client.zcard(f"{LINE}a.test")) == (1, 1)
 
 
-def test_own_a_long_list_goes_to_redis_by_hundreds(server: Server) -> None:
+def test_a_long_list_goes_to_redis_by_hundreds(server: Server) -> None:
     one = queue(server)
     _, trips = waiting(one)
     for page in range(250):
@@ -693,7 +693,7 @@ def hold(one: DueQueue, seconds: float) -> None:
     crawl.pacing.host("a.test").traffic.hold(crawl.monotonic() + seconds)
 
 
-def test_own_a_request_that_comes_back_has_its_host_wait_as_long_as_it_says(server: Server) -> None:
+def test_a_request_that_comes_back_has_its_host_wait_as_long_as_it_says(server: Server) -> None:
     one, other = queue(server), queue(server)
     for page in range(2):
         one.push(Request(f"http://a.test/{page}"))
@@ -719,7 +719,7 @@ def test_r4_a_request_that_comes_back_does_not_bring_its_host_nearer(server: Ser
     assert urls_of(other, 1) == [None]
 
 
-def test_own_work_left_counts_at_the_hosts_own_interval(server: Server) -> None:
+def test_work_left_counts_at_the_hosts_own_interval(server: Server) -> None:
     one = queue(server)
     slow = "walsh:{examplebot}:host:slow.test"
     crawl_of(one).store.book_host(HostRecord("slow.test", time.time(), 5.0))
@@ -734,14 +734,14 @@ def test_own_work_left_counts_at_the_hosts_own_interval(server: Server) -> None:
     assert urls_of(one, 2) == ["http://slow.test/0", "http://quick.test/0"]
 
 
-def test_own_the_queue_can_be_cleared(server: Server) -> None:
+def test_the_queue_can_be_cleared(server: Server) -> None:
     one = queue(server)
     one.push(Request("http://a.test/"))
     one.clear()
     assert (len(one), one.pop()) == (0, None)
 
 
-def test_own_what_comes_during_an_outage_is_sent_later(server: Server) -> None:
+def test_what_comes_during_an_outage_is_sent_later(server: Server) -> None:
     one = queue(server)
     server.kill()
     one.push(Request("http://a.test/"))
@@ -754,7 +754,7 @@ def test_own_what_comes_during_an_outage_is_sent_later(server: Server) -> None:
     assert urls_of(one, 1) == ["http://a.test/"]
 
 
-def test_own_without_a_shared_store_there_is_no_queue() -> None:
+def test_without_a_shared_store_there_is_no_queue() -> None:
     with pytest.raises(ConfigError, match="WALSH_SHARED_STATE"):
         queue(None)
 
@@ -767,7 +767,7 @@ def holds_of(line: DueQueue) -> list[tuple[str, float]]:
     return found
 
 
-def test_own_a_hold_is_told_once_by_who_asked_the_host(server: Server) -> None:
+def test_a_hold_is_told_once_by_who_asked_the_host(server: Server) -> None:
     one, other = queue(server), queue(server)
     crawl_of(one).pacing.named("a.test").traffic.raise_minimum(30.0)
     told, told_by_other = holds_of(one), holds_of(other)
@@ -786,7 +786,7 @@ def test_own_a_hold_is_told_once_by_who_asked_the_host(server: Server) -> None:
     assert told_by_other == []
 
 
-def test_own_a_host_is_held_in_redis_until_its_own_interval_is_over(server: Server) -> None:
+def test_a_host_is_held_in_redis_until_its_own_interval_is_over(server: Server) -> None:
     one, other = queue(server), queue(server)
     one.push(Request("http://a.test/0"))
     one.push(Request("http://a.test/1"))

@@ -19,29 +19,29 @@ def read(value: object) -> str | None:
 @pytest.mark.parametrize(
     "url", ["redis://h.test", "redis://h.test:6380/3", "rediss://user:word@h.test/0"]
 )
-def test_own_a_url_of_a_redis_is_accepted(url: str) -> None:
+def test_a_url_of_a_redis_is_accepted(url: str) -> None:
     assert read(url) == url
 
 
-def test_own_nothing_is_shared_by_default() -> None:
+def test_nothing_is_shared_by_default() -> None:
     assert read(None) is None
 
 
 @pytest.mark.parametrize(
     "value", ["", "h.test:6379", "http://h.test", "redis://", "redis://h.test:port", 6379, True]
 )
-def test_own_anything_else_is_refused_in_one_line(value: object) -> None:
+def test_anything_else_is_refused_in_one_line(value: object) -> None:
     with pytest.raises(ConfigError, match=r"^WALSH_SHARED_STATE is .*; accepted: redis://.*$"):
         read(value)
 
 
-def test_own_a_password_is_not_repeated() -> None:
+def test_a_password_is_not_repeated() -> None:
     with pytest.raises(ConfigError) as caught:
         read("redis://user:word@h.test:port")
     assert "word" not in str(caught.value)
 
 
-def test_own_the_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'scrapy-walsh\[redis\]'"):
         read("redis://h.test")

@@ -93,7 +93,7 @@ def test_r4_6_a_worker_keeps_its_own_spacing_itself(server: Server) -> None:
     assert [reserve(one), reserve(one)] == [0, 0]
 
 
-def test_own_the_end_of_a_long_answer_does_not_hide_who_asked_meanwhile(server: Server) -> None:
+def test_the_end_of_a_long_answer_does_not_hide_who_asked_meanwhile(server: Server) -> None:
     one, other = worker(server), worker(server)
     assert reserve(one, 0.05) == 0
     time.sleep(0.06)
@@ -103,7 +103,7 @@ def test_own_the_end_of_a_long_answer_does_not_hide_who_asked_meanwhile(server: 
     assert reserve(other, 60.0) > 50.0
 
 
-def test_own_only_a_request_under_way_may_reach_the_server_later(server: Server) -> None:
+def test_only_a_request_under_way_may_reach_the_server_later(server: Server) -> None:
     one, other = worker(server), worker(server)
 
     def due_after() -> float:
@@ -124,7 +124,7 @@ def test_own_only_a_request_under_way_may_reach_the_server_later(server: Server)
     assert due_after() == 1.25
 
 
-def test_own_a_booking_drops_a_hold_that_has_ended(server: Server, tmp_path: Path) -> None:
+def test_a_booking_drops_a_hold_that_has_ended(server: Server, tmp_path: Path) -> None:
     for store in (worker(server), SqliteStore(tmp_path)):
         assert reserve(store) == 0
         store.book_host(HostRecord(HOST, time.time(), 1.0, time.time() + 0.02))
@@ -136,7 +136,7 @@ def test_own_a_booking_drops_a_hold_that_has_ended(server: Server, tmp_path: Pat
         store.close()
 
 
-def test_own_the_end_of_a_long_answer_does_not_hide_it_in_a_local_store_either(
+def test_the_end_of_a_long_answer_does_not_hide_it_in_a_local_store_either(
     tmp_path: Path,
 ) -> None:
     one, other = SqliteStore(tmp_path), SqliteStore(tmp_path)
@@ -161,18 +161,18 @@ def test_r5_a_hold_met_by_one_holds_for_the_others(server: Server, skew: float) 
     assert reserve(one) > 7190
 
 
-def test_own_a_host_is_known_once_anybody_asked_it(server: Server) -> None:
+def test_a_host_is_known_once_anybody_asked_it(server: Server) -> None:
     one, other = worker(server), worker(server)
     assert one.reserve_host(HOST, 1.0, 0.0).known is False
     assert other.reserve_host(HOST, 1.0, 0.0).known is True
 
 
-def test_own_operators_share_a_redis_without_sharing_their_pace(server: Server) -> None:
+def test_operators_share_a_redis_without_sharing_their_pace(server: Server) -> None:
     assert reserve(worker(server)) == 0
     assert reserve(worker(server, bot="OtherBot")) == 0
 
 
-def test_own_what_is_kept_in_redis_is_readable_and_goes_away(server: Server) -> None:
+def test_what_is_kept_in_redis_is_readable_and_goes_away(server: Server) -> None:
     one = worker(server)
     reserve(one)
     one.put(SourceRun("http://h.test/", time.time(), "200"))
@@ -285,7 +285,7 @@ def test_r8_a_source_asked_by_one_was_asked_for_all(server: Server) -> None:
     assert other.wall() - found.last_run_at == pytest.approx(60, abs=1)
 
 
-def test_own_a_source_read_by_one_was_read_for_all(server: Server) -> None:
+def test_a_source_read_by_one_was_read_for_all(server: Server) -> None:
     one, other = stores(server)
     now = one.wall()
     one.put(Reading("http://h.test/", now - 7200, now - 60, 1, "HTTP 403"))
@@ -307,7 +307,7 @@ def test_d8_a_deferral_is_shared_and_dropped_together(server: Server) -> None:
     assert one.get(Deferral, "http://h.test/") is None
 
 
-def test_own_a_host_can_be_forgotten_and_exchanged(server: Server) -> None:
+def test_a_host_can_be_forgotten_and_exchanged(server: Server) -> None:
     one, other = worker(server), worker(server)
     reserve(one)
     other.delete(HostRecord, HOST)
@@ -383,7 +383,7 @@ def test_d20_a_blocklist_does_not_wait(server: Server) -> None:
     assert worker(server).get(StoredDocument, BLOCKLIST, "http://o.test/list") is not None
 
 
-def test_own_what_is_no_record_is_set_aside_and_the_rest_is_written(server: Server) -> None:
+def test_what_is_no_record_is_set_aside_and_the_rest_is_written(server: Server) -> None:
     one, _ = patient(server)
     server.client.lpush(one.key(HOSTS, HOST), "not a record")
     one.book_host(HostRecord(HOST, time.time(), 60.0))
@@ -398,7 +398,7 @@ def test_own_what_is_no_record_is_set_aside_and_the_rest_is_written(server: Serv
     assert reserve(worker(server)) > 50
 
 
-def test_own_a_booking_is_as_good_as_a_look_at_redis(server: Server) -> None:
+def test_a_booking_is_as_good_as_a_look_at_redis(server: Server) -> None:
     one, _ = patient(server)
     assert reserve(one) == 0
     assert 0 < one.beat() < 1
@@ -408,7 +408,7 @@ def test_own_a_booking_is_as_good_as_a_look_at_redis(server: Server) -> None:
     assert one.beat() > 3  # it looks at once, and has found that its records are lost
 
 
-def test_own_what_waits_when_redis_goes_away_is_told_when_it_is_back(server: Server) -> None:
+def test_what_waits_when_redis_goes_away_is_told_when_it_is_back(server: Server) -> None:
     one, _ = patient(server)
     one.book_host(HostRecord(HOST, time.time(), 60.0))
     one.put(RUN)
@@ -431,7 +431,7 @@ def reserve_calmly(server: Server) -> float:
     return reserve(worker(server))
 
 
-def test_own_a_redis_that_knows_no_scripts_any_more_is_told_them(server: Server) -> None:
+def test_a_redis_that_knows_no_scripts_any_more_is_told_them(server: Server) -> None:
     one, _ = patient(server)
     assert reserve(one) == 0
     server.client.script_flush()
@@ -447,7 +447,7 @@ def test_own_a_redis_that_knows_no_scripts_any_more_is_told_them(server: Server)
 # -- an outage --------------------------------------------------------------------------------
 
 
-def test_own_nothing_is_booked_while_redis_is_away(server: Server) -> None:
+def test_nothing_is_booked_while_redis_is_away(server: Server) -> None:
     one = worker(server)
     assert reserve(one) == 0
     server.kill()
@@ -457,13 +457,13 @@ def test_own_nothing_is_booked_while_redis_is_away(server: Server) -> None:
     assert issubclass(StoreAway, StateError)
 
 
-def test_own_without_redis_at_the_start_nothing_is_booked(server: Server) -> None:
+def test_without_redis_at_the_start_nothing_is_booked(server: Server) -> None:
     server.kill()
     with pytest.raises(StoreAway):
         reserve(worker(server))
 
 
-def test_own_a_redis_that_is_away_is_looked_at_each_five_seconds(server: Server) -> None:
+def test_a_redis_that_is_away_is_looked_at_each_five_seconds(server: Server) -> None:
     one = worker(server)
     assert one.tend() == 1
     server.kill()
@@ -472,7 +472,7 @@ def test_own_a_redis_that_is_away_is_looked_at_each_five_seconds(server: Server)
     assert one.tend() > 1  # it has forgotten
 
 
-def test_own_reads_are_answered_from_here_and_writes_are_told_later(
+def test_reads_are_answered_from_here_and_writes_are_told_later(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = worker(server)
@@ -488,7 +488,7 @@ def test_own_reads_are_answered_from_here_and_writes_are_told_later(
     assert reserve(worker(server)) > 7190
 
 
-def test_own_a_redis_that_forgot_books_nothing_until_the_workers_have_told_it(
+def test_a_redis_that_forgot_books_nothing_until_the_workers_have_told_it(
     server: Server,
 ) -> None:
     one, other = worker(server), worker(server)
@@ -508,7 +508,7 @@ def test_own_a_redis_that_forgot_books_nothing_until_the_workers_have_told_it(
     assert 0 < reserve(other, 60.0, "new.test") <= 60.0  # all hosts count as just requested
 
 
-def test_own_a_store_that_nobody_holds_is_gone_at_once() -> None:
+def test_a_store_that_nobody_holds_is_gone_at_once() -> None:
     """With its copy and its connections, without a look for cycles, which may come much later."""
     store = SharedStore(MemoryStore(), "redis://localhost", "ExampleBot")
     gone = weakref.ref(store)
@@ -520,7 +520,7 @@ def test_own_a_store_that_nobody_holds_is_gone_at_once() -> None:
         gc.enable()
 
 
-def test_own_a_password_is_never_shown(server: Server) -> None:
+def test_a_password_is_never_shown(server: Server) -> None:
     url = server.url.replace("redis://", "redis://user:secret@")
     store = SharedStore(MemoryStore(), url, "ExampleBot")
     with pytest.raises(StoreAway) as caught:
@@ -539,7 +539,7 @@ def taught_at(ago: float = 60.0) -> Learned:
     return replace(TAUGHT, at=time.time() - ago)
 
 
-def test_own_what_a_host_has_taught_one_worker_the_others_know(server: Server) -> None:
+def test_what_a_host_has_taught_one_worker_the_others_know(server: Server) -> None:
     one, other = worker(server), worker(server, HOUR)
     one.reserve_host(HOST, 1.0, time.time())
     one.book_host(HostRecord(HOST, time.time(), 1.0, taught=taught_at()))
@@ -552,7 +552,7 @@ def test_own_what_a_host_has_taught_one_worker_the_others_know(server: Server) -
     assert (record.interval, replace(record.taught, at=0.0)) == (1.0, TAUGHT)
 
 
-def test_own_where_another_worker_was_there_meanwhile_the_slower_stays(server: Server) -> None:
+def test_where_another_worker_was_there_meanwhile_the_slower_stays(server: Server) -> None:
     one, other = worker(server), worker(server, HOUR)
     one.reserve_host(HOST, 1.0, time.time())
     other.book_host(HostRecord(HOST, time.time(), 1.0, taught=taught_at()))

@@ -75,7 +75,7 @@ def rows(store: Store) -> list[Any]:
     ]
 
 
-def test_own_a_view_reads_all_and_writes_nothing(server: Server, tmp_path: Path) -> None:
+def test_a_view_reads_all_and_writes_nothing(server: Server, tmp_path: Path) -> None:
     fill(server)
     before = content(server)
     local = SqliteStore(tmp_path)
@@ -99,7 +99,7 @@ def test_own_a_view_reads_all_and_writes_nothing(server: Server, tmp_path: Path)
     seen.close()
 
 
-def test_own_a_view_of_an_empty_redis_leaves_nothing_there(server: Server, tmp_path: Path) -> None:
+def test_a_view_of_an_empty_redis_leaves_nothing_there(server: Server, tmp_path: Path) -> None:
     before = content(server)
     seen = view(SqliteStore(tmp_path), server.url, IDENTITY)
     assert rows(seen) == []
@@ -127,7 +127,7 @@ def test_d40_a_hold_is_lifted_in_redis_unless_a_crawl_of_the_fleet_runs(
     seen.close()
 
 
-def test_own_without_redis_the_copy_speaks_and_one_line_says_so(server: Server) -> None:
+def test_without_redis_the_copy_speaks_and_one_line_says_so(server: Server) -> None:
     server.kill()
     local = MemoryStore()
     local.put(SourceRun(URL, 1.0, "200"))
@@ -138,7 +138,7 @@ def test_own_without_redis_the_copy_speaks_and_one_line_says_so(server: Server) 
     assert notice.endswith("this machine's copy is read instead")
 
 
-def test_own_state_show_tells_what_the_fleet_holds(
+def test_state_show_tells_what_the_fleet_holds(
     box: Sandbox, server: Server, tmp_path: Path
 ) -> None:
     fill(server)
@@ -160,7 +160,7 @@ def test_own_state_show_tells_what_the_fleet_holds(
     assert json.loads(found)["hosts"] == []
 
 
-def test_own_a_plan_goes_by_what_the_fleet_holds(
+def test_a_plan_goes_by_what_the_fleet_holds(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     fill(server)

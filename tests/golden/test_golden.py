@@ -98,7 +98,7 @@ def cut_inside(lines: list[bytes], at: int) -> list[bytes]:
 @pytest.mark.parametrize(
     "change", [altered, dropped, moved, repeated, noise, cut_short, cut_inside, headless]
 )
-def test_own_a_chain_that_was_tampered_with(
+def test_a_chain_that_was_tampered_with(
     change: Callable[[list[bytes], int], list[bytes]], at: int, tmp_path: Path
 ) -> None:
     """By ``verify``."""
@@ -113,7 +113,7 @@ def test_own_a_chain_that_was_tampered_with(
 
 
 @pytest.mark.parametrize("short", [0.0, 0.0009, 0.0011, 0.004, 0.006, 0.019, 0.021, 0.5])
-def test_own_a_gap_that_is_short_by_so_many_seconds(short: float, tmp_path: Path) -> None:
+def test_a_gap_that_is_short_by_so_many_seconds(short: float, tmp_path: Path) -> None:
     """By ``verify``, and by a row of conformance."""
     forge = honest()
     one = forge.only("asked", f"{H}/target")
@@ -131,7 +131,7 @@ def test_own_a_gap_that_is_short_by_so_many_seconds(short: float, tmp_path: Path
 
 
 @pytest.mark.parametrize("delay", ["1.01", "1.02", "1.03", "1.5", "2", "2.5"])
-def test_own_stamps_of_whole_seconds(delay: str, tmp_path: Path) -> None:
+def test_stamps_of_whole_seconds(delay: str, tmp_path: Path) -> None:
     """Ten requests, a second apart by the log's clock."""
     lines = [line(T0, "/robots.txt"), *(line(T0 + 5 + at, f"/{at}") for at in range(99))]
     log = read_logs([written(tmp_path / "access.log", lines)], BOT)
@@ -143,12 +143,12 @@ def test_own_stamps_of_whole_seconds(delay: str, tmp_path: Path) -> None:
 # -- whole answers --------------------------------------------------------------------------
 
 
-def test_own_the_page_of_a_report() -> None:
+def test_the_page_of_a_report() -> None:
     lines = lines_of(*honest().entries)
     golden.note(" ".join(Read(page(*tally_of(lines, ALL))).text.split()))
 
 
-def test_own_rows_of_an_audit_as_json(tmp_path: Path) -> None:
+def test_rows_of_an_audit_as_json(tmp_path: Path) -> None:
     lines = [
         line(T0, "/robots.txt"),
         line(T0, "/a"),
@@ -176,7 +176,7 @@ def config(**settings: Any) -> WalshConfig:
     return WalshConfig.from_settings({**OWN, **settings}, Path)
 
 
-def test_own_doctor_on_settings() -> None:
+def test_doctor_on_settings() -> None:
     given = config(
         WALSH_FOLLOW_LINKS=True,
         WALSH_SCRAPING=True,
@@ -186,7 +186,7 @@ def test_own_doctor_on_settings() -> None:
     told(doctor.of_identity(given))
 
 
-def test_own_doctor_on_state() -> None:
+def test_doctor_on_state() -> None:
     memory = config(WALSH_STATE_DIR="memory")
     told(doctor_state.of_state(memory))
     url = "http://l.test/"
@@ -197,7 +197,7 @@ def test_own_doctor_on_state() -> None:
         told([doctor_state.of_blocklist(held, now, url)])
 
 
-def test_own_doctor_on_spiders() -> None:
+def test_doctor_on_spiders() -> None:
     pin = ["WARNING", "RETRY_ENABLED is True: scrapy_walsh overrides it with False"]
     value = ["BROKEN", "WALSH_MIN_INTERVAL is 0.5; accepted: a number of seconds, at least 1"]
     spiders = {"a": [pin], "b": [pin, value]}
@@ -205,7 +205,7 @@ def test_own_doctor_on_spiders() -> None:
     told(doctor.of_spiders({"broken": ["they cannot be loaded: no"], "spiders": {}}))
 
 
-def test_own_attest_says_what_stands_against_each_requirement() -> None:
+def test_attest_says_what_stands_against_each_requirement() -> None:
     checks = [check(id_, "FAIL" if id_ in ("R2", "R4") else "PASS") for id_ in IDS if id_ != "R2b"]
     evidence = record(checks=checks)
     strict = config(WALSH_FOLLOW_LINKS=True, WALSH_REVISIT=4000, WALSH_STATE_DIR="memory")
@@ -222,7 +222,7 @@ def test_own_attest_says_what_stands_against_each_requirement() -> None:
     golden.note(json.dumps(sorted(found)))
 
 
-def test_own_the_report_of_conformance() -> None:
+def test_the_report_of_conformance() -> None:
     checks = [
         Check("R4b", "R4", "MUST", "spaced", Outcome.BROKEN, "gap=0.1s"),
         Check("R2", "R2", "SHOULD", "kept", Outcome.HELD, ""),
@@ -238,7 +238,7 @@ def in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
     time.tzset()
 
 
-def test_own_state_show(
+def test_state_show(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As text, cut by ``--limit``, and as JSON."""
@@ -267,7 +267,7 @@ def test_own_state_show(
         golden.note(capsys.readouterr().out.splitlines())
 
 
-def test_own_the_source_report(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_source_report(monkeypatch: pytest.MonkeyPatch) -> None:
     in_utc(monkeypatch)
     due = "2026-05-24T00:00:00Z"
     moved = Row("b", "https://b.test/1", "left_out", "R9", "page: HTML", moved_to="https://c.test/")

@@ -86,7 +86,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     return Written(tmp_path_factory.mktemp("ledger"))
 
 
-def test_own_every_request_that_the_server_saw_is_a_line_in_its_order(written: Written) -> None:
+def test_every_request_that_the_server_saw_is_a_line_in_its_order(written: Written) -> None:
     for number, run in enumerate((written.first, written.second)):
         asked = written.of(number, "asked")
         assert [(line["url"], line.get("status")) for line in asked] == [
@@ -94,7 +94,7 @@ def test_own_every_request_that_the_server_saw_is_a_line_in_its_order(written: W
         ]
 
 
-def test_own_every_decision_is_counted_in_the_stats_as_often(written: Written) -> None:
+def test_every_decision_is_counted_in_the_stats_as_often(written: Written) -> None:
     for number, run in enumerate((written.first, written.second)):
         found = Counter(line["kind"] for line in written.of(number, *DECISIONS))
         told = {kind: run.stats.get(f"walsh/{kind}", 0) for kind in DECISIONS}
@@ -103,7 +103,7 @@ def test_own_every_decision_is_counted_in_the_stats_as_often(written: Written) -
     assert seen >= DECISIONS, "the crawls have to meet every kind"
 
 
-def test_own_the_docs_name_every_stat(written: Written) -> None:
+def test_the_docs_name_every_stat(written: Written) -> None:
     text = (Path(__file__).parents[2] / "docs/reference.md").read_text()
     page = text.partition("## Stats")[2]
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
@@ -123,13 +123,13 @@ def test_own_the_docs_name_every_stat(written: Written) -> None:
     }
 
 
-def test_own_every_decision_is_a_line_of_the_log(written: Written) -> None:
+def test_every_decision_is_a_line_of_the_log(written: Written) -> None:
     for number, run in enumerate((written.first, written.second)):
         for line in written.of(number, *DECISIONS):
             assert run.lines(line["kind"], line["url"], line["reason"]), line
 
 
-def test_own_a_refusal_names_its_rule_and_its_document(written: Written) -> None:
+def test_a_refusal_names_its_rule_and_its_document(written: Written) -> None:
     by_url = {line["url"]: line for line in written.of(0, "refused")}
     robots = by_url["http://path.test/private/x"]
     assert (robots["requirement"], robots["verdict"]) == ("R2", "disallowed_explicit")
@@ -145,7 +145,7 @@ def test_own_a_refusal_names_its_rule_and_its_document(written: Written) -> None
     assert b"Disallow: /private/" in (kept.get(robots["digest"]) or b"")
 
 
-def test_own_a_run_says_what_it_goes_by_and_how_it_ended(written: Written) -> None:
+def test_a_run_says_what_it_goes_by_and_how_it_ended(written: Written) -> None:
     (started,) = written.of(0, "started")
     assert started["user_agent"] == (
         "Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)"
@@ -169,7 +169,7 @@ def test_r6_the_targets_are_the_declared_ones_and_their_hops(written: Written) -
     }
 
 
-def test_own_a_redirected_robots_txt_says_so(written: Written) -> None:
+def test_a_redirected_robots_txt_says_so(written: Written) -> None:
     asked = [line for line in written.of(0, "asked") if line["host"] == "moved.test"]
     found = [(line["purpose"], line["hops"], line["exempt"]) for line in asked]
     assert found == [("robots", 0, False), ("robots", 1, False), ("target", 0, False)]
@@ -193,7 +193,7 @@ def test_r11_the_second_run_takes_up_what_the_first_adopted(written: Written) ->
     assert second.items() <= first.items()
 
 
-def test_own_d10_no_body_is_written_down(written: Written) -> None:
+def test_d10_no_body_is_written_down(written: Written) -> None:
     for path in state_dir(written.project).glob("ledger*"):
         assert SECRET.encode() not in path.read_bytes()
 
@@ -202,13 +202,13 @@ def one(directory: Path, value: object, url: str = "http://page.test/x?key=hidde
     return solo(directory, url, sites=PAGES, settings={"WALSH_LEDGER": value})
 
 
-def test_own_it_can_be_turned_off(tmp_path: Path) -> None:
+def test_it_can_be_turned_off(tmp_path: Path) -> None:
     run = one(tmp_path / "off", value=False)
     assert run.fetched("http://page.test/x?key=hidden")
     assert not list(tmp_path.rglob("ledger*"))
 
 
-def test_own_queries_can_be_left_out(tmp_path: Path) -> None:
+def test_queries_can_be_left_out(tmp_path: Path) -> None:
     run = one(tmp_path / "redacted", "redact")
     assert run.fetched("http://page.test/x?key=hidden")
     text = (state_dir(tmp_path / "redacted") / FILE).read_text()
@@ -216,7 +216,7 @@ def test_own_queries_can_be_left_out(tmp_path: Path) -> None:
     assert "hidden" not in text
 
 
-def test_own_another_value_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_another_value_is_refused_in_one_line(tmp_path: Path) -> None:
     run = one(tmp_path / "bad", "sometimes")
     assert run.returncode != 0
     assert run.lines("WALSH_LEDGER is 'sometimes'", "redact")
@@ -235,13 +235,13 @@ Ledger._take_up = full
 """
 
 
-def test_own_a_ledger_that_cannot_be_kept_is_said_and_the_crawl_goes_on(tmp_path: Path) -> None:
+def test_a_ledger_that_cannot_be_kept_is_said_and_the_crawl_goes_on(tmp_path: Path) -> None:
     run = solo(tmp_path / "crawl", "http://path.test/public", spider=FULL_DISK)
     assert run.fetched("http://path.test/public")
     assert len(run.lines("ERROR", "decisions go unrecorded", "No space left")) == 1
 
 
-def test_own_what_is_not_a_file_in_the_place_of_the_ledger_refuses_the_start(
+def test_what_is_not_a_file_in_the_place_of_the_ledger_refuses_the_start(
     tmp_path: Path,
 ) -> None:
     project = make_project(tmp_path / "crawl")
@@ -255,7 +255,7 @@ def test_own_what_is_not_a_file_in_the_place_of_the_ledger_refuses_the_start(
     assert "Traceback" not in run.output
 
 
-def test_own_a_blocklist_with_a_standalone_schema_names_both(tmp_path: Path) -> None:
+def test_a_blocklist_with_a_standalone_schema_names_both(tmp_path: Path) -> None:
     bare = blocklist("http://operator.test", "blocked.test", inline=False)
     schema = Route(body=page("blocklist.schema.json"))
     sites = (operator(served(bare), **{SCHEMA: schema}),)

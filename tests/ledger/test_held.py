@@ -44,14 +44,14 @@ def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return Written(tmp_path_factory.mktemp(request.param), settings)
 
 
-def test_own_each_hold_is_one_line_and_names_what_goes_first(written: Written) -> None:
+def test_each_hold_is_one_line_and_names_what_goes_first(written: Written) -> None:
     held = written.of("queued.test", "held")
     # The first target follows its robots.txt at once (T1).
     assert [line["url"] for line in held] == QUEUED[1:]
     assert written.run.asked("queued.test") == ["/robots.txt", "/0", "/1", "/2"]
 
 
-def test_own_a_hold_ends_when_the_host_is_asked_again(written: Written) -> None:
+def test_a_hold_ends_when_the_host_is_asked_again(written: Written) -> None:
     for host in ("queued.test", "busy.test"):
         lines = written.of(host, "held", "asked")
         after = [(one, later) for one, later in pairwise(lines) if one["kind"] == "held"]
@@ -70,21 +70,21 @@ def test_r5_the_hold_after_a_retry_after_is_as_long(written: Written) -> None:
     assert 1 - SLACK < second["wait"] <= 1
 
 
-def test_own_what_is_deferred_is_not_held(written: Written) -> None:
+def test_what_is_deferred_is_not_held(written: Written) -> None:
     (deferred,) = written.of("away.test", "deferred")
     (held,) = written.of("away.test", "held")  # the one target of a slow host follows robots.txt
     assert (held["url"], deferred["url"]) == ("http://away.test/0", "http://away.test/1")
     assert held["wait"] <= 1
 
 
-def test_own_holds_are_in_the_log_and_the_stats_as_well(written: Written) -> None:
+def test_holds_are_in_the_log_and_the_stats_as_well(written: Written) -> None:
     held = [line for line in written.lines if line["kind"] == "held"]
     assert written.run.stats["walsh/held"] == len(held)
     for line in held:
         assert written.run.lines("DEBUG", "held", line["url"], line["reason"])
 
 
-def test_own_what_a_job_left_waiting_is_held_in_the_next_run(tmp_path: Path) -> None:
+def test_what_a_job_left_waiting_is_held_in_the_next_run(tmp_path: Path) -> None:
     left = {"JOBDIR": "job", "CLOSESPIDER_PAGECOUNT": 1}  # documents do not count (D43)
     with Sandbox() as box:
         box.put(site("queued.test", robots=rules("Crawl-delay: 8")))

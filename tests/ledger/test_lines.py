@@ -55,7 +55,7 @@ def opened(directory: Path, **options: Any) -> Ledger:
     return Ledger(directory, lambda: 1_800_000_000.0, **options)
 
 
-def test_own_a_hash_is_that_of_the_octets_before_it() -> None:
+def test_a_hash_is_that_of_the_octets_before_it() -> None:
     line, digest = chained(ENTRY, 7, GENESIS)
     before, _, rest = line.partition(b',"hash":"')
     assert hashlib.sha256(before).hexdigest() == digest
@@ -64,7 +64,7 @@ def test_own_a_hash_is_that_of_the_octets_before_it() -> None:
 
 
 @given(st.integers(0, 300), st.integers(1, 255))
-def test_own_no_octet_can_be_altered_unseen(place: int, change: int) -> None:
+def test_no_octet_can_be_altered_unseen(place: int, change: int) -> None:
     line = chained(ENTRY, 7, GENESIS)[0].rstrip(b"\n")
     place %= len(line)
     altered = line[:place] + bytes([line[place] ^ change]) + line[place + 1 :]
@@ -88,17 +88,17 @@ def test_own_no_octet_can_be_altered_unseen(place: int, change: int) -> None:
         b"[" * 5000 + b',"hash":"%s"}' % (b"0" * 64),
     ],
 )
-def test_own_what_is_no_line_is_said_to_be_none(line: bytes) -> None:
+def test_what_is_no_line_is_said_to_be_none(line: bytes) -> None:
     with pytest.raises((ValueError, RecursionError)):
         parsed(line)
 
 
-def test_own_what_says_nothing_is_left_out() -> None:
+def test_what_says_nothing_is_left_out() -> None:
     line, _ = chained({"kind": "x", "a": None, "b": "", "c": (), "d": float("inf"), "e": 0}, 1, "")
     assert set(json.loads(line)) == {"n", "kind", "e", "prev", "hash"}
 
 
-def test_own_queries_are_redacted_wherever_they_are_repeated() -> None:
+def test_queries_are_redacted_wherever_they_are_repeated() -> None:
     entry = {
         "kind": "refused",
         "url": "http://h.test/a?key=1&b",
@@ -114,7 +114,7 @@ def test_own_queries_are_redacted_wherever_they_are_repeated() -> None:
     assert entry["url"] == "http://h.test/a?key=1&b"
 
 
-def test_own_a_ledger_goes_on_where_the_last_run_ended(tmp_path: Path) -> None:
+def test_a_ledger_goes_on_where_the_last_run_ended(tmp_path: Path) -> None:
     for run in ("a", "b"):
         ledger = opened(tmp_path)
         ledger.write(run, ENTRY)
@@ -126,7 +126,7 @@ def test_own_a_ledger_goes_on_where_the_last_run_ended(tmp_path: Path) -> None:
     ]
 
 
-def test_own_two_hands_on_one_ledger_take_turns(tmp_path: Path) -> None:
+def test_two_hands_on_one_ledger_take_turns(tmp_path: Path) -> None:
     first, second = opened(tmp_path), opened(tmp_path)
     for _ in range(3):
         first.write("first", ENTRY)
@@ -144,7 +144,7 @@ for number in range(300):
 """
 
 
-def test_own_four_processes_write_one_chain(tmp_path: Path) -> None:
+def test_four_processes_write_one_chain(tmp_path: Path) -> None:
     writers = [
         subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), name]) for name in "abcd"
     ]
@@ -155,7 +155,7 @@ def test_own_four_processes_write_one_chain(tmp_path: Path) -> None:
         assert urls == [f"http://h.test/{number}" for number in range(300)]
 
 
-def test_own_full_files_are_kept_up_to_a_number(tmp_path: Path) -> None:
+def test_full_files_are_kept_up_to_a_number(tmp_path: Path) -> None:
     ledger = opened(tmp_path, kept=16_000)
     body = b"User-agent: *\nDisallow: /\n"
     digest = hashlib.sha256(body).hexdigest()
@@ -172,7 +172,7 @@ def test_own_full_files_are_kept_up_to_a_number(tmp_path: Path) -> None:
     assert Documents(tmp_path / DOCUMENTS).get(digest) is None, "named by no file that is kept"
 
 
-def test_own_a_line_that_was_cut_off_is_named_and_gone_on_from(tmp_path: Path) -> None:
+def test_a_line_that_was_cut_off_is_named_and_gone_on_from(tmp_path: Path) -> None:
     ledger = opened(tmp_path)
     ledger.write("a", ENTRY)
     with (tmp_path / FILE).open("ab") as file:
@@ -185,9 +185,7 @@ def test_own_a_line_that_was_cut_off_is_named_and_gone_on_from(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("content", [b"x" * 100, b"\n", b"{}\n", b"\0" * 5000 + b"\n"])
-def test_own_a_file_that_cannot_be_gone_on_with_is_set_aside(
-    tmp_path: Path, content: bytes
-) -> None:
+def test_a_file_that_cannot_be_gone_on_with_is_set_aside(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE).write_bytes(content)
     ledger = opened(tmp_path)
     ledger.write("a", ENTRY)
@@ -199,7 +197,7 @@ def test_own_a_file_that_cannot_be_gone_on_with_is_set_aside(
     assert [notice for notice in ledger.notices if aside.name in notice] == ledger.notices != []
 
 
-def test_own_a_file_that_is_spoilt_meanwhile_is_set_aside_and_its_lines_are_missed(
+def test_a_file_that_is_spoilt_meanwhile_is_set_aside_and_its_lines_are_missed(
     tmp_path: Path,
 ) -> None:
     ledger = opened(tmp_path)
@@ -210,7 +208,7 @@ def test_own_a_file_that_is_spoilt_meanwhile_is_set_aside_and_its_lines_are_miss
     assert len(ledger.notices) == len([*tmp_path.glob("*.damaged-*")]) == 1
 
 
-def test_own_a_damaged_file_of_documents_is_set_aside_and_filled_anew(tmp_path: Path) -> None:
+def test_a_damaged_file_of_documents_is_set_aside_and_filled_anew(tmp_path: Path) -> None:
     digest = hashlib.sha256(b"text").hexdigest()
     (tmp_path / "ledger-documents.sqlite").write_bytes(b"no database at all" * 100)
     ledger = opened(tmp_path)
@@ -219,7 +217,7 @@ def test_own_a_damaged_file_of_documents_is_set_aside_and_filled_anew(tmp_path: 
     assert len(ledger.notices) == len([*tmp_path.glob("*.damaged-*")]) == 1
 
 
-def test_own_what_could_not_be_written_is_counted_in_the_next_line(
+def test_what_could_not_be_written_is_counted_in_the_next_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = opened(tmp_path)
@@ -241,20 +239,20 @@ def test_own_what_could_not_be_written_is_counted_in_the_next_line(
     assert found[2]["lost"] == 3
 
 
-def test_own_a_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError, match="WALSH_LEDGER = False") as caught:
         opened(tmp_path / "file" / "below")
     assert "\n" not in str(caught.value)
 
 
-def test_own_only_the_owner_may_read_it(tmp_path: Path) -> None:
+def test_only_the_owner_may_read_it(tmp_path: Path) -> None:
     ledger = opened(tmp_path)
     ledger.keep("robots", b"", hashlib.sha256(b"").hexdigest())
     assert {path.stat().st_mode & 0o077 for path in tmp_path.iterdir()} == {0}
 
 
-def test_own_lines_that_are_written_together_are_chained_and_lost_together(
+def test_lines_that_are_written_together_are_chained_and_lost_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = opened(tmp_path)
@@ -270,7 +268,7 @@ def test_own_lines_that_are_written_together_are_chained_and_lost_together(
     assert found[4]["lost"] == 2
 
 
-def test_own_a_kill_within_lines_that_are_written_together_leaves_whole_ones(
+def test_a_kill_within_lines_that_are_written_together_leaves_whole_ones(
     tmp_path: Path,
 ) -> None:
     opened(tmp_path).write("a", *[ENTRY] * 500)
@@ -283,7 +281,7 @@ def test_own_a_kill_within_lines_that_are_written_together_leaves_whole_ones(
     assert kinds[-2:] == ["gap", "fetched"]
 
 
-def test_own_it_is_said_before_the_first_lines_of_this_run_go(tmp_path: Path) -> None:
+def test_it_is_said_before_the_first_lines_of_this_run_go(tmp_path: Path) -> None:
     earlier = opened(tmp_path, kept=16_000)
     for _ in range(30):
         earlier.write("a", ENTRY)

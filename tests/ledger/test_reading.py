@@ -15,7 +15,7 @@ ASKED: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_own_a_line_that_is_right_is_read() -> None:
+def test_a_line_that_is_right_is_read() -> None:
     assert line_of(ASKED).retry_after == ("7",)
 
 
@@ -31,13 +31,13 @@ def test_own_a_line_that_is_right_is_read() -> None:
         ("at", 1e300),
     ],
 )
-def test_own_a_member_of_another_type(member: str, value: object) -> None:
+def test_a_member_of_another_type(member: str, value: object) -> None:
     line = {**ASKED, member: value}
     with pytest.raises(Malformed, match=member):
         line_of(line)
 
 
-def test_own_a_lone_surrogate_is_a_character_like_others_in_a_text() -> None:
+def test_a_lone_surrogate_is_a_character_like_others_in_a_text() -> None:
     assert line_of({**ASKED, "reason": "\ud800"}).reason == "\ud800"
     for more in ({"\ud800": 1}, {"attempt": "\ud800"}):
         with pytest.raises(Malformed):

@@ -200,7 +200,7 @@ def test_r8_a_source_is_judged_by_the_cadence_that_its_run_declares(
 
 
 @pytest.mark.parametrize(("days", "kept"), [(2, False), (29, False), (30.1, True)])
-def test_own_a_source_that_is_gone_and_sent_within_thirty_days_is_named(
+def test_a_source_that_is_gone_and_sent_within_thirty_days_is_named(
     days: float, kept: bool, tmp_path: Path
 ) -> None:
     forge = rhythm(0, days * DAY)
@@ -257,6 +257,6 @@ def test_r12_a_clock_that_is_put_back_within_a_run_is_no_finding(
     assert told(forge.check(tmp_path)) == []
 
 
-def test_own_the_rule_of_a_slow_host_is_that_of_its_documents() -> None:
+def test_the_rule_of_a_slow_host_is_that_of_its_documents() -> None:
     """The kit's own rules name the same rule at the same line, so that verdicts can be compared."""
     assert RULE["line"] == SLOW.split(b"\n").index(b"Allow: /") + 1

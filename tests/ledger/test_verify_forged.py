@@ -867,7 +867,7 @@ NOT_ADMITTED: dict[str, tuple[str, dict[str, Any] | None]] = {
 
 @pytest.mark.parametrize(("rule", "pace"), NOT_ADMITTED.values(), ids=NOT_ADMITTED.keys())
 @pytest.mark.parametrize("url", [f"{H}/a", ROBOTS_URL, LIST_URL])
-def test_own_a_request_that_admit_does_not_let_go_is_named(
+def test_a_request_that_admit_does_not_let_go_is_named(
     rule: str, pace: dict[str, Any] | None, url: str, tmp_path: Path
 ) -> None:
     forge = honest()
@@ -879,7 +879,7 @@ def test_own_a_request_that_admit_does_not_let_go_is_named(
     assert names == (set() if exempt else {(forge.number(entry), rule)})
 
 
-def test_own_a_request_before_the_form_that_says_it_is_not_held_to_it(tmp_path: Path) -> None:
+def test_a_request_before_the_form_that_says_it_is_not_held_to_it(tmp_path: Path) -> None:
     forge = honest()
     for entry in forge.entries:
         entry.pop("pace", None)
@@ -889,7 +889,7 @@ def test_own_a_request_before_the_form_that_says_it_is_not_held_to_it(tmp_path: 
     assert any(ADMITTED in note for note in report.notes)
 
 
-def test_own_admit_is_asked_about_each_exchange(
+def test_admit_is_asked_about_each_exchange(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A limit that is new in *admit*: two targets of a host in a run, by a fact that is new."""
@@ -919,7 +919,7 @@ def name_of(value: object) -> str | None:
 
 
 @pytest.mark.parametrize(("broken", "rule"), BREAKS.items(), ids=name_of)
-def test_own_a_broken_promise_is_named_by_its_line(broken: Break, rule: str, tmp_path: Path):
+def test_a_broken_promise_is_named_by_its_line(broken: Break, rule: str, tmp_path: Path):
     forge = honest()
     entry = broken(forge)
     report = forge.check(tmp_path, NEW_LIST, BAD_LIST, STRICT, SHORT, SLOW)
@@ -927,7 +927,7 @@ def test_own_a_broken_promise_is_named_by_its_line(broken: Break, rule: str, tmp
     assert (forge.number(entry), rule) in named, told(report)
 
 
-def test_own_an_honest_ledger_holds_and_every_decision_is_derived(tmp_path: Path):
+def test_an_honest_ledger_holds_and_every_decision_is_derived(tmp_path: Path):
     report = honest().check(tmp_path)
     assert told(report) == []
     assert report.underived == {}
@@ -1028,7 +1028,7 @@ HONEST_MORE = {
 
 
 @pytest.mark.parametrize("more", HONEST_MORE.values(), ids=HONEST_MORE.keys())
-def test_own_what_the_spec_allows_is_no_finding(more: Callable[[Forge], Any], tmp_path: Path):
+def test_what_the_spec_allows_is_no_finding(more: Callable[[Forge], Any], tmp_path: Path):
     forge = honest()
     more(forge)
     forge.add(4 * DAY, "ended", reason="finished")
@@ -1059,7 +1059,7 @@ def test_a_target_may_wait_for_the_host_of_its_robots_txt(
 
 
 @pytest.mark.parametrize("answers", [(None, None), (500, 502), (500,)])
-def test_own_a_robots_txt_that_is_given_up_is_found_honest(
+def test_a_robots_txt_that_is_given_up_is_found_honest(
     tmp_path: Path, answers: tuple[int | None, ...]
 ) -> None:
     forge = honest()
@@ -1067,7 +1067,7 @@ def test_own_a_robots_txt_that_is_given_up_is_found_honest(
     assert told(forge.check(tmp_path)) == []
 
 
-def test_own_one_attempt_is_honest_where_an_earlier_run_had_no_answer(tmp_path: Path) -> None:
+def test_one_attempt_is_honest_where_an_earlier_run_had_no_answer(tmp_path: Path) -> None:
     forge = honest()
     remembered(forge)
     put_off(forge, PAGES[6])
@@ -1076,7 +1076,7 @@ def test_own_one_attempt_is_honest_where_an_earlier_run_had_no_answer(tmp_path: 
     assert report.underived == {}
 
 
-def test_own_an_excluded_suffix_is_refused_by_the_setting(tmp_path: Path):
+def test_an_excluded_suffix_is_refused_by_the_setting(tmp_path: Path):
     forge = third_run(honest(), excluded_tlds=["gov"])
     forge.declare(3 * DAY + 3, "http://h.gov/x")
     refused = {"requirement": "WALSH_EXCLUDED_TLDS", "verdict": "excluded_tld", "reason": ""}
@@ -1086,7 +1086,7 @@ def test_own_an_excluded_suffix_is_refused_by_the_setting(tmp_path: Path):
     assert len(told(forge.check(tmp_path / "wrong"))) == 1
 
 
-def test_own_a_hold_that_nothing_here_asks_for_is_not_derived(tmp_path: Path):
+def test_a_hold_that_nothing_here_asks_for_is_not_derived(tmp_path: Path):
     forge = honest()
     hold_of(forge, wait=60.0)
     forge.add(4 * DAY, "ended", reason="finished")
@@ -1095,7 +1095,7 @@ def test_own_a_hold_that_nothing_here_asks_for_is_not_derived(tmp_path: Path):
     assert report.underived == {"what rests on lines that are not here": 1}
 
 
-def test_own_what_was_not_seen_is_never_counted_as_derived(tmp_path: Path):
+def test_what_was_not_seen_is_never_counted_as_derived(tmp_path: Path):
     """No documents: the pacing is judged, no decision is."""
     whole = honest().check(tmp_path / "whole")
     forge = honest()
@@ -1109,7 +1109,7 @@ def test_own_what_was_not_seen_is_never_counted_as_derived(tmp_path: Path):
     assert report.underived.total() >= whole.derived - report.derived
 
 
-def test_own_redacted_queries_are_stated_and_not_judged_by_robots_txt(tmp_path: Path):
+def test_redacted_queries_are_stated_and_not_judged_by_robots_txt(tmp_path: Path):
     forge = honest()
     url = f"{H}/y?redacted"
     after(declared(third_run(forge), url), url)
@@ -1122,7 +1122,7 @@ def test_own_redacted_queries_are_stated_and_not_judged_by_robots_txt(tmp_path: 
     }
 
 
-def test_own_r8_after_a_killed_run_is_not_derived(tmp_path: Path):
+def test_of_r8_after_a_killed_run_is_not_derived(tmp_path: Path):
     """What a run that was killed had answered may be asked again (design section 8)."""
     forge = honest()
     drop(forge, forge.only("ended"))
@@ -1147,7 +1147,7 @@ VALUES = [
 
 
 @pytest.mark.slow
-def test_own_no_line_whatever_its_members_stops_the_check(tmp_path: Path):
+def test_no_line_whatever_its_members_stops_the_check(tmp_path: Path):
     chance = random.Random(11)
     for _ in range(150):
         forge = honest()

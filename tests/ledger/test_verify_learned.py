@@ -132,7 +132,7 @@ BREAKS = [
 
 
 @pytest.mark.parametrize("broken", BREAKS, ids=name_of)
-def test_own_a_forged_or_missing_lesson_is_named_by_its_line(broken: Break, tmp_path: Path) -> None:
+def test_a_forged_or_missing_lesson_is_named_by_its_line(broken: Break, tmp_path: Path) -> None:
     forge = honest()
     entry = broken(forge)
     report = forge.check(tmp_path)
@@ -140,7 +140,7 @@ def test_own_a_forged_or_missing_lesson_is_named_by_its_line(broken: Break, tmp_
     assert (forge.number(entry), "R4") in named, told(report)
 
 
-def test_own_an_honest_lesson_is_derived(tmp_path: Path) -> None:
+def test_an_honest_lesson_is_derived(tmp_path: Path) -> None:
     report = taught(honest()).check(tmp_path)
     assert told(report) == []
 
@@ -151,7 +151,7 @@ def test_what_is_learned_binds_from_the_next_accepted_answer_on(tmp_path: Path) 
     assert told(forge.check(tmp_path)) == []
 
 
-def test_own_the_next_run_goes_by_what_was_left(tmp_path: Path) -> None:
+def test_the_next_run_goes_by_what_was_left(tmp_path: Path) -> None:
     forge = taught(honest())
     next_run(forge, taught=LEFT, interval=TAUGHT)
     report = forge.check(tmp_path)
@@ -159,7 +159,7 @@ def test_own_the_next_run_goes_by_what_was_left(tmp_path: Path) -> None:
     assert not [why for why in report.underived if "rests on lines" in why]
 
 
-def test_own_what_was_left_is_halved_after_two_days(tmp_path: Path) -> None:
+def test_what_was_left_is_halved_after_two_days(tmp_path: Path) -> None:
     """The honest run goes by what is left of it: two seconds, by the middle of a long run."""
     forge = honest()
     taught(forge)
@@ -175,7 +175,7 @@ def test_own_what_was_left_is_halved_after_two_days(tmp_path: Path) -> None:
     assert not [why for why in report.underived if "rests on lines" in why]
 
 
-def test_own_a_lesson_that_was_dropped_is_counted_and_is_no_finding(tmp_path: Path) -> None:
+def test_a_lesson_that_was_dropped_is_counted_and_is_no_finding(tmp_path: Path) -> None:
     """``state forget`` drops it, and writes no line."""
     forge = taught(honest())
     next_run(forge)
@@ -185,7 +185,7 @@ def test_own_a_lesson_that_was_dropped_is_counted_and_is_no_finding(tmp_path: Pa
 
 
 @pytest.mark.parametrize("killed", [True, False])
-def test_own_what_rests_on_other_lines_is_counted_and_is_no_finding(
+def test_what_rests_on_other_lines_is_counted_and_is_no_finding(
     tmp_path: Path, killed: bool
 ) -> None:
     """A longer interval, as an import brings it; a shorter one after a run that was killed."""

@@ -42,7 +42,7 @@ def found(forge: Forge, folder: Path) -> tuple[list[str], list[str]]:
     return list(told(report)), report.notes
 
 
-def test_own_what_an_index_declared_is_within_scope(tmp_path: Path) -> None:
+def test_what_an_index_declared_is_within_scope(tmp_path: Path) -> None:
     forge = forged()
     listed(forge)
     forge.get(3.3, CHILD)

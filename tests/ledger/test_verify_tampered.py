@@ -104,7 +104,7 @@ def kinds(directory: Path) -> set[str]:
 # -- what is honest -----------------------------------------------------------------------
 
 
-def test_own_real_ledgers_hold(crawled: Crawled):
+def test_real_ledgers_hold(crawled: Crawled):
     runs = (crawled.first, crawled.second, crawled.third)
     assert [run.returncode for run in runs] == [0, 0, 0]
     report = report_of(crawled.one)
@@ -128,11 +128,11 @@ def head_of(run: Crawl) -> tuple[int, str]:
     return int(number[1]), digest[1]
 
 
-def test_own_the_head_is_the_one_that_the_stats_tell(crawled: Crawled):
+def test_the_head_is_the_one_that_the_stats_tell(crawled: Crawled):
     assert report_of(crawled.one).head == head_of(crawled.third)
 
 
-def test_own_two_processes_on_one_directory_hold(crawled: Crawled):
+def test_two_processes_on_one_directory_hold(crawled: Crawled):
     report = report_of(crawled.shared)
     assert told(report) == []
     assert report.runs == 2
@@ -141,7 +141,7 @@ def test_own_two_processes_on_one_directory_hold(crawled: Crawled):
     assert ends == ["started", "started", "ended", "ended"], "they did not overlap"
 
 
-def test_own_a_redacted_ledger_holds_and_says_what_was_not_derived(crawled: Crawled):
+def test_a_redacted_ledger_holds_and_says_what_was_not_derived(crawled: Crawled):
     report = report_of(crawled.redacted)
     assert told(report) == []
     assert report.underived["decisions about URLs whose query is redacted"] == 1
@@ -227,7 +227,7 @@ Tampering = "Callable[[Path], Iterator[tuple[list[bytes], set[int]]]]"
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tampering", TAMPERINGS)
-def test_own_lines_of_a_short_ledger_are_missed_and_each_that_was_changed(
+def test_lines_of_a_short_ledger_are_missed_and_each_that_was_changed(
     tampering: Tampering, short: Path
 ):
     made = list(tampering(short))
@@ -236,13 +236,13 @@ def test_own_lines_of_a_short_ledger_are_missed_and_each_that_was_changed(
 
 
 @pytest.mark.parametrize("tampering", TAMPERINGS[:3])
-def test_own_some_lines_of_a_real_ledger_are_missed(tampering: Tampering, real: Path):
+def test_some_lines_of_a_real_ledger_are_missed(tampering: Tampering, real: Path):
     for lines, expected in list(tampering(real))[::25]:
         names(real, lines, expected)
 
 
 @pytest.mark.slow
-def test_own_octets_all_along_a_line_count(short: Path):
+def test_octets_all_along_a_line_count(short: Path):
     whole = lines_of(short)
     number = next(n for n, line in enumerate(whole, 1) if b'"kind":"refused"' in line)
     for place in range(0, len(whole[number - 1]), 11):
@@ -254,7 +254,7 @@ def test_own_octets_all_along_a_line_count(short: Path):
         )
 
 
-def test_own_a_damaged_document_is_not_taken_for_the_one_it_was(crawled: Crawled, real: Path):
+def test_a_damaged_document_is_not_taken_for_the_one_it_was(crawled: Crawled, real: Path):
     (real / DOCUMENTS).write_bytes(b"")
     report = report_of(real)
     shutil.copy(crawled.one / DOCUMENTS, real / DOCUMENTS)
@@ -263,7 +263,7 @@ def test_own_a_damaged_document_is_not_taken_for_the_one_it_was(crawled: Crawled
     assert report.underived
 
 
-def test_own_an_altered_document_is_named_by_its_digest(real: Path):
+def test_an_altered_document_is_named_by_its_digest(real: Path):
     with closing(sqlite3.connect(real / DOCUMENTS)) as connection, connection:
         (digest,) = connection.execute("SELECT digest FROM documents LIMIT 1").fetchone()
         body = zlib.compress(b"User-agent: *\nAllow: /\n# altered\n")
@@ -279,21 +279,21 @@ def test_own_an_altered_document_is_named_by_its_digest(real: Path):
 # -- the end, the files -------------------------------------------------------------------
 
 
-def test_own_without_a_head_a_run_without_an_end_is_a_finding(short: Path):
+def test_without_a_head_a_run_without_an_end_is_a_finding(short: Path):
     whole = lines_of(short)
     (short / FILE).write_bytes(b"".join(whole[:-1]))
     (short / HEAD).unlink()
     assert [finding.line for finding in report_of(short).findings] == [len(whole) - 1]
 
 
-def test_own_without_a_head_a_ledger_whose_runs_ended_holds_with_a_note(short: Path):
+def test_without_a_head_a_ledger_whose_runs_ended_holds_with_a_note(short: Path):
     (short / HEAD).unlink()
     report = report_of(short)
     assert told(report) == []
     assert report.notes == ["no head: lines cut off at the end would not show"]
 
 
-def test_own_a_run_that_goes_on_is_a_note(short: Path):
+def test_a_run_that_goes_on_is_a_note(short: Path):
     """The head is of the last line; what a writer has begun is no line yet."""
     whole = lines_of(short)
     last = parsed(whole[-2].rstrip())
@@ -318,7 +318,7 @@ def rotated(directory: Path) -> int:
     return len(files.rotated(directory))
 
 
-def test_own_files_that_were_rotated_are_one_ledger(short: Path) -> None:
+def test_files_that_were_rotated_are_one_ledger(short: Path) -> None:
     (short / FILE).unlink()
     (short / HEAD).unlink()
     assert rotated(short) >= 3
@@ -339,9 +339,7 @@ def test_own_files_that_were_rotated_are_one_ledger(short: Path) -> None:
 # -- the command --------------------------------------------------------------------------
 
 
-def test_own_the_command_says_where(
-    crawled: Crawled, real: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_the_command_says_where(crawled: Crawled, real: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["verify", str(crawled.one)]) == 0
     assert main(["verify", str(crawled.one / FILE), "--json"]) == 0
     out = capsys.readouterr().out
@@ -358,7 +356,7 @@ def test_own_the_command_says_where(
     [["nowhere"], [".", "--head", "9"], [".", "--documents", "nowhere"]],
     ids=lambda arguments: arguments[-1],
 )
-def test_own_misuse_is_said_in_one_line(
+def test_misuse_is_said_in_one_line(
     arguments: list[str],
     short: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -372,7 +370,7 @@ def test_own_misuse_is_said_in_one_line(
     assert said.err.startswith("walsh verify: ")
 
 
-def test_own_only_fifty_findings_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_only_fifty_findings_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     forge = honest()
     for number in range(60):
         forge.add(200 + number, "held", url="http://h.test/d", host="h.test", wait=1.0)
@@ -383,7 +381,7 @@ def test_own_only_fifty_findings_are_shown(tmp_path: Path, capsys: pytest.Captur
     assert lines[50] == "... and 10 more"
 
 
-def test_own_the_commands_of_the_docs_run(crawled: Crawled, tmp_path: Path):
+def test_the_commands_of_the_docs_run(crawled: Crawled, tmp_path: Path):
     """docs/ledger.md: its command, in a project and outside one, and the lines that it shows."""
     text = (Path(__file__).parent.parent.parent / "docs/ledger.md").read_text()
     blocks = re.findall(r"```(\w*)\n(.*?)```", text, re.DOTALL)

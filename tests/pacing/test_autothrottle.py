@@ -79,7 +79,7 @@ def test_r4_3_a_low_maximum_is_no_way_below_the_crawl_delay(
 
 
 @pytest.mark.parametrize("name", ["learned", "forgotten"])
-def test_own_what_is_learned_from_a_slow_host_is_its_interval(
+def test_what_is_learned_from_a_slow_host_is_its_interval(
     crawls: Callable[[str], Crawl], name: str
 ) -> None:
     result = crawls(name)
@@ -88,11 +88,11 @@ def test_own_what_is_learned_from_a_slow_host_is_its_interval(
     assert kept(result.gaps("slow.test")[1:], 2 * LATENCY)
 
 
-def test_own_the_slots_were_indeed_collected(crawls: Callable[[str], Crawl]) -> None:
+def test_the_slots_were_indeed_collected(crawls: Callable[[str], Crawl]) -> None:
     assert [item["slots"] for item in crawls("forgotten").items] == [0] * 3
 
 
-def test_own_the_queue_asks_others_while_the_slow_host_waits(
+def test_the_queue_asks_others_while_the_slow_host_waits(
     crawls: Callable[[str], Crawl],
 ) -> None:
     order = targets(crawls("learned").log)

@@ -80,7 +80,7 @@ def test_r4_3_every_gap_is_kept_and_verify_agrees(
 
 
 @pytest.mark.parametrize("name", ["memory", "jobdir"])
-def test_own_a_target_gives_way_to_a_host_with_more_work_left(
+def test_a_target_gives_way_to_a_host_with_more_work_left(
     crawls: Callable[[str], tuple[Crawl, int, str]], name: str
 ) -> None:
     result, _, _ = crawls(name)
@@ -98,7 +98,7 @@ def test_t1_the_target_that_gave_way_is_still_exempt(
 
 
 @pytest.mark.parametrize("name", ["memory", "jobdir"])
-def test_own_the_only_target_of_a_host_follows_its_robots_txt(
+def test_the_only_target_of_a_host_follows_its_robots_txt(
     crawls: Callable[[str], tuple[Crawl, int, str]], name: str
 ) -> None:
     asked = order(crawls(name)[0])

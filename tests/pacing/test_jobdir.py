@@ -241,7 +241,7 @@ def done(crawls: Callable[[str], Job]) -> Job:
     return crawls("job")
 
 
-def test_own_nothing_is_lost_and_nothing_repeated(done: Job) -> None:
+def test_nothing_is_lost_and_nothing_repeated(done: Job) -> None:
     pages = [f"http://{host}/{page}" for host in HOSTS for page in range(PAGES)]
     others = ["from.test/", "hop.test/end", "early.test/", "early.test/more"]
     others += ["late.test/first", "late.test/", "late.test/more"]
@@ -249,7 +249,7 @@ def test_own_nothing_is_lost_and_nothing_repeated(done: Job) -> None:
     assert "FAILED" not in "".join(run.output for run in done.runs)
 
 
-def test_own_what_start_names_again_is_sent_once(
+def test_what_start_names_again_is_sent_once(
     crawls: Callable[[str], list[list[LoggedRequest]]],
 ) -> None:
     first, second = crawls("named again")
@@ -259,7 +259,7 @@ def test_own_what_start_names_again_is_sent_once(
     assert len(targets(first)) < sum(wanted.values()) - 1  # more than one was left
 
 
-def test_own_a_kill_forgets_no_link_that_was_seen(
+def test_a_kill_forgets_no_link_that_was_seen(
     crawls: Callable[[str], list[LoggedRequest]],
 ) -> None:
     pages = Counter(asked(crawls("killed")))
@@ -268,21 +268,21 @@ def test_own_a_kill_forgets_no_link_that_was_seen(
     assert len(pages) < sum(pages.values()) <= len(pages) + 2
 
 
-def test_own_each_stop_left_something_to_do(done: Job) -> None:
+def test_each_stop_left_something_to_do(done: Job) -> None:
     assert [run.stats["close_reason"] for run in done.runs] == ["shutdown", "shutdown", "finished"]
     assert all(len(targets(run.log)) >= 6 for run in done.runs)
     # The second run may get as far as the callback that adds this one.
     assert done.waiting[0] > done.waiting[1] - {"http://late.test/more"}
 
 
-def test_own_what_was_declared_before_the_stop_is_in_scope_after_it(done: Job) -> None:
+def test_what_was_declared_before_the_stop_is_in_scope_after_it(done: Job) -> None:
     later = asked([each for run in done.runs[1:] for each in run.log])
     assert "http://early.test/more" in done.waiting[0]  # from a callback
     assert "http://late.test/" in done.waiting[0]  # whose callback has yet to run
     assert {"http://early.test/more", "http://late.test/", "http://late.test/more"} <= set(later)
 
 
-def test_own_a_stop_waits_for_no_hold(done: Job) -> None:
+def test_a_stop_waits_for_no_hold(done: Job) -> None:
     stopped = [run for run in done.runs if isinstance(run, Stopped)]
     assert max(run.closed for run in stopped) < 2
     assert max(run.ended for run in stopped) < HEARTBEAT
@@ -311,7 +311,7 @@ def queue_and_crawl(
     return HostQueue(own, str(directory or "")), own
 
 
-def test_own_what_had_gone_back_to_the_queue_at_a_kill_waits_once(
+def test_what_had_gone_back_to_the_queue_at_a_kill_waits_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A retry, or a request whose host was not due, is in the file twice when the process dies."""
@@ -330,7 +330,7 @@ def test_own_what_had_gone_back_to_the_queue_at_a_kill_waits_once(
     resumed.close()
 
 
-def test_own_a_closed_queue_outlives_what_other_crawls_ask_of_its_hosts(tmp_path: Path) -> None:
+def test_a_closed_queue_outlives_what_other_crawls_ask_of_its_hosts(tmp_path: Path) -> None:
     """Another crawl of the process ends an exchange after this one's queue was closed."""
     queue, own = queue_and_crawl(tmp_path)
     crawler = own.crawler
@@ -344,7 +344,7 @@ def test_own_a_closed_queue_outlives_what_other_crawls_ask_of_its_hosts(tmp_path
     assert crawler.stats.get_value("walsh/held") == 1
 
 
-def test_own_what_cannot_be_kept_keeps_no_queue_from_closing(tmp_path: Path) -> None:
+def test_what_cannot_be_kept_keeps_no_queue_from_closing(tmp_path: Path) -> None:
     """Its host was not looked up before, since the crawl had ended when the request came back."""
     slots = {"DOWNLOAD_SLOTS": {"bad.test": {"delay": "no number"}}}
     queue, own = queue_and_crawl(tmp_path, slots)
@@ -357,7 +357,7 @@ def test_own_what_cannot_be_kept_keeps_no_queue_from_closing(tmp_path: Path) -> 
     resumed.close()
 
 
-def test_own_what_was_left_for_a_host_that_gives_no_answer_goes_last(tmp_path: Path) -> None:
+def test_what_was_left_for_a_host_that_gives_no_answer_goes_last(tmp_path: Path) -> None:
     """The host comes from the folder alone: no URL of it was looked up before it is given out."""
     queue = queue_of(tmp_path)
     for url in [*(f"http://dead.test/{page}" for page in range(5)), "http://live.test/"]:
@@ -376,9 +376,7 @@ def test_own_what_was_left_for_a_host_that_gives_no_answer_goes_last(tmp_path: P
 
 
 @pytest.mark.parametrize("folder", ["", "job"])
-def test_own_on_one_host_requests_go_by_priority_then_by_arrival(
-    tmp_path: Path, folder: str
-) -> None:
+def test_on_one_host_requests_go_by_priority_then_by_arrival(tmp_path: Path, folder: str) -> None:
     """Whatever SCHEDULER_MEMORY_QUEUE or SCHEDULER_DISK_QUEUE says: D18's queue is of hosts."""
     queue = queue_of(tmp_path / folder if folder else None)
     for page, priority in (("a", 0), ("b", 0), ("c", 1), ("d", 0)):
@@ -388,11 +386,11 @@ def test_own_on_one_host_requests_go_by_priority_then_by_arrival(
     queue.close()
 
 
-def test_own_the_queue_is_one_file(done: Job) -> None:
+def test_the_queue_is_one_file(done: Job) -> None:
     assert done.files == {"requests.sqlite3"}
 
 
-def test_own_many_hosts_take_no_more_files_than_one(crawls: Callable[[str], Any]) -> None:
+def test_many_hosts_take_no_more_files_than_one(crawls: Callable[[str], Any]) -> None:
     result, left, files = crawls("many")
     assert result.stats["close_reason"] == "enough", result.output
     assert files == {"requests.sqlite3"}
@@ -401,7 +399,7 @@ def test_own_many_hosts_take_no_more_files_than_one(crawls: Callable[[str], Any]
 
 
 @pytest.mark.parametrize("folder", ["", "job"])
-def test_own_what_start_may_still_declare_is_parked_up_to_a_limit(
+def test_what_start_may_still_declare_is_parked_up_to_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
 ) -> None:
     monkeypatch.setattr(scheduler_queue, "_PARKED", 2)

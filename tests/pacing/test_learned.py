@@ -81,19 +81,19 @@ def refused(crawl: Crawl, host: str) -> int:
     return sum(each.status in (429, 503) for each in crawl.requests(host))
 
 
-def test_own_a_host_of_one_in_two_seconds_refuses_four_times_at_most(learning: Learning) -> None:
+def test_a_host_of_one_in_two_seconds_refuses_four_times_at_most(learning: Learning) -> None:
     assert all(learning.first.fetched(url) for url in TARGETS)
     assert refused(learning.first, HOST) <= 4
 
 
-def test_own_what_it_has_taught_is_its_own_pace(learning: Learning) -> None:
+def test_what_it_has_taught_is_its_own_pace(learning: Learning) -> None:
     assert PAUSE - TOLERANCE <= learning.taught <= 2 * PAUSE
     raised = learning.first.lines("INFO", HOST, "answers 429")
     assert len(raised) == learning.first.stats["walsh/learned"]
     assert len([line for line in ledger_of(learning.project) if "learned" in line]) == len(raised)
 
 
-def test_own_the_next_run_keeps_that_pace_from_its_first_request_on(learning: Learning) -> None:
+def test_the_next_run_keeps_that_pace_from_its_first_request_on(learning: Learning) -> None:
     assert refused(learning.second, HOST) == 0
     assert kept(gaps(learning.second.log, HOST), PAUSE)
     robots, *_ = [line for line in ledger_of(learning.project) if line.get("taught")]
@@ -101,7 +101,7 @@ def test_own_the_next_run_keeps_that_pace_from_its_first_request_on(learning: Le
 
 
 @pytest.mark.parametrize("host", [ONCE, NEVER, DOWN])
-def test_own_who_refuses_once_or_never_or_answers_503_is_not_slowed(
+def test_who_refuses_once_or_never_or_answers_503_is_not_slowed(
     learning: Learning, host: str
 ) -> None:
     assert not learning.first.lines(host, "answers 429")
@@ -109,14 +109,14 @@ def test_own_who_refuses_once_or_never_or_answers_503_is_not_slowed(
     assert {line["interval"] for line in lines if line["kind"] == "asked"} == {1.0}
 
 
-def test_own_state_show_says_it_and_forget_drops_it(learning: Learning) -> None:
+def test_state_show_says_it_and_forget_drops_it(learning: Learning) -> None:
     (line,) = [line for line in learning.shown.splitlines() if line.split()[:1] == [HOST]]
     assert f"  {duration(learning.taught)}" in line
     assert learning.forgotten["dropped"]["learned interval"] == 1
     assert learning.interval_after == 1.0
 
 
-def test_own_verify_derives_it(learning: Learning) -> None:
+def test_verify_derives_it(learning: Learning) -> None:
     found = json.loads(learning.verified)
     assert found["findings"] == []
     assert not [why for why in found["not_derived"] if "learned" in why]

@@ -48,7 +48,7 @@ class Probe(scrapy.Spider):
 """
 
 
-def test_own_the_next_name_is_looked_up_while_a_host_answers(tmp_path: Path) -> None:
+def test_the_next_name_is_looked_up_while_a_host_answers(tmp_path: Path) -> None:
     slow = Route(body="p", delay=0.2)
     robots = Route(body="User-agent: *\nAllow: /\n", content_type="text/plain", delay=0.2)
     sites = [operator(listing("listed.test")), *(site(host, {"*": slow}, robots) for host in HOSTS)]

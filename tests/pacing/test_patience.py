@@ -136,7 +136,7 @@ def test_r5_3_nobody_asks_before_the_time(deferred: Deferred, host: str) -> None
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_own_what_is_put_off_is_recorded_with_its_due_time(deferred: Deferred, host: str) -> None:
+def test_what_is_put_off_is_recorded_with_its_due_time(deferred: Deferred, host: str) -> None:
     put_off = set(PAGES) - set(fetched(deferred))
     expected = {url for url in put_off if url.startswith(f"http://{host}/")}
     found = {url for url, each in deferred.kept.items() if each.host == host}
@@ -172,12 +172,12 @@ def fetched(deferred: Deferred) -> list[str]:
     return [url for url in PAGES if deferred.fetched(url)]
 
 
-def test_own_only_what_the_first_answer_allowed_is_fetched(deferred: Deferred) -> None:
+def test_only_what_the_first_answer_allowed_is_fetched(deferred: Deferred) -> None:
     assert fetched(deferred) == ["http://delay.test/0"]
     assert all(deferred.fetched(f"http://well.test/{page}") for page in range(3))
 
 
-def test_own_the_log_has_what_is_put_off(deferred: Deferred) -> None:
+def test_the_log_has_what_is_put_off(deferred: Deferred) -> None:
     told = [line.partition(": deferred ")[2] for line in deferred.lines(": deferred http")]
     listed = [line.split()[0] for line in told]
     assert sorted(listed) == sorted(set(PAGES) - set(fetched(deferred)))
@@ -185,13 +185,13 @@ def test_own_the_log_has_what_is_put_off(deferred: Deferred) -> None:
     assert all("deferred" in deferred.why(url) for url in listed)
 
 
-def test_own_the_crawl_ends_without_sleeping_through_it(deferred: Deferred) -> None:
+def test_the_crawl_ends_without_sleeping_through_it(deferred: Deferred) -> None:
     assert deferred.returncode == 0
     assert deferred.stats["close_reason"] == "finished"
     assert deferred.stats["elapsed_time_seconds"] < 30
 
 
-def test_own_what_is_within_patience_is_waited_for(crawls: Callable[[str], Crawl]) -> None:
+def test_what_is_within_patience_is_waited_for(crawls: Callable[[str], Crawl]) -> None:
     result = crawls("within")
     assert result.asked("soon.test") == ["/robots.txt", "/0", "/0", "/1"]
     assert result.gaps("soon.test")[1] >= PATIENCE - 1 - 0.02

@@ -241,7 +241,7 @@ def test_r4_2_serial_and_never_too_soon(crawls: Callable[[str], Any], name: str)
     assert too_soon(log) == []
 
 
-def test_own_the_others_are_asked_while_one_host_waits(crawls: Callable[[str], Crawl]) -> None:
+def test_the_others_are_asked_while_one_host_waits(crawls: Callable[[str], Crawl]) -> None:
     result = crawls("skewed")
     order = [each.host for each in targets(result.log)]
     assert order.count("big.test") == 5
@@ -249,20 +249,20 @@ def test_own_the_others_are_asked_while_one_host_waits(crawls: Callable[[str], C
     assert set(SMALL) <= set(order[:last])
 
 
-def test_own_the_host_with_the_most_work_goes_first(crawls: Callable[[str], Crawl]) -> None:
+def test_the_host_with_the_most_work_goes_first(crawls: Callable[[str], Crawl]) -> None:
     order = [each.host for each in targets(crawls("grouped").log)]
     rounds = [order[start : start + len(EVEN)] for start in range(0, len(order), len(EVEN))]
     assert [sorted(each) for each in rounds] == [EVEN] * 3
 
 
 @pytest.mark.parametrize("name", ["skewed", "grouped", "lazy", "idle", "ordered", "itemcount"])
-def test_own_a_due_host_never_waits_for_the_heartbeat(
+def test_a_due_host_never_waits_for_the_heartbeat(
     crawls: Callable[[str], Crawl], name: str
 ) -> None:
     assert longest_pause(crawls(name).log) < HEARTBEAT - 1
 
 
-def test_own_priority_orders_within_a_host(crawls: Callable[[str], Crawl]) -> None:
+def test_priority_orders_within_a_host(crawls: Callable[[str], Crawl]) -> None:
     result = crawls("ordered")
     assert result.asked("ordered.test") == ["/robots.txt", "/first", "/10", "/5", "/0", "/-1"]
 
@@ -279,14 +279,14 @@ def test_r7g_1_what_is_denied_never_waits(crawls: Callable[[str], Crawl]) -> Non
     assert result.stats["elapsed_time_seconds"] < 60
 
 
-def test_own_a_lazy_start_hears_of_an_empty_scheduler(crawls: Callable[[str], Crawl]) -> None:
+def test_a_lazy_start_hears_of_an_empty_scheduler(crawls: Callable[[str], Crawl]) -> None:
     result = crawls("lazy")
     pages = {f"http://lazy{host}.test/{page}" for host in range(3) for page in range(2)}
     assert {item["url"] for item in result.items} == pages
     assert max(item["empty"] for item in result.items) >= len(pages)
 
 
-def test_own_an_idle_spider_may_ask_for_more(crawls: Callable[[str], Crawl]) -> None:
+def test_an_idle_spider_may_ask_for_more(crawls: Callable[[str], Crawl]) -> None:
     result = crawls("idle")
     assert result.asked("idle.test") == ["/robots.txt", "/", "/0", "/1", "/2"]
     assert result.stats["close_reason"] == "finished"
@@ -296,7 +296,7 @@ def test_own_an_idle_spider_may_ask_for_more(crawls: Callable[[str], Crawl]) -> 
     ("name", "reason"),
     [("timeout", "closespider_timeout"), ("itemcount", "closespider_itemcount")],
 )
-def test_own_closespider_closes_without_waiting_out_a_hold(
+def test_closespider_closes_without_waiting_out_a_hold(
     crawls: Callable[[str], Crawl], name: str, reason: str
 ) -> None:
     result = crawls(name)
@@ -305,7 +305,7 @@ def test_own_closespider_closes_without_waiting_out_a_hold(
     assert result.stats["elapsed_time_seconds"] < 60  # the Crawl-delay of held.test
 
 
-def test_own_a_paused_engine_asks_for_nothing(crawls: Callable[[str], Crawl]) -> None:
+def test_a_paused_engine_asks_for_nothing(crawls: Callable[[str], Crawl]) -> None:
     result = crawls("paused")
     since, until = result.stats["paused"]
     asked = targets(result.log, "paused.test")
@@ -314,7 +314,7 @@ def test_own_a_paused_engine_asks_for_nothing(crawls: Callable[[str], Crawl]) ->
 
 
 @pytest.mark.parametrize("name", ["interrupted", "interrupted-past-the-queue"])
-def test_own_ctrl_c_waits_for_no_hold(crawls: Callable[[str], Stopped], name: str) -> None:
+def test_ctrl_c_waits_for_no_hold(crawls: Callable[[str], Stopped], name: str) -> None:
     stopped = crawls(name)
     assert [each.path for each in targets(stopped.log)] == ["/1"]
     assert stopped.stats["close_reason"] == "shutdown"
@@ -341,14 +341,14 @@ def test_r0_3_the_other_commands_honour_robots_txt(
     assert result.lines("disallowed", "http://command.test/no")
 
 
-def test_own_scrapy_shell_works(crawls: Callable[[str], Crawl]) -> None:
+def test_scrapy_shell_works(crawls: Callable[[str], Crawl]) -> None:
     result = crawls("shell")
     assert result.returncode == 0, result.output
     assert result.output.split()[-1] == "200"
     assert result.asked("command.test") == ["/robots.txt", "/s"]
 
 
-def test_own_scrapy_shell_fetches_again_in_its_time(crawls: Callable[[str], Crawl]) -> None:
+def test_scrapy_shell_fetches_again_in_its_time(crawls: Callable[[str], Crawl]) -> None:
     result = crawls("shell-twice")
     assert result.lines("SHOWN 200"), result.output
     assert result.asked("command.test") == ["/robots.txt", "/1", "/2"]
@@ -358,7 +358,7 @@ def test_own_scrapy_shell_fetches_again_in_its_time(crawls: Callable[[str], Craw
 @pytest.mark.parametrize(
     ("name", "path", "shown"), [("fetch", "/f", "<p>page</p>"), ("parse", "/p", "command.test/p'")]
 )
-def test_own_scrapy_fetch_and_parse_work(
+def test_scrapy_fetch_and_parse_work(
     crawls: Callable[[str], Crawl], name: str, path: str, shown: str
 ) -> None:
     result = crawls(name)

@@ -292,7 +292,7 @@ def test_r5_7_each_request_has_a_connection_of_its_own(
 
 
 @pytest.mark.parametrize("reactor", REACTORS)
-def test_own_what_follows_an_answer_is_not_the_next_one(tmp_path: Path, reactor: str) -> None:
+def test_what_follows_an_answer_is_not_the_next_one(tmp_path: Path, reactor: str) -> None:
     more = site("more.test", {"*": followed("own"), "/robots.txt": followed("#")})
     result = crawl_of(sites=[more], spider=BODIES, settings=REACTORS[reactor])(tmp_path)
     assert result.asked("more.test") == ["/robots.txt", "/first", "/second"]
@@ -362,7 +362,7 @@ def test_r4_1_cancelled_transfers_and_a_crawler_that_leaves_stop_nobody(
     assert got == {*pages, "http://slow.test/late"}
 
 
-def test_own_a_host_that_is_being_asked_is_waited_for(crawls: Callable[[str], Crawl]) -> None:
+def test_a_host_that_is_being_asked_is_waited_for(crawls: Callable[[str], Crawl]) -> None:
     result = crawls("meanwhile")
     assert [item["url"] for item in result.items] == ["http://long.test/a", "http://long.test/b"]
     first, second = result.requests("long.test")[-2:]

@@ -89,7 +89,7 @@ def test_r4_most_remaining_work_goes_first():
     assert run.next(0.0) == "slow.test"
 
 
-def test_own_host_that_was_never_requested_counts_as_one_that_may_be_slow():
+def test_host_that_was_never_requested_counts_as_one_that_may_be_slow():
     run = Simulation(0.05)
     run.host("known.test").traffic.restore(-60.0, -60.0)
     run.add("known.test", 9)
@@ -100,7 +100,7 @@ def test_own_host_that_was_never_requested_counts_as_one_that_may_be_slow():
     assert run.next(0.0) == "known.test"  # 9 x 1 s, and 3 x 1 s
 
 
-def test_own_a_target_gives_way_unless_it_is_its_hosts_last_or_enough_have():
+def test_a_target_gives_way_unless_it_is_its_hosts_last_or_enough_have():
     run = Simulation(0.05)
     agenda = run.agenda
     for number in range(GIVEN_WAY + 1):
@@ -128,7 +128,7 @@ def longest_host_soon_due(others: int) -> Simulation:
     return run
 
 
-def test_own_wire_is_kept_free_for_a_moment_before_the_longest_host_is_due():
+def test_wire_is_kept_free_for_a_moment_before_the_longest_host_is_due():
     run = longest_host_soon_due(2)
     due = run.host("long.test").traffic.due
     assert run.next(due - MOMENT - 0.01) is not None
@@ -137,7 +137,7 @@ def test_own_wire_is_kept_free_for_a_moment_before_the_longest_host_is_due():
     assert run.next(due) == "long.test"
 
 
-def test_own_wire_is_not_kept_free_for_a_host_that_goes_last():
+def test_wire_is_not_kept_free_for_a_host_that_goes_last():
     run = Simulation(0.05)
     last(run, "silent.test")
     run.host("silent.test").traffic.restore(0.0, 5.0)
@@ -146,7 +146,7 @@ def test_own_wire_is_not_kept_free_for_a_host_that_goes_last():
     assert run.next(5.0 - MOMENT / 2) == "other.test"
 
 
-def test_own_wire_is_not_kept_free_where_it_decides_when_the_crawl_ends():
+def test_wire_is_not_kept_free_where_it_decides_when_the_crawl_ends():
     run = longest_host_soon_due(200)
     assert run.next(run.host("long.test").traffic.due - MOMENT / 2) is not None
 
@@ -159,7 +159,7 @@ def test_r4_skewed_load_reaches_the_lower_bound():
     assert run.run() <= 1.05 * lower_bound([20] + [1] * 40, 0.05, 1.0)
 
 
-def test_own_hold_that_comes_while_a_host_waits_is_kept():
+def test_hold_that_comes_while_a_host_waits_is_kept():
     run = Simulation(0.05)
     run.add("a.test", 2)
     run.step()
@@ -169,7 +169,7 @@ def test_own_hold_that_comes_while_a_host_waits_is_kept():
     assert run.starts[1][0] >= 50.0
 
 
-def test_own_host_asked_by_somebody_else_is_looked_at_again():
+def test_host_asked_by_somebody_else_is_looked_at_again():
     run = Simulation(0.05)
     run.host("a.test").traffic.started()  # another crawl of this process
     run.add("a.test")
@@ -180,7 +180,7 @@ def test_own_host_asked_by_somebody_else_is_looked_at_again():
     assert run.next(4.0) == "a.test"
 
 
-def test_own_hosts_without_requests_are_forgotten():
+def test_hosts_without_requests_are_forgotten():
     run = Simulation(0.05)
     run.add("a.test", 3)
     run.remove("a.test", 3)
@@ -189,7 +189,7 @@ def test_own_hosts_without_requests_are_forgotten():
     assert run.agenda.next_due() is None
 
 
-def test_own_many_hosts_due_at_once_are_all_served():
+def test_many_hosts_due_at_once_are_all_served():
     run = Simulation(0.0)
     for number in range(500):
         run.add(f"h{number}.test", 2)
@@ -197,7 +197,7 @@ def test_own_many_hosts_due_at_once_are_all_served():
     assert len(run.starts) == 1000
 
 
-def test_own_hosts_that_are_not_due_are_not_looked_at_in_one_go():
+def test_hosts_that_are_not_due_are_not_looked_at_in_one_go():
     """A pop stays short however many hosts an earlier run has left waiting."""
     looks = 0
 
@@ -287,7 +287,7 @@ def test_r4_no_gap_too_short_and_no_due_host_waits_while_the_place_is_free(load,
     assert made == {host: order.count(host) for host in set(order)}
 
 
-def test_own_outlook_counts_due_hosts_and_the_time_that_the_rest_takes():
+def test_outlook_counts_due_hosts_and_the_time_that_the_rest_takes():
     run = Simulation(0.05)
     agenda = run.agenda
     assert (agenda.ready(), agenda.seconds_left(0.0)) == (0, 0.0)
@@ -316,11 +316,11 @@ def test_own_outlook_counts_due_hosts_and_the_time_that_the_rest_takes():
         (Load(), False),
     ],
 )
-def test_own_enough_waits_once_the_order_can_be_chosen_well(load, expected):
+def test_enough_waits_once_the_order_can_be_chosen_well(load, expected):
     assert enough(load) == expected
 
 
-def test_own_the_agenda_knows_the_most_hosts_that_waited_at_one_time():
+def test_the_agenda_knows_the_most_hosts_that_waited_at_one_time():
     run = Simulation(0.05)
     for host in ("a", "b", "a", "c"):
         run.add(host)
@@ -336,7 +336,7 @@ def last(run: Simulation, *silent: str) -> None:
         run.host(key).silence.before = True
 
 
-def test_own_a_host_that_goes_last_waits_for_all_requests_of_the_others():
+def test_a_host_that_goes_last_waits_for_all_requests_of_the_others():
     run = Simulation(0.05)
     last(run, "dead.test", "gone.test")
     run.add("dead.test", 50)
@@ -349,7 +349,7 @@ def test_own_a_host_that_goes_last_waits_for_all_requests_of_the_others():
     assert set(names[6:8]) == {"dead.test", "gone.test"}
 
 
-def test_own_not_even_one_that_is_due_in_half_a_second_waits_for_it():
+def test_not_even_one_that_is_due_in_half_a_second_waits_for_it():
     run = Simulation(0.05)
     last(run, "dead.test")
     run.add("dead.test")
@@ -364,7 +364,7 @@ def test_own_not_even_one_that_is_due_in_half_a_second_waits_for_it():
     assert run.next(0.6) == "live.test"
 
 
-def test_own_a_host_whose_robots_txt_failed_goes_last():
+def test_a_host_whose_robots_txt_failed_goes_last():
     run = Simulation(0.05)
     run.host("silent.test").silence.note(0.0, robots=True)
     run.add("silent.test", 9)
@@ -376,7 +376,7 @@ def test_own_a_host_whose_robots_txt_failed_goes_last():
     assert len(run.starts) == 12
 
 
-def test_own_hosts_whose_robots_txt_failed_do_not_wait_for_one_another():
+def test_hosts_whose_robots_txt_failed_do_not_wait_for_one_another():
     run = Simulation(0.05)
     for name in ("failed.test", "waits.test"):
         run.host(name).robots_failed = True
@@ -386,7 +386,7 @@ def test_own_hosts_whose_robots_txt_failed_do_not_wait_for_one_another():
     assert [host for _, host in run.starts] == ["failed.test", "waits.test"]
 
 
-def test_own_a_host_whose_wait_is_over_does_not_wait_for_another_that_goes_last():
+def test_a_host_whose_wait_is_over_does_not_wait_for_another_that_goes_last():
     run = Simulation(0.05)
     last(run, "one.test", "other.test")
     run.add("one.test")
@@ -395,7 +395,7 @@ def test_own_a_host_whose_wait_is_over_does_not_wait_for_another_that_goes_last(
     assert run.next(0.0) == "one.test"
 
 
-def test_own_a_host_that_begins_or_ceases_to_go_last_is_looked_up_again():
+def test_a_host_that_begins_or_ceases_to_go_last_is_looked_up_again():
     run = Simulation(0.05)
     run.add("dead.test", 2)
     run.add("live.test")
@@ -406,7 +406,7 @@ def test_own_a_host_that_begins_or_ceases_to_go_last_is_looked_up_again():
     assert run.next(0.0) == "live.test"
 
 
-def test_own_a_host_that_is_being_retried_counts_with_the_seconds_of_its_retries():
+def test_a_host_that_is_being_retried_counts_with_the_seconds_of_its_retries():
     run = Simulation(0.05)
     for name, count in (("failed.test", 1), ("long.test", 5)):
         run.host(name).traffic.restore(-60.0, -60.0)
@@ -418,7 +418,7 @@ def test_own_a_host_that_is_being_retried_counts_with_the_seconds_of_its_retries
     assert run.next(0.0) == "failed.test"
 
 
-def test_own_it_waits_while_work_may_come_from_elsewhere():
+def test_it_waits_while_work_may_come_from_elsewhere():
     run = Simulation(0.05)
     last(run, "dead.test")
     run.add("dead.test")
@@ -426,7 +426,7 @@ def test_own_it_waits_while_work_may_come_from_elsewhere():
     assert run.next(0.0, idle=True) == "dead.test"
 
 
-def test_own_a_host_that_answers_goes_by_its_work_again():
+def test_a_host_that_answers_goes_by_its_work_again():
     run = Simulation(0.05)
     last(run, "back.test", "dead.test")
     run.add("back.test", 20)

@@ -172,12 +172,12 @@ def test_r5_5_base_and_cap_are_settings() -> None:
 
 
 @pytest.mark.parametrize("rand", [-0.1, 1.0, math.nan, math.inf])
-def test_own_rand_outside_its_range_is_refused(rand: float) -> None:
+def test_rand_outside_its_range_is_refused(rand: float) -> None:
     with pytest.raises(ValueError, match="rand"):
         backoff_delay(0, rand)
 
 
-def test_own_a_negative_attempt_is_refused() -> None:
+def test_a_negative_attempt_is_refused() -> None:
     with pytest.raises(ValueError, match="attempt"):
         backoff_delay(-1, 0.5)
 
@@ -238,5 +238,5 @@ def test_r5_3_the_host_stays_held_after_giving_up() -> None:
     assert decide(503, attempt=5).delay == 16
 
 
-def test_own_reasons_are_one_line() -> None:
+def test_reasons_are_one_line() -> None:
     assert "\n" not in decide(429, "12\n0").why

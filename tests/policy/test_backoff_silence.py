@@ -70,19 +70,19 @@ def sent(silence: Silence, wanted: str) -> str:
 
 @pytest.mark.parametrize("retries", range(1, 6))
 @pytest.mark.parametrize(("position", "known"), GRANTED)
-def test_own_a_host_that_has_answered_nothing_gets_two_attempts(
+def test_a_host_that_has_answered_nothing_gets_two_attempts(
     position: str, known: bool, retries: int
 ) -> None:
     wanted = "TTTT" if known else "RRRRTTTT"
     assert sent(Silence(retries, position), wanted) == GRANTED[position, known]
 
 
-def test_own_an_attempt_for_robots_txt_and_one_for_a_target_are_two() -> None:
+def test_an_attempt_for_robots_txt_and_one_for_a_target_are_two() -> None:
     assert sent(Silence(5, "allow"), "RTT") == "RT"
     assert [sent(Silence(0, each), "RRTT") for each in ("allow", "defer")] == ["RT", "R"]
 
 
-def test_own_it_goes_last_from_its_first_attempt_without_an_answer_until_it_answers() -> None:
+def test_it_goes_last_from_its_first_attempt_without_an_answer_until_it_answers() -> None:
     host = Host("h", Terms(Gates(), "defer"))
     assert not host.goes_last(0.0)
     host.silence.note(0.0, robots=True)
@@ -93,7 +93,7 @@ def test_own_it_goes_last_from_its_first_attempt_without_an_answer_until_it_answ
     assert not host.goes_last(0.0)  # it has answered in this run
 
 
-def test_own_what_a_run_sends_no_more_to_waits_for_nobody() -> None:
+def test_what_a_run_sends_no_more_to_waits_for_nobody() -> None:
     host = Host("h", Terms(Gates(), "defer"))
     for _ in range(2):
         host.silence.note(0.0, robots=True)
@@ -101,7 +101,7 @@ def test_own_what_a_run_sends_no_more_to_waits_for_nobody() -> None:
     assert host.turn(0.0) < 0.0
 
 
-def test_own_a_fleet_forgets() -> None:
+def test_a_fleet_forgets() -> None:
     silence = Silence(5, "deny", forget_after=3600.0)
     silence.note(0.0, robots=True)
     silence.note(3000.0, robots=True)
@@ -124,7 +124,7 @@ def test_r5_6_the_last_attempt_of_a_host_is_not_retried() -> None:
 
 @pytest.mark.parametrize("position", ["allow", "defer", "deny"])
 @pytest.mark.parametrize("retries", range(6))
-def test_own_a_host_that_was_silent_in_an_earlier_run_gets_one_attempt(
+def test_a_host_that_was_silent_in_an_earlier_run_gets_one_attempt(
     retries: int, position: str
 ) -> None:
     host = Host("h", Terms(Gates(max_retries=retries), position))
@@ -143,7 +143,7 @@ def test_own_a_host_that_was_silent_in_an_earlier_run_gets_one_attempt(
     assert silence.lasts(0.0)
 
 
-def test_own_a_host_that_answers_has_its_usual_attempts_again() -> None:
+def test_a_host_that_answers_has_its_usual_attempts_again() -> None:
     host = Host("h", Terms(Gates(max_retries=5), "allow"))
     silence = host.silence
     silence.before = True
@@ -198,7 +198,7 @@ def test_the_last_urls_of_a_worker_of_a_fleet_are_forgotten() -> None:
 
 
 @pytest.mark.parametrize(("position", "attempts"), [("allow", 2), ("defer", 2), ("deny", 2)])
-def test_own_it_is_silent_once_it_has_used_what_a_robots_txt_is_granted(
+def test_it_is_silent_once_it_has_used_what_a_robots_txt_is_granted(
     position: str, attempts: int
 ) -> None:
     silence = Silence(5, position)
@@ -208,7 +208,7 @@ def test_own_it_is_silent_once_it_has_used_what_a_robots_txt_is_granted(
     assert silence.lasts(0.0)
 
 
-def test_own_a_worker_of_a_fleet_goes_by_the_last_hour() -> None:
+def test_a_worker_of_a_fleet_goes_by_the_last_hour() -> None:
     silence = Silence(0, "deny", forget_after=3600.0)
     silence.answered(0.0)
     silence.note(100.0)

@@ -127,7 +127,7 @@ def test_r3_2_an_ipv6_address_is_carried_by_no_other() -> None:
         ("\x00\n" * 100, ""),
     ],
 )
-def test_own_an_odd_entry_is_named(entry: str, read: str) -> None:
+def test_an_odd_entry_is_named(entry: str, read: str) -> None:
     found = normalised([entry, "example.com", "example.co.uk"])
     assert found[0] == [*filter(None, read.split(", ")), "example.com", "example.co.uk"]
     assert len(found[1]) == 1
@@ -136,25 +136,25 @@ def test_own_an_odd_entry_is_named(entry: str, read: str) -> None:
     assert "\n" not in found[1][0]
 
 
-def test_own_a_public_suffix_is_warned_of_and_obeyed() -> None:
+def test_a_public_suffix_is_warned_of_and_obeyed() -> None:
     assert listing("co.uk").blocks("http://www.example.co.uk/") is not None
 
 
-def test_own_warnings_are_bounded_and_counted() -> None:
+def test_warnings_are_bounded_and_counted() -> None:
     domains, warnings = normalised(["com"] * 1000)
     assert len(domains) == 1000
     assert len(warnings) < 30
     assert "980 more" in warnings[-1]
 
 
-def test_own_a_list_keeps_its_facts_and_its_domains() -> None:
+def test_a_list_keeps_its_facts_and_its_domains() -> None:
     made = listing("b.test", "A.test", "a.test", refresh=60.0, updated="now", warnings=("w",))
     assert sorted(made) == ["a.test", "b.test"]
     assert len(made) == 2
     assert (made.refresh, made.updated, made.warnings) == (60.0, "now", ("w",))
 
 
-def test_own_a_long_list_blocks_what_it_lists_and_no_more() -> None:
+def test_a_long_list_blocks_what_it_lists_and_no_more() -> None:
     made = listing(*(f"h{number}.test" for number in range(100_000)))
     assert len(made) == 100_000
     picked = random.Random(7).sample(range(100_000), 200)
@@ -168,7 +168,7 @@ def test_bd14_lifted_names_what_is_no_longer_blocked() -> None:
     assert sorted(lifted(old, new)) == ["c.test", "d.test"]
 
 
-def test_own_lifted_leaves_a_shared_list_whole() -> None:
+def test_lifted_leaves_a_shared_list_whole() -> None:
     old = listing("a.test")
     assert lifted(old, Blocklist()) == ["a.test"]
     assert old.blocks("http://a.test/") is not None
@@ -182,7 +182,7 @@ def test_r3_2_blocked_means_equal_or_below(listed: list[str], host: str) -> None
 
 
 @given(st.text(max_size=30))
-def test_own_an_entry_blocks_itself_or_is_named(entry: str) -> None:
+def test_an_entry_blocks_itself_or_is_named(entry: str) -> None:
     domains, warnings = normalised([entry])
     assert domains or warnings
     made = listing(entry)

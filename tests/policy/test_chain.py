@@ -104,7 +104,7 @@ def test_r8_redirect_target_is_not_a_source():
     assert chain.judge(URL, scope, held, Gates(), 1_000_000.0).allowed
 
 
-def test_own_excluded_suffix_is_refused_before_robots_txt():
+def test_excluded_suffix_is_refused_before_robots_txt():
     held = Held(rules=None)
     verdict = judge(held, "http://agency.GOV/", gates=Gates(excluded_tlds=("gov",)))
     assert (verdict.name, verdict.requirement) == ("excluded_tld", "WALSH_EXCLUDED_TLDS")
@@ -119,7 +119,7 @@ def test_r3_unreadable_host_is_refused(url):
 
 
 @pytest.mark.parametrize("wait", [300.5, 7200.0, 1e300])
-def test_own_host_beyond_patience_is_deferred_with_its_due_time(wait):
+def test_host_beyond_patience_is_deferred_with_its_due_time(wait):
     verdict = chain.admit(Pace("h.test", wait, 1.0), Gates(patience=300.0), now=0.0)
     assert isinstance(verdict, Verdict)
     assert verdict.name == "deferred"
@@ -127,7 +127,7 @@ def test_own_host_beyond_patience_is_deferred_with_its_due_time(wait):
     assert "h.test" in verdict.reason
 
 
-def test_own_host_within_patience_is_waited_for():
+def test_host_within_patience_is_waited_for():
     step = chain.admit(Pace("h.test", 300.0, 1.0), Gates(patience=300.0), now=0.0)
     assert step == 300.0
 

@@ -72,7 +72,7 @@ def test_r9_corpus(path: Path) -> None:
         assert read_feed(*arguments) == [Entry(*entry) for entry in expected["entries"]]
 
 
-def test_own_corpus_is_complete() -> None:
+def test_corpus_is_complete() -> None:
     files = [path for path in FEEDS.iterdir() if not path.name.endswith(".expected.json")]
     assert len(files) == len(EXPECTED) >= 25
 
@@ -83,7 +83,7 @@ def test_own_corpus_is_complete() -> None:
     [("</item>", 3_000), ("</item>\n&nbsp;<bad", 1_000)],
     ids=["clean", "malformed"],
 )
-def test_own_every_entry_of_a_long_feed(item_ends: str, count: int) -> None:
+def test_every_entry_of_a_long_feed(item_ends: str, count: int) -> None:
     item = "<item><title>T {0}</title><link>https://t.example/{0}</link>"
     body = "".join(item.format(n) + "</item>" for n in range(count - 1)) + item.format(count - 1)
     feed = f'<rss version="2.0"><channel>{body}{item_ends}</channel></rss>'.encode()
@@ -92,7 +92,7 @@ def test_own_every_entry_of_a_long_feed(item_ends: str, count: int) -> None:
     assert entries[-1] == Entry(f"T {count - 1}", f"https://t.example/{count - 1}", None)
 
 
-def test_own_nothing_is_opened_or_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_opened_or_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     def forbidden(*_: Any, **__: Any) -> Any:
         raise AssertionError("the reader of feeds went outside")
 
@@ -122,7 +122,7 @@ def test_own_nothing_is_opened_or_asked(monkeypatch: pytest.MonkeyPatch) -> None
     ],
     ids=lambda body: repr(body[:24]),
 )
-def test_own_hostile_input_ends_in_an_answer(body: bytes) -> None:
+def test_hostile_input_ends_in_an_answer(body: bytes) -> None:
     try:
         assert read_feed(body, None, URL) == []
     except DocumentInvalid as error:
@@ -131,7 +131,7 @@ def test_own_hostile_input_ends_in_an_answer(body: bytes) -> None:
 
 @settings(max_examples=40, derandomize=True)
 @given(st.sampled_from(EXPECTED), st.integers(0, 4000), st.sampled_from(SPLICES))
-def test_own_any_damage_gives_entries_or_document_invalid(
+def test_any_damage_gives_entries_or_document_invalid(
     path: Path, position: int, splice: bytes
 ) -> None:
     body = _corpus_file(path)
@@ -145,7 +145,7 @@ def test_own_any_damage_gives_entries_or_document_invalid(
 
 
 @pytest.mark.parametrize("spelling", [str.lower, str.upper])
-def test_own_document_type_is_found_in_any_case(spelling: Callable[[str], str]) -> None:
+def test_document_type_is_found_in_any_case(spelling: Callable[[str], str]) -> None:
     doctype = spelling("<!doctype rss [<!entity a 'x'>]>")
     with pytest.raises(DocumentInvalid, match="its own entities"):
         read_feed(f"{doctype}<rss version='2.0'/>".encode(), RSS, URL)
@@ -164,13 +164,13 @@ def test_own_document_type_is_found_in_any_case(spelling: Callable[[str], str]) 
         ("<link>/2</link><guid>4711</guid>", urljoin(URL, "/2")),
     ],
 )
-def test_own_a_guid_that_is_no_url_is_no_link(inside: str, link: str | None) -> None:
+def test_a_guid_that_is_no_url_is_no_link(inside: str, link: str | None) -> None:
     body = f"<rss version='2.0'><channel><item><title>t</title>{inside}</item></channel></rss>"
     assert [entry.url for entry in read_feed(body.encode(), RSS, URL)] == ([link] if link else [])
 
 
 @pytest.mark.parametrize("doctype", ["<!DOCTYPE html>", "<?xml version='1.0'?><!doctype HTML >"])
-def test_own_a_feed_below_the_document_type_of_html_is_read(doctype: str) -> None:
+def test_a_feed_below_the_document_type_of_html_is_read(doctype: str) -> None:
     item = "<item><link>https://a.example/1</link></item>"
     body = f"{doctype}<rss version='2.0'><channel>{item}</channel></rss>".encode()
     assert [entry.url for entry in read_feed(body, RSS, URL)] == ["https://a.example/1"]
@@ -183,7 +183,7 @@ def test_own_a_feed_below_the_document_type_of_html_is_read(doctype: str) -> Non
         read_feed(own, RSS, URL)
 
 
-def test_own_entities_in_cdata_are_text() -> None:
+def test_entities_in_cdata_are_text() -> None:
     body = (
         b"<rss version='2.0'><channel><item><link>https://a.example/</link>"
         b"<title>XML tips</title><description><![CDATA[<!DOCTYPE x [<!ENTITY a 'b'>]>]]>"

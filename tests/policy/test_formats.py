@@ -41,7 +41,7 @@ def test_r9_6_corpus(path: Path) -> None:
     assert [list(link) for link in markdown_links(text_of(path.read_bytes(), None))] == expected
 
 
-def test_own_corpus_is_complete() -> None:
+def test_corpus_is_complete() -> None:
     names = {path.name.partition(".")[0] for path in DATA.glob("markdown/*")}
     assert len(names) == len(list(DATA.glob("markdown/*.md"))) >= 16
 
@@ -115,12 +115,12 @@ def test_r9_6_first_place_and_first_words_are_kept() -> None:
         "\ud800",
     ],
 )
-def test_own_hostile_markdown_gives_a_list(piece: str) -> None:
+def test_hostile_markdown_gives_a_list(piece: str) -> None:
     text = "[ok](https://a.test/)\n\n" + piece * 5_000
     assert ("ok", "https://a.test/") in markdown_links(text)
 
 
-def test_own_only_the_start_of_a_huge_markdown_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_start_of_a_huge_markdown_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(formats, "MAX_MARKDOWN", 30)
     text = "[a](https://a.test/)" + " " * 20 + "[b](https://b.test/)"
     assert markdown_links(text) == [("a", "https://a.test/")]
@@ -128,7 +128,7 @@ def test_own_only_the_start_of_a_huge_markdown_is_read(monkeypatch: pytest.Monke
 
 @settings(max_examples=60)
 @given(st.text(alphabet="[]()<>!*_`\\ \nah:/.#&;\"'", max_size=200))
-def test_own_every_link_is_absolute_and_unique(text: str) -> None:
+def test_every_link_is_absolute_and_unique(text: str) -> None:
     urls = [url for _, url in markdown_links(text + "[x](http://h)")]
     assert len(urls) == len(set(urls))
     assert all(url.lower().startswith(("http://", "https://")) for url in urls)
@@ -215,11 +215,11 @@ def test_r9_2_t37_pages_are_asked_for_markdown_first() -> None:
         (b"x", "text/plain; charset=undefined", "x"),
     ],
 )
-def test_own_text_of(body: bytes, content_type: str | None, text: str) -> None:
+def test_text_of(body: bytes, content_type: str | None, text: str) -> None:
     assert text_of(body, content_type) == text
 
 
-def test_own_suggested_feeds() -> None:
+def test_suggested_feeds() -> None:
     headers = [
         '<https://a.test/h.xml>; rel="alternate"; type="application/rss+xml", </s>; rel=preload',
         '<https://a.test/other>; rel="next"',
@@ -269,7 +269,7 @@ def test_a_suggested_feed_is_resolved_against_the_base_of_its_page(base: str, fe
         ("\u06a9\u200c\u0647", "\u06a9\u200c\u0647"),
     ],
 )
-def test_own_plain_text(markup: str, text: str) -> None:
+def test_plain_text(markup: str, text: str) -> None:
     assert plain_text(markup) == text
 
 
@@ -285,11 +285,11 @@ def test_own_plain_text(markup: str, text: str) -> None:
         ("http://", None),
     ],
 )
-def test_own_absolute_http_url(url: str, usable: str | None) -> None:
+def test_absolute_http_url(url: str, usable: str | None) -> None:
     assert absolute_http_url(url) == usable
 
 
-def test_own_utc_iso() -> None:
+def test_utc_iso() -> None:
     east = timezone(timedelta(hours=2))
     assert utc_iso(datetime(2026, 5, 23, 2, tzinfo=east)) == "2026-05-23T00:00:00Z"
     assert utc_iso(datetime(2026, 5, 23, 0, 0, 0, 999, tzinfo=UTC)) == "2026-05-23T00:00:00Z"

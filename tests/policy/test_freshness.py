@@ -52,7 +52,7 @@ def test_r12_fresh_until_the_ttl_and_never_in_the_future(age: float, fresh: bool
 
 
 @given(st.text(alphabet="PTWDHMS0123456789.,-", max_size=20))
-def test_own_any_text_is_a_duration_or_a_value_error(text: str) -> None:
+def test_any_text_is_a_duration_or_a_value_error(text: str) -> None:
     try:
         seconds = parse_duration(text)
     except ValueError:

@@ -11,7 +11,7 @@ TEXT = "User-agent: *\nDisallow: /é\nCrawl-delay: 3\nSitemap: https://h.test/s.
 
 
 @pytest.mark.parametrize("text", [TEXT, TEXT.encode(), "\ufeff" + TEXT])
-def test_own_a_file_is_read_once_and_asked_often(text: str | bytes) -> None:
+def test_a_file_is_read_once_and_asked_often(text: str | bytes) -> None:
     rules = robots(text, "ExampleBot")
     answers = [rules.decide(f"https://h.test/{path}") for path in ("%C3%A9/1", "open")]
     assert [(each.allowed, each.line) for each in answers] == [(False, 2), (True, None)]
@@ -20,14 +20,14 @@ def test_own_a_file_is_read_once_and_asked_often(text: str | bytes) -> None:
     assert not check("https://h.test/%C3%A9", robots=text, token="ExampleBot").allowed
 
 
-def test_own_text_and_octets_are_one_file_also_where_they_are_no_utf_8() -> None:
+def test_text_and_octets_are_one_file_also_where_they_are_no_utf_8() -> None:
     octets = b"User-agent: *\nDisallow: /\xff\n"
     text = octets.decode("utf-8", "surrogateescape")
     assert not robots(octets, "Bot").decide("https://h.test/%FF").allowed
     assert robots(text, "Bot").decide("https://h.test/").allowed  # and nothing raises
 
 
-def test_own_a_name_with_a_version_is_no_token() -> None:
+def test_a_name_with_a_version_is_no_token() -> None:
     with pytest.raises(ValueError, match="give the name alone"):
         robots(TEXT, "ExampleBot/1.0")
 

@@ -105,7 +105,7 @@ def kind(step: Verdict | float) -> object:
     return step.requirement if isinstance(step, Verdict) else step
 
 
-def test_own_admit_is_worked_out_when_something_has_changed(
+def test_admit_is_worked_out_when_something_has_changed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[Pace] = []
@@ -128,7 +128,7 @@ def test_own_admit_is_worked_out_when_something_has_changed(
     assert len(asked) == 3
 
 
-def test_own_two_crawls_of_a_process_share_the_spacing_and_not_the_attempts() -> None:
+def test_two_crawls_of_a_process_share_the_spacing_and_not_the_attempts() -> None:
     one = Host("h.test", Terms(Gates(max_retries=0), "deny"))
     other = Host("h.test", one.terms, one.traffic)
     one.silence.note(0.0)

@@ -50,7 +50,7 @@ NAME = st.lists(LABEL, min_size=1, max_size=4).map(".".join)
         ("http://example.com\\@evil.test/", "example.com"),
     ],
 )
-def test_own_canonical_host(text: str, host: str) -> None:
+def test_canonical_host(text: str, host: str) -> None:
     assert host_of(text) == host
     assert host_forms(text)[0] == host
 
@@ -64,7 +64,7 @@ def test_own_canonical_host(text: str, host: str) -> None:
         ("http://example.com/\\@evil.test", {"example.com"}),
     ],
 )
-def test_own_every_defensible_form(text: str, forms: set[str]) -> None:
+def test_every_defensible_form(text: str, forms: set[str]) -> None:
     assert forms <= set(host_forms(text))
 
 
@@ -112,7 +112,7 @@ def test_own_every_defensible_form(text: str, forms: set[str]) -> None:
         "http://" + "a." * 200 + "test/",
     ],
 )
-def test_own_an_unreadable_host_is_one_line(reader: Any, text: str) -> None:
+def test_an_unreadable_host_is_one_line(reader: Any, text: str) -> None:
     with pytest.raises(ValueError, match=r"\A[^\n]{1,300}\Z"):
         reader(text)
 
@@ -157,7 +157,7 @@ def test_r2_4_robots_url_is_of_the_origin(url: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://h.test:65536/", "http://h.test:99999999999/"])
-def test_own_no_such_port(url: str) -> None:
+def test_no_such_port(url: str) -> None:
     with pytest.raises(ValueError, match="port"):
         host_key(url)
     with pytest.raises(ValueError, match="port"):
@@ -165,7 +165,7 @@ def test_own_no_such_port(url: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["example.com", "example.com:80", "//example.com/"])
-def test_own_an_origin_needs_a_scheme(text: str) -> None:
+def test_an_origin_needs_a_scheme(text: str) -> None:
     with pytest.raises(ValueError, match="scheme"):
         origin(text)
 
@@ -177,23 +177,23 @@ def test_own_an_origin_needs_a_scheme(text: str) -> None:
         for row in json.loads((DATA / "excluded_suffixes.json").read_text(encoding="utf-8"))
     ],
 )
-def test_own_excluded_suffix(row: dict[str, Any]) -> None:
+def test_excluded_suffix(row: dict[str, Any]) -> None:
     assert (excluded_suffix(row["host"], row["excluded"]) is not None) is row["skip"]
 
 
-def test_own_excluded_suffix_is_named() -> None:
+def test_excluded_suffix_is_named() -> None:
     assert excluded_suffix("a.example.mil", [".GOV", "*.Mil "]) == "mil"
 
 
 @given(name=NAME, port=st.integers(0, 65535), user=st.sampled_from(["", "u@", "u:p@"]))
-def test_own_spelling_does_not_change_the_host(name: str, port: int, user: str) -> None:
+def test_spelling_does_not_change_the_host(name: str, port: int, user: str) -> None:
     spellings = [name, name.upper(), f"{name}.", f"http://{user}{name}:{port}/x", f"//{name}?q"]
     assert {host_of(spelling) for spelling in spellings} == {name}
     assert {host_forms(spelling) for spelling in spellings} == {(name,)}
 
 
 @given(st.text(max_size=40), st.sampled_from(["", "http://", "http:\\\\", "//", "x://"]))
-def test_own_any_text_gives_ascii_forms_or_a_value_error(text: str, scheme: str) -> None:
+def test_any_text_gives_ascii_forms_or_a_value_error(text: str, scheme: str) -> None:
     try:
         forms = host_forms(scheme + text)
     except ValueError:
@@ -206,7 +206,7 @@ def test_own_any_text_gives_ascii_forms_or_a_value_error(text: str, scheme: str)
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_own_one_address_has_one_host(number: int) -> None:
+def test_one_address_has_one_host(number: int) -> None:
     octets = number.to_bytes(4, "big")
     dotted = ".".join(map(str, octets))
     octal = ".".join(f"0{octet:o}" for octet in octets)

@@ -59,7 +59,7 @@ def test_r1_1_another_operators_user_agent() -> None:
     assert agent == "Mozilla/5.0 (compatible; ExampleBot/1.0; +https://bot.example/policy)"
 
 
-def test_own_a_dict_gives_every_field() -> None:
+def test_a_dict_gives_every_field() -> None:
     schema_url = "http://bot.example:8080/schema.json"
     assert identity_from(OWN | {"schema_url": schema_url}) == Identity(
         "ExampleBot/1.0",
@@ -78,7 +78,7 @@ def test_r1_5_no_identity_is_the_default(value: object) -> None:
 
 
 @pytest.mark.parametrize("value", ["walsh", "Walsh-Research", "ExampleBot/1.0", 7, ["x"], True])
-def test_own_anything_else_is_refused_with_its_value(value: object) -> None:
+def test_anything_else_is_refused_with_its_value(value: object) -> None:
     message = refusal(value)
     assert repr(value) in message
     assert "walsh-research" in message
@@ -91,7 +91,7 @@ def test_r1_4_a_missing_key_is_named(key: str) -> None:
     assert f"has no {key}" in refusal(OWN | {key: None})
 
 
-def test_own_an_unknown_key_is_named() -> None:
+def test_an_unknown_key_is_named() -> None:
     message = refusal(OWN | {"polcy_url": "https://bot.example/"})
     assert "'polcy_url'" in message
     assert "policy_url" in message
@@ -202,9 +202,9 @@ def test_r1_5_no_policy_page_is_borrowed() -> None:
     assert "policy page" in refusal(OWN | {"policy_url": "https://wal.sh/bot/"})
 
 
-def test_own_the_whole_walsh_research_identity_may_be_spelt_out() -> None:
+def test_the_whole_walsh_research_identity_may_be_spelt_out() -> None:
     assert identity_from(WALSH) == WALSH_RESEARCH
 
 
-def test_own_a_long_value_is_cut() -> None:
+def test_a_long_value_is_cut() -> None:
     assert len(refusal("x" * 10_000)) < 500

@@ -105,7 +105,7 @@ class Bot:
         return self.statuses[begin:].count(429)
 
 
-def test_own_the_bucket_refuses_without_it_what_was_measured():
+def test_the_bucket_refuses_without_it_what_was_measured():
     """6 of 14 answers were 429 against nginx: the model refuses as many."""
     bot = Bot(Bucket(2.0), teaches=False)
     assert bot.crawl(14) >= 6
@@ -115,7 +115,7 @@ def test_own_the_bucket_refuses_without_it_what_was_measured():
 @pytest.mark.parametrize("every", [1.5, 2.0, 3.0])
 @pytest.mark.parametrize("latency", [0.001, 0.05, 0.4])
 @pytest.mark.parametrize("seed", range(5))
-def test_own_at_most_four_refusals_in_fourteen_targets(every, burst, latency, seed):
+def test_at_most_four_refusals_in_fourteen_targets(every, burst, latency, seed):
     bot = Bot(Bucket(every, burst), latency=latency, rand=random.Random(seed))
     assert bot.crawl(14) <= 4
     assert bot.given_up == 0
@@ -132,13 +132,13 @@ def test_a_slow_server_costs_two_targets_at_most(every, seed):
     assert every - 0.1 <= bot.known.interval <= 2 * every
 
 
-def test_own_a_long_crawl_is_refused_seldom_and_not_slowed_for_good():
+def test_a_long_crawl_is_refused_seldom_and_not_slowed_for_good():
     bot = Bot(Bucket(2.0))
     assert bot.crawl(1000) <= 4 + 2 * 1000 / ENOUGH
     assert bot.clock <= 1000 * 2.0 * 1.1
 
 
-def test_own_a_server_that_becomes_quick_is_requested_each_second_again():
+def test_a_server_that_becomes_quick_is_requested_each_second_again():
     bot = Bot(Bucket(10.0))
     bot.crawl(20)
     assert bot.known.interval > 8
@@ -148,17 +148,17 @@ def test_own_a_server_that_becomes_quick_is_requested_each_second_again():
 
 
 @pytest.mark.parametrize("statuses", [[200] * 60, [429] + [200] * 30, [503] * 20, [None] * 9])
-def test_own_a_host_that_refuses_once_or_never_is_not_touched(statuses):
+def test_a_host_that_refuses_once_or_never_is_not_touched(statuses):
     assert after(NOTHING, *statuses).interval == 0
 
 
-def test_own_the_second_429_doubles_the_interval_where_no_longer_gap_was_accepted():
+def test_the_second_429_doubles_the_interval_where_no_longer_gap_was_accepted():
     assert after(NOTHING, 429, 429).interval == 2.0
     assert after(NOTHING, 429, 429, interval=5.0).interval == 10.0
     assert after(NOTHING, 429, 429, 429, 429).interval == 8.0
 
 
-def test_own_it_becomes_the_smallest_gap_that_was_accepted():
+def test_it_becomes_the_smallest_gap_that_was_accepted():
     known = after(NOTHING, 429)
     for gap in (1.9, 1.5, 1.7, 1.1):  # 1.1 is no longer than the second that was refused
         known = after(known, 200, gap=gap)
@@ -185,24 +185,24 @@ def test_what_is_left_after_two_days_binds_as_before():
     assert (known.interval, known.in_force) == (20.0, 5.0)
 
 
-def test_own_a_longer_gap_than_the_double_is_not_taken():
+def test_a_longer_gap_than_the_double_is_not_taken():
     assert after(NOTHING, 429, 200, 429, gap=30.0).interval == 2.0
 
 
 @pytest.mark.parametrize(("between", "interval"), [(WITHIN - 2, 2.0), (WITHIN - 1, 0.0)])
-def test_own_two_refusals_count_within_ten_requests(between, interval):
+def test_two_refusals_count_within_ten_requests(between, interval):
     assert after(NOTHING, 429, *[200] * between, 429).interval == interval
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, None])
-def test_own_503_and_no_answer_teach_nothing(status):
+def test_503_and_no_answer_teach_nothing(status):
     for known in (NOTHING, REFUSED_ONCE, Learned(4.0, 5.0, 7, 0.0)):
         assert after(known, status) == known
     assert after(NOTHING, 503, 503, 429).interval == 0
 
 
 @pytest.mark.parametrize(("patience", "most"), [(300.0, LONGEST), (20.0, 20.0), (0.0, 0.0)])
-def test_own_it_is_never_longer_than_a_minute_or_the_patience(patience, most):
+def test_it_is_never_longer_than_a_minute_or_the_patience(patience, most):
     known = NOTHING
     for _ in range(20):
         spacing = Spacing(max(1.0, known.interval), 1.0, ended=0.0)
@@ -210,24 +210,24 @@ def test_own_it_is_never_longer_than_a_minute_or_the_patience(patience, most):
     assert known.interval == most
 
 
-def test_own_a_crawl_delay_beyond_the_longest_is_left_as_it_is():
+def test_a_crawl_delay_beyond_the_longest_is_left_as_it_is():
     assert after(NOTHING, 429, 429, 429, interval=200.0).interval == 0
 
 
-def test_own_fifty_accepted_answers_take_off_a_fifth():
+def test_fifty_accepted_answers_take_off_a_fifth():
     known = Learned(10.0, 0.0, 0, 0.0)
     assert after(known, *[200] * (ENOUGH - 1)).interval == 10.0
     assert after(known, *[200] * ENOUGH).interval == 8.0
     assert after(known, *[200] * 2 * ENOUGH).interval == pytest.approx(6.4)
 
 
-def test_own_two_refusals_bring_back_what_was_accepted_before():
+def test_two_refusals_bring_back_what_was_accepted_before():
     known = after(Learned(10.0, 0.0, 0, 0.0), *[200] * ENOUGH)
     assert after(known, 429).interval == 8.0
     assert after(known, 429, 429).interval == 10.0
 
 
-def test_own_each_two_days_halve_it_and_nothing_is_left_after_twelve():
+def test_each_two_days_halve_it_and_nothing_is_left_after_twelve():
     known = Learned(LONGEST, 0.0, 0, 1000.0)
     assert eased(known, 1000.0 + HALVED_AFTER - 1) == known
     assert eased(known, 1000.0 + HALVED_AFTER).interval == LONGEST / 2
@@ -236,34 +236,34 @@ def test_own_each_two_days_halve_it_and_nothing_is_left_after_twelve():
     assert eased(known, 1000.0 + 1e9) == NOTHING
 
 
-def test_own_one_refusal_is_forgotten_after_two_days():
+def test_one_refusal_is_forgotten_after_two_days():
     assert eased(REFUSED_ONCE, HALVED_AFTER) == NOTHING
 
 
-def test_own_easing_in_two_steps_is_easing_in_one():
+def test_easing_in_two_steps_is_easing_in_one():
     known = Learned(40.0, 0.0, 3, 0.0)
     halfway = eased(known, 2.5 * HALVED_AFTER)
     assert eased(halfway, 4 * HALVED_AFTER) == eased(known, 4 * HALVED_AFTER)
 
 
-def test_own_a_time_in_the_future_counts_as_now():
+def test_a_time_in_the_future_counts_as_now():
     known = Learned(8.0, 0.0, 0, 5e9)
     assert eased(known, 1000.0) == replace(known, at=1000.0)
 
 
-def test_own_of_two_the_slower_stays():
+def test_of_two_the_slower_stays():
     assert slower(NOTHING, REFUSED_ONCE) == REFUSED_ONCE
     assert slower(Learned(2.0, 0.0, 9, 7.0), Learned(4.0, 0.0, 0, 1.0)).interval == 4.0
 
 
-def test_own_an_exchange_that_this_side_broke_off_teaches_nothing():
+def test_an_exchange_that_this_side_broke_off_teaches_nothing():
     known = Learned(2.0, 0.0, 0, 0.0)
     answer = Answer("target", None, whole=False, spacing=Spacing(2.0, 2.0, 9.0), known=known)
     assert chain.conclude(answer, Gates(), 0.0, 0.0).learned == known
 
 
 @given(st.lists(st.tuples(st.sampled_from(ANSWERS), st.floats(0, 1e5), st.floats(0, 1e6))))
-def test_own_no_answers_take_it_out_of_its_bounds(steps):
+def test_no_answers_take_it_out_of_its_bounds(steps):
     known, ended, before = NOTHING, 0.0, 0.0
     for status, rest, gap in steps:
         ended += rest

@@ -199,7 +199,7 @@ def is_linear(work: Callable[[int], Callable[[], object]]) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("parser", PARSERS)
-def test_own_a_hostile_text_is_read_in_linear_time(parser: str, shape: str) -> None:
+def test_a_hostile_text_is_read_in_linear_time(parser: str, shape: str) -> None:
     read, (start, piece) = PARSERS[parser], SHAPES[shape]
 
     def work(length: int) -> Callable[[], object]:
@@ -209,7 +209,7 @@ def test_own_a_hostile_text_is_read_in_linear_time(parser: str, shape: str) -> N
     assert is_linear(work)
 
 
-def test_own_empty_members_of_gzip_are_read_in_linear_time() -> None:
+def test_empty_members_of_gzip_are_read_in_linear_time() -> None:
     empty = gzip.compress(b"", mtime=0)
 
     def work(length: int) -> Callable[[], object]:
@@ -219,5 +219,5 @@ def test_own_empty_members_of_gzip_are_read_in_linear_time() -> None:
     assert is_linear(work)
 
 
-def test_own_the_test_finds_a_square() -> None:
+def test_the_test_finds_a_square() -> None:
     assert not is_linear(lambda length: lambda: [0 for _ in range(length * length // 256)])

@@ -122,12 +122,12 @@ def test_r3_1_an_answer_that_nobody_has_read_stops_targets_until_the_attempt_is_
     assert goes_by(come.over(), 1001.0) is OLD
 
 
-def test_own_an_empty_list_is_a_list() -> None:
+def test_an_empty_list_is_a_list() -> None:
     held = state(position="deny", begun=True).adopt(Blocklist(), 1000.0)
     assert isinstance(goes_by(held, 1001.0), Blocklist)
 
 
-def test_own_each_list_has_a_number_of_its_own() -> None:
+def test_each_list_has_a_number_of_its_own() -> None:
     assert [holding().serial, holding().adopt(NEW, 1.0).serial] == [1, 2]
 
 
@@ -214,7 +214,7 @@ def test_r3_10_where_no_list_was_ever_held_the_setting_decides(
 
 @pytest.mark.parametrize("position", ["allow", "defer", "deny"])
 @pytest.mark.parametrize("held", [False, True])
-def test_own_what_is_not_known_because_of_us_stops_all_whatever_the_setting(
+def test_what_is_not_known_because_of_us_stops_all_whatever_the_setting(
     position: str, held: bool
 ) -> None:
     """Design 9: also where a list is held, since the operator may have named more by now."""
@@ -229,7 +229,7 @@ def test_own_what_is_not_known_because_of_us_stops_all_whatever_the_setting(
     assert follows.state.serial > before.serial, "what was let through before is judged again"
 
 
-def test_own_a_fault_of_ours_lasts_until_a_list_comes() -> None:
+def test_a_fault_of_ours_lasts_until_a_list_comes() -> None:
     broken = state("allow").adopt(OLD, 1000.0).begin().lose("the disk failed")
     assert goes_by(failed(broken).state, 1001.0) == LOST, "nor does the server's fault end it"
     assert goes_by(broken.confirm(2000.0), 2001.0) is OLD
@@ -277,14 +277,14 @@ def test_r5_3_the_next_attempt_is_backed_off_from(
         (state("deny").adopt(OLD, 1.0), None, False),
     ],
 )
-def test_own_targets_wait_for_retries_only_where_nothing_may_be_requested(
+def test_targets_wait_for_retries_only_where_nothing_may_be_requested(
     before: State, failure: Retry | GiveUp | None, waits: bool
 ) -> None:
     follows = failed(before, failure)
     assert (follows.targets_wait, follows.state.beside) == (waits, not waits)
 
 
-def test_own_an_attempt_beside_the_crawl_keeps_the_wire_for_a_shorter_time() -> None:
+def test_an_attempt_beside_the_crawl_keeps_the_wire_for_a_shorter_time() -> None:
     assert state().timeout > failed(state()).state.timeout > 0
 
 

@@ -134,11 +134,11 @@ def is_own_value(node: ast.Attribute) -> bool:
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: path.stem)
-def test_own_policy_imports_and_does_what_is_on_the_list(module: Path):
+def test_policy_imports_and_does_what_is_on_the_list(module: Path):
     assert list(beyond(ast.parse(module.read_text("utf-8")))) == []
 
 
-def test_own_the_list_of_imports_has_what_policy_imports_and_no_more():
+def test_the_list_of_imports_has_what_policy_imports_and_no_more():
     taken: dict[str, set[str]] = {}
     for module in MODULES:
         for name, part in imported(ast.parse(module.read_text("utf-8"))):
@@ -175,7 +175,7 @@ def test_own_the_list_of_imports_has_what_policy_imports_and_no_more():
         "def f():\n    global x\n    x = 1",
     ],
 )
-def test_own_what_is_not_on_the_list_is_found(text: str):
+def test_what_is_not_on_the_list_is_found(text: str):
     assert list(beyond(ast.parse(text)))
 
 
@@ -192,11 +192,11 @@ def test_own_what_is_not_on_the_list_is_found(text: str):
         "def wait(self, now):\n    self.last = now",
     ],
 )
-def test_own_what_is_on_the_list_is_not_found(text: str):
+def test_what_is_on_the_list_is_not_found(text: str):
     assert list(beyond(ast.parse(text))) == []
 
 
-def test_own_policy_loads_without_scrapy():
+def test_policy_loads_without_scrapy():
     package = Path(scrapy_walsh.policy.__file__).parent
     names = (path.relative_to(package).with_suffix("").parts for path in MODULES)
     modules = " ".join(
@@ -216,6 +216,6 @@ def test_own_policy_loads_without_scrapy():
     ],
     ids=lambda path: path.stem,
 )
-def test_own_policy_docstrings_start_with_their_requirement(module: Path):
+def test_policy_docstrings_start_with_their_requirement(module: Path):
     doc = ast.get_docstring(ast.parse(module.read_text("utf-8"))) or ""
     assert doc.startswith(("R", "D38", "The way")), doc[:40]

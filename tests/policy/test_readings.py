@@ -46,49 +46,49 @@ def days(*outcomes: str) -> Reading:
 
 
 @pytest.mark.parametrize("outcome", [REFUSED, DEFERRED, LEFT_OUT, FAILED])
-def test_own_what_was_not_read_for_three_periods_is_named(outcome: str) -> None:
+def test_what_was_not_read_for_three_periods_is_named(outcome: str) -> None:
     runs = (READ, outcome, outcome, outcome)
     named = [is_unread(days(*runs[: day + 1]), BEGIN + day * DAY, DAY) for day in range(4)]
     assert named == [False, False, False, True]
 
 
-def test_own_what_was_never_read_is_named_three_periods_after_it_was_declared() -> None:
+def test_what_was_never_read_is_named_three_periods_after_it_was_declared() -> None:
     named = [is_unread(days(*[FAILED] * (day + 1)), BEGIN + day * DAY, DAY) for day in range(4)]
     assert named == [False, False, False, True]
 
 
 @pytest.mark.parametrize(("early", "named"), [(0.1, True), (0.11, False)])
-def test_own_the_third_period_ends_as_early_as_a_run_may_be(early: float, named: bool) -> None:
+def test_the_third_period_ends_as_early_as_a_run_may_be(early: float, named: bool) -> None:
     now = BEGIN + (3 - early) * DAY
     assert is_unread(days(READ), now + 1e-3, DAY) is named
 
 
-def test_own_a_period_is_an_hour_at_least() -> None:
+def test_a_period_is_an_hour_at_least() -> None:
     assert not is_unread(days(READ), BEGIN + 2.8 * 3600, 1.0)
     assert is_unread(days(READ), BEGIN + 3 * 3600, 1.0)
 
 
 @pytest.mark.parametrize("outcome", [NOT_DUE, NOT_REQUESTED])
-def test_own_a_run_that_learned_nothing_changes_nothing(outcome: str) -> None:
+def test_a_run_that_learned_nothing_changes_nothing(outcome: str) -> None:
     before, after = days(READ, FAILED), days(READ, FAILED, outcome)
     assert (after.since, after.read, after.reason) == (before.since, 1, "why on day 1")
     assert (before.declared_at, after.declared_at) == (BEGIN + DAY, BEGIN + 2 * DAY)
 
 
-def test_own_what_is_read_again_is_named_no_more() -> None:
+def test_what_is_read_again_is_named_no_more() -> None:
     reading = days(READ, FAILED, FAILED, FAILED, READ)
     assert (reading.since, reading.reason) == (BEGIN + 4 * DAY, None)
     assert not is_unread(reading, BEGIN + 4 * DAY, DAY)
 
 
-def test_own_a_record_from_the_future_counts_from_now() -> None:
+def test_a_record_from_the_future_counts_from_now() -> None:
     future = Reading(URL, BEGIN + 400 * DAY, BEGIN + 400 * DAY, 1)
     assert updated(future, URL, Heard(FAILED, "dead", BEGIN), BEGIN) == Reading(
         URL, BEGIN, BEGIN, 1, "dead"
     )
 
 
-def test_own_a_move_is_known_until_the_source_is_read_without_one() -> None:
+def test_a_move_is_known_until_the_source_is_read_without_one() -> None:
     moved = updated(None, URL, Heard(READ, at=BEGIN, moved_to="https://y.test/"), BEGIN)
     assert updated(moved, URL, Heard(NOT_DUE), BEGIN).moved_to == "https://y.test/"
     assert updated(moved, URL, Heard(FAILED, "dead"), BEGIN).moved_to == "https://y.test/"
@@ -97,7 +97,7 @@ def test_own_a_move_is_known_until_the_source_is_read_without_one() -> None:
     assert updated(None, URL, left_out, BEGIN).moved_to == "https://y.test/"
 
 
-def test_own_within_a_run_what_was_read_stays_read_and_else_the_last_reason_holds() -> None:
+def test_within_a_run_what_was_read_stays_read_and_else_the_last_reason_holds() -> None:
     assert replaces(NOT_REQUESTED, FAILED)
     assert replaces(FAILED, REFUSED)
     assert replaces(FAILED, READ)
@@ -106,7 +106,7 @@ def test_own_within_a_run_what_was_read_stays_read_and_else_the_last_reason_hold
     assert not replaces(READ, NOT_DUE)
 
 
-def test_own_the_line_says_since_when_and_why() -> None:
+def test_the_line_says_since_when_and_why() -> None:
     now = BEGIN + 12 * DAY
     never = Reading("https://n.test/", BEGIN, now, 0, "dead")
     cut_off = Reading("https://c.test/", BEGIN + 1.5 * DAY, now, 1)
@@ -119,7 +119,7 @@ def test_own_the_line_says_since_when_and_why() -> None:
     ]
 
 
-def test_own_a_source_with_a_cadence_of_its_own_is_missed_by_that() -> None:
+def test_a_source_with_a_cadence_of_its_own_is_missed_by_that() -> None:
     weekly = updated(None, URL, Heard(FAILED, "dead", BEGIN, revisit=7 * DAY), BEGIN)
     assert not is_unread(weekly, BEGIN + 20 * DAY, DAY)
     assert is_unread(weekly, BEGIN + 20.5 * DAY, DAY)
@@ -127,7 +127,7 @@ def test_own_a_source_with_a_cadence_of_its_own_is_missed_by_that() -> None:
     assert daily.revisit is None, "the list says so no more"
 
 
-def test_own_a_refusal_names_the_rule_its_document_and_line() -> None:
+def test_a_refusal_names_the_rule_its_document_and_line() -> None:
     robots = parse_robots(b"User-agent: *\n\nDisallow: /\n", "bot", "https://x.test/robots.txt")
     assert readings.refusal_line(robots.decide(URL)) == (
         "R2 disallowed_explicit by Disallow: / in https://x.test/robots.txt:3"
@@ -135,7 +135,7 @@ def test_own_a_refusal_names_the_rule_its_document_and_line() -> None:
 
 
 @pytest.mark.parametrize("moved", [None, f"{URL}/new"])
-def test_own_twenty_sources_are_named_and_the_others_counted(moved: str | None) -> None:
+def test_twenty_sources_are_named_and_the_others_counted(moved: str | None) -> None:
     since = BEGIN if moved is None else BEGIN + 9 * DAY
     found = [Reading(f"{URL}/{n}", since, BEGIN, 1, None, moved) for n in range(23)]
     lines = readings.attention_lines(found, BEGIN + 9 * DAY, DAY)
@@ -170,7 +170,7 @@ def test_own_twenty_sources_are_named_and_the_others_counted(moved: str | None) 
         ({}, 0, "finished", "walsh: no source was declared"),
     ],
 )
-def test_own_the_last_line(outcomes: dict[str, int], needy: int, reason: str, line: str) -> None:
+def test_the_last_line(outcomes: dict[str, int], needy: int, reason: str, line: str) -> None:
     assert readings.last_line(outcomes, needy, reason) == line
 
 
@@ -204,7 +204,7 @@ FOLLOW = "WALSH_FOLLOW_LINKS = True follows links, if the bot may; or yield them
         ),
     ],
 )
-def test_own_the_last_line_counts_what_each_rule_refused(
+def test_the_last_line_counts_what_each_rule_refused(
     refused: int, rules: dict[str, int], links: dict[str, int], said: str
 ) -> None:
     line = readings.last_line({READ: 2, REFUSED: refused}, 0, "finished", rules, links)
@@ -267,17 +267,17 @@ WEEK = ["named", *["counted"] * 6]
         ([GOOD, OUT_OF_SCOPE], ["-", "-"]),
     ],
 )
-def test_own_what_needs_a_person_is_named_when_it_begins_and_once_a_week(
+def test_what_needs_a_person_is_named_when_it_begins_and_once_a_week(
     visits: list[Heard], said: list[str]
 ) -> None:
     assert told(*visits) == said[: len(visits)]
 
 
-def test_own_what_has_moved_is_named_once_a_week() -> None:
+def test_what_has_moved_is_named_once_a_week() -> None:
     assert told(*[GOOD] * 8, moved="https://y.test/") == [*WEEK, "named"]
 
 
-def test_own_what_is_gone_is_named_once() -> None:
+def test_what_is_gone_is_named_once() -> None:
     gone = updated(None, URL, Heard(FAILED, "HTTP 410", BEGIN, gone=True), BEGIN)
     line = f"{URL} is gone (410): take it out of your list"
     assert readings.attention_lines([gone], BEGIN, DAY) == [line]
@@ -287,7 +287,7 @@ def test_own_what_is_gone_is_named_once() -> None:
         assert readings.attention(gone, BEGIN + days * DAY, DAY) == ""
 
 
-def test_own_a_clock_that_was_put_back_silences_nothing() -> None:
+def test_a_clock_that_was_put_back_silences_nothing() -> None:
     dead = Reading(URL, BEGIN - 9 * DAY, BEGIN, 1, DEAD, told_at=BEGIN + DAY)
     assert readings.is_to_be_told(dead, BEGIN)
 
@@ -306,7 +306,7 @@ def test_own_a_clock_that_was_put_back_silences_nothing() -> None:
         (NO_CAUSE, Event("given_up", URL, "R5"), False),
     ],
 )
-def test_own_a_warning_of_a_target_is_none_where_the_last_visit_ended_so(
+def test_a_warning_of_a_target_is_none_where_the_last_visit_ended_so(
     cause: Cause, event: Event, known: bool
 ) -> None:
     reading = Reading(URL, BEGIN, BEGIN, 1, "why", cause=cause)
@@ -315,7 +315,7 @@ def test_own_a_warning_of_a_target_is_none_where_the_last_visit_ended_so(
     assert readings.is_known(reading, event, BEGIN + 3 * DAY, DAY)
 
 
-def test_own_an_opt_out_is_one_line_a_host() -> None:
+def test_an_opt_out_is_one_line_a_host() -> None:
     both = [
         Reading(f"https://x.test/{path}", BEGIN, BEGIN, 1, RULE, cause=OPT_OUT) for path in "ab"
     ]

@@ -106,11 +106,11 @@ def test_r2d_largest_delay_of_the_selected_groups(text: str, expected: float | N
         (["Disallow: /"], "/robots.txt", "allowed_implicit"),
     ],
 )
-def test_own_webcanon_worked_examples(rules: list[str], target: str, name: str) -> None:
+def test_webcanon_worked_examples(rules: list[str], target: str, name: str) -> None:
     assert everybody(*rules).decide("http://h.test" + target).name == name
 
 
-def test_own_ladon_full_url_with_its_query_is_judged() -> None:
+def test_ladon_full_url_with_its_query_is_judged() -> None:
     robots = everybody("Disallow: /search?q=")
     assert not robots.decide("https://user@h.test:8443/search?q=foo#top").allowed
     assert robots.decide("https://h.test/search").allowed
@@ -151,16 +151,14 @@ ONLY_PROTEGO = [
 
 
 @pytest.mark.parametrize(("text", "target"), ONLY_PROTEGO)
-def test_own_protego_can_add_a_refusal(text: str, target: str) -> None:
+def test_protego_can_add_a_refusal(text: str, target: str) -> None:
     assert not allowed(parse(text), target)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rules", [1, 700])
 @pytest.mark.parametrize(("text", "target"), ONLY_PROTEGO)
-def test_own_d1_protego_adds_it_in_a_file_for_many_robots(
-    text: str, target: str, rules: int
-) -> None:
+def test_d1_protego_adds_it_in_a_file_for_many_robots(text: str, target: str, rules: int) -> None:
     names = "".join(f"User-agent: AiBot{number}\n" for number in range(70))
     more = names + "".join(f"Disallow: /section-{number}/\n" for number in range(rules))
     assert not allowed(parse(more + text), target)
@@ -169,7 +167,7 @@ def test_own_d1_protego_adds_it_in_a_file_for_many_robots(
 
 @pytest.mark.parametrize("end", ["\x0b", "# of: ours", " ", ""])
 @pytest.mark.parametrize("name", ["Walsh*", "*walsh", "\xa0walsh\xa0", "w", "WALSH-RESEARCH"])
-def test_own_d1_names_that_protego_takes_for_ours_are_ours(name: str, end: str) -> None:
+def test_d1_names_that_protego_takes_for_ours_are_ours(name: str, end: str) -> None:
     assert not allowed(parse(f"User-agent: {name}{end}\nUseragent: also{end}\nDisallow /x\n"), "/x")
 
 
@@ -183,13 +181,13 @@ def test_own_d1_names_that_protego_takes_for_ours_are_ours(name: str, end: str) 
     ],
     ids=["names x rules", "rules", "escapes", "names x characters"],
 )
-def test_own_d1_of_a_file_that_is_not_cheap_protego_sees_our_groups_alone(others: str) -> None:
+def test_d1_of_a_file_that_is_not_cheap_protego_sees_our_groups_alone(others: str) -> None:
     # Only Protego takes this for a rule about that path.
     text = f"User-agent: Other\n{others}\nUser-agent: *\nDisallow: /a?b\n"
     assert [allowed(parse(text), path) for path in ("/a%3Fb", "/d")] == [False, True]
 
 
-def test_own_d1_where_our_groups_are_not_cheap_protego_sees_nothing() -> None:
+def test_d1_where_our_groups_are_not_cheap_protego_sees_nothing() -> None:
     text = "User-agent: *\nDisallow: /a?b\n" + "Disallow: /x\n" * 20_000
     assert [allowed(parse(text), path) for path in ("/a%3Fb", "/a?b", "/x")] == [True, False, False]
 
@@ -254,7 +252,7 @@ def test_r2_15_a_prefix_of_the_token_takes_the_place_of_everybody_in_every_readi
 
 
 @pytest.mark.parametrize("name", ["* all", "*\t(every robot)", "* Disallow: /"])
-def test_own_a_star_and_more_is_everybody_too(name: str) -> None:
+def test_a_star_and_more_is_everybody_too(name: str) -> None:
     """Google's parser has it so. The text does not, so an Allow there lifts nothing."""
     assert not allowed(parse(f"User-agent: {name}\nDisallow: /x"), "/x")
     lifted = parse(f"User-agent: *\nDisallow: /x\n\nUser-agent: {name}\nAllow: /x/y")
@@ -263,13 +261,13 @@ def test_own_a_star_and_more_is_everybody_too(name: str) -> None:
     assert allowed(parse("User-agent: *bot\nDisallow: /"), "/x")
 
 
-def test_own_an_empty_name_opens_nothing_that_lifts_a_rule() -> None:
+def test_an_empty_name_opens_nothing_that_lifts_a_rule() -> None:
     robots = parse("User-agent: *\nDisallow: /a\nUser-agent:\nAllow: /a\nDisallow: /b")
     assert not allowed(robots, "/a")
     assert not allowed(robots, "/b")
 
 
-def test_own_a_disallow_before_any_name_is_everybodys() -> None:
+def test_a_disallow_before_any_name_is_everybodys() -> None:
     robots = parse("Disallow: /pre\nAllow: /star\nUser-agent: *\nDisallow: /star")
     assert not allowed(robots, "/pre")
     assert not allowed(robots, "/star")
@@ -292,7 +290,7 @@ def test_r2a_only_cr_and_lf_end_a_line(separator: str) -> None:
         b"USER-AGENT : *\r DISALLOW\t:\t/x # note",
     ],
 )
-def test_own_encodings_and_blanks(body: bytes) -> None:
+def test_encodings_and_blanks(body: bytes) -> None:
     assert not allowed(parse_robots(body, TOKEN), "/x")
 
 
@@ -322,7 +320,7 @@ def test_r2_13_an_allow_is_trimmed_of_blanks_and_of_nothing_else() -> None:
     assert [allowed(accented, path) for path in ("/voil%C3%A0", "/voil")] == [False, True]
 
 
-def test_own_octets_that_are_not_utf8_match_as_octets() -> None:
+def test_octets_that_are_not_utf8_match_as_octets() -> None:
     robots = parse_robots(b"User-agent: *\nDisallow: /caf\xe9", TOKEN)
     assert not allowed(robots, "/caf%e9")
     assert allowed(robots, "/caf%C3%A9")
@@ -380,7 +378,7 @@ def test_r2b_a_bracket_is_escaped_by_whoever_sends_it() -> None:
 
 
 @pytest.mark.parametrize("start", ["http:/", "https:", "HTTP:\\\\", "http:///", "http:\\/"])
-def test_own_however_an_authority_is_opened_it_is_no_path(start: str) -> None:
+def test_however_an_authority_is_opened_it_is_no_path(start: str) -> None:
     assert not everybody("Disallow: /private").decide(f"{start}h.test/private").allowed
 
 
@@ -398,7 +396,7 @@ def test_r2b_verdict_lists_readings_where_they_differ() -> None:
     assert "reading: each * at its most" in verdict.reason
 
 
-def test_own_a_text_counts_where_a_path_has_all_of_it() -> None:
+def test_a_text_counts_where_a_path_has_all_of_it() -> None:
     robots = everybody("Allow: /", "Disallow: /a/longer/text", "Allow: /a/longer")
     assert robots.decide("/a/longer/te").name == "allowed_explicit"
     assert robots.decide("/a/longer/text").line == 3
@@ -420,25 +418,25 @@ def test_r2_24_an_anchor_counts_in_every_length(
     assert allowed(everybody(*rules), target) == expected
 
 
-def test_own_a_text_of_an_allow_and_a_disallow_is_allowed_by_its_first_line() -> None:
+def test_a_text_of_an_allow_and_a_disallow_is_allowed_by_its_first_line() -> None:
     verdict = everybody("Disallow: /a", "Allow: /a", "Allow: /a", "Disallow: /a").decide("/ab")
     assert (verdict.name, verdict.line, verdict.readings) == ("allowed_explicit", 3, ())
 
 
-def test_own_a_rule_with_and_without_its_slash_is_one_rule_with_its_first_line() -> None:
+def test_a_rule_with_and_without_its_slash_is_one_rule_with_its_first_line() -> None:
     verdict = everybody("Disallow: private", "Disallow: /private").decide("/private")
     assert verdict.line in {2, 3}
     assert not verdict.allowed
 
 
-def test_own_both_readings_of_a_name_share_the_rule_that_they_both_have() -> None:
+def test_both_readings_of_a_name_share_the_rule_that_they_both_have() -> None:
     robots = parse("User-agent: walsh\nDisallow: /a\n\nUser-agent: walsh/1\nDisallow: /b")
     verdicts = [robots.decide(path) for path in ("/a", "/b")]
     assert [verdict.line for verdict in verdicts] == [2, 5]
     assert [len(verdict.readings) for verdict in verdicts] == [0, 2]
 
 
-def test_own_a_reason_is_one_short_line() -> None:
+def test_a_reason_is_one_short_line() -> None:
     verdict = everybody("Disallow: /\x1b[31m\u2028" + "x" * 5000 + "$", "Disallow: /a").decide("/a")
     assert verdict.reason == "Disallow: /a (line 3, group *)"
     verdict = everybody("Disallow: /\x1b[31m\u2028*" + "*" * 5000).decide("/\x1b[31m\u2028")
@@ -501,7 +499,7 @@ def test_r2_body_is_cut_at_500_kib_and_not_before() -> None:
 @pytest.mark.parametrize(
     ("rule", "expected"), [(b"Disallow: /abc", False), (b"Allow: /early", False)]
 )
-def test_own_a_rule_cut_in_two_never_allows_more(rule: bytes, expected: bool) -> None:
+def test_a_rule_cut_in_two_never_allows_more(rule: bytes, expected: bool) -> None:
     kept = b"\n" + rule[:-3]
     body = HEAD + b"#" * (LIMIT - len(HEAD) - len(kept)) + kept + rule[-3:]
     robots = parse_robots(body, TOKEN)
@@ -533,7 +531,7 @@ def test_r2c_a_name_without_its_rules_takes_no_groups_place(tail: bytes, kept: b
     assert not allowed(robots, "/early")
 
 
-def test_own_a_name_with_a_rule_before_the_limit_keeps_its_group() -> None:
+def test_a_name_with_a_rule_before_the_limit_keeps_its_group() -> None:
     tail = b"User-agent: walsh\nDisallow: /named\nUser-agent: other\nDisallow: /"
     robots = cut_by_the_limit(HEAD, tail, tail[:-3])
     assert robots.group == ("walsh",)
@@ -541,7 +539,7 @@ def test_own_a_name_with_a_rule_before_the_limit_keeps_its_group() -> None:
 
 
 @pytest.mark.parametrize("kept", [b"Disallow: /%", b"Disallow: /%4"])
-def test_own_half_an_escape_at_the_limit_matches_the_whole(kept: bytes) -> None:
+def test_half_an_escape_at_the_limit_matches_the_whole(kept: bytes) -> None:
     robots = cut_by_the_limit(HEAD, b"Disallow: /%41b", kept)
     assert [allowed(robots, path) for path in ("/Ab", "/%41b")] == [False, False]
 
@@ -598,7 +596,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("target", ["/page?x=1", "/" + "a" * 8000, "/" + "%61/../%C3" * 500])
-def test_own_hostile_files_are_answered(name: str, target: str) -> None:
+def test_hostile_files_are_answered(name: str, target: str) -> None:
     # Ends, or the run hangs here: bench/robots.py has the times.
     verdict = hostile(name).decide("http://h.test" + target)
     assert verdict.requirement == "R2"
@@ -609,12 +607,12 @@ def hostile(name: str) -> Robots:
     return parse(HOSTILE[name])
 
 
-def test_own_of_a_file_of_idle_lines_protego_is_shown_the_rules() -> None:
+def test_of_a_file_of_idle_lines_protego_is_shown_the_rules() -> None:
     robots = parse("User-agent: *\nDisallow: /a?b\n" + "a:b\n" * 60_000)
     assert [allowed(robots, path) for path in ("/a%3Fb", "/a?b", "/a")] == [False, False, True]
 
 
-def test_own_a_crowd_of_rules_is_judged_like_a_few() -> None:
+def test_a_crowd_of_rules_is_judged_like_a_few() -> None:
     crowd = "User-agent: *\n" + fill("Disallow: /*{}z\nAllow: /{}/", 50_000)
     robots = parse(crowd)
     assert not allowed(robots, "/shop/000ffz.html")
@@ -622,7 +620,7 @@ def test_own_a_crowd_of_rules_is_judged_like_a_few() -> None:
     assert robots.decide("/000ff/").name == "allowed_explicit"
 
 
-def test_own_what_would_take_too_long_is_refused() -> None:
+def test_what_would_take_too_long_is_refused() -> None:
     verdict = hostile("near misses").decide("http://h.test/" + "a" * 8000)
     assert verdict.name == "disallowed_explicit"
     assert "too long" in verdict.reason
@@ -665,7 +663,7 @@ def test_r2_a_line_without_its_colon_can_only_refuse(text: str, path: str, allow
 
 
 @pytest.mark.parametrize("line", ["Crawl-delay 10", "Crawl delay: 10", "Crawl delay 10"])
-def test_own_a_crawl_delay_that_lenient_parsers_read_counts(line: str) -> None:
+def test_a_crawl_delay_that_lenient_parsers_read_counts(line: str) -> None:
     text = f"User-agent: *\n{line}\n".encode()
     assert parse_robots(text, "Walsh-Research").crawl_delay == 10
 
@@ -677,13 +675,13 @@ def test_r2_a_group_at_the_cut_keeps_its_name_with_any_rule(rule: str) -> None:
     assert not parse_robots(body, "Walsh-Research").decide("/x").allowed
 
 
-def test_own_the_mark_of_utf_16_before_plain_ascii_hides_no_rule() -> None:
+def test_the_mark_of_utf_16_before_plain_ascii_hides_no_rule() -> None:
     text = "User-agent: *\nDisallow: /x\n"
     for body in (b"\xff\xfe" + text.encode(), b"\xff\xfe" + text.encode("utf-16-le")):
         assert not parse_robots(body, "Walsh-Research").decide("/x").allowed
 
 
 @pytest.mark.parametrize(("rules", "expected"), [(8_000, True), (14_000, True), (15_001, False)])
-def test_own_a_path_shorter_than_a_rule_counts_each_rule_once(rules: int, expected: bool) -> None:
+def test_a_path_shorter_than_a_rule_counts_each_rule_once(rules: int, expected: bool) -> None:
     starred = (f"Disallow: /*{number:05d}" for number in range(rules))
     assert allowed(everybody(*starred, "Allow: /longer"), "/") is expected

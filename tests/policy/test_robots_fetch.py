@@ -50,12 +50,12 @@ def test_r2_meaning_of_an_answer(status, failure, meaning):
 
 
 @pytest.mark.parametrize(("hops", "meaning"), [(0, "follow"), (4, "follow"), (5, "unreachable")])
-def test_own_five_redirects_are_followed(hops, meaning):
+def test_five_redirects_are_followed(hops, meaning):
     """T31, RFC 9309 2.3.1.2."""
     assert robots_fetch.meaning(301, location=True, hops=hops, failure=None) == meaning
 
 
-def test_own_redirect_to_nowhere_is_unreachable():
+def test_redirect_to_nowhere_is_unreachable():
     assert robots_fetch.meaning(302, location=False, hops=0, failure=None) == "unreachable"
 
 
@@ -72,7 +72,7 @@ def test_own_redirect_to_nowhere_is_unreachable():
         (None, 0, 0, False),
     ],
 )
-def test_own_exempt_robots_txt_is_unredirected_and_not_retried(status, hops, attempt, first):
+def test_exempt_robots_txt_is_unredirected_and_not_retried(status, hops, attempt, first):
     """T1 as design section 8 puts it."""
     assert robots_fetch.counts_as_first(status, hops=hops, attempt=attempt) is first
 
@@ -106,7 +106,7 @@ def test_r2_unreachable_keeps_what_was_held_or_goes_by_the_setting(position, all
 
 @pytest.mark.parametrize("position", ["allow", "defer", "deny"])
 @pytest.mark.parametrize(("fleet", "ttl"), [(False, math.inf), (True, HOUR)])
-def test_own_unreadable_refuses_whatever_was_held_or_is_set(position, fleet, ttl):
+def test_unreadable_refuses_whatever_was_held_or_is_set(position, fleet, ttl):
     found = robots_fetch.without(UNREADABLE, "x" * 99, ROBOTS, position, fleet=fleet)
     assert isinstance(found, StandIn)
     verdict = found.decide("http://h.test/x")
@@ -131,7 +131,7 @@ def test_r2_a_429_to_the_end_is_never_no_rules(position):
         (86400.0, 50000.0, 86400.0),  # R2's TTL is never exceeded
     ],
 )
-def test_own_rules_are_held_for_one_target_at_least(
+def test_rules_are_held_for_one_target_at_least(
     setting: float, interval: float, held: float
 ) -> None:
     assert robots_ttl(setting, interval) == held
@@ -149,7 +149,7 @@ def test_own_rules_are_held_for_one_target_at_least(
         (None, 4, True, True),
     ],
 )
-def test_own_a_robots_txt_that_answers_5xx_has_one_retry_and_none_where_rules_are_known(
+def test_a_robots_txt_that_answers_5xx_has_one_retry_and_none_where_rules_are_known(
     status: int | None, attempt: int, known: bool, again: bool
 ) -> None:
     assert (not robots_fetch.no_retry(status, attempt, known=known)) is again

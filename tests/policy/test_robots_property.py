@@ -70,7 +70,7 @@ def test_r2c_allowed_if_and_only_if_every_reading_and_protego_allow(text: str, t
 
 @settings(max_examples=2 * settings.default.max_examples)
 @given(st.binary(max_size=200), st.text(max_size=30))
-def test_own_no_octets_and_no_url_raise(body: bytes, url: str) -> None:
+def test_no_octets_and_no_url_raise(body: bytes, url: str) -> None:
     robots = parse_robots(body, TOKEN)
     assert robots.decide(url).requirement == "R2"
     assert "\n" not in robots.decide(url).reason
@@ -104,7 +104,7 @@ LOOSE = st.builds(
     st.sampled_from(["/", "/a", "/aa", "/b"]),
 )
 @example(["useragent b", "user agent *", "foo b", "disallow /a"], "\n", "/a")
-def test_own_d1_what_protego_denies_however_it_is_written_is_denied(
+def test_d1_what_protego_denies_however_it_is_written_is_denied(
     lines: list[str], end: str, target: str
 ) -> None:
     text = end.join(lines)
@@ -116,7 +116,7 @@ VALUES = st.lists(st.text("aZ/%2fF*$?é\x0b\udc80 ", min_size=1), min_size=1)
 
 
 @given(VALUES)
-def test_own_values_are_spelt_together_as_each_alone(values: list[str]) -> None:
+def test_values_are_spelt_together_as_each_alone(values: list[str]) -> None:
     spelt = normalize_values(values)
     assert spelt == ["*".join(map(normalize, value.split("*"))) for value in values]
     assert as_octets("\n".join(spelt)).split("\n") == list(map(as_octets, spelt))

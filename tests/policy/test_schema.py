@@ -108,11 +108,11 @@ def test_r3_4_adopted_only_when_valid(row: dict[str, Any]) -> None:
         document(schema={}).replace(b'"schema":', b'"schema": {}, "schema":'),
     ],
 )
-def test_own_a_member_given_twice_is_ambiguous(body: bytes) -> None:
+def test_a_member_given_twice_is_ambiguous(body: bytes) -> None:
     assert not adopts(body, STANDALONE)
 
 
-def test_own_a_harmless_member_given_twice_is_harmless() -> None:
+def test_a_harmless_member_given_twice_is_harmless() -> None:
     assert adopts(document().replace(b'"reason":', b'"reason": "a", "reason":'), STANDALONE)
 
 
@@ -128,7 +128,7 @@ def test_r3_4_unreadable_octets_are_not_adopted(body: bytes) -> None:
     assert not adopts(body, STANDALONE)
 
 
-def test_own_a_byte_order_mark_is_harmless() -> None:
+def test_a_byte_order_mark_is_harmless() -> None:
     assert adopts(b"\xef\xbb\xbf" + document(), STANDALONE)
 
 
@@ -143,7 +143,7 @@ def test_r10_1_an_inline_schema_is_used_instead_of_the_standalone_one() -> None:
 
 
 @pytest.mark.parametrize("ref", ["http://evil.test/s.json", "https://ops.test/other.json"])
-def test_own_no_ref_is_ever_fetched(ref: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_ref_is_ever_fetched(ref: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
     monkeypatch.setattr("urllib.request.urlopen", lambda *args, **_: asked.append(args))
     schema = {"$id": "https://ops.test/s.json", "properties": {"blocked": {"$ref": ref}}}
@@ -176,14 +176,14 @@ def test_r3_parsed_list_carries_the_facts_of_its_document() -> None:
     assert verdict.document == URL
 
 
-def test_own_an_empty_domain_is_ignored_and_the_rest_adopted() -> None:
+def test_an_empty_domain_is_ignored_and_the_rest_adopted() -> None:
     blocked = [{"domain": domain, "added": "2026-05-23"} for domain in ("", "a.test", " ")]
     made = parse_blocklist(document(blocked=blocked), STANDALONE)
     assert list(made) == ["a.test"]
     assert len(made.warnings) == 2
 
 
-def test_own_the_error_names_the_place_in_the_document() -> None:
+def test_the_error_names_the_place_in_the_document() -> None:
     blocked = [{"domain": f"h{n}.test", "added": "2026-05-23"} for n in range(50)]
     del blocked[41]["added"]
     with pytest.raises(DocumentInvalid, match="/blocked/41: 'added'"):
@@ -212,7 +212,7 @@ ITEMS = st.fixed_dictionaries(
 @pytest.mark.slow
 @settings(max_examples=3 * settings.default.max_examples)
 @given(entries=ENTRIES, items=ITEMS)
-def test_own_one_entry_of_a_shape_speaks_for_all(entries: list[Any], items: dict[str, Any]) -> None:
+def test_one_entry_of_a_shape_speaks_for_all(entries: list[Any], items: dict[str, Any]) -> None:
     schema = {"properties": {"blocked": {"type": "array", "items": items}}}
     found = {"contract": CONTRACT, "blocked": entries}
     valid = jsonschema.Draft202012Validator(schema).is_valid(found)
@@ -220,23 +220,23 @@ def test_own_one_entry_of_a_shape_speaks_for_all(entries: list[Any], items: dict
     assert adopts(json.dumps(found).encode(), schema) is (valid and floor)
 
 
-def test_own_whole_and_broken_numbers_are_two_shapes() -> None:
+def test_whole_and_broken_numbers_are_two_shapes() -> None:
     schema = {"properties": {"blocked": {"items": {"properties": {"n": {"type": "integer"}}}}}}
     blocked = [{"domain": "a.test", "n": 1.0}, {"domain": "b.test", "n": 1.5}]
     assert adopts(document(blocked=blocked[:1]), schema)
     assert not adopts(document(blocked=blocked), schema)
 
 
-def test_own_an_unreadable_time_of_update_is_none() -> None:
+def test_an_unreadable_time_of_update_is_none() -> None:
     assert parse_blocklist(document(updated=7), {}).updated is None
 
 
-def test_own_the_usual_document_is_tame() -> None:
+def test_the_usual_document_is_tame() -> None:
     assert tame(document(), STANDALONE)
     assert tame(document(schema=STANDALONE))
 
 
-def test_own_a_document_of_any_length_is_tame() -> None:
+def test_a_document_of_any_length_is_tame() -> None:
     blocked = [{"domain": f"h{n}.test", "added": "2026-05-23"} for n in range(10_000)]
     assert tame(document(blocked=blocked), STANDALONE)
     assert tame(document(extra="x" * 300_000), STANDALONE)
@@ -263,19 +263,19 @@ def test_own_a_document_of_any_length_is_tame() -> None:
         {"required": ["a"] * 3000},
     ],
 )
-def test_own_a_schema_that_might_run_away_is_not_tame(schema: dict[str, Any]) -> None:
+def test_a_schema_that_might_run_away_is_not_tame(schema: dict[str, Any]) -> None:
     assert not tame(document(), schema)
     assert not tame(document(schema=schema))
 
 
-def test_own_entries_of_many_shapes_are_not_tame() -> None:
+def test_entries_of_many_shapes_are_not_tame() -> None:
     blocked = [{"domain": "a.test", f"x{n}": 1} for n in range(200)]
     assert not tame(document(blocked=blocked), STANDALONE)
     assert adopts(document(blocked=[{**each, "added": ""} for each in blocked]), STANDALONE)
     assert not adopts(document(blocked=blocked), STANDALONE)
 
 
-def test_own_the_child_imports_no_scrapy() -> None:
+def test_the_child_imports_no_scrapy() -> None:
     code = (
         "import sys; from scrapy_walsh.adapters.documents import validate;"
         "sys.exit(bool({'scrapy', 'twisted'} & sys.modules.keys()))"

@@ -32,11 +32,11 @@ def test_r6_2_what_is_nearly_declared_is_not(url):
     assert scope_of("http://h.test/a").refuses(url) is not None
 
 
-def test_own_fragment_does_not_make_another_target():
+def test_fragment_does_not_make_another_target():
     assert scope_of("http://h.test/a#one").refuses("http://h.test/a#two") is None
 
 
-def test_own_redirect_of_a_declared_target_is_in_scope_and_keeps_its_source():
+def test_redirect_of_a_declared_target_is_in_scope_and_keeps_its_source():
     """D5."""
     scope = scope_of("http://h.test/a")
     scope.declare_hop("http://g.test/b", "http://h.test/a")
@@ -46,7 +46,7 @@ def test_own_redirect_of_a_declared_target_is_in_scope_and_keeps_its_source():
     assert not scope.is_source("http://g.test/c")
 
 
-def test_own_redirect_of_an_undeclared_url_declares_nothing():
+def test_redirect_of_an_undeclared_url_declares_nothing():
     scope = scope_of("http://h.test/a")
     scope.declare_hop("http://g.test/b", "http://h.test/zzz")
     assert scope.refuses("http://g.test/b") is not None
@@ -62,7 +62,7 @@ def test_r6_other_schemes_are_refused_declared_or_not(url, follow_links):
     assert "http" in verdict.reason
 
 
-def test_own_following_links_lifts_r6_alone():
+def test_following_links_lifts_r6_alone():
     assert scope_of(follow_links=True).refuses("http://anywhere.test/") is None
 
 
@@ -87,7 +87,7 @@ def test_r6_no_other_host_takes_the_place_of_one(other, refused):
         assert "?" not in verdict.reason
 
 
-def test_own_what_is_out_of_scope_is_left_to_its_own_refusal():
+def test_what_is_out_of_scope_is_left_to_its_own_refusal():
     scope = scope_of("http://h.test/a")
     assert scope.refuses("http://service.test/") is not None
     assert scope.refuses_in_place("http://h.test/a", "http://service.test/") is None
@@ -116,7 +116,7 @@ def test_r6_a_host_that_may_yet_be_declared_takes_no_place_of_another():
 
 
 @given(st.lists(st.text(max_size=3), max_size=300), st.lists(st.text(max_size=3), max_size=50))
-def test_own_the_scope_knows_what_was_declared_and_nothing_else(declared, others):
+def test_the_scope_knows_what_was_declared_and_nothing_else(declared, others):
     """Digests of different URLs that lie in one bucket, in a row, are not taken for another's."""
     scope = scope_of(*declared)
     known = {url.partition("#")[0] for url in declared}
@@ -158,7 +158,7 @@ def test_r8_1_the_sitemaps_of_an_index_have_its_cadence():
     assert scope.cadence("http://h.test/one.xml") == 7 * DAY
 
 
-def test_own_a_digest_is_not_found_across_two_others(monkeypatch):
+def test_a_digest_is_not_found_across_two_others(monkeypatch):
     digests = {"a": (b"", bytes(range(14))), "b": (b"", bytes(range(14, 28)))}
     digests["across"] = (b"", bytes(range(5, 19)))
     monkeypatch.setattr(scope_module, "_digest", digests.__getitem__)
@@ -168,7 +168,7 @@ def test_own_a_digest_is_not_found_across_two_others(monkeypatch):
     assert all(map(scope.is_source, digests))
 
 
-def test_own_a_declared_url_takes_few_octets_whatever_its_length():
+def test_a_declared_url_takes_few_octets_whatever_its_length():
     def grown(length: int) -> int:
         tracemalloc.start()
         scope = Scope()

@@ -36,7 +36,7 @@ def read(body: bytes) -> Links:
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gz"])
 @pytest.mark.parametrize("file", FILES, ids=lambda path: path.stem)
-def test_own_files(file: Path, packed: bool):
+def test_files(file: Path, packed: bool):
     body = file.read_bytes()
     expected = json.loads(file.with_suffix(".expected.json").read_text("utf-8"))
     body = gzip.compress(body) if packed else body
@@ -55,27 +55,27 @@ def test_own_files(file: Path, packed: bool):
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-8-sig", "iso-8859-1"])
-def test_own_any_encoding(encoding: str):
+def test_any_encoding(encoding: str):
     text = f'<?xml version="1.0" encoding="{encoding.removesuffix("-sig")}"?>'
     text += "<urlset><url><loc>http://site.test/é</loc></url></urlset>"
     assert [entry.url for entry in read(text.encode(encoding)).entries] == ["http://site.test/é"]
 
 
-def test_own_a_url_is_not_longer_than_the_protocol_has_it():
+def test_a_url_is_not_longer_than_the_protocol_has_it():
     fits = "http://site.test/".ljust(2048, "a")
     found = read(urlset(fits, fits + "a"))
     assert [entry.url for entry in found.entries] == [fits]
     assert found.note == "1 entry without a usable URL"
 
 
-def test_own_no_more_entries_are_read_than_the_protocol_has():
+def test_no_more_entries_are_read_than_the_protocol_has():
     body = urlset(*(f"http://site.test/{n}" for n in range(MAX_ENTRIES + 5)))
     found = read(body)
     assert len(found.entries) == MAX_ENTRIES
     assert found.note == f"read up to {MAX_ENTRIES} entries"
 
 
-def test_own_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch):
+def test_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch):
     """Neither as one member, nor as many small ones."""
     unpacked: list[int] = []
 
@@ -104,7 +104,7 @@ def test_own_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch):
     assert MAX_OCTETS == 50 * 1024**2
 
 
-def test_own_gzip_members_follow_each_other():
+def test_gzip_members_follow_each_other():
     body = urlset("http://site.test/a", "http://site.test/b")
     assert len(read(gzip.compress(body[:40]) + gzip.compress(body[40:])).entries) == 2
 
@@ -122,14 +122,14 @@ def test_own_gzip_members_follow_each_other():
     ],
     ids=["cut off", "damaged", "packed twice", "zlib", "nothing", "a page", "broken"],
 )
-def test_own_what_is_not_a_sitemap_is_said_in_one_line(body: bytes, why: str):
+def test_what_is_not_a_sitemap_is_said_in_one_line(body: bytes, why: str):
     with pytest.raises(DocumentInvalid, match=why):
         read(body)
 
 
 @pytest.mark.parametrize("rest", ["", "<lastmod>20", "<lastmod>2026</lastmod><news:n", "</url><ur"])
 @pytest.mark.parametrize("before", ["", "<url><loc>http://a.test/first</loc></url>"])
-def test_own_of_a_sitemap_that_is_cut_off_what_is_whole_is_kept(before: str, rest: str):
+def test_of_a_sitemap_that_is_cut_off_what_is_whole_is_kept(before: str, rest: str):
     *others, entry = read(f"<urlset>{before}<url><loc>{URL}</loc>{rest}".encode()).entries
     assert entry.url == URL
     assert len(others) == bool(before)
@@ -137,12 +137,12 @@ def test_own_of_a_sitemap_that_is_cut_off_what_is_whole_is_kept(before: str, res
         read(b"<urlset><url><loc>http://a.test/who")
 
 
-def test_own_deep_elements_are_not_read():
+def test_deep_elements_are_not_read():
     with pytest.raises(DocumentTooCostly, match="nested over 500 deep"):
         read(b"<urlset>" + b"<a>" * 600)
 
 
-def test_own_an_entry_ends_with_its_element():
+def test_an_entry_ends_with_its_element():
     """What one entry lacks is not taken from another, nor from an element within it."""
     body = b"<urlset><url><loc>http://a.test/</loc><lastmod>2026-01-01</lastmod></url><url><loc>http://b"
     body += (
@@ -155,7 +155,7 @@ def test_own_an_entry_ends_with_its_element():
 
 
 @pytest.mark.parametrize(("given", "day"), [("2026", "2026-01-01"), ("2026-05", "2026-05-01")])
-def test_own_a_year_or_a_month_is_its_first_day(given: str, day: str):
+def test_a_year_or_a_month_is_its_first_day(given: str, day: str):
     body = f"<urlset><url><loc>{URL}</loc><lastmod>{given}</lastmod></url></urlset>"
     (entry,) = read(body.encode()).entries
     assert entry.published == f"{day}T00:00:00Z"
@@ -216,7 +216,7 @@ def test_r6_2_an_index_declares_nothing_unless_its_source_says_so():
     assert quiet.refuses("http://site.test/a.xml") is not None
 
 
-def test_own_an_index_declares_sitemaps_of_its_host():
+def test_an_index_declares_sitemaps_of_its_host():
     found = scope()
     assert found.declare_child("http://site.test/a.xml", INDEX)
     assert found.declare_child("https://SITE.test/b.xml", INDEX)
@@ -228,24 +228,24 @@ def test_own_an_index_declares_sitemaps_of_its_host():
     "url",
     ["http://other.test/a.xml", "http://www.site.test/a.xml", "http://site.test:8080/a.xml", INDEX],
 )
-def test_own_it_declares_nothing_of_another_host(url: str):
+def test_it_declares_nothing_of_another_host(url: str):
     assert not scope().declare_child(url, INDEX)
 
 
-def test_own_what_is_declared_so_declares_nothing():
+def test_what_is_declared_so_declares_nothing():
     found = scope()
     child = "http://site.test/a.xml"
     assert found.declare_child(child, INDEX)
     assert not found.declare_child("http://site.test/b.xml", child)
 
 
-def test_own_an_index_out_of_scope_may_declare_nothing():
+def test_an_index_out_of_scope_may_declare_nothing():
     found = Scope()
     found.allow_children(INDEX)
     assert not found.declare_child("http://site.test/a.xml", INDEX)
 
 
-def test_own_an_index_declares_a_thousand():
+def test_an_index_declares_a_thousand():
     found = scope()
     urls = [f"http://site.test/{n}.xml" for n in range(MAX_CHILDREN + 1)]
     assert [found.declare_child(url, INDEX) for url in urls] == [True] * MAX_CHILDREN + [False]

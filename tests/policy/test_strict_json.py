@@ -26,12 +26,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("body", "named"), REFUSED.values(), ids=REFUSED)
-def test_own_what_two_readers_could_read_differently_is_refused(body: bytes, named: str) -> None:
+def test_what_two_readers_could_read_differently_is_refused(body: bytes, named: str) -> None:
     with pytest.raises(DocumentInvalid, match=named.replace("[", r"\[")):
         json_object(body)
 
 
-def test_own_json_is_read() -> None:
+def test_json_is_read() -> None:
     text = '{"a": [1, 2.5, null, true, "\u00e9"], "b": {"a": {}}}'
     assert json_object(text.encode()) == {"a": [1, 2.5, None, True, "\u00e9"], "b": {"a": {}}}
 
@@ -39,7 +39,7 @@ def test_own_json_is_read() -> None:
 @pytest.mark.parametrize(
     "body", [b'{"x": 1, "x": 2, "a": 1}', b'\xef\xbb\xbf{"a": 1}', '{"a": 1}'.encode("utf-16")]
 )
-def test_own_a_list_that_can_be_understood_is_read(body: bytes) -> None:
+def test_a_list_that_can_be_understood_is_read(body: bytes) -> None:
     """Only the members that are named count there: to refuse the list would refuse its opt-outs."""
     assert json_object(body, "the list", once={"a"})["a"] == 1
     with pytest.raises(DocumentInvalid, match="the list has two members named 'a'"):
@@ -47,12 +47,12 @@ def test_own_a_list_that_can_be_understood_is_read(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
-def test_own_no_list_has_what_is_not_a_number(number: str) -> None:
+def test_no_list_has_what_is_not_a_number(number: str) -> None:
     with pytest.raises(DocumentInvalid, match=f"the list is not JSON: {number} is not a number"):
         json_object(b'{"a": 1, "x": [%s]}' % number.encode(), "the list", once={"a"})
 
 
-def test_own_members_are_counted_in_one_pass() -> None:
+def test_members_are_counted_in_one_pass() -> None:
     """With twice the members, less than three times the time."""
 
     def cost(members: int) -> float:

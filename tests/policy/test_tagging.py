@@ -44,7 +44,7 @@ def test_r13_2_any_tag_text_reads_back_and_changes_nothing_else(
 
 
 @pytest.mark.parametrize("row", rows("tagged_urls.json"))
-def test_own_tagging_twice_is_tagging_once(row: dict[str, Any]) -> None:
+def test_tagging_twice_is_tagging_once(row: dict[str, Any]) -> None:
     once = tag_url(row["url"], "org/repo", "afd2c01", SPEC)
     assert tag_url(once, "org/repo", "afd2c01", SPEC) == once
 
@@ -64,6 +64,6 @@ def test_r13_2_only_the_operators_own_origin_is_tagged(row: dict[str, Any]) -> N
     assert is_operator_url(row["url"], OPERATOR) is row["operator"]
 
 
-def test_own_an_unreadable_operator_url_matches_nothing() -> None:
+def test_an_unreadable_operator_url_matches_nothing() -> None:
     assert not is_operator_url("nonsense", ["nonsense"])
     assert not is_operator_url("https://wal.sh/", [])

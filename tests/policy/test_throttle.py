@@ -50,7 +50,7 @@ def test_r4_3_a_crawl_delay_learned_late_counts_from_the_last_answer():
     assert host.due == 7.0
 
 
-def test_own_largest_interval_of_several_sources_counts():
+def test_largest_interval_of_several_sources_counts():
     """T17: http and https of one host share the throttle, not the robots.txt."""
     host = Traffic()
     host.set_interval(5.0, source="http://h.test")
@@ -83,7 +83,7 @@ def test_r4_1_a_host_is_not_due_while_it_is_being_asked():
     assert host.due == math.inf
 
 
-def test_own_first_robots_txt_uses_up_nothing_for_one_target():
+def test_first_robots_txt_uses_up_nothing_for_one_target():
     """T1's one exemption."""
     host = Traffic()
     host.set_interval(9.0)
@@ -93,13 +93,13 @@ def test_own_first_robots_txt_uses_up_nothing_for_one_target():
     assert host.due == 11.0
 
 
-def test_own_exemption_is_for_a_target_not_for_another_robots_txt():
+def test_exemption_is_for_a_target_not_for_another_robots_txt():
     host = Traffic()
     asked(host, 1.0, exempt=True)
     assert host.document_due == 2.0
 
 
-def test_own_paced_robots_txt_spaces_a_second_not_the_crawl_delay():
+def test_paced_robots_txt_spaces_a_second_not_the_crawl_delay():
     """T1: WALSH_PACE_ROBOTS, the literal reading."""
     host = Traffic()
     host.set_interval(9.0)
@@ -107,14 +107,14 @@ def test_own_paced_robots_txt_spaces_a_second_not_the_crawl_delay():
     assert host.due == 2.0
 
 
-def test_own_exemption_does_not_lift_a_hold():
+def test_exemption_does_not_lift_a_hold():
     host = Traffic()
     host.hold(30.0)
     asked(host, 1.0, exempt=True)
     assert host.due == 30.0
 
 
-def test_own_earlier_process_counts():
+def test_earlier_process_counts():
     """T33: a cron job restarted at once."""
     host = Traffic()
     host.restore(last_end=99.5, not_before=99.0)

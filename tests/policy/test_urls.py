@@ -33,12 +33,12 @@ def test_r7_6_duplicates(row: dict[str, Any]) -> None:
 
 
 @given(st.text(max_size=60), st.sampled_from(["", "http://", "https://u@X.test:443/", "HTTP:"]))
-def test_own_any_text_has_a_key_without_a_fragment(text: str, scheme: str) -> None:
+def test_any_text_has_a_key_without_a_fragment(text: str, scheme: str) -> None:
     assert "#" not in canonical_url(scheme + text)
 
 
 @given(st.from_regex(r"(/[a-z]{1,3}){0,3}", fullmatch=True), st.from_regex(r"[a-z=&]{1,8}"))
 @example("", "= #")  # white space that only the fragment keeps from the end
-def test_own_a_key_is_its_own_key(path: str, query: str) -> None:
+def test_a_key_is_its_own_key(path: str, query: str) -> None:
     key = canonical_url(f"HTTPS://X.test:443{path}?{query}")
     assert canonical_url(key) == key

@@ -55,7 +55,7 @@ Content-Usage: train-ai=y
         ("ExampleBot", "/never/test", True, {"train-ai": True}),
     ],
 )
-def test_own_the_example_of_the_draft(
+def test_the_example_of_the_draft(
     token: str, path: str, crawl: bool, expected: dict[str, bool] | None
 ):
     rules = robots(EXAMPLE, token)
@@ -64,7 +64,7 @@ def test_own_the_example_of_the_draft(
         assert preferences(EXAMPLE, path, token) == expected
 
 
-def test_own_a_statement_has_its_line_and_its_own_words():
+def test_a_statement_has_its_line_and_its_own_words():
     (said,) = robots(EXAMPLE).said("http://site.test/ai-ok/x?q=1")
     assert said == Statement(
         "Content-Usage", "train-ai=y", DOCUMENT, 5, preferences=(("train-ai", True),)
@@ -107,24 +107,24 @@ GROUP = "User-agent: *\n"
         ("Content-Usage: / train-ai=y\nContent-Usage: /a TRAIN-AI=No,", "/ab", False),
     ],
 )
-def test_own_the_longest_path_applies(lines: str, path: str, expected: bool | None):
+def test_the_longest_path_applies(lines: str, path: str, expected: bool | None):
     assert preferences(f"{GROUP}{lines}\n", path).get("train-ai") is expected
 
 
-def test_own_the_lines_of_our_group_apply_and_no_others():
+def test_the_lines_of_our_group_apply_and_no_others():
     text = "User-agent: OtherBot\nDisallow:\n\nUser-agent: *\nContent-Usage: train-ai=n\n"
     assert preferences(text) == {}
     assert preferences(text, token="ThirdBot") == {"train-ai": False}
 
 
-def test_own_where_names_can_be_read_in_two_ways_what_disallows_prevails():
+def test_where_names_can_be_read_in_two_ways_what_disallows_prevails():
     """D1: `OtherBot/2.0` is our name, or it is not, and then the group of * is ours."""
     text = "User-agent: OtherBot/2.0\nContent-Usage: train-ai=y\n\n"
     text += "User-agent: *\nContent-Usage: train-ai=n\n"
     assert preferences(text) == {"train-ai": False}
 
 
-def test_own_the_longest_path_applies_within_one_way_to_read_the_names():
+def test_the_longest_path_applies_within_one_way_to_read_the_names():
     one = "User-agent: OtherBot\nContent-Usage: train-ai=n\nAllow: /\n"
     other = "User-agent: OtherBot/1.0\nContent-Usage: /page train-ai=y\nAllow: /\n"
     assert preferences(one + other) == {"train-ai": False}
@@ -136,7 +136,7 @@ def test_r2_2_a_usage_line_changes_no_group():
     assert not robots(text).decide("/x").allowed
 
 
-def test_own_a_file_that_takes_too_long_to_match_is_malformed():
+def test_a_file_that_takes_too_long_to_match_is_malformed():
     text = f"{GROUP}Disallow: /x\n"
     text += "".join(f"Content-Usage: /*a*{n}*b train-ai=n\n" for n in range(20_000))
     (said,) = robots(text).said("http://site.test/" + "ab" * 2000)
@@ -168,7 +168,7 @@ def test_own_a_file_that_takes_too_long_to_match_is_malformed():
         ("", {}),
     ],
 )
-def test_own_preferences_of_a_value(value: str, expected: dict[str, bool]):
+def test_preferences_of_a_value(value: str, expected: dict[str, bool]):
     (said,) = of_response({"content-usage": [value]}, PAGE, "Bot") or (None,)
     assert said is not None
     assert dict(said.preferences) == expected
@@ -190,7 +190,7 @@ def test_own_preferences_of_a_value(value: str, expected: dict[str, bool]):
     ],
 )
 @pytest.mark.parametrize("where", ["header", "robots.txt"])
-def test_own_a_malformed_field_is_recorded_and_allows_nothing(value: str, where: str):
+def test_a_malformed_field_is_recorded_and_allows_nothing(value: str, where: str):
     if where == "header":
         (said,) = of_response({"content-usage": [value]}, PAGE, "Bot")
     else:
@@ -209,12 +209,12 @@ def test_own_a_malformed_field_is_recorded_and_allows_nothing(value: str, where:
         "train-ai=nö", "ai-train: no", "ai-train no", "train-ai='false'", "train-ai=n, train-ai=y",
     ],
 )  # fmt: skip
-def test_own_a_plain_no_is_heard_however_badly_the_field_is_written(value: str):
+def test_a_plain_no_is_heard_however_badly_the_field_is_written(value: str):
     text = f"{GROUP}Content-Usage: {value}\nContent-Usage: search=y, train-ai=y\n"
     assert preferences(text) == {"search": True, "train-ai": False}
 
 
-def test_own_statements_combine_to_the_most_restrictive():
+def test_statements_combine_to_the_most_restrictive():
     said = [
         Statement("a", "", "", preferences=(("train-ai", True), ("search", True))),
         Statement("b", "", "", preferences=(("train-ai", False),)),
@@ -227,14 +227,14 @@ def test_own_statements_combine_to_the_most_restrictive():
 # -- Content-Signal -----------------------------------------------------------------------
 
 
-def test_own_content_signal_applies_to_its_whole_group():
+def test_content_signal_applies_to_its_whole_group():
     text = f"{GROUP}Content-Signal: search=yes,ai-train=no, ai-input=no\nAllow: /\n"
     (said,) = robots(text).said(PAGE)
     assert said.value == "search=yes,ai-train=no, ai-input=no"
     assert combined([said]) == {"search": True, "train-ai": False, "ai-input": False}
 
 
-def test_own_content_signal_stands_beside_any_path():
+def test_content_signal_stands_beside_any_path():
     text = f"{GROUP}Content-Signal: ai-train=no\nContent-Usage: /page train-ai=y\n"
     assert values(robots(text).said(PAGE)) == ["ai-train=no", "train-ai=y"]
     assert preferences(text) == {"train-ai": False}
@@ -264,11 +264,11 @@ def said_by(**fields: Any) -> list[str]:
         ("max-snippet: 10", True),
     ],
 )
-def test_own_x_robots_tag_with_our_token_or_without(value: str, ours: bool):
+def test_x_robots_tag_with_our_token_or_without(value: str, ours: bool):
     assert said_by(x_robots_tag=[value]) == ([f"header X-Robots-Tag: {value}"] if ours else [])
 
 
-def test_own_tdm_fields_are_recorded_as_they_are():
+def test_tdm_fields_are_recorded_as_they_are():
     found = said_by(tdm_reservation=["1"], tdm_policy=["https://site.test/policy.json"])
     assert found == [
         "header TDM-Reservation: 1",
@@ -289,18 +289,18 @@ def test_own_tdm_fields_are_recorded_as_they_are():
         ('</a>; rel="next"; title="license"', None),
     ],
 )
-def test_own_a_license_link(value: str, target: str | None):
+def test_a_license_link(value: str, target: str | None):
     expected = [] if target is None else [f'header Link: <{target}>; rel="license"']
     assert said_by(link=[value]) == expected
 
 
-def test_own_a_flood_of_fields_is_bounded():
+def test_a_flood_of_fields_is_bounded():
     found = of_response({"x-robots-tag": ["noai " + "x" * 9000] * 500}, PAGE, "Bot")
     assert len(found) == 20
     assert max(map(len, values(found))) == 300
 
 
-def test_own_what_an_item_gets():
+def test_what_an_item_gets():
     said = of_response({"content-usage": ["train-ai=n", "search=y"]}, PAGE, "Bot")
     assert as_member(said) == {
         "said": [{"field": "Content-Usage", "value": "train-ai=n, search=y", "document": PAGE}],
@@ -333,11 +333,11 @@ def judge(rules: Robots, url: str, *refused: str) -> Any:
     return chain.judge(url, scope, Held(rules), Gates(refused_uses=refused), 0.0)
 
 
-def test_own_nothing_is_refused_by_default():
+def test_nothing_is_refused_by_default():
     assert judge(robots(EXAMPLE), PAGE).allowed
 
 
-def test_own_a_use_that_is_refused_has_a_verdict_with_its_line():
+def test_a_use_that_is_refused_has_a_verdict_with_its_line():
     verdict = judge(robots(EXAMPLE), PAGE, "train-ai")
     assert (verdict.allowed, verdict.name) == (False, "disallowed_usage")
     assert (verdict.requirement, verdict.document) == ("WALSH_USAGE", DOCUMENT)
@@ -350,7 +350,7 @@ def test_own_a_use_that_is_refused_has_a_verdict_with_its_line():
     ("path", "refused"),
     [("/ai-ok/x", ("train-ai",)), ("/x", ("search",)), ("/x", ("ai-input",))],
 )
-def test_own_other_paths_and_uses_are_allowed(path: str, refused: tuple[str, ...]):
+def test_other_paths_and_uses_are_allowed(path: str, refused: tuple[str, ...]):
     assert judge(robots(EXAMPLE), f"http://site.test{path}", *refused).allowed
 
 
@@ -359,16 +359,16 @@ def test_r2_robots_txt_is_asked_first():
     assert (verdict.requirement, verdict.name) == ("R2", "disallowed_explicit")
 
 
-def test_own_content_signal_counts_as_the_vocabulary_s_category():
+def test_content_signal_counts_as_the_vocabulary_s_category():
     rules = robots(f"{GROUP}Content-Signal: ai-train=no\n")
     assert judge(rules, PAGE, "train-ai").name == "disallowed_usage"
 
 
-def test_own_a_malformed_line_refuses_by_a_plain_no_alone():
+def test_a_malformed_line_refuses_by_a_plain_no_alone():
     assert not judge(robots(f"{GROUP}Content-Usage: train-ai=n,\n"), PAGE, "train-ai").allowed
     assert judge(robots(f"{GROUP}Content-Usage: train-ai=(,\n"), PAGE, "train-ai").allowed
     assert judge(no_rules(DOCUMENT), PAGE, "train-ai").allowed
 
 
-def test_own_the_categories_are_those_of_the_texts():
+def test_the_categories_are_those_of_the_texts():
     assert usage.CATEGORIES == ("train-ai", "search", "ai-input")

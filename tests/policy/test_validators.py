@@ -34,7 +34,7 @@ def test_r7_1_validators_are_replayed_as_received(row: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row["id"] for row in ROWS])
-def test_own_a_damaged_record_sends_nothing_harmful(row: dict[str, Any]) -> None:
+def test_a_damaged_record_sends_nothing_harmful(row: dict[str, Any]) -> None:
     assert conditional_headers(row["etag"], row["last_modified"]) == row["sent"]
 
 
@@ -77,7 +77,7 @@ def test_r7_1_representations_are_kept_apart() -> None:
 
 
 @pytest.mark.parametrize("accept", [None, "", " ", "*/*"])
-def test_own_no_accept_field_is_any_representation(accept: str | None) -> None:
+def test_no_accept_field_is_any_representation(accept: str | None) -> None:
     assert representation_key(accept) == "*/*"
 
 

@@ -25,14 +25,14 @@ FACTS = {
 MADE = Verdict(**FACTS)  # type: ignore[arg-type]
 
 
-def test_own_a_verdict_keeps_every_field() -> None:
+def test_a_verdict_keeps_every_field() -> None:
     assert asdict(MADE) == FACTS
     assert [field.name for field in fields(Verdict)] == list(FACTS)
     assert type(MADE) is Verdict
 
 
 @pytest.mark.parametrize("name", [*FACTS, "other"])
-def test_own_a_verdict_is_frozen(name: str) -> None:
+def test_a_verdict_is_frozen(name: str) -> None:
     with pytest.raises((FrozenInstanceError, TypeError)):
         setattr(MADE, name, None)
     with pytest.raises((FrozenInstanceError, TypeError)):
@@ -40,14 +40,14 @@ def test_own_a_verdict_is_frozen(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FACTS)
-def test_own_verdicts_are_equal_by_every_field(name: str) -> None:
+def test_verdicts_are_equal_by_every_field(name: str) -> None:
     other = replace(MADE, **{name: "other"})
     assert other != MADE
     assert hash(other) != hash(MADE)
     assert replace(other, **{name: FACTS[name]}) == MADE
 
 
-def test_own_a_verdict_is_copied_as_it_is() -> None:
+def test_a_verdict_is_copied_as_it_is() -> None:
     unpickled = pickle.loads(pickle.dumps(MADE))  # noqa: S301 - our own octets
     for again in (copy.copy(MADE), copy.deepcopy(MADE), unpickled):
         assert again == MADE

@@ -48,7 +48,7 @@ def test_r8_1_a_source_asked_within_the_day_is_refused_with_the_times() -> None:
     )
 
 
-def test_own_a_reason_names_one_due_time_and_that_is_next_due() -> None:
+def test_a_reason_names_one_due_time_and_that_is_next_due() -> None:
     for last in (first(NOW - 5), Visit(NOW - 5, NOW - 5 + DAY, gave_up_at=NOW - 2)):
         verdict, due = not_due(last, NOW, DAY, None), next_due(last, 0.0, NOW, DAY)
         assert verdict is not None
@@ -117,7 +117,7 @@ def test_r8_no_source_is_sent_too_soon_and_none_is_shut_out(
 
 
 @pytest.mark.parametrize("revisit", [2 * DAY, 7 * DAY])
-def test_own_a_longer_interval_holds_from_the_next_run_on(revisit: float) -> None:
+def test_a_longer_interval_holds_from_the_next_run_on(revisit: float) -> None:
     visit = met(NOW, first(NOW - DAY), DAY)
     assert not_due(visit, NOW + DAY, revisit, None) is not None
 
@@ -132,19 +132,19 @@ def test_r8_2_only_a_written_reason_lifts_the_rule(reason: str | None, refused: 
 @pytest.mark.parametrize(
     ("ahead", "refused"), [(5, True), (DAY - 1, True), (DAY, False), (1e9, False), (1e300, False)]
 )
-def test_own_a_time_in_the_future_refuses_for_a_while_but_not_for_ever(
+def test_a_time_in_the_future_refuses_for_a_while_but_not_for_ever(
     ahead: float, refused: bool
 ) -> None:
     assert (not_due(first(NOW + ahead), NOW, DAY, None) is not None) is refused
 
 
-def test_own_the_due_time_shown_is_never_early() -> None:
+def test_the_due_time_shown_is_never_early() -> None:
     verdict = not_due(first(NOW + 0.25), NOW, DAY, None)
     assert verdict is not None
     assert "next due 2026-05-23T21:36:01Z" in verdict.reason
 
 
-def test_own_an_interval_beyond_the_calendar_is_a_refusal() -> None:
+def test_an_interval_beyond_the_calendar_is_a_refusal() -> None:
     verdict = not_due(first(NOW), NOW, 1e300, None)
     assert verdict is not None
     assert "next due 9999-12-31T23:59:59Z" in verdict.reason
@@ -280,7 +280,7 @@ def test_r8_2_days_of_cron(every: float, days: int, revisit: float, answers: boo
             assert len(moments) <= slow + 1 + days * DAY / (0.9 * revisit)
 
 
-def test_own_a_run_waits_for_the_hour_alone() -> None:
+def test_a_run_waits_for_the_hour_alone() -> None:
     day_old = first(NOW - 0.9 * DAY + 10)
     assert not_due(day_old, NOW, DAY, None) is not None
     assert hour_left(day_old, NOW, DAY) is None, "of a daily source ten seconds are nothing"

@@ -115,7 +115,7 @@ def pages(
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 @pytest.mark.parametrize("name", PAGES)
-def test_own_the_page_fits_is_readable_and_asks_nobody(
+def test_the_page_fits_is_readable_and_asks_nobody(
     tab: Page, pages: dict[str, Path], name: str, window: tuple[int, int], scheme: str
 ):
     tab.look(*window, scheme)
@@ -132,7 +132,7 @@ def test_own_the_page_fits_is_readable_and_asks_nobody(
 
 
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
-def test_own_the_page_is_drawn_in_its_scheme(
+def test_the_page_is_drawn_in_its_scheme(
     tab: Page, pages: dict[str, Path], window: tuple[int, int]
 ):
     shades = {}
@@ -148,7 +148,7 @@ def test_own_the_page_is_drawn_in_its_scheme(
     assert shades["light"] > 2 * shades["dark"]
 
 
-def test_own_nothing_of_a_strangers_runs(tab: Page, pages: dict[str, Path]):
+def test_nothing_of_a_strangers_runs(tab: Page, pages: dict[str, Path]):
     tab.open(pages["hostile"])
     acting = "script, img, iframe, object, embed, form, [onerror], [style]"
     assert tab.run(f"document.querySelectorAll('{acting}').length") == 0
@@ -157,7 +157,7 @@ def test_own_nothing_of_a_strangers_runs(tab: Page, pages: dict[str, Path]):
 
 
 @pytest.mark.parametrize("name", ["sources", "owner"])
-def test_own_a_printed_page_is_as_wide_as_its_paper(tab: Page, pages: dict[str, Path], name: str):
+def test_a_printed_page_is_as_wide_as_its_paper(tab: Page, pages: dict[str, Path], name: str):
     tab.look(794, 1123)
     tab.call("Emulation.setEmulatedMedia", media="print", features=[])
     tab.open(pages[name])

@@ -27,7 +27,7 @@ def ledger(tmp_path: Path) -> Path:
     return (tmp_path / "ledger.jsonl").rename(tmp_path / "other.jsonl")
 
 
-def test_own_a_page_is_written_and_its_place_said(
+def test_a_page_is_written_and_its_place_said(
     ledger: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     page = tmp_path / "out.html"
@@ -36,12 +36,12 @@ def test_own_a_page_is_written_and_its_place_said(
     assert Read(page.read_text()).number("Requests") == "2"
 
 
-def test_own_a_minus_writes_to_stdout(ledger: Path, capsysbinary: pytest.CaptureFixture[bytes]):
+def test_a_minus_writes_to_stdout(ledger: Path, capsysbinary: pytest.CaptureFixture[bytes]):
     assert main(["report", str(ledger), "--output", "-"]) == 0
     assert capsysbinary.readouterr().out.startswith(b"<!doctype html>\n")
 
 
-def test_own_what_is_broken_is_written_and_is_exit_code_1(
+def test_what_is_broken_is_written_and_is_exit_code_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     forge = honest()
@@ -54,7 +54,7 @@ def test_own_what_is_broken_is_written_and_is_exit_code_1(
     assert "h.test was asked 1.090 s after the end of" in Read(page.read_text()).text
 
 
-def test_own_a_tampered_ledger_is_named_at_the_top(ledger: Path, tmp_path: Path):
+def test_a_tampered_ledger_is_named_at_the_top(ledger: Path, tmp_path: Path):
     ledger.write_bytes(ledger.read_bytes().replace(b'"method":"GET"', b'"method":"PUT"', 1))
     page = tmp_path / "out.html"
     assert main(["report", str(ledger), "--output", str(page)]) == 1
@@ -74,7 +74,7 @@ def test_own_a_tampered_ledger_is_named_at_the_top(ledger: Path, tmp_path: Path)
         ([], "no ledger .scrapy/walsh/ledger.jsonl: run it in the project, or give LEDGER"),
     ],
 )
-def test_own_misuse_is_one_line_and_exit_code_2(
+def test_misuse_is_one_line_and_exit_code_2(
     arguments: list[str],
     words: str,
     ledger: Path,
@@ -88,7 +88,7 @@ def test_own_misuse_is_one_line_and_exit_code_2(
     assert said.count("\n") == 1
 
 
-def test_own_full_files_are_read_before_the_last_one(tmp_path: Path):
+def test_full_files_are_read_before_the_last_one(tmp_path: Path):
     entries = honest().entries
     lines = lines_of(*entries[:9], header(2), *entries[9:])
     (tmp_path / "ledger-000001.jsonl").write_bytes(b"\n".join([*lines[:9], b""]))
@@ -99,7 +99,7 @@ def test_own_full_files_are_read_before_the_last_one(tmp_path: Path):
 
 
 @pytest.mark.crawl
-def test_own_in_a_project_the_documented_commands_work(sourced: World, tmp_path: Path):
+def test_in_a_project_the_documented_commands_work(sourced: World, tmp_path: Path):
     project = tmp_path / "project"
     shutil.copytree(sourced.project, project)
     document = (ROOT / "docs" / "report.md").read_text()
@@ -120,7 +120,7 @@ def test_own_in_a_project_the_documented_commands_work(sourced: World, tmp_path:
 
 
 @pytest.mark.crawl
-def test_own_a_crawl_that_kept_its_word_is_exit_code_0(world: World, tmp_path: Path):
+def test_a_crawl_that_kept_its_word_is_exit_code_0(world: World, tmp_path: Path):
     page = tmp_path / "out.html"
     assert main(["report", str(world.ledger), "--output", str(page)]) == 0
     assert "✗" not in Read(page.read_text()).text

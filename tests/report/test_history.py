@@ -57,7 +57,7 @@ def three_days() -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def test_own_each_source_has_what_became_of_it_by_days():
+def test_each_source_has_what_became_of_it_by_days():
     shown = days_of(*three_days())
     history = shown.report.history
     assert history is not None
@@ -78,7 +78,7 @@ def test_r3_an_opt_out_has_its_first_refusal():
     assert "refused since 2027-01-17 08:00:03 UTC" in Read(page(*shown)).text
 
 
-def test_own_a_redirect_of_a_source_counts_for_it_and_a_sitemaps_children_do_not():
+def test_a_redirect_of_a_source_counts_for_it_and_a_sitemaps_children_do_not():
     moved = {**declared("http://h.test/new", 0, via=A), "at": T}
     child = {**declared("http://h.test/c", 0, by=A), "at": T}
     there = declared(A, 0) | {"at": T}
@@ -87,14 +87,14 @@ def test_own_a_redirect_of_a_source_counts_for_it_and_a_sitemaps_children_do_not
     assert report.history.rows([]) == [(A, bytearray([READ, 0, 0, 0]))]
 
 
-def test_own_days_are_those_of_utc_and_today_is_the_last():
+def test_days_are_those_of_utc_and_today_is_the_last():
     now = T + 3 * DAY
     history = History.until(now, 30)
     assert history.began % DAY == 0
     assert history.began + 29 * DAY <= now < history.began + 30 * DAY
 
 
-def test_own_days_without_a_run_are_one_line_that_says_when_the_last_one_was(
+def test_days_without_a_run_are_one_line_that_says_when_the_last_one_was(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     with pytest.raises(NoRun, match="the last one of this ledger began at 2027-01-17"):

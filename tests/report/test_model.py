@@ -28,7 +28,7 @@ def test_r4_a_host_has_its_shortest_pause_beside_the_one_that_is_required():
     assert host.shortest is None
 
 
-def test_own_a_host_has_its_answers():
+def test_a_host_has_its_answers():
     lines = asked(0), asked(2, status=404), asked(4, status=None), asked(6), asked(8, status=299)
     (host,) = made(*lines).report.hosts
     assert host.answers == {"200 OK": 2, "404 Not Found": 1, "no answer": 1, "299": 1}
@@ -37,7 +37,7 @@ def test_own_a_host_has_its_answers():
 # -- runs, rules --------------------------------------------------------------------------
 
 
-def test_own_the_last_run_that_has_ended_is_taken():
+def test_the_last_run_that_has_ended_is_taken():
     lines = lines_of(began(), ended(), began("r2"), ended("r2"), began("r3"))
     assert [run.name for run in tally_of(lines).report.runs] == ["r2"]
     assert [run.name for run in tally_of(lines, "r3").report.runs] == ["r3"]
@@ -49,7 +49,7 @@ def test_own_the_last_run_that_has_ended_is_taken():
         tally_of([])
 
 
-def test_own_what_another_run_did_is_not_counted():
+def test_what_another_run_did_is_not_counted():
     lines = lines_of(
         began(), asked(0), ended(at=2), began("r2", 3), asked(4, run="r2"), ended("r2")
     )
@@ -58,7 +58,7 @@ def test_own_what_another_run_did_is_not_counted():
     assert tally_of(lines, ALL).report.purposes == {"target": 2}
 
 
-def test_own_rules_are_counted_with_their_line_and_document():
+def test_rules_are_counted_with_their_line_and_document():
     rule = {
         "requirement": "R2", "verdict": "disallowed_explicit", "rule": "Disallow: /p",
         "document": "http://h.test/robots.txt", "line": 7, "group": ["*"],
@@ -94,7 +94,7 @@ def test_r8_what_was_given_up_and_what_is_gone_have_rows_of_their_own():
     assert rows == {("/a", "/b"), ("/gone",), ("/down", "/busy")}
 
 
-def test_own_members_of_another_type_do_not_stop_it():
+def test_members_of_another_type_do_not_stop_it():
     odd = {"started": "soon", "ended": None, "status": "x", "group": 7, "line": [], "wait": {}}
     report, found = made(
         asked(0), {**asked(2), **odd}, {**asked(4), "host": 3}, decided("refused", group="x"),

@@ -76,7 +76,7 @@ def page_of(capsys: pytest.CaptureFixture[bytes], *words: str, code: int = 0) ->
 
 
 @pytest.mark.crawl
-def test_own_the_requests_are_those_that_the_server_saw(world: World):
+def test_the_requests_are_those_that_the_server_saw(world: World):
     for host in hosts(world.log):
         found, seen = found_of(world.lines, host), requests(world.log, host)
         paths = [one.url.removeprefix(f"http://{host}").partition("?")[0] for one in found.requests]
@@ -88,7 +88,7 @@ def test_own_the_requests_are_those_that_the_server_saw(world: World):
 # -- what is in it ------------------------------------------------------------------------
 
 
-def test_own_each_request_is_there_with_its_time_url_and_answer(
+def test_each_request_is_there_with_its_time_url_and_answer(
     ledger: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ):
     text = page_of(capsysbinary, str(ledger), "--host", HOST).text
@@ -104,7 +104,7 @@ def test_own_each_request_is_there_with_its_time_url_and_answer(
     assert "then left alone for 7 s" in text
 
 
-def test_own_its_times_are_those_of_the_wall_clock_as_in_a_servers_log():
+def test_its_times_are_those_of_the_wall_clock_as_in_a_servers_log():
     """The steady clock, by which pacing goes, may be hours off."""
     late = {**asked(5), "at": T + 3605.01}
     (one,) = found_in(began(), late, ended()).requests
@@ -175,7 +175,7 @@ def test_r4_a_pause_that_was_too_short_is_said_in_the_row_and_at_the_top():
     assert "right after robots.txt" in text
 
 
-def test_own_a_ledger_that_does_not_hold_is_said_at_the_top_and_nothing_is_kept(
+def test_a_ledger_that_does_not_hold_is_said_at_the_top_and_nothing_is_kept(
     ledger: Path, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ):
     line = (ledger / "ledger.jsonl").read_bytes().replace(b'"status":302', b'"status":200')
@@ -209,7 +209,7 @@ def _adopts(body: bytes) -> Callable[[Forge], None]:
         ),
     ],
 )
-def test_own_a_forged_ledger_has_a_page_which_says_so_and_calls_nothing_kept(
+def test_a_forged_ledger_has_a_page_which_says_so_and_calls_nothing_kept(
     forged: Callable[[Forge], Any],
     octets: int,
     body: bytes,
@@ -254,7 +254,7 @@ def test_r4_a_pause_over_missing_lines_is_not_said_to_be_kept():
     assert "? not shown Every pause" in " ".join(text.split())
 
 
-def test_own_what_verify_finds_about_the_host_is_counted_and_of_others_is_not():
+def test_what_verify_finds_about_the_host_is_counted_and_of_others_is_not():
     found = found_in(began(), asked(0), asked(2, host="x.test"), asked(4), ended())
     wrong = [Finding(Outcome.BROKEN, rule, line=n) for n, rule in ((2, "R2"), (3, "R2"), (4, "R9"))]
     text = Read(html_of(found, findings=wrong)).text
@@ -262,7 +262,7 @@ def test_own_what_verify_finds_about_the_host_is_counted_and_of_others_is_not():
     assert "1 more entries about your site" in text
 
 
-def test_own_days_bound_what_is_told(ledger: Path, capsysbinary: pytest.CaptureFixture[bytes]):
+def test_days_bound_what_is_told(ledger: Path, capsysbinary: pytest.CaptureFixture[bytes]):
     text = page_of(capsysbinary, str(ledger), "--host", HOST, "--days", "1").text
     assert f"No request to  {HOST}" not in text  # the ledger's own time lies ahead
     assert main(["report", str(ledger), "--host", HOST, "--days", "0"]) == 2
@@ -273,9 +273,7 @@ def test_own_days_bound_what_is_told(ledger: Path, capsysbinary: pytest.CaptureF
 # -- what is not in it --------------------------------------------------------------------
 
 
-def test_own_nothing_of_another_host_is_in_it(
-    ledger: Path, capsysbinary: pytest.CaptureFixture[bytes]
-):
+def test_nothing_of_another_host_is_in_it(ledger: Path, capsysbinary: pytest.CaptureFixture[bytes]):
     """Not through redirects, lists, documents, reasons, or lines that name the host falsely."""
     other = "secret.example"
     elsewhere = {"requirement": "R2", "status": 200, "document": f"http://{other}/robots.txt"}
@@ -304,7 +302,7 @@ def test_own_nothing_of_another_host_is_in_it(
     assert str(ledger) not in whole.text
 
 
-def test_own_www_is_another_host_and_the_page_says_that_it_was_requested():
+def test_www_is_another_host_and_the_page_says_that_it_was_requested():
     lines = began(), asked(0), asked(2, host=f"www.{HOST}"), asked(3, host=f"www.{HOST}"), ended()
     for host, said in (
         (HOST, "2 requests to  www.h.test"),
@@ -317,16 +315,14 @@ def test_own_www_is_another_host_and_the_page_says_that_it_was_requested():
     assert (port.total, port.twin_requests) == (0, 0)
 
 
-def test_own_a_host_that_was_never_requested_has_a_page_that_says_so():
+def test_a_host_that_was_never_requested_has_a_page_that_says_so():
     text = Read(html_of(found_in(began(user_agent="Bot/1 (+https://b.test/)"), ended()))).text
     assert "No request to  h.test  is in our record." in text
     assert "Bot/1 (+https://b.test/)" in text
     assert "Each request" not in text
 
 
-def test_own_an_owner_reads_none_of_our_words(
-    ledger: Path, capsysbinary: pytest.CaptureFixture[bytes]
-):
+def test_an_owner_reads_none_of_our_words(ledger: Path, capsysbinary: pytest.CaptureFixture[bytes]):
     text = page_of(capsysbinary, str(ledger), "--host", HOST).text
     words = ("R4", "throttle", "ledger", "verdict", "crawl ", "gate", "deferred", "D8")
     assert not [word for word in words if word in text]
@@ -335,7 +331,7 @@ def test_own_an_owner_reads_none_of_our_words(
 # -- what strangers wrote, and how much ---------------------------------------------------
 
 
-def test_own_hostile_text_stays_text_on_the_owners_page_too():
+def test_hostile_text_stays_text_on_the_owners_page_too():
     lines = evil_lines()
     found = found_of(lines, host=EVIL)
     found.names[f"{EVIL} (+https://x.test/{EVIL})"] = None
@@ -350,7 +346,7 @@ def test_own_hostile_text_stays_text_on_the_owners_page_too():
     assert not acting
 
 
-def test_own_the_owners_page_is_bounded_and_says_what_is_left_out():
+def test_the_owners_page_is_bounded_and_says_what_is_left_out():
     long = f"{H}/?" + "&'<" * 400
     many = [asked(n * 1.1, url=f"{long}{n}") for n in range(1500)]
     rules = [
@@ -389,7 +385,7 @@ def test_r3_the_page_says_that_a_host_was_put_on_the_list(
     assert "The copy of the list that our bot goes by has your site" in held
 
 
-def test_own_the_documents_of_a_forged_ledger_are_not_believed(tmp_path: Path):
+def test_the_documents_of_a_forged_ledger_are_not_believed(tmp_path: Path):
     documents = Documents(tmp_path / DOCUMENTS)
     documents.put("robots", b"other", digest(ROBOTS), 1)
     new = {"requirement": "R2", "url": ROBOTS_URL, "status": 200, "digest": digest(ROBOTS)}

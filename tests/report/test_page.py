@@ -34,7 +34,7 @@ ALLOWED_TAGS = {
 
 
 @pytest.mark.crawl
-def test_own_the_numbers_are_those_of_the_ledger_and_of_the_server(world: World):
+def test_the_numbers_are_those_of_the_ledger_and_of_the_server(world: World):
     read = Read(page(*tally_of(world.lines)))
     assert int(read.number("Requests")) == len(world.log) == len(world.entries("asked"))
     asked = [host for host in tally_of(world.lines).report.hosts if host.requests]
@@ -64,7 +64,7 @@ def test_r4_the_gaps_are_those_that_the_server_saw(world: World):
 
 
 @pytest.mark.crawl
-def test_own_what_was_refused_is_told_with_its_rule_line_and_document(world: World):
+def test_what_was_refused_is_told_with_its_rule_line_and_document(world: World):
     text = Read(page(*tally_of(world.lines))).text
     for word in ("Disallow: /private/", "http://path.test/robots.txt", "blocked.test"):
         assert word in text
@@ -73,7 +73,7 @@ def test_own_what_was_refused_is_told_with_its_rule_line_and_document(world: Wor
 
 
 @pytest.mark.crawl
-def test_own_the_octets_of_each_answer_are_in_the_ledger(world: World):
+def test_the_octets_of_each_answer_are_in_the_ledger(world: World):
     lines = [each for each in world.entries("asked") if "status" in each]
     assert all("octets" in each for each in lines)
     assert sum(host.octets for host in tally_of(world.lines).report.hosts) > 0
@@ -93,7 +93,7 @@ def source(name: str, age: float = 0.0, declared: float = 0.0, **more: Any) -> R
     return Reading(f"http://{name}.test/", NOW - age, NOW - declared, **{"read": 1, **more})
 
 
-def test_own_the_sources_that_need_a_person_come_first():
+def test_the_sources_that_need_a_person_come_first():
     found = known(
         source("good"), source("new", read=0), source("late", DAY, reason="HTTP 503"),
         source("dead", 9 * DAY, reason="no answer"), source("moved", moved_to="http://b.test/"),
@@ -110,7 +110,7 @@ def test_own_the_sources_that_need_a_person_come_first():
     assert sources_of([], NOW, DAY) is None
 
 
-def test_own_the_head_speaks_of_sources_before_it_speaks_of_promises():
+def test_the_head_speaks_of_sources_before_it_speaks_of_promises():
     shown = tally_of(lines_of(began(), asked(0), asked(2), ended()))
     html = page(*shown, known(source("good"), source("dead", 9 * DAY, reason="no answer")))
     assert "1 of 2 sources read, 1 needs a person; 2 requests, 0 refused, " in html
@@ -120,14 +120,14 @@ def test_own_the_head_speaks_of_sources_before_it_speaks_of_promises():
     assert "No state with sources is beside this ledger." in Read(page(*shown)).text
 
 
-def test_own_more_sources_than_fit_are_counted():
+def test_more_sources_than_fit_are_counted():
     found = known(*(source(f"s{n}") for n in range(LISTED + 7)))
     assert (len(found.rows), found.total) == (LISTED, LISTED + 7)
     html = page(*tally_of(lines_of(began(), ended())), found)
     assert "And 7 more" in Read(html).text
 
 
-def test_own_the_codes_of_a_page_lead_to_what_they_say():
+def test_the_codes_of_a_page_lead_to_what_they_say():
     read = Read(page(*tally_of(lines_of(began(), asked(0), asked(2), ended()))))
     identifiers = {value for _, name, value in read.attributes if name == "id"}
     linked = {value for _, name, value in read.attributes if name == "href"}
@@ -164,7 +164,7 @@ def evil_lines(*more: dict[str, Any]) -> list[bytes]:
     )
 
 
-def test_own_hostile_text_stays_text():
+def test_hostile_text_stays_text():
     html = page(*tally_of(evil_lines(), "all"), evil_sources())
     read = Read(html)
     assert set(read.tags) <= ALLOWED_TAGS
@@ -177,7 +177,7 @@ def test_own_hostile_text_stays_text():
     html.encode()
 
 
-def test_own_no_template_takes_a_value_for_markup():
+def test_no_template_takes_a_value_for_markup():
     loader = environment().loader
     assert loader is not None
     names = loader.list_templates()
@@ -187,7 +187,7 @@ def test_own_no_template_takes_a_value_for_markup():
         assert not re.search(r"\|\s*safe\b|autoescape|Markup", source), name
 
 
-def test_own_the_page_refers_to_nothing_outside_of_it():
+def test_the_page_refers_to_nothing_outside_of_it():
     html = page(*tally_of(evil_lines(), "all"))
     read = Read(html)
     references = [value for _, name, value in read.attributes if name in ("href", "src")]
@@ -202,7 +202,7 @@ def test_own_the_page_refers_to_nothing_outside_of_it():
     assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; img-src data:;")
 
 
-def test_own_each_request_of_the_picture_stands_in_a_table():
+def test_each_request_of_the_picture_stands_in_a_table():
     lines = lines_of(began(), robots(0), asked(0.1), asked(2.0, status=503, wait=86400.0), ended())
     html = page(*tally_of(lines))
     read = Read(html)
@@ -213,7 +213,7 @@ def test_own_each_request_of_the_picture_stands_in_a_table():
     assert "1 d, to 2027-01-16" in table
 
 
-def test_own_long_urls_are_cut_with_the_whole_beside_them():
+def test_long_urls_are_cut_with_the_whole_beside_them():
     url = "http://h.test/" + "a" * 250
     refused = decided("refused", url=url, requirement="R6", verdict="out_of_scope")
     read = Read(page(*tally_of(lines_of(began(), refused, ended()))))
@@ -222,7 +222,7 @@ def test_own_long_urls_are_cut_with_the_whole_beside_them():
 
 
 @pytest.mark.slow
-def test_own_the_size_of_a_page_is_bounded():
+def test_the_size_of_a_page_is_bounded():
     long = "http://h.test/?" + "&'<" * 400
     entries = [asked(n * 1.1, host=f"h{n}.test{'x' * 200}", url=long) for n in range(1500)]
     by = {"requirement": "R2", "verdict": "disallowed_explicit", "document": long, "url": long}
@@ -234,7 +234,7 @@ def test_own_the_size_of_a_page_is_bounded():
     assert "The first 200 of 900." in text
 
 
-def test_own_a_cut_table_says_so():
+def test_a_cut_table_says_so():
     by = {"requirement": "R2", "verdict": "disallowed_explicit"}
     rules = [decided("refused", n, rule=f"Disallow: /{n}", **by) for n in range(500)]
     assert "The first 200 of 500." in Read(page(*tally_of(lines_of(began(), *rules)))).text
@@ -248,7 +248,7 @@ def written(template: str, value: str) -> str:
     return environment().from_string(template).render(value=value)
 
 
-def test_own_text_becomes_visible_and_is_escaped_once():
+def test_text_becomes_visible_and_is_escaped_once():
     assert visible("a\u202eb\n\x00") == r"a\u202eb\n\x00"
     assert written('<b title="{{ value }}">{{ value }}</b>', "\"<&>'\n\x00") == (
         r'<b title="&#34;&lt;&amp;&gt;&#39;\n\x00">&#34;&lt;&amp;&gt;&#39;\n\x00</b>'
@@ -266,5 +266,5 @@ def test_own_text_becomes_visible_and_is_escaped_once():
         (3600.0, "1 h"), (5400.0, "1 h 30 min"), (93600.0, "1 d 2 h"), (-0.25, "-0.250 s"),
     ],
 )  # fmt: skip
-def test_own_time_spans_are_readable(value: float, shown: str):
+def test_time_spans_are_readable(value: float, shown: str):
     assert duration(value) == shown

@@ -36,18 +36,18 @@ def test_r4_a_request_that_came_too_early_is_named():
     assert [each.text for each in found if each.text] == ["too early"]
 
 
-def test_own_each_purpose_has_its_class_and_t1s_pair_no_spacing_between():
+def test_each_purpose_has_its_class_and_t1s_pair_no_spacing_between():
     found = drawn(robots(0, ended=T + 1), asked(1, 2))
     assert [each.kind for each in found if each.kind != "label"] == ["robots", "spaced", "target"]
 
 
-def test_own_a_short_request_is_still_seen_and_nothing_leaves_the_picture():
+def test_a_short_request_is_still_seen_and_nothing_leaves_the_picture():
     found = drawn(asked(0, 0.001), asked(9.999, 12, status=None))
     assert all(each.at + each.wide <= 100.0 + 1e-9 for each in found)
     assert all(each.wide > 0.4 for each in found if each.kind == "target")
 
 
-def test_own_of_many_hosts_those_are_drawn_that_were_held_or_came_too_early():
+def test_of_many_hosts_those_are_drawn_that_were_held_or_came_too_early():
     many = [asked(at, host=f"h{at}.test") for at in range(DRAWN + 10)]
     late = [asked(50, host="held.test", status=503, wait=9.0)]
     early = [asked(60, host="early.test"), asked(60.1, host="early.test")]
@@ -56,7 +56,7 @@ def test_own_of_many_hosts_those_are_drawn_that_were_held_or_came_too_early():
     assert names[-2:] == ["held.test", "early.test"]
 
 
-def test_own_a_host_with_too_many_requests_has_its_row_alone():
+def test_a_host_with_too_many_requests_has_its_row_alone():
     shown = made(*(asked(at) for at in range(MOST + 1)))
     assert shown.report.drawn == []
     assert ONE in Read(page(*shown)).text

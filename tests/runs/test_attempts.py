@@ -94,7 +94,7 @@ def test_r5_6_an_answer_ends_the_count(place: Runs) -> None:
     assert attempts(place) is None
 
 
-def test_own_a_count_of_an_hour_ago_is_over(place: Runs) -> None:
+def test_a_count_of_an_hour_ago_is_over(place: Runs) -> None:
     kill_after_the_first(place)
     with place.store() as store:
         found = store.get(Attempts, URL)

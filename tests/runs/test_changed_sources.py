@@ -81,7 +81,7 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Changed]:
             yield Changed(*found, problems="; ".join(store.notices))
 
 
-def test_own_what_was_added_is_asked_and_what_stayed_is_not_due(changed: Changed) -> None:
+def test_what_was_added_is_asked_and_what_stayed_is_not_due(changed: Changed) -> None:
     assert changed.first.targets("stays.test") == ["/feed"]
     assert changed.second.asked("stays.test") == []
     assert changed.second.targets("comes.test") == ["/feed"]
@@ -120,7 +120,7 @@ def test_r4_http_and_https_of_a_host_are_one_host(changed: Changed) -> None:
     assert min(changed.second.gaps("moves.test")) >= 0.98
 
 
-def test_own_nothing_is_said_to_be_wrong(changed: Changed) -> None:
+def test_nothing_is_said_to_be_wrong(changed: Changed) -> None:
     assert changed.problems == ""
     for run in (changed.first, changed.second, changed.third):
         assert run.returncode == 0

@@ -64,7 +64,7 @@ def jumped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         return Jumped(runs, held, problems, JUMPS[request.param])
 
 
-def test_own_no_host_and_no_validator_is_dropped(jumped: Jumped) -> None:
+def test_no_host_and_no_validator_is_dropped(jumped: Jumped) -> None:
     first = jumped.held[0]
     for hosts, pages in jumped.held[1:]:
         assert hosts >= first[0]
@@ -115,14 +115,14 @@ def test_r7_the_validator_is_sent_when_the_page_is_due(jumped: Jumped) -> None:
         assert bool(page.values("If-None-Match")) == is_alive
 
 
-def test_own_the_clock_does_not_stop_a_run(jumped: Jumped) -> None:
+def test_the_clock_does_not_stop_a_run(jumped: Jumped) -> None:
     for run in jumped.runs:
         assert run.returncode == 0
         assert len(requests(run.log)) < 40
 
 
 @pytest.mark.parametrize("wrong", [-HOUR, YEARS], ids=["back", "years"])
-def test_own_an_honest_ledger_holds_after_a_start_with_the_clock_put_right(
+def test_an_honest_ledger_holds_after_a_start_with_the_clock_put_right(
     tmp_path: Path, wrong: float
 ) -> None:
     """The steady clock is read anew at each start of the machine, so it goes back with it."""

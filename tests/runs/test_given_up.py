@@ -81,7 +81,7 @@ def test_r8_2_a_written_reason_lifts_the_hour(tmp_path: Path) -> None:
         assert runs("http://some.test/p", arguments=reason).targets("some.test") == ["/p"]
 
 
-def test_own_other_targets_of_its_host_are_sent(tmp_path: Path) -> None:
+def test_other_targets_of_its_host_are_sent(tmp_path: Path) -> None:
     some = site("some.test", {"/p": Route(500), "/other": Route(body="well")})
     with Runs(tmp_path, some, settings=SETTINGS) as runs:
         runs("http://some.test/p")

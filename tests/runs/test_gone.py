@@ -19,7 +19,7 @@ URL = "http://gone.test/feed"
 FROM = "http://old.test/feed"
 
 
-def test_own_a_source_that_is_gone_is_retired_and_told_once(tmp_path: Path) -> None:
+def test_a_source_that_is_gone_is_retired_and_told_once(tmp_path: Path) -> None:
     sites = (
         site("gone.test", {"/feed": Route(410), "/away": Route(410)}),
         site("old.test", {"/feed": Route(301, location="http://gone.test/away")}),
@@ -53,7 +53,7 @@ def test_own_a_source_that_is_gone_is_retired_and_told_once(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("revisit", [3600.0, DAY, 45 * DAY])
-def test_own_410_counts_for_thirty_days_or_a_longer_revisit(revisit: float) -> None:
+def test_410_counts_for_thirty_days_or_a_longer_revisit(revisit: float) -> None:
     gone = visits.met(0.0, None, revisit, 410)
     until = max(30 * DAY, revisit)
     assert visits.not_due(gone, until - 1, revisit, None) is not None
@@ -62,7 +62,7 @@ def test_own_410_counts_for_thirty_days_or_a_longer_revisit(revisit: float) -> N
     assert visits.met(until, gone, revisit, 200).gone is False
 
 
-def test_own_a_redirect_does_not_lead_back_to_what_is_gone(tmp_path: Path) -> None:
+def test_a_redirect_does_not_lead_back_to_what_is_gone(tmp_path: Path) -> None:
     sites = (
         site("gone.test", {"/feed": Route(410)}),
         site("old.test", {"/feed": Route(302, location=URL)}),

@@ -28,7 +28,7 @@ def read(path: Path) -> dict[tuple[str, ...], float]:
     return {(each.name, *each.labels.values()): each.value for each in samples}
 
 
-def test_own_a_run_leaves_its_figures_and_keeps_the_last_success(tmp_path: Path) -> None:
+def test_a_run_leaves_its_figures_and_keeps_the_last_success(tmp_path: Path) -> None:
     closed = site("b.test", robots=rules("Disallow: /"))
     with Runs(tmp_path, site("a.test"), closed, settings=SETTINGS) as runs:
         urls = ("http://a.test/1", "http://a.test/2", "http://b.test/1")
@@ -53,7 +53,7 @@ def test_own_a_run_leaves_its_figures_and_keeps_the_last_success(tmp_path: Path)
 
 
 @pytest.mark.parametrize("text", ["", "walsh_last_suc", f"{SUCCESS} x\n", "\0"])
-def test_own_a_damaged_file_is_written_anew(tmp_path: Path, text: str) -> None:
+def test_a_damaged_file_is_written_anew(tmp_path: Path, text: str) -> None:
     from scrapy_walsh.adapters import metrics  # noqa: PLC0415
 
     path = tmp_path / "walsh.prom"

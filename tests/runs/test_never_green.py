@@ -79,7 +79,7 @@ def text(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [removed, emptied, cut], ids=lambda each: each.__name__)
-def test_own_a_state_that_is_gone_or_cut_before_a_run(
+def test_a_state_that_is_gone_or_cut_before_a_run(
     box: Sandbox, project: Path, damage: Callable[[Path], object]
 ) -> None:
     assert_healthy(crawl(project, box, ONE))
@@ -95,7 +95,7 @@ def test_own_a_state_that_is_gone_or_cut_before_a_run(
 
 
 @pytest.mark.parametrize("put", [foreign, text], ids=lambda each: each.__name__)
-def test_own_another_programs_file_is_refused_and_left(
+def test_another_programs_file_is_refused_and_left(
     box: Sandbox, project: Path, put: Callable[[Path], object]
 ) -> None:
     assert_healthy(crawl(project, box, ONE))
@@ -141,7 +141,7 @@ DOES = {
 
 
 @pytest.mark.parametrize("what", DOES)
-def test_own_a_state_that_goes_in_the_middle(box: Sandbox, tmp_path: Path, what: str) -> None:
+def test_a_state_that_goes_in_the_middle(box: Sandbox, tmp_path: Path, what: str) -> None:
     project = make_project(tmp_path / "project", MEANWHILE.replace("WHAT", DOES[what]))
     run = crawl(project, box, ONE, TWO, THREE)
     assert_not_green(run)
@@ -154,7 +154,7 @@ def test_own_a_state_that_goes_in_the_middle(box: Sandbox, tmp_path: Path, what:
     (project / "probe").mkdir(exist_ok=True)
 
 
-def test_own_a_disk_that_is_full_in_the_middle(box: Sandbox, tmp_path: Path) -> None:
+def test_a_disk_that_is_full_in_the_middle(box: Sandbox, tmp_path: Path) -> None:
     """No file may grow any more: the run goes on with what it knows, and is not green."""
     limits = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({4 << 10}, -1))"
     ignore = "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)"

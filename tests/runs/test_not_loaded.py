@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("spider", ["walsh_metadata", "probe"])
-def test_own_a_crawl_without_the_addon_is_refused_at_the_start(tmp_path: Path, spider: str) -> None:
+def test_a_crawl_without_the_addon_is_refused_at_the_start(tmp_path: Path, spider: str) -> None:
     project = make_project(tmp_path / "project", LIST_SPIDER)
     with Sandbox() as box:
         box.put(site("page.test"))

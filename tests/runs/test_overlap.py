@@ -84,7 +84,7 @@ def test_r8_no_source_is_sent_twice(both: Both) -> None:
     assert Counter(targets(both)) == expected
 
 
-def test_own_both_runs_took_part_and_ended_well(both: Both) -> None:
+def test_both_runs_took_part_and_ended_well(both: Both) -> None:
     assert both.returncodes == [0, 0]
     assert "Traceback" not in "".join(both.outputs)
     assert [kind for kind in both.lines if kind in ("started", "ended")][:2] == ["started"] * 2
@@ -107,5 +107,5 @@ def test_r2_an_opt_out_binds_both(both: Both) -> None:
     assert {each.path for each in both.log if each.host == CLOSED} == {"/robots.txt"}
 
 
-def test_own_the_ledger_of_both_holds(both: Both) -> None:
+def test_the_ledger_of_both_holds(both: Both) -> None:
     assert "nothing wrong was found" in both.verified, both.verified

@@ -77,18 +77,18 @@ def days(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Crawl]]
         yield found
 
 
-def test_own_nothing_is_named_before_the_third_period(days: dict[str, Crawl]) -> None:
+def test_nothing_is_named_before_the_third_period(days: dict[str, Crawl]) -> None:
     assert [named(days[f"day {day}"]) for day in range(3)] == [set()] * 3
     assert [closed(days[f"day {day}"]) for day in range(3)] == [(0, 0), (0, 1), (0, 1)]
 
 
-def test_own_an_opt_out_is_said_once(days: dict[str, Crawl]) -> None:
+def test_an_opt_out_is_said_once(days: dict[str, Crawl]) -> None:
     said = {day: len(run.lines("WARNING", "optedout.test")) for day, run in days.items()}
     assert said.pop("day 1") == 1
     assert set(said.values()) == {0}
 
 
-def test_own_what_was_not_read_for_three_periods_is_named(days: dict[str, Crawl]) -> None:
+def test_what_was_not_read_for_three_periods_is_named(days: dict[str, Crawl]) -> None:
     assert named(days["day 3"]) == UNREAD
     assert closed(days["day 3"]) == (5, 1)  # the stats count what opted out, too
 
@@ -102,14 +102,14 @@ def test_own_what_was_not_read_for_three_periods_is_named(days: dict[str, Crawl]
         ("never", "HTTP 404"),
     ],
 )
-def test_own_it_is_named_with_the_reason_and_since_when(
+def test_it_is_named_with_the_reason_and_since_when(
     days: dict[str, Crawl], name: str, reason: str
 ) -> None:
     (line,) = days["day 3"].lines(f"WARNING: {URLS[name]} ")
     assert re.search(f"has not been read since 20[-0-9]+: {re.escape(reason)}", line)
 
 
-def test_own_what_has_moved_for_good_is_named_at_once(days: dict[str, Crawl]) -> None:
+def test_what_has_moved_for_good_is_named_at_once(days: dict[str, Crawl]) -> None:
     (line,) = days["day 1"].lines("moved for good")
     moved = "http://moved.test/p has moved for good to http://moved.test/new"
     assert line.endswith(f"{moved}: change it in your list")
@@ -117,7 +117,7 @@ def test_own_what_has_moved_for_good_is_named_at_once(days: dict[str, Crawl]) ->
         assert days[day].lines("moved for good") == []
 
 
-def test_own_a_run_that_comes_too_early_names_none_again_and_counts_the_same(
+def test_a_run_that_comes_too_early_names_none_again_and_counts_the_same(
     days: dict[str, Crawl],
 ) -> None:
     early = days["too early"]
@@ -126,7 +126,7 @@ def test_own_a_run_that_comes_too_early_names_none_again_and_counts_the_same(
     assert early.asked("forbidden.test") == []
 
 
-def test_own_a_dead_host_is_told_of_once_a_cause(days: dict[str, Crawl]) -> None:
+def test_a_dead_host_is_told_of_once_a_cause(days: dict[str, Crawl]) -> None:
     """An ERROR line on the first day, as for any error of the network; then as a source unread."""
     found = {
         (day, level): len(run.lines(f"{level}: ", "dead.test"))
@@ -139,7 +139,7 @@ def test_own_a_dead_host_is_told_of_once_a_cause(days: dict[str, Crawl]) -> None
     }
 
 
-def test_own_a_source_that_is_read_again_or_not_declared_is_not_named(
+def test_a_source_that_is_read_again_or_not_declared_is_not_named(
     days: dict[str, Crawl],
 ) -> None:
     healed = days["day 4, healed"]
@@ -147,13 +147,13 @@ def test_own_a_source_that_is_read_again_or_not_declared_is_not_named(
     assert closed(healed) == (0, 0)
 
 
-def test_own_the_exit_code_says_so_only_where_that_is_set(days: dict[str, Crawl]) -> None:
+def test_the_exit_code_says_so_only_where_that_is_set(days: dict[str, Crawl]) -> None:
     codes = {day: run.returncode for day, run in days.items()}
     assert codes.pop("too early, exit") == 1
     assert set(codes.values()) == {0}
 
 
-def test_own_the_last_line_counts_and_has_the_last_word(days: dict[str, Crawl]) -> None:
+def test_the_last_line_counts_and_has_the_last_word(days: dict[str, Crawl]) -> None:
     assert last_line(days["day 0"]).endswith(
         "INFO: walsh: 7 of 8 sources read or unchanged, 1 failed"
     )
@@ -169,7 +169,7 @@ def test_own_the_last_line_counts_and_has_the_last_word(days: dict[str, Crawl]) 
     )
 
 
-def test_own_a_good_run_is_silent_at_warning(tmp_path: Path) -> None:
+def test_a_good_run_is_silent_at_warning(tmp_path: Path) -> None:
     with Runs(tmp_path, site("well.test"), settings={"LOG_LEVEL": "WARNING"}) as runs:
         run = runs(URLS["well"], arguments=EXIT)
         assert (run.returncode, run.output) == (0, "")
@@ -179,7 +179,7 @@ def test_own_a_good_run_is_silent_at_warning(tmp_path: Path) -> None:
     assert "walsh: 0 of 1 source read or unchanged, 1 not due; the first: " in line
 
 
-def test_own_nothing_is_named_where_nothing_is_remembered(tmp_path: Path) -> None:
+def test_nothing_is_named_where_nothing_is_remembered(tmp_path: Path) -> None:
     settings = {**SETTINGS, "WALSH_STATE_DIR": "memory"}
     with Runs(tmp_path, site("moved.test", {"/p": ROUTES["moved"]}), settings=settings) as runs:
         run = runs(URLS["moved"], arguments=EXIT)
@@ -205,7 +205,7 @@ class Probe(scrapy.Spider):
 """
 
 
-def test_own_a_run_that_is_stopped_keeps_what_it_read(tmp_path: Path) -> None:
+def test_a_run_that_is_stopped_keeps_what_it_read(tmp_path: Path) -> None:
     urls = [f"http://well.test/{n}" for n in range(5)]
     with Runs(tmp_path, site("well.test"), spider=HASTY) as runs:
         run = runs(*urls)
@@ -222,13 +222,13 @@ def test_own_a_run_that_is_stopped_keeps_what_it_read(tmp_path: Path) -> None:
     assert again.lines("has not been read", "no run since then was answered before it ended")
 
 
-def test_own_a_duplicate_is_not_a_source_of_its_own(tmp_path: Path) -> None:
+def test_a_duplicate_is_not_a_source_of_its_own(tmp_path: Path) -> None:
     with Runs(tmp_path, site("well.test")) as runs:
         run = runs(URLS["well"], "http://well.test:80/p", f"{URLS['well']}#top")
     assert last_line(run).endswith("walsh: 1 of 1 source read or unchanged")
 
 
-def test_own_a_304_is_read_and_a_move_behind_it_is_named(tmp_path: Path) -> None:
+def test_a_304_is_read_and_a_move_behind_it_is_named(tmp_path: Path) -> None:
     new = Route(body="page", etag='"1"')
     moved = site("moved.test", {"/p": ROUTES["moved"], "/new": new})
     with Runs(tmp_path, moved) as runs:
@@ -243,7 +243,7 @@ def test_own_a_304_is_read_and_a_move_behind_it_is_named(tmp_path: Path) -> None
     )
 
 
-def test_own_a_run_that_reads_nothing_warns_and_says_what_to_do(tmp_path: Path) -> None:
+def test_a_run_that_reads_nothing_warns_and_says_what_to_do(tmp_path: Path) -> None:
     urls = ("http://one.test/p", "http://two.test/p", "http://closed.test/p")
     closed = site("closed.test", robots="User-agent: *\nDisallow: /\n")
     with Runs(tmp_path, site("one.test"), site("two.test"), closed) as runs:
@@ -274,7 +274,7 @@ class Probe(scrapy.Spider):
 """
 
 
-def test_own_a_run_without_a_source_warns_and_says_that_start_requests_is_not_called(
+def test_a_run_without_a_source_warns_and_says_that_start_requests_is_not_called(
     tmp_path: Path,
 ) -> None:
     """Scrapy 2.13 to 2.18 still call it."""
@@ -286,7 +286,7 @@ def test_own_a_run_without_a_source_warns_and_says_that_start_requests_is_not_ca
         assert "WARNING: walsh: no source was declared; Scrapy 2.19 does not call" in told
 
 
-def test_own_what_does_call_start_requests_is_not_warned_of() -> None:
+def test_what_does_call_start_requests_is_not_warned_of() -> None:
     class Ours(Spider):
         name = "ours"
 

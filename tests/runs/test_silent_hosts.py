@@ -79,7 +79,7 @@ def days(tmp_path_factory: pytest.TempPathFactory) -> Days:
     return Days(runs.project, silent, back, gone, said)
 
 
-def test_own_it_gets_one_request_and_no_other_host_waits_for_it(days: Days) -> None:
+def test_it_gets_one_request_and_no_other_host_waits_for_it(days: Days) -> None:
     first, second = days.silent
     assert first.asked(DEAD) == ["/robots.txt", "/robots.txt", "/0"]
     assert second.asked(DEAD) == ["/robots.txt"]
@@ -90,7 +90,7 @@ def test_own_it_gets_one_request_and_no_other_host_waits_for_it(days: Days) -> N
         )
 
 
-def test_own_the_stats_say_how_many_there_were(days: Days) -> None:
+def test_the_stats_say_how_many_there_were(days: Days) -> None:
     assert "walsh/silent_hosts" not in days.silent[0].stats
     counted = [
         (each.stats["walsh/silent_hosts"], each.stats["walsh/silent_hosts/answered"])
@@ -99,7 +99,7 @@ def test_own_the_stats_say_how_many_there_were(days: Days) -> None:
     assert counted == [(1, 0), (1, 1)]
 
 
-def test_own_once_it_answers_it_is_a_host_like_any_other(days: Days) -> None:
+def test_once_it_answers_it_is_a_host_like_any_other(days: Days) -> None:
     answered, later = days.back
     assert answered.asked(DEAD)[0] == "/robots.txt"
     assert sorted(answered.asked(DEAD)[1:]) == ["/0", "/1", "/2"]
@@ -109,7 +109,7 @@ def test_own_once_it_answers_it_is_a_host_like_any_other(days: Days) -> None:
     assert len(days.gone.asked(DEAD)) == 2  # its rules are known
 
 
-def test_own_state_show_and_plan_say_it(days: Days) -> None:
+def test_state_show_and_plan_say_it(days: Days) -> None:
     found = {each["host"]: each["silent_since"] for each in json.loads(days.said["json"])["hosts"]}
     assert found[DEAD] is not None
     assert found[LIVE] is None
@@ -122,7 +122,7 @@ def test_own_state_show_and_plan_say_it(days: Days) -> None:
     assert DEAD in planned[-1]
 
 
-def test_own_the_ledger_says_it_and_verify_finds_nothing_wrong(days: Days) -> None:
+def test_the_ledger_says_it_and_verify_finds_nothing_wrong(days: Days) -> None:
     said = [line for line in ledger_of(days.project) if line.get("silent")]
     assert [(line["host"], line.get("status")) for line in said] == [(DEAD, None), (DEAD, 200)]
     report = report_of(state_dir(days.project))
@@ -130,7 +130,7 @@ def test_own_the_ledger_says_it_and_verify_finds_nothing_wrong(days: Days) -> No
     assert not any("deferrals" in reason for reason in report.underived)
 
 
-def test_own_it_does_not_go_before_what_start_or_a_callback_names_later(tmp_path: Path) -> None:
+def test_it_does_not_go_before_what_start_or_a_callback_names_later(tmp_path: Path) -> None:
     with Runs(tmp_path, SILENCE, site(LIVE), settings=SETTINGS, spider=LINKS) as runs:
         runs()
         second = runs()
@@ -138,14 +138,14 @@ def test_own_it_does_not_go_before_what_start_or_a_callback_names_later(tmp_path
     assert asked == [f"{LIVE}/0", f"{LIVE}/1", f"{DEAD}/robots.txt"]
 
 
-def test_own_state_forget_gives_it_its_usual_attempts_back(tmp_path: Path) -> None:
+def test_state_forget_gives_it_its_usual_attempts_back(tmp_path: Path) -> None:
     with Runs(tmp_path, SILENCE, settings=SETTINGS) as runs:
         runs(*URLS[:3])
         walsh("state", "forget", DEAD, "--dir", state_dir(tmp_path))
         assert len(runs(*URLS[:3]).asked(DEAD)) == 3
 
 
-def test_own_a_bare_host_is_tried_once_by_either_scheme(tmp_path: Path) -> None:
+def test_a_bare_host_is_tried_once_by_either_scheme(tmp_path: Path) -> None:
     settings = {**SETTINGS, "SPIDER_MODULES": ["scrapy_walsh.spiders"]}
     with Runs(tmp_path, SILENCE, settings=settings) as runs:
         options = {"spider_name": "walsh_metadata", "arguments": ("-a", f"urls={DEAD}")}

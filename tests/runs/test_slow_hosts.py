@@ -106,7 +106,7 @@ def test_r4_a_crawl_delay_that_has_grown_binds_before_the_visit(tmp_path: Path) 
     assert third.asked(HOST) == ["/robots.txt", "/1"]
 
 
-def test_own_slow_hosts_are_only_ever_put_off_where_the_project_says_so(tmp_path: Path) -> None:
+def test_slow_hosts_are_only_ever_put_off_where_the_project_says_so(tmp_path: Path) -> None:
     found = days(tmp_path, 3, {"WALSH_SLOW_HOSTS": "skip"})
     assert [each.targets(HOST) for each in found] == [[], [], []]
     for each, level in zip(found, ["WARNING", "INFO", "INFO"], strict=True):
@@ -118,7 +118,7 @@ def test_own_slow_hosts_are_only_ever_put_off_where_the_project_says_so(tmp_path
 
 
 @pytest.mark.parametrize("value", ["never", 1])
-def test_own_a_bad_value_is_refused_at_the_start(tmp_path: Path, value: Any) -> None:
+def test_a_bad_value_is_refused_at_the_start(tmp_path: Path, value: Any) -> None:
     with Runs(tmp_path, settings={"WALSH_SLOW_HOSTS": value}) as runs:
         refused = runs(*URLS)
     assert refused.returncode != 0

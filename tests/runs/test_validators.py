@@ -136,7 +136,7 @@ class Probe(scrapy.Spider):
 """
 
 
-def test_own_a_kill_in_the_callback_stores_no_validators(tmp_path: Path) -> None:
+def test_a_kill_in_the_callback_stores_no_validators(tmp_path: Path) -> None:
     project = make_project(tmp_path / "project", KILLED)
     with Sandbox([site("tag.test", {"/p": Route(body="page", etag='"1"')})]) as box:
         killed = crawl(project, box, "http://tag.test/p")

@@ -122,7 +122,7 @@ def opener(box: Sandbox) -> urllib.request.OpenerDirector:
 # The log
 
 
-def test_own_header_lines_are_logged_raw_in_order_with_duplicates(box: Sandbox) -> None:
+def test_header_lines_are_logged_raw_in_order_with_duplicates(box: Sandbox) -> None:
     exchange(
         box,
         "GET http://h.test/a%2Fb?q=1 HTTP/1.1\r\nhOsT: other.test\r\nUser-Agent: one\r\n"
@@ -155,7 +155,7 @@ def test_own_header_lines_are_logged_raw_in_order_with_duplicates(box: Sandbox) 
         ("GET /p HTTP/1.0", "http", "", "/p"),
     ],
 )
-def test_own_every_form_of_target_names_its_host(
+def test_every_form_of_target_names_its_host(
     box: Sandbox, lines: str, scheme: str, host: str, path: str
 ) -> None:
     exchange(box, f"{lines}\r\nConnection: close\r\n\r\n")
@@ -164,7 +164,7 @@ def test_own_every_form_of_target_names_its_host(
     assert record.target == lines.split(" ")[1]
 
 
-def test_own_a_kept_connection_has_one_number_and_a_new_one_another(box: Sandbox) -> None:
+def test_a_kept_connection_has_one_number_and_a_new_one_another(box: Sandbox) -> None:
     before = len(box.log)
     with connect(box) as client:
         for _ in range(2):
@@ -185,11 +185,11 @@ def test_own_a_kept_connection_has_one_number_and_a_new_one_another(box: Sandbox
         "nonsense",
     ],
 )
-def test_own_the_server_closes_when_the_client_cannot_go_on(box: Sandbox, lines: str) -> None:
+def test_the_server_closes_when_the_client_cannot_go_on(box: Sandbox, lines: str) -> None:
     assert header(exchange(box, f"{lines}\r\n\r\n"), "Connection") == "close"
 
 
-def test_own_pipelined_requests_and_a_body_are_told_apart(box: Sandbox) -> None:
+def test_pipelined_requests_and_a_body_are_told_apart(box: Sandbox) -> None:
     before = len(box.log)
     exchange(
         box,
@@ -202,7 +202,7 @@ def test_own_pipelined_requests_and_a_body_are_told_apart(box: Sandbox) -> None:
     ]
 
 
-def test_own_a_request_cut_off_before_its_end_is_not_logged(box: Sandbox) -> None:
+def test_a_request_cut_off_before_its_end_is_not_logged(box: Sandbox) -> None:
     before = len(box.log)
     with connect(box) as client:
         client.sendall(b"GET http://rss.test/ HTTP/1.1\r\nHost: rss.te")
@@ -211,9 +211,7 @@ def test_own_a_request_cut_off_before_its_end_is_not_logged(box: Sandbox) -> Non
     assert len(box.log) == before
 
 
-def test_own_a_client_that_half_closes_has_left(
-    box: Sandbox, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_client_that_half_closes_has_left(box: Sandbox, caplog: pytest.LogCaptureFixture) -> None:
     before = len(box.log)
     with connect(box) as client:
         client.sendall(b"GET http://broken.test/hang HTTP/1.1\r\n\r\n")
@@ -225,7 +223,7 @@ def test_own_a_client_that_half_closes_has_left(
     assert [each for each in caplog.records if each.levelname == "ERROR"] == []
 
 
-def test_own_requests_in_flight_are_counted_until_answered_or_left(box: Sandbox) -> None:
+def test_requests_in_flight_are_counted_until_answered_or_left(box: Sandbox) -> None:
     before = len(box.log)
     hang = b"GET http://broken.test/hang HTTP/1.1\r\nHost: broken.test\r\n\r\n"
     with connect(box) as first, connect(box) as second:
@@ -242,7 +240,7 @@ def test_own_requests_in_flight_are_counted_until_answered_or_left(box: Sandbox)
     assert max_in_flight(late) == 2
 
 
-def test_own_a_completed_request_took_its_delay(box: Sandbox) -> None:
+def test_a_completed_request_took_its_delay(box: Sandbox) -> None:
     box.put(Site("slow.test", {"/": Route(delay=0.1)}))
     get(box, "http://slow.test/")
     record = box.log[-1]
@@ -251,7 +249,7 @@ def test_own_a_completed_request_took_its_delay(box: Sandbox) -> None:
     assert abs(record.wall - time.time()) < 60
 
 
-def test_own_no_client_has_an_answer_before_the_log_says_that_it_was_completed(
+def test_no_client_has_an_answer_before_the_log_says_that_it_was_completed(
     box: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     end = RequestLog.end
@@ -267,7 +265,7 @@ def test_own_no_client_has_an_answer_before_the_log_says_that_it_was_completed(
     assert (box.log[-1].completed or math.inf) <= had
 
 
-def test_own_a_large_body_is_completed_when_the_client_has_taken_it() -> None:
+def test_a_large_body_is_completed_when_the_client_has_taken_it() -> None:
     size = 8 << 20
     with Sandbox([Site("h.test", {"/": Route(body=bytes(size))})]) as box, connect(box) as client:
         client.sendall(b"GET http://h.test/ HTTP/1.1\r\nConnection: close\r\n\r\n")
@@ -277,7 +275,7 @@ def test_own_a_large_body_is_completed_when_the_client_has_taken_it() -> None:
         assert box.log[0].completed is not None
 
 
-def test_own_clearing_forgets_the_log_but_not_what_is_in_flight() -> None:
+def test_clearing_forgets_the_log_but_not_what_is_in_flight() -> None:
     with Sandbox([]) as box, connect(box) as client:
         box.set_route("h.test", "/", Route(behaviour="hang"))
         client.sendall(b"GET http://h.test/ HTTP/1.1\r\n\r\n")
@@ -291,7 +289,7 @@ def test_own_clearing_forgets_the_log_but_not_what_is_in_flight() -> None:
         assert (box.log[0].in_flight, box.log[0].status) == (2, 404)
 
 
-def test_own_the_file_holds_the_same_records_and_survives_a_hang(tmp_path: Path) -> None:
+def test_the_file_holds_the_same_records_and_survives_a_hang(tmp_path: Path) -> None:
     file = tmp_path / "log.jsonl"
     with Sandbox(log_path=file) as box, connect(box) as client:
         client.sendall(b"GET http://broken.test/hang HTTP/1.1\r\nX-A: 1\r\nx-a: 2\r\n\r\n")
@@ -329,7 +327,7 @@ def record(
     )
 
 
-def test_own_gaps_run_from_completion_to_arrival_or_from_start_to_start() -> None:
+def test_gaps_run_from_completion_to_arrival_or_from_start_to_start() -> None:
     log = [record(3.0, 3.5), record(1.0, 1.25), record(2.0, 2.0, "g.test"), record(3.25, None)]
     assert gaps(log, "h.test") == [1.75, -0.25]
     assert gaps(log, "H.TEST", start_to_start=True) == [2.0, 0.25]
@@ -338,7 +336,7 @@ def test_own_gaps_run_from_completion_to_arrival_or_from_start_to_start() -> Non
     assert gaps(log[:1]) == []
 
 
-def test_own_a_connect_opens_the_way_and_is_no_request() -> None:
+def test_a_connect_opens_the_way_and_is_no_request() -> None:
     log = [record(1.0, 1.1, "h.test:443", method="CONNECT", agents=()), record(1.2, 1.3)]
     assert paths(log) == ["/1.2"]
     assert user_agents(log) == {"bot"}
@@ -346,12 +344,12 @@ def test_own_a_connect_opens_the_way_and_is_no_request() -> None:
     assert len(requests(log)) == 1
 
 
-def test_own_a_missing_user_agent_and_a_second_one_both_show() -> None:
+def test_a_missing_user_agent_and_a_second_one_both_show() -> None:
     log = [record(1.0, 1.0, agents=()), record(2.0, 2.0, agents=("bot", "other"))]
     assert user_agents(log) == {"", "bot", "other"}
 
 
-def test_own_an_empty_log_has_nothing_in_flight() -> None:
+def test_an_empty_log_has_nothing_in_flight() -> None:
     assert max_in_flight([]) == 0
 
 
@@ -366,7 +364,7 @@ def test_own_an_empty_log_has_nothing_in_flight() -> None:
         ("http", "[::1]:80", "[::1]"),
     ],
 )
-def test_own_one_host_has_one_key(scheme: str, host: str, key: str) -> None:
+def test_one_host_has_one_key(scheme: str, host: str, key: str) -> None:
     assert host_key(scheme, host) == key
 
 
@@ -387,7 +385,7 @@ def test_own_one_host_has_one_key(scheme: str, host: str, key: str) -> None:
         ({"If_None_Match": '"v2"', "If_Modified_Since": "Tue, 03 Nov 2026 08:30:00 GMT"}, 200),
     ],
 )
-def test_own_conditional_requests(box: Sandbox, headers: dict[str, str], expected: int) -> None:
+def test_conditional_requests(box: Sandbox, headers: dict[str, str], expected: int) -> None:
     date = "Tue, 03 Nov 2026 08:30:00 GMT"
     box.set_route("cond.test", "/", Route(body="text", etag='"v1"', last_modified=date))
     answer = get(box, "http://cond.test/", **headers)
@@ -397,12 +395,12 @@ def test_own_conditional_requests(box: Sandbox, headers: dict[str, str], expecte
     assert header(answer, "Last-Modified") == date
 
 
-def test_own_a_sequence_is_served_in_turn_and_its_last_answer_stays(box: Sandbox) -> None:
+def test_a_sequence_is_served_in_turn_and_its_last_answer_stays(box: Sandbox) -> None:
     box.set_route("turn.test", "/", Route(sequence=[Route(429), Route(503), Route(body="at last")]))
     assert [status(get(box, "http://turn.test/")) for _ in range(4)] == [429, 503, 200, 200]
 
 
-def test_own_a_sequence_starts_again_for_another_port_and_for_a_new_route(box: Sandbox) -> None:
+def test_a_sequence_starts_again_for_another_port_and_for_a_new_route(box: Sandbox) -> None:
     route = Route(sequence=[Route(503), Route(200)])
     box.set_route("again.test", "/", route)
     urls = ["http://again.test/", "http://again.test:81/", "http://again.test/"]
@@ -420,7 +418,7 @@ def test_own_a_sequence_starts_again_for_another_port_and_for_a_new_route(box: S
         ("*/*", "text/html"),
     ],
 )
-def test_own_markdown_is_served_to_whoever_names_it(box: Sandbox, accept: str, kind: str) -> None:
+def test_markdown_is_served_to_whoever_names_it(box: Sandbox, accept: str, kind: str) -> None:
     answer = get(box, "http://markdown.test/notes", Accept=accept)
     assert (header(answer, "Content-Type") or "").startswith(kind)
     assert header(answer, "Vary") == "Accept"
@@ -439,7 +437,7 @@ def test_own_markdown_is_served_to_whoever_names_it(box: Sandbox, accept: str, k
         ("http://none.test/robots.txt", "Not Found\n"),
     ],
 )
-def test_own_the_nearest_site_and_the_nearest_key_answer(url: str, expected: str) -> None:
+def test_the_nearest_site_and_the_nearest_key_answer(url: str, expected: str) -> None:
     texts = {"/a?x=1": "exact", "/a": "path", "*": "rest"}
     sites = [
         Site("one.test", {key: Route(body=text) for key, text in texts.items()}),
@@ -450,7 +448,7 @@ def test_own_the_nearest_site_and_the_nearest_key_answer(url: str, expected: str
         assert body(get(box, url)) == expected
 
 
-def test_own_a_route_can_be_a_function_of_the_request(box: Sandbox) -> None:
+def test_a_route_can_be_a_function_of_the_request(box: Sandbox) -> None:
     def echo(request: Request) -> Route:
         return Route(201, f"{request.method} {request.query} {request.body!r} {len(request.log)}")
 
@@ -460,7 +458,7 @@ def test_own_a_route_can_be_a_function_of_the_request(box: Sandbox) -> None:
     assert body(exchange(box, text)) == "POST a=1 b'hi' 1"
 
 
-def test_own_a_function_can_change_the_routes(box: Sandbox) -> None:
+def test_a_function_can_change_the_routes(box: Sandbox) -> None:
     def once(request: Request) -> Route:
         box.set_route("once.test", request.path, Route(410))
         return Route(body=str(len(box.log) > 0))
@@ -470,7 +468,7 @@ def test_own_a_function_can_change_the_routes(box: Sandbox) -> None:
     assert status(get(box, "http://once.test/")) == 410
 
 
-def test_own_headers_of_a_route_stand_before_ours_and_may_repeat(box: Sandbox) -> None:
+def test_headers_of_a_route_stand_before_ours_and_may_repeat(box: Sandbox) -> None:
     pairs = [("Content-Type", "x/y"), ("Set-Cookie", "a=1"), ("Set-Cookie", "b=2")]
     box.set_route("head.test", "/", Route(body="x", headers=pairs))
     answer = get(box, "http://head.test/")
@@ -479,14 +477,14 @@ def test_own_headers_of_a_route_stand_before_ours_and_may_repeat(box: Sandbox) -
     assert header(answer, "Content-Type") == "x/y"
 
 
-def test_own_head_has_the_length_and_no_body(box: Sandbox) -> None:
+def test_head_has_the_length_and_no_body(box: Sandbox) -> None:
     answer = exchange(box, "HEAD http://rss.test/ HTTP/1.1\r\nConnection: close\r\n\r\n")
     assert header(answer, "Content-Length") == str(len(page("page.html")))
     assert body(answer) == ""
 
 
 @pytest.mark.parametrize(("path", "sent"), [("/close", None), ("/reset", None), ("/truncate", 200)])
-def test_own_a_broken_answer_is_logged_as_far_as_it_went(
+def test_a_broken_answer_is_logged_as_far_as_it_went(
     box: Sandbox, path: str, sent: int | None
 ) -> None:
     answer = b""
@@ -503,7 +501,7 @@ def test_own_a_broken_answer_is_logged_as_far_as_it_went(
     assert box.log[-1].completed is not None
 
 
-def test_own_an_endless_body_ends_when_the_client_leaves(box: Sandbox) -> None:
+def test_an_endless_body_ends_when_the_client_leaves(box: Sandbox) -> None:
     with connect(box) as client:
         client.sendall(b"GET http://broken.test/endless HTTP/1.1\r\n\r\n")
         got = 0
@@ -514,7 +512,7 @@ def test_own_an_endless_body_ends_when_the_client_leaves(box: Sandbox) -> None:
     assert box.log[-1].status == 200
 
 
-def test_own_a_drip_comes_octet_by_octet(box: Sandbox) -> None:
+def test_a_drip_comes_octet_by_octet(box: Sandbox) -> None:
     box.set_route("drip.test", "/", Route(body="slowly", behaviour="drip", pause=0.02))
     assert body(get(box, "http://drip.test/")) == "slowly"
     dripped = box.log[-1]
@@ -525,12 +523,12 @@ def test_own_a_drip_comes_octet_by_octet(box: Sandbox) -> None:
 # Ways in
 
 
-def test_own_only_the_loopback_interface_is_bound(box: Sandbox) -> None:
+def test_only_the_loopback_interface_is_bound(box: Sandbox) -> None:
     with pytest.raises(OSError, match=r".*"):
         socket.create_connection(("127.0.0.2", box.port), timeout=SECONDS)
 
 
-def test_own_asked_directly_the_site_of_the_host_field_answers() -> None:
+def test_asked_directly_the_site_of_the_host_field_answers() -> None:
     with Sandbox([Site("127.0.0.1", {"/": Route(410)})]) as box:
         fields = f"Host: 127.0.0.1:{box.port}\r\nConnection: close"
         answer = exchange(box, f"GET / HTTP/1.1\r\n{fields}\r\n\r\n")
@@ -538,7 +536,7 @@ def test_own_asked_directly_the_site_of_the_host_field_answers() -> None:
         assert paths(box.log, f"127.0.0.1:{box.port}") == ["/"]
 
 
-def test_own_connect_ends_in_tls_that_a_client_can_verify(box: Sandbox) -> None:
+def test_connect_ends_in_tls_that_a_client_can_verify(box: Sandbox) -> None:
     before = len(box.log)
     with opener(box).open("http://secure.test/", timeout=SECONDS) as response:
         assert response.url == "https://secure.test/"
@@ -552,7 +550,7 @@ def test_own_connect_ends_in_tls_that_a_client_can_verify(box: Sandbox) -> None:
     assert [each.in_flight for each in log] == [1, 1, 1]
 
 
-def test_own_a_second_request_in_the_tunnel_is_seen(box: Sandbox) -> None:
+def test_a_second_request_in_the_tunnel_is_seen(box: Sandbox) -> None:
     before = len(box.log)
     trust = ssl.create_default_context(cadata=box.ca_pem)
     with connect(box) as plain:
@@ -568,14 +566,14 @@ def test_own_a_second_request_in_the_tunnel_is_seen(box: Sandbox) -> None:
 
 
 @pytest.mark.parametrize("target", [":443", "\xfc\xdf" * 99])
-def test_own_connect_to_a_name_that_no_certificate_carries_is_an_error(
+def test_connect_to_a_name_that_no_certificate_carries_is_an_error(
     box: Sandbox, target: str
 ) -> None:
     answer = exchange(box, f"CONNECT {target} HTTP/1.1\r\n\r\n")
     assert status(answer) == 502
 
 
-def test_own_a_serial_client_is_never_seen_twice_at_once(box: Sandbox) -> None:
+def test_a_serial_client_is_never_seen_twice_at_once(box: Sandbox) -> None:
     box.put(Site("serial.test", {"/": Route(body="x"), "/large": Route(body=bytes(1 << 19))}))
     before = len(box.log)
     client = opener(box)
@@ -588,14 +586,14 @@ def test_own_a_serial_client_is_never_seen_twice_at_once(box: Sandbox) -> None:
     assert min(gaps(log)) >= 0
 
 
-def test_own_a_host_without_tls_refuses_connect() -> None:
+def test_a_host_without_tls_refuses_connect() -> None:
     with Sandbox([Site("plain.test", tls=False)]) as box:
         answer = exchange(box, "CONNECT plain.test:443 HTTP/1.1\r\nHost: plain.test:443\r\n\r\n")
         assert status(answer) == 502
         assert box.log[-1].status == 502
 
 
-def test_own_a_client_that_breaks_off_the_handshake_ends_only_itself(
+def test_a_client_that_breaks_off_the_handshake_ends_only_itself(
     box: Sandbox, caplog: pytest.LogCaptureFixture
 ) -> None:
     with connect(box) as client:
@@ -609,7 +607,7 @@ def test_own_a_client_that_breaks_off_the_handshake_ends_only_itself(
     assert [each for each in caplog.records if each.levelname == "ERROR"] == []
 
 
-def test_own_the_sandbox_stops_with_requests_pending_and_keeps_its_log() -> None:
+def test_the_sandbox_stops_with_requests_pending_and_keeps_its_log() -> None:
     with contextlib.ExitStack() as clients:
         with Sandbox() as box:
             for path in ("hang", "endless", "drip"):
@@ -639,7 +637,7 @@ tls = false
 
 
 @pytest.mark.parametrize("suffix", ["toml", "json"])
-def test_own_sites_are_read_from_a_file(tmp_path: Path, suffix: str) -> None:
+def test_sites_are_read_from_a_file(tmp_path: Path, suffix: str) -> None:
     routes: dict[str, Any] = {
         "/robots.txt": {"body": "User-agent: *\nDisallow: /x\n", "content_type": PLAIN},
         "/feed": {"sequence": [{"status": 503, "headers": {"Retry-After": "1"}}, "<rss/>"]},
@@ -678,7 +676,7 @@ def test_own_sites_are_read_from_a_file(tmp_path: Path, suffix: str) -> None:
         ('{"sites": [{"host": "h", "routes": {"/": {"sequence": [3]}}}]}', "not sites"),
     ],
 )
-def test_own_a_file_that_cannot_be_used_is_named(tmp_path: Path, text: str, message: str) -> None:
+def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "sites.json"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=message) as caught:
@@ -689,7 +687,7 @@ def test_own_a_file_that_cannot_be_used_is_named(tmp_path: Path, text: str, mess
 # The command
 
 
-def test_own_the_command_prints_its_port_serves_logs_and_stops_at_a_signal(tmp_path: Path) -> None:
+def test_the_command_prints_its_port_serves_logs_and_stops_at_a_signal(tmp_path: Path) -> None:
     sites, log = tmp_path / "sites.toml", tmp_path / "log.jsonl"
     sites.write_text(TOML_SITES, encoding="utf-8")
     command = [sys.executable, "-m", "scrapy_walsh", "sandbox", "--json"]
@@ -708,7 +706,7 @@ def test_own_the_command_prints_its_port_serves_logs_and_stops_at_a_signal(tmp_p
 
 @pytest.mark.parametrize("octets", [b"\xff\xfe\x00[[sites]]", b"[" * 100_000])
 @pytest.mark.parametrize("suffix", ["toml", "json"])
-def test_own_the_command_names_a_file_that_is_no_text(
+def test_the_command_names_a_file_that_is_no_text(
     octets: bytes, suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / f"sites.{suffix}"
@@ -718,12 +716,12 @@ def test_own_the_command_names_a_file_that_is_no_text(
     assert (out, err.count("\n"), str(file) in err) == ("", 1, True)
 
 
-def test_own_the_command_names_a_file_it_cannot_read(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_names_a_file_it_cannot_read(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sandbox", "--sites", "no-such-file.toml"]) == 2
     assert "no-such-file.toml" in capsys.readouterr().err
 
 
-def test_own_the_command_names_a_port_that_is_taken(
+def test_the_command_names_a_port_that_is_taken(
     box: Sandbox, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["sandbox", "--port", str(box.port)]) == 2
@@ -733,7 +731,7 @@ def test_own_the_command_names_a_port_that_is_taken(
 # The default scenario
 
 
-def test_own_the_blocklist_satisfies_its_inline_schema(box: Sandbox) -> None:
+def test_the_blocklist_satisfies_its_inline_schema(box: Sandbox) -> None:
     base = "http://operator.test/.well-known/walsh-research"
     document = json.loads(body(get(box, f"{base}/blocklist.json")))
     schema = json.loads(body(get(box, f"{base}/blocklist.schema.json")))
@@ -760,7 +758,7 @@ def test_own_the_blocklist_satisfies_its_inline_schema(box: Sandbox) -> None:
         {"blocked": ...},
     ],
 )
-def test_own_the_schema_refuses_what_the_contract_refuses(change: dict[str, Any]) -> None:
+def test_the_schema_refuses_what_the_contract_refuses(change: dict[str, Any]) -> None:
     changed = {**blocklist(), **change}
     document = {key: value for key, value in changed.items() if value is not ...}
     with pytest.raises(jsonschema.ValidationError):
@@ -768,13 +766,13 @@ def test_own_the_schema_refuses_what_the_contract_refuses(change: dict[str, Any]
 
 
 @pytest.mark.parametrize("change", [{"blocked": []}, {"extra": "x"}, {"contact": ...}])
-def test_own_the_schema_accepts_what_the_contract_accepts(change: dict[str, Any]) -> None:
+def test_the_schema_accepts_what_the_contract_accepts(change: dict[str, Any]) -> None:
     changed = {**blocklist(), **change}
     document = {key: value for key, value in changed.items() if value is not ...}
     jsonschema.validate(document, blocklist()["schema"])
 
 
-def test_own_a_blocklist_can_be_made_for_other_domains_without_its_schema() -> None:
+def test_a_blocklist_can_be_made_for_other_domains_without_its_schema() -> None:
     document = blocklist("http://o.test", "a.test", "b.test", inline=False)
     assert [entry["domain"] for entry in document["blocked"]] == ["a.test", "b.test"]
     assert document["policy"] == "http://o.test/bot/"
@@ -782,14 +780,14 @@ def test_own_a_blocklist_can_be_made_for_other_domains_without_its_schema() -> N
 
 
 @pytest.mark.parametrize(("name", "entries"), [("rss.xml", 6), ("atom.xml", 3)])
-def test_own_the_feeds_are_well_formed(name: str, entries: int) -> None:
+def test_the_feeds_are_well_formed(name: str, entries: int) -> None:
     feed = feedparser.parse(page(name))
     assert not feed.bozo
     assert len(feed.entries) == entries
     assert all(entry.title for entry in feed.entries)
 
 
-def test_own_the_json_feed_has_its_required_members() -> None:
+def test_the_json_feed_has_its_required_members() -> None:
     feed = json.loads(page("feed.json"))
     assert feed["version"].startswith("https://jsonfeed.org/version/1")
     assert all(item["id"] for item in feed["items"])
@@ -798,7 +796,7 @@ def test_own_the_json_feed_has_its_required_members() -> None:
 
 @pytest.mark.parametrize("name", ["allow", "disallow", "walsh-only"])
 @pytest.mark.parametrize("suffix", ["", ".html", ".md"])
-def test_own_every_canary_would_answer(box: Sandbox, name: str, suffix: str) -> None:
+def test_every_canary_would_answer(box: Sandbox, name: str, suffix: str) -> None:
     assert status(get(box, f"http://operator.test/research/bots/dogfood-{name}{suffix}")) == 200
 
 
@@ -813,25 +811,25 @@ def test_own_every_canary_would_answer(box: Sandbox, name: str, suffix: str) -> 
         ("/hops/0", "/target"),
     ],
 )
-def test_own_redirects_lead_where_they_should(box: Sandbox, path: str, location: str) -> None:
+def test_redirects_lead_where_they_should(box: Sandbox, path: str, location: str) -> None:
     answer = get(box, f"http://redirect.test{path}")
     assert (status(answer), header(answer, "Location")) == (302, location)
 
 
-def test_own_every_site_of_the_default_scenario_is_served_afresh() -> None:
+def test_every_site_of_the_default_scenario_is_served_afresh() -> None:
     names = [site.host for site in default_sites()]
     assert len(names) == len(set(names))
     assert default_sites()[0].routes is not default_sites()[0].routes
 
 
-def test_own_every_source_of_the_demo_has_an_answer(box: Sandbox) -> None:
+def test_every_source_of_the_demo_has_an_answer(box: Sandbox) -> None:
     for source in demo_sources():
         for url in filter(None, (source.url, source.feed)):
             assert status(get(box, url)) in (200, 302, 429), url
     assert len({source.url for source in demo_sources()}) == len(demo_sources())
 
 
-def test_own_blocked_hosts_would_answer_whatever_they_are_asked(box: Sandbox) -> None:
+def test_blocked_hosts_would_answer_whatever_they_are_asked(box: Sandbox) -> None:
     for host in ("blocked.test", "www.blocked.test"):
         for path in ("/", "/robots.txt", "/notes", "/llms.txt"):
             assert status(get(box, f"http://{host}{path}")) == 200

@@ -60,7 +60,7 @@ def audit(given: Given, lines: list[str], capsys: pytest.CaptureFixture[str], *m
     return code, told.out, told.err
 
 
-def test_own_the_bots_own_requests_are_judged_and_the_key_is_named(
+def test_the_bots_own_requests_are_judged_and_the_key_is_named(
     given: Given, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = [logged(each) for each in given.entries()]
@@ -95,7 +95,7 @@ def forged(given: Given) -> dict[str, tuple[str, str]]:
     }
 
 
-def test_own_each_forged_request_is_told_apart_and_named(
+def test_each_forged_request_is_told_apart_and_named(
     given: Given, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = forged(given)
@@ -113,7 +113,7 @@ def test_own_each_forged_request_is_told_apart_and_named(
     assert code == 0
 
 
-def test_own_a_forger_breaks_no_promise_of_the_bot(
+def test_a_forger_breaks_no_promise_of_the_bot(
     given: Given, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A hundred requests in one second under its name: broken, unless the signatures are read."""
@@ -133,7 +133,7 @@ def test_own_a_forger_breaks_no_promise_of_the_bot(
         (lambda given: [forged(given)["not logged"][0]], "none is by a key of the directory"),
     ],
 )
-def test_own_where_nothing_is_the_bots_nothing_is_judged(
+def test_where_nothing_is_the_bots_nothing_is_judged(
     given: Given, capsys: pytest.CaptureFixture[str], lines: Any, said: str
 ) -> None:
     code, out, err = audit(given, lines(given), capsys)
@@ -143,7 +143,7 @@ def test_own_where_nothing_is_the_bots_nothing_is_judged(
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"keys": []}', b'{"keys": [{"kty": "OKP"}]}'])
-def test_own_a_directory_that_is_none_is_misuse(
+def test_a_directory_that_is_none_is_misuse(
     given: Given, capsys: pytest.CaptureFixture[str], body: bytes
 ) -> None:
     bad = given._replace(directory=str(given.folder / "bad"))

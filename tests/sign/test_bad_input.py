@@ -67,7 +67,7 @@ def spoiled(path: Path, how: str) -> None:
         ("RSA", "holds no Ed25519 key in PEM"),
     ],
 )
-def test_own_a_key_that_cannot_be_used_is_one_line_and_nothing_is_sent(
+def test_a_key_that_cannot_be_used_is_one_line_and_nothing_is_sent(
     run: Callable[..., Crawl], tmp_path: Path, how: str, said: str
 ) -> None:
     settings, _ = keygen(tmp_path / "keys")
@@ -93,14 +93,14 @@ def test_own_a_key_that_cannot_be_used_is_one_line_and_nothing_is_sent(
         ),
     ],
 )
-def test_own_settings_that_do_not_fit_are_one_line(settings: dict[str, Any], said: str) -> None:
+def test_settings_that_do_not_fit_are_one_line(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError) as told:
         WalshConfig.from_settings({"WALSH_IDENTITY": SIGNING_IDENTITY, **settings}, Path)
     assert said in str(told.value)
     assert "\n" not in str(told.value)
 
 
-def test_own_a_missing_package_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     settings = {
         "WALSH_SIGN_REQUESTS": True,
@@ -111,7 +111,7 @@ def test_own_a_missing_package_is_one_line(monkeypatch: pytest.MonkeyPatch) -> N
         WalshConfig.from_settings(settings, Path)
 
 
-def test_own_a_key_that_is_not_signed_with_is_not_read() -> None:
+def test_a_key_that_is_not_signed_with_is_not_read() -> None:
     settings = {"WALSH_SIGNING_KEY": "/no/such/file", "WALSH_IDENTITY": SIGNING_IDENTITY}
     config = WalshConfig.from_settings(settings, Path)
     assert (config.sign_requests, config.signing_key) == (False, None)
@@ -136,7 +136,7 @@ class Probe(scrapy.Spider):
 
 
 @pytest.mark.crawl
-def test_own_without_the_setting_a_spider_may_sign_by_itself(tmp_path: Path) -> None:
+def test_without_the_setting_a_spider_may_sign_by_itself(tmp_path: Path) -> None:
     """A server may want a signature of another kind, which is a matter of the spider's."""
     done = solo(tmp_path, sites=(site("site.test"),), spider=SPIDER)
     robots, page = done.requests("site.test")
@@ -152,7 +152,7 @@ def started(project: Path) -> dict[str, Any]:
 
 
 @pytest.mark.crawl
-def test_own_the_ledger_says_by_which_key_and_verify_reads_it(box: Sandbox, tmp_path: Path) -> None:
+def test_the_ledger_says_by_which_key_and_verify_reads_it(box: Sandbox, tmp_path: Path) -> None:
     settings, (key,) = keygen(tmp_path / "keys")
     project = tmp_path / "signed"
     solo(project, URL, sites=(site("site.test"),), settings=settings)
@@ -163,7 +163,7 @@ def test_own_the_ledger_says_by_which_key_and_verify_reads_it(box: Sandbox, tmp_
     assert done.returncode == 0, done.stdout
 
 
-def test_own_an_attestation_says_that_requests_are_signed_and_not_where_the_key_is(
+def test_an_attestation_says_that_requests_are_signed_and_not_where_the_key_is(
     tmp_path: Path,
 ) -> None:
     settings, _ = keygen(tmp_path / "keys")
@@ -175,14 +175,14 @@ def test_own_an_attestation_says_that_requests_are_signed_and_not_where_the_key_
 
 
 @pytest.mark.crawl
-def test_own_a_ledger_of_a_crawl_that_does_not_sign_says_nothing_of_it(tmp_path: Path) -> None:
+def test_a_ledger_of_a_crawl_that_does_not_sign_says_nothing_of_it(tmp_path: Path) -> None:
     project = make_project(tmp_path / "plain")
     solo(project, URL, sites=(site("site.test"),))
     assert "signed" not in started(project)
 
 
 @pytest.mark.crawl
-def test_own_verify_finds_a_directory_that_is_not_on_the_policy_pages_host(tmp_path: Path) -> None:
+def test_verify_finds_a_directory_that_is_not_on_the_policy_pages_host(tmp_path: Path) -> None:
     settings, _ = keygen(tmp_path / "keys")
     project = tmp_path / "signed"
     solo(project, URL, sites=(site("site.test"),), settings=settings)
@@ -211,7 +211,7 @@ class Probe(scrapy.Spider):
 
 
 @pytest.mark.crawl
-def test_own_a_request_that_cannot_be_signed_is_not_sent(tmp_path: Path) -> None:
+def test_a_request_that_cannot_be_signed_is_not_sent(tmp_path: Path) -> None:
     settings, _ = keygen(tmp_path / "keys")
     done = solo(
         tmp_path / "project", sites=(site("site.test"),), spider=CANNOT_SIGN, settings=settings

@@ -143,7 +143,7 @@ def signed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return Signed(run, keys, project)
 
 
-def test_own_every_request_of_every_kind_is_signed_as_it_was_sent(signed: Signed) -> None:
+def test_every_request_of_every_kind_is_signed_as_it_was_sent(signed: Signed) -> None:
     run = signed.run
     assert check_all(run, signed.keys) > 30
     asked = {(each.scheme, each.method, each.host, each.path) for each in requests(run.log)}
@@ -163,13 +163,13 @@ def test_own_every_request_of_every_kind_is_signed_as_it_was_sent(signed: Signed
     assert [each for each in requests(run.log) if "impl=" in each.target]
 
 
-def test_own_each_retry_and_hop_has_a_signature_of_its_own(signed: Signed) -> None:
+def test_each_retry_and_hop_has_a_signature_of_its_own(signed: Signed) -> None:
     lines = [tuple(each.values("Signature")) for each in requests(signed.run.log)]
     assert len(set(lines)) == len(lines)
     assert signed.run.asked("broken.test").count("/reset") == 3
 
 
-def test_own_a_spiders_own_signature_is_overridden_with_one_warning_for_each_field(
+def test_a_spiders_own_signature_is_overridden_with_one_warning_for_each_field(
     signed: Signed,
 ) -> None:
     for name in ("Signature", "Signature-Input", "Signature-Agent", "Signature_Agent"):
@@ -177,12 +177,12 @@ def test_own_a_spiders_own_signature_is_overridden_with_one_warning_for_each_fie
     assert all(each.values("Signature_Agent") == [] for each in signed.run.log)
 
 
-def test_own_the_request_that_a_spider_gets_back_has_no_signature(signed: Signed) -> None:
+def test_the_request_that_a_spider_gets_back_has_no_signature(signed: Signed) -> None:
     assert [each["kept"] for each in signed.run.items if "kept" in each]
     assert not any(each.get("kept") for each in signed.run.items)
 
 
-def test_own_a_crawl_of_many_hosts_is_signed_to_its_last_request(
+def test_a_crawl_of_many_hosts_is_signed_to_its_last_request(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     folder = tmp_path_factory.mktemp("many")

@@ -41,7 +41,7 @@ def blocks(page: str, language: str) -> list[str]:
 # -- signing.md ---------------------------------------------------------------------------
 
 
-def test_own_the_key_is_made_and_used_as_the_page_says(
+def test_the_key_is_made_and_used_as_the_page_says(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     setup, look = blocks("signing.md", "bash")
@@ -62,13 +62,13 @@ def test_own_the_key_is_made_and_used_as_the_page_says(
     assert look == "scrapy walsh doctor --online\n"  # tests/sign/test_doctor.py runs it
 
 
-def test_own_the_server_is_told_the_place_and_the_type() -> None:
+def test_the_server_is_told_the_place_and_the_type() -> None:
     (location,) = blocks("signing.md", "nginx")
     assert f"location = {DIRECTORY_PATH} {{" in location
     assert f"default_type {DIRECTORY_TYPE};" in location
 
 
-def test_own_the_request_of_the_page_holds() -> None:
+def test_the_request_of_the_page_holds() -> None:
     (shown,) = blocks("signing.md", "text")
     headers = [tuple(line.split(": ", 1)) for line in shown.splitlines()]
     request = {"scheme": "https", "host": "www.site.example", "method": "GET", "path": "/news"}
@@ -115,7 +115,7 @@ def value(name: str, request: LoggedRequest) -> str:
 
 
 @pytest.mark.parametrize(("language", "writes"), [("nginx", by_nginx), ("apache", by_apache)])
-def test_own_the_log_formats_of_the_page_have_what_the_command_reads(
+def test_the_log_formats_of_the_page_have_what_the_command_reads(
     given: Given, folder: Path, capsys: pytest.CaptureFixture[str], language: str, writes: Any
 ) -> None:
     (template,) = blocks("audit.md", language)

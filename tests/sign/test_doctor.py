@@ -66,7 +66,7 @@ def look(folder: Path, case: Case, **more: Any) -> Visit:
 
 @pytest.mark.crawl
 @pytest.mark.parametrize("name", CASES)
-def test_own_the_directory_is_fetched_and_our_signature_verified(tmp_path: Path, name: str) -> None:
+def test_the_directory_is_fetched_and_our_signature_verified(tmp_path: Path, name: str) -> None:
     case = CASES[name]
     found = look(tmp_path, case)
     assert found.line(case.mark, "R1", "signing", KEYS_URL, case.said), found.output
@@ -77,7 +77,7 @@ def test_own_the_directory_is_fetched_and_our_signature_verified(tmp_path: Path,
 
 @pytest.mark.crawl
 @pytest.mark.parametrize(("ahead", "said"), [(400, "ahead of"), (-400, "behind")])
-def test_own_a_clock_that_is_far_off_is_said(tmp_path: Path, ahead: int, said: str) -> None:
+def test_a_clock_that_is_far_off_is_said(tmp_path: Path, ahead: int, said: str) -> None:
     """The server is on this machine, so its Date is what is changed."""
     settings, _ = keygen(tmp_path / "keys")
     project = make_project(tmp_path / "project", settings=settings)
@@ -95,7 +95,7 @@ def test_own_a_clock_that_is_far_off_is_said(tmp_path: Path, ahead: int, said: s
 
 
 @pytest.mark.crawl
-def test_own_a_key_that_cannot_be_used_is_named_and_nothing_is_sent(tmp_path: Path) -> None:
+def test_a_key_that_cannot_be_used_is_named_and_nothing_is_sent(tmp_path: Path) -> None:
     settings, _ = keygen(tmp_path / "keys")
     Path(settings["WALSH_SIGNING_KEY"]).chmod(0o644)
     project = make_project(tmp_path / "project", settings=settings)

@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_own_the_key_and_the_settings_can_be_used_as_they_are(
+def test_the_key_and_the_settings_can_be_used_as_they_are(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["init", *GIVEN, "--sign"]) == 0
@@ -41,7 +41,7 @@ def test_own_the_key_and_the_settings_can_be_used_as_they_are(
     assert DIRECTORY_TYPE in said
 
 
-def test_own_a_key_that_is_there_is_left_alone(
+def test_a_key_that_is_there_is_left_alone(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "keys").mkdir()
@@ -51,7 +51,7 @@ def test_own_a_key_that_is_there_is_left_alone(
     assert [path.read_text() for path in (folder / "keys").iterdir()] == ["ours"]
 
 
-def test_own_a_site_without_tls_cannot_have_a_key_directory(
+def test_a_site_without_tls_cannot_have_a_key_directory(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [*GIVEN[:3], "http://bots.org", "--sign"]
@@ -62,7 +62,7 @@ def test_own_a_site_without_tls_cannot_have_a_key_directory(
     assert list(folder.iterdir()) == []
 
 
-def test_own_without_it_nothing_is_signed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_it_nothing_is_signed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", *GIVEN]) == 0
     assert "SIGN" not in capsys.readouterr().out
     assert not (folder / "keys").exists()

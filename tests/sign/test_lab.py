@@ -63,7 +63,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_own_each_row_sees_its_own_fault_and_no_other(name: str) -> None:
+def test_each_row_sees_its_own_fault_and_no_other(name: str) -> None:
     bad, row = BAD[name]
     found = outcomes(GOOD, *bad)
     assert {title for title, outcome in found.items() if outcome is not Outcome.HELD} == (
@@ -73,7 +73,7 @@ def test_own_each_row_sees_its_own_fault_and_no_other(name: str) -> None:
         assert found[row] is Outcome.BROKEN
 
 
-def test_own_where_nothing_was_sent_nothing_is_held() -> None:
+def test_where_nothing_was_sent_nothing_is_held() -> None:
     assert set(outcomes().values()) == {Outcome.UNSEEN}
 
 
@@ -99,7 +99,7 @@ for url in os.environ["WALSH_LAB_URLS"].split():
 
 @pytest.mark.crawl
 @pytest.mark.parametrize(("how", "outcome"), [("well", "PASS"), ("badly", "FAIL")])
-def test_own_another_crawler_is_judged(tmp_path: Path, how: str, outcome: str) -> None:
+def test_another_crawler_is_judged(tmp_path: Path, how: str, outcome: str) -> None:
     settings, _ = keygen(tmp_path / "keys")
     (tmp_path / "bot.py").write_text(BOT)
     command = shlex.join([sys.executable, "bot.py", settings["WALSH_SIGNING_KEY"], how])
@@ -114,7 +114,7 @@ def test_own_another_crawler_is_judged(tmp_path: Path, how: str, outcome: str) -
 
 
 @pytest.mark.parametrize("body", ["", json.dumps({"keys": []})])
-def test_own_a_directory_that_is_none_is_misuse(tmp_path: Path, body: str) -> None:
+def test_a_directory_that_is_none_is_misuse(tmp_path: Path, body: str) -> None:
     (tmp_path / "keys").write_text(body)
     done = conformance(tmp_path, "--command", "true", "--directory", str(tmp_path / "keys"))
     assert (done.code, done.stdout) == (2, "")

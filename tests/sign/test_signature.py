@@ -67,14 +67,14 @@ def request_of(sent: Target, fields: dict[str, str]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("vector", VECTORS["thumbprints"], ids=lambda each: each["x"][:8])
-def test_own_thumbprints_of_the_standards(vector: dict[str, str]) -> None:
+def test_thumbprints_of_the_standards(vector: dict[str, str]) -> None:
     public = Ed25519PublicKey.from_public_bytes(decode(vector["x"], 32))
     assert jwk_of(public)["kid"] == vector["thumbprint"]
     key = {"kty": "OKP", "crv": "Ed25519", "x": vector["x"]}
     assert verifier.thumbprint(key) == vector["thumbprint"]
 
 
-def test_own_the_library_makes_the_signature_of_rfc_9421(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_library_makes_the_signature_of_rfc_9421(monkeypatch: pytest.MonkeyPatch) -> None:
     """Appendix B.2.6: Ed25519 gives one signature only, so ours must be the RFC's octets."""
     vector = VECTORS["rfc9421"]
     secret = Ed25519PrivateKey.from_private_bytes(verifier.from_base64url(VECTORS["key"]["d"]))
@@ -105,7 +105,7 @@ class NoEnd:
 
 
 @pytest.mark.parametrize("vector", VECTORS["requests"], ids=lambda each: each["title"])
-def test_own_the_drafts_requests_are_verified(vector: dict[str, str]) -> None:
+def test_the_drafts_requests_are_verified(vector: dict[str, str]) -> None:
     given_request = VECTORS["request"]
     keys = signatures.directory_keys(json.dumps({"keys": [public(VECTORS["key"])]}).encode())
     sent = Target(given_request["method"], given_request["authority"], given_request["target"])
@@ -144,7 +144,7 @@ PATHS = (
 METHODS = ("GET", "POST", "HEAD", "PURGE")
 
 
-def test_own_each_form_of_request_is_accepted_by_the_second_implementation() -> None:
+def test_each_form_of_request_is_accepted_by_the_second_implementation() -> None:
     """Every combination of scheme, host, path, query and method, once."""
     count = 0
     for number in range(2 * 6 * 9 * 4 * 4):
@@ -172,7 +172,7 @@ def test_own_each_form_of_request_is_accepted_by_the_second_implementation() -> 
 
 @given(st.sampled_from(METHODS), st.text("abc-.", min_size=1), st.text(max_size=30))
 @settings(max_examples=2 * settings.default.max_examples, deadline=None)
-def test_own_whatever_path_is_sent_is_signed(method: str, name: str, path: str) -> None:
+def test_whatever_path_is_sent_is_signed(method: str, name: str, path: str) -> None:
     sent = compat.sent_target(TwistedLike(), Request(f"http://x{name}/{path}", method=method))
     verifier.verify(request_of(sent, SIGNER.fields(sent, NOW)), KEYS, now=NOW)
 
@@ -197,7 +197,7 @@ def test_host_path_and_query_are_those_that_are_sent(
     assert compat.sent_target(TwistedLike(), Request(url)) == expected
 
 
-def test_own_a_handler_that_is_not_known_is_not_signed_for() -> None:
+def test_a_handler_that_is_not_known_is_not_signed_for() -> None:
     with pytest.raises(RuntimeError, match="object"):
         compat.sent_target(object(), Request("http://site.test/"))
 
@@ -315,21 +315,21 @@ TAMPERED = {
 }  # fmt: skip
 
 
-def test_own_what_was_not_tampered_with_holds() -> None:
+def test_what_was_not_tampered_with_holds() -> None:
     verifier.verify(request_of(SENT, FIELDS_SENT), KEYS, now=NOW)
     assert signatures.judge(seen_of(SENT, FIELDS_SENT), KEYS).fault is None
     assert len(TAMPERED) >= 20
 
 
 @pytest.mark.parametrize("way", TAMPERED)
-def test_own_the_second_implementation_refuses_what_was_tampered_with(way: str) -> None:
+def test_the_second_implementation_refuses_what_was_tampered_with(way: str) -> None:
     each = TAMPERED[way]
     with pytest.raises(verifier.Bad):
         verifier.verify(request_of(each.sent, each.fields), each.keys, now=each.at)
 
 
 @pytest.mark.parametrize("way", TAMPERED)
-def test_own_what_was_tampered_with_is_named(way: str) -> None:
+def test_what_was_tampered_with_is_named(way: str) -> None:
     each = TAMPERED[way]
     found = signatures.judge(seen_of(each.sent, each.fields, each.at), each.keys)
     assert found.fault is each.found
@@ -340,7 +340,7 @@ def test_own_what_was_tampered_with_is_named(way: str) -> None:
 # -- directories --------------------------------------------------------------------------
 
 
-def test_own_a_key_without_a_name_is_named_and_one_with_another_is_left_out() -> None:
+def test_a_key_without_a_name_is_named_and_one_with_another_is_left_out() -> None:
     key = KEYS[0]
     unnamed = {name: value for name, value in key.items() if name != "kid"}
     named = {**key, "kid": "mine"}
@@ -359,12 +359,12 @@ def test_own_a_key_without_a_name_is_named_and_one_with_another_is_left_out() ->
         ({"nbf": 10**400}, Fault.KEY),
     ],
 )
-def test_own_a_key_holds_for_its_time(times: dict[str, Any], fault: Fault | None) -> None:
+def test_a_key_holds_for_its_time(times: dict[str, Any], fault: Fault | None) -> None:
     keys = [{**KEYS[0], **times}]
     assert signatures.judge(seen_of(SENT, FIELDS_SENT), keys).fault is fault
 
 
-def test_own_one_signature_of_several_that_holds_is_enough() -> None:
+def test_one_signature_of_several_that_holds_is_enough() -> None:
     """Another signer's stands beside ours, as behind a proxy that signs (RFC 9421 section 4.3)."""
     theirs = {
         name: value.replace("sig", "proxy", 1) for name, value in THEIRS.fields(SENT, NOW).items()
@@ -384,7 +384,7 @@ FIELD = st.lists(PIECES, max_size=25).map("".join)
 
 @given(st.tuples(FIELD, FIELD, FIELD), st.integers(0, 7))
 @settings(max_examples=4 * settings.default.max_examples, deadline=None)
-def test_own_no_field_however_hostile_is_more_than_a_fault(
+def test_no_field_however_hostile_is_more_than_a_fault(
     made: tuple[str, str, str], which: int
 ) -> None:
     """Any of the three fields is as it was sent, or made of such pieces."""
@@ -396,7 +396,7 @@ def test_own_no_field_however_hostile_is_more_than_a_fault(
     assert (found.fault is None) == (fields == FIELDS_SENT)
 
 
-def test_own_a_replay_is_found() -> None:
+def test_a_replay_is_found() -> None:
     first = signatures.judge(seen_of(SENT, FIELDS_SENT), KEYS)
     other = signatures.judge(seen_of(SENT, SIGNER.fields(SENT, NOW + 1), NOW + 1), KEYS)
     assert list(signatures.repeated([("a", first), ("b", other), ("c", first)])) == [("a", "c")]

@@ -41,7 +41,7 @@ def pages() -> list[Path]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(("width", "height"), WINDOWS)
-def test_own_no_page_of_the_site_is_wider_than_its_window(
+def test_no_page_of_the_site_is_wider_than_its_window(
     tab: Page, width: int, height: int, scheme: str
 ) -> None:
     assert len(pages()) > 40
@@ -58,12 +58,12 @@ def test_own_no_page_of_the_site_is_wider_than_its_window(
         assert failed == [], f"{page.name}: {failed}"
 
 
-def test_own_a_code_leads_to_what_it_says() -> None:
+def test_a_code_leads_to_what_it_says() -> None:
     assert 'href="decisions/requirements.html#r8"' in (SITE / "daily.html").read_text()
     assert 'id="r8"' in (SITE / "decisions/requirements.html").read_text()
 
 
-def test_own_what_is_typed_has_a_button_to_copy_it_and_output_has_none(tab: Page) -> None:
+def test_what_is_typed_has_a_button_to_copy_it_and_output_has_none(tab: Page) -> None:
     tab.open(SITE / "tutorial.html")
     for kind, buttons in (("bash", True), ("python", True), ("text", False)):
         blocks = f"document.querySelectorAll('.highlight-{kind}').length"
@@ -72,7 +72,7 @@ def test_own_what_is_typed_has_a_button_to_copy_it_and_output_has_none(tab: Page
         assert found == (tab.run(blocks) if buttons else 0), kind
 
 
-def test_own_the_search_knows_what_scrapy_says_of_a_missing_spider(tab: Page) -> None:
+def test_the_search_knows_what_scrapy_says_of_a_missing_spider(tab: Page) -> None:
     query = "KeyError%3A%20%27Spider%20not%20found%27"
     page = (SITE / "search.html").absolute().as_uri()
     tab.call("Page.navigate", url=f"{page}?q={query}")

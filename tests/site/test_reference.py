@@ -63,7 +63,7 @@ def config(**settings: Any) -> WalshConfig:
     return WalshConfig.from_settings({"WALSH_IDENTITY": IDENTITY, **settings}, default_state_dir)
 
 
-def test_own_settings_are_all_on_the_page_with_their_defaults() -> None:
+def test_settings_are_all_on_the_page_with_their_defaults() -> None:
     assert SHOWN.keys() == DEFAULTS.keys()
     for name, default in DEFAULTS.items():
         if default is not None and default != ():
@@ -81,9 +81,7 @@ def bounds() -> Iterator[tuple[str, str, float]]:
 
 
 @pytest.mark.parametrize(("name", "word", "bound"), list(bounds()))
-def test_own_a_bound_on_the_page_is_the_one_that_is_kept(
-    name: str, word: str, bound: float
-) -> None:
+def test_a_bound_on_the_page_is_the_one_that_is_kept(name: str, word: str, bound: float) -> None:
     config(**{name: bound})
     step = 1 if DEFAULTS[name].__class__ is int else 1e-6
     with pytest.raises(ConfigError, match=f"{name} is .* at {word}"):
@@ -98,7 +96,7 @@ def choices() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("name", "value"), list(choices()))
-def test_own_a_choice_on_the_page_is_accepted_and_no_other(name: str, value: str) -> None:
+def test_a_choice_on_the_page_is_accepted_and_no_other(name: str, value: str) -> None:
     config(**{name: value})
     with pytest.raises(ConfigError, match=f"{name} is 'perhaps'"):
         config(**{name: "perhaps"})
@@ -111,7 +109,7 @@ def test_own_a_choice_on_the_page_is_accepted_and_no_other(name: str, value: str
 NO_META = {"walsh_not_well", "walsh_refused", "walsh_event", "walsh_leases", "walsh_metadata"}
 
 
-def test_own_the_page_names_every_meta_key() -> None:
+def test_the_page_names_every_meta_key() -> None:
     found = set()
     for folder in ("adapters", "sources", "spiders", "fleet"):
         for path in (Path(scrapy_walsh.__file__).parent / folder).rglob("*.py"):
@@ -122,7 +120,7 @@ def test_own_the_page_names_every_meta_key() -> None:
     assert named == found - NO_META
 
 
-def test_own_the_spider_of_the_meta_page_falls_back_to_http(tmp_path: Path) -> None:
+def test_the_spider_of_the_meta_page_falls_back_to_http(tmp_path: Path) -> None:
     code = run_block("try https").replace(".example", ".test").replace('"bare_hosts"', '"probe"')
     feed = Route(body="<rss/>", content_type="application/rss+xml")
     plain = replace(site("first.test", {"/feed.xml": feed}), tls=False)
@@ -139,7 +137,7 @@ def test_own_the_spider_of_the_meta_page_falls_back_to_http(tmp_path: Path) -> N
 # -- reference.md: exceptions -------------------------------------------------------------
 
 
-def test_own_the_page_names_every_exception_and_its_base() -> None:
+def test_the_page_names_every_exception_and_its_base() -> None:
     text = section("Exceptions in an errback") + section("Exceptions that the package raises")
     shown = {name.strip("`"): rest for name, *rest in rows(text)}
     errors = {
@@ -163,7 +161,7 @@ def test_own_the_page_names_every_exception_and_its_base() -> None:
         assert all(f"`{each}`" in shown[name][1] for each in signature)
 
 
-def test_own_the_spider_of_the_exceptions_page_runs(tmp_path: Path) -> None:
+def test_the_spider_of_the_exceptions_page_runs(tmp_path: Path) -> None:
     code = run_block("errback").replace(".example", ".test").replace('"careful"', '"probe"')
     closed = "User-agent: *\nDisallow: /\n"
     run = solo(tmp_path / "open", spider=code, sites=(site("site.test"),), settings=SETTINGS)
@@ -178,7 +176,7 @@ def test_own_the_spider_of_the_exceptions_page_runs(tmp_path: Path) -> None:
 # -- api.md -------------------------------------------------------------------------------
 
 
-def test_own_the_page_of_docstrings_has_the_whole_public_face() -> None:
+def test_the_page_of_docstrings_has_the_whole_public_face() -> None:
     named = re.findall(r"\.\. auto\w+:: ([\w.]+)", (DOCS / "api.md").read_text())
     for name in scrapy_walsh.__all__:
         if not name.isupper() and not name.startswith("__") and name != "WalshError":
@@ -189,7 +187,7 @@ def test_own_the_page_of_docstrings_has_the_whole_public_face() -> None:
 # -- faq.md -------------------------------------------------------------------------------
 
 
-def test_own_the_reason_of_the_faq_is_one_that_is_accepted() -> None:
+def test_the_reason_of_the_faq_is_one_that_is_accepted() -> None:
     text = (DOCS / "faq.md").read_text()
     found = re.search(r'<!-- reason -->\n```bash\n.*-s WALSH_REVISIT_REASON="(.*)"\n```', text)
     assert found is not None

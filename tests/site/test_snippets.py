@@ -83,7 +83,7 @@ def settings_of(text: str) -> dict[str, Any]:
     return {name: value for name, value in names.items() if name.isupper()}
 
 
-def test_own_every_block_has_somebody_who_runs_it() -> None:
+def test_every_block_has_somebody_who_runs_it() -> None:
     pages = [path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")]
     counted = {page: len(blocks(page)) for page in (*pages, "../README.md") if blocks(page)}
     assert counted == {page: count for page, (count, _) in RUN_BY.items()}
@@ -96,12 +96,12 @@ def test_own_every_block_has_somebody_who_runs_it() -> None:
             assert name in text, f"{module} does not know {page}"
 
 
-def test_own_architecture_says_when_a_host_is_due() -> None:
+def test_architecture_says_when_a_host_is_due() -> None:
     (rule,) = blocks("architecture.md")
     assert rule == "due = max(end of the last answer + interval, end of the hold)\n"
 
 
-def test_own_the_front_page_shows_what_the_tutorial_runs() -> None:
+def test_the_front_page_shows_what_the_tutorial_runs() -> None:
     (shown,) = blocks("index.md")
     assert (
         not set(shown.splitlines())
@@ -120,7 +120,7 @@ def test_r8_1_the_cadences_of_the_docs_are_read(tmp_path: Path) -> None:
     assert problems == []
 
 
-def test_own_the_year_of_the_docs_has_the_options_that_are_shown() -> None:
+def test_the_year_of_the_docs_has_the_options_that_are_shown() -> None:
     *_, year = blocks("daily.md")
     python, *words = shlex.split(year)
     assert (python, words[:2]) == ("python", ["-m", "tests.year"])
@@ -133,7 +133,7 @@ def test_own_the_year_of_the_docs_has_the_options_that_are_shown() -> None:
         assert option in done.stdout
 
 
-def test_own_the_end_of_a_run_reads_as_the_docs_show() -> None:
+def test_the_end_of_a_run_reads_as_the_docs_show() -> None:
     named, last = (block.splitlines() for block in blocks("deploy.md")[1:3])
     start, now = 1772323200.0, 1773360000.0  # 2026-03-01 and 2026-03-13, 00:00 UTC
     unread = readings.Reading("https://x.test/feed", start, now, read=1, reason="HTTP 403")
@@ -146,13 +146,13 @@ def test_own_the_end_of_a_run_reads_as_the_docs_show() -> None:
     assert last == [readings.last_line(outcomes, 3, "finished", {"R2": 1})]
 
 
-def test_own_the_time_limit_of_the_docs_is_one_that_stays() -> None:
+def test_the_time_limit_of_the_docs_is_one_that_stays() -> None:
     (found,) = (settings_of(each) for each in blocks("deploy.md") if "DOWNLOAD_TIMEOUT" in each)
     assert found.keys() <= seats.PREFERRED.keys()
     assert found["DOWNLOAD_TIMEOUT"] > seats.PREFERRED["DOWNLOAD_TIMEOUT"]
 
 
-def test_own_systemd_and_a_container_run_what_cron_runs() -> None:
+def test_systemd_and_a_container_run_what_cron_runs() -> None:
     page = (DOCS / "deploy.md").read_text()
     named = dict(re.findall(r"<!-- ([\w ]+) -->\n```\w*\n(.*?)```", page, re.DOTALL))
     minute, hour, *_, command = named["cron"].split(maxsplit=5)
@@ -179,7 +179,7 @@ def read_ini(text: str) -> configparser.ConfigParser:
 
 
 @pytest.mark.parametrize(("delay", "missed"), [(2 * 3600.0, False), (6 * 3600.0, True)])
-def test_own_a_random_delay_of_up_to_two_hours_loses_no_day(delay: float, missed: bool) -> None:
+def test_a_random_delay_of_up_to_two_hours_loses_no_day(delay: float, missed: bool) -> None:
     rand, last, lost = random.Random(1), None, 0
     for day in range(400):
         now = day * 86400.0 + rand.uniform(0.0, delay)
@@ -193,7 +193,7 @@ def test_own_a_random_delay_of_up_to_two_hours_loses_no_day(delay: float, missed
 # -- fleet.md -----------------------------------------------------------------------------
 
 
-def test_own_the_settings_of_a_fleet_are_accepted() -> None:
+def test_the_settings_of_a_fleet_are_accepted() -> None:
     pytest.importorskip("scrapy_redis", reason="in a clone: pip install -e '.[test]'")
     for block in blocks("fleet.md")[:2]:
         shown = settings_of(block)
@@ -203,7 +203,7 @@ def test_own_the_settings_of_a_fleet_are_accepted() -> None:
             assert isinstance(load_object(shown[name]), type)
 
 
-def test_own_the_spider_of_a_fleet_can_be_made() -> None:
+def test_the_spider_of_a_fleet_can_be_made() -> None:
     pytest.importorskip("scrapy_redis", reason="in a clone: pip install -e '.[test]'")
     names: dict[str, Any] = {}
     exec(blocks("fleet.md")[2], names)  # noqa: S102  our own documentation
@@ -211,7 +211,7 @@ def test_own_the_spider_of_a_fleet_can_be_made() -> None:
     assert bases.index("DueSpiderMixin") < bases.index("RedisSpider")
 
 
-def test_own_a_host_has_one_fleet_whatever_its_url() -> None:
+def test_a_host_has_one_fleet_whatever_its_url() -> None:
     names: dict[str, Any] = {}
     exec(blocks("fleet.md")[3], names)  # noqa: S102  our own documentation
     of = names["fleet_of"]
@@ -223,7 +223,7 @@ def test_own_a_host_has_one_fleet_whatever_its_url() -> None:
 
 
 @pytest.mark.crawl
-def test_own_trying_it_on_this_machine_works_as_shown(tmp_path: Path, typed_path: str) -> None:
+def test_trying_it_on_this_machine_works_as_shown(tmp_path: Path, typed_path: str) -> None:
     serve, crawl = blocks("install.md")[1].splitlines()
     assert shlex.split(serve) == ["walsh", "sandbox", "--port", "8123"]
     text = " ".join((DOCS / "install.md").read_text().split())
@@ -248,6 +248,6 @@ def test_own_trying_it_on_this_machine_works_as_shown(tmp_path: Path, typed_path
         assert "rss.test" in hosts(box.log)
 
 
-def test_own_scrapys_time_limit_is_the_one_that_the_docs_name() -> None:
+def test_scrapys_time_limit_is_the_one_that_the_docs_name() -> None:
     for page in ("install.md", "deploy.md"):
         assert f"{default_settings.DOWNLOAD_TIMEOUT} s" in (DOCS / page).read_text()

@@ -219,7 +219,7 @@ def fragments(text: str) -> list[str]:
     return [part for part in parts if len(re.findall(r"[A-Za-z]{2,}", part)) > 1]
 
 
-def test_own_every_message_is_on_the_page() -> None:
+def test_every_message_is_on_the_page() -> None:
     """And what reads the messages finds them; not at import, which every worker does."""
     told = [(each.place, each.text) for each in (*logged(), *raised()) if each.text is not None]
     parts = [(place, part) for place, text in told for part in fragments(text)]
@@ -270,19 +270,19 @@ def test_each_message_has_the_level_that_it_is_logged_at() -> None:
 
 
 @pytest.mark.parametrize(("place", "text"), OTHERS)
-def test_own_texts_that_are_put_together_are_on_the_page(place: str, text: str) -> None:
+def test_texts_that_are_put_together_are_on_the_page(place: str, text: str) -> None:
     tree = ast.parse((PACKAGE / place).read_text())
     said = [text_of(node) or "" for node in ast.walk(tree) if isinstance(node, ast.expr)]
     assert any(text in each for each in said), f"{place} says this no more"
     assert text in PAGE
 
 
-def test_own_every_remedy_is_on_the_page() -> None:
+def test_every_remedy_is_on_the_page() -> None:
     page = PAGE.lower()
     assert [text for text in REMEDIES.values() if text.lower() not in page] == []
 
 
-def test_own_what_another_function_says_is_accounted_for() -> None:
+def test_what_another_function_says_is_accounted_for() -> None:
     """A call that logs a text made elsewhere: the table says where, and has no other."""
     bare = {(each.place, each.expression) for each in logged() if each.text == "\0"}
     assert bare == MADE_ELSEWHERE.keys()

@@ -79,9 +79,7 @@ def typed(tmp_path_factory: pytest.TempPathFactory, typed_path: str) -> tuple[Pa
 
 @pytest.mark.crawl
 @pytest.mark.parametrize("name", blocks("output"))
-def test_own_the_tutorial_shows_what_is_printed(
-    typed: tuple[Path, dict[str, str]], name: str
-) -> None:
+def test_the_tutorial_shows_what_is_printed(typed: tuple[Path, dict[str, str]], name: str) -> None:
     project, said = typed
     printed = said[name].replace(str(project), "/home/you/bots/mybot")
     printed = re.sub(
@@ -91,7 +89,7 @@ def test_own_the_tutorial_shows_what_is_printed(
 
 
 @pytest.mark.crawl
-def test_own_the_tutorial_ends_with_a_project_that_can_go_live(
+def test_the_tutorial_ends_with_a_project_that_can_go_live(
     typed: tuple[Path, dict[str, str]], typed_path: str
 ) -> None:
     project, _ = typed
@@ -118,7 +116,7 @@ def test_own_the_tutorial_ends_with_a_project_that_can_go_live(
     assert "not due" in done.stderr
 
 
-def test_own_every_block_of_the_tutorial_is_one_that_is_run() -> None:
+def test_every_block_of_the_tutorial_is_one_that_is_run() -> None:
     """But the first, which makes the environment that the tests have already."""
     fences = re.findall(r"^```(\w+)\n(.*?)```", TEXT, re.DOTALL | re.MULTILINE)
     assert "pip install ./scrapy-walsh\n" in fences[0][1]

@@ -63,7 +63,7 @@ def again(tmp_path_factory: pytest.TempPathFactory) -> tuple[Crawl, dict[str, An
         ("pdf", 200, "left_out"),
     ],
 )
-def test_own_second_visit(
+def test_second_visit(
     again: tuple[Crawl, dict[str, Any]], source: str, status: int, outcome: str
 ) -> None:
     run, rows = again

@@ -59,7 +59,7 @@ async def outcome(work: Awaitable[links.Links]) -> links.Links | DocumentInvalid
 
 @pytest.mark.parametrize("hostile", DOCUMENTS, ids=lambda each: each.name)
 @pytest_twisted.ensureDeferred
-async def test_own_the_loop_goes_on_while_a_document_is_read(hostile: Hostile) -> None:
+async def test_the_loop_goes_on_while_a_document_is_read(hostile: Hostile) -> None:
     """As long as the child works, the loop beats: no pause is a share of that work."""
     body, content_type = hostile.body(), hostile.content_type
     began = time.perf_counter()
@@ -81,7 +81,7 @@ async def test_own_the_loop_goes_on_while_a_document_is_read(hostile: Hostile) -
 
 
 @pytest_twisted.ensureDeferred
-async def test_own_a_document_over_the_limit_of_time_is_costly() -> None:
+async def test_a_document_over_the_limit_of_time_is_costly() -> None:
     body = MEGABYTES["plain feed"]()
     with Heart() as heart, pytest.raises(DocumentTooCostly, match=r"read within 0.5 s and"):
         await apart.links_of(formats.FEED, body, "application/rss+xml", URL, timeout=0.5)
@@ -89,7 +89,7 @@ async def test_own_a_document_over_the_limit_of_time_is_costly() -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_own_two_are_read_at_once_and_others_wait_their_turn(
+async def test_two_are_read_at_once_and_others_wait_their_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A hostile document leaves a place to the others, and there are never more than two."""
@@ -114,7 +114,7 @@ async def test_own_two_are_read_at_once_and_others_wait_their_turn(
 
 
 @pytest_twisted.ensureDeferred
-async def test_own_what_a_child_reads_is_what_the_crawl_would_read() -> None:
+async def test_what_a_child_reads_is_what_the_crawl_would_read() -> None:
     text = "# One\n\n[a](http://a.test/) \n\n## Two\n\n- [b *c*](http://b.test/)\n" + "x\n" * 9000
     assert len(text) > apart.SMALL
     child = await apart.links_of(formats.MARKDOWN, text.encode(), None, URL)
@@ -123,20 +123,20 @@ async def test_own_what_a_child_reads_is_what_the_crawl_would_read() -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_own_a_small_document_costs_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_small_document_costs_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apart, "ask_child", None)
     found = await apart.links_of(formats.MARKDOWN, b"[a](http://a.test/)", None, URL)
     assert [entry.url for entry in found.entries] == ["http://a.test/"]
 
 
 @pytest.mark.parametrize("make", [lambda n: b"<a>" * n, lambda n: b"<a><br>" * n])
-def test_own_elements_nested_too_deep_are_said(make: Callable[[int], bytes]) -> None:
+def test_elements_nested_too_deep_are_said(make: Callable[[int], bytes]) -> None:
     body = b"<rss version='2.0'><channel><item>" + make(600)
     with pytest.raises(DocumentTooCostly, match=r"elements nested over 500 deep"):
         links.links_of(formats.FEED, body, None, URL)
 
 
-def test_own_what_malformed_feeds_leave_open_is_not_deep() -> None:
+def test_what_malformed_feeds_leave_open_is_not_deep() -> None:
     """HTML that nobody escaped: an item's end closes what was left open within it."""
     item = "<item><link>http://a.test/{}</link><description>a<br>b<p>c</description></item>"
     hidden = "<!--" + "<b>" * 600 + "--><![CDATA[" + "<b>" * 600 + "]]>"

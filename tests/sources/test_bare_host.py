@@ -22,7 +22,7 @@ pytestmark = pytest.mark.crawl
 ROUTES = {"/robots.txt": Route(body="", content_type="text/plain"), "/": MARKDOWN}
 
 
-def test_own_https_and_then_http(box: Sandbox, tmp_path: Path) -> None:
+def test_https_and_then_http(box: Sandbox, tmp_path: Path) -> None:
     box.put(Site("clear.test", ROUTES, tls=False))
     box.put(Site("secure.test", ROUTES))
     settings = {**QUICK, "WALSH_MAX_RETRIES": 0, "SPIDER_MODULES": ["scrapy_walsh.spiders"]}
@@ -93,7 +93,7 @@ def test_r5_6_https_that_answers_robots_txt_alone_is_asked_twice(
     assert row["outcome"] == "negotiated"
 
 
-def test_own_the_trial_of_https_leaves_http_all_its_attempts(box: Sandbox, tmp_path: Path) -> None:
+def test_the_trial_of_https_leaves_http_all_its_attempts(box: Sandbox, tmp_path: Path) -> None:
     late = Route(sequence=(*[Route(behaviour="close")] * 5, MARKDOWN))
     box.put(Site("late.test", {**ROUTES, "/": late}, tls=False))
     run, row = bare(box, tmp_path, "late.test")

@@ -97,6 +97,6 @@ def test_r9_items_of_the_corpus(run: Crawl, case: Case) -> None:
     assert [url for _, url, _ in case.entries if canonical_url(url) not in emitted] == []
 
 
-def test_own_corpus_is_large_enough() -> None:
+def test_corpus_is_large_enough() -> None:
     assert len(CASES) >= 60
     assert sum(bool(case.entries) for case in CASES) >= 40

@@ -103,7 +103,7 @@ def under(section: dict[str, Any]) -> tuple[int, str, list[tuple[str, str]]]:
     return section["level"], section["title"], links
 
 
-def test_own_sections_of_a_markdown_text() -> None:
+def test_sections_of_a_markdown_text() -> None:
     found = markdown_links(LLMS)
     assert [under(section) for section in command.sections_of(found)] == SECTIONS
     links = [link for _, _, links in SECTIONS for link in links]
@@ -112,7 +112,7 @@ def test_own_sections_of_a_markdown_text() -> None:
     assert command.sections_of(markdown_links("no links")) == []
 
 
-def test_own_the_map_of_both_probes(box: Sandbox, discover: Callable[..., Discovered]) -> None:
+def test_the_map_of_both_probes(box: Sandbox, discover: Callable[..., Discovered]) -> None:
     box.put(RICH)
     found = discover("http://rich.test", "--json")
     assert found.code == 0
@@ -139,7 +139,7 @@ def test_own_the_map_of_both_probes(box: Sandbox, discover: Callable[..., Discov
     assert asked_agents == {"Mozilla/5.0 (compatible; ExampleBot/1.0; +http://operator.test/bot/)"}
 
 
-def test_own_the_map_for_a_person(box: Sandbox, discover: Callable[..., Discovered]) -> None:
+def test_the_map_for_a_person(box: Sandbox, discover: Callable[..., Discovered]) -> None:
     box.put(RICH)
     lines = discover("http://rich.test").out.splitlines()
     assert "  # The harbour" in lines
@@ -148,7 +148,7 @@ def test_own_the_map_for_a_person(box: Sandbox, discover: Callable[..., Discover
     assert lines[-1].startswith("6 links found")
 
 
-def test_own_https_and_then_http(box: Sandbox, discover: Callable[..., Discovered]) -> None:
+def test_https_and_then_http(box: Sandbox, discover: Callable[..., Discovered]) -> None:
     box.put(Site("clear.test", {**RICH.routes}, tls=False))
     found = discover("clear.test", "--json", "-s", "WALSH_MAX_RETRIES=0")
     assert found.code == 0
@@ -168,7 +168,7 @@ def test_own_https_and_then_http(box: Sandbox, discover: Callable[..., Discovere
         ("http://bare.test", "R9", ["/robots.txt", "/llms.txt", "/"]),
     ],
 )
-def test_own_nothing_found_or_refused(
+def test_nothing_found_or_refused(
     box: Sandbox,
     discover: Callable[..., Discovered],
     host: str,
@@ -187,7 +187,7 @@ def test_own_nothing_found_or_refused(
         assert last["requirement"] == requirement
 
 
-def test_own_a_stopped_look_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_look_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C after the first of two answers: what the host offers was not seen."""
 
     def stopped(_settings: Any, spider: Any, problems: list[str], **given: Any) -> None:
@@ -220,7 +220,7 @@ def test_own_a_stopped_look_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> Non
         (["a.test", "--identity", "somebody"], "WALSH_IDENTITY"),
     ],
 )
-def test_own_misuse_is_one_line(
+def test_misuse_is_one_line(
     arguments: list[str],
     said: str,
     capsys: pytest.CaptureFixture[str],
@@ -290,7 +290,7 @@ OFFERS = (
          ["/robots.txt", "/"]),
     ],
 )  # fmt: skip
-def test_own_what_is_found_is_added_and_the_file_stays_as_it_is(
+def test_what_is_found_is_added_and_the_file_stays_as_it_is(
     box: Sandbox,
     discover: Callable[..., Discovered],
     tmp_path: Path,
@@ -358,7 +358,7 @@ def test_r3_r2_what_is_refused_or_not_there_is_not_added(
         ('[[x]]\na = 1\n[[source]]\nurl = "http://b.test/"\n[[x]]\na = 2\n', False),
     ],
 )
-def test_own_each_line_of_the_file_stays_or_nothing_is_written(
+def test_each_line_of_the_file_stays_or_nothing_is_written(
     tmp_path: Path, before: str, kept: bool
 ) -> None:
     file, source = tmp_path / "s.toml", {"url": "http://a.test/"}
@@ -378,7 +378,7 @@ def test_own_each_line_of_the_file_stays_or_nothing_is_written(
     assert all(line in lines for line in before.splitlines())
 
 
-def test_own_a_crawl_after_it_misses_nothing(box: Sandbox, tmp_path: Path) -> None:
+def test_a_crawl_after_it_misses_nothing(box: Sandbox, tmp_path: Path) -> None:
     """R8 holds between both; and discovering leaves no validators that would hide the links."""
     box.put(RICH)
     settings = {**QUICK, "SPIDER_MODULES": ["scrapy_walsh.spiders"]}
@@ -397,7 +397,7 @@ def test_own_a_crawl_after_it_misses_nothing(box: Sandbox, tmp_path: Path) -> No
     assert run_scrapy(project, box, *given, *reason).returncode == 0
 
 
-def test_own_docs_command_runs_and_names_every_member(box: Sandbox, tmp_path: Path) -> None:
+def test_docs_command_runs_and_names_every_member(box: Sandbox, tmp_path: Path) -> None:
     document = (ROOT / "docs/discover.md").read_text()
     project = make_project(tmp_path / "project", settings=QUICK)
     for block in re.findall(r"```bash\n(.*?)```", document, re.DOTALL):

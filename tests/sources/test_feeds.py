@@ -35,43 +35,41 @@ pytestmark = pytest.mark.crawl
         ("moved", "mv", "http://moved.test/2026/item"),
     ],
 )
-def test_own_one_entry_of_each_kind_of_feed(
-    world: World, source: str, title: str, url: str
-) -> None:
+def test_one_entry_of_each_kind_of_feed(world: World, source: str, title: str, url: str) -> None:
     (item,) = world.items(source)
     assert (item["title"], item["url"], item["via"]) == (title, url, "feed")
     assert (world.row(source)["outcome"], world.row(source)["items"]) == ("fed", 1)
 
 
-def test_own_dates_are_utc_or_null(world: World) -> None:
+def test_dates_are_utc_or_null(world: World) -> None:
     found = {item["title"]: item["published"] for item in world.items("dates")}
     assert found == {
         name: None if name in ("missing", "nonsense") else "2026-05-23T08:00:00Z" for name in DATES
     }
 
 
-def test_own_ten_thousand_entries(world: World) -> None:
+def test_ten_thousand_entries(world: World) -> None:
     items = world.items("many")
     assert [item["title"] for item in items] == [f"n{n}" for n in range(10_000)]
     assert world.row("many")["items"] == 10_000
 
 
 @pytest.mark.parametrize("source", ["laughs", "outside", "passwd"])
-def test_own_declared_entities_are_refused_unread(world: World, source: str) -> None:
+def test_declared_entities_are_refused_unread(world: World, source: str) -> None:
     row = world.row(source)
     assert (row["outcome"], row["items"]) == ("left_out", 0)
     assert "declares its own entities" in row["reason"]
     assert world.items(source) == []
 
 
-def test_own_nothing_outside_the_document_is_read(world: World) -> None:
+def test_nothing_outside_the_document_is_read(world: World) -> None:
     assert "secret.test" not in hosts(world.run.log)
     assert "root:" not in world.run.output
     assert "root:" not in json.dumps(world.run.items)
 
 
 @pytest.mark.parametrize("source", ["bomb", "huge", "endless"])
-def test_own_a_body_over_the_limit_is_refused_and_not_asked_for_again(
+def test_a_body_over_the_limit_is_refused_and_not_asked_for_again(
     world: World, source: str
 ) -> None:
     row = world.row(source)
@@ -83,12 +81,12 @@ def test_own_a_body_over_the_limit_is_refused_and_not_asked_for_again(
     assert not world.run.lines("retried", f"{source}.test")
 
 
-def test_own_what_was_received_of_a_cut_body_is_counted(world: World) -> None:
+def test_what_was_received_of_a_cut_body_is_counted(world: World) -> None:
     assert world.row("endless")["bytes"] > MAX_BODY
     assert world.row("huge")["bytes"] == 0
 
 
-def test_own_items_have_the_fields_of_the_contract(world: World) -> None:
+def test_items_have_the_fields_of_the_contract(world: World) -> None:
     names = [field.name for field in fields(MetadataItem)]
     assert names == [
         "source",
@@ -110,7 +108,7 @@ def test_own_items_have_the_fields_of_the_contract(world: World) -> None:
         assert item["title"].isprintable()
 
 
-def test_own_itemadapter_takes_the_items(world: World) -> None:
+def test_itemadapter_takes_the_items(world: World) -> None:
     adapted = (world.project / "adapted.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in adapted] == world.run.items
 
@@ -124,5 +122,5 @@ def test_r7_6_items_are_unique_across_sources_and_tracking_is_left_alone(world: 
     assert new["url"] == new["canonical_url"] == "http://again.test/n?utm_source=x"
 
 
-def test_own_no_content_is_kept(world: World) -> None:
+def test_no_content_is_kept(world: World) -> None:
     assert "never kept" not in json.dumps(world.run.items)

@@ -86,7 +86,7 @@ def visits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Crawl
         yield found
 
 
-def test_own_what_the_spider_could_not_read_is_named(visits: dict[str, Crawl]) -> None:
+def test_what_the_spider_could_not_read_is_named(visits: dict[str, Crawl]) -> None:
     never = "has not been read since"
     fourth = [line for line in heard(visits["fourth"]) if never in line]
     assert [line.split()[0] for line in fourth] == [
@@ -100,14 +100,14 @@ def test_own_what_the_spider_could_not_read_is_named(visits: dict[str, Crawl]) -
     assert "R9 page: HTML" in fourth[2]
 
 
-def test_own_what_moved_is_named_by_the_address_in_the_list(visits: dict[str, Crawl]) -> None:
+def test_what_moved_is_named_by_the_address_in_the_list(visits: dict[str, Crawl]) -> None:
     lines = [line for run in visits.values() for line in heard(run) if "moved for good" in line]
     moved = "http://moved.test/feed has moved for good to http://moved.test/new"
     assert lines == [f"{moved}: change it in your list"]
     assert "'walsh/not_modified': " in visits["fourth"].output
 
 
-def test_own_the_last_line_counts_by_the_spiders_outcomes(visits: dict[str, Crawl]) -> None:
+def test_the_last_line_counts_by_the_spiders_outcomes(visits: dict[str, Crawl]) -> None:
     last = {name: run.output.splitlines()[-1].partition("] ")[2] for name, run in visits.items()}
     assert last["first"] == (
         "WARNING: walsh: 4 of 7 sources read or unchanged, 1 refused (R2), 2 left out; "

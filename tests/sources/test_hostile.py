@@ -110,18 +110,18 @@ def url_of(hostile: Hostile) -> str:
     return f"http://h{DOCUMENTS.index(hostile)}.test/"
 
 
-def test_own_no_document_stops_the_loop(seen: Seen) -> None:
+def test_no_document_stops_the_loop(seen: Seen) -> None:
     """One of the documents is worked on for LIMIT seconds."""
     assert seen.longest < LIMIT / 10
 
 
-def test_own_other_hosts_are_asked_while_documents_are_read(seen: Seen) -> None:
+def test_other_hosts_are_asked_while_documents_are_read(seen: Seen) -> None:
     assert len(seen.run.asked("polite.test")) == len(PATHS) + 1
     assert max(seen.run.gaps("polite.test")) < LIMIT
 
 
 @pytest.mark.parametrize("hostile", DOCUMENTS, ids=lambda each: each.name)
-def test_own_each_source_has_its_outcome_and_one_reason(seen: Seen, hostile: Hostile) -> None:
+def test_each_source_has_its_outcome_and_one_reason(seen: Seen, hostile: Hostile) -> None:
     row = seen.row(hostile.name)
     if hostile.refusal is None:
         assert row["outcome"] in ("fed", "sitemap", "negotiated"), row

@@ -98,13 +98,13 @@ def test_r9_9_llms_txt_is_advisory(world: World) -> None:
         ("moved", "http://moved.test/2026/feed"),
     ],
 )
-def test_own_feeds_are_suggested(world: World, source: str, offered: str) -> None:
+def test_feeds_are_suggested(world: World, source: str, offered: str) -> None:
     assert world.row(source)["suggested_feeds"] == [offered]
     path = offered.partition(".test")[2]
     assert (path in world.paths(source)) is (source == "moved")
 
 
-def test_own_a_temporary_redirect_suggests_nothing(world: World) -> None:
+def test_a_temporary_redirect_suggests_nothing(world: World) -> None:
     row = world.row("lent")
     assert (row["outcome"], row["suggested_feeds"], row["moved_to"]) == ("fed", [], None)
     assert world.paths("lent") == ["/feed", "/today"]

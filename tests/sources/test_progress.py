@@ -33,7 +33,7 @@ def ran(box: Sandbox, folder: Path, *arguments: str) -> tuple[Crawl, list[tuple[
     return run, LINE.findall(run.output)
 
 
-def test_own_a_line_says_what_is_done_and_left_and_about_when_it_ends(
+def test_a_line_says_what_is_done_and_left_and_about_when_it_ends(
     box: Sandbox, tmp_path: Path
 ) -> None:
     _, said = ran(box, tmp_path, "-s", "LOGSTATS_INTERVAL=0.5")
@@ -45,7 +45,7 @@ def test_own_a_line_says_what_is_done_and_left_and_about_when_it_ends(
 
 
 @pytest.mark.parametrize("interval", ["0", "60"])
-def test_own_it_is_said_as_often_as_scrapys_own_line(
+def test_it_is_said_as_often_as_scrapys_own_line(
     box: Sandbox, tmp_path: Path, interval: str
 ) -> None:
     assert ran(box, tmp_path, "-s", f"LOGSTATS_INTERVAL={interval}")[1] == []

@@ -39,12 +39,12 @@ def seconds(written: str | None) -> float:
 
 
 @pytest.mark.parametrize("source", OUTCOMES)
-def test_own_outcomes(world: World, source: str) -> None:
+def test_outcomes(world: World, source: str) -> None:
     row = world.row(source)
     assert (row["outcome"], row["requirement"]) == OUTCOMES[source]
 
 
-def test_own_every_source_has_one_line(world: World) -> None:
+def test_every_source_has_one_line(world: World) -> None:
     assert [row["source"] for row in world.report["sources"]] == list(DECLARED)
     assert world.report["problems"] == []
     table = world.run.lines("[walsh_metadata] INFO")
@@ -52,7 +52,7 @@ def test_own_every_source_has_one_line(world: World) -> None:
         assert [line for line in table if f" INFO: {name} " in line and f" {row['outcome']} "]
 
 
-def test_own_requests_are_those_of_the_servers_log(world: World) -> None:
+def test_requests_are_those_of_the_servers_log(world: World) -> None:
     asked = requests(world.run.log)
     documents = [
         request
@@ -66,7 +66,7 @@ def test_own_requests_are_those_of_the_servers_log(world: World) -> None:
     assert total == {"sources": targets.total(), "documents": len(documents)}
 
 
-def test_own_items_are_those_that_were_written(world: World) -> None:
+def test_items_are_those_that_were_written(world: World) -> None:
     written = Counter(item["source"] for item in world.run.items)
     assert {row["source"]: row["items"] for row in world.report["sources"] if row["items"]} == (
         written
@@ -74,7 +74,7 @@ def test_own_items_are_those_that_were_written(world: World) -> None:
     assert all(row["items"] == row["new"] and row["known"] == 0 for row in world.report["sources"])
 
 
-def test_own_bytes_are_those_of_the_bodies(world: World) -> None:
+def test_bytes_are_those_of_the_bodies(world: World) -> None:
     body = DECLARED["declared"].routes["/feed"].content
     assert world.row("declared")["bytes"] == len(body)
     assert world.row("flaky")["bytes"] == len("later") + len(
@@ -84,22 +84,22 @@ def test_own_bytes_are_those_of_the_bodies(world: World) -> None:
 
 
 @pytest.mark.parametrize("source", ["declared", "order", "htmlonly", "slow", "huge"])
-def test_own_no_run_asks_before_nine_tenths_of_a_day(world: World, source: str) -> None:
+def test_no_run_asks_before_nine_tenths_of_a_day(world: World, source: str) -> None:
     answered = world.targets(source)[0].wall
     assert 0.9 * DAY - 1 <= seconds(world.row(source)["next_due"]) - answered <= 0.9 * DAY + 3
 
 
-def test_own_next_due_of_a_source_that_is_gone_is_thirty_days_later(world: World) -> None:
+def test_next_due_of_a_source_that_is_gone_is_thirty_days_later(world: World) -> None:
     answered = world.targets("gone")[0].wall
     assert 30 * DAY - 1 <= seconds(world.row("gone")["next_due"]) - answered <= 30 * DAY + 3
 
 
-def test_own_next_due_of_a_deferred_source_is_the_end_of_its_hold(world: World) -> None:
+def test_next_due_of_a_deferred_source_is_the_end_of_its_hold(world: World) -> None:
     (asked,) = world.targets("later")
     assert 90_000 - 1 <= seconds(world.row("later")["next_due"]) - asked.wall <= 90_000 + 3
 
 
-def test_own_what_was_not_asked_is_due_at_the_next_run(world: World) -> None:
+def test_what_was_not_asked_is_due_at_the_next_run(world: World) -> None:
     assert world.row("disallowed")["next_due"] is None
 
 
@@ -112,7 +112,7 @@ def test_r8_2_a_body_over_the_limit_is_not_asked_for_by_the_next_run(
     assert runs[1].row(source)["outcome"] == "not_due"
 
 
-def test_own_the_next_run_asks_nobody_before_the_due_time(runs: tuple[World, World]) -> None:
+def test_the_next_run_asks_nobody_before_the_due_time(runs: tuple[World, World]) -> None:
     first, second = runs
     for row in first.report["sources"]:
         if row["next_due"] and seconds(row["next_due"]) > first.run.log[-1].wall + 60:
@@ -130,7 +130,7 @@ def test_r2_3_the_next_run_brings_no_document_that_is_fresh(runs: tuple[World, W
     assert runs[1].report["requests"]["documents"] == 0
 
 
-def test_own_docs_name_every_outcome_and_member(world: World) -> None:
+def test_docs_name_every_outcome_and_member(world: World) -> None:
     document = (Path(__file__).parents[2] / "docs/spider.md").read_text()
     outcomes = {value for name, value in vars(report).items() if name.isupper()}
     outcomes = {value for value in outcomes if isinstance(value, str)}
@@ -140,7 +140,7 @@ def test_own_docs_name_every_outcome_and_member(world: World) -> None:
         assert f"`{name}`" in document, name
 
 
-def test_own_a_report_is_no_flood(world: World) -> None:
+def test_a_report_is_no_flood(world: World) -> None:
     """Without a terminal there is no progress, and a source costs the table one line."""
     assert "\r" not in world.run.output
     assert "sources; hosts:" not in world.run.output

@@ -195,7 +195,7 @@ def found(world: World, name: str) -> list[tuple[str, str, str | None]]:
 
 
 @pytest.mark.parametrize(("name", "file"), [("cms", "cms-posts"), ("news", "news")])
-def test_own_a_declared_sitemap_gives_items(world: World, name: str, file: str) -> None:
+def test_a_declared_sitemap_gives_items(world: World, name: str, file: str) -> None:
     expected = json.loads((DATA / f"{file}.expected.json").read_text("utf-8"))["entries"]
     assert [list(each) for each in found(world, name)] == expected
     assert {item["via"] for item in world.items(name)} == {"sitemap"}
@@ -203,11 +203,11 @@ def test_own_a_declared_sitemap_gives_items(world: World, name: str, file: str) 
     assert len(world.paths(name)) == 1
 
 
-def test_own_what_was_packed_for_the_wire_is_read(world: World) -> None:
+def test_what_was_packed_for_the_wire_is_read(world: World) -> None:
     assert [url for _, url, _ in found(world, "encoded")] == ["http://encoded.test/1"]
 
 
-def test_own_no_link_of_a_sitemap_is_requested(world: World) -> None:
+def test_no_link_of_a_sitemap_is_requested(world: World) -> None:
     for name in ("cms", "news", "encoded", "order"):
         assert not [path for path in world.paths(name) if path not in {"/s.xml", "/s.gz", "/feed"}]
 
@@ -227,7 +227,7 @@ def test_r6_1_an_index_is_not_followed_unless_the_source_says_so(world: World) -
     assert "an index of 1 sitemap; children = true would request them" in row["reason"]
 
 
-def test_own_an_index_with_children(world: World) -> None:
+def test_an_index_with_children(world: World) -> None:
     """One host, depth 1, and each child through the gates."""
     assert world.paths("index") == ["/i.xml", "/a.xml", "/b.gz", "/nested.xml", "/gone.xml"]
     assert requests(world.run.log, "other.test") == []
@@ -256,13 +256,13 @@ def test_r6_2_a_redirect_of_an_index_declares_nothing_elsewhere(world: World) ->
     ("name", "why"),
     [("laughs", "declares its own entities; refused unread"), ("bomb", "when unpacked; not read")],
 )
-def test_own_bombs_and_entities_are_refused_in_one_line(world: World, name: str, why: str) -> None:
+def test_bombs_and_entities_are_refused_in_one_line(world: World, name: str, why: str) -> None:
     assert why in world.row(name)["reason"]
     assert world.items(name) == []
     assert "\n" not in world.row(name)["reason"]
 
 
-def test_own_what_robots_txt_names_is_a_suggestion(world: World) -> None:
+def test_what_robots_txt_names_is_a_suggestion(world: World) -> None:
     """Resolved, http and https alone; never requested."""
     named = ["http://named.test/one.xml", "http://named.test/two.xml"]
     assert world.row("named")["suggested_sitemaps"] == named
@@ -270,7 +270,7 @@ def test_own_what_robots_txt_names_is_a_suggestion(world: World) -> None:
     assert world.run.lines("named", f"robots.txt names a sitemap: {', '.join(named)}")
 
 
-def test_own_a_page_that_is_a_sitemap_is_not_read_as_one(world: World) -> None:
+def test_a_page_that_is_a_sitemap_is_not_read_as_one(world: World) -> None:
     assert world.items("undeclared") == []
     assert 'read where the source says sitemap = "URL"' in world.row("undeclared")["reason"]
 
@@ -295,13 +295,13 @@ def test_r7_1_a_server_that_packs_and_marks_the_etag_so_answers_304(
     assert runs[1].row("order")["outcome"] == "not_modified"
 
 
-def test_own_the_progress_counts_a_source_once(world: World) -> None:
+def test_the_progress_counts_a_source_once(world: World) -> None:
     assert len(world.report["sources"]) == len(SOURCES)
     sent = {row["source"]: row["requests"] for row in world.report["sources"]}
     assert sent["index"] == len(world.targets("index"))
 
 
-def test_own_the_sources_of_the_docs_are_read(tmp_path: Path) -> None:
+def test_the_sources_of_the_docs_are_read(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "spider.md").read_text("utf-8")
     text = page.partition("<!-- sources -->\n```toml\n")[2].partition("```")[0]
     (tmp_path / "sources.toml").write_text(text)
@@ -321,7 +321,7 @@ def declared(project: Path) -> list[dict[str, Any]]:
     return [line for line in map(json.loads, lines) if line["kind"] == "declared"]
 
 
-def test_own_the_ledger_says_which_source_declared_a_child(world: World) -> None:
+def test_the_ledger_says_which_source_declared_a_child(world: World) -> None:
     lines = declared(world.project)
     index_url = "http://index.test/i.xml"
     children = [line["url"] for line in lines if line.get("by") == index_url]
@@ -333,7 +333,7 @@ def test_own_the_ledger_says_which_source_declared_a_child(world: World) -> None
     assert not [line for line in lines if "quiet.test/a.xml" in line["url"]]
 
 
-def test_own_verify_derives_what_an_index_declared(world: World, box: Sandbox) -> None:
+def test_verify_derives_what_an_index_declared(world: World, box: Sandbox) -> None:
     done = run_scrapy(world.project, box, "walsh", "verify")
     assert "nothing wrong was found" in done.stdout, done.stdout
 

@@ -22,7 +22,7 @@ MARKDOWN = "\n\n".join(f"[{title}](http://news.test/{n})" for n, title in enumer
 
 
 @pytest.mark.parametrize("recipe", [True, False])
-def test_own_titles_that_a_spreadsheet_would_run_stay_text(
+def test_titles_that_a_spreadsheet_would_run_stay_text(
     box: Sandbox, tmp_path: Path, recipe: bool
 ) -> None:
     """Without the recipe the file has the titles as they are: so it is the recipe that does it."""

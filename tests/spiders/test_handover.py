@@ -135,19 +135,19 @@ def test_r7_6_what_an_answer_still_has_is_not_forgotten(bench: Bench) -> None:
         bench.publish("c", "a", "b")
 
 
-def test_own_all_items_emits_them_all(bench: Bench) -> None:
+def test_all_items_emits_them_all(bench: Bench) -> None:
     bench.run()
     bench.publish("a", "b", "c")
     assert urls(bench.run("-a", "all_items=1", report=True)) == ["a", "b", "c"]
     assert (bench.row["items"], bench.row["new"], bench.row["known"]) == (3, 1, 2)
 
 
-def test_own_memory_forgets_what_was_emitted(bench: Bench) -> None:
+def test_memory_forgets_what_was_emitted(bench: Bench) -> None:
     memory = ("-s", "WALSH_STATE_DIR=memory")
     assert urls(bench.run(*memory)) == urls(bench.run(*memory)) == ["a", "b"]
 
 
-def test_own_a_pipeline_may_hand_on_something_else(bench: Bench) -> None:
+def test_a_pipeline_may_hand_on_something_else(bench: Bench) -> None:
     assert bench.run(pipeline="Rename").items == [
         {"address": "http://x.test/a"},
         {"address": "http://x.test/b"},
@@ -156,7 +156,7 @@ def test_own_a_pipeline_may_hand_on_something_else(bench: Bench) -> None:
     assert urls(bench.run()) == ["c"]
 
 
-def test_own_what_a_pipeline_drops_does_not_count_as_emitted(bench: Bench) -> None:
+def test_what_a_pipeline_drops_does_not_count_as_emitted(bench: Bench) -> None:
     assert urls(bench.run(pipeline="DropB")) == ["a"]
     bench.publish("b", "a", "c")
     run = bench.run()
@@ -164,14 +164,14 @@ def test_own_what_a_pipeline_drops_does_not_count_as_emitted(bench: Bench) -> No
     assert urls(run) == ["b", "c"]
 
 
-def test_own_what_a_pipeline_fails_at_is_emitted_by_the_next_run(bench: Bench) -> None:
+def test_what_a_pipeline_fails_at_is_emitted_by_the_next_run(bench: Bench) -> None:
     assert urls(bench.run(pipeline="FailB")) == ["a"]
     run = bench.run()
     assert not conditional(run)
     assert urls(run) == ["b"]
 
 
-def test_own_a_kill_between_emit_and_write_loses_nothing(bench: Bench) -> None:
+def test_a_kill_between_emit_and_write_loses_nothing(bench: Bench) -> None:
     killed = bench.run(pipeline="KillAtB")
     assert killed.returncode == -signal.SIGKILL
     run = bench.run()
@@ -179,7 +179,7 @@ def test_own_a_kill_between_emit_and_write_loses_nothing(bench: Bench) -> None:
     assert urls(run) == ["a", "b"]
 
 
-def test_own_a_feed_that_cannot_be_stored_is_emitted_again(bench: Bench) -> None:
+def test_a_feed_that_cannot_be_stored_is_emitted_again(bench: Bench) -> None:
     (bench.project / "folder").mkdir()
     failed = bench.run("-o", "ftp://f.test:1/items.jsonl:jsonl")
     assert failed.lines("ERROR", "a feed was not stored (ftp://f.test:1/items.jsonl): 2 items")
@@ -187,7 +187,7 @@ def test_own_a_feed_that_cannot_be_stored_is_emitted_again(bench: Bench) -> None
     assert urls(bench.run()) == ["a", "b"]
 
 
-def test_own_a_damaged_store_emits_rather_than_loses(bench: Bench) -> None:
+def test_a_damaged_store_emits_rather_than_loses(bench: Bench) -> None:
     bench.run()
     database = state_dir(bench.project) / "state.sqlite3"
     database.write_bytes(database.read_bytes()[:100] + b"no page of a database" * 100)
@@ -195,6 +195,6 @@ def test_own_a_damaged_store_emits_rather_than_loses(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("value", ["2", "yes", ""])
-def test_own_all_items_is_1_or_0(value: str) -> None:
+def test_all_items_is_1_or_0(value: str) -> None:
     spider = WalshMetadataSpider(urls="http://a.test/", all_items=value)
     assert spider.refusal == f"-a all_items={value}: write all_items=1, or leave it out"

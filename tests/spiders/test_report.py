@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_own_table_lines_up() -> None:
+def test_table_lines_up() -> None:
     due = datetime.fromtimestamp(1779580800.0, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     shown = datetime.fromtimestamp(1779580800.0).strftime("%Y-%m-%d %H:%M:%S")
     rows = [
@@ -51,7 +51,7 @@ def test_own_table_lines_up() -> None:
     )
 
 
-def test_own_hints_follow_the_reason() -> None:
+def test_hints_follow_the_reason() -> None:
     row = Row("a", "https://a.test/", "left_out", "R9", "page: HTML")
     row.moved_to = "https://b.test/"
     row.suggested_feeds = ["https://b.test/f"]
@@ -59,7 +59,7 @@ def test_own_hints_follow_the_reason() -> None:
     assert as_lines([row])[1].endswith(why)
 
 
-def test_own_sources_of_one_name_are_told_apart() -> None:
+def test_sources_of_one_name_are_told_apart() -> None:
     rows = [Row("a", "https://a.test/1", "fed"), Row("a", "https://a.test/2", "fed")]
     assert [line.split()[0] for line in as_lines(rows)[1:]] == [
         "https://a.test/1",
@@ -67,7 +67,7 @@ def test_own_sources_of_one_name_are_told_apart() -> None:
     ]
 
 
-def test_own_document_has_every_field() -> None:
+def test_document_has_every_field() -> None:
     document = as_document([Row("a", "https://a.test/", "fed")], ["one problem"], 2)
     assert document["problems"] == ["one problem"]
     assert document["requests"] == {"sources": 0, "documents": 2}
@@ -91,7 +91,7 @@ def test_own_document_has_every_field() -> None:
     ]
 
 
-def test_own_to_look_whether_a_report_can_be_written_makes_no_file(tmp_path: Path) -> None:
+def test_to_look_whether_a_report_can_be_written_makes_no_file(tmp_path: Path) -> None:
     check_writable(str(tmp_path / "report.json"))
     assert list(tmp_path.iterdir()) == []
     for where in (tmp_path, tmp_path / "none" / "report.json"):
@@ -99,7 +99,7 @@ def test_own_to_look_whether_a_report_can_be_written_makes_no_file(tmp_path: Pat
             check_writable(str(where))
 
 
-def test_own_a_pipe_for_the_report_has_no_end_before_it(tmp_path: Path) -> None:
+def test_a_pipe_for_the_report_has_no_end_before_it(tmp_path: Path) -> None:
     """Who reads it would get nothing, and the crawl would wait for a reader in the end."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

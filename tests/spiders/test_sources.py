@@ -49,7 +49,7 @@ def write(folder: Path, name: str, text: str) -> Path:
 
 
 @pytest.mark.parametrize("name", SAME_LIST)
-def test_own_every_kind_of_file(tmp_path: Path, name: str) -> None:
+def test_every_kind_of_file(tmp_path: Path, name: str) -> None:
     assert read_sources(write(tmp_path, name, SAME_LIST[name])) == ([A, B], [])
 
 
@@ -130,7 +130,7 @@ def test_r8_1_a_source_has_a_cadence_of_its_own(tmp_path: Path, name: str) -> No
 
 
 @pytest.mark.parametrize("name", SITEMAPS)
-def test_own_sitemaps(tmp_path: Path, name: str) -> None:
+def test_sitemaps(tmp_path: Path, name: str) -> None:
     sources, problems = read_sources(write(tmp_path, name, SITEMAPS[name]))
     news, index = "https://s.test/news-sitemap.xml", "https://s.test/index.xml"
     assert sources == [
@@ -147,14 +147,14 @@ def test_own_sitemaps(tmp_path: Path, name: str) -> None:
     ]
 
 
-def test_own_txt(tmp_path: Path) -> None:
+def test_txt(tmp_path: Path) -> None:
     text = "\ufeff# my list\n\nhttps://a.test/x#part  # why\n  http://b.test/  \n#https://c.test/\n"
     sources, problems = read_sources(write(tmp_path, "list.TXT", text))
     assert sources == [Source("a.test", "https://a.test/x#part"), B]
     assert problems == []
 
 
-def test_own_opml_subscription_without_a_page(tmp_path: Path) -> None:
+def test_opml_subscription_without_a_page(tmp_path: Path) -> None:
     subscription = '<outline title="T" xmlUrl="https://a.test/f"/>'
     text = f'<opml><body>{subscription}<outline text="x"/></body></opml>'
     sources, problems = read_sources(write(tmp_path, "l.opml", text))
@@ -162,7 +162,7 @@ def test_own_opml_subscription_without_a_page(tmp_path: Path) -> None:
     assert problems == ['l.opml: outline 2 (x): no url; add url = "https://..."']
 
 
-def test_own_bad_entries_are_named_and_the_others_kept(tmp_path: Path) -> None:
+def test_bad_entries_are_named_and_the_others_kept(tmp_path: Path) -> None:
     text = """
 [[source]]
 url = "https://a.test/"
@@ -227,7 +227,7 @@ url = "http://b.test/"
         ("s", "", "s: unknown kind of file"),
     ],
 )
-def test_own_a_file_that_is_not_what_it_says(
+def test_a_file_that_is_not_what_it_says(
     tmp_path: Path, name: str, text: str, message: str
 ) -> None:
     with pytest.raises(SourcesInvalid) as caught:
@@ -236,7 +236,7 @@ def test_own_a_file_that_is_not_what_it_says(
     assert "\n" not in str(caught.value)
 
 
-def test_own_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(SourcesInvalid, match="cannot be read: No such file"):
         read_sources(tmp_path / "none.toml")
     path = tmp_path / "latin.txt"
@@ -245,7 +245,7 @@ def test_own_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         read_sources(path)
 
 
-def test_own_jsonl_lines_fail_alone(tmp_path: Path) -> None:
+def test_jsonl_lines_fail_alone(tmp_path: Path) -> None:
     text = '{"url": "http://b.test/"}\n{"url": \n[1]\n'
     sources, problems = read_sources(write(tmp_path, "l.jsonl", text))
     assert sources == [B]
@@ -266,7 +266,7 @@ def test_own_jsonl_lines_fail_alone(tmp_path: Path) -> None:
         ("http://example.org", "http://example.org", False),
     ],
 )
-def test_own_bare_host(written: str, url: str, bare: bool) -> None:
+def test_bare_host(written: str, url: str, bare: bool) -> None:
     sources, problems = parse_urls(written)
     assert ([(s.url, s.bare_host) for s in sources], problems) == ([(url, bare)], [])
 
@@ -274,7 +274,7 @@ def test_own_bare_host(written: str, url: str, bare: bool) -> None:
 @pytest.mark.parametrize(
     "written", ["word", "https:/a.test", "javascript:alert(1)", "//a.test/", "a.test:port"]
 )
-def test_own_not_a_url(written: str) -> None:
+def test_not_a_url(written: str) -> None:
     sources, problems = parse_urls(written)
     assert sources == []
     assert problems == [f"urls: url 1: url {written!r} {UNUSABLE}"]

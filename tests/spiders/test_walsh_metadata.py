@@ -295,26 +295,26 @@ def test_r9_9_what_llms_txt_lists_is_not_asked() -> None:
 
 
 @pytest.mark.parametrize("status", [404, 406])
-def test_own_a_page_that_is_not_there_is_left_out_with_its_status(status: int) -> None:
+def test_a_page_that_is_not_there_is_left_out_with_its_status(status: int) -> None:
     net = crawl("https://a.test/", {"https://a.test/": (status, None, b"")})
     (row,) = net.rows
     assert (row.outcome, row.requirement) == ("left_out", "R9")
     assert row.reason == f"page: HTTP {status}; llms.txt: HTTP 404"
 
 
-def test_own_a_sitemap_that_is_not_there_has_failed(tmp_path: Path) -> None:
+def test_a_sitemap_that_is_not_there_has_failed(tmp_path: Path) -> None:
     source = {"name": "1", "sitemap": "https://a.test/s.xml"}
     net = crawl_file(tmp_path, [source], {})
     assert net.rows[0].outcome == "failed"
 
 
-def test_own_nothing_but_errors_is_failed() -> None:
+def test_nothing_but_errors_is_failed() -> None:
     net = crawl("https://a.test/p", {"https://a.test/p": (410, "text/html", HTML)})
     assert net.rows[0].outcome == "failed"
     assert net.rows[0].reason == "page: HTTP 410; llms.txt: HTTP 404"
 
 
-def test_own_an_unreadable_feed_falls_back(tmp_path: Path) -> None:
+def test_an_unreadable_feed_falls_back(tmp_path: Path) -> None:
     bomb = b"<!DOCTYPE rss [<!ENTITY a 'b'>]><rss version='2.0'/>"
     answers: dict[str, Answer] = {
         "https://a.test/feed": (200, "application/rss+xml", bomb),
@@ -347,9 +347,7 @@ def verdict(name: str, requirement: str) -> Verdict:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else value,
 )
-def test_own_an_answer_that_ends_the_source(
-    error: Exception, outcome: str, requirement: str
-) -> None:
+def test_an_answer_that_ends_the_source(error: Exception, outcome: str, requirement: str) -> None:
     net = crawl("https://a.test/p", {"https://a.test/p": error})
     (row,) = net.rows
     assert net.urls == ["https://a.test/p"]
@@ -358,7 +356,7 @@ def test_own_an_answer_that_ends_the_source(
     assert "\n" not in row.reason
 
 
-def test_own_an_unchanged_html_page_still_leads_to_llms_txt() -> None:
+def test_an_unchanged_html_page_still_leads_to_llms_txt() -> None:
     answers: dict[str, Answer] = {
         "https://a.test/p": NotModified("https://a.test/p", "text/html; charset=utf-8"),
         "https://a.test/llms.txt": (200, "text/plain", LLMS),
@@ -371,7 +369,7 @@ def test_own_an_unchanged_html_page_still_leads_to_llms_txt() -> None:
     ("content_type", "body", "outcome"),
     [("text/markdown", MARKDOWN, "negotiated"), ("application/rss+xml", FEED, "fed")],
 )
-def test_own_what_an_index_lists_may_be_another_format(
+def test_what_an_index_lists_may_be_another_format(
     tmp_path: Path, content_type: str, body: bytes, outcome: str
 ) -> None:
     index = b"<sitemapindex><sitemap><loc>https://a.test/1</loc></sitemap></sitemapindex>"
@@ -387,7 +385,7 @@ def test_own_what_an_index_lists_may_be_another_format(
     assert net.rows[0].items == len(net.items) > 0
 
 
-def test_own_two_sources_of_a_host_share_llms_txt() -> None:
+def test_two_sources_of_a_host_share_llms_txt() -> None:
     answers: dict[str, Answer] = {"https://a.test/llms.txt": (200, "text/plain", LLMS)}
     net = crawl("https://a.test/1 https://a.test/2 https://b.test/", answers)
     assert net.urls.count("https://a.test/llms.txt") == 1
@@ -396,7 +394,7 @@ def test_own_two_sources_of_a_host_share_llms_txt() -> None:
     assert net.rows[1].reason == "page: HTTP 404; as for a.test"
 
 
-def test_own_a_shared_refusal_is_reported_for_both() -> None:
+def test_a_shared_refusal_is_reported_for_both() -> None:
     refused = Refused("https://a.test/llms.txt", verdict("disallowed_explicit", "R2"))
     # Not 500: after a visit that failed llms.txt is not requested.
     pages: dict[str, Answer] = {f"https://a.test/{n}": (403, None, b"") for n in (1, 2)}
@@ -405,7 +403,7 @@ def test_own_a_shared_refusal_is_reported_for_both() -> None:
     assert len(net.urls) == 3
 
 
-def test_own_a_url_is_asked_once_for_all_sources(tmp_path: Path) -> None:
+def test_a_url_is_asked_once_for_all_sources(tmp_path: Path) -> None:
     sources = [
         {"name": "1", "url": "https://a.test/feed/"},
         {"name": "2", "url": "https://b.test/", "feed": "https://c.test/x"},
@@ -460,7 +458,7 @@ def test_r6_2_everything_asked_was_declared_at_the_start(tmp_path: Path) -> None
     assert set(net.urls) <= declared
 
 
-def test_own_a_bare_host_falls_back_to_http() -> None:
+def test_a_bare_host_falls_back_to_http() -> None:
     answers: dict[str, Answer] = {
         "https://b.test/": GaveUp("https://b.test/", "TLS handshake"),
         "http://b.test/": (200, "text/markdown", MARKDOWN),
@@ -478,18 +476,18 @@ def test_own_a_bare_host_falls_back_to_http() -> None:
         ("b.test", Refused("https://b.test/", verdict("disallowed_explicit", "R2"))),
     ],
 )
-def test_own_http_is_tried_for_nothing_else(urls: str, error: Exception) -> None:
+def test_http_is_tried_for_nothing_else(urls: str, error: Exception) -> None:
     assert crawl(urls, {"https://b.test/": error}).urls == ["https://b.test/"]
 
 
-def test_own_a_bare_host_that_answers_neither_is_failed() -> None:
+def test_a_bare_host_that_answers_neither_is_failed() -> None:
     down = GaveUp("u", "connection refused")
     net = crawl("b.test", {"https://b.test/": down, "http://b.test/": down})
     assert net.urls == ["https://b.test/", "http://b.test/"]
     assert net.rows[0].outcome == "failed"
 
 
-def test_own_suggestions_are_reported_and_never_followed() -> None:
+def test_suggestions_are_reported_and_never_followed() -> None:
     head = b"<html><head><link rel='alternate' type='application/rss+xml' href='/rss'></head>"
     net = crawl("https://a.test/p", {"https://a.test/p": (200, "text/html", head)})
     assert net.rows[0].suggested_feeds == ["https://a.test/rss"]
@@ -499,7 +497,7 @@ def test_own_suggestions_are_reported_and_never_followed() -> None:
 @pytest.mark.parametrize(
     ("reasons", "moved"), [([301, 308], True), ([301, 302], False), ([], False)]
 )
-def test_own_a_permanent_redirect_suggests_the_new_address(reasons: list[int], moved: bool) -> None:
+def test_a_permanent_redirect_suggests_the_new_address(reasons: list[int], moved: bool) -> None:
     spider = spider_of(urls="https://a.test/old")
     (request,) = start_requests(spider)
     hop = request.replace(
@@ -538,18 +536,18 @@ def test_a_url_that_scrapy_would_drop_is_a_step_of_no_use(tmp_path: Path) -> Non
     assert "URLLENGTH_LIMIT is 2083" in net.rows[0].reason
 
 
-def test_own_bodies_have_a_limit() -> None:
+def test_bodies_have_a_limit() -> None:
     (request,) = start_requests(spider_of(urls="https://a.test/"))
     assert request.meta["download_maxsize"] == MAX_BODY
 
 
-def test_own_a_body_over_the_limit_is_named_as_such() -> None:
+def test_a_body_over_the_limit_is_named_as_such() -> None:
     net = crawl("https://a.test/", {"https://a.test/": BodyTooLarge("https://a.test/", "")})
     assert net.rows[0].outcome == "failed"
     assert net.rows[0].reason == f"page: refused as too large: over {MAX_BODY} bytes"
 
 
-def test_own_links_are_relative_to_the_final_url() -> None:
+def test_links_are_relative_to_the_final_url() -> None:
     spider = spider_of(urls="https://a.test/old")
     (request,) = start_requests(spider)
     hop = request.replace(url="https://cdn.test/x/feed")
@@ -560,9 +558,7 @@ def test_own_links_are_relative_to_the_final_url() -> None:
 # --- the report -------------------------------------------------------------------------------
 
 
-def test_own_report_in_the_log_and_as_json(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_report_in_the_log_and_as_json(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "r.json"
     spider = spider_of(urls="https://a.test/ ftp://x", report=str(path))
     with caplog.at_level(logging.INFO, "walsh_metadata"):
@@ -580,7 +576,7 @@ def test_own_report_in_the_log_and_as_json(
     ("name", "why"),
     [("", "Is a directory"), ("none/r.json", "No such file or directory")],
 )
-def test_own_a_report_that_cannot_be_written_is_one_line_before_anything_is_asked(
+def test_a_report_that_cannot_be_written_is_one_line_before_anything_is_asked(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, why: str
 ) -> None:
     path = str(tmp_path / name)
@@ -591,7 +587,7 @@ def test_own_a_report_that_cannot_be_written_is_one_line_before_anything_is_aske
     ]
 
 
-def test_own_a_report_that_cannot_be_written_in_the_end_fails_the_command(
+def test_a_report_that_cannot_be_written_in_the_end_fails_the_command(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "gone" / "r.json"
@@ -603,7 +599,7 @@ def test_own_a_report_that_cannot_be_written_in_the_end_fails_the_command(
     assert line.startswith(f"walsh_metadata: -a report={path}: cannot be written: ")
 
 
-def test_own_a_source_without_an_answer_is_reported() -> None:
+def test_a_source_without_an_answer_is_reported() -> None:
     spider = spider_of(urls="https://a.test/")
     start_requests(spider)
     spider.closed("shutdown")
@@ -626,7 +622,7 @@ def test_own_a_source_without_an_answer_is_reported() -> None:
         ({"urls": "ftp://a.test/ nonsense"}, "no usable source (2 unusable)"),
     ],
 )
-def test_own_sources_that_cannot_be_used_end_the_crawl(
+def test_sources_that_cannot_be_used_end_the_crawl(
     arguments: dict[str, str],
     message: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -646,7 +642,7 @@ def test_own_sources_that_cannot_be_used_end_the_crawl(
 
 
 @pytest.mark.crawl
-def test_own_a_refused_start_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
+def test_a_refused_start_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
     (tmp_path / "project.py").write_text(
         "SPIDER_MODULES = ['scrapy_walsh.spiders']\nTELNETCONSOLE_ENABLED = False\n"
     )
@@ -672,7 +668,7 @@ def test_own_a_refused_start_is_one_line_and_exit_code_1(tmp_path: Path) -> None
     assert "downloader/request_count" not in done.stderr
 
 
-def test_own_html_and_text_responses_are_told_apart() -> None:
+def test_html_and_text_responses_are_told_apart() -> None:
     # The fake network must hand out the classes that Scrapy would.
     request = Request("https://a.test/")
     assert isinstance(respond(request, 200, "text/html", HTML), HtmlResponse)

@@ -31,7 +31,7 @@ builtins.__import__ = missing
 """
 
 
-def test_own_without_locks_a_directory_is_refused(
+def test_without_locks_a_directory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine, "fcntl", None)
@@ -42,7 +42,7 @@ def test_own_without_locks_a_directory_is_refused(
 
 
 @pytest.mark.crawl
-def test_own_without_locks_a_crawl_does_not_start(
+def test_without_locks_a_crawl_does_not_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(zygote.BROKEN, "1")  # the package is imported anew, without fcntl

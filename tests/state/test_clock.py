@@ -15,12 +15,12 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 pytestmark = pytest.mark.skipif(not BOOT_ID.exists(), reason="no boot id on this system")
 
 
-def test_own_first_run_reads_the_wall_clock(tmp_path: Path) -> None:
+def test_first_run_reads_the_wall_clock(tmp_path: Path) -> None:
     assert steady_clock(tmp_path)() == pytest.approx(time.time(), abs=1.0)
 
 
 @pytest.mark.parametrize("hour", [3600.0, -3600.0])
-def test_own_clock_set_between_runs_does_not_move_it(
+def test_clock_set_between_runs_does_not_move_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hour: float
 ) -> None:
     told: list[str] = []
@@ -34,7 +34,7 @@ def test_own_clock_set_between_runs_does_not_move_it(
     assert line.startswith(f"the clock was set {'ahead' if hour > 0 else 'back'} by 1.0 h since")
 
 
-def test_own_another_start_of_the_machine_reads_the_wall_clock_again(tmp_path: Path) -> None:
+def test_another_start_of_the_machine_reads_the_wall_clock_again(tmp_path: Path) -> None:
     steady_clock(tmp_path)
     path = tmp_path / FILE
     path.write_text(json.dumps({"boot": "an earlier one", "offset": 5.0}))
@@ -43,16 +43,16 @@ def test_own_another_start_of_the_machine_reads_the_wall_clock_again(tmp_path: P
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"boot": 1}', '{"offset": "x"}', "\x00"])
-def test_own_damaged_file_is_written_anew(tmp_path: Path, damage: str) -> None:
+def test_damaged_file_is_written_anew(tmp_path: Path, damage: str) -> None:
     (tmp_path / FILE).write_text(damage)
     assert steady_clock(tmp_path)() == pytest.approx(time.time(), abs=1.0)
 
 
-def test_own_directory_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+def test_directory_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     assert steady_clock(tmp_path / "missing")() == pytest.approx(time.time(), abs=1.0)
 
 
-def test_own_what_an_earlier_build_kept_is_gone_on_with(
+def test_what_an_earlier_build_kept_is_gone_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the first run after an update would take a clock that was set for the steady one."""

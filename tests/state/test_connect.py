@@ -37,7 +37,7 @@ def unprivileged() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("modes", ["directory", "all"])
-def test_own_what_cannot_be_written_is_refused(modes: str) -> None:
+def test_what_cannot_be_written_is_refused(modes: str) -> None:
     with unprivileged() as directory:
         store = SqliteStore(directory)
         store.put(kept_list())
@@ -54,7 +54,7 @@ def test_own_what_cannot_be_written_is_refused(modes: str) -> None:
         assert {path: path.read_bytes() for path in directory.iterdir()} == before
 
 
-def test_own_read_only_directory_without_a_file_is_refused() -> None:
+def test_read_only_directory_without_a_file_is_refused() -> None:
     with unprivileged() as base:
         base.chmod(0o500)
         with pytest.raises(StateError, match="WALSH_STATE_DIR"):
@@ -63,7 +63,7 @@ def test_own_read_only_directory_without_a_file_is_refused() -> None:
             SqliteStore(base / "new")
 
 
-def test_own_damaged_file_in_read_only_directory_is_refused_and_kept() -> None:
+def test_damaged_file_in_read_only_directory_is_refused_and_kept() -> None:
     with unprivileged() as base:
         (base / "state.sqlite3").write_bytes(b"")
         base.chmod(0o500)
@@ -72,7 +72,7 @@ def test_own_damaged_file_in_read_only_directory_is_refused_and_kept() -> None:
         assert (base / "state.sqlite3").read_bytes() == b""
 
 
-def test_own_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
+def test_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(StateError, match="WALSH_STATE_DIR") as caught:
@@ -81,7 +81,7 @@ def test_own_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["directory", "file"])
-def test_own_where_permissions_are_wrong_it_says_who_may_mend_them(what: str) -> None:
+def test_where_permissions_are_wrong_it_says_who_may_mend_them(what: str) -> None:
     with unprivileged() as base:
         SqliteStore(base / "state").close()
         path = base / "state" if what == "directory" else base / "state" / "state.sqlite3"

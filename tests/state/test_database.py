@@ -97,7 +97,7 @@ def open_damaged(source: Path, target: Path, damaged: bytes) -> bool:
     return found
 
 
-def test_own_truncated_at_many_lengths(closed: Path, tmp_path: Path) -> None:
+def test_truncated_at_many_lengths(closed: Path, tmp_path: Path) -> None:
     content = (closed / "state.sqlite3").read_bytes()
     lengths = [0, 1, 15, 99, 100, 511, 512, 4095, 4096, 4097, 8192]
     lengths += range(12288, len(content) - 1, len(content) // 20)
@@ -106,7 +106,7 @@ def test_own_truncated_at_many_lengths(closed: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", [b"", bytes(8192), b"SQLite format 3\0"])
-def test_own_a_cut_or_zeroed_file_is_damaged(closed: Path, tmp_path: Path, left: bytes) -> None:
+def test_a_cut_or_zeroed_file_is_damaged(closed: Path, tmp_path: Path, left: bytes) -> None:
     assert open_damaged(closed, tmp_path / "state", left)
 
 
@@ -125,7 +125,7 @@ FOREIGN = {
 
 @pytest.mark.parametrize("make", FOREIGN.values(), ids=FOREIGN)
 @pytest.mark.parametrize("meanwhile", [False, True], ids=["before", "meanwhile"])
-def test_own_a_file_of_another_program_is_refused_and_left(
+def test_a_file_of_another_program_is_refused_and_left(
     tmp_path: Path, make: Callable[[Path], object], meanwhile: bool
 ) -> None:
     store = SqliteStore(tmp_path)
@@ -148,7 +148,7 @@ def test_own_a_file_of_another_program_is_refused_and_left(
 
 @pytest.mark.parametrize("words", [b"CREATE TABLE hosts", b"PRIMARY KEY"])
 @pytest.mark.parametrize("octet", [b"\xd5", b"\xff", b"\x80"])
-def test_own_a_schema_that_is_not_utf_8(
+def test_a_schema_that_is_not_utf_8(
     closed: Path, tmp_path: Path, words: bytes, octet: bytes
 ) -> None:
     """SQLite quotes it in its message, which Python cannot decode."""
@@ -173,7 +173,7 @@ def in_a_leaf(content: bytes) -> int:
     return next(at for at in places if content[at // 512 * 512] == 10)
 
 
-def test_own_salvage_reads_from_both_ends(closed: Path, tmp_path: Path) -> None:
+def test_salvage_reads_from_both_ends(closed: Path, tmp_path: Path) -> None:
     target = tmp_path / "state"
     shutil.copytree(closed, target)
     database = target / "state.sqlite3"
@@ -190,7 +190,7 @@ def test_own_salvage_reads_from_both_ends(closed: Path, tmp_path: Path) -> None:
     store.close()
 
 
-def test_own_damage_met_during_a_run(
+def test_damage_met_during_a_run(
     closed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opened, "CHECK_BELOW", 0)
@@ -207,7 +207,7 @@ def test_own_damage_met_during_a_run(
     store.close()
 
 
-def test_own_a_value_of_another_type_is_damage(closed: Path, tmp_path: Path) -> None:
+def test_a_value_of_another_type_is_damage(closed: Path, tmp_path: Path) -> None:
     target = tmp_path / "state"
     shutil.copytree(closed, target)
     with sqlite3.connect(target / "state.sqlite3") as connection:
@@ -220,14 +220,14 @@ def test_own_a_value_of_another_type_is_damage(closed: Path, tmp_path: Path) -> 
     store.close()
 
 
-def test_own_every_damaged_file_is_kept(tmp_path: Path) -> None:
+def test_every_damaged_file_is_kept(tmp_path: Path) -> None:
     for number in (1, 2, 3):
         (tmp_path / "state.sqlite3").write_bytes(bytes(number))
         SqliteStore(tmp_path).close()
         assert (tmp_path / f"state.sqlite3.damaged-{number}").read_bytes() == bytes(number)
 
 
-def test_own_repair_that_was_cut_off_is_finished(closed: Path, tmp_path: Path) -> None:
+def test_repair_that_was_cut_off_is_finished(closed: Path, tmp_path: Path) -> None:
     target = tmp_path / "state"
     shutil.copytree(closed, target)
     (target / "state.sqlite3").rename(target / "state.sqlite3.new")
@@ -240,7 +240,7 @@ def test_own_repair_that_was_cut_off_is_finished(closed: Path, tmp_path: Path) -
     assert not (target / "state.sqlite3.new").exists()
 
 
-def test_own_file_replaced_by_another_process_is_opened_again(tmp_path: Path) -> None:
+def test_file_replaced_by_another_process_is_opened_again(tmp_path: Path) -> None:
     store, sibling = SqliteStore(tmp_path), SqliteStore(tmp_path)
     replaced = tmp_path / "a sibling's"
     shutil.copy(tmp_path / "state.sqlite3", replaced)
@@ -252,7 +252,7 @@ def test_own_file_replaced_by_another_process_is_opened_again(tmp_path: Path) ->
     sibling.close()
 
 
-def test_own_directory_removed_during_a_run_is_made_again(tmp_path: Path) -> None:
+def test_directory_removed_during_a_run_is_made_again(tmp_path: Path) -> None:
     directory = tmp_path / "state"
     store = SqliteStore(directory)
     shutil.rmtree(directory)
@@ -279,7 +279,7 @@ print(json.dumps(store.notices))
 
 
 @pytest.mark.parametrize("damaged", [False, True], ids=["new", "damaged"])
-def test_own_processes_that_open_together_repair_once(tmp_path: Path, damaged: bool) -> None:
+def test_processes_that_open_together_repair_once(tmp_path: Path, damaged: bool) -> None:
     if damaged:
         (tmp_path / "state.sqlite3").write_bytes(bytes(2000))
     pipe = subprocess.PIPE
@@ -308,7 +308,7 @@ def test_own_processes_that_open_together_repair_once(tmp_path: Path, damaged: b
 
 
 @pytest.mark.parametrize("version", [opened.VERSION + 1, 257, 0])
-def test_own_another_version_is_refused_and_left_alone(
+def test_another_version_is_refused_and_left_alone(
     closed: Path, tmp_path: Path, version: int
 ) -> None:
     target = tmp_path / "state"

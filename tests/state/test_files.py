@@ -79,7 +79,7 @@ def watchdog() -> Iterator[None]:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("other", [os.mkfifo, os.mkdir, link, link_to_a_file])
 @pytest.mark.usefixtures("watchdog")
-def test_own_only_a_file_may_be_in_the_place_of_a_state_file(
+def test_only_a_file_may_be_in_the_place_of_a_state_file(
     tmp_path: Path, name: str, other: Callable[[Path], object]
 ) -> None:
     directory = tmp_path / "state"
@@ -92,7 +92,7 @@ def test_own_only_a_file_may_be_in_the_place_of_a_state_file(
     assert found.startswith(f"{name}: not a file")
 
 
-def test_own_a_directory_that_is_a_link_is_fine(tmp_path: Path) -> None:
+def test_a_directory_that_is_a_link_is_fine(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "state").symlink_to(tmp_path / "disk")
     run(tmp_path / "state")
@@ -104,7 +104,7 @@ def modes(directory: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
-def test_own_state_files_are_their_owners_alone(tmp_path: Path, mask: int) -> None:
+def test_state_files_are_their_owners_alone(tmp_path: Path, mask: int) -> None:
     directory = tmp_path / "state"
     directory.mkdir(mode=0o755)
     before = os.umask(mask)
@@ -125,7 +125,7 @@ def test_own_state_files_are_their_owners_alone(tmp_path: Path, mask: int) -> No
     assert {name: mode for name, mode in found.items() if mode != 0o600} == {}
 
 
-def test_own_a_stricter_umask_holds(tmp_path: Path) -> None:
+def test_a_stricter_umask_holds(tmp_path: Path) -> None:
     before = os.umask(0o277)
     try:
         with files.private(tmp_path / "x", "wb"):
@@ -135,7 +135,7 @@ def test_own_a_stricter_umask_holds(tmp_path: Path) -> None:
     assert modes(tmp_path) == {"x": 0o400}
 
 
-def test_own_files_that_others_can_read_are_closed_to_them(tmp_path: Path) -> None:
+def test_files_that_others_can_read_are_closed_to_them(tmp_path: Path) -> None:
     run(tmp_path)
     (tmp_path / "notes.txt").write_text("")
     for path in tmp_path.iterdir():
@@ -162,7 +162,7 @@ def lost(directory: Path) -> tuple[bool, list[str]]:
     "left",
     [files.COPY, files.SECOND, HEAD, FILE, machine.CLOCK, machine.READY, "state.sqlite3-shm"],
 )
-def test_own_r4_a_database_that_is_gone_is_said_while_anything_of_it_is_left(
+def test_of_r4_a_database_that_is_gone_is_said_while_anything_of_it_is_left(
     tmp_path: Path, left: str
 ) -> None:
     run(tmp_path)
@@ -179,13 +179,13 @@ def test_own_r4_a_database_that_is_gone_is_said_while_anything_of_it_is_left(
     assert "\n" not in notice
 
 
-def test_own_a_first_run_lost_nothing(tmp_path: Path) -> None:
+def test_a_first_run_lost_nothing(tmp_path: Path) -> None:
     (tmp_path / files.LOCK).touch()  # of a process that was killed at its start
     assert lost(tmp_path) == (False, [])
     assert lost(tmp_path) == (False, [])
 
 
-def test_own_r3_a_list_that_may_have_been_lost_with_the_database_is_not_forgotten(
+def test_of_r3_a_list_that_may_have_been_lost_with_the_database_is_not_forgotten(
     tmp_path: Path,
 ) -> None:
     run(tmp_path)
@@ -200,7 +200,7 @@ def test_own_r3_a_list_that_may_have_been_lost_with_the_database_is_not_forgotte
 
 
 @pytest.mark.parametrize("kept", [(HEAD,), (HEAD, "ledger-documents.sqlite")])
-def test_own_a_ledger_that_is_gone_is_said(tmp_path: Path, kept: tuple[str, ...]) -> None:
+def test_a_ledger_that_is_gone_is_said(tmp_path: Path, kept: tuple[str, ...]) -> None:
     run(tmp_path)
     (tmp_path / FILE).unlink()
     ledger = Ledger(tmp_path, time.time)

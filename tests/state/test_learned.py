@@ -28,7 +28,7 @@ def reads(store: SqliteStore | MemoryStore) -> Learned:
 
 
 @pytest.mark.parametrize("taught", [NOTHING, ONE_REFUSAL, TAUGHT])
-def test_own_what_was_booked_is_read_back_by_the_next_run(tmp_path: Path, taught: Learned) -> None:
+def test_what_was_booked_is_read_back_by_the_next_run(tmp_path: Path, taught: Learned) -> None:
     with closing(SqliteStore(tmp_path)) as store:
         store.book_host(HostRecord(HOST, 1000.0, 1.0, taught=taught))
     with closing(SqliteStore(tmp_path)) as store:
@@ -37,14 +37,14 @@ def test_own_what_was_booked_is_read_back_by_the_next_run(tmp_path: Path, taught
         assert reads(store) == taught
 
 
-def test_own_another_process_waits_for_the_learned_interval(tmp_path: Path) -> None:
+def test_another_process_waits_for_the_learned_interval(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path)) as one, closing(SqliteStore(tmp_path)) as other:
         one.book_host(HostRecord(HOST, 1000.0, 1.0, taught=TAUGHT))
         booking = other.reserve_host(HOST, 1.0, 1001.0)
         assert (booking.wait, booking.taught) == (3.0, TAUGHT)
 
 
-def test_own_a_process_replaces_what_it_alone_knows_of() -> None:
+def test_a_process_replaces_what_it_alone_knows_of() -> None:
     store = MemoryStore()
     store.book_host(HostRecord(HOST, 1000.0, 1.0, taught=SLOWER))
     store.book_host(HostRecord(HOST, 1010.0, 1.0, taught=TAUGHT))
@@ -53,7 +53,7 @@ def test_own_a_process_replaces_what_it_alone_knows_of() -> None:
     assert reads(store) == NOTHING
 
 
-def test_own_where_another_one_was_there_meanwhile_the_slower_stays(tmp_path: Path) -> None:
+def test_where_another_one_was_there_meanwhile_the_slower_stays(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path)) as one, closing(SqliteStore(tmp_path)) as other:
         one.reserve_host(HOST, 1.0, 1000.0)
         other.book_host(HostRecord(HOST, 1010.0, 1.0, taught=SLOWER))
@@ -61,7 +61,7 @@ def test_own_where_another_one_was_there_meanwhile_the_slower_stays(tmp_path: Pa
         assert reads(one) == SLOWER
 
 
-def test_own_forget_drops_it_and_nothing_that_was_promised(tmp_path: Path) -> None:
+def test_forget_drops_it_and_nothing_that_was_promised(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path)) as store:
         store.book_host(HostRecord(HOST, 1000.0, 2.5, 1000.0 + 60.0, taught=TAUGHT))
         dropped, _ = forget(store, HOST, 2000.0, 86400.0)

@@ -32,7 +32,7 @@ def become(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Become:
     return become
 
 
-def test_own_the_state_of_another_machine_is_refused(tmp_path: Path, become: Become) -> None:
+def test_the_state_of_another_machine_is_refused(tmp_path: Path, become: Become) -> None:
     directory = tmp_path / "state"
     become(HERE)
     machine.claim(directory)
@@ -50,9 +50,7 @@ def test_own_the_state_of_another_machine_is_refused(tmp_path: Path, become: Bec
 
 
 @pytest.mark.parametrize("text", [None, "", "uninitialized"])
-def test_own_without_an_id_nothing_is_noted(
-    text: str | None, tmp_path: Path, become: Become
-) -> None:
+def test_without_an_id_nothing_is_noted(text: str | None, tmp_path: Path, become: Become) -> None:
     become(text)
     machine.claim(tmp_path / "state")
     assert not (tmp_path / "state").exists()
@@ -62,13 +60,13 @@ def test_own_without_an_id_nothing_is_noted(
     machine.claim(tmp_path / "state")
 
 
-def test_own_who_only_looks_notes_nothing(tmp_path: Path, become: Become) -> None:
+def test_who_only_looks_notes_nothing(tmp_path: Path, become: Become) -> None:
     become(HERE)
     machine.claim(tmp_path, keeps=False)
     assert not (tmp_path / machine.OWNER).exists()
 
 
-def test_own_a_damaged_note_is_written_anew(tmp_path: Path, become: Become) -> None:
+def test_a_damaged_note_is_written_anew(tmp_path: Path, become: Become) -> None:
     become(HERE)
     (tmp_path / machine.OWNER).write_bytes(b"\x00damaged")
     machine.claim(tmp_path)

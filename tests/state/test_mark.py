@@ -52,7 +52,7 @@ def opened(directory: Path) -> tuple[bool, list[str]]:
     return found
 
 
-def test_own_what_could_not_be_written_is_written_at_the_end(
+def test_what_could_not_be_written_is_written_at_the_end(
     tmp_path: Path, failing: Failing, connections: list[sqlite3.Connection]
 ) -> None:
     store = failing(tmp_path)
@@ -64,7 +64,7 @@ def test_own_what_could_not_be_written_is_written_at_the_end(
 
 
 @pytest.mark.parametrize("killed", [True, False])
-def test_own_bookings_that_were_never_written_are_said(
+def test_bookings_that_were_never_written_are_said(
     tmp_path: Path, failing: Failing, *, killed: bool
 ) -> None:
     store = failing(tmp_path / "live")
@@ -79,7 +79,7 @@ def test_own_bookings_that_were_never_written_are_said(
     assert "could not be written by an earlier run" in notices[0]
 
 
-def test_own_runs_beside_the_next_one_know_it_too(tmp_path: Path, failing: Failing) -> None:
+def test_runs_beside_the_next_one_know_it_too(tmp_path: Path, failing: Failing) -> None:
     failing(tmp_path).close()
     stores = [SqliteStore(tmp_path) for _ in range(3)]
     assert [store.rows_lost for store in stores] == [True] * 3
@@ -87,7 +87,7 @@ def test_own_runs_beside_the_next_one_know_it_too(tmp_path: Path, failing: Faili
         store.close()
 
 
-def test_own_the_mark_is_made_while_no_file_can_be(
+def test_the_mark_is_made_while_no_file_can_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connections: list[sqlite3.Connection]
 ) -> None:
     """To the last inode."""
@@ -109,7 +109,7 @@ def test_own_the_mark_is_made_while_no_file_can_be(
 
 
 @pytest.mark.parametrize("hours", [2, -2])
-def test_own_the_mark_is_taken_up_by_the_first_run_long_after_it(
+def test_the_mark_is_taken_up_by_the_first_run_long_after_it(
     tmp_path: Path, failing: Failing, hours: int
 ) -> None:
     """One from the future is no younger (D9)."""
@@ -121,7 +121,7 @@ def test_own_the_mark_is_taken_up_by_the_first_run_long_after_it(
     assert opened(tmp_path)[0]
 
 
-def test_own_nothing_is_marked_where_all_was_written(tmp_path: Path) -> None:
+def test_nothing_is_marked_where_all_was_written(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
     store.put(FIRST)
     store.close()

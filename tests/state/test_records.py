@@ -156,7 +156,7 @@ def test_r7_seen_items(store: Store) -> None:
     assert seen == [False, True, True, True, False]
 
 
-def test_own_odd_text_and_times_come_back_as_they_were(tmp_path: Path) -> None:
+def test_odd_text_and_times_come_back_as_they_were(tmp_path: Path) -> None:
     odd = ["é\u200f", "a\x00b", "'; DROP TABLE hosts --", "\U0001f600", "\\u0041", " "]
     store = SqliteStore(tmp_path)
     for text in odd:
@@ -173,7 +173,7 @@ def test_own_odd_text_and_times_come_back_as_they_were(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "record", [HostRecord("h", math.nan, 1.0), HostRecord("h\udc80", 1.0, 1.0)]
 )
-def test_own_value_that_cannot_be_kept_is_the_callers_fault(tmp_path: Path, record: Any) -> None:
+def test_value_that_cannot_be_kept_is_the_callers_fault(tmp_path: Path, record: Any) -> None:
     store = SqliteStore(tmp_path)
     with pytest.raises(ValueError, match=r"not a number|surrogates"):
         store.put(record)
@@ -182,7 +182,7 @@ def test_own_value_that_cannot_be_kept_is_the_callers_fault(tmp_path: Path, reco
     store.close()
 
 
-def test_own_open_store(tmp_path: Path) -> None:
+def test_open_store(tmp_path: Path) -> None:
     assert isinstance(open_store(None), MemoryStore)
     store = open_store(tmp_path / "a" / "b")
     assert isinstance(store, SqliteStore)
@@ -191,7 +191,7 @@ def test_own_open_store(tmp_path: Path) -> None:
     store.close()
 
 
-def test_own_schema_has_every_field_of_every_record(
+def test_schema_has_every_field_of_every_record(
     tmp_path: Path, connections: list[sqlite3.Connection]
 ) -> None:
     store = SqliteStore(tmp_path)

@@ -44,7 +44,7 @@ HOST = "h.test"
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_own_the_docs_say_how_long_each_record_is_kept() -> None:
+def test_the_docs_say_how_long_each_record_is_kept() -> None:
     """C1, C16, C17: one table, from the declaration."""
 
     def row(table: Table[Any]) -> str:
@@ -65,7 +65,7 @@ def test_own_the_docs_say_how_long_each_record_is_kept() -> None:
     ],
     ids=["Crawl-delay", "hold"],
 )
-def test_own_a_record_outlives_what_binds(tmp_path: Path, bound: HostRecord) -> None:
+def test_a_record_outlives_what_binds(tmp_path: Path, bound: HostRecord) -> None:
     """C3: what binds is counted from, and not the last use."""
     store = SqliteStore(tmp_path)
     gone = HostRecord("gone.test", NOW - 430 * DAY, 1.0)
@@ -91,12 +91,12 @@ def test_r8_no_interval_between_two_runs_outlives_the_record(tmp_path: Path) -> 
         WalshConfig.from_settings(settings, lambda: str(tmp_path))
 
 
-def test_own_attempts_are_kept_as_long_as_they_count() -> None:
+def test_attempts_are_kept_as_long_as_they_count() -> None:
     """C18."""
     assert ATTEMPTS.kept == REVISIT_FLOOR
 
 
-def test_own_a_host_without_a_hold_has_none(store: Store) -> None:
+def test_a_host_without_a_hold_has_none(store: Store) -> None:
     """C4, C6: ``last_end`` is the start of a request while it is under way, and then its end."""
     store.reserve_host(HOST, 1.0, NOW)
     assert store.get(HostRecord, HOST) == HostRecord(HOST, NOW, 1.0, under_way=1)
@@ -104,7 +104,7 @@ def test_own_a_host_without_a_hold_has_none(store: Store) -> None:
     assert store.get(HostRecord, HOST) == HostRecord(HOST, NOW + 5, 1.0)
 
 
-def test_own_the_end_of_an_answer_leaves_the_other_fields(store: Store) -> None:
+def test_the_end_of_an_answer_leaves_the_other_fields(store: Store) -> None:
     """C2, C10: what a booking does not say stays."""
     held = HostRecord(HOST, NOW, 1.0, NOW + 60 * DAY, NOW - DAY, silent_since=NOW - 2 * DAY)
     store.put(held)
@@ -145,7 +145,7 @@ def test_r5_an_answer_does_not_bring_back_a_hold_of_the_future(store: Store) -> 
     assert record.not_before == NOW + 900
 
 
-def test_own_a_target_ahead_of_the_crawl_delay_is_noted_at_its_end(store: Store) -> None:
+def test_a_target_ahead_of_the_crawl_delay_is_noted_at_its_end(store: Store) -> None:
     """C7."""
     store.reserve_host(HOST, 1.0, NOW)
     store.book_host(HostRecord(HOST, NOW + 7, 1.0, visited_at=NOW + 7))
@@ -154,7 +154,7 @@ def test_own_a_target_ahead_of_the_crawl_delay_is_noted_at_its_end(store: Store)
     assert record.visited_at == record.last_end == NOW + 7
 
 
-def test_own_of_two_paces_alike_the_later_one_stays(store: Store) -> None:
+def test_of_two_paces_alike_the_later_one_stays(store: Store) -> None:
     """C9, C11: the store keeps it beside the host's own interval."""
     stored, mine = Learned(4.0, 0.0, 9, NOW), Learned(4.0, 0.0, 3, NOW - 60)
     store.put(HostRecord(HOST, NOW, 1.0, taught=stored))
@@ -164,7 +164,7 @@ def test_own_of_two_paces_alike_the_later_one_stays(store: Store) -> None:
     assert (record.interval, record.taught, record.spacing) == (1.0, stored, 4.0)
 
 
-def test_own_what_a_host_has_taught_is_one_value(tmp_path: Path) -> None:
+def test_what_a_host_has_taught_is_one_value(tmp_path: Path) -> None:
     """C8: its count is a count, and what is not known is not there."""
     store = SqliteStore(tmp_path)
     store.put(HostRecord(HOST, NOW, 1.0, taught=Learned(4.0, 5.5, 7, NOW)))
@@ -179,7 +179,7 @@ def test_own_what_a_host_has_taught_is_one_value(tmp_path: Path) -> None:
     assert kept[0] == (None,)
 
 
-def test_own_a_host_has_no_field_that_nothing_writes() -> None:
+def test_a_host_has_no_field_that_nothing_writes() -> None:
     """C12: ``why`` is gone."""
     assert [each.name for each in fields(HostRecord)] == [
         "host", "last_end", "interval", "not_before", "visited_at", "taught", "silent_since",
@@ -187,7 +187,7 @@ def test_own_a_host_has_no_field_that_nothing_writes() -> None:
     ]  # fmt: skip
 
 
-def test_own_text_that_cannot_be_kept_poisons_nothing(tmp_path: Path) -> None:
+def test_text_that_cannot_be_kept_poisons_nothing(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
     store.let_wait(lambda: None)
     for bad in (HostRecord("h\udc80", NOW, 1.0), HostRecord(HOST, math.nan, 1.0)):
@@ -200,7 +200,7 @@ def test_own_text_that_cannot_be_kept_poisons_nothing(tmp_path: Path) -> None:
     store.close()
 
 
-def test_own_the_key_of_a_table_comes_first() -> None:
+def test_the_key_of_a_table_comes_first() -> None:
     assert [table.name for table in TABLES if table.columns[: len(table.key)] != table.key] == []
     assert HOSTS.latest == "last_end"
 
@@ -224,7 +224,7 @@ class Odd:
         Odd("é b", 0.1 + 0.2, math.inf, -3, b"\x00\xff", Learned(4.0, 5.5, 7, NOW)),
     ],
 )
-def test_own_a_field_is_declared_once(odd: Odd) -> None:
+def test_a_field_is_declared_once(odd: Odd) -> None:
     """Its column, its member of a hash and its clock follow from the declaration."""
     table = Table("odds", Odd, ("name",), "at", (("at",),), DAY)
     with closing(sqlite3.connect(":memory:")) as connection:
@@ -243,7 +243,7 @@ def test_own_a_field_is_declared_once(odd: Odd) -> None:
 
 
 @pytest.mark.parametrize("value", ["soon", None, b"1"])
-def test_own_a_value_of_another_type_is_no_record(value: Any) -> None:
+def test_a_value_of_another_type_is_no_record(value: Any) -> None:
     table = Table("odds", Odd, ("name",), "at", (("at",),), DAY)
     with pytest.raises(DamageError, match="odds: a row has a value of another type"):
         table.decode(("a", value, None, 0, b"", None))

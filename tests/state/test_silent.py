@@ -27,7 +27,7 @@ def since(store: SqliteStore) -> float | None:
     return record.silent_since
 
 
-def test_own_a_booking_leaves_it(tmp_path: Path) -> None:
+def test_a_booking_leaves_it(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path)) as store:
         put(store, 990.0)
     with closing(SqliteStore(tmp_path)) as store:
@@ -37,7 +37,7 @@ def test_own_a_booking_leaves_it(tmp_path: Path) -> None:
         assert since(store) == 990.0
 
 
-def test_own_forget_drops_it(tmp_path: Path) -> None:
+def test_forget_drops_it(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path)) as store:
         put(store, 990.0)
         assert forget(store, HOST, 2000.0, 86400.0)[0]["silence"] == 1

@@ -163,7 +163,7 @@ def test_d3_copy_is_json_a_reader_can_take_apart(tmp_path: Path) -> None:
     assert StoredDocument(body=body, **values) == kept_list()
 
 
-def test_own_full_disk_is_said_once_and_made_good_later(
+def test_full_disk_is_said_once_and_made_good_later(
     tmp_path: Path, connections: list[sqlite3.Connection]
 ) -> None:
     store = SqliteStore(tmp_path)
@@ -194,7 +194,7 @@ def test_own_full_disk_is_said_once_and_made_good_later(
     store.close()
 
 
-def test_own_full_disk_is_said_again_after_it_was_free(
+def test_full_disk_is_said_again_after_it_was_free(
     tmp_path: Path, connections: list[sqlite3.Connection]
 ) -> None:
     store = SqliteStore(tmp_path)
@@ -209,7 +209,7 @@ def test_own_full_disk_is_said_again_after_it_was_free(
     store.close()
 
 
-def test_own_locked_file_is_said_in_one_line(
+def test_locked_file_is_said_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connections: list[sqlite3.Connection]
 ) -> None:
     monkeypatch.setattr(database, "BUSY_TIMEOUT", 0.01)
@@ -226,7 +226,7 @@ def test_own_locked_file_is_said_in_one_line(
     other.close()
 
 
-def test_own_items_of_one_page_are_one_transaction(
+def test_items_of_one_page_are_one_transaction(
     tmp_path: Path, connections: list[sqlite3.Connection]
 ) -> None:
     store = SqliteStore(tmp_path)

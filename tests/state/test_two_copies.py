@@ -156,7 +156,7 @@ def test_r3b_of_a_list_whose_text_is_lost_it_is_known_when_it_was_had(
 
 
 @pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_bytes(b"")])
-def test_own_d3_that_a_list_was_held_is_known_without_its_files(
+def test_d3_that_a_list_was_held_is_known_without_its_files(
     store: SqliteStore, tmp_path: Path, damage: Any
 ) -> None:
     for name in NAMES:

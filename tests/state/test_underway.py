@@ -55,7 +55,7 @@ def test_r8_one_process_at_a_time_and_none_after_its_end(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("directory", [None, "missing"])
-def test_own_where_nothing_can_be_locked_every_source_is_free(
+def test_where_nothing_can_be_locked_every_source_is_free(
     tmp_path: Path, directory: str | None
 ) -> None:
     locks = UnderWay(None if directory is None else tmp_path / directory)

@@ -46,7 +46,7 @@ def other(tmp_path: Path, store: SqliteStore) -> Iterator[SqliteStore]:
     found.close()
 
 
-def test_own_what_waits_is_read_back_and_written_with_the_next_request(
+def test_what_waits_is_read_back_and_written_with_the_next_request(
     connections: list[sqlite3.Connection],
     store: SqliteStore,
     other: SqliteStore,
@@ -98,7 +98,7 @@ def test_r4_4_a_host_is_not_taken_for_new_while_its_booking_waits(store: SqliteS
     assert [each.host for each in store.rows(HostRecord)] == [HOST]
 
 
-def test_own_rows_are_whole_while_some_wait(store: SqliteStore, other: SqliteStore) -> None:
+def test_rows_are_whole_while_some_wait(store: SqliteStore, other: SqliteStore) -> None:
     other.put(*HOSTS[:3])
     store.put(kept_robots("https://a.test"))
     store.book_host(HostRecord(HOST, NOW, 1.0))
@@ -128,7 +128,7 @@ def test_r11_what_waits_is_written_at_the_end(tmp_path: Path) -> None:
     store.close()
 
 
-def test_own_a_full_disk_met_by_the_next_request_loses_nothing(
+def test_a_full_disk_met_by_the_next_request_loses_nothing(
     tmp_path: Path, connections: list[sqlite3.Connection], store: SqliteStore
 ) -> None:
     store.put(HOSTS[0])
@@ -174,7 +174,7 @@ def test_r11_a_kill_leaves_the_booking_of_the_start(tmp_path: Path) -> None:
     store.close()
 
 
-def test_own_a_request_takes_few_transactions(
+def test_a_request_takes_few_transactions(
     connections: list[sqlite3.Connection], store: SqliteStore
 ) -> None:
     """A host's robots.txt and its target: a transaction each (D20).

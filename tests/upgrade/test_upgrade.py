@@ -108,7 +108,7 @@ def rows_of(directory: Path, name: str = DATABASE) -> dict[str, list[dict[str, o
 
 
 @pytest.mark.parametrize("form", OLD)
-def test_own_each_older_form_gets_the_columns_of_this_one(form: int) -> None:
+def test_each_older_form_gets_the_columns_of_this_one(form: int) -> None:
     """A column that is not in the text of an old form has a default, or a step makes it.
 
     If this fails: give the new field a default; or raise ``forms.FORM``, add a step to ``STEPS``,
@@ -164,7 +164,7 @@ sys.stdin.readline()
 """
 
 
-def test_own_nothing_is_changed_while_another_process_has_the_file_open(
+def test_nothing_is_changed_while_another_process_has_the_file_open(
     days: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run of 0.2.0 that goes on would write rows without the new columns."""
@@ -205,7 +205,7 @@ def test_no_other_process_can_open_the_file_meanwhile(
             assert forms.form_of(later) == forms.FORM
 
 
-def test_own_a_step_that_fails_changes_nothing(days: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_fails_changes_nothing(days: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The steps are one transaction: a kill, or a full disk, leaves the file as it was."""
     before = rows_of(days)
     steps = ("DELETE FROM hosts", "INSERT INTO hosts VALUES (1)")
@@ -217,7 +217,7 @@ def test_own_a_step_that_fails_changes_nothing(days: Path, monkeypatch: pytest.M
     assert rows_of(days) == before
 
 
-def test_own_a_damaged_older_file_gives_its_rows(days: Path, tmp_path: Path) -> None:
+def test_a_damaged_older_file_gives_its_rows(days: Path, tmp_path: Path) -> None:
     """It lacks columns that are read of it, and is set aside as what it was."""
     with closing(SqliteStore(copy("0.2.0/days", tmp_path / "whole"))) as store:
         whole = {table: list(store.rows(table.record)) for table in TABLES}
@@ -270,7 +270,7 @@ def test_r5_a_column_more_is_refused_and_the_hold_stays(today: Path) -> None:
 
 
 @pytest.mark.parametrize("column", ["zone", "rl", "values", "validators", "etag"])
-def test_own_a_column_more_is_refused_in_an_older_file(days: Path, column: str) -> None:
+def test_a_column_more_is_refused_in_an_older_file(days: Path, column: str) -> None:
     """Also if a step has its name in another word, or as a column of another table."""
     change(days, f'ALTER TABLE hosts ADD COLUMN "{column}" TEXT')
     refused(days, f"schema version 1 with hosts.{column}", "scrapy-walsh 0.2.0")
@@ -287,14 +287,14 @@ def test_a_column_that_a_step_takes_away_is_not_refused(
     assert "zone" not in rows_of(days)["hosts"][0]
 
 
-def test_own_a_later_form_is_refused_with_the_version_that_reads_it(today: Path) -> None:
+def test_a_later_form_is_refused_with_the_version_that_reads_it(today: Path) -> None:
     change(today, "UPDATE writer SET version = '1.4.0'")
     change(today, "CREATE TABLE later (name TEXT)")
     change(today, f"PRAGMA user_version={forms.FORM + 1}")
     refused(today, f"schema version {forms.FORM + 1}", "install scrapy-walsh 1.4.0")
 
 
-def test_own_a_column_with_a_default_that_is_not_there_is_added(today: Path) -> None:
+def test_a_column_with_a_default_that_is_not_there_is_added(today: Path) -> None:
     """The same form, by a version of before: nothing is damaged, and a copy is kept."""
     change(today, "ALTER TABLE hosts DROP COLUMN silent_since")
     change(today, "ALTER TABLE hosts DROP COLUMN under_way")
@@ -305,7 +305,7 @@ def test_own_a_column_with_a_default_that_is_not_there_is_added(today: Path) -> 
     store.close()
 
 
-def test_own_a_column_that_every_version_has_is_damage_if_it_is_gone(today: Path) -> None:
+def test_a_column_that_every_version_has_is_damage_if_it_is_gone(today: Path) -> None:
     change(today, "ALTER TABLE deferrals DROP COLUMN host")
     store = SqliteStore(today)
     assert "no such column: deferrals.host" in store.notices[0]
@@ -333,7 +333,7 @@ def urls_in(folder: Path) -> list[str]:
     return [url for (url,) in found]
 
 
-def test_own_an_older_job_is_taken_up_after_a_copy(job: Path) -> None:
+def test_an_older_job_is_taken_up_after_a_copy(job: Path) -> None:
     left = urls_in(job)
     assert 0 < len(left) < len(JOB_PAGES)
     connection = disk_lines.open_job(Settings({"JOBDIR": str(job.parent)}))
@@ -353,7 +353,7 @@ def test_own_an_older_job_is_taken_up_after_a_copy(job: Path) -> None:
         ("ALTER TABLE line ADD COLUMN lane TEXT", "with line.lane"),
     ],
 )
-def test_own_the_job_of_a_later_version_is_refused(job: Path, change: str, words: str) -> None:
+def test_the_job_of_a_later_version_is_refused(job: Path, change: str, words: str) -> None:
     in_job(job, change)
     left = urls_in(job)
     with pytest.raises(StateError, match=f"{words}.*the requests that wait in this one are lost"):
@@ -361,7 +361,7 @@ def test_own_the_job_of_a_later_version_is_refused(job: Path, change: str, words
     assert urls_in(job) == left
 
 
-def test_own_a_crawl_goes_on_with_an_older_job(tmp_path: Path, box: Sandbox) -> None:
+def test_a_crawl_goes_on_with_an_older_job(tmp_path: Path, box: Sandbox) -> None:
     for name in ("one", "two"):
         box.put(site(f"{name}.test"))
     project = make_project(tmp_path / "project", settings={"JOBDIR": "job"})
@@ -406,7 +406,7 @@ def test_r5_a_fleet_goes_on_with_the_holds_of_an_older_one(
 
 
 @needs_redis
-def test_own_a_worker_of_an_older_version_does_not_join(
+def test_a_worker_of_an_older_version_does_not_join(
     old_redis: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = worker_of(old_redis)
@@ -431,7 +431,7 @@ def test_own_a_worker_of_an_older_version_does_not_join(
 # -- a ledger -----------------------------------------------------------------------------
 
 
-def test_own_the_lines_of_a_later_version_are_refused(tmp_path: Path) -> None:
+def test_the_lines_of_a_later_version_are_refused(tmp_path: Path) -> None:
     later = began(stored_form=forms.FORM + 1, version="1.4.0", novel=[1])
     with pytest.raises(
         StateError, match=r"stored form 3 of scrapy-walsh 1\.4\.0, and this package"
@@ -439,7 +439,7 @@ def test_own_the_lines_of_a_later_version_are_refused(tmp_path: Path) -> None:
         verify_lines(tmp_path, later)
 
 
-def test_own_a_run_of_form_1_may_lack_a_setting_that_came_later(tmp_path: Path) -> None:
+def test_a_run_of_form_1_may_lack_a_setting_that_came_later(tmp_path: Path) -> None:
     """0.2.0 wrote no form; whoever names one names all of its terms."""
     members = began()
     del members["settings"]["usage"]
@@ -511,7 +511,7 @@ def test_r8_r5_r4_what_was_sent_or_held_is_not_due(taken_up: tuple[Runs, Crawl])
         assert run.asked(host) == []
 
 
-def test_own_the_crawl_says_that_the_file_was_upgraded_and_is_green(
+def test_the_crawl_says_that_the_file_was_upgraded_and_is_green(
     taken_up: tuple[Runs, Crawl],
 ) -> None:
     _, run = taken_up
@@ -519,7 +519,7 @@ def test_own_the_crawl_says_that_the_file_was_upgraded_and_is_green(
     assert run.returncode == 0, run.output
 
 
-def test_own_verify_takes_the_ledger_and_its_continuation(
+def test_verify_takes_the_ledger_and_its_continuation(
     taken_up: tuple[Runs, Crawl],
 ) -> None:
     made, _ = taken_up
@@ -536,7 +536,7 @@ def test_own_verify_takes_the_ledger_and_its_continuation(
 # -- commands that look -------------------------------------------------------------------
 
 
-def test_own_a_look_for_damage_changes_no_older_file(
+def test_a_look_for_damage_changes_no_older_file(
     days: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = {path.name: path.read_bytes() for path in days.iterdir()}

@@ -49,7 +49,7 @@ def virtual(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def test_own_the_loop_jumps_to_its_next_timer(virtual: Clock) -> None:
+def test_the_loop_jumps_to_its_next_timer(virtual: Clock) -> None:
     loop, seen = Loop(), []
 
     async def sleep() -> None:
@@ -63,21 +63,21 @@ def test_own_the_loop_jumps_to_its_next_timer(virtual: Clock) -> None:
     assert virtual.monotonic() == pytest.approx(DAY + 86410.25, abs=0.01)
 
 
-def test_own_a_loop_that_would_wait_for_ever_says_so(virtual: Clock) -> None:
+def test_a_loop_that_would_wait_for_ever_says_so(virtual: Clock) -> None:
     loop = Loop()
     with pytest.raises(RuntimeError, match="never happen"):
         loop.run_until_complete(loop.create_future())
     loop.close()
 
 
-def test_own_the_clock_rests_while_a_thread_works() -> None:
+def test_the_clock_rests_while_a_thread_works() -> None:
     root = Path(__file__).parents[2]
     command = [sys.executable, "-c", THREAD]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[('thread', 0), ('timer', 1000)]"
 
 
-def test_own_an_alarm_rings_in_the_midst_of_a_jump(virtual: Clock) -> None:
+def test_an_alarm_rings_in_the_midst_of_a_jump(virtual: Clock) -> None:
     rung: list[float] = []
     virtual.alarm(NOW + 5, lambda: rung.append(virtual.true()))
     virtual.move(4.0)
@@ -87,7 +87,7 @@ def test_own_an_alarm_rings_in_the_midst_of_a_jump(virtual: Clock) -> None:
     assert virtual.true() == NOW + 14
 
 
-def test_own_a_clock_that_is_set_moves_the_time_of_day_alone(virtual: Clock) -> None:
+def test_a_clock_that_is_set_moves_the_time_of_day_alone(virtual: Clock) -> None:
     shifts = (Shift(NOW + 10, -HOUR), Shift(NOW + 20, HOUR))
     virtual.start(NOW, NOW - DAY, shifts)
     assert [off_by(shifts, NOW + at) for at in (9, 10, 20)] == [0.0, -HOUR, 0.0]
@@ -97,7 +97,7 @@ def test_own_a_clock_that_is_set_moves_the_time_of_day_alone(virtual: Clock) -> 
     assert virtual.monotonic() - before == 15.0
 
 
-def test_own_cron_follows_the_clock_on_the_wall() -> None:
+def test_cron_follows_the_clock_on_the_wall() -> None:
     world = World(365)
     schedule = Schedule(world)
     local = {

@@ -109,7 +109,7 @@ def honest() -> Log:
     return [each for day in range(DAYS) for each in morning(day)]
 
 
-def test_own_a_log_in_order_is_in_order() -> None:
+def test_a_log_in_order_is_in_order() -> None:
     assert found(honest()) == set()
 
 
@@ -192,12 +192,12 @@ BROKEN: dict[str, tuple[Callable[[Log], Log], str]] = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_own_the_judge_sees_a_log_that_is_broken(name: str) -> None:
+def test_the_judge_sees_a_log_that_is_broken(name: str) -> None:
     alter, rule = BROKEN[name]
     assert rule in found(alter(honest()))
 
 
-def test_own_the_judge_sees_a_path_asked_that_robots_txt_forbids() -> None:
+def test_the_judge_sees_a_path_asked_that_robots_txt_forbids() -> None:
     closed = Phase(begin(3) - HOUR, Rules(("/",)))
     rules = found(honest(), world(plain=(closed,)))
     assert "R2.2" in rules
@@ -206,7 +206,7 @@ def test_own_the_judge_sees_a_path_asked_that_robots_txt_forbids() -> None:
     assert "R2.31" in found(unread, world(plain=(closed,)))
 
 
-def test_own_the_judge_knows_that_an_opt_out_excuses_what_is_not_asked() -> None:
+def test_the_judge_knows_that_an_opt_out_excuses_what_is_not_asked() -> None:
     closed = Phase(begin(3) - HOUR, Rules(("/",)))
     kept = [e for e in honest() if e.url != PAGE or e.run < 4]
     assert found(kept, world(plain=(closed,))) == set()
@@ -215,14 +215,14 @@ def test_own_the_judge_knows_that_an_opt_out_excuses_what_is_not_asked() -> None
     assert found(kept, world(plain=(closed, lifted))) == {due.MISSED}
 
 
-def test_own_the_judge_sees_a_host_asked_that_the_list_names() -> None:
+def test_the_judge_sees_a_host_asked_that_the_list_names() -> None:
     listed = Phase(begin(3) - HOUR, listed=True)
     assert "R3.2" in found(honest(), world(plain=(listed,)))
     kept = [e for e in honest() if e.host != PLAIN or e.run < 4]
     assert found(kept, world(plain=(listed,))) == set()
 
 
-def test_own_the_judge_wants_a_host_tried_that_does_not_answer() -> None:
+def test_the_judge_wants_a_host_tried_that_does_not_answer() -> None:
     hangs = Phase(begin(3) - HOUR, reach="hangs")
     none = [e for e in honest() if e.host != PLAIN or e.run < 4]
     assert found(none, world(plain=(hangs,))) == {due.MISSED}
@@ -235,7 +235,7 @@ def test_own_the_judge_wants_a_host_tried_that_does_not_answer() -> None:
     assert UP not in {each.reach for each in (hangs,)}
 
 
-def test_own_the_judge_grants_the_exemption_of_slow_hosts_once_a_day() -> None:
+def test_the_judge_grants_the_exemption_of_slow_hosts_once_a_day() -> None:
     # An hour earlier than the day before: its robots.txt is still fresh, and yet asked for.
     early = [
         replace(e, start=e.start - HOUR, end=e.end - HOUR, wall=e.wall - HOUR)
@@ -246,7 +246,7 @@ def test_own_the_judge_grants_the_exemption_of_slow_hosts_once_a_day() -> None:
     assert "R4.3" in found(early)
 
 
-def test_own_the_judge_leaves_open_what_a_kill_left_open() -> None:
+def test_the_judge_leaves_open_what_a_kill_left_open() -> None:
     ran = runs()
     ran[3] = replace(ran[3], killed=True, end=begin(3) + 3.2, rows={}, octets={})
     again = replace(ran[3], number=DAYS + 1, killed=False, start=begin(3) + 420)
@@ -280,7 +280,7 @@ def level(number: int, ran: Ran) -> Ran:
     return replace(ran, octets={"ledger": 1000 * number, "database": 50_000})
 
 
-def test_own_the_judge_sees_what_grows_with_the_number_of_runs() -> None:
+def test_the_judge_sees_what_grows_with_the_number_of_runs() -> None:
     assert grown(level) == set()
     assert grown(lambda n, r: replace(level(n, r), rows={"sources": n})) == {"R11"}
     assert grown(lambda n, r: replace(level(n, r), rows={growth.LINKS: 10_000})) == {"R11"}
@@ -292,7 +292,7 @@ def test_own_the_judge_sees_what_grows_with_the_number_of_runs() -> None:
     assert grown(database) == {"R11"}
 
 
-def test_own_the_judge_holds_the_report_to_its_word() -> None:
+def test_the_judge_holds_the_report_to_its_word() -> None:
     ran = runs()
     ran[2] = replace(ran[2], promised={PAGE: begin(3) + HOUR})
     assert found(honest(), ran=ran) == {due.REPORT}
@@ -300,7 +300,7 @@ def test_own_the_judge_holds_the_report_to_its_word() -> None:
     assert found(honest(), ran=ran) == set()
 
 
-def test_own_a_clock_that_is_set_moves_the_time_that_the_report_named_and_no_further() -> None:
+def test_a_clock_that_is_set_moves_the_time_that_the_report_named_and_no_further() -> None:
     ran = runs()
     there_and_back = (Shift(begin(3) - 2 * HOUR, -HOUR / 2), Shift(begin(3) - HOUR, HOUR / 2))
     ran[2] = replace(ran[2], promised={PAGE: begin(3) + HOUR})
@@ -309,7 +309,7 @@ def test_own_a_clock_that_is_set_moves_the_time_that_the_report_named_and_no_fur
     assert found(honest(), ran=ran, shifts=there_and_back) == {due.REPORT}
 
 
-def test_own_a_run_that_ends_in_a_traceback_is_seen() -> None:
+def test_a_run_that_ends_in_a_traceback_is_seen() -> None:
     ran = runs()
     ran[2] = replace(ran[2], trouble=["Traceback (most recent call last): ..."])
     assert found(honest(), ran=ran) == {"runs"}

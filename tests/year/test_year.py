@@ -111,7 +111,7 @@ def test_r8_a_redirect_to_another_declared_source_is_followed(month: Month) -> N
     assert month.broken(account, due.HOP) == []
 
 
-def test_own_no_source_is_asked_before_the_time_that_the_report_told(month: Month) -> None:
+def test_no_source_is_asked_before_the_time_that_the_report_told(month: Month) -> None:
     assert any(ran.promised for ran in month.book.runs)
     assert month.broken(account, due.REPORT) == []
 
@@ -140,7 +140,7 @@ def test_r5_6_a_host_that_never_answers_is_tried_no_more_than_it_may_be(month: M
     assert month.broken(manners.attempts) == []
 
 
-def test_own_a_host_that_hangs_for_days_is_tried_once_a_run_after_all_others(month: Month) -> None:
+def test_a_host_that_hangs_for_days_is_tried_once_a_run_after_all_others(month: Month) -> None:
     book = month.book
     tried = Counter(each.run for each in book.by_host["hangs.test"] if each.status is None)
     first, *later = tried
@@ -155,7 +155,7 @@ def test_own_a_host_that_hangs_for_days_is_tried_once_a_run_after_all_others(mon
     assert {each.is_robots for each in answered} == {True, False}  # once it is back
 
 
-def test_own_a_host_that_limits_its_requests_teaches_its_interval_over_runs(month: Month) -> None:
+def test_a_host_that_limits_its_requests_teaches_its_interval_over_runs(month: Month) -> None:
     refused = {each.run for each in month.book.by_host["limits.test"] if each.status == 429}
     crawled = {each.run for each in month.book.by_host["limits.test"]}
     assert refused
@@ -188,15 +188,15 @@ def test_r11_nothing_grows_with_the_number_of_runs(month: Month) -> None:
     assert month.broken(growth.octets) == []
 
 
-def test_own_a_run_begins_as_fast_at_the_end(month: Month) -> None:
+def test_a_run_begins_as_fast_at_the_end(month: Month) -> None:
     assert month.broken(growth.startup) == []
 
 
-def test_own_each_run_that_is_not_killed_ends_by_itself(month: Month) -> None:
+def test_each_run_that_is_not_killed_ends_by_itself(month: Month) -> None:
     assert month.broken(judge.whole_runs) == []
 
 
-def test_own_the_ledger_of_a_month_verifies(month: Month) -> None:
+def test_the_ledger_of_a_month_verifies(month: Month) -> None:
     code, printed = verify(month.state)
     assert code == 0, printed
 
@@ -220,7 +220,7 @@ for day in (0, 201, 402, 403):
 """
 
 
-def test_own_a_link_that_stays_on_its_page_is_emitted_once(tmp_path: Path) -> None:
+def test_a_link_that_stays_on_its_page_is_emitted_once(tmp_path: Path) -> None:
     command = [sys.executable, "-c", STILL, str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True)
     log = read_log(tmp_path / "server.jsonl")
@@ -255,7 +255,7 @@ def days_of(found: dict[int, list[str]], *words: str) -> list[int]:
     return [day for day, said in found.items() for line in said if all(w in line for w in words)]
 
 
-def test_own_a_mail_says_what_begins_and_then_says_it_once_a_week(
+def test_a_mail_says_what_begins_and_then_says_it_once_a_week(
     mails: dict[int, list[str]],
 ) -> None:
     assert days_of(mails, "dies.test", "gave no answer to 3 requests") == [9]
@@ -268,7 +268,7 @@ def test_own_a_mail_says_what_begins_and_then_says_it_once_a_week(
     assert days_of(mails, "sources read or unchanged") == [*range(4, 31)]
 
 
-def test_own_an_opt_out_and_what_is_gone_are_mailed_once(mails: dict[int, list[str]]) -> None:
+def test_an_opt_out_and_what_is_gone_are_mailed_once(mails: dict[int, list[str]]) -> None:
     named = {host: days_of(mails, f"{host}.test") for host in ("optsout", "listed", "never")}
     assert named == {"optsout": [16], "listed": [6], "never": [4]}
     # It gave no answer on the second day of three, let all be read in the third week, and then
@@ -277,7 +277,7 @@ def test_own_an_opt_out_and_what_is_gone_are_mailed_once(mails: dict[int, list[s
     assert days_of(mails, "gone.test") == [10]
 
 
-def test_own_no_way_to_fail_is_mailed_each_day_nor_silent_for_longer_than_a_week(
+def test_no_way_to_fail_is_mailed_each_day_nor_silent_for_longer_than_a_week(
     mails: dict[int, list[str]],
 ) -> None:
     begin = {"hangs": 3, "fails": 4, "later": 5, "wanders": 7, "turns": 14, "wavers": 1}
@@ -292,7 +292,7 @@ def test_own_no_way_to_fail_is_mailed_each_day_nor_silent_for_longer_than_a_week
         assert {host for host in hosts if hosts[host] > 1} <= {"wanders.test", "lost.test"}, day
 
 
-def test_own_the_month_had_what_it_is_about(month: Month) -> None:
+def test_the_month_had_what_it_is_about(month: Month) -> None:
     book = month.book
     statuses = {host: {each.status for each in log} for host, log in book.by_host.items()}
     for host, status in {
