@@ -212,9 +212,15 @@ class _Collected:
 
 
 def sets_resolver(settings: BaseSettings) -> bool:
-    """Whether the project has set a resolver of names; the setting has a new name since 2.19."""
+    """Whether the project has set a resolver of names, or a script has given the reactor one.
+
+    The setting has a new name since 2.19.
+    """
     names = "DNS_RESOLVER", "TWISTED_DNS_RESOLVER"
-    return any((settings.getpriority(name) or 0) > 0 for name in names)
+    if any((settings.getpriority(name) or 0) > 0 for name in names):
+        return True
+    installed = type(getattr(_reactor(), "resolver", None)).__module__
+    return not installed.startswith(("builtins", "twisted.internet.", "scrapy."))
 
 
 def resolve_by_reactor(name: str, tell: Callable[[list[str]], object]) -> None:

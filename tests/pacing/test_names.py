@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+import pytest
+from scrapy.resolver import CachingThreadedResolver
+from scrapy.settings import Settings
+from twisted.internet.base import ThreadedResolver
+
+from scrapy_walsh.adapters import compat
 from scrapy_walsh.proof.sandbox import Route
 from tests.crawl.harness import crawl_of, listing, operator, site
 
@@ -61,3 +68,25 @@ def test_the_next_name_is_looked_up_while_a_host_answers(tmp_path: Path) -> None
     early = [host for host in HOSTS if first[host] - looked[host] > 0.2]
     # `start` is asked for its next request only when the one before it has been sent.
     assert len(early) >= len(HOSTS) - 2, (first, looked)
+
+
+class Chain:
+    """Stands in for a resolver that a script has made."""
+
+
+@pytest.mark.parametrize(
+    ("resolver", "is_used"),
+    [
+        (Chain(), True),
+        (ThreadedResolver(None), False),
+        (CachingThreadedResolver(SimpleNamespace(), 0, 1.0), False),
+        (None, False),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_a_resolver_that_a_script_has_given_the_reactor_is_used(
+    monkeypatch: pytest.MonkeyPatch, resolver: object, is_used: bool
+) -> None:
+    monkeypatch.setattr(compat, "_reactor", lambda: SimpleNamespace(resolver=resolver))
+    assert compat.sets_resolver(Settings()) == is_used
+    assert compat.sets_resolver(Settings({"DNS_RESOLVER": "x", "TWISTED_DNS_RESOLVER": "x"}))
