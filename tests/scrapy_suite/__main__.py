@@ -41,8 +41,8 @@ def main() -> int:
     folder, *chosen = Path(sys.argv[1]).absolute(), *sys.argv[2:]
     root = unpacked(folder, version("scrapy"))
     with Operator() as operator:
-        path = os.pathsep.join(filter(None, (str(HERE / "path"), os.environ.get("PYTHONPATH"))))
-        given = {"WALSH_SUITE": operator.url, "PYTHONPATH": path}
+        path = [str(HERE / "path"), str(root), os.environ.get("PYTHONPATH")]
+        given = {"WALSH_SUITE": operator.url, "PYTHONPATH": os.pathsep.join(filter(None, path))}
         with_us = results_of(root, "walsh", chosen, given)
         red = {each for each, error in with_us.items() if error}
         if red:  # what does not run alone stays red: these tests have servers, clocks, processes

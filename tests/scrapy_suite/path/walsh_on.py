@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
 
+ADDONS = {"scrapy_walsh.Addon": 0}
 #: Seconds, in place of R4's one second and of R5's one and sixty. Not 0: the agenda divides by it.
 SHORT = 0.001
 
@@ -29,13 +30,14 @@ def changes(operator: str) -> dict[str, dict[str, Any]]:
     }
     return {
         "scrapy.settings.default_settings": {
-            "ADDONS": {"scrapy_walsh.Addon": 0},
+            "ADDONS": ADDONS,
             "WALSH_IDENTITY": identity,
             "WALSH_FOLLOW_LINKS": True,  # a spider of these tests follows what it likes (R6)
             "WALSH_SCRAPING": True,  # and reads pages (R9)
             "WALSH_PRIVATE_ADDRESSES": "allow",  # their servers are on loopback
             "WALSH_STATE_DIR": "memory",
         },
+        "scrapy.settings": {},
         "scrapy_walsh.policy.throttle": {"MIN_REQUEST_INTERVAL": SHORT},
         "scrapy_walsh.policy.gates": {"BACKOFF_BASE": SHORT, "BACKOFF_CAP": 10 * SHORT},
     }
@@ -53,6 +55,20 @@ class _Changed(importlib.abc.Loader):
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
         vars(module).update(self._values)
+        if module.__name__ == "scrapy.settings":
+            _keep_addons(module)
+
+
+def _keep_addons(settings: Any) -> None:
+    """Keep the add-on on in a project that `startproject` has made: its settings have no add-on."""
+    set_module = settings.BaseSettings.setmodule
+
+    def setmodule(self: Any, module: Any, priority: int | str = "project") -> None:
+        set_module(self, module, priority)
+        if not self.get("ADDONS"):
+            self.set("ADDONS", ADDONS, priority)
+
+    settings.BaseSettings.setmodule = setmodule
 
 
 class _Finder(importlib.abc.MetaPathFinder):
