@@ -255,6 +255,10 @@ def test_r9_entries_without_a_link_are_counted() -> None:
     [
         ('<enclosure url="https://cdn.example/1.mp3" type="audio/mpeg" length="9"/>',
          "https://cdn.example/1.mp3"),
+        # The picture of an episode is not the episode.
+        ('<enclosure url="/1.jpg" type="image/jpeg"/><enclosure url="/1.mp3" type="audio/mpeg"/>',
+         "https://news.example/1.mp3"),
+        ('<enclosure url="/1.jpg" type="image/jpeg"/>', "https://news.example/1.jpg"),
         ('<enclosure url="/app-2.zip" sparkle:version="2" type="application/octet-stream"/>',
          "https://news.example/app-2.zip"),
         ('<guid isPermaLink="false">a-1</guid><enclosure url="https://cdn.example/2.mp3"/>',

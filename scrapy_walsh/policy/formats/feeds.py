@@ -141,11 +141,16 @@ def _links_of(entry: Any) -> Iterator[str]:
     link = str(entry.get("link", ""))
     if not entry.get("guidislink") or absolute_http_url(link):  # else it is the name of the entry
         yield link
-    links = entry.get("links", ())
+    # The picture of an episode comes after its sound.
+    links = sorted(entry.get("links", ()), key=_is_picture)
     for relation in ("alternate", "enclosure"):
         for link in links:
             if str(link.get("rel", "")).removeprefix(_IANA) == relation:
                 yield str(link.get("href", ""))
+
+
+def _is_picture(link: Any) -> bool:
+    return str(link.get("type", "")).startswith("image/")
 
 
 def _first_link(candidates: Iterable[str], base: str) -> str | None:
