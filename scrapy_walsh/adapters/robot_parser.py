@@ -41,7 +41,7 @@ class RobotParser(ScrapyRobotParser):
         return all(rules.decide(text).allowed for rules in self._for(user_agent))
 
     def crawl_delay(self, user_agent: str | bytes) -> float | None:
-        """Seconds, the largest; None without one. Scrapy asks for it from 2.18 on."""
+        """Seconds, the largest; None without one. Scrapy's parsers offer it from 2.18 on."""
         delays = [rules.crawl_delay for rules in self._for(user_agent)]
         return max((delay for delay in delays if delay is not None), default=None)
 

@@ -170,7 +170,7 @@ def _show_server(log: list[LoggedRequest]) -> None:
     print(f"\nthe server saw {plural(len(log), 'request')} to {seen_hosts} ({statuses});")
     print(f"  at most {max_in_flight(log)} at a time, from {len(user_agents(log))} User-Agent")
     if spacing:
-        print(f"  and never two on one host within {min(spacing):.3f} s, its robots.txt apart")
+        print(f"  and at least {min(spacing):.3f} s between requests to a host, robots.txt aside")
 
 
 def _show_next(folder: Path) -> None:
