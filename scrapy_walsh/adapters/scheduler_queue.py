@@ -424,14 +424,15 @@ class Fingerprinter:
         seats.check(crawler)
         named = plugins.packages(crawler.settings)
         paths = [path for name, path in plugins.FINGERPRINTERS.items() if name in named]
-        return cls(crawler, [build_from_crawler(load_object(path), crawler) for path in paths])
+        made = cls([build_from_crawler(load_object(path), crawler) for path in paths])
+        if paths:
+            crawler.signals.connect(made._dropped, signals.request_dropped)
+        return made
 
-    def __init__(self, crawler: Crawler, others: Sequence[Any] = ()) -> None:
+    def __init__(self, others: Sequence[Any] = ()) -> None:
         self._others = others
         #: By fingerprint, an octet of what the others make of the first such request.
         self._firsts = Digests()
-        if others:
-            crawler.signals.connect(self._dropped, signals.request_dropped)
 
     def fingerprint(self, request: Request) -> bytes:
         """SHA-1 over method, canonical URL and body."""

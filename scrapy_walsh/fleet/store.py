@@ -414,7 +414,11 @@ class SharedStore(Store):
         super().lift(host, reason)
 
     def lifted_elsewhere(self) -> Iterator[tuple[str, str]]:
-        for name, lifted in self.ask(lambda: self.link.client.hgetall(self._lifts)).items():
+        try:
+            lifts = self.ask(lambda: self.link.client.hgetall(self._lifts))
+        except StoreAway:
+            return  # nothing is sent until Redis is back; the next start looks again (D40)
+        for name, lifted in lifts.items():
             host, (reason, at) = name.decode(), json.decode(lifted, type=tuple[str, float])
             copy = self._local.get(HostRecord, host)
             # A hold that began after that stays.

@@ -252,7 +252,7 @@ def test_what_a_middleware_answers_before_the_gate_no_site_has_said(tmp_path: Pa
     (project / "answers.py").write_text(ANSWERS)
     with Sandbox() as box:
         done = Run(crawl(project, box, SILENT), project)
-    (line,) = [each for each in done.lines() if each["kind"] == "fetched"]
+    (line,) = [each for each in done.lines() if each["kind"] == "answered"]
     assert (line["url"], line.get("verdict"), line.get("usage")) == (SILENT, None, None)
 
 
