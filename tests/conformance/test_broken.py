@@ -452,7 +452,7 @@ BUILDS: dict[str, dict[str, Break]] = {
                 found = whole(answer, *more)
                 if answer.purpose != "robots" or found.failure is None:
                     return found
-                return replace(found, failure=replace(found.failure, delay=0.0))
+                return replace(found, failure=replace(found.failure, delay=0.0), wait=0.0)
             chain.conclude = targets_alone
             """,
         ),
