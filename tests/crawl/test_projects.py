@@ -28,7 +28,7 @@ class Documents(FilesPipeline):
 
 class Browser:
     # As scrapy-selenium's: another program fetches the page, and this answers.
-    def process_request(self, request):
+    def process_request(self, request, spider=None):
         return self.fetched(request) if "/by-browser" in request.url else None
 
     def fetched(self, request):
