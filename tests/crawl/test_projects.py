@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+import scrapy
 
 from scrapy_walsh.proof.sandbox import Sandbox
 from tests.crawl.harness import Crawl, crawl, make_project, run_scrapy, site, walsh
@@ -40,7 +41,7 @@ class Browser:
 
 class Own:
     # Makes an answer of another answer: it fetches nothing.
-    def process_response(self, request, response):
+    def process_response(self, request, response, spider=None):
         return HtmlResponse(response.url, body=response.body, request=request)
 
 class Probe(scrapy.Spider):
@@ -129,7 +130,8 @@ def test_a_url_beyond_urllength_limit_is_named_in_the_run_and_in_the_plan(world:
 
 
 def test_files_of_a_media_pipeline_are_refused_in_one_line(world: World) -> None:
-    assert not said(world, "Traceback")
+    # Before 2.19 Scrapy itself logs what its pipeline raises, with a traceback.
+    assert scrapy.version_info < (2, 19) or not said(world, "Traceback")
     assert len(said(world, "/file.pdf: ")) == 1, world.run.output
     (line,) = said(world, "spiders.Documents requests files, which are no targets")
     assert "WARNING" in line
