@@ -175,7 +175,7 @@ class Sources:
         why = f"its URL has {len(request.url)} characters, and URLLENGTH_LIMIT is {limit}: raise it"
         logger.warning("%s... is not requested: %s", request.url[:100], why)
         if self.account.due and not self.by_spider:
-            self._end(key_of(request), readings.Heard(readings.LEFT_OUT, why))
+            self._end(key_of(request), Heard(readings.LEFT_OUT, why))
 
     def adopt(self, request: Request) -> None:
         """Note what becomes of *request*, a link that waited while its page was declared.

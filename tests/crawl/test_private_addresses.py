@@ -168,20 +168,27 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return folder
 
 
+def operator_at(port: int) -> dict[str, Any]:
+    """Settings of a bot whose operator's site is at *port*, for crawls without a proxy."""
+    identity = {
+        name: value.replace("operator.test", f"operator.test:{port}")
+        for name, value in OWN_IDENTITY.items()
+    }
+    return {
+        "WALSH_IDENTITY": identity,
+        "WALSH_BLOCKLIST_URL": identity["blocklist_url"],
+        "WALSH_BLOCKLIST_SCHEMA_URL": None,
+    }
+
+
 def run(folder: Path, **settings: Any) -> tuple[Crawl, int]:
     with Sandbox() as box, ExitStack() as also:
         for address in ("127.0.0.2", "::1"):
             also.enter_context(also_at(address, box.port))
         for each in sites(box.port):
             box.put(each)
-        at_port = {
-            name: value.replace("operator.test", f"operator.test:{box.port}")
-            for name, value in OWN_IDENTITY.items()
-        }
         given = {
-            "WALSH_IDENTITY": at_port,
-            "WALSH_BLOCKLIST_URL": at_port["blocklist_url"],
-            "WALSH_BLOCKLIST_SCHEMA_URL": None,
+            **operator_at(box.port),
             "WALSH_FOLLOW_LINKS": True,
             "HTTPPROXY_ENABLED": False,
             **settings,
@@ -300,15 +307,9 @@ def test_the_name_of_a_proxy_that_opens_a_tunnel_is_judged(
     with Sandbox() as box, also_at("127.0.0.2", box.port):
         box.put(operator(listing()))
         box.put(site("out.test"))
-        at_port = {
-            name: value.replace("operator.test", f"operator.test:{box.port}")
-            for name, value in OWN_IDENTITY.items()
-        }
         given = {
             **HANDLERS[handler],
-            "WALSH_IDENTITY": at_port,
-            "WALSH_BLOCKLIST_URL": at_port["blocklist_url"],
-            "WALSH_BLOCKLIST_SCHEMA_URL": None,
+            **operator_at(box.port),
             "HTTPPROXY_ENABLED": False,
             "DOWNLOADER_MIDDLEWARES": {"spiders.Through": 700},
         }
