@@ -1,7 +1,7 @@
 """The only module that asks which version of Scrapy this is (2.13 to 2.19).
 
-It is also the only one that uses private names of Scrapy or Twisted. What to do for a new version
-of Scrapy: CONTRIBUTING.md.
+No other module uses private names of Scrapy or Twisted. CONTRIBUTING.md lists the steps for a new
+version of Scrapy.
 """
 
 from __future__ import annotations
@@ -57,23 +57,23 @@ JITTER_SETTING: Final[tuple[str, Any]] = (
 #: Whether download handlers are coroutine functions.
 _ASYNC_HANDLERS: Final = version_info >= (2, 14)
 
-#: The errors of the network, by Scrapy's own default: what a project sets does not matter. The last
-#: two are in it before 2.14 only; later versions put errors of their own around them.
+#: The errors of the network, by Scrapy's default, whatever the project sets. Scrapy has the last
+#: two in it before 2.14 only, because later versions wrap them in errors of their own.
 TRANSPORT_ERRORS: Final[tuple[type[BaseException], ...]] = (
     *map(load_object, cast("list[str]", default_settings.RETRY_EXCEPTIONS)),
     ResponseFailed,
     TwistedTimeoutError,
 )
 
-#: The error of a body over DOWNLOAD_MAXSIZE. It is not one of the network: nothing is retried.
+#: The error of a body over DOWNLOAD_MAXSIZE. Nothing is retried, because the network did not fail.
 OVER_LIMIT: Final = getattr(exceptions, "DownloadCancelledError", CancelledError)
 
-#: The settings of this version. One that does not exist is not pinned.
+#: The settings of this version. Only these are pinned.
 KNOWN_SETTINGS: Final = frozenset(dir(default_settings))
 
 _FACTORY: Final = "DOWNLOADER_CLIENTCONTEXTFACTORY"
 _VERIFY: Final = "DOWNLOAD_VERIFY_CERTIFICATES"
-#: Settings by which Scrapy's handlers verify a server's certificate by the system's CAs (R3).
+#: Settings that make Scrapy's handlers verify a server's certificate by the system's CAs (R3).
 _VERIFYING: Final[Mapping[str, Any]] = (
     {_VERIFY: True, _FACTORY: default_settings.DOWNLOADER_CLIENTCONTEXTFACTORY}
     if _VERIFY in KNOWN_SETTINGS
@@ -82,12 +82,12 @@ _VERIFYING: Final[Mapping[str, Any]] = (
 
 
 def future(deferred: Deferred[_T]) -> Awaitable[_T]:
-    """What a coroutine that Scrapy runs may await in place of *deferred*."""
+    """An awaitable in place of *deferred*, for a coroutine that Scrapy runs."""
     return cast("Awaitable[_T]", maybe_deferred_to_future(deferred))
 
 
 def _awaited(result: Any) -> Awaitable[Any]:
-    """What may be awaited in place of *result*: of a coroutine function, or, before 2.14, not."""
+    """An awaitable in place of *result*, which is a Deferred before 2.14."""
     return cast("Awaitable[Any]", future(result) if isinstance(result, Deferred) else result)
 
 
@@ -97,7 +97,7 @@ def run(coroutine: Coroutine[Any, Any, _T]) -> Deferred[_T]:
 
 
 def _reactor() -> Any:
-    """Twisted's reactor, where one is in use; else None. An import would install one."""
+    """Twisted's reactor if it is in use, else None. An import would install it."""
     return sys.modules.get("twisted.internet.reactor")
 
 
@@ -106,7 +106,7 @@ def has_reactor() -> bool:
     return _reactor() is not None
 
 
-#: Called with what a function of :func:`call_later` raises, of which nobody else would hear.
+#: Called with each error of a function of :func:`call_later`, which no caller could catch.
 ON_FAILURE: Final[list[Callable[[BaseException | None], object]]] = []
 
 
@@ -115,7 +115,7 @@ def _failed(error: BaseException | None) -> None:
         tell(error)
 
 
-def _heard(function: Callable[[], object]) -> None:
+def _call_reporting(function: Callable[[], object]) -> None:
     try:
         result = function()
         if isinstance(result, Deferred):
@@ -125,21 +125,21 @@ def _heard(function: Callable[[], object]) -> None:
 
 
 def call_later(delay: float, function: Callable[[], object]) -> Callable[[], None]:
-    """Call *function* after *delay* seconds. Returns what cancels the call, as long as it is due.
+    """Call *function* after *delay* seconds. Returns a function that cancels the pending call.
 
-    What it raises, or what a Deferred that it returns fails with, goes to ``ON_FAILURE``.
+    If it raises, or returns a Deferred that fails, ``ON_FAILURE`` gets the error.
     """
     try:
         from scrapy.utils.asyncio import call_later as later  # noqa: PLC0415
     except ImportError:  # before 2.14
         later = _reactor().callLater
-    return later(max(0.0, delay), functools.partial(_heard, function)).cancel
+    return later(max(0.0, delay), functools.partial(_call_reporting, function)).cancel
 
 
 class Timer:
     """One call of *function*, which can be set, set anew and cancelled.
 
-    ``pending``: what drops the call that is still to come, None where none is.
+    ``pending``: cancels the call that is still to come; None if none is.
     """
 
     def __init__(self, function: Callable[[], object]) -> None:
@@ -147,12 +147,12 @@ class Timer:
         self.pending: Callable[[], None] | None = None
 
     def set(self, delay: float) -> None:
-        """Call the function after *delay* seconds, and not at a time that was set before."""
+        """Call the function after *delay* seconds, instead of at a time that was set before."""
         self.cancel()
         self.pending = call_later(delay, self._call)
 
     def cancel(self) -> None:
-        """Drop the call that is still to come, if there is one."""
+        """Drop the pending call, if there is one."""
         if self.pending is not None:
             self.pending()
             self.pending = None
@@ -163,59 +163,57 @@ class Timer:
 
 
 def sleep(seconds: float) -> Awaitable[None]:
-    """To be awaited: it ends after *seconds*; the event loop goes on meanwhile."""
+    """Wait for so many *seconds*. The event loop goes on meanwhile."""
     deferred: Deferred[None] = Deferred()
     call_later(seconds, lambda: deferred.callback(None))
     return future(deferred)
 
 
 def in_thread(
-    function: Callable[[], _T], seconds: float, tell: Callable[[_T], object], late: _T
+    function: Callable[[], _T], seconds: float, tell: Callable[[_T], object], default: _T
 ) -> None:
-    """Call *tell* with what *function* returns in a thread; with *late* after so many *seconds*.
+    """Run *function* in a thread and call *tell* with its result. Needs a reactor.
 
-    Also with *late* where it raises. Only with a reactor.
+    If it raises, or takes more than so many *seconds* (0: no limit), *tell* gets *default*.
     """
     from twisted.internet.threads import deferToThread  # noqa: PLC0415  it imports the reactor
 
     waiting = [tell]
 
-    def once(found: _T) -> None:
+    def tell_once(result: _T) -> None:
         if waiting:
-            waiting.pop()(found)
+            waiting.pop()(result)
 
-    cancel = call_later(seconds, lambda: once(late)) if seconds > 0 else None
+    cancel = call_later(seconds, lambda: tell_once(default)) if seconds > 0 else None
 
-    def end(found: _T) -> None:
+    def end(result: _T) -> None:
         if cancel is not None and waiting:
             cancel()
-        once(found)
+        tell_once(result)
 
-    deferToThread(function).addCallbacks(end, lambda _: end(late))
+    deferToThread(function).addCallbacks(end, lambda _: end(default))
 
 
-class _Collected:
-    """Takes the addresses of a name (Twisted's ``IResolutionReceiver``) and gives all to *tell*."""
+class _AddressReceiver:
+    """Collects the addresses of a name (Twisted's ``IResolutionReceiver``) and calls *tell*."""
 
     def __init__(self, tell: Callable[[list[str]], object]) -> None:
         self._tell = tell
-        self._found: list[str] = []
+        self._addresses: list[str] = []
 
     def resolutionBegan(self, resolution: object) -> None:  # noqa: N802  Twisted's names
         pass
 
     def addressResolved(self, address: Any) -> None:  # noqa: N802
-        self._found.append(address.host)
+        self._addresses.append(address.host)
 
     def resolutionComplete(self) -> None:  # noqa: N802
-        self._tell(self._found)
+        self._tell(self._addresses)
 
 
 def sets_resolver(settings: BaseSettings) -> bool:
-    """Whether the project has set a resolver of names, or a script has given the reactor one.
-
-    The setting has a new name since 2.19.
-    """
+    """Whether the project has set a resolver of names, or a script has given the reactor one."""
+    # The setting has a new name since 2.19.
     names = "DNS_RESOLVER", "TWISTED_DNS_RESOLVER"
     if any((settings.getpriority(name) or 0) > 0 for name in names):
         return True
@@ -224,12 +222,12 @@ def sets_resolver(settings: BaseSettings) -> bool:
 
 
 def resolve_by_reactor(name: str, tell: Callable[[list[str]], object]) -> None:
-    """Call *tell* with the addresses of *name*, as the reactor's resolver finds them."""
-    _reactor().nameResolver.resolveHostName(_Collected(tell), name)
+    """Call *tell* with the addresses of *name* that the reactor's resolver has."""
+    _reactor().nameResolver.resolveHostName(_AddressReceiver(tell), name)
 
 
-class _Chosen:
-    """Twisted's ``IHostnameResolver`` of one connection: it gives one address, or none."""
+class _ChosenResolver:
+    """Twisted's ``IHostnameResolver`` for a connection: it gives one address, or none."""
 
     def __init__(self, connecting: Any) -> None:
         self._connecting = connecting
@@ -258,7 +256,7 @@ class _Chosen:
 def _through_tunnel(
     endpoint: Any, connecting: Any, connect: Callable[[], Deferred[Any]]
 ) -> Deferred[Any]:
-    """*connect*, after *endpoint* has the address of its proxy that *connecting* chooses."""
+    """Call *connect* once *endpoint* has the address that *connecting* chooses for its proxy."""
     chosen: Deferred[str] = Deferred()
     name: str = endpoint._host
 
@@ -280,24 +278,24 @@ def _through_tunnel(
 
 
 def guard_connections(handler: Any, current: Callable[[], Any]) -> None:
-    """Make *handler* connect to the one address that the request which is connecting may have.
+    """Make *handler* connect each request to an address that we have chosen for it.
 
-    *current*: gives what chooses it (``names.Connecting``). It is called in the call in which the
-    connection begins, so it is that of this request, however long the look-up takes. Of a tunnel,
-    it is the proxy that is connected to.
+    *current*: returns the object that chooses (``names.Connecting``). We call it when a connection
+    begins, so it belongs to this request, however long the look-up takes. If the request needs a
+    tunnel, we choose the address of the proxy.
     """
     pool: Any = getattr(handler, "_pool", None)
     if pool is not None:
         begin = pool._newConnection
 
         def new_connection(key: Any, endpoint: Any) -> Any:
-            named = getattr(endpoint, "_wrappedEndpoint", endpoint)
-            if hasattr(named, "_getNameResolverAndMaybeWarn"):
-                resolver = _Chosen(current())
-                named._nameResolver = resolver
-                named._getNameResolverAndMaybeWarn = lambda _: resolver
-            elif hasattr(named, "_tunneledHost"):  # Scrapy's, which knows a name by the reactor
-                return _through_tunnel(named, current(), lambda: begin(key, endpoint))
+            inner = getattr(endpoint, "_wrappedEndpoint", endpoint)
+            if hasattr(inner, "_getNameResolverAndMaybeWarn"):
+                resolver = _ChosenResolver(current())
+                inner._nameResolver = resolver
+                inner._getNameResolverAndMaybeWarn = lambda _: resolver
+            elif hasattr(inner, "_tunneledHost"):  # Scrapy's, which asks the reactor's resolver
+                return _through_tunnel(inner, current(), lambda: begin(key, endpoint))
             return begin(key, endpoint)
 
         pool._newConnection = new_connection
@@ -308,19 +306,20 @@ def guard_connections(handler: Any, current: Callable[[], Any]) -> None:
         raise RuntimeError(f"{name} connects to addresses that cannot be judged")
     resolve = connector._resolve_host
 
-    async def resolve_host(host: str, port: int, *more: Any, **named: Any) -> list[Any]:
+    async def resolve_host(host: str, port: int, *args: Any, **kwargs: Any) -> list[Any]:
         connecting = current()
-        found = {each["host"]: each for each in await resolve(host, port, *more, **named)}
-        chosen = connecting.choose(list(found))
+        records = await resolve(host, port, *args, **kwargs)
+        by_address = {record["host"]: record for record in records}
+        chosen = connecting.choose(list(by_address))
         if chosen is None:
             raise OSError(f"{host} has no address that may be used")
-        return [found[chosen]]
+        return [by_address[chosen]]
 
     connector._resolve_host = resolve_host
 
 
 def run_in_thread(function: Callable[[], _T]) -> Awaitable[_T]:
-    """To be awaited: the result of *function*, called in a thread of the reactor or loop in use."""
+    """Call *function* in a thread of the reactor or loop in use. Its result is awaited."""
     if _reactor() is None:
         import asyncio  # noqa: PLC0415
 
@@ -331,7 +330,8 @@ def run_in_thread(function: Callable[[], _T]) -> Awaitable[_T]:
 
 
 def _engine(crawler: Crawler) -> Any:
-    """The engine; None before it is made, where 2.19 would raise for ``crawler.engine``."""
+    """The engine; None before it is made."""
+    # Until then, ``crawler.engine`` raises in 2.19.
     return crawler._engine if hasattr(crawler, "_engine") else crawler.engine
 
 
@@ -342,21 +342,24 @@ def _slot(crawler: Crawler) -> Any:
 def download(crawler: Crawler, request: Request) -> Awaitable[Response]:
     """Have the engine download *request*: the downloader middlewares see it, no spider does."""
     engine = _engine(crawler)
-    ask = getattr(engine, "download_async", None) or engine.download
-    return _awaited(ask(request))
+    if hasattr(engine, "download_async"):
+        return _awaited(engine.download_async(request))
+    return _awaited(engine.download(request))
 
 
 async def download_apart(crawler: Crawler, request: Request) -> Response | Request:
-    """What the downloader middlewares and the download handler make of *request*, a document's.
+    """Download a document by *request*, through the downloader middlewares and the handler.
 
-    It is no page of the spider's: receivers of the engine's and the downloader's signals do not
-    hear of it, and Scrapy's own middleware does not count it. The engine waits for its end.
+    It is no page of the spider's. So no signal of the engine or the downloader is sent for it, and
+    Scrapy's middleware does not count it. The engine waits for its end.
     """
-    engine, slot = _engine(crawler), _slot(crawler)
+    engine = _engine(crawler)
+    slot = _slot(crawler)
     if slot is None:
         raise RuntimeError(f"no spider is open: {request}")
     downloader = engine.downloader
-    handlers, chain = downloader.handlers, _uncounted(downloader.middleware)
+    handlers = downloader.handlers
+    chain = _uncounted(downloader.middleware)
     slot.add_request(request)
     downloader.active.add(request)
     try:
@@ -391,29 +394,30 @@ _TARGET: Final[ContextVar[str]] = ContextVar("request target")
 
 
 async def call_handler(handler: Any, request: Request, spider: Spider | None) -> Response:
-    """Call a download handler as its version wants to be called; the response.
+    """Send *request* by *handler*, with the arguments that this version of Scrapy wants.
 
-    Raises ValueError for a URL that no request line can hold as it is.
+    Raises ValueError if no request line can hold the URL unchanged.
     """
-    # A proxy needs the whole URL, unless it opens a tunnel.
-    whole = bool(request.meta.get("proxy")) and not request.url.lower().startswith("https:")
+    # A proxy needs the absolute URL, unless it opens a tunnel.
+    absolute = bool(request.meta.get("proxy")) and not request.url.lower().startswith("https:")
     # Each task has a context of its own, so no exchange can see the target of another.
-    _TARGET.set(request_target(request.url, absolute=whole))
-    more = () if _ASYNC_HANDLERS else (spider,)
-    return cast("Response", await _awaited(handler.download_request(request, *more)))
+    _TARGET.set(request_target(request.url, absolute=absolute))
+    args = () if _ASYNC_HANDLERS else (spider,)
+    return cast("Response", await _awaited(handler.download_request(request, *args)))
 
 
 def is_of_network(response: Response) -> bool:
-    """Whether *response* says that a connection brought it; Scrapy's handlers set one of these."""
+    """Whether *response* came over a connection: then Scrapy's handlers set one of these names."""
     names = ("ip_address", "certificate", "protocol")
     return any(getattr(response, name, None) is not None for name in names)
 
 
 def as_handler(handler: _Class) -> _Class:
-    """Class decorator: *handler*, whose methods are coroutines, as this version calls it."""
+    """Class decorator: adapt *handler* with its coroutine methods to this version of Scrapy."""
     if not _ASYNC_HANDLERS:
         changed: Any = handler
-        download, close = changed.download_request, changed.close
+        download = changed.download_request
+        close = changed.close
         changed.download_request = lambda self, request, _: run(download(self, request))
         changed.close = lambda self: run(close(self))
     return handler
@@ -435,8 +439,8 @@ async def close_handler(handler: Any) -> None:
 def no_persistent_connections(handler: Any) -> None:
     """Make *handler* open a connection for each request.
 
-    On a connection that is kept open, a client may send a request again by itself (R5.7). Raises
-    RuntimeError for a handler that this function does not know.
+    On a connection that is kept open, a client may repeat a request by itself (R5.7). Raises
+    RuntimeError if this function does not know the handler.
     """
     pool = getattr(handler, "_pool", None)
     if pool is not None and hasattr(pool, "retryAutomatically"):
@@ -453,27 +457,26 @@ def no_persistent_connections(handler: Any) -> None:
 
 
 class Quiet:
-    """A crawler as a download handler sees it, whose signals have one receiver: *heard*.
+    """A crawler for a download handler, with signals that only our two receivers get.
 
-    Receivers of ``headers_received`` and ``bytes_received`` may stop a download (StopDownload). A
-    handler that is made for this object in place of the crawler asks none of the project's, nor
-    those that were connected without Scrapy, for any sender. *heard*: called with the octets of
-    each ``bytes_received`` and its request; *headed*: at each ``headers_received``.
-    ``verify``: certificates are verified by the system's
-    CAs, whatever the project sets.
+    A receiver of ``headers_received`` or ``bytes_received`` may stop a download (StopDownload). If
+    a handler is made for this object in place of the crawler, no receiver of the project can.
+    *on_bytes*: called with the octets of each ``bytes_received`` and its request. *on_head*: called
+    at each ``headers_received``. *verify*: the system's CAs verify certificates, whatever the
+    project sets.
     """
 
     def __init__(
         self,
         crawler: Crawler,
-        heard: Callable[[bytes, Request], None],
-        headed: Callable[[], None],
+        on_bytes: Callable[[bytes, Request], None],
+        on_head: Callable[[], None],
         *,
         verify: bool = False,
     ) -> None:
         self._crawler = crawler
-        self._heard = heard
-        self._headed = headed
+        self._on_bytes = on_bytes
+        self._on_head = on_head
         self.signals = self
         if verify:
             self.settings = Settings(crawler.settings)
@@ -483,23 +486,23 @@ class Quiet:
         return getattr(self._crawler, name)
 
     def send_catch_log(self, signal: object, **arguments: Any) -> list[tuple[Any, Any]]:
-        """As ``SignalManager.send_catch_log``: each receiver, and what it returned or raised."""
+        """As ``SignalManager.send_catch_log``: each receiver with its result or failure."""
         if signal is signals.headers_received:
-            self._headed()
+            self._on_head()
         if signal is not signals.bytes_received:
             return []
         try:
-            return [(self._heard, self._heard(arguments["data"], arguments["request"]))]
+            return [(self._on_bytes, self._on_bytes(arguments["data"], arguments["request"]))]
         except exceptions.StopDownload:
-            return [(self._heard, Failure())]  # type: ignore[no-untyped-call]
+            return [(self._on_bytes, Failure())]  # type: ignore[no-untyped-call]
 
 
 def sent_target(handler: Any, request: Request) -> Target:
-    """Where *handler* sends *request*: what arrives at the server, as RFC 9421 section 2.2 has it.
+    """The request's target at the server, if *handler* sends *request* (RFC 9421 section 2.2).
 
     The path and the query are those of the URL, because :func:`send_as_judged` writes them. Each
-    library finds the host in its own way, so each is asked. Raises RuntimeError for a handler that
-    this function does not know, and ValueError for a URL that cannot be sent.
+    library reads the host in its own way, so we ask the library. Raises RuntimeError if this
+    function does not know the handler, and ValueError if the URL cannot be sent.
     """
     url = request.url.partition("#")[0]
     scheme = url.partition(":")[0].lower()
@@ -507,8 +510,8 @@ def sent_target(handler: Any, request: Request) -> Target:
     if hasattr(handler, "_session"):
         from yarl import URL  # noqa: PLC0415  comes with aiohttp
 
-        read = URL(url, encoded=bool(request.meta.get("verbatim_url")))
-        host = read.host_port_subcomponent or ""
+        parsed = URL(url, encoded=bool(request.meta.get("verbatim_url")))
+        host = parsed.host_port_subcomponent or ""
     elif hasattr(handler, "_pool"):
         from twisted.web.client import URI  # noqa: PLC0415  not needed elsewhere
 
@@ -524,11 +527,11 @@ def sent_target(handler: Any, request: Request) -> Target:
 
 
 def send_as_judged(handler: Any) -> None:
-    """Make *handler* write the request target of :func:`call_handler`, whatever it made itself.
+    """Make *handler* write the request target of :func:`call_handler` instead of its own (D36).
 
-    Twisted puts path and query together by the standard library's ``urlunparse``, which makes
-    ``////x`` of ``//x`` from Python 3.13 on; yarl, for aiohttp, resolves dot segments. Both drop a
-    ``?`` with nothing after it. Neither table decides what is sent (D36).
+    Twisted joins path and query by the standard library's ``urlunparse``, which makes ``////x`` of
+    ``//x`` from Python 3.13 on. Yarl, for aiohttp, resolves dot segments. Both drop a ``?`` with
+    nothing after it.
     """
     pool: Any = getattr(handler, "_pool", None)
     if hasattr(pool, "getConnection"):
@@ -538,7 +541,7 @@ def send_as_judged(handler: Any) -> None:
 
 
 def _exact_connections(connect: Callable[..., Any]) -> Callable[..., Any]:
-    """Twisted's *connect*, which it calls once for each request, and in the request's context."""
+    """Wrap Twisted's *connect*, which is called once a request, in the request's context."""
 
     def get_connection(key: Any, endpoint: Any) -> Any:
         target = _TARGET.get().encode("ascii")
@@ -560,10 +563,10 @@ class _OneRequest:
 
 
 def _exact_request(base: Any) -> Any:
-    """aiohttp's class of requests, whose ``send`` runs in the context of its exchange."""
+    """A subclass of *base*, aiohttp's class of requests, that sends the exact request target."""
 
-    class Asked:
-        """A URL that aiohttp writes into the request line as it is to be sent."""
+    class ExactURL:
+        """A URL that aiohttp writes into the request line unchanged."""
 
         def __init__(self, url: Any) -> None:
             self._url = url
@@ -578,8 +581,8 @@ def _exact_request(base: Any) -> Any:
     class Exact(base):  # type: ignore[misc]
         url: Any
 
-        async def send(self, conn: Any) -> Any:
-            self.url = Asked(self.url)
+        async def send(self, conn: Any) -> Any:  # in the context of its exchange
+            self.url = ExactURL(self.url)
             return await super().send(conn)
 
     return Exact
@@ -589,19 +592,19 @@ def _exact_request(base: Any) -> Any:
 #: Browsers take 256 KiB; h11 (of httpx, uvicorn) stops at 100 KiB, aiohttp at 8 KiB a line.
 MAX_HEADER_OCTETS: Final = 256 * 1024
 MAX_HEADER_LINES: Final = 1000
-#: Octets that Twisted's parser is given at a time: for each line it copies all that is left.
+#: Twisted's parser gets so many octets at a time, because for each line it copies the rest of them.
 _HEADER_PIECE: Final = 4096
 
 
 class HeaderTooLarge(OSError):
-    """The header section is over the limits. R5 treats it as an error of the transport."""
+    """The header section exceeds the limits. R5 treats that as an error of the transport."""
 
 
 def bound_headers(handler: Any) -> None:
-    """Make *handler* end an exchange whose header section is over the two limits above.
+    """Make *handler* end an exchange if its header section exceeds the two limits above.
 
-    This is for Scrapy's handler on Twisted, which keeps as many lines as come. The other one uses a
-    library, aiohttp, that has limits of its own.
+    Scrapy's handler on Twisted would keep any number of lines. The other handler uses aiohttp,
+    which has limits of its own.
     """
     pool: Any = getattr(handler, "_pool", None)
     factory: Any = getattr(pool, "_factory", None)
@@ -618,9 +621,11 @@ def bound_headers(handler: Any) -> None:
 
 
 def _bounded(protocol: Any) -> Callable[[bytes], None]:
-    """A ``dataReceived`` for *protocol* that counts; the connection has one response only."""
+    """A ``dataReceived`` for *protocol* that counts octets and lines of the header section."""
+    # The connection has one response only, so the counts never start again.
     take = protocol.dataReceived
-    octets = lines = 0
+    octets = 0
+    lines = 0
 
     def in_header() -> bool:
         return protocol._parser is not None and protocol._parser.state in (STATUS, HEADER)
@@ -628,12 +633,14 @@ def _bounded(protocol: Any) -> Callable[[bytes], None]:
     def received(data: bytes) -> None:
         nonlocal octets, lines
         while data and in_header():
-            piece, data = data[:_HEADER_PIECE], data[_HEADER_PIECE:]
-            octets, lines = octets + len(piece), lines + piece.count(b"\n")
+            piece = data[:_HEADER_PIECE]
+            data = data[_HEADER_PIECE:]
+            octets += len(piece)
+            lines += piece.count(b"\n")
             take(piece)
             if in_header() and (octets > MAX_HEADER_OCTETS or lines > MAX_HEADER_LINES):
-                why = f"the header section has no end after {octets} octets in {lines} lines"
-                protocol._giveUp(Failure(HeaderTooLarge(why)))  # type: ignore[no-untyped-call]
+                reason = f"the header section has no end after {octets} octets in {lines} lines"
+                protocol._giveUp(Failure(HeaderTooLarge(reason)))  # type: ignore[no-untyped-call]
                 protocol.transport.abortConnection()
                 return
         if data:
@@ -651,17 +658,17 @@ _TRUSTED: Final[set[type]] = set()
 def trust_handler(handler: type) -> None:
     """Let *handler* be used in place of Scrapy's own. For tests, which call this in code.
 
-    The caller promises that it sends what it is given, once and unaltered (R1, R4). There is no
-    setting for this, since no setting can promise that.
+    The caller promises that it sends each request once and unaltered (R1, R4). There is no setting
+    for this, because no setting can promise that.
     """
     _TRUSTED.add(handler)
 
 
 def may_carry(path: Any) -> bool:
-    """Whether our handler may wrap the one at *path*, a class or its name: only Scrapy's defaults.
+    """Whether our handler may wrap the handler at *path*, a class or its name.
 
-    Another might send more than it is given, or with another User-Agent, and nothing of ours comes
-    after it.
+    It may wrap Scrapy's defaults only. We could not check another: it might send more requests than
+    it gets, or another User-Agent.
     """
     try:
         handler = load_object(path)
@@ -676,14 +683,14 @@ def scheduler(crawler: Crawler) -> Any:
 
 
 def note_as_seen(crawler: Crawler, request: Request) -> None:
-    """Have Scrapy's duplicate filter know *request*, though it has ``dont_filter``."""
+    """Add *request* to Scrapy's duplicate filter, although it has ``dont_filter``."""
     duplicates = getattr(scheduler(crawler), "df", None)
     if duplicates is not None:
         duplicates.request_seen(request)
 
 
 def note_duplicate(crawler: Crawler, request: Request) -> None:
-    """Have Scrapy's duplicate filter log and count *request* as one that it has dropped."""
+    """Have Scrapy's duplicate filter log and count *request* as a duplicate."""
     duplicates = getattr(scheduler(crawler), "df", None)
     if isinstance(duplicates, RFPDupeFilter) and crawler.spider is not None:
         duplicates.log(request, crawler.spider)
@@ -691,27 +698,27 @@ def note_duplicate(crawler: Crawler, request: Request) -> None:
 
 def on_too_long(crawler: Crawler, tell: Callable[[Request], None]) -> None:
     """Call *tell* with each request of `Spider.start` that Scrapy drops for URLLENGTH_LIMIT."""
-    for each in _engine(crawler).scraper.spidermw.middlewares:
-        if isinstance(each, UrlLengthMiddleware):
-            _tell_dropped(each, tell)
+    for middleware in _engine(crawler).scraper.spidermw.middlewares:
+        if isinstance(middleware, UrlLengthMiddleware):
+            _tell_dropped(middleware, tell)
 
 
 def _tell_dropped(middleware: Any, tell: Callable[[Request], None]) -> None:
     process = middleware.get_processed_request
 
     def processed(request: Request, response: Response | None) -> Request | None:
-        kept: Request | None = process(request, response)
-        if kept is None and response is None:
+        result: Request | None = process(request, response)
+        if result is None and response is None:
             tell(request)
-        return kept
+        return result
 
     middleware.get_processed_request = processed
 
 
 def forget_seen(crawler: Crawler, request: Request) -> None:
-    """Have Scrapy's duplicate filter let *request* pass once more, and know it from then on.
+    """Make Scrapy's duplicate filter let *request* pass once more.
 
-    Another filter than Scrapy's keeps what it knows elsewhere: there, the request passes it by.
+    Another filter than Scrapy's stores fingerprints elsewhere, so the request bypasses it.
     """
     duplicates = getattr(scheduler(crawler), "df", None)
     if not isinstance(duplicates, RFPDupeFilter):
@@ -719,8 +726,8 @@ def forget_seen(crawler: Crawler, request: Request) -> None:
     elif hasattr(duplicates, "_fingerprints"):  # octets; before 2.19, hexadecimal text
         duplicates._fingerprints.discard(duplicates._fingerprint(request))
     else:
-        known: Any = duplicates.fingerprints
-        known.discard(duplicates.request_fingerprint(request))
+        fingerprints: Any = duplicates.fingerprints
+        fingerprints.discard(duplicates.request_fingerprint(request))
 
 
 def _seen_file(crawler: Crawler) -> Any:
@@ -729,15 +736,15 @@ def _seen_file(crawler: Crawler) -> Any:
 
 
 def write_seen(crawler: Crawler) -> None:
-    """Have Scrapy's duplicate filter write its buffer to its file, before a kill can lose it."""
+    """Make Scrapy's duplicate filter write its buffer to its file, before a kill can lose it."""
     if (file := _seen_file(crawler)) is not None:
         file.flush()
 
 
 def forget_unwritten(crawler: Crawler) -> None:
-    """Have Scrapy's duplicate filter lose what it has not written to its file (a full disk).
+    """Make Scrapy's duplicate filter drop the buffer that it could not write (a full disk).
 
-    What is not in its file is not taken for a duplicate by the next run.
+    The next run then does not take these requests for duplicates.
     """
     if (file := _seen_file(crawler)) is not None:
         size = os.fstat(file.fileno()).st_size
@@ -747,19 +754,20 @@ def forget_unwritten(crawler: Crawler) -> None:
 
 
 def under_way(crawler: Crawler) -> Collection[Request]:
-    """The requests that the scheduler has given out and whose callbacks have not ended."""
+    """The requests that the scheduler has given out, as long as their callbacks have not ended."""
     return cast("Collection[Request]", getattr(_slot(crawler), "inprogress", ()))
 
 
 def crawl(crawler: Crawler, request: Request) -> None:
-    """Give *request* to the scheduler; raises what that raises."""
+    """Give *request* to the scheduler, and raise its errors."""
     _engine(crawler).crawl(request)
 
 
 def on_crawl(crawler: Crawler, takes: Callable[[Request], bool]) -> None:
-    """Have the engine give each request to *takes* before its scheduler; where that is True, only.
+    """Make the engine offer each request to *takes*; its scheduler gets those that return False.
 
-    The engine sends ``request_scheduled``, filters and counts what a middleware has given back.
+    Otherwise the engine would send ``request_scheduled`` for a request that a middleware has given
+    back, and filter and count it again.
     """
     engine = _engine(crawler)
     schedule = engine.crawl
@@ -774,20 +782,20 @@ def on_crawl(crawler: Crawler, takes: Callable[[Request], bool]) -> None:
 
 
 def wake_engine(crawler: Crawler) -> None:
-    """Make the engine pop from the scheduler now; by itself it does so every five seconds."""
+    """Make the engine pop from the scheduler now; without this it does so every five seconds."""
     slot = _slot(crawler)
     if slot is not None and slot.closing is None:
         slot.nextcall.schedule()
 
 
 def closing(crawler: Crawler) -> bool:
-    """Whether the spider is being closed, so that nothing may wait any more."""
+    """Whether the spider is being closed, so that no request may wait any more."""
     slot = _slot(crawler)
     return slot is None or slot.closing is not None
 
 
 def close_spider(crawler: Crawler, reason: str) -> None:
-    """Have the engine close the spider, as soon as it runs: earlier that ends in a traceback."""
+    """Make the engine close the spider, as soon as it runs: earlier that ends in a traceback."""
     engine = _engine(crawler)
     if engine is None or engine.spider is None:
         return
@@ -800,16 +808,16 @@ def close_spider(crawler: Crawler, reason: str) -> None:
 
 
 async def _close_if_open(engine: Any, reason: str) -> None:
-    # This coroutine begins later; a crawl that was refused may have been closed by then.
+    # This coroutine begins later. A crawl that was refused may have been closed by then.
     if engine.spider is not None:
         await engine.close_spider_async(reason=reason)
 
 
 def watch_selectors(look: Callable[[Any], None]) -> None:
-    """Call *look* with each response that a selector is about to be made of.
+    """Call *look* with each response before a selector of it is made.
 
-    Scrapy makes all selectors by this one class: for ``response.css`` and ``response.xpath`` of
-    any response class, for item loaders, link extractors and forms.
+    Scrapy makes all selectors by this class, for example for ``response.css`` and
+    ``response.xpath``, item loaders, link extractors and forms.
     """
     make = Selector.__init__
 
@@ -824,28 +832,31 @@ def watch_selectors(look: Callable[[Any], None]) -> None:
 
 def feed_exporter(crawler: Crawler) -> Any:
     """The feed exporter of *crawler*, if it is Scrapy's own way to export an item; else None."""
-    for each in _extensions(crawler):
-        if isinstance(each, FeedExporter) and type(each).item_scraped is FeedExporter.item_scraped:
-            return each
+    for extension in _extensions(crawler):
+        # A subclass with an `item_scraped` of its own may export in another way.
+        is_exporter = isinstance(extension, FeedExporter)
+        if is_exporter and type(extension).item_scraped is FeedExporter.item_scraped:
+            return extension
     return None
 
 
 def _extensions(crawler: Crawler) -> list[Any]:
-    """The extensions of *crawler*; none before they are made, where 2.19 would raise."""
-    made = crawler._extensions if hasattr(crawler, "_extensions") else crawler.extensions
-    return list(made.middlewares) if made else []
+    """The extensions of *crawler*; none before they are made."""
+    # Until then, ``crawler.extensions`` raises in 2.19.
+    manager = crawler._extensions if hasattr(crawler, "_extensions") else crawler.extensions
+    return list(manager.middlewares) if manager else []
 
 
 def lacks_feed_exporter(crawler: Crawler) -> bool:
-    """Whether feeds are set, Scrapy's exporter was to be made, and has found them unusable."""
+    """Whether feeds are set, but Scrapy's exporter is missing because they are unusable."""
     settings = crawler.settings
     if not (settings.get("FEEDS") or settings.get("FEED_URI")):
         return False
     extensions = _extensions(crawler)
-    if not extensions or any(isinstance(each, FeedExporter) for each in extensions):
+    if not extensions or any(isinstance(extension, FeedExporter) for extension in extensions):
         return False
-    named = build_component_list(settings.getwithbase("EXTENSIONS"))
-    return any(load_object(each) is FeedExporter for each in named)
+    names = build_component_list(settings.getwithbase("EXTENSIONS"))
+    return any(load_object(name) is FeedExporter for name in names)
 
 
 def watch_batches(exporter: Any, watch: Callable[[Any], None]) -> None:
@@ -861,24 +872,24 @@ def watch_batches(exporter: Any, watch: Callable[[Any], None]) -> None:
 
 
 def skips_start_requests(cls: type[Spider]) -> bool:
-    """Whether the spider *cls* has a ``start_requests()`` that Scrapy, 2.19 on, does not call."""
+    """Whether the spider *cls* has a ``start_requests()`` that Scrapy from 2.19 on never calls."""
     if hasattr(Spider, "start_requests") or not hasattr(cls, "start_requests"):
         return False
     return cls.start.__module__.startswith("scrapy.spiders")
 
 
 def is_shell(crawler: Crawler) -> bool:
-    """Whether this crawl is a ``scrapy shell``; to be called when the spider opens.
+    """Whether this crawl is a ``scrapy shell``. Call it when the spider opens.
 
-    Only the shell starts the engine before it opens the spider, and does not close it when idle.
+    Only the shell starts the engine before it opens the spider, and keeps an idle spider open.
     """
     engine = _engine(crawler)
     slot = _slot(crawler)
     return slot is not None and not slot.close_if_idle and bool(engine.running)
 
 
-def _running() -> Any:
-    """The ``scrapy`` command that runs this crawl, in whatever thread; None without one."""
+def _running_command() -> Any:
+    """The ``scrapy`` command that runs this crawl, in any thread; None without a command."""
     for top in sys._current_frames().values():
         for frame, _ in walk_stack(top):
             if frame.f_code.co_name == "_run_command" and "cmd" in frame.f_locals:
@@ -887,36 +898,36 @@ def _running() -> Any:
 
 
 def command() -> str:
-    """The name of Scrapy's own command that runs this crawl, such as "fetch"; "" without one."""
-    module = type(_running()).__module__
+    """The name of Scrapy's command that runs this crawl, for example "fetch"; "" without one."""
+    module = type(_running_command()).__module__
     return module.removeprefix("scrapy.commands.") if module.startswith("scrapy.commands.") else ""
 
 
-def fail_command(why: str = "") -> bool:
-    """Make the ``scrapy`` command that runs this crawl exit with 1. False without such a command.
+def fail_command(reason: str = "") -> bool:
+    """Make the ``scrapy`` command that runs this crawl exit with 1. False without a command.
 
-    Before 2.19 the command exits with 0 even where its crawl failed to start. *why*: to be said on
-    stderr, whatever the level of the log is.
+    Before 2.19 the command exits with 0 even if its crawl failed to start. *reason*: written to
+    stderr, at any level of the log.
     """
-    if why:
-        sys.stderr.write(f"scrapy_walsh: {visible(why)}\n")
+    if reason:
+        sys.stderr.write(f"scrapy_walsh: {visible(reason)}\n")
         sys.stderr.flush()
-    found = _running()
-    if found is None:
+    running = _running_command()
+    if running is None:
         return False
-    found.exitcode = 1
+    running.exitcode = 1
     return True
 
 
 class NotSwallowed(BaseException):
-    """Ends the start of a crawl where Scrapy would log an Exception and go on; *error*: why."""
+    """Ends the start of a crawl because of *error*. Scrapy would log an Exception and go on."""
 
 
 def refuse_start(error: Exception) -> NoReturn:
     """End the command with one line and exit code 1; in a script, raise *error*.
 
-    Raising alone would not do in a command: before 2.19 it exits with 0, and every version prints a
-    traceback, even for SystemExit, which a Deferred catches. Nothing has been started yet.
+    In a command we cannot just raise. Before 2.19 it would exit with 0, and every version prints a
+    traceback, even for SystemExit, because a Deferred catches it. Nothing has been started yet.
     """
     if not fail_command():
         raise error
