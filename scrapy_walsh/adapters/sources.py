@@ -1,22 +1,22 @@
-"""The declared sources of one crawl: when each may be sent, who sends it, and what became of it.
+"""The declared sources of one crawl: when each may be sent, who requests it, how it ended.
 
-R8 compares runs: a source is judged by the answers that earlier runs got, never by those of this
-run (D12). So the answers of this run are kept apart from the store's records, and
-:meth:`Sources.last_visit` finds no record of a source that this run got an answer to. A fleet has
-no runs: each request from its shared queue is judged by the records.
+R8 compares runs: the answers of earlier runs decide about a source, those of this run never do
+(D12). So the answers of this run are kept apart from the store's records, and
+:meth:`Sources.last_visit` returns no record if this run got an answer. A fleet has no runs: the
+records decide about each request from its shared queue.
 
-A source counts as answered once its spider has taken the answer. If the process is killed before
-that is on record, the next run sends the source again. Until then a lock shows other runs that this
-one is requesting it (``state/machine.py``). A source that redirects is under way until there is an
-answer from where it leads: that answer counts for it.
+A source counts as answered when its spider has taken the answer. If the process is killed before
+that is on record, the next run sends the source again. Until then a lock tells other runs that this
+run is requesting it (``state/machine.py``). A source that redirects is under way until the target
+of the redirect has answered: that answer counts for the source.
 
-A source counts as *read* when an answer of 2xx reaches the spider, or a 304 says that nothing is
-new. A spider that knows better what "read" means reports it itself (``report``), and sets
-``by_spider``. What follows, ``policy.readings`` decides. :class:`Account` says it at the end, and
-until then how far the crawl is, by a line in the log each LOGSTATS_INTERVAL.
+A source counts as *read* when an answer of 2xx reaches the spider, or a 304 reports no change. A
+spider that knows better, for example because it parses the answer, sets ``by_spider`` and reports
+the outcome itself (:meth:`Sources.report`). ``policy.readings`` decides what follows.
+:class:`Account` logs it at the end, and the progress of the crawl each LOGSTATS_INTERVAL.
 
-All of it goes by one key (``urls.key_of``). Of a source that has ended there is one octet in
-``Digests``: a crawl may have a million of them.
+A source has one key everywhere (``urls.key_of``). A source that has ended needs one octet and a
+digest, because a crawl may have a million of them.
 """
 
 from __future__ import annotations
@@ -56,9 +56,8 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.event import Event
 
 _PERMANENT: Final = (301, 308)
-#: What the octet of a key says. It was answered; by a redirect, and by nothing else so far; R8
-#: refused it; it was given up; it answered 410. Below that, one more than the place of its outcome
-#: in OUTCOMES.
+#: The bits of a key's octet: it was answered; only a redirect has answered so far; R8 refused it;
+#: it was given up; it answered 410. The lowest bits are 1 + the place of its outcome in OUTCOMES.
 _ANSWERED: Final = 8
 _LED_ON: Final = 16
 _TURNED_AWAY: Final = 32
@@ -73,96 +72,100 @@ _AT_ONCE: Final = 100
 
 
 class _Octets(Digests):
-    """What a run knows of each key."""
+    """The facts that a run has about each key, as bits of an octet."""
 
-    def has(self, key: str, what: int) -> bool:
-        return bool((self.mark(key) or 0) & what)
+    def has(self, key: str, bits: int) -> bool:
+        return bool((self.mark(key) or 0) & bits)
 
-    def note(self, key: str, what: int, *, instead_of: int = 0) -> None:
-        before = self.mark(key) or 0
-        if (after := before & ~instead_of | what) != before:
-            self.add(key, after)
+    def note(self, key: str, bits: int, *, instead_of: int = 0) -> None:
+        old = self.mark(key) or 0
+        new = old & ~instead_of | bits
+        if new != old:
+            self.add(key, new)
 
     def outcome(self, key: str) -> str | None:
-        """What became of *key*; None where it has not ended."""
+        """The outcome of *key*; None if it has not ended."""
         number = (self.mark(key) or 0) & _OUTCOME
         return readings.OUTCOMES[number - 1] if number else None
 
 
 class _Deferrals:
-    """Which sources were deferred, by this run and by earlier ones."""
+    """The sources that this run and earlier runs have deferred."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        #: By key, since when earlier runs have deferred it; read from the store at first use.
-        self._before: dict[str, float] | None = None
-        #: Those of this run.
-        self._now: set[str] = set()
+        #: By key, when an earlier run first deferred it. Read from the store at first use.
+        self._earlier: dict[str, float] | None = None
+        #: The keys that this run has deferred.
+        self._keys: set[str] = set()
 
     def since(self, key: str) -> float | None:
-        """Unix seconds at which an earlier run first deferred *key*; None where none did.
+        """When an earlier run first deferred *key*, Unix seconds; None if none did.
 
-        What was deferred first goes first on its host.
+        On its host, the source that was deferred first goes first.
         """
-        if self._before is None:
+        if self._earlier is None:
             context = self._context
-            found = context.recall(lambda: list(context.store.rows(Deferral))) or []
-            self._before = {each.url: each.since or each.due for each in found}
-        return self._before.get(key)
+            deferrals = context.recall(lambda: list(context.store.rows(Deferral))) or []
+            self._earlier = {row.url: row.since or row.due for row in deferrals}
+        return self._earlier.get(key)
 
     def add(self, key: str, host: str, due: float, reason: str) -> None:
-        """Put on record that *key* is sent by no run before *due* (Unix seconds)."""
-        context, since = self._context, self.since(key)
-        deferral = Deferral(key, host, due, reason, context.wall() if since is None else since)
-        self._now.add(key)
+        """Record that no run sends *key* before *due* (Unix seconds)."""
+        context = self._context
+        since = self.since(key)
+        if since is None:
+            since = context.wall()
+        deferral = Deferral(key, host, due, reason, since)
+        self._keys.add(key)
         context.remember(lambda: context.store.put(deferral))
 
     def drop(self, key: str) -> None:
-        """Take *key* from the record, if it may be there: a fleet's other workers write, too."""
+        """Delete the record of *key*, if there may be one: a fleet's other workers write, too."""
         store = self._context.store
-        if store.shared is not None or key in self._now or self.since(key) is not None:
+        if store.shared is not None or key in self._keys or self.since(key) is not None:
             self._context.remember(partial(store.delete, Deferral, key))
 
 
 class Sources:
-    """The sources of one crawl. Hops, to which redirects lead, have keys and octets, too."""
+    """The sources of one crawl. Hops (targets of redirects) have keys and octets, too."""
 
     def __init__(self, context: Context, pacing: Pacing) -> None:
         self._context = context
         self._pacing = pacing
         self.account = Account(context)
-        #: Whether the spider itself reports what was read, by :meth:`report`.
+        #: Whether the spider itself reports the outcomes, by :meth:`report`.
         self.by_spider = False
         octets = _Octets()
         self._is, self._note, self._outcome = octets.has, octets.note, octets.outcome
-        #: By key of a hop: the sources that redirects led from.
+        #: By key of a hop: the sources that redirect to it.
         self._hops: dict[str, dict[str, None]] = {}
-        #: The sources that were requested, and whose visits have not ended.
+        #: The sources that were requested, until their visits end.
         self._visiting: set[str] = set()
-        #: By source, the hop that it redirects to and this run had requested before.
+        #: By source, the hop that it redirects to, if this run had requested that hop before.
         self._joined: dict[str, str] = {}
-        #: What came of hops.
+        #: By key of a hop, the result of its request.
         self._reached: dict[str, Heard] = {}
-        #: By request, the records to store once its spider has taken the answer. Not before: after
-        #: a kill the next run would not send the source, or send it with validators, and a 304
-        #: would say "no new data" of what the spider has never seen.
+        #: By request, the records to store when its spider has taken the answer. If we stored them
+        #: earlier, the run after a kill would skip the source. Or it would send validators, and a
+        #: 304 would report "no new data" although the spider has never seen the answer.
         self._untaken: dict[Request, list[SourceRun]] = {}
         self._locks = UnderWay(context.config.state_dir)
-        #: The source that was looked up last, and its record. From the wire on it does not change:
-        #: the source is locked for this process.
+        #: The latest source that was looked up, and its record. It cannot change while the source
+        #: is at the wire, because the source is locked for this process.
         self._looked_up: tuple[str, SourceRun | None] = ("", None)
         self.deferrals = _Deferrals(context)
         context.crawler.signals.connect(self._dropped, signals.request_dropped)
 
     def begin(self) -> None:
-        """The crawl has begun, which other processes can see."""
+        """Let other processes see that the crawl has begun."""
         self._locks.begin()
         self.account.begin()
 
     # -- before it is sent ----------------------------------------------------------------
 
     def declare(self, request: Request) -> None:
-        """Note from now on what becomes of *request*, which ``Spider.start`` yielded: a source."""
+        """Account for *request* from now on: ``Spider.start`` yielded it, so it is a source."""
         if self.account.due:
             key = key_of(request)
             request.meta[TICKET] = {"source": key}
@@ -170,28 +173,30 @@ class Sources:
                 self.account.left.setdefault(key, None)
 
     def too_long(self, request: Request) -> None:
-        """Note that *request*, which `Spider.start` yielded, is not sent: its URL is too long."""
+        """Note that *request* of `Spider.start` is not sent, because its URL is too long."""
         limit = self._context.crawler.settings.getint("URLLENGTH_LIMIT")
-        why = f"its URL has {len(request.url)} characters, and URLLENGTH_LIMIT is {limit}: raise it"
-        logger.warning("%s... is not requested: %s", request.url[:100], why)
+        length = len(request.url)
+        reason = f"its URL has {length} characters, and URLLENGTH_LIMIT is {limit}: raise it"
+        logger.warning("%s... is not requested: %s", request.url[:100], reason)
         if self.account.due and not self.by_spider:
-            self._end(key_of(request), Heard(readings.LEFT_OUT, why))
+            self._end(key_of(request), Heard(readings.LEFT_OUT, reason))
 
     def adopt(self, request: Request) -> None:
-        """Note what becomes of *request*, a link that waited while its page was declared.
+        """Account for *request*, a link that waited while its page was declared.
 
-        The request that declared the page is its duplicate, and was dropped.
+        The request that declared the page was dropped as a duplicate of this link.
         """
-        key, ticket = key_of(request), ticket_of(request)
+        key = key_of(request)
+        ticket = ticket_of(request)
         declared = self.account.due and self._context.scope.is_source(request.url)
         if declared and ticket is not None and not self._is(key, _OUTCOME):
             ticket.tickets.keep(request, ticket, {**ticket.lasting(), "source": key})
             self.account.left.setdefault(key, None)
 
     def last_visit(self, key: str) -> visits.Visit | None:
-        """When an earlier run last sent the source *key* and was answered (R8).
+        """The visits of the source *key* by earlier runs; None without a record (R8).
 
-        What cannot be read counts as requested just now, so the source is not sent in this run.
+        A record that cannot be read counts as a visit just now, so this run does not send it.
         """
         context = self._context
         if self._lifts(key) and key not in self._hops:
@@ -210,19 +215,19 @@ class Sources:
         return run.visit._replace(revisit=self._context.scope.cadence(run.url))
 
     def _lifts(self, key: str) -> bool:
-        """Whether R8 allows *key* in this run, whatever is on record.
+        """Whether R8 allows *key* in this run, whatever its record is.
 
-        True where this run got an answer to it, or a redirect led to it, unless it is gone.
+        True if this run has requested it, or a redirect led to it, unless it is gone.
         """
-        known = not self._context.fleet and self._is(key, _ANSWERED | _LED_ON | _GIVEN_UP)
-        return known or key in self._hops
+        requested = not self._context.fleet and self._is(key, _ANSWERED | _LED_ON | _GIVEN_UP)
+        return requested or key in self._hops
 
     def again(self, ticket: Ticket) -> bool:
-        """Whether this run has already had an answer to the same source (URL and form)."""
+        """Whether this run already has an answer to the same source (URL and form)."""
         return self._is(ticket.key, _ANSWERED) and self._context.scope.is_source(ticket.url)
 
     def refused(self, key: str, verdict: Verdict, host: str, due: float | None) -> None:
-        """Note that *key* is not sent in this run, or by no run before *due* (Unix seconds)."""
+        """Note that this run does not send *key*, and no run before *due* (Unix seconds)."""
         context = self._context
         if verdict.name == NOT_DUE:
             self._note(key, _TURNED_AWAY)
@@ -233,19 +238,19 @@ class Sources:
             self.deferrals.add(key, host, due, verdict.reason)
 
     def take(self, key: str) -> Verdict | None:
-        """Take the source *key* for this process; the refusal if another requests it."""
+        """Lock the source *key* for this process. Returns the refusal if another requests it."""
         if self._context.look is not None or self._locks.take(key) or self._lifts(key):
             return None
         return visits.UNDER_WAY
 
     def let_go(self, key: str) -> None:
-        """Note that the request *key* is not sent now, or was sent and got no answer."""
+        """Unlock *key*: it is not sent now, or was sent and got no answer."""
         self._locks.drop(key)
 
-    # -- what it was answered -------------------------------------------------------------
+    # -- after an answer, or without one --------------------------------------------------
 
     def answered(self, request: Request, ticket: Ticket, outcome: str, sent_at: float) -> None:
-        """Note that *request*, sent at *sent_at* (Unix seconds), has an answer that R8 counts."""
+        """Note that *request*, sent at *sent_at* (Unix seconds), got an answer that R8 counts."""
         key = ticket.key
         self._note(key, _ANSWERED if key in self._hops else 0, instead_of=_LED_ON)
         for source in self._counts_for(ticket):
@@ -255,7 +260,7 @@ class Sources:
             self._visiting.discard(source)
 
     def redirected(self, ticket: Ticket) -> None:
-        """Note that a request was answered by a redirect."""
+        """Note that a request got a redirect."""
         if not self._is(ticket.key, _ANSWERED):
             self._note(ticket.key, _LED_ON)
         self._visiting.update(self._counts_for(ticket))
@@ -266,15 +271,14 @@ class Sources:
             self._visiting.update(self._counts_for(ticket))
 
     def goes_on(self, ticket: Ticket) -> None:
-        """Note that another Request takes the place of one. In a fleet any worker has it."""
+        """Note that another Request replaces a request. In a fleet any worker may send it."""
         if self._context.fleet:
             self._visiting.difference_update(self._counts_for(ticket))
 
     def ends(self, ticket: Ticket) -> bool:
-        """Note that nothing follows a request; whether the visit of a source failed by that.
+        """Note that nothing follows a request. Returns whether the visit of a source has failed.
 
-        It failed where the last thing heard of the source was a redirect, or an answer that R5
-        would have had sent again.
+        It has failed if its latest answer was a redirect, or an answer that R5 retries.
         """
         if not self._visiting:
             return False
@@ -297,65 +301,69 @@ class Sources:
     def _note_failure(self, key: str) -> None:
         if self._context.look is not None:
             return
-        # Where the record cannot be read, it stays: R8 goes by it.
-        known = self._context.store.get(SourceRun, key) or SourceRun(key, 0.0, "")
+        # If the record cannot be read, this raises: then the record stays, because R8 needs it.
+        run = self._context.store.get(SourceRun, key) or SourceRun(key, 0.0, "")
         # Within a run it counts once. A fleet has no runs.
-        again = not self._context.fleet and self._is(key, _GIVEN_UP)
-        visit = visits.failed(known.visit, self._context.wall(), again=again)
-        new = replace(known, gave_up_at=visit.gave_up_at, failures=visit.failures)
+        is_repeated = not self._context.fleet and self._is(key, _GIVEN_UP)
+        visit = visits.failed(run.visit, self._context.wall(), again=is_repeated)
+        run = replace(run, gave_up_at=visit.gave_up_at, failures=visit.failures)
         if (cadence := self._context.scope.cadence(key)) is not None:
-            new = replace(new, revisit=cadence)
-        self._context.store.put(new)
+            run = replace(run, revisit=cadence)
+        self._context.store.put(run)
 
     def hop(self, key: str, ticket: Ticket) -> list[str]:
-        """Note that a request was redirected to *key*, and has this *ticket*.
+        """Note that the request of *ticket* was redirected to *key*.
 
-        Returns the keys of the sources for which an answer there counts.
+        Returns the keys of the sources that an answer of *key* counts for.
         """
         sources = list(self._counts_for(ticket))
         self._hops.setdefault(key, {}).update(dict.fromkeys(sources))
         return sources
 
     def not_sent(self, key: str, ticket: Ticket) -> bool:
-        """Whether the hop *key* is to be sent though Scrapy knows it; *ticket*: what led there.
+        """Whether the hop *key* must be sent although Scrapy takes it for a duplicate.
 
-        R8 refused it, or it led here: then it has answered by that redirect alone, and may answer
-        otherwise now.
+        *ticket*: of the request that led there. Either R8 refused the hop, or the hop itself led
+        back to that request: then it answered by that redirect alone, and may answer otherwise now.
         """
         led_here = self._is(key, _LED_ON) and key in self._counts_for(ticket)
         return led_here or self._is(key, _TURNED_AWAY)
 
     def knows(self, event: Event) -> bool:
-        """Whether an operator was told by an earlier run what *event* says, or is at the end."""
+        """Whether an earlier run has warned of *event*, or the end of this run will."""
         context = self._context
-        now, revisit = context.wall(), context.config.revisit
+        now = context.wall()
+        revisit = context.config.revisit
 
-        def known(key: str) -> bool:
-            old = context.recall(lambda: context.store.get(Reading, key))
-            return old is not None and readings.is_known(old, event, now, revisit)
+        def is_known(key: str) -> bool:
+            reading = context.recall(lambda: context.store.get(Reading, key))
+            return reading is not None and readings.is_known(reading, event, now, revisit)
 
         key = urls.key_of(event.url, event.form)
-        return all(map(known, self._hops.get(key) or [key]))
+        return all(is_known(source) for source in self._hops.get(key) or [key])
 
     def interval(self, ticket: Ticket) -> float:
-        """Seconds between two visits of the sources of a request: the longest of them (R8)."""
-        scope, usual = self._context.scope, self._context.config.revisit
+        """Seconds between two visits of the sources of a request: the longest interval (R8)."""
+        scope = self._context.scope
+        default = self._context.config.revisit
         cadences = [scope.cadence(source) for source in self._counts_for(ticket)]
-        intervals = [visits.interval_of(cadence, usual) for cadence in cadences]
-        return max(intervals, default=usual)
+        intervals = [visits.interval_of(cadence, default) for cadence in cadences]
+        return max(intervals, default=default)
 
     def _counts_for(self, ticket: Ticket) -> Iterable[str]:
-        """The keys of the sources for which an answer to a request counts."""
+        """The keys of the sources that an answer to a request counts for."""
         scope = self._context.scope
         return visits.counts_for(ticket.key, ticket.url, scope, ticket.via, self._hops)
 
     def _run(self, key: str, sent_at: float, outcome: str) -> SourceRun:
+        """The record of an answer to the source *key*; *outcome*: its status."""
         context = self._context
-        (seen, known), self._looked_up = self._looked_up, ("", None)
-        if seen != key:
-            known = context.recall(lambda: context.store.get(SourceRun, key))
-        last = None if known is None else self._visit(known)
-        visit = visits.met(sent_at, last, context.config.revisit)
+        cached_key, run = self._looked_up
+        self._looked_up = "", None
+        if cached_key != key:
+            run = context.recall(lambda: context.store.get(SourceRun, key))
+        visit = None if run is None else self._visit(run)
+        visit = visits.met(sent_at, visit, context.config.revisit)
         counted_from = None if visit.counted_from == sent_at else visit.counted_from
         revisit = context.scope.cadence(key)
         reason = context.config.revisit_reason
@@ -364,28 +372,33 @@ class Sources:
     def _dropped(self, request: Request) -> None:
         """Note that the duplicate filter dropped *request*.
 
-        A hop to what this run has requested: what became of that counts for the sources that lead
-        there. Else it is a duplicate, or known from a JOBDIR, and no source of its own.
+        If it is a hop, this run has requested its URL before, and that result counts for the
+        sources that redirect there. Otherwise it is a duplicate, perhaps from a JOBDIR, and no
+        source of its own.
         """
-        key, lasting = key_of(request), lasting_of(request)
-        source, carried = lasting.get("source"), lasting.get("via", ())
+        key = key_of(request)
+        lasting = lasting_of(request)
+        source = lasting.get("source")
+        via = lasting.get("via", ())
         if self._is(key, _ANSWERED):
-            for led in carried:
-                if not self._is(led, _ANSWERED):
-                    self._note(led, _LED_ON)
+            for redirecting in via:
+                if not self._is(redirecting, _ANSWERED):
+                    self._note(redirecting, _LED_ON)
                     outcome = str(visits.GONE) if self._is(key, _GONE) else "200"
-                    self._remember(request, self._run(led, self._context.wall(), outcome))
+                    self._remember(request, self._run(redirecting, self._context.wall(), outcome))
             self._context.write()
-            for led in carried:
-                self._locks.drop(led)
+            for redirecting in via:
+                self._locks.drop(redirecting)
         if source is not None and request.meta.get("redirect_urls"):
             self._joined[source] = key
         elif source in self.account.left:
             del self.account.left[source]
 
     def taken(self, requests: Collection[Request]) -> None:
-        """Store the sources of *requests*, whose callbacks have ended, also with an error."""
-        runs = [(each, run) for each in requests for run in self._untaken.pop(each, ())]
+        """Store the sources of *requests*: their callbacks have ended, perhaps with an error."""
+        runs = []
+        for request in requests:
+            runs += [(request, run) for run in self._untaken.pop(request, ())]
         for request, run in runs:
             self._remember(request, run)
         if runs:
@@ -394,11 +407,11 @@ class Sources:
             self._locks.drop(run.url)
 
     def settle(self, under_way: Collection[Request]) -> None:
-        """Store the sources whose requests are not *under_way*, whatever came of their answers."""
-        self.taken([each for each in self._untaken if each not in under_way])
+        """Store the answered sources of all requests that are no longer *under_way*."""
+        self.taken([request for request in self._untaken if request not in under_way])
 
     def _remember(self, request: Request, run: SourceRun) -> None:
-        """Store *run*: at once, by the caller, so that no kill has the source sent again (D20)."""
+        """Store *run*. The caller writes it at once: no kill may cause another request (D20)."""
         context = self._context
         if context.look is not None:
             return
@@ -407,15 +420,17 @@ class Sources:
         context.remember(partial(context.store.put, run))
 
     def next_due(self, url: str) -> float | None:
-        """As ``visits.next_due``, of the target *url*, with what this run was answered."""
-        context, url = self._context, urls.key_of(Request(url).url)
-        held = self._pacing.host_of(url).traffic.not_before - context.monotonic()
-        runs = (run for each in self._untaken.values() for run in each if run.url == url)
-        run = next(runs, None) or context.store.get(SourceRun, url)
-        last, now = None if run is None else self._visit(run), context.wall()
-        return visits.next_due(last, now + held, now, context.config.revisit)
+        """``visits.next_due`` of the target *url*, by the records and the answers of this run."""
+        context = self._context
+        key = urls.key_of(Request(url).url)
+        hold = self._pacing.host_of(key).traffic.not_before - context.monotonic()
+        untaken = (run for runs in self._untaken.values() for run in runs if run.url == key)
+        run = next(untaken, None) or context.store.get(SourceRun, key)
+        visit = None if run is None else self._visit(run)
+        now = context.wall()
+        return visits.next_due(visit, now + hold, now, context.config.revisit)
 
-    # -- what became of it ----------------------------------------------------------------
+    # -- the outcome ----------------------------------------------------------------------
 
     def reached(self, response: Response) -> None:
         """Note an answer that reaches the spider."""
@@ -423,8 +438,10 @@ class Sources:
         if request is not None and 200 <= response.status < 300:
             self.ended(request, Heard(readings.READ))
         elif request is not None:
-            where = f" from {request.url}" if request.meta.get("redirect_urls") else ""
-            reason, cause = f"HTTP {response.status}{where}", Cause(status=response.status)
+            reason = f"HTTP {response.status}"
+            if request.meta.get("redirect_urls"):
+                reason += f" from {request.url}"
+            cause = Cause(status=response.status)
             self.ended(request, Heard(readings.FAILED, reason, cause=cause))
 
     def failed(self, request: Request, ticket: Ticket, error: BaseException) -> None:
@@ -433,7 +450,8 @@ class Sources:
             heard = readings.heard_of(error.verdict, error.due)
             cause = heard.cause
             remedy = remedy_of(cause.requirement, cause.verdict, request.url)
-            self.account.first(f"{request.url}: {heard.reason}{f'; {remedy}' if remedy else ''}")
+            line = f"{request.url}: {heard.reason}"
+            self.account.first(f"{line}; {remedy}" if remedy else line)
         elif isinstance(error, (GaveUp, TooManyRedirects)):
             rule = "R5" if isinstance(error, GaveUp) else "D5"
             heard = Heard(readings.FAILED, f"{rule}: {error.reason}", cause=Cause(rule))
@@ -444,23 +462,26 @@ class Sources:
             return
         key = ticket.key
         if isinstance(error, Refused) and request.meta.get("redirect_urls"):
-            # A hop whose redirect another process had.
+            # A hop. Another process had its redirect, so `_visiting` has none of its sources here.
             self._fail([source for source in ticket.via if source != key])
         elif isinstance(error, GaveUp) and not self._is(key, _GIVEN_UP):
-            # It was not sent, since its host had not answered by https.
+            # It was not sent, because its host had not answered by https.
             self.visit_failed(ticket)
 
     def reading(self, url: str) -> Reading | None:
-        """Whether the source *url* was read by earlier runs, as far as that is on record."""
+        """The record of whether earlier runs read the source *url*; None without one."""
         key = urls.key_of(Request(url).url)
         return self._context.recall(lambda: self._context.store.get(Reading, key))
 
     def report(self, url: str, heard: Heard) -> None:
-        """Called by a spider: note what became of the source *url*. The time is now."""
+        """Called by a spider: note the outcome of the source *url*, as of now."""
         self._end(urls.key_of(Request(url).url), heard)
 
     def ended(self, request: Request, heard: Heard) -> None:
-        """Note that the way of *request* has ended. Time and redirects are added to *heard*."""
+        """Note that *request*, with its redirects and retries, has ended.
+
+        We add the time, and the target of permanent redirects, to *heard*.
+        """
         source = lasting_of(request).get("source")
         if source is None or self.by_spider:
             return
@@ -471,19 +492,20 @@ class Sources:
             self._reached[key_of(request)] = heard
 
     def _end(self, key: str, heard: Heard) -> None:
-        known, outcome = self._outcome(key), heard.outcome
-        if known is None or readings.replaces(known, outcome):
+        outcome = heard.outcome
+        earlier = self._outcome(key)
+        if earlier is None or readings.replaces(earlier, outcome):
             self._note(key, 1 + readings.OUTCOMES.index(outcome), instead_of=_OUTCOME)
-            # Of many sources alike, the reason is kept once.
-            why = sys.intern(one_line(heard.reason, 500)) if heard.reason else ""
-            gone = outcome != readings.READ and self._is(key, _GONE)
-            heard = replace(heard, reason=why, at=self._context.wall(), gone=gone)
-            self.account.add(key, heard, known)
+            # Sources with the same reason share one string.
+            reason = sys.intern(one_line(heard.reason, 500)) if heard.reason else ""
+            is_gone = outcome != readings.READ and self._is(key, _GONE)
+            heard = replace(heard, reason=reason, at=self._context.wall(), gone=is_gone)
+            self.account.add(key, heard, earlier)
 
     def close(self) -> None:
-        """Store all sources that were answered: the crawl ends, and no answer is taken later."""
+        """Store all answered sources, because the crawl ends and no callback follows."""
         self.taken([*self._untaken])
-        if not self._context.crawler.settings.get("JOBDIR"):  # else the job goes on with them
+        if not self._context.crawler.settings.get("JOBDIR"):  # otherwise the job continues them
             for key in self._visiting:
                 self._context.remember(partial(self._note_failure, key))
         self._context.write()
@@ -496,67 +518,71 @@ class Sources:
 
 
 class Account:
-    """What is stored and said of the sources of one crawl: which ones need a person."""
+    """The outcomes of a crawl's sources: it stores them, and logs which sources need a person."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        #: Whether the spider starts with sources. The pages that a command fetches are none.
+        #: Whether the spider starts with sources. The pages that a command fetches are no sources.
         self.due = True
         #: The sources that have not ended.
         self.left: dict[str, None] = {}
-        #: Sources that have moved for good, each with its new place.
+        #: Sources that have moved for good, each with its new URL.
         self._moves: list[tuple[str, str]] = []
-        #: Those that have, by outcome; those that were refused, by requirement.
+        #: By outcome, how many sources have ended.
         self.counts: Counter[str] = Counter()
+        #: By requirement, how many sources were refused.
         self._rules: Counter[str] = Counter()
-        #: By requirement, refused requests that the spider made besides.
+        #: By requirement, how many other requests of the spider were refused.
         self.links: Counter[str] = Counter()
-        #: Those of them whose records are not stored yet, with what was heard.
+        #: Sources that have ended and are not stored yet.
         self._unstored: list[tuple[str, Heard]] = []
-        #: How many sources need a person, once it is closed.
+        #: How many sources need a person. Counted by :meth:`close`.
         self.needy = 0
-        #: By key, the records of those, and of others that are unread or have moved.
+        #: By key, the records of sources that need a person, are unread, or have moved.
         self._ailing: dict[str, Reading] = {}
-        #: Of the first target that was refused or failed: why, and what to do.
+        #: The first target that was refused or failed: its URL, the reason and the remedy.
         self._first = ""
-        #: The line that ends the run, and its level.
-        #: How serious the last line is, and what makes it of the reason why the spider was closed.
+        #: The level of the last line, and a function that makes it from the close reason.
         self._last_line: tuple[int, Callable[[str], str]] | None = None
+        #: The close reason of the spider.
         self._reason = ""
         self._every = context.crawler.settings.getfloat("LOGSTATS_INTERVAL")
         self._timer = compat.Timer(self._say_progress)
 
     def begin(self) -> None:
-        """Say from now on how far the crawl is, unless Scrapy is to say nothing either (0).
+        """Log the progress from now on, unless LOGSTATS_INTERVAL is 0.
 
-        Not in a fleet: no worker knows what the others have done.
+        A worker of a fleet does not log it, because it does not know what the others have done.
         """
         if self._every and self.due and not self._context.fleet:
             self._timer.set(self._every)
 
     def _say_progress(self) -> None:
-        done, left = self.counts.total(), len(self.left)
-        looks = [queue.outlook() for queue in self._context.queues]
-        due, waiting = sum(look[0] for look in looks), sum(look[1] for look in looks)
-        # At the pace of the sources that have ended; at the least what intervals of hosts allow.
+        done = self.counts.total()
+        left = len(self.left)
+        outlooks = [queue.outlook() for queue in self._context.queues]
+        due = sum(outlook[0] for outlook in outlooks)
+        waiting = sum(outlook[1] for outlook in outlooks)
+        # The pace of the sources that have ended, but not faster than the hosts' intervals allow.
         elapsed = self._context.monotonic() - self._context.begun
-        seconds = max([left * elapsed / done if done else 0.0, *(look[2] for look in looks)])
+        estimate = left * elapsed / done if done else 0.0
+        seconds = max([estimate, *(outlook[2] for outlook in outlooks)])
         end = f"in about {duration(round(seconds))}" if done or seconds else "not known yet"
         hosts = f"hosts: {due} due, {waiting} waiting"
         logger.info("%d sources done, %d left; %s; end %s", done, left, hosts, end)
         self._timer.set(self._every)
 
     def first(self, line: str) -> None:
-        """Keep *line*, which says why a target was refused or failed, if it is the first."""
+        """Keep *line*, about a target that was refused or failed, if it is the first."""
         self._first = self._first or one_line(line, 500)
 
-    def add(self, key: str, heard: Heard, known: str | None) -> None:
-        """Note what was *heard* of the source *key*; *known*: its outcome before, if any."""
+    def add(self, key: str, heard: Heard, earlier: str | None) -> None:
+        """Note the outcome of the source *key*; *earlier*: its outcome before, if any."""
         self.left.pop(key, None)
         self.counts[heard.outcome] += 1
-        if known is not None:
-            self.counts[known] -= 1
-        if heard.outcome == readings.REFUSED != known:
+        if earlier is not None:
+            self.counts[earlier] -= 1
+        if heard.outcome == readings.REFUSED != earlier:
             self._rules[heard.cause.requirement] += 1
         if heard.reason:
             self.first(f"{key}: {heard.reason}")
@@ -567,110 +593,132 @@ class Account:
             self._store()
 
     def _store(self) -> bool:
-        """Update the records of sources that were heard of, and note which need a person.
+        """Update the records of ended sources, and note which sources need a person.
 
-        Returns whether there are records. Of a fleet's workers none sees all that is answered, so
-        without them only what is gone is known to need a person.
+        Returns whether there are records. A fleet's worker has none, because it does not see all
+        answers. Then only sources that are gone are known to need a person.
         """
-        context, now, revisit = self._context, self._context.wall(), self._context.config.revisit
-        heard, self._unstored = self._unstored, []
-        kept = not (context.config.state_dir is None or context.fleet or context.halted)
-
-        def update(key: str, each: Heard) -> Reading:
-            old = context.recall(lambda: context.store.get(Reading, key)) if kept else None
-            own = context.scope.cadence(key)
-            return readings.updated(old, key, replace(each, revisit=own), now)
-
-        found = [update(*each) for each in heard if kept or each[1].gone]
-        if kept:
-            context.remember(lambda: context.store.put(*found))
-        for each in found:
-            unread = readings.is_unread(each, now, revisit)
-            if unread or each.moved_to or readings.attention(each, now, revisit):
-                self._ailing[each.url] = each
+        context = self._context
+        now = context.wall()
+        revisit = context.config.revisit
+        has_records = not (context.config.state_dir is None or context.fleet or context.halted)
+        unstored = self._unstored
+        self._unstored = []
+        updates = []
+        for key, heard in unstored:
+            if has_records or heard.gone:
+                cadence = context.scope.cadence(key)
+                old = self._record_of(key) if has_records else None
+                updates.append(readings.updated(old, key, replace(heard, revisit=cadence), now))
+        if has_records:
+            context.remember(lambda: context.store.put(*updates))
+        for reading in updates:
+            is_unread = readings.is_unread(reading, now, revisit)
+            if is_unread or reading.moved_to or readings.attention(reading, now, revisit):
+                self._ailing[reading.url] = reading
             else:
-                self._ailing.pop(each.url, None)
-        return kept
+                self._ailing.pop(reading.url, None)
+        return has_records
+
+    def _record_of(self, key: str) -> Reading | None:
+        return self._context.recall(lambda: self._context.store.get(Reading, key))
 
     def close(self, reason: str) -> None:
-        """Store what was read, and name the sources that need a person.
+        """Store the outcomes, and name the sources that need a person.
 
-        *reason*: why the spider was closed, as Scrapy says it.
+        *reason*: Scrapy's close reason.
         """
         self._timer.cancel()
         if not self.due:
             return
-        context, counts = self._context, self.counts
+        context = self._context
+        counts = self.counts
         if not context.fleet:
             counts[readings.NOT_REQUESTED] += len(self.left)
         self._unstored += [(key, Heard()) for key in self.left]
-        kept = self._store()
+        has_records = self._store()
         self._doubt_moves()
-        needy = self.needy = self._name(kept=kept)
-        if needy and context.config.exit_attention:
+        self.needy = self._name(has_records=has_records)
+        if self.needy and context.config.exit_attention:
             compat.fail_command()
         in_vain = not counts[readings.READ] and not context.fleet
-        halted = context.halted is not None
-        # Requests may come in another way, as to a RedisSpider.
-        came = context.recorder.sent[(TARGET,)] or self.links
-        lost = not came and compat.skips_start_requests(context.crawler.spidercls)
-        more = f"; the first: {self._first}" if in_vain and self._first else ""
-        more += f"; {_START_REQUESTS}" if lost else ""
+        is_halted = context.halted is not None
+        # Requests may come in another way, for example from Redis to a RedisSpider.
+        has_requests = context.recorder.sent[(TARGET,)] or self.links
+        is_misspelt = not has_requests and compat.skips_start_requests(context.crawler.spidercls)
+        hints = ""
+        if in_vain and self._first:
+            hints += f"; the first: {self._first}"
+        if is_misspelt:
+            hints += f"; {_START_REQUESTS}"
 
         def last_line(reason: str) -> str:
-            rules, links, unstored = self._rules, self.links, context.recorder.unstored
             line = readings.last_line(
-                counts, needy, reason, rules, links, halted=halted, unstored=unstored
+                counts,
+                self.needy,
+                reason,
+                self._rules,
+                self.links,
+                halted=is_halted,
+                unstored=context.recorder.unstored,
             )
-            return f"{line}{more}"
+            return f"{line}{hints}"
 
-        warns = needy or in_vain or lost or self.links["R6"]
+        warns = self.needy or in_vain or is_misspelt or self.links["R6"]
         self._last_line = (logging.WARNING if warns else logging.INFO, last_line)
         self._reason = reason
 
     def _doubt_moves(self) -> None:
-        """Take back that sources have moved to where those of another host moved in this run."""
+        """Ignore the move of a source if one of another host moved to the same URL in this run."""
         shared = readings.moved_together(self._moves)
-        now, revisit = self._context.wall(), self._context.config.revisit
-        for each in [each for each in self._ailing.values() if each.moved_to in shared]:
-            stays = replace(each, moved_to=None)
-            self._context.remember(partial(self._context.store.put, stays))
-            if readings.attention(stays, now, revisit):
-                self._ailing[each.url] = stays
+        now = self._context.wall()
+        revisit = self._context.config.revisit
+        doubtful = [reading for reading in self._ailing.values() if reading.moved_to in shared]
+        for reading in doubtful:
+            corrected = replace(reading, moved_to=None)
+            self._context.remember(partial(self._context.store.put, corrected))
+            if readings.attention(corrected, now, revisit):
+                self._ailing[reading.url] = corrected
             else:
-                del self._ailing[each.url]
+                del self._ailing[reading.url]
 
-    def _name(self, *, kept: bool) -> int:
-        """Log the sources that a person is to be told of; returns how many need one.
+    def _name(self, *, has_records: bool) -> int:
+        """Log the sources that need a person, if a warning is due. Returns how many need one.
 
-        *kept*: there are records, and it goes into them who was told of.
+        *has_records*: the time of the warning is stored, too.
         """
-        context, now, revisit = self._context, self._context.wall(), self._context.config.revisit
+        context = self._context
+        now = context.wall()
+        revisit = context.config.revisit
         ailing = self._ailing.values()
-        needy = [each for each in ailing if readings.attention(each, now, revisit)]
-        told = [each for each in needy if readings.is_to_be_told(each, now)]
-        for line in readings.attention_lines(told, now, revisit):
+        needy = [reading for reading in ailing if readings.attention(reading, now, revisit)]
+        overdue = [reading for reading in needy if readings.is_to_be_told(reading, now)]
+        for line in readings.attention_lines(overdue, now, revisit):
             logger.warning("%s", line)
-        if kept:
-            unread = sum(readings.is_unread(each, now, revisit) for each in ailing)
+        if has_records:
+            unread = sum(readings.is_unread(reading, now, revisit) for reading in ailing)
+            moved = sum(reading.moved_to is not None for reading in ailing)
             context.recorder.set("unread", unread)
-            context.recorder.set("moved", sum(each.moved_to is not None for each in ailing))
-            context.remember(
-                lambda: context.store.put(*[replace(each, told_at=now) for each in told])
-            )
+            context.recorder.set("moved", moved)
+            updates = [replace(reading, told_at=now) for reading in overdue]
+            context.remember(lambda: context.store.put(*updates))
         return len(needy)
 
     def say(self) -> None:
-        """Log the last line of the run; called after everything that Scrapy logs."""
+        """Log the last line of the run. Called after everything that Scrapy logs."""
         if self._last_line is not None:
             level, last_line = self._last_line
-            failed, reason = self._context.recorder.own_faults, self._reason
-            # What fails after the spider was closed, for example to store a feed, counts as well.
-            reason = readings.NOT_WELL if failed and reason == FINISHED else reason
+            reason = self._reason
+            # An error after the spider was closed counts, too, for example if a feed is not stored.
+            if self._context.recorder.own_faults and reason == FINISHED:
+                reason = readings.NOT_WELL
             logger.log(level, "%s", last_line(reason))
 
 
 def moved_for_good(request: Request | None) -> str | None:
     """The URL of *request*, if permanent redirects (301, 308), and no others, led to it."""
-    hops = [] if request is None else request.meta.get("redirect_reasons", [])
-    return request.url if request and hops and all(hop in _PERMANENT for hop in hops) else None
+    if request is None:
+        return None
+    redirects = request.meta.get("redirect_reasons", [])
+    is_permanent = bool(redirects) and all(status in _PERMANENT for status in redirects)
+    return request.url if is_permanent else None
