@@ -682,11 +682,28 @@ def scheduler(crawler: Crawler) -> Any:
     return getattr(_slot(crawler), "scheduler", None)
 
 
-def note_as_seen(crawler: Crawler, request: Request) -> None:
-    """Add *request* to Scrapy's duplicate filter, although it has ``dont_filter``."""
+def on_filter(crawler: Crawler, is_duplicate: Callable[[Request], bool | None]) -> None:
+    """Have the scheduler's duplicate filter take what *is_duplicate* says of a request.
+
+    It is asked when the scheduler is given the request: a callback may run ahead of that. For None
+    the filter decides. A filter of the project's also decides what a duplicate is.
+    """
     duplicates = getattr(scheduler(crawler), "df", None)
-    if duplicates is not None:
-        duplicates.request_seen(request)
+    if duplicates is None:
+        return
+    own = duplicates.request_seen
+    is_scrapys = getattr(type(duplicates), "request_seen", None) is RFPDupeFilter.request_seen
+
+    def request_seen(request: Request) -> bool:
+        answer = is_duplicate(request)
+        if answer and is_scrapys:
+            return True  # it is not noted: another request for the page may pass
+        if answer:
+            own(request)
+        seen = bool(own(request))
+        return seen and answer is not False
+
+    duplicates.request_seen = request_seen
 
 
 def note_duplicate(crawler: Crawler, request: Request) -> None:
@@ -713,21 +730,6 @@ def _tell_dropped(middleware: Any, tell: Callable[[Request], None]) -> None:
         return result
 
     middleware.get_processed_request = processed
-
-
-def forget_seen(crawler: Crawler, request: Request) -> None:
-    """Make Scrapy's duplicate filter let *request* pass once more.
-
-    Another filter than Scrapy's stores fingerprints elsewhere, so the request bypasses it.
-    """
-    duplicates = getattr(scheduler(crawler), "df", None)
-    if not isinstance(duplicates, RFPDupeFilter):
-        request.dont_filter = True
-    elif hasattr(duplicates, "_fingerprints"):  # octets; before 2.19, hexadecimal text
-        duplicates._fingerprints.discard(duplicates._fingerprint(request))
-    else:
-        fingerprints: Any = duplicates.fingerprints
-        fingerprints.discard(duplicates.request_fingerprint(request))
 
 
 def _seen_file(crawler: Crawler) -> Any:

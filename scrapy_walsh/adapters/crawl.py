@@ -120,6 +120,7 @@ class Crawl(Context):
 
     def _open(self) -> None:
         compat.on_crawl(self.crawler, self.tickets.take_back)
+        compat.on_filter(self.crawler, self.intake.is_duplicate)
         compat.on_too_long(self.crawler, self.sources.too_long)
         self.pacing.pulse.beat()
         self.sources.begin()

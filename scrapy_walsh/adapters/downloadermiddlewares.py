@@ -194,13 +194,10 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
             ticket, hop = self.crawl.tickets.of(request), self.crawl.tickets.of(result)
             visited = {canonical_url(url) for url in result.meta.get("redirect_urls", ())}
             not_sent = self.crawl.sources.not_sent(hop.key, ticket)
-            if canonical_url(result.url) in visited or not_sent:
-                # R7's de-duplication takes "/a" and "/a/" for one URL, but a redirect from one to
-                # the other is not a duplicate. Nor is one to a source that R8 has refused, or back
-                # to one that led here.
-                compat.forget_seen(self.crawl.crawler, result)
-            else:
-                self.crawl.intake.filter(result, hop=True)
+            # R7's de-duplication takes "/a" and "/a/" for one URL, but a redirect from one to the
+            # other is not a duplicate. Nor is one to a source that R8 has refused, or back to one
+            # that led here.
+            hop.revisits = canonical_url(result.url) in visited or not_sent
             for name in ("If-None-Match", "If-Modified-Since"):
                 result.headers.pop(name, None)  # of the page that redirects
         return result

@@ -198,25 +198,28 @@ class Intake:
         if not self._context.fleet:
             self._refused.add(self._fingerprint(request), 1)
 
-    def filter(self, request: Request, *, hop: bool = False) -> None:
-        """Have the duplicate filter drop *request* if `start` has asked for the same already.
+    def is_duplicate(self, request: Request) -> bool | None:
+        """Whether *request* repeats one of `start`'s; None if the duplicate filter knows.
 
-        The same is a page with its callback and the arguments of that: any other is a request of
-        its own, whose callback waits for its answer. A *hop* is the same if its page is: what came
-        of that page counts for what redirects there. And have the filter let through what was
-        refused before it was declared.
+        It repeats it if page, callback and the arguments of that are the same: any other is a
+        request of its own, whose callback waits for its answer. A redirect's hop repeats it if its
+        page is the same: what came of that page counts for what redirects there. What R6 refused
+        before it was declared is no duplicate of that.
         """
-        context = self._context
-        if request.dont_filter or context.fleet or not (self._pages or self._refused):
-            return
+        context, ticket = self._context, self._tickets.of(request)
+        if ticket.revisits:
+            return False
+        if context.fleet or not (self._pages or self._refused):
+            return None
         page = self._fingerprint(request)
         if self._refused.mark(page) and context.scope.refuses(request.url) is None:
             self._refused.add(page, 0)
-            compat.forget_seen(context.crawler, request)
-        elif page in self._pages:
-            call = _call(request, context.crawler.spider)
-            if hop or (call is not None and f"{page} {call}" in self._calls):
-                compat.note_as_seen(context.crawler, request)
+            return False
+        if page not in self._pages:
+            return None
+        call = _call(request, context.crawler.spider)
+        repeats = ticket.hop or (call is not None and f"{page} {call}" in self._calls)
+        return repeats or None
 
     def _fingerprint(self, request: Request) -> str:
         fingerprinter: Any = self._context.crawler.request_fingerprinter

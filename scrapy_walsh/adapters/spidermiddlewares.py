@@ -43,7 +43,6 @@ class ScopeMiddleware(Seat):
                 compat.note_duplicate(self.crawl.crawler, request)
                 return False
             self.crawl.sources.declare(request)
-            self.crawl.intake.filter(request)
             self.crawl.intake.note_start(request)
             return not any(queue.stands_for(request) for queue in self.crawl.queues)
         except Exception as error:  # Scrapy would log it and go on
@@ -87,10 +86,8 @@ class ScopeMiddleware(Seat):
         request = self.crawl.intake.request(entry) if "@" in entry.url else entry
         if leads is not None:
             tickets.keep(request, tickets.of(request), {"led": list(leads)})
-        if response is not None:
-            self.crawl.intake.filter(request)
-            if response.request is not None:
-                self.crawl.delivery.asks(response.request, request)
+        if response is not None and response.request is not None:
+            self.crawl.delivery.asks(response.request, request)
         return request
 
     def process_spider_input(self, response: Response, **_: Any) -> None:

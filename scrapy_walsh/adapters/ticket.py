@@ -71,8 +71,8 @@ class Ticket:
     for what `Spider.start` may still declare (R6). ``queue``: which has given it out, so it may go
     back there. ``back``: the queue that it goes back to now. ``first``: it goes first on its host.
     ``given_back``: it came back from a slow host, and goes before others of the same rank. ``hop``:
-    a redirect led to it. ``before``: the URL that its Request had when it was judged, where a
-    middleware has changed that.
+    a redirect led to it; ``revisits``: and it is no duplicate of an earlier request for that page.
+    ``before``: the URL that its Request had when it was judged, if a middleware has changed that.
 
     ``address``: the one that its host was reached at; "" where that is not known: behind a proxy.
     ``failure``: what R5 decided on its last exchange. ``status``: that of its answer; None without
@@ -105,6 +105,7 @@ class Ticket:
     first: bool = False
     given_back: bool = False
     hop: bool = False
+    revisits: bool = False
     before: str = ""
     address: str = ""
     failure: Retry | GiveUp | None = None

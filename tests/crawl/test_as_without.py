@@ -17,6 +17,8 @@ from scrapy_walsh.proof.sandbox import Request, Route
 from tests.crawl.harness import OWN_IDENTITY, SETTINGS, listing, operator, side_by_side, site, solo
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from scrapy_walsh.proof.sandbox import Site
     from tests.crawl.harness import Crawl
 
@@ -100,6 +102,15 @@ class StartPageKwargs(Case):
     def links(self, response):
         yield self.ask("/1", cb_kwargs={"page": 2}, callback=self.again)
 
+class StartCalls(Case):
+    # The call of the start page comes after another one, of which Scrapy may take in more at once.
+    def start(self):
+        yield self.ask("/1", dont_filter=True)
+    def links(self, response):
+        yield self.ask("/1", callback=self.again)
+        yield self.ask("/1")
+        yield self.ask("/1", callback=self.again, cb_kwargs={"page": 1})
+
 class Refuses(Case):
     def start(self):
         yield self.ask("/missing")
@@ -146,8 +157,8 @@ class Dropped(Case):
 CASES = {
     each.__name__.lower(): each
     for each in (
-        Cycle, Unfiltered, Filtered, StartPage, StartPageKwargs, Refuses, Raises, Forms, Moved,
-        Slash, Exported, Dropped,
+        Cycle, Unfiltered, Filtered, StartPage, StartPageKwargs, StartCalls, Refuses, Raises, Forms,
+        Moved, Slash, Exported, Dropped,
     )
 }
 CASES["retried"] = Cycle
@@ -192,8 +203,8 @@ class Probe(scrapy.Spider):
             json.dump({"seen": self.seen, "heard": self.heard, "stats": stats}, file)
 """
 HOSTS = (
-    *("cycle", "unfiltered", "filtered", "startpage", "startpagekwargs", "refuses", "raises"),
-    *("forms", "moved", "slash", "exported", "dropped", "retried"),
+    *("cycle", "unfiltered", "filtered", "startpage", "startpagekwargs", "startcalls", "refuses"),
+    *("raises", "forms", "moved", "slash", "exported", "dropped", "retried"),
 )
 #: Of Scrapy's stats, the groups that are compared.
 COUNTED = (
@@ -321,6 +332,35 @@ def test_the_items_are_the_same(crawls: dict[str, tuple[Crawl, Any]]) -> None:
     }
     assert items["with"] == items["without"]
     assert crawls["with"][0].returncode == 0
+
+
+OWN_CALL = """
+import scrapy
+
+class Probe(scrapy.Spider):
+    name = "probe"
+
+    async def start(self):
+        yield scrapy.Request("http://own.test/1", dont_filter=True)
+
+    def parse(self, response):
+        yield {"parse": response.url}
+        yield scrapy.Request(response.url)
+        yield scrapy.Request(response.url, callback=self.again)
+
+    def again(self, response):
+        yield {"again": response.url}
+"""
+
+
+def test_a_filtered_call_of_a_start_page_takes_no_other_call_with_it(tmp_path: Path) -> None:
+    """Scrapy sends the first of the two and drops the second, whose callback is another."""
+    settings = {"WALSH_IDENTITY": OWN_IDENTITY, "WALSH_FOLLOW_LINKS": True}
+    sites = (operator(listing("nobody.test")), site("own.test"))
+    done = solo(tmp_path, sites=sites, spider=OWN_CALL, settings=settings)
+    assert done.items == [{"parse": "http://own.test/1"}, {"again": "http://own.test/1"}]
+    assert done.targets("own.test") == ["/1", "/1"]
+    assert done.stats["dupefilter/filtered"] == 1
 
 
 LATE = """
