@@ -38,9 +38,9 @@ MAX_BODY: Final = 10 * 1024 * 1024
 
 
 _NOTHING: Final = Links(())
-#: "Not found", and "not in a format that you accept" (RFC 9110 15.5.5, 15.5.7).
 #: "OK", and the same through a proxy that has transformed it (RFC 9110 15.3.4).
 _SUCCESSES: Final = frozenset({200, 203})
+#: "Not found", and "not in a format that you accept" (RFC 9110 15.5.5, 15.5.7).
 _NO_PAGE: Final = frozenset({404, 406})
 
 

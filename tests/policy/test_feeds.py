@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy.formats import feeds
+from scrapy_walsh.policy.formats import representation as formats
 from scrapy_walsh.policy.formats.representation import is_html
 from scrapy_walsh.policy.formats.text import Entry
 
@@ -286,6 +287,35 @@ def test_r9_an_attachment_stands_in_for_a_link() -> None:
     assert links.linkless == 1
 
 
+@pytest.mark.parametrize(
+    ("entry", "urls"),
+    [
+        ("<id>https://s.example/1</id>", []),
+        ('<id>https://s.example/1</id><link href="/2"/>', ["https://news.example/2"]),
+        ('<link href="/2"/><id>https://s.example/1</id>', ["https://news.example/2"]),
+        ('<id>https://s.example/1</id><link rel="enclosure" href="/e"/>',
+         ["https://news.example/e"]),
+        ('<link href=""/>', []),
+        ("<link href = ' ' /><link rel='enclosure' href='/e'/>", ["https://news.example/e"]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("space", ["http://www.w3.org/2005/Atom", "http://purl.org/atom/ns#"])
+def test_r9_an_entry_of_atom_has_the_links_that_it_says(
+    entry: str, urls: list[str], space: str
+) -> None:
+    """RFC 4287, 4.2.6: the id of an entry must not be assumed to be a link."""
+    body = f'<feed xmlns="{space}"><entry><title>t</title>{entry}</entry></feed>'.encode()
+    links = feeds.read_feed(body, "application/atom+xml", URL)
+    assert [read.url for read in links.entries] == urls
+    assert links.linkless == 1 - len(urls)
+
+
+def test_r9_a_link_to_nothing_in_a_text_stays() -> None:
+    title = "<title><![CDATA[how to write href='']]></title><link>/2</link>"
+    body = f"<rss version='2.0'><channel><item>{title}</item></channel></rss>".encode()
+    assert read_feed(body) == [Entry("how to write href=''", "https://news.example/2", None)]
+
+
 def test_r9_a_relation_may_have_its_long_name() -> None:
     """RFC 4287, 4.2.7.2."""
     relation = "http://www.iana.org/assignments/relation/"
@@ -319,6 +349,35 @@ def test_r9_a_feed_that_is_cut_off_says_so() -> None:
 def test_r9_the_end_of_a_feed_is_the_tag_of_its_root(end: bytes, ends_early: bool) -> None:
     links = feeds.read_feed(rss("").removesuffix(b"</channel></rss>") + end, RSS, URL)
     assert (links.ends_early, len(links.entries)) == (ends_early, 1)
+
+
+ATOM = "http://www.w3.org/2005/Atom"
+RSS_11 = "http://purl.org/net/rss1.1#"
+ONE = "<title>t</title><link>/1</link>"
+
+
+@pytest.mark.parametrize(
+    ("feed", "ends_early", "urls"),
+    [
+        ("<CHANNEL HREF='/'><ITEM HREF='/1'><TITLE>t</TITLE></ITEM></CHANNEL>", False, ["/1"]),
+        ("<CHANNEL HREF='/'><ITEM HREF='/1'><TITLE>t</TITLE></ITEM>", True, ["/1"]),
+        (f"<!DOCTYPE channel><Channel xmlns='{RSS_11}'><item>{ONE}</item></Channel>",
+         False, ["/1"]),
+        (f"<a:feed xmlns:a='{ATOM}'><a:entry><a:link href='/1'/></a:entry></a:feed>",
+         False, ["/1"]),
+        (f"<a:feed xmlns:a='{ATOM}'><a:entry><a:link href='/1'/></a:entry></feed>",
+         True, ["/1"]),
+        ("<rss version='2.0'><channel><item><link>/1</link></item></channel>", True, ["/1"]),
+        ("<rss version='2.0'/>", False, []),
+        ("<feed xmlns='http://www.w3.org/2005/Atom' />", False, []),
+    ],
+)  # fmt: skip
+def test_r9_each_kind_of_feed_has_its_own_end(feed: str, ends_early: bool, urls: list[str]) -> None:
+    body = f"<?xml version='1.0'?>{feed}".encode()
+    assert formats.representation("application/xml", body) == formats.FEED
+    links = feeds.read_feed(body, "application/xml", URL)
+    assert [entry.url for entry in links.entries] == [urljoin(URL, url) for url in urls]
+    assert links.ends_early == ends_early
 
 
 ITEM = (
@@ -369,6 +428,14 @@ DAMAGED = (
 def test_r9_a_damaged_octet_stays_where_it_is(charset: str, damage: bytes) -> None:
     body = (DAMAGED % "|").encode().replace(b"|", damage)
     assert [entry.title for entry in read_feed(body, RSS + charset)] == ["Żółw \ufffd"]
+
+
+@pytest.mark.parametrize("charset", ["; charset=utf-8", ""])
+def test_r9_an_octet_that_was_damaged_before_is_a_character(charset: str) -> None:
+    """The publisher's own U+FFFD are no damage of this answer."""
+    body = (DAMAGED % "\ufffd\ufffd|\ufffd").encode().replace(b"|", b"\xff")
+    (entry,) = read_feed(body, RSS + charset)
+    assert entry.title == "Żółw " + 4 * "\ufffd"
 
 
 @pytest.mark.parametrize("encoding", ["shift_jis", "euc-kr", "gb2312", "koi8-r", "big5"])

@@ -25,6 +25,10 @@ DATA = Path(__file__).parents[1] / "data"
 VECTORS = json.loads((DATA / "markdown_links.json").read_text())
 
 
+#: A notice of PHP.
+NOTICE = b"<br />\n<b>Notice</b>: x in <b>/y.php</b> on line <b>3</b><br />\n"
+
+
 def markdown_links(text: str) -> list[tuple[str, str]]:
     return [(each.title, each.url) for each in formats.markdown_links(text).entries]
 
@@ -160,6 +164,17 @@ JSON_FEED = b'{"title": "t", "version": "https://jsonfeed.org/version/1.1"}'
         ("application/xml", b"<?it's?><?xml version='1.0'><rss a='b'>", "feed"),
         ("application/xml", b"<urlset>", "sitemap"),
         ("text/plain", b"<?xml version='1.0'?><s:sitemapindex>", "sitemap"),
+        ("application/x-cdf", b"<!DOCTYPE CHANNEL SYSTEM 'c.dtd'><CHANNEL HREF='/'>", "feed"),
+        # A script has printed a notice before its document, and sent no header of its own.
+        ("text/html", NOTICE + b"<?xml version='1.0'?>\n<urlset>", "sitemap"),
+        (None, NOTICE + b"<?xml version='1.0'?><!-- a --><sitemapindex>", "sitemap"),
+        ("text/html", b"\nWarning: x in /y.php on line 3\n<?xml version='1.0'?><rss>", "feed"),
+        ("application/xml", NOTICE * 200 + b"<?xml version='1.0'?><feed>", "feed"),
+        ("text/html", b"<html>" + NOTICE + b"<?xml version='1.0'?><rss>", "html"),
+        ("text/html", NOTICE + b"<?xml version='1.0'?><svg>", "html"),
+        ("text/html", NOTICE + b"<rss>", "html"),
+        ("text/plain", b"# How to\n<?xml version='1.0'?><rss>", "plain"),
+        ("text/markdown", b"# How to\n<?xml version='1.0'?><rss>", "markdown"),
         ("application/octet-stream", b"\x1f\x8b\x08", "gzip"),
         ("application/xml", b"<opml>", "other"),
         ("application/feed+json", b"{}", "json_feed"),

@@ -37,11 +37,11 @@ _ZONES: Final = {
 }
 
 _TIME: Final = (
-    r"(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:[.,]\d+)?)?"
+    r"(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::(?P<second>\d{1,2})(?:[.,]\d+)?)?"
     r"(?:\s?(?P<half>[ap])\.?m\.?)?"
 )
 _ZONE: Final = (
-    r"\s?(?:(?P<zone>[a-z]{1,5})|(?:(?:utc|gmt|ut|z)\s?)?"
+    r"\s?(?:(?P<zone>[a-z]{1,5})|(?:(?:utc|gmt|ut)\s?)?"
     r"(?P<sign>[+-])(?P<zone_hours>\d{1,2})(?::?(?P<zone_minutes>\d\d))?(?:\s[a-z]{1,5})?)?"
 )
 _WEEKDAY: Final = r"(?:[a-z]+(?:[.,]+\s?|\s))?"

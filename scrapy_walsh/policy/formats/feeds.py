@@ -42,8 +42,15 @@ _DOCTYPE: Final = re.compile(rb"<!DOCTYPE[^<>\[]*+>", re.IGNORECASE)
 _IANA: Final = "http://www.iana.org/assignments/relation/"
 #: Text in which a tag is no tag: CDATA sections and comments, up to the end if they are not closed.
 _NO_TAGS: Final = re.compile(r"<!\[CDATA\[.*?(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)", re.DOTALL)
-#: The end tag of a feed's root element. Some hosts print a script behind it.
-_END: Final = re.compile(r"</(?:[\w.-]+:)?(?:rss|feed|rdf)\s*>", re.IGNORECASE)
+#: The root element of a feed, CHANNEL in CDF and RSS 1.1. A feed without entries may end with it.
+_ROOT: Final = re.compile(
+    r"<(?P<name>(?:[\w.-]+:)?(?:rss|feed|rdf|channel))(?:\s[^<>]*?)?(?P<end>/?)>", re.IGNORECASE
+)
+#: A link to nothing: its tag up to ``href=""``. Or text in which a tag is no tag.
+_EMPTY_LINK: Final = re.compile(
+    rf"({_NO_TAGS.pattern})|(<(?:[\w.-]+:)?link\s(?:[^<>]*?\s)?)href\s*=\s*(?:\"\s*\"|'\s*')",
+    re.DOTALL | re.IGNORECASE,
+)
 #: The start and the end tag of an entry.
 _ENTRY: Final = re.compile(r"<(?:[\w.-]+:)?(?:item|entry)[\s>]", re.IGNORECASE)
 _END_OF_ENTRY: Final = re.compile(r"</(?:[\w.-]+:)?(?:item|entry)\s*>", re.IGNORECASE)
@@ -65,11 +72,24 @@ def read_feed(body: bytes, content_type: str | None, url: str) -> Links:
     head = _DOCTYPE.sub(b"", body[:_HEAD], count=1)  # some feeds have that of HTML
     if representation(None, body) == HTML and representation(None, head) != FEED:
         raise DocumentInvalid(f"{url}: an HTML page, not a feed")
-    text = xml_text(body, content_type, url)
-    ends_early = _END.search(_NO_TAGS.sub("", text)) is None
+    # The parser would take a link to nothing for one to the feed itself.
+    text = _EMPTY_LINK.sub(r"\1\2", xml_text(body, content_type, url))
+    ends_early = _ends_early(_NO_TAGS.sub("", text))
     if ends_early:
         text = _without_half_entry(text)
     return _links(_xml_entries(text, url), ends_early)
+
+
+def _ends_early(tags: str) -> bool:
+    """Whether the root element of a feed with these *tags* is not closed.
+
+    Some hosts print a script behind its end.
+    """
+    root = _ROOT.search(tags)
+    if root is None:
+        return True
+    end = rf"</{re.escape(root['name'])}\s*>"
+    return not root["end"] and re.search(end, tags, re.IGNORECASE) is None
 
 
 def _without_half_entry(text: str) -> str:
@@ -107,7 +127,7 @@ def _xml_entries(text: str, url: str) -> Iterator[Entry | None]:
     if not version and not parsed.entries:
         raise DocumentInvalid(f"{url}: neither RSS nor Atom; nothing in it can be read as a feed")
     for entry in parsed.entries:
-        link = _first_link(_links_of(entry), url)
+        link = _first_link(_links_of(entry, version), url)
         if link is None:
             yield None
         else:
@@ -136,10 +156,14 @@ def _title(entry: Any, version: str) -> str:
     return plain_text(title, markup=not is_text)
 
 
-def _links_of(entry: Any) -> Iterator[str]:
-    """Where an entry may lead, the best first; the URL of an enclosure, such as a podcast, last."""
+def _links_of(entry: Any, version: str) -> Iterator[str]:
+    """Where an entry may lead, the best first; the URL of an enclosure, such as a podcast, last.
+
+    The id of an entry of Atom must not be taken for a link (RFC 4287, 4.2.6).
+    """
     link = str(entry.get("link", ""))
-    if not entry.get("guidislink") or absolute_http_url(link):  # else it is the name of the entry
+    has_permalink = not version.startswith("atom") and absolute_http_url(link)
+    if not entry.get("guidislink") or has_permalink:  # else it is the name of the entry
         yield link
     # The picture of an episode comes after its sound.
     links = sorted(entry.get("links", ()), key=_is_picture)

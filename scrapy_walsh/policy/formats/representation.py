@@ -59,6 +59,7 @@ _BY_ROOT: Final = {
     "rss": FEED,
     "feed": FEED,
     "rdf": FEED,
+    "channel": FEED,
     "html": HTML,
     "urlset": SITEMAP,
     "sitemapindex": SITEMAP,
@@ -139,7 +140,11 @@ def representation(content_type: str | None, body: bytes) -> str:
     named = _declared(declared)
     if named in (FEED, JSON_FEED):
         return named
-    return _sniff(body) or named or OTHER
+    found = _sniff(body)
+    if found is None and named != PLAIN:
+        # A script that prints a notice has often lost its Content-Type, too.
+        found = _sniff(body[max(0, body.find(b"<?xml", 0, MAX_HEAD)) :])
+    return found or named or OTHER
 
 
 def is_html(content_type: str | None, body: bytes, *, taken_for: bool = False) -> bool:

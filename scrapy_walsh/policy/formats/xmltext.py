@@ -101,8 +101,9 @@ def _damaged(body: bytes, content_type: str | None) -> str:
     that do not exist. windows-1252 is a guess, for a body that is no UTF-8 at all.
     """
     text = body.decode("utf-8", "replace")
-    damages = text.count("\ufffd")
-    characters = len(_BEYOND_ASCII.findall(text))
+    kept = body.count("\ufffd".encode())  # from an earlier damage, and now a character
+    damages = text.count("\ufffd") - kept
+    characters = len(_BEYOND_ASCII.findall(text)) + kept
     names = list(_declared(body, content_type))
     others = [name for name in names if _is_no_unicode(name)]
     if characters > damages or (damages == 1 and not others):
