@@ -94,7 +94,7 @@ def test_the_signature_of_check_is_frozen() -> None:
 def test_the_fields_of_a_verdict_are_frozen() -> None:
     assert [field.name for field in dataclasses.fields(Verdict)] == [
         "allowed", "name", "requirement", "reason", "document", "line", "group", "readings",
-        "rule", "digest", "address",
+        "rule", "digest", "address", "unanswered", "cause", "due", "brief",
     ]  # fmt: skip
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
     from scrapy_walsh.adapters.ticket import Ticket
+    from scrapy_walsh.policy.backoff import NoAnswer
 
 
 class GateMiddleware(Seat):
@@ -76,13 +77,13 @@ class BackoffMiddleware(Seat):
             reason = f"refused as too large: {exception}"
             logger.error("%s is not read: %s", request.url, reason)
             raise BodyTooLarge(request.url, reason) from exception
-        follows = self._follows(request, None, faults.reason(exception))
+        follows = self._follows(request, None, faults.no_answer(exception))
         if isinstance(follows, GaveUp):
             raise follows
         return follows
 
     def _follows(
-        self, request: Request, status: int | None, error: str = ""
+        self, request: Request, status: int | None, error: NoAnswer | None = None
     ) -> Request | GaveUp | None:
         """What R5 has decided on the exchange that has ended; None for nothing."""
         crawl, ticket = self.crawl, self.crawl.tickets.of(request)

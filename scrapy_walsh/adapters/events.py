@@ -17,7 +17,7 @@ from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import structs
 
@@ -69,7 +69,7 @@ def _is_heard(level: int) -> bool:
 _QUIET: Final = (events.HELD, events.FETCHED, events.ANSWERED, events.TAKEN_UP)
 _WARNED: Final = (events.DEFERRED, events.GIVEN_UP, events.REJECTED, events.TOO_MANY_REDIRECTS)
 #: Kinds and requirements of events whose reason holds for whole hosts.
-_OF_HOSTS: Final = ((events.DEFERRED, "R2"), (events.DEFERRED, "R5"), (events.REJECTED, "R2"))
+_OF_HOSTS: Final = ((events.DEFERRED, "R2"), (events.REJECTED, "R2"))
 #: Hosts that have stats and, for each kind and verdict, lines of their own.
 _HOSTS: Final = 1000
 #: Hosts that a line about many of them names.
@@ -78,8 +78,6 @@ _HOSTS_NAMED: Final = 10
 _ASIDE_NAMED: Final = 20
 #: The most lines `declared` that are written to the ledger at once: some milliseconds.
 _DECLARED_AT_ONCE: Final = 256
-#: What the reason of an event has in it whose host gave no answer; why follows.
-NO_ANSWER: Final = "no answer: "
 
 
 def process_name() -> str:
@@ -108,6 +106,15 @@ def quiet_libraries() -> None:
             library.setLevel(logging.INFO)
 
 
+class _Alike(NamedTuple):
+    """The members that events of many hosts share; one line at the end reports these events."""
+
+    kind: str
+    requirement: str
+    verdict: str
+    reason: str
+
+
 @dataclass(slots=True)
 class Recorder:
     """Records every event of one crawl."""
@@ -129,14 +136,14 @@ class Recorder:
     #: By kind, requirement and verdict, the hosts whose events of that kind had a line; of what is
     #: about no host, the reasons.
     _told: dict[tuple[str, ...], set[str]] = field(default_factory=dict)
-    #: By kind, requirement, verdict and reason, how many targets of each host one line tells of.
-    _alike: dict[tuple[str, str, str, str], Counter[str]] = field(default_factory=dict)
-    #: What R4 has put off: how many targets of a host, and until when.
+    #: For each line at the end of the crawl, the number of targets by host.
+    _alike: dict[_Alike, Counter[str]] = field(default_factory=dict)
+    #: The lines among them that no earlier run has logged.
+    _new: set[_Alike] = field(default_factory=set)
+    #: By host, the number of targets that R4 defers, and their latest due time, Unix seconds.
     _put_off: dict[str, tuple[int, float]] = field(default_factory=dict)
-    #: Those of them that no earlier run has told.
-    _new: set[tuple[str, str, str, str]] = field(default_factory=set)
-    #: Why hosts gave no answer, in a few words; whether any gave one.
-    _causes: dict[str, str] = field(default_factory=dict)
+    #: By host, the last network error, in a few words; whether any host has answered.
+    _errors: dict[str, str] = field(default_factory=dict)
     _answered: bool = False
     #: Hosts with a stat of their own for what was refused.
     _denied: set[str] = field(default_factory=set)
@@ -227,63 +234,87 @@ class Recorder:
         is_error = event.kind == events.GIVEN_UP and event.status is None and not trial
         return logging.ERROR if is_error else logging.WARNING
 
-    def _count_alike(self, event: events.Event) -> tuple[str, str, str, str] | None:
-        """Count *event* where its reason holds for its host, and maybe others; by what, or None."""
-        kind, rule, reason = event.kind, (event.requirement, event.verdict), event.reason
-        if kind in (events.RETRIED, events.GIVEN_UP) and NO_ANSWER in reason:
-            self._causes[event.host] = reason.partition(NO_ANSWER)[2].partition(";")[0]
-        if kind == events.GIVEN_UP and f": {event.host} " in reason:  # its host is what has ended
-            kind, rule, reason = events.DEFERRED, ("R5", DEFERRED), reason.rpartition(": ")[2]
-        if (kind, rule[0]) == (events.DEFERRED, "R4") and event.due is not None:
-            count, _ = self._put_off.get(event.host, (0, 0.0))
-            if count or len(self._put_off) < _HOSTS:
-                self._put_off[event.host] = count + 1, event.due
-        if (kind, rule[0]) not in _OF_HOSTS:
+    def _count_alike(self, event: events.Event) -> _Alike | None:
+        """Count *event* for a line at the end of the crawl; that line, or None if it has none."""
+        if event.error:
+            self._errors[event.host] = event.error
+        if event.kind == events.DEFERRED and event.requirement == "R4":
+            self._count_put_off(event)
+        alike = self._alike_of(event)
+        if alike is None:
             return None
-        if rule[0] == "R5":
-            cause = self._causes.get(event.host, "")
-            reason = reason.replace(event.host, "the host", 1) + (f" ({cause})" if cause else "")
-        key = (kind, *rule, reason)
-        if key not in self._alike and len(self._alike) >= _HOSTS:
-            return None
-        self._alike.setdefault(key, Counter())[event.host] += 1
-        return key
+        if alike not in self._alike:
+            if len(self._alike) >= _HOSTS:
+                return None
+            self._alike[alike] = Counter()
+        self._alike[alike][event.host] += 1
+        return alike
+
+    def _alike_of(self, event: events.Event) -> _Alike | None:
+        """The members that *event* shares with those of other hosts; None if it is no such event.
+
+        A target that was given up, because its host gives no answer, counts as those that were
+        deferred for that.
+        """
+        silent = event.unanswered
+        if silent is not None:
+            reason = silent.reason("the host" if silent.host == event.host else silent.host)
+            if silent.host in self._errors:
+                reason = f"{reason} ({self._errors[silent.host]})"
+            return _Alike(events.DEFERRED, "R5", DEFERRED, reason)
+        if (event.kind, event.requirement) in _OF_HOSTS:
+            return _Alike(event.kind, event.requirement, event.verdict, event.reason)
+        return None
+
+    def _count_put_off(self, event: events.Event) -> None:
+        count, _ = self._put_off.get(event.host, (0, 0.0))
+        if event.due is not None and (count or len(self._put_off) < _HOSTS):
+            self._put_off[event.host] = (count + 1, event.due)
 
     def tell_alike(self) -> None:
         """Log one line for each reason for which hosts were left alone, or had no robots.txt.
 
-        And one for what R4 has put off, each host with its own time.
+        One more line has the targets that R4 defers, with the due time of each host.
         """
-        if self._put_off:
-            listed = [
-                f"{plural(count, 'target')} of {host} until {iso(math.ceil(due))}"
-                for host, (count, due) in self._put_off.items()
-            ]
-            more = len(listed) - _HOSTS_NAMED
-            also = [f"and those of {plural(more, 'other host')}"] if more > 0 else []
-            line = f"put off (R4): {'; '.join([*listed[:_HOSTS_NAMED], *also])}"
-            logger.info("%s", line, extra={"crawler": self.crawler})
-        of_targets = [hosts for key, hosts in self._alike.items() if key[0] == events.DEFERRED]
-        left: set[str] = set().union(*of_targets)
-        for key, counts in self._alike.items():
-            kind, requirement, verdict, reason = key
-            deferred = kind == events.DEFERRED
-            hosts = [each for each in counts if deferred or each not in left]
-            if not hosts:
-                continue
-            what = plural(counts.total(), "target") if deferred else "robots.txt"
-            who = ", ".join(hosts[:_HOSTS_NAMED])
-            if len(hosts) > _HOSTS_NAMED:
-                who = f"{who} and {plural(len(hosts) - _HOSTS_NAMED, 'other host')}"
-            rule = f"{requirement} {verdict}".strip()
-            remedy = REMEDIES.get((requirement, verdict), "")
-            if not self._answered and len(hosts) > 1:
-                remedy = "nothing at all was answered: see this machine's network"
-            level = logging.INFO
-            if key in self._new:  # R5 leaves a host alone that gives no answer
-                level = logging.ERROR if requirement == "R5" else logging.WARNING
-            line = f"{kind} {what} of {who} ({rule}): {reason}{f'; {remedy}' if remedy else ''}"
-            logger.log(level, "%s", line, extra={"crawler": self.crawler})
+        self._tell_put_off()
+        deferred: set[str] = set()
+        for alike, counts in self._alike.items():
+            if alike.kind == events.DEFERRED:
+                deferred.update(counts)
+        for alike, counts in self._alike.items():
+            if alike.kind == events.DEFERRED:
+                self._tell_hosts(alike, list(counts), plural(counts.total(), "target"))
+            elif others := [host for host in counts if host not in deferred]:
+                self._tell_hosts(alike, others, "robots.txt")
+
+    def _tell_put_off(self) -> None:
+        if not self._put_off:
+            return
+        parts = [
+            f"{plural(count, 'target')} of {host} until {iso(math.ceil(due))}"
+            for host, (count, due) in self._put_off.items()
+        ]
+        more = len(parts) - _HOSTS_NAMED
+        if more > 0:
+            parts[_HOSTS_NAMED:] = [f"and those of {plural(more, 'other host')}"]
+        logger.info("put off (R4): %s", "; ".join(parts), extra={"crawler": self.crawler})
+
+    def _tell_hosts(self, alike: _Alike, hosts: list[str], subject: str) -> None:
+        names = ", ".join(hosts[:_HOSTS_NAMED])
+        if len(hosts) > _HOSTS_NAMED:
+            names = f"{names} and {plural(len(hosts) - _HOSTS_NAMED, 'other host')}"
+        rule = f"{alike.requirement} {alike.verdict}".strip()
+        line = f"{alike.kind} {subject} of {names} ({rule}): {alike.reason}"
+        remedy = REMEDIES.get((alike.requirement, alike.verdict), "")
+        if not self._answered and len(hosts) > 1:
+            remedy = "nothing at all was answered: see this machine's network"
+        if remedy:
+            line = f"{line}; {remedy}"
+        level = logging.INFO
+        if alike in self._new:
+            # R5 leaves a host alone that gives no answer.
+            level = logging.ERROR if alike.requirement == "R5" else logging.WARNING
+        logger.log(level, "%s", line, extra={"crawler": self.crawler})
 
     def exchange(self, exchange: events.Exchange) -> None:
         """Note *exchange* for the ledger; count and log what is out of the ordinary.

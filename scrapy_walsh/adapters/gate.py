@@ -48,7 +48,7 @@ from scrapy_walsh.policy.verdict import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Sequence
 
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.delivery import Delivery
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.wire.pacing import Pacing
     from scrapy_walsh.policy.host import Host
     from scrapy_walsh.policy.robots.usage import Statement
+    from scrapy_walsh.policy.verdict import Unanswered
 
 
 class Documents:
@@ -431,7 +432,7 @@ class Gate:
                 self.sources.retried(ticket)
         return exchange
 
-    def _no_retry(self, ticket: Ticket, response: Response | None) -> str:
+    def _no_retry(self, ticket: Ticket, response: Response | None) -> str | Unanswered:
         """Why no retry may follow what a request has brought; "" if one may, as far as R5 goes."""
         if response is None:
             return "" if ticket.headed else self.retries.unanswered(ticket)
@@ -479,9 +480,15 @@ class Gate:
             self._tell_answered(ticket, outcome, unfollowed=unfollowed)
         elif not is_failure(status):
             ticket.said = self.documents.read_usage(outcome, ticket.rules)
-            usage = tuple(map(str, ticket.said))
-            why = f"HTTP {status}"
-            self.tell(events.FETCHED, ticket, status, why, usage=usage, unfollowed=unfollowed)
+            self.tell(
+                events.FETCHED,
+                ticket,
+                status,
+                f"HTTP {status}",
+                usage=tuple(map(str, ticket.said)),
+                in_robots=_count_in_robots(ticket.said),
+                unfollowed=unfollowed,
+            )
 
     def _tell_answered(self, ticket: Ticket, response: Response, **more: Any) -> None:
         """Record that a middleware of the project has answered in place of a site."""
@@ -520,7 +527,8 @@ class Gate:
         due = self._due_again(host, verdict)
         kind: events.EventKind = events.REFUSED if due is None else events.DEFERRED
         via = ticket.led.url if verdict.name == PRIVATE_ADDRESS else ""
-        more = {"due": due, "form": ticket.form, "proxy": proxy, "via": via}
+        next_due = verdict.due if due is None else due
+        more = {"due": next_due, "form": ticket.form, "proxy": proxy, "via": via}
         if verdict.requirement in ("R4", "R5") and robots_host != host.key:
             more["robots_host"] = robots_host
         context.recorder.record(events.Event.of(kind, url, verdict, host.key, **more))
@@ -552,6 +560,13 @@ class Gate:
         else:
             event = events.Event.of(kind, url, passed, host, **more)
         self.context.recorder.record(event)
+
+
+def _count_in_robots(statements: Sequence[Statement]) -> int | None:
+    """How many of *statements*, the first ones, stand in a robots.txt; None if there are none."""
+    if not statements:
+        return None
+    return sum(statement.line is not None for statement in statements)
 
 
 def _is_unasked(request: Request, response: Response | None) -> bool:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.chain import Rules
     from scrapy_walsh.policy.host import Host
     from scrapy_walsh.policy.robots.usage import Statement
-    from scrapy_walsh.policy.verdict import Verdict
+    from scrapy_walsh.policy.verdict import Unanswered, Verdict
 
 #: The key of ``Request.meta`` for a dict: what lasts of the ticket, or which document it is for.
 TICKET: Final = "walsh_ticket"
@@ -303,7 +303,7 @@ class Retries:
         #: The origins that gave no answer to a trial of https.
         self.silent_by_https: set[str] = set()
 
-    def unanswered(self, ticket: Ticket) -> str:
+    def unanswered(self, ticket: Ticket) -> str | Unanswered:
         """Count a request that got no answer. Returns why no retry may follow, "" if one may."""
         if ticket.trial:
             self.silent_by_https.add(hosts.origin(ticket.url))
@@ -313,7 +313,7 @@ class Retries:
         silence.note(now, urls.exact_url(ticket.url), robots=robots)
         if (ticket.ours and not robots) or not silence.spent(now, robots=robots):
             return ""
-        return silence.told(ticket.host.key, now)
+        return silence.unanswered(ticket.host.key, now)
 
     def tried(self, key: str) -> int:
         """Retries made so far for the target *key*, also by a run within the last hour (R5.6)."""

@@ -14,7 +14,6 @@ from scrapy_walsh.commands.terminal import due_at
 from scrapy_walsh.exceptions import visible
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.times import duration
-from scrapy_walsh.policy.verdict import without_due
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.terminal import columns, local
 
@@ -122,7 +121,7 @@ def _target(target: Mapping[str, Any]) -> str:
     due = ""
     if target["next_due"]:
         due = f"; next due {local(due_at(target['next_due']))}"
-    reason = without_due(verdict["reason"])
+    reason = verdict["brief"] or verdict["reason"]
     return f"{url}: {verdict['name']} ({verdict['requirement']}): {reason}{due}"
 
 

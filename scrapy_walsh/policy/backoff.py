@@ -21,6 +21,7 @@ from msgspec import Struct
 from scrapy_walsh.policy.freshness import parse_duration
 from scrapy_walsh.policy.gates import BACKOFF_BASE, BACKOFF_CAP, Gates
 from scrapy_walsh.policy.throttle import NOTHING, Learned, Spacing
+from scrapy_walsh.policy.verdict import Unanswered
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class Answer(Struct, frozen=True):
     ``hops``: redirects that led to it. ``unseen``: its host had never been requested before.
     ``date``: its Date field, which matters with a Retry-After alone.
     ``whole``: False where this side broke the exchange off, which says nothing about the server.
-    ``last``: why no retry may follow; empty where one may. ``cut``: an answer came, and not to its
+    ``last``: why no retry may follow; empty if one may. ``cut``: an answer came, and not to its
     end, or not so that it can be read. ``spacing``: how it was spaced; None where that is not
     looked at. ``known``: what its host has taught before. ``unasked``: it is a 304, and the request
     was not conditional.
@@ -96,7 +97,7 @@ class Answer(Struct, frozen=True):
     hops: int = 0
     unseen: bool = False
     whole: bool = True
-    last: str = ""
+    last: str | Unanswered = ""
     spacing: Spacing | None = None
     known: Learned = NOTHING
     date: str = ""
@@ -105,22 +106,74 @@ class Answer(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Retry:
-    """Send the request again, no sooner than ``delay`` seconds from now. ``why``: one line."""
+class NoAnswer:
+    """The error that ended an exchange without an answer that counts.
 
-    delay: float
-    why: str
+    ``error``: the network's, in a few words; None if an answer came that is not in HTTP/1.1.
+    """
+
+    error: str | None
+
+    def __str__(self) -> str:
+        if self.error is None:
+            return "answered, but not in HTTP/1.1 that can be read"
+        return f"no answer: {self.error}"
 
 
 @dataclass(frozen=True, slots=True)
-class GiveUp:
-    """Send the request no more in this run. ``why``: one line.
+class _Failure:
+    """A failed exchange: its host is held for ``delay`` seconds (T25).
 
-    The host is held for ``delay`` seconds all the same (T25).
+    ``status``: None without an answer. ``retry_after``: what a valid Retry-After says; else empty.
+    ``attempt``: retries made before it.
     """
 
-    why: str
-    delay: float
+    delay: float = 0.0
+    status: int | None = None
+    retry_after: str = ""
+    attempt: int = 0
+
+    def reason(self, error: NoAnswer | None = None) -> str:
+        """One line about the exchange and what follows; *error*: why there was no answer."""
+        cause = f"status {self.status}"
+        if self.status is None:
+            cause = str(error or "no answer")
+        if self.retry_after:
+            cause = f"{cause} with Retry-After {self.retry_after}"
+        return f"{cause}; {self._follows()}"
+
+    def _follows(self) -> str:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Retry(_Failure):
+    """Send the request again, no sooner than ``delay`` seconds from now; ``most``: of retries."""
+
+    most: int = 0
+
+    def _follows(self) -> str:
+        return f"retry {self.attempt + 1} of {self.most} in {self.delay:.3f} s or later"
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp(_Failure):
+    """Send the request no more in this run.
+
+    ``last``: why no retry follows, if that is not their number; else empty.
+    """
+
+    last: str | Unanswered = ""
+
+    @property
+    def unanswered(self) -> Unanswered | None:
+        """Why no retry follows, if that is that the host gives no answer."""
+        return self.last if isinstance(self.last, Unanswered) else None
+
+    def _follows(self) -> str:
+        retries = f" after {plural(self.attempt, 'retry', 'retries')}" if self.attempt else ""
+        last = f": {self.last}" if self.last else ""
+        return f"given up{retries}{last}"
 
 
 def parse_retry_after(value: str | None, now: float) -> float | None:
@@ -208,17 +261,16 @@ def after_failure(answer: Answer, gates: Gates, now: float, rand: float) -> Retr
     required, least = asked_for(answer, now)
     delay = backoff_delay(attempt, rand, gates.backoff_base, gates.backoff_cap)
     delay = max(delay, least) if required is None else required
-    cause = "no answer" if answer.status is None else f"status {answer.status}"
+    retry_after = ""
     if required is not None:
-        cause = f"{cause} with Retry-After {', '.join(answer.retry_after).strip()}"
+        retry_after = ", ".join(answer.retry_after).strip()
     # It may have been carried out before the answer failed (RFC 9110 section 9.2.2).
     once = answer.method not in IDEMPOTENT and answer.status not in BACKOFF_STATUSES
     if once and not last and attempt < most:
         last = f"a {answer.method} that may have been carried out is not repeated"
     if last or attempt >= most:
-        retries = f" after {plural(attempt, 'retry', 'retries')}" if attempt else ""
-        return GiveUp(f"{cause}; given up{retries}{f': {last}' if last else ''}", delay)
-    return Retry(delay, f"{cause}; retry {attempt + 1} of {most} in {delay:.3f} s or later")
+        return GiveUp(delay, answer.status, retry_after, attempt, last)
+    return Retry(delay, answer.status, retry_after, attempt, most)
 
 
 def is_failure(status: int | None) -> bool:

@@ -11,7 +11,11 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 
-from scrapy_walsh.policy.verdict import Verdict, VerdictName  # noqa: TC001  a reader needs it
+from scrapy_walsh.policy.verdict import (  # noqa: TC001  a reader needs them
+    Unanswered,
+    Verdict,
+    VerdictName,
+)
 
 #: What an event can be about.
 EventKind = Literal[
@@ -64,6 +68,7 @@ Count = Annotated[int, Meta(ge=-(10**9), le=10**9)]
 #: What an event has from its verdict, beside the name.
 _OF_A_VERDICT: Final = (
     *("requirement", "reason", "document", "line", "rule", "group", "digest", "address"),
+    *("unanswered", "cause"),
 )
 
 
@@ -83,7 +88,9 @@ class Event(Struct, frozen=True):
     is not known, as behind a proxy. ``via``: the URL that led there, where that matters for the
     address. ``hop``: of a robots.txt that is rejected: where it redirects to, if that was refused
     (D37). ``robots_host``: of a deferral: the host that was not due, if it is not ``host`` but that
-    of a robots.txt which is read first.
+    of a robots.txt which is read first. ``error``: of what failed without an answer: the network's,
+    in a few words. ``unanswered``, ``cause``: as in a ``Verdict``; the first also of a target that
+    was given up. ``in_robots``: how many of ``usage``, the first ones, stand in the robots.txt.
     """
 
     kind: EventKind
@@ -110,6 +117,10 @@ class Event(Struct, frozen=True):
     hop: str = ""
     unfollowed: bool | None = None
     robots_host: str = ""
+    error: str = ""
+    unanswered: Unanswered | None = None
+    cause: str = ""
+    in_robots: Count | None = None
 
     @classmethod
     def of(cls, kind: EventKind, url: str, verdict: Verdict, host: str, **more: Any) -> Event:

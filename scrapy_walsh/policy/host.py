@@ -44,8 +44,7 @@ from scrapy_walsh.policy import chain, throttle
 from scrapy_walsh.policy.backoff import SILENT_RETRIES, Answer, Retry, backoff_delay, granted
 from scrapy_walsh.policy.event import Pace
 from scrapy_walsh.policy.gates import Gates
-from scrapy_walsh.policy.verdict import DEFERRED, Verdict
-from scrapy_walsh.policy.words import plural
+from scrapy_walsh.policy.verdict import DEFERRED, Unanswered, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -264,11 +263,9 @@ class Silence:
         """
         return self.before or (not self.answers(now) and self.spent(now, robots=True))
 
-    def told(self, host: str, now: float) -> str:
-        """The reason, in one line, why this run sends no more requests to *host*."""
-        requests = plural(self.count(now), "request")
-        before = ", nor in an earlier run" if self.before else ""
-        return f"{host} gave no answer to {requests}{before}, and this run makes no more to it"
+    def unanswered(self, host: str, now: float) -> Unanswered:
+        """Why this run sends no more requests to *host*."""
+        return Unanswered(host, self.count(now), self.before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,7 +363,8 @@ class Host:
         """
         if not self.silence.made or not self.silence.spent(now, robots=document):
             return None
-        return Verdict(False, DEFERRED, "R5", self.silence.told(self.key, now))
+        unanswered = self.silence.unanswered(self.key, now)
+        return Verdict(False, DEFERRED, "R5", str(unanswered), unanswered=unanswered)
 
     def turn(self, now: float) -> float:
         """When the queue may give out a request for a target.

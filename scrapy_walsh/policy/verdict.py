@@ -9,6 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, final, get_args
 
+from msgspec import Struct
+
+from scrapy_walsh.policy.words import plural
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -87,6 +91,27 @@ def remedy_of(requirement: str, name: str, url: str) -> str:
     return REMEDIES.get((requirement, name), "")
 
 
+class Unanswered(Struct, frozen=True, omit_defaults=True):
+    """A host that gave no answer to as many requests as one run grants it (D13).
+
+    ``host``: its throttle key. ``requests``: their number. ``earlier``: it gave no answer in an
+    earlier run either (D31).
+    """
+
+    host: str
+    requests: int
+    earlier: bool = False
+
+    def reason(self, host: str) -> str:
+        """One line; *host*: what it calls the host."""
+        requests = plural(self.requests, "request")
+        before = ", nor in an earlier run" if self.earlier else ""
+        return f"{host} gave no answer to {requests}{before}, and this run makes no more to it"
+
+    def __str__(self) -> str:
+        return self.reason(self.host)
+
+
 @final
 @dataclass(frozen=True)
 class Verdict:
@@ -98,7 +123,10 @@ class Verdict:
     User-agent values of the robots.txt group that was selected. ``readings``: where ways to read a
     robots.txt differ, the name of each and whether it allows the URL. ``rule``: what matched, as
     written: a robots.txt rule, or a listed domain. ``digest``: SHA-256 of the document's octets,
-    hexadecimal, or None. ``address``: of the host, where that is what decided.
+    hexadecimal, or None. ``address``: of the host, where that is what decided. ``unanswered``: why
+    R5 defers the target, if its host gives no answer. ``cause``: of R8, what decides when the
+    source is due (``visits.Due``). ``due``: of R8, that time, Unix seconds. ``brief``: the reason
+    without that time, for a place that shows both; empty if there is none.
     """
 
     allowed: bool
@@ -112,6 +140,10 @@ class Verdict:
     rule: str | None = None
     digest: str | None = None
     address: str | None = None
+    unanswered: Unanswered | None = None
+    cause: str = ""
+    due: float | None = None
+    brief: str = ""
 
 
 def not_known(requirement: str, cause: str, document: str | None = None) -> Verdict:
@@ -125,12 +157,3 @@ def not_known(requirement: str, cause: str, document: str | None = None) -> Verd
     """
     reason = f"not known because of us: {cause}"
     return Verdict(False, DEFERRED, requirement, reason, document)
-
-
-#: What parts a reason of R8 from its time.
-NEXT_DUE: Final = ", next due "
-
-
-def without_due(reason: str) -> str:
-    """The reason of a refusal, for whoever shows beside it when the target is next due."""
-    return reason.partition(NEXT_DUE)[0]

@@ -32,7 +32,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from scrapy_walsh.policy import verdict as verdicts
 from scrapy_walsh.policy.backoff import REDIRECTS, TOO_MANY_REQUESTS
 from scrapy_walsh.policy.freshness import parse_duration
 from scrapy_walsh.policy.times import iso
@@ -97,6 +96,8 @@ INTERVAL: Final = "interval"
 RETIREMENT: Final = "retirement"
 #: Its last visits failed.
 FAILURES: Final = "failures"
+#: Another run is requesting it; that decides no due time.
+UNDER_WAY_NOW: Final = "under_way"
 
 #: What an answer means for the source that was requested. ANSWERED: its visit is over, and it is
 #: due after its interval. LEADS_ON: the answer of where it leads counts. FAILED: see ``due``.
@@ -238,7 +239,9 @@ def met(sent_at: float, last: Visit | None, revisit: float, status: int | None =
 
 
 #: The refusal of a source that another run is requesting, and has no answer to yet.
-UNDER_WAY: Final = Verdict(False, NOT_DUE, "R8", "another run is requesting it now")
+UNDER_WAY: Final = Verdict(
+    False, NOT_DUE, "R8", "another run is requesting it now", cause=UNDER_WAY_NOW
+)
 
 
 def not_due(last: Visit | None, now: float, revisit: float, reason: str | None) -> Verdict | None:
@@ -251,13 +254,19 @@ def not_due(last: Visit | None, now: float, revisit: float, reason: str | None) 
     moment, cause = due(last, now, revisit)
     if now >= moment:
         return None
-    what = f"last requested {iso(last.sent_at)}"
+    brief = f"last requested {iso(last.sent_at)}"
     if cause == RETIREMENT:
-        what += ", answered 410 (Gone) and left alone for 30 days"
+        brief += ", answered 410 (Gone) and left alone for 30 days"
     elif cause == FAILURES:
         many = plural(max(last.failures, 1), "time")
-        what = f"given up {iso(last.gave_up_at or 0.0)}, failed {many} in a row"
-    return Verdict(False, NOT_DUE, "R8", f"{what}{verdicts.NEXT_DUE}{iso(math.ceil(moment))}")
+        brief = f"given up {iso(last.gave_up_at or 0.0)}, failed {many} in a row"
+    reason = reason_of(brief, iso(math.ceil(moment)))
+    return Verdict(False, NOT_DUE, "R8", reason, cause=cause, due=moment, brief=brief)
+
+
+def reason_of(brief: str, moment: str) -> str:
+    """The reason of a refusal until *moment*, ISO 8601. *brief*: the reason without that time."""
+    return f"{brief}, next due {moment}"
 
 
 def counts_for(

@@ -146,7 +146,7 @@ def from_failure(step: formats.Step, error: BaseException) -> Answer:
         case Refused():
             verdict, due = error.verdict, error.due
             outcome, by = outcome_of(verdict, due), verdict.requirement
-            reason = f"{by} {verdict.reason}"
+            reason = f"{by} {verdict.brief or verdict.reason}"
             return _vain(step, reason, outcome, by, due=due, refusal=verdict)
         case NotModified() if _is_known_page(step, error.content_type):
             # The page that has not changed is HTML, which is of no use: llms.txt is tried again.

@@ -11,8 +11,9 @@ from tempfile import TemporaryFile
 from typing import Any, Final
 
 from scrapy_walsh.exceptions import SourcesInvalid
+from scrapy_walsh.policy import visits
 from scrapy_walsh.policy.readings import NOT_REQUESTED
-from scrapy_walsh.policy.verdict import without_due
+from scrapy_walsh.policy.verdict import NOT_DUE
 from scrapy_walsh.terminal import columns, local
 
 #: Beside those of ``policy.readings``.
@@ -30,10 +31,11 @@ READ: Final = frozenset({FED, SITEMAP, NEGOTIATED, LLMS, NOT_MODIFIED})
 class Row:
     """The line of one source. ``outcome`` is None as long as the source is not finished.
 
-    ``requirement``: the spec's id (``R2``), or "". ``reason``: one line. ``requests``: those that
-    were sent for it, with redirects and retries; one that two sources share counts for the first.
-    ``bytes``: of the bodies received. ``items``: emitted. ``new``: links found that no earlier run
-    emitted; ``known``: links that one did. ``moved_to``: where permanent redirects led.
+    ``requirement``: the spec's id (``R2``), or "". ``reason``: one line, without ``next_due``.
+    ``requests``: those that were sent for it, with redirects and retries; one that two sources
+    share counts for the first. ``bytes``: of the bodies received. ``items``: emitted. ``new``:
+    links found that no earlier run emitted; ``known``: links that one did. ``moved_to``: where
+    permanent redirects led.
     ``suggested_feeds``: feeds that the source offers and nobody declared, and the new place of a
     declared one that has moved for good. ``suggested_sitemaps``: those that robots.txt names and
     nobody declared. ``next_due``: ISO 8601 in UTC, before which no run requests the source; None
@@ -87,10 +89,17 @@ def as_document(rows: list[Row], problems: list[str], documents: int) -> dict[st
     ``documents``: requests for robots.txt files, the operator's blocklist and its schema.
     """
     return {
-        "sources": [asdict(row) for row in rows],
+        "sources": [_members(row) for row in rows],
         "problems": problems,
         "requests": {"sources": sum(row.requests for row in rows), "documents": documents},
     }
+
+
+def _members(row: Row) -> dict[str, Any]:
+    members = asdict(row)
+    if row.outcome == NOT_DUE and row.next_due is not None:
+        members["reason"] = visits.reason_of(row.reason, row.next_due)
+    return members
 
 
 _COUNTS: Final = ("requests", "bytes", "new", "known")
@@ -114,7 +123,7 @@ def _cells(row: Row, names: Counter[str]) -> tuple[str, ...]:
 
 
 def _why(row: Row) -> str:
-    hints = [without_due(row.reason)]
+    hints = [row.reason]
     if row.moved_to:
         hints.append(f"moved for good to {row.moved_to}")
     if offered := [feed for feed in row.suggested_feeds if feed != row.moved_to]:

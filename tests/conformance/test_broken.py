@@ -155,8 +155,8 @@ BUILDS: dict[str, dict[str, Break]] = {
                 if not backoff.is_failure(answer.status):
                     return None
                 if answer.attempt >= gates.max_retries:
-                    return backoff.GiveUp("broken", 0.0)
-                return backoff.Retry(0.0, "broken")
+                    return backoff.GiveUp()
+                return backoff.Retry()
             backoff.after_failure = at_once
             """,
         ),

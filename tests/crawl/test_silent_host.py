@@ -8,8 +8,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from scrapy.utils.test import get_crawler
 
+from scrapy_walsh.adapters.events import Recorder
 from scrapy_walsh.ledger.files import parsed
+from scrapy_walsh.policy.event import DEFERRED, GIVEN_UP, Event
+from scrapy_walsh.policy.verdict import REMEDIES, Unanswered, Verdict
 from scrapy_walsh.proof.sandbox import Request, Route, Sandbox, Site
 from scrapy_walsh.proof.sandbox.routes import operator_documents
 from scrapy_walsh.state import open_store
@@ -84,6 +88,26 @@ def test_one_line_tells_of_all_targets_of_a_silent_host(
     store.close()
     assert set(deferred) == set(URLS[1:])
     assert all("gave no answer" in each.reason for each in deferred.values())
+    lines = map(parsed, (state_dir(made) / "ledger.jsonl").read_bytes().splitlines())
+    ends = [line for line in lines if line["kind"] in ("deferred", "given_up")]
+    assert [line["url"] for line in ends if line.get("error")] == [URLS[0]]
+    assert {line.get("error") for line in ends} == {"connection lost", None}
+    assert all(line["unanswered"] == {"host": "hang.test", "requests": 3} for line in ends)
+
+
+def test_the_name_of_one_host_is_no_part_of_another(caplog: pytest.LogCaptureFixture) -> None:
+    """The robots.txt of a.test leads to www.a.test, which gives no answer."""
+    recorder = Recorder(get_crawler())
+    silent = Unanswered("www.a.test", 2, earlier=True)
+    verdict = Verdict(False, DEFERRED, "R5", str(silent), unanswered=silent)
+    url = "http://a.test/: www.a.test no answer: x"
+    recorder.record(Event.of(DEFERRED, url, verdict, "a.test", due=1.0, robots_host="www.a.test"))
+    recorder.record(Event(GIVEN_UP, url, "R5", reason=f"no answer: {url}; a.test ", host="a.test"))
+    caplog.clear()
+    recorder.tell_alike()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"deferred 1 target of a.test (R5 deferred): {silent}; {REMEDIES['R5', DEFERRED]}"
+    ]
 
 
 def test_a_morning_without_network_is_one_warning_a_cause(

@@ -44,14 +44,16 @@ def test_an_answer_of_twisted_that_is_no_http_is_no_silence(
 ) -> None:
     error = ResponseFailed([Failure(cause)])
     assert faults.is_unreadable(error) is unreadable
-    assert faults.reason(error).startswith(WORDS if unreadable else "no answer: ")
+    answer = faults.no_answer(error)
+    assert (answer.error is None) is unreadable
+    assert str(answer) == (WORDS if unreadable else f"no answer: {answer.error}")
 
 
 @pytest.mark.parametrize("name", ["BadStatusLine", "BadHttpMessage"])
 def test_nor_is_one_of_aiohttp(name: str) -> None:
     error = ConnectionError("failed")
     error.__cause__ = named(name)
-    assert faults.reason(error) == WORDS
+    assert str(faults.no_answer(error)) == WORDS
 
 
 def test_an_error_that_only_looks_like_it_is_a_silence() -> None:

@@ -149,10 +149,13 @@ def test_nothing_is_requested_for_it(plain: Run) -> None:
     assert asked == {"/robots.txt", *PAGES}
 
 
+CHAIN = frozenset({"n", "prev", "hash"})
+SIGNAL = "robots.txt:6 Content-Signal: search=yes, ai-input=no"
+
+
 def test_the_ledger_has_it_beside_each_answer(plain: Run) -> None:
     told = {line["url"]: line.get("usage") for line in plain.lines() if line["kind"] == "fetched"}
-    signal = "robots.txt:6 Content-Signal: search=yes, ai-input=no"
-    assert told[f"{HOST}/plain"] == ["robots.txt:3 Content-Usage: train-ai=n", signal]
+    assert told[f"{HOST}/plain"] == ["robots.txt:3 Content-Usage: train-ai=n", SIGNAL]
     assert "header TDM-Reservation: 1" in told[f"{HOST}/fields"]
     assert told[SILENT] is None
 
@@ -163,13 +166,23 @@ def test_verify_derives_it_again(plain: Run) -> None:
     assert "nothing wrong was found" in done.stdout, done.stdout
 
 
-@pytest.mark.parametrize("usage", [None, ["robots.txt:3 Content-Usage: train-ai=y"]])
+SAID = ["robots.txt:3 Content-Usage: train-ai=n", SIGNAL]
+
+
+@pytest.mark.parametrize(
+    ("usage", "in_robots"),
+    [
+        (None, None), (["robots.txt:3 Content-Usage: train-ai=y"], 1), (SAID, 1), (SAID, -1),
+        ([*SAID, "robots.txt:9 Content-Usage: search=y"], 3), (SAID[:1], None),
+    ],
+)  # fmt: skip
 def test_verify_finds_what_robots_txt_did_not_say(
-    plain: Run, tmp_path: Path, usage: list[str] | None
+    plain: Run, tmp_path: Path, usage: list[str] | None, in_robots: int | None
 ) -> None:
     entries = plain.lines()
     (line,) = [e for e in entries if e["kind"] == "fetched" and e["url"] == f"{HOST}/plain"]
-    line["usage"] = usage
+    assert line["in_robots"] == len(SAID)
+    line["usage"], line["in_robots"] = usage, in_robots
     write(tmp_path, [{k: v for k, v in e.items() if k not in CHAIN} for e in entries])
     documents = (state_dir(plain.project) / DOCUMENTS).read_bytes()
     (tmp_path / DOCUMENTS).write_bytes(documents)
@@ -177,9 +190,6 @@ def test_verify_finds_what_robots_txt_did_not_say(
     texts = [finding.text for finding in report.findings]
     assert [text for text in texts if text.startswith("robots.txt said of its use: ")], texts
     assert len(texts) == 1
-
-
-CHAIN = frozenset({"n", "prev", "hash"})
 
 
 def test_it_is_the_robots_txt_that_let_the_target_pass(tmp_path: Path) -> None:

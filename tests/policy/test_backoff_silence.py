@@ -118,7 +118,7 @@ def test_r5_6_the_last_attempt_of_a_host_is_not_retried() -> None:
     assert isinstance(after(""), Retry)
     found = after("h is silent")
     assert isinstance(found, GiveUp)
-    assert found.why == "no answer; given up: h is silent"
+    assert found.reason() == "no answer; given up: h is silent"
     assert found.delay == 0.5
 
 

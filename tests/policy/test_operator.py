@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 URL = "https://op.test/list.json"
 HOUR = 3600.0
 GATES = Gates(patience=300.0, max_retries=3, backoff_base=1.0, backoff_cap=60.0)
-RETRY, GAVE_UP = Retry(7.0, "status 503"), GiveUp("status 503; given up", 0.0)
+RETRY, GAVE_UP = Retry(7.0, 503), GiveUp(0.0, 503)
 LOST = not_known("R3", "the disk failed", URL)
 
 
@@ -249,7 +249,7 @@ def test_a_fault_of_ours_lasts_until_a_list_comes() -> None:
         (0, RETRY, 7.0, 1),  # a Retry-After is never shortened
         (10, RETRY, 30.0, 11),
         (3, GAVE_UP, 60.0, 0),  # a new series, after the longest back-off
-        (3, GiveUp("with Retry-After", 86400.0), 86400.0, 0),
+        (3, GiveUp(86400.0, retry_after="86400"), 86400.0, 0),
     ],
 )
 @pytest.mark.parametrize("held", [holding(), state("allow"), state("deny", begun=True)])
@@ -271,8 +271,8 @@ def test_r5_3_the_next_attempt_is_backed_off_from(
         (state("deny", failures=2), None, True),
         (state("deny", failures=3), None, False),  # R5's retries are used up
         (state("deny"), GAVE_UP, False),
-        (state("deny"), Retry(300.0, ""), True),
-        (state("deny"), Retry(300.1, ""), False),  # beyond WALSH_PATIENCE
+        (state("deny"), Retry(300.0), True),
+        (state("deny"), Retry(300.1), False),  # beyond WALSH_PATIENCE
         (state("deny", begun=True), None, False),
         (state("deny").adopt(OLD, 1.0), None, False),
     ],

@@ -18,8 +18,8 @@ from scrapy_walsh.policy.robots.fetch import (
     robots_ttl,
 )
 
-RETRY = Retry(1.0, "why")
-GAVE_UP = GiveUp("why", 1.0)
+RETRY = Retry(1.0)
+GAVE_UP = GiveUp(1.0)
 
 
 @pytest.mark.parametrize(

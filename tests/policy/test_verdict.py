@@ -13,14 +13,17 @@ from scrapy_walsh.policy.verdict import (
     DEFERRED,
     OUT_OF_SCOPE,
     REMEDIES,
+    Unanswered,
     Verdict,
     remedy_of,
 )
+from scrapy_walsh.policy.visits import INTERVAL
 
 FACTS = {
     "allowed": False, "name": BLOCKED_OPERATOR, "requirement": "R3", "reason": "listed",
     "document": "https://ops.test/", "line": 7, "group": ("*",), "readings": (("ours", False),),
     "rule": "a.test", "digest": "ab", "address": "192.0.2.1",
+    "unanswered": Unanswered("a.test", 3), "cause": INTERVAL, "due": 5.0, "brief": "sent",
 }  # fmt: skip
 MADE = Verdict(**FACTS)  # type: ignore[arg-type]
 

@@ -86,7 +86,7 @@ def test_r8_what_was_given_up_and_what_is_gone_have_rows_of_their_own():
     report = made(
         *(
             decided("refused", url=f"http://h.test{path}", requirement="R8", verdict=each.name,
-                    reason=each.reason)
+                    reason=each.reason, cause=each.cause)
             for path, each in refusals.items() if each is not None
         )
     )  # fmt: skip

@@ -37,8 +37,8 @@ from scrapy.exceptions import IgnoreRequest
 from twisted.internet.error import ConnectBindError, NoRouteError
 
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.adapters.events import NO_ANSWER
 from scrapy_walsh.exceptions import OwnFault, WalshError
+from scrapy_walsh.policy.backoff import NoAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,7 +70,6 @@ _MEANINGS: Final = {
     "Refused": "connection refused",
     "ConnectionDone": "connection closed",
 }
-_UNREADABLE: Final = "answered, but not in HTTP/1.1 that can be read"
 #: The errors of Twisted's and aiohttp's parsers for what is no answer in HTTP/1.1; and others that
 #: are one where an answer of Twisted's has failed by them.
 _OF_PARSERS: Final = frozenset(
@@ -103,9 +102,9 @@ def is_unreadable(error: BaseException) -> bool:
     return of_answer or bool(names & _OF_PARSERS)
 
 
-def reason(error: BaseException) -> str:
-    """What came of an exchange that ended with *error*, in one line."""
-    return _UNREADABLE if is_unreadable(error) else f"{NO_ANSWER}{meaning(error)}"
+def no_answer(error: BaseException) -> NoAnswer:
+    """The network's *error* with which an exchange ended, for a person."""
+    return NoAnswer(None if is_unreadable(error) else meaning(error))
 
 
 def meaning(error: BaseException) -> str:

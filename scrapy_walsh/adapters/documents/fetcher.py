@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from scrapy_walsh.adapters.context import Context
-    from scrapy_walsh.policy.backoff import GiveUp, Retry
+    from scrapy_walsh.policy.backoff import GiveUp, NoAnswer, Retry
 
 #: What a request for the operator's list or schema is for.
 OPERATOR: Final = "operator"
@@ -137,10 +137,11 @@ class Document(Ticket):
         if isinstance(error, UNSENT):
             self.outcome = error
             return
-        why = faults.reason(error)
         fault = faults.of_certificate(error) if self.purpose == OPERATOR else None
         fault = fault or faults.of_transfer(error, proxy=request.meta.get("proxy"))
-        self.outcome = fault or Fetched(request.url, None, error=why, failure=self.failure)
+        self.outcome = fault or Fetched(
+            request.url, None, error=faults.no_answer(error), failure=self.failure
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,7 @@ class Fetched:
     status: int | None
     body: bytes = b""
     headers: Headers = field(default_factory=Headers)
-    error: str = ""
+    error: NoAnswer | None = None
     failure: Retry | GiveUp | None = None
     encoding: str | None = None
     leads: Led = NO_LEAD
@@ -163,7 +164,7 @@ class Fetched:
     @property
     def why(self) -> str:
         """The answer in a few words."""
-        return self.error or f"HTTP {self.status}"
+        return f"HTTP {self.status}" if self.error is None else str(self.error)
 
     @property
     def location(self) -> str:

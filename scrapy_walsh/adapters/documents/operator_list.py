@@ -130,7 +130,7 @@ class OperatorList:
                 wait = traffic.wait(self._context.monotonic())
                 if (held := operator.held_off(wait, traffic.interval)) is not None:
                     why = f"its host may not be asked for {held:.0f} s"
-                    return self._failed(why, Retry(held, ""))
+                    return self._failed(why, Retry(held))
                 await self._renew()
         except OwnFault as fault:
             line = f"nothing is requested: the blocklist is not known because of us: {fault}"

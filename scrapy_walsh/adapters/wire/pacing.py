@@ -25,7 +25,7 @@ from scrapy_walsh.adapters.outcomes import Closing, Refused
 from scrapy_walsh.exceptions import ConfigError, StateError, StoreAway
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts
-from scrapy_walsh.policy.backoff import Answer, GiveUp, Retry
+from scrapy_walsh.policy.backoff import Answer, GiveUp, NoAnswer, Retry
 from scrapy_walsh.policy.event import TARGET, Event, EventKind
 from scrapy_walsh.policy.host import Host, Terms, Traffic
 from scrapy_walsh.policy.robots.fetch import REASK
@@ -350,20 +350,31 @@ class Pacing:
         url: str,
         failure: Retry | GiveUp,
         status: int | None,
-        error: str,
+        error: NoAnswer | None,
         *,
         trial: bool = False,
     ) -> str:
         """Record what R5 has decided on a request to *url*; the reason.
 
-        *error*: why there was no answer, with ``NO_ANSWER``; "" where there was one. *trial*: as
-        for ``Recorder.record``.
+        *error*: why there was no answer, None if there was one. *trial*: as for
+        ``Recorder.record``.
         """
-        why = failure.why.replace("no answer", error, 1) if error else failure.why
+        why = failure.reason(error)
         context, host, wait = self._context, self.host_of(url).key, failure.delay
         kind: EventKind = events.RETRIED if isinstance(failure, Retry) else events.GIVEN_UP
         due = context.wall() + wait
-        event = Event(kind, url, "R5", reason=why, host=host, status=status, wait=wait, due=due)
+        event = Event(
+            kind,
+            url,
+            "R5",
+            reason=why,
+            host=host,
+            status=status,
+            wait=wait,
+            due=due,
+            error=(error and error.error) or "",
+            unanswered=failure.unanswered if isinstance(failure, GiveUp) else None,
+        )
         context.recorder.record(event, trial=trial)
         return why
 

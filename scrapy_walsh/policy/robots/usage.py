@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 #: The categories of use, by their labels: the vocabulary's two, and one of Content-Signal alone.
 CATEGORIES: Final = ("train-ai", "search", "ai-input")
-#: How a statement of a robots.txt begins, as one line.
-IN_ROBOTS: Final = "robots.txt:"
 #: Of WALSH_USAGE.
 RECORD, REFUSE = "record", "refuse"
 
@@ -79,7 +77,7 @@ class Statement:
 
     def __str__(self) -> str:
         """One line: where it stands, and what it says."""
-        where = "header" if self.line is None else f"{IN_ROBOTS}{self.line}"
+        where = "header" if self.line is None else f"robots.txt:{self.line}"
         why = f" (malformed: {self.malformed})" if self.malformed else ""
         return f"{where} {self.field}: {self.value}{why}"
 

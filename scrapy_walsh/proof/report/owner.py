@@ -106,8 +106,15 @@ class Version:
         return bool(document) and hosts.host_or_url(document) != hosts.host_or_url(self.of.url)
 
     @property
+    def is_read(self) -> bool:
+        """Whether it is a text of the site's own that was in force, so that it can be shown."""
+        return bool(self.of.digest) and self.of.kind != events.REJECTED and not self.elsewhere
+
+    @property
     def said(self) -> str:
-        """The answer to the request for it, and the consequence."""
+        """The answer to the request for it, and the consequence; "" if its text is shown."""
+        if self.is_read:
+            return ""
         if self.of.kind == events.REJECTED:
             consequence = "we had no rules to go by"
             if self.of.digest:
@@ -115,8 +122,6 @@ class Version:
             return f"could not be had, so {consequence}"
         if self.elsewhere:
             return "redirected to another site, whose answer we went by"
-        if self.of.digest:
-            return ""
         return f"was not there ({self.of.status}), which forbids nothing"
 
 
@@ -301,8 +306,11 @@ class Extract:
         """Say of each robots.txt what it said to the bot. *body_of*: a document by its digest."""
         self.unsure |= any(body_of(digest) is None for digest in self._went_by)
         for version in self.versions:
-            body = None if version.said else body_of(version.of.digest or "")
-            version.rules = None if body is None else list(self._rules(body, version))
+            body = body_of(version.of.digest or "") if version.is_read else None
+            if body is None:
+                version.rules = None
+            else:
+                version.rules = list(self._rules(body, version))
 
     def _rules(self, body: bytes, version: Version) -> Iterator[tuple[str, str]]:
         """The lines of a robots.txt that are for the bot, and what came of each.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy import visits
 from scrapy_walsh.policy.event import ASKED
 from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR
 from scrapy_walsh.proof.report.timeline import DRAWN, MOST, Mark, mark_of
@@ -25,8 +26,8 @@ _OF_RULES: Final = (
     events.REFUSED, events.GIVEN_UP, events.TOO_MANY_REDIRECTS, events.DEFERRED,
 )  # fmt: skip
 _IDS: Final = [requirement.id for requirement in REQUIREMENTS]
-#: The text in R8's reason if the time of the last request is not the cause (D35): a row of its own.
-_OF_R8: Final = ("given up", "410 (Gone)")
+#: The causes of R8, beside the time of the last request, that have a row of their own (D35).
+_OF_R8: Final = (visits.FAILURES, visits.RETIREMENT)
 #: How many URLs a rule has as examples.
 _EXAMPLES: Final = 3
 #: How many hosts are candidates for a picture: the first that were requested.
@@ -186,8 +187,8 @@ class Tally:
             line.rule,
             line.document,
         )
-        apart = [words for words in _OF_R8 if line.requirement == "R8" and words in line.reason]
-        rule = self._rules.setdefault((*decided, line.line, line.group, *apart), Rule(line))
+        cause = line.cause if line.cause in _OF_R8 else ""
+        rule = self._rules.setdefault((*decided, line.line, line.group, cause), Rule(line))
         rule.count += 1
         if len(rule.examples) < _EXAMPLES:
             rule.examples.append((line.url[:_LONGEST], line.n))

@@ -413,7 +413,7 @@ def _meaning(answer: Line) -> str:
     """The meaning of an answer to a request for a robots.txt if no redirect is followed."""
     failure: Retry | GiveUp | None = None
     if is_failure(answer.status) and (answer.gives_up or answer.answered):
-        failure = GiveUp("", 0.0) if answer.gives_up else Retry(0.0, "")
+        failure = GiveUp() if answer.gives_up else Retry()
     return robots_fetch.meaning(answer.status, location=False, hops=0, failure=failure)
 
 

@@ -19,7 +19,6 @@ from scrapy_walsh.policy.addresses import PUBLIC, kind_of
 from scrapy_walsh.policy.backoff import BACKOFF_STATUSES, REDIRECTS, is_failure
 from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
-from scrapy_walsh.policy.robots.usage import IN_ROBOTS
 from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, OUT_OF_SCOPE, Verdict
 from scrapy_walsh.proof.verify.run import LIST, Snapshot
@@ -520,7 +519,8 @@ def _usage_fault(run: Run, exchange: Line, line: Line) -> str | None:
     if line.kind != events.FETCHED or rules is None or rules.what is None or REDACTED in line.url:
         return None
     expected = tuple(map(str, rules.what.said(line.url)))
-    statements = tuple(text for text in line.usage if text.startswith(IN_ROBOTS))
+    # A line of an older version does not say which statements are of the robots.txt.
+    statements = line.usage[: len(expected) if line.in_robots is None else line.in_robots]
     if statements == expected:
         return None
     return f"robots.txt said of its use: {'; '.join(expected) or 'nothing'}; the line has " + (

@@ -22,7 +22,7 @@ from scrapy_walsh.policy.backoff import Answer, GiveUp
 from scrapy_walsh.policy.event import GIVEN_UP, TARGET, Pace
 from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.throttle import NOTHING, Learned, accepts, eased
-from scrapy_walsh.policy.verdict import Verdict
+from scrapy_walsh.policy.verdict import Unanswered, Verdict
 from scrapy_walsh.proof.ledgered import Exchanges, Sent
 from scrapy_walsh.proof.spacing import ONE_CLOCK, is_short
 from scrapy_walsh.proof.verify.run import CLOCK_SET
@@ -84,7 +84,7 @@ class Replay:
         return shortest
 
     def _conclude(
-        self, run: Run, line: Line, *, exempt: bool, last: str, known: Learned
+        self, run: Run, line: Line, *, exempt: bool, last: str | Unanswered, known: Learned
     ) -> list[Conclusion]:
         """The conclusions of the exchange with the least and with the most chance of a long
         back-off.
@@ -188,7 +188,7 @@ class Replay:
 
     # -- R5, D13, D31: a host that gives no answer --------------------------------------------
 
-    def _judge_silence(self, run: Run, line: Line) -> str:
+    def _judge_silence(self, run: Run, line: Line) -> str | Unanswered:
         """Why no retry may follow, since the host gives no answer; *line* is counted.
 
         A run with lines missing, or without a start, is not judged by that. Of a fleet's worker
@@ -216,7 +216,7 @@ class Replay:
             host.silence.note(now, urls.exact_url(line.url), robots=robots)
         spent = host.spent(now, document=robots)
         if judged and silent and spent is not None:
-            return spent.reason
+            return spent.unanswered or ""
         return ""
 
     def _ask_admit(self, run: Run, line: Line, spent: Verdict | None) -> None:
@@ -402,7 +402,7 @@ def _check_wait(
     if line.gives_up != isinstance(failure, GiveUp) and not (unknown and line.gives_up):
         yield (
             "R5",
-            f"gives_up is {line.gives_up} after retry {line.attempt}: {failure.why}",
+            f"gives_up is {line.gives_up} after retry {line.attempt}: {failure.reason()}",
         )
 
 
