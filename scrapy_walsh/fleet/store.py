@@ -29,9 +29,9 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
 
 import redis
-from msgspec import json
+from msgspec import MsgspecError, json
 
-from scrapy_walsh.exceptions import StateError, StoreAway
+from scrapy_walsh.exceptions import StateError, StoreAway, one_line
 from scrapy_walsh.fleet import scripts
 from scrapy_walsh.fleet.link import BEAT, LONGEST_PAUSE, TIMEOUT, Clock, Command, Link
 from scrapy_walsh.policy.throttle import NOTHING
@@ -415,16 +415,37 @@ class SharedStore(Store):
 
     def lifted_elsewhere(self) -> Iterator[tuple[str, str]]:
         try:
-            lifts = self.ask(lambda: self.link.client.hgetall(self._lifts))
+            lifts = self.ask(self._all_lifts)
         except StoreAway:
             return  # nothing is sent until Redis is back; the next start looks again (D40)
         for name, lifted in lifts.items():
-            host, (reason, at) = name.decode(), json.decode(lifted, type=tuple[str, float])
+            host = name.decode(errors="replace")
+            try:
+                reason, at = json.decode(lifted, type=tuple[str, float])
+            except (MsgspecError, UnicodeDecodeError) as error:
+                self._cannot_read_lift(error, f"HDEL {self._lifts} {host}")
+                continue
             copy = self._local.get(HostRecord, host)
             # A hold that began after that stays.
             if copy and copy.not_before and copy.last_end < self.link.to_local()["Steady"](at):
                 yield host, reason
                 self._local.lift(host, reason)
+
+    def _all_lifts(self) -> Any:
+        try:
+            return self.link.client.hgetall(self._lifts)
+        except redis.ResponseError as error:
+            if "WRONGTYPE" not in str(error):
+                raise
+            self._cannot_read_lift(error, f"DEL {self._lifts}")
+            return {}
+
+    def _cannot_read_lift(self, error: Exception, command: str) -> None:
+        """Say which hold stays in force here, because the note that it was lifted is damaged."""
+        self.notices.append(
+            f"{self._lifts} in Redis cannot be read ({one_line(error, 100)}): a hold that a person "
+            f"lifted may stay in force here; redis-cli {command} removes what is damaged"
+        )
 
     def update_host(self, host: str, change: Rewrite, *, waits: bool = False) -> None:  # noqa: ARG002
         key = self.key(HOSTS, host)

@@ -132,6 +132,41 @@ def test_r3_an_older_copy_is_not_gone_by_where_a_later_list_is_lost(
     assert not found_by(worker(server), record).body
 
 
+LIFTS = "walsh:{examplebot}:lifted"
+#: By name, what is in the place of a note that a hold was lifted, and a command that removes it.
+LIFT_DAMAGE: dict[str, tuple[Callable[[Server], object], str]] = {
+    "no JSON": (lambda server: server.client.hset(LIFTS, HOST, b"\xff{"), f"HDEL {LIFTS} {HOST}"),
+    "no text": (lambda server: server.client.hset(LIFTS, HOST, b'["\xff", 1.0]'), "HDEL"),
+    "another shape": (lambda server: server.client.hset(LIFTS, HOST, b'["why"]'), "HDEL"),
+    "no host": (lambda server: server.client.hset(LIFTS, b"\xff\xfe", b'["why", 1.0]'), ""),
+    "another type": (lambda server: server.client.lpush(LIFTS, "x"), f"DEL {LIFTS}"),
+}
+
+
+@pytest.mark.parametrize("damage", LIFT_DAMAGE)
+def test_d40_a_damaged_note_that_a_hold_was_lifted_stops_no_worker(
+    server: Server, damage: str
+) -> None:
+    """The hold stays, since nothing says that it was lifted; a line says how to go on."""
+    do, command = LIFT_DAMAGE[damage]
+    do(server)
+    one, copy = worker(server), HostRecord(HOST, time.time() - 60, 1.0, time.time() + 600)
+    one.put(copy)
+    assert list(one.lifted_elsewhere()) == []
+    assert [command in each for each in one.notices] == ([True] if command else [])
+    assert all(LIFTS in each and "\n" not in each for each in one.notices)
+    held = one.get(HostRecord, HOST)
+    assert held is not None
+    assert held.not_before
+    assert one.reserve_host("other.test", 1.0, time.time()).wait == 0  # the worker goes on
+    if command.startswith("DEL"):
+        server.client.delete(LIFTS)
+    one.lift(HOST, "a mistake")  # as ``state forget HOST --hold`` does
+    one.notices.clear()
+    assert list(one.lifted_elsewhere()) == [(HOST, "a mistake")]
+    assert one.notices == []
+
+
 @pytest.mark.parametrize("held", [None, b"old"])
 def test_r3_a_list_that_another_worker_adopts_while_one_asks_is_known(
     server: Server, monkeypatch: pytest.MonkeyPatch, held: bytes | None
