@@ -6,6 +6,7 @@ version of Scrapy.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import copy
 import functools
@@ -68,8 +69,14 @@ TRANSPORT_ERRORS: Final[tuple[type[BaseException], ...]] = (
 #: The error of a body over DOWNLOAD_MAXSIZE. Nothing is retried, because the network did not fail.
 OVER_LIMIT: Final = getattr(exceptions, "DownloadCancelledError", CancelledError)
 
+#: The errors of a :class:`Task` that was broken off.
+CANCELLED: Final = (CancelledError, asyncio.CancelledError)
+
 #: The settings of this version. Only these are pinned.
 KNOWN_SETTINGS: Final = frozenset(dir(default_settings))
+
+#: Why the engine closes the spider after a signal.
+_SHUTDOWN: Final = "shutdown"
 
 _FACTORY: Final = "DOWNLOADER_CLIENTCONTEXTFACTORY"
 _VERIFY: Final = "DOWNLOAD_VERIFY_CERTIFICATES"
@@ -94,6 +101,19 @@ def _awaited(result: Any) -> Awaitable[Any]:
 def run(coroutine: Coroutine[Any, Any, _T]) -> Deferred[_T]:
     """Start *coroutine* under the reactor or loop in use."""
     return cast("Deferred[_T]", deferred_from_coro(coroutine))
+
+
+class Task:
+    """A coroutine that runs from now on, and that :meth:`cancel` can break off.
+
+    ``result``: to be awaited once. It ends with a CancelledError after :meth:`cancel`.
+    """
+
+    def __init__(self, coroutine: Coroutine[Any, Any, _T]) -> None:
+        deferred = run(coroutine)
+        #: Break the coroutine off, where it awaits something.
+        self.cancel: Callable[[], None] = deferred.cancel
+        self.result: Awaitable[Any] = future(deferred)
 
 
 def _reactor() -> Any:
@@ -321,8 +341,6 @@ def guard_connections(handler: Any, current: Callable[[], Any]) -> None:
 def run_in_thread(function: Callable[[], _T]) -> Awaitable[_T]:
     """Call *function* in a thread of the reactor or loop in use. Its result is awaited."""
     if _reactor() is None:
-        import asyncio  # noqa: PLC0415
-
         return asyncio.to_thread(function)
     from twisted.internet.threads import deferToThread  # noqa: PLC0415
 
@@ -781,6 +799,24 @@ def on_crawl(crawler: Crawler, takes: Callable[[Request], bool]) -> None:
             schedule(request)
 
     engine.crawl = crawl
+
+
+def on_shutdown(crawler: Crawler, tell: Callable[[], None]) -> None:
+    """Call *tell* as soon as SIGTERM, SIGINT or ``Crawler.stop`` ends the crawl of *crawler*.
+
+    Scrapy has no signal for it: ``spider_closed`` comes when nothing is under way any more.
+    """
+    engine = _engine(crawler)
+    name = "close_spider_async" if hasattr(engine, "close_spider_async") else "close_spider"
+    close = getattr(engine, name)
+
+    @functools.wraps(close)
+    def close_spider(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("reason") == _SHUTDOWN:
+            tell()
+        return close(*args, **kwargs)
+
+    setattr(engine, name, close_spider)
 
 
 def wake_engine(crawler: Crawler) -> None:

@@ -15,6 +15,7 @@ from scrapy import Request, signals
 from scrapy_walsh.adapters import compat, disk_lines, scraping, seats
 from scrapy_walsh.adapters.context import FINISHED, Context, default_state_dir
 from scrapy_walsh.adapters.delivery import Delivery
+from scrapy_walsh.adapters.documents import validate
 from scrapy_walsh.adapters.documents.fetcher import Fetcher
 from scrapy_walsh.adapters.events import process_name
 from scrapy_walsh.adapters.gate import Documents, Gate
@@ -45,6 +46,12 @@ _ATTRIBUTE: Final = "walsh"
 #: Scrapy's commands by which a person looks at pages (D46); the one in which they are typed.
 _LOOKS: Final = ("fetch", "parse", "check", "shell", "view")
 _SHELL: Final = "shell"
+
+#: Seconds after SIGTERM in which what is under way may still end. ``docker stop`` kills after ten,
+#: and the end of a crawl takes some of them.
+_LAST_SECONDS: Final = 5.0
+#: Seconds between looks at what has begun since then: an answer that came late is still read.
+_LAST_LOOKS: Final = 0.5
 
 compat.watch_selectors(scraping.look)
 
@@ -80,6 +87,9 @@ class Crawl(Context):
         self._reason = ""
         #: Called with each request that is about to be sent.
         self.on_wire: list[Callable[[Request], None]] = []
+        #: Breaks off the exchange that is under way.
+        self.break_off: Callable[[], None] = _nothing
+        self._last_call = compat.Timer(self._break_off)
         self.pacing = Pacing(self)
         self.tickets = Tickets(self.pacing.host_of)
         if not config.scraping:
@@ -121,6 +131,7 @@ class Crawl(Context):
     def _open(self) -> None:
         compat.on_crawl(self.crawler, self.tickets.take_back)
         compat.on_filter(self.crawler, self.intake.is_duplicate)
+        compat.on_shutdown(self.crawler, lambda: self._last_call.set(_LAST_SECONDS))
         compat.on_too_long(self.crawler, self.sources.too_long)
         self.pacing.pulse.beat()
         self.sources.begin()
@@ -158,8 +169,15 @@ class Crawl(Context):
             if self.recorder.ledger is not None:
                 self.recorder.ledger.write("", {"kind": LIFTED, "host": host, "reason": reason})
 
+    def _break_off(self) -> None:
+        """End what is under way: whoever has sent the signal will soon kill this process."""
+        self.break_off()
+        validate.stop_children()
+        self._last_call.set(_LAST_LOOKS)
+
     def _closed(self, reason: str) -> None:
         steps = (
+            self._last_call.cancel,
             *self.stops,
             self.documents.operator.close,
             self.pacing.pulse.timer.cancel,
@@ -260,6 +278,10 @@ class Crawl(Context):
                 "tag_requests": config.tag_requests or self.look == _SHELL,
             },
         }
+
+
+def _nothing() -> None:
+    """Nothing is under way."""
 
 
 class Seat:

@@ -171,7 +171,9 @@ class Handler(Seat):
             for tell in crawl.on_wire:
                 tell(request)
             self._look_ahead(request)
-            response = await self._send(handler, request, ticket)
+            exchange = compat.Task(self._send(handler, request, ticket))
+            crawl.break_off = exchange.cancel
+            response = await exchange.result
             ticket.address = _address_of(response, ticket.url, proxy, connecting.address)
         except BaseException as error:
             if connecting.refused is not None:
@@ -182,6 +184,8 @@ class Handler(Seat):
             if isinstance(error, compat.OVER_LIMIT) and not ticket.ours:
                 # R8 counts it, so what is too long is not soon sent again.
                 crawl.sources.answered(request, ticket, "200", crawl.wall())
+            if compat.closing(crawl.crawler) and isinstance(error, compat.CANCELLED):
+                raise Closing from error
             raise
         finally:
             crawl.tickets.sending = None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from scrapy.spidermiddlewares.httperror import HttpError
 
 from scrapy_walsh.adapters.documents.apart import links_of
+from scrapy_walsh.adapters.documents.validate import Stopped
 from scrapy_walsh.adapters.outcomes import (
     BodyTooLarge,
     GaveUp,
@@ -108,7 +109,7 @@ async def from_response(step: formats.Step, response: Response) -> Answer:
     try:
         found = await links_of(kind, response.body, content_type, response.url)
     except (DocumentTooCostly, OwnFault) as error:
-        ours = isinstance(error, OwnFault)
+        ours = isinstance(error, OwnFault) and not isinstance(error, Stopped)
         fault = f"{response.url}: not read because of us: {error}" if ours else ""
         return _vain(step, fault or error, FAILED, failed=True, forget=True, fault=fault)
     except DocumentInvalid as error:

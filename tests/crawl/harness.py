@@ -698,7 +698,7 @@ class Run:
 
 @dataclass
 class Stopped(Crawl):
-    """A crawl that was sent SIGINT.
+    """A crawl that was sent a signal.
 
     ``closed``: seconds from the signal until the spider was closed. ``ended``: until the
     process was gone, which also takes what the machine needs for it.
@@ -715,8 +715,9 @@ def stop(
     when: Callable[[list[LoggedRequest]], bool],
     after: float = 0.3,
     timeout: float = 180,
+    by: signal.Signals = signal.SIGINT,
 ) -> Stopped:
-    """``scrapy ARGUMENTS`` in *project*; SIGINT *after* seconds from when the log says *when*."""
+    """``scrapy ARGUMENTS`` in *project*; a signal *after* seconds from when the log says *when*."""
     box.clear()
     (project / "stats.json").unlink(missing_ok=True)
     run = begin(project, box, "scrapy", *arguments)
@@ -724,7 +725,7 @@ def stop(
         run.comes_to(when, timeout)
         time.sleep(after)
         sent = time.time()
-        run.process.send_signal(signal.SIGINT)
+        run.process.send_signal(by)
     finally:
         done = run.finish(timeout)
     closed = datetime.fromisoformat(done.stats["finish_time"]).timestamp()

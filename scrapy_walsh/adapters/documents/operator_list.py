@@ -192,9 +192,12 @@ class OperatorList:
         found = await compat.run_in_thread(lambda: schema.read_document(body))
         standalone = None if is_inline(found) else await self._standalone_schema()
         # In a thread also where it is short: the first list imports jsonschema (60 ms).
-        await compat.run_in_thread(lambda: validate(found, body, standalone, time))
-        if compat.closing(self._context.crawler):
-            raise Closing
+        try:
+            await compat.run_in_thread(lambda: validate(found, body, standalone, time))
+        finally:
+            # A child that the end of the crawl has stopped is no fault: the next run asks again.
+            if compat.closing(self._context.crawler):
+                raise Closing
         return await compat.run_in_thread(lambda: schema.blocklist_in(found, body, self._url))
 
     async def _confirm(self, record: StoredDocument) -> None:

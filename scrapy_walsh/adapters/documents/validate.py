@@ -51,11 +51,19 @@ _CPU: Final = 300
 _TEST_LIST: Final = b'{"contract": "walsh-research-blocklist/v1", "blocked": []}'
 
 
+#: The children that are at work.
+_CHILDREN: Final[set[subprocess.Popen[bytes]]] = set()
+
+
 class AtLimit(OwnFault):
     """The child was ended at a limit of time or memory, or by a signal.
 
     A slow machine cannot be told from a hostile document.
     """
+
+
+class Stopped(OwnFault):
+    """The child was ended because a crawl is: this is no fault, and says nothing of a document."""
 
 
 def validate(
@@ -89,7 +97,7 @@ def ask_child(
 
     Blocks for *timeout* seconds at most, and at the first call for a test of the child. *memory*:
     octets. Raises DocumentInvalid (one line) where the child says no; OwnFault where it does not
-    say: AtLimit where it was ended.
+    say: AtLimit where it was ended, Stopped where :func:`stop_children` did that.
     """
     test_child()
     return _ask(task, body, timeout, memory)
@@ -110,14 +118,7 @@ def _ask(
     path = [*map(str, sys.path), _ROOT]  # in the order in which this process looks
     head = json.dumps({**task, "length": len(body), "memory": memory, "path": path}).encode()
     try:
-        child = subprocess.run(  # noqa: S603 - our own module, by our own interpreter
-            [sys.executable or os.devnull, "-I", "-S", "-c", _BOOT],
-            input=b"%s\n%s" % (head, body),
-            capture_output=True,
-            timeout=timeout,
-            env={name: text for name, text in os.environ.items() if not name.startswith("PYTHON")},
-            check=False,
-        )
+        child = _run(b"%s\n%s" % (head, body), timeout)
     except subprocess.TimeoutExpired as error:
         raise AtLimit(_line(f"no answer in {timeout:g} s")) from error
     except (OSError, ValueError) as error:
@@ -133,6 +134,35 @@ def _ask(
     if not answer["ok"]:
         raise (DocumentTooCostly if answer["costly"] else DocumentInvalid)(answer["error"])
     return answer, rest
+
+
+def _run(task: bytes, timeout: float) -> subprocess.CompletedProcess[bytes]:
+    """Start a child, and wait for its end. Raises Stopped, and the errors of ``subprocess.run``."""
+    with subprocess.Popen(  # noqa: S603 - our own module, by our own interpreter
+        [sys.executable or os.devnull, "-I", "-S", "-c", _BOOT],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={name: text for name, text in os.environ.items() if not name.startswith("PYTHON")},
+    ) as child:
+        _CHILDREN.add(child)
+        try:
+            output, errors = child.communicate(task, timeout)
+        except BaseException:
+            child.kill()
+            raise
+        finally:
+            is_stopped = child not in _CHILDREN
+            _CHILDREN.discard(child)
+    if is_stopped:
+        raise Stopped("the run was stopped while it was read")
+    return subprocess.CompletedProcess(child.args, child.returncode, output, errors)
+
+
+def stop_children() -> None:
+    """End the children that are at work: a crawl is being stopped, and waits for their answers."""
+    while _CHILDREN:
+        _CHILDREN.pop().kill()
 
 
 def _answer(line: bytes) -> dict[str, Any] | None:
