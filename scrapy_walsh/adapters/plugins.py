@@ -122,8 +122,9 @@ def sentences(settings: BaseSettings) -> list[tuple[int, str]]:
         for name in _QUEUES
         if name in own
     ]
-    filtered = _loaded(settings.get("DUPEFILTER_CLASS")) is not BaseDupeFilter
-    duplicates = [] if filtered else [(logging.WARNING, _NO_FILTER)]
+    # `scrapy shell` sets it, too.
+    is_off = _loaded(settings.get("DUPEFILTER_CLASS")) is BaseDupeFilter
+    duplicates = [(logging.WARNING, _NO_FILTER)] if is_off and "DUPEFILTER_CLASS" in own else []
     return told + queues + duplicates + list(_media(settings))
 
 

@@ -140,6 +140,8 @@ class Sources:
         self._is, self._note, self._outcome = octets.has, octets.note, octets.outcome
         #: By key of a hop: the sources that redirect to it.
         self._hops: dict[str, dict[str, None]] = {}
+        #: By source, how many of its requests are to be dropped because an earlier one waits.
+        self._repeated: Counter[str] = Counter()
         #: The sources that were requested, until their visits end.
         self._visiting: set[str] = set()
         #: By source, the hop that it redirects to, if this run had requested that hop before.
@@ -169,8 +171,10 @@ class Sources:
         if self.account.due:
             key = key_of(request)
             request.meta[TICKET] = {"source": key}
-            if not self._is(key, _OUTCOME):
-                self.account.left.setdefault(key, None)
+            if key in self.account.left:
+                self._repeated[key] += 1
+            elif not self._is(key, _OUTCOME):
+                self.account.left[key] = None
 
     def too_long(self, request: Request) -> None:
         """Note that *request* of `Spider.start` is not sent, because its URL is too long."""
@@ -391,8 +395,11 @@ class Sources:
                 self._locks.drop(redirecting)
         if source is not None and request.meta.get("redirect_urls"):
             self._joined[source] = key
+        elif source is not None and self._repeated[source] > 0:
+            self._repeated[source] -= 1
         elif source in self.account.left:
             del self.account.left[source]
+            self.account.earlier = bool(self._context.crawler.settings.get("JOBDIR"))
 
     def taken(self, requests: Collection[Request]) -> None:
         """Store the sources of *requests*: their callbacks have ended, perhaps with an error."""
@@ -526,6 +533,8 @@ class Account:
         self.due = True
         #: The sources that have not ended.
         self.left: dict[str, None] = {}
+        #: Whether a source is none of this run: an earlier run of the job has requested it.
+        self.earlier = False
         #: Sources that have moved for good, each with its new URL.
         self._moves: list[tuple[str, str]] = []
         #: By outcome, how many sources have ended.
@@ -641,7 +650,8 @@ class Account:
         self.needy = self._name(has_records=has_records)
         if self.needy and context.config.exit_attention:
             compat.fail_command()
-        in_vain = not counts[readings.READ] and not context.fleet
+        was_done = self.earlier and not counts.total()
+        in_vain = not (counts[readings.READ] or context.fleet or was_done)
         is_halted = context.halted is not None
         # Requests may come in another way, for example from Redis to a RedisSpider.
         has_requests = context.recorder.sent[(TARGET,)] or self.links
@@ -661,6 +671,7 @@ class Account:
                 self.links,
                 halted=is_halted,
                 unstored=context.recorder.unstored,
+                was_done=was_done,
             )
             return f"{line}{hints}"
 

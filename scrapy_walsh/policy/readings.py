@@ -323,13 +323,15 @@ def last_line(
     *,
     halted: bool = False,
     unstored: int = 0,
+    was_done: bool = False,
 ) -> str:
     """The last line of a run, for somebody who reads no other.
 
     *outcomes*: sources by outcome. *needy*: those that need a person. *close_reason*: why the
     spider was closed, Scrapy's word. *rules*, *links*: by requirement, how many sources, and how
     many requests of the spider's own, it refused. *halted*: the run was ended, whatever was left.
-    *unstored*: items that a feed has not stored.
+    *unstored*: items that a feed has not stored. *was_done*: earlier runs of the job have requested
+    all that this run declared.
     """
     counts = Counter(outcomes)
     if total := counts.total():
@@ -339,6 +341,8 @@ def last_line(
         parts += [f"{counts[name]} {word}" for name, word in words.items() if counts[name]]
     else:
         parts = ["no source was declared"]
+        if was_done:
+            parts = ["earlier runs of this JOBDIR have requested all sources"]
     if unstored:
         parts.insert(1, f"{plural(unstored, 'item')} not stored")
     if links:

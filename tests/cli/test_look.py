@@ -70,6 +70,7 @@ def test_a_look_that_brings_no_page_exits_with_1_and_the_reason(
 @pytest.mark.parametrize("command", ["fetch", "shell"])
 def test_a_look_at_a_page_exits_with_0(project: tuple[Path, Sandbox], command: str) -> None:
     words = () if command == "fetch" else ("-c", "response.status")
+    words += ("-s", "LOG_LEVEL=WARNING")  # nothing is to be mended
     done = run_scrapy(*project, command, *words, "http://open.test/x", apart=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert "page" in done.stdout or "200" in done.stdout

@@ -13,8 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.proof.sandbox import Request, Route
-from tests.crawl.harness import OWN_IDENTITY, SETTINGS, listing, operator, side_by_side, site, solo
+from scrapy_walsh.proof.sandbox import Request, Route, Sandbox
+from tests.crawl.harness import (
+    OWN_IDENTITY,
+    SETTINGS,
+    crawl,
+    listing,
+    make_project,
+    operator,
+    side_by_side,
+    site,
+    solo,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -437,3 +447,34 @@ def test_what_comes_back_to_the_queue_of_a_job_is_counted_once(late: Crawl) -> N
     assert late.stats["scheduler/dequeued"] == late.stats["scheduler/dequeued/disk"] == 5
     assert late.stats["scheduler/enqueued"] == late.stats["scheduler/enqueued/disk"] == 5
     assert "scheduler/unserializable" not in late.stats
+
+
+TWICE = """
+import scrapy
+
+class Probe(scrapy.Spider):
+    name = "probe"
+
+    async def start(self):
+        for path in ("1", "1", "2", "3", "2"):
+            yield scrapy.Request(f"http://twice.test/{path}")
+
+    def parse(self, response):
+        yield {"url": response.url}
+"""
+
+
+def test_a_source_counts_once_until_a_run_of_the_job_has_requested_it(tmp_path: Path) -> None:
+    """What `start` yields twice is dropped once; what it yields again in a later run, each time."""
+    with Sandbox() as box:
+        for each in (operator(listing("nobody.test")), site("twice.test")):
+            box.put(each)
+        settings = {"WALSH_IDENTITY": OWN_IDENTITY, "JOBDIR": "job"}
+        project = make_project(tmp_path, TWICE, settings)
+        stopped = crawl(project, box, arguments=("-s", "CLOSESPIDER_PAGECOUNT=1"))
+        resumed, over = crawl(project, box), crawl(project, box)
+    assert stopped.lines("stopped (closespider_pagecount): 1 of 3 sources", "2 not requested")
+    assert resumed.lines("INFO: walsh: 2 of 2 sources read or unchanged")
+    assert over.lines("INFO: walsh: earlier runs of this JOBDIR have requested all sources")
+    asked = [path for each in (stopped, resumed, over) for path in each.targets("twice.test")]
+    assert asked == ["/1", "/2", "/3"]

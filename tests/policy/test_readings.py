@@ -174,6 +174,11 @@ def test_the_last_line(outcomes: dict[str, int], needy: int, reason: str, line: 
     assert readings.last_line(outcomes, needy, reason) == line
 
 
+def test_the_last_line_of_a_job_that_has_no_source_left() -> None:
+    line = readings.last_line({}, 0, "finished", was_done=True)
+    assert line == "walsh: earlier runs of this JOBDIR have requested all sources"
+
+
 def test_a_run_that_is_not_well_was_stopped_only_if_something_was_left() -> None:
     """It ends by itself, and then its outcome is told: nothing closed it before it was done."""
     four = {READ: 4}

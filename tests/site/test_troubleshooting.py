@@ -84,9 +84,21 @@ OTHERS = (
     ("state/store.py", "cannot be written"),
 )  # fmt: skip
 
-#: Parts of the page's messages that no text of the code has as they stand, and the pieces that the
-#: code makes each of.
+#: Parts of the page's messages and reasons that no text of the code has as they stand, and the
+#: pieces that the code makes each of.
 IN_PIECES = {
+    "2 need a person": ("need", "a person:"),
+    "N items not stored": ("item", "not stored"),
+    "a component of this project raised": ("a component of this project", "raised"),
+    "the http handler of scrapy_walsh could not be made": (
+        "handler of scrapy_walsh could not be made",
+    ),
+    "blocklist is not a": ("blocklist", "is not a JSON object"),
+    "blocklist is nested too deeply": ("blocklist", "is nested too deeply"),
+    "blocklist has two members named": ("blocklist", "has two members named"),
+    "the standalone schema is not": ("the standalone schema", "is not JSON:"),
+    "the standalone schema is not a": ("the standalone schema", "is not a JSON object"),
+    "things of ours failed": ("thing", "of ours failed"),
     "walsh_revisit of": ("walsh_revisit", "of"),
     "sources of your list": ("source", "of your list,"),
     "the host gave no answer to": ("the host", "gave no answer to"),
@@ -99,6 +111,8 @@ IN_PIECES = {
 }
 #: A message of Scrapy's.
 NOT_OURS = "Spider not found"
+#: How what a person types begins, in the page's inline code.
+TYPED = ("scrapy ", "walsh ", "sqlite3 ")
 
 
 class Message(NamedTuple):
@@ -159,9 +173,13 @@ def corpus() -> str:
 
 
 def messages_of_the_page() -> list[str]:
-    """Each message that the page explains, with words in capitals for what differs."""
+    """Each message, and each reason in one, on the page; words in capitals for what differs."""
     page = (ROOT / "docs/troubleshooting.md").read_text()
-    return [" ".join(each.split()) for each in re.findall(r"\*\*`(.+?)`\*\*", page, re.DOTALL)]
+    page = re.sub(r"^```.*?^```", "", page, flags=re.DOTALL | re.MULTILINE)
+    bold = re.findall(r"\*\*`(.+?)`\*\*", page, re.DOTALL)
+    code = re.findall(r"`([^`]+)`", re.sub(r"\*\*`.+?`\*\*", "", page, flags=re.DOTALL))
+    said = [" ".join(each.split()) for each in (*bold, *code)]
+    return [each for each in said if " " in each and not each.startswith(TYPED)]
 
 
 def parts_of(message: str) -> list[str]:
@@ -231,7 +249,7 @@ def test_every_message_is_on_the_page() -> None:
 
 def test_every_message_of_the_page_is_said_by_the_code() -> None:
     parts = {part: each for each in messages_of_the_page() for part in parts_of(each)}
-    assert len(parts) > 150
+    assert len(parts) > 250
     absent = {part for part in parts if part not in corpus()} - {NOT_OURS}
     assert absent == IN_PIECES.keys(), {part: parts.get(part) for part in absent ^ IN_PIECES.keys()}
     lost = [piece for pieces in IN_PIECES.values() for piece in pieces if piece not in corpus()]
@@ -244,6 +262,7 @@ def test_every_message_of_the_page_is_said_by_the_code() -> None:
         'WALSH_STATE_DIR: PATH cannot be made (WHY): set another, or "memory" for a one-off run',
         "the shared store NAME is back after NUMBER s",
         "URL cannot be fetched: WHY; take it out",
+        "url VALUE is not usable; write an absolute http or https URL",
     ],
 )
 def test_a_message_that_is_no_more_would_be_noticed(message: str) -> None:
