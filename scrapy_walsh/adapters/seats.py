@@ -274,4 +274,8 @@ def _queue_missing(crawler: Crawler, config: WalshConfig) -> list[str]:
         queue = f"{_HERE}.redis_queue.DueQueue"
         also = "" if config.shared_state is not None else ", and WALSH_SHARED_STATE to its Redis"
         return [f"scrapy-redis does not use {queue}: set SCHEDULER_QUEUE_CLASS to it{also}"]
-    return [f"the scheduler does not use {expected.__module__}.{expected.__qualname__}"]
+    own = plugins.path_of(expected)
+    if crawler.settings.getpriority("SCHEDULER"):
+        name = plugins.path_of(crawler.settings["SCHEDULER"])
+        return [f"SCHEDULER is {name}, which does not use {own}: remove the setting"]
+    return [f"the scheduler does not use {own}"]

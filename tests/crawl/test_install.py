@@ -13,7 +13,17 @@ from scrapy.settings import default_settings
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.seats import GRANTED, PINS, SEATS
 from scrapy_walsh.proof.sandbox import max_in_flight, requests, user_agents
-from tests.crawl.harness import SETTINGS, USER_AGENT, Crawl, crawl, kept, make_project, side_by_side
+from tests.crawl.harness import (
+    LIST_SPIDER,
+    SETTINGS,
+    USER_AGENT,
+    Crawl,
+    crawl,
+    kept,
+    make_project,
+    side_by_side,
+    solo,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -157,6 +167,27 @@ def test_no_wire_for_http_refuses_the_start_by_name(incomplete: dict[str, Crawl]
 @pytest.mark.parametrize("path", [path for _, path in SEATS_TAKEN])
 def test_a_missing_seat_refuses_the_start_by_name(incomplete: dict[str, Crawl], path: str) -> None:
     assert_refused(incomplete[path], path)
+
+
+OTHER_SCHEDULER = """
+
+from scrapy.core.scheduler import BaseScheduler
+
+class Lists(BaseScheduler):
+    def has_pending_requests(self):
+        return False
+    def enqueue_request(self, request):
+        return True
+    def next_request(self):
+        return None
+"""
+
+
+def test_another_scheduler_refuses_the_crawl_by_the_name_of_the_setting(tmp_path: Path) -> None:
+    spider = LIST_SPIDER + OTHER_SCHEDULER
+    result = solo(tmp_path, *TARGETS, spider=spider, settings={"SCHEDULER": "spiders.Lists"})
+    assert_refused(result, "SCHEDULER is spiders.Lists, which does not use ")
+    assert result.lines("HostQueue: remove the setting")
 
 
 def test_a_crawl_that_has_closed_by_itself_is_not_closed_again(
