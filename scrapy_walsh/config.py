@@ -12,12 +12,13 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
+from w3lib.url import safe_url_string
 
 from scrapy_walsh.exceptions import ConfigError
 from scrapy_walsh.policy.addresses import ALLOW, DECLARED
@@ -157,7 +158,12 @@ def _url(name: str, value: Any) -> str:
     if not is_http_url(url) or without_userinfo(url) != url:
         shown = without_userinfo(url) or value  # what stands there may be a password
         raise _refuse(name, shown, "an absolute http or https URL, no user name in it")
-    return url
+    return _escaped(url)
+
+
+def _escaped(url: str) -> str:
+    """*url* as Scrapy escapes a request's, so that it is recorded as it is sent (D36)."""
+    return safe_url_string(url)
 
 
 _texts: Final = _of_type(tuple[str, ...], 'a list of host suffixes, such as ["gov", ".mil"]')
@@ -233,7 +239,9 @@ def _redis_url(name: str, value: Any) -> str:
 
 
 def _identity(name: str, value: Any) -> Identity:  # noqa: ARG001
-    return identity_from(_unpacked(value))
+    identity = identity_from(_unpacked(value))
+    schema_url = identity.schema_url and _escaped(identity.schema_url)
+    return replace(identity, blocklist_url=_escaped(identity.blocklist_url), schema_url=schema_url)
 
 
 #: Scrapy's settings, or a dict.

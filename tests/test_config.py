@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import fields, replace
+from scrapy import Request
 
 from scrapy_walsh.config import SETTINGS, Setting, WalshConfig, unknown_settings
 from scrapy_walsh.exceptions import ConfigError
@@ -52,6 +53,27 @@ def test_r5c_1_walsh_identity_holds_the_canonical_urls():
 def test_mirror_is_known_as_one():
     config = read(WALSH_BLOCKLIST_URL="http://127.0.0.1:1/list.json")
     assert config.blocklist_url == "http://127.0.0.1:1/list.json"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/l.json", "/l?", "?", "/l?#f", "/a|b", "/{x}?a=[b]", "/l.json?v=1&w=%7C", "/%"),
+        *("//x/../l", "/./l;p", "/^?q=`\"", "/a\\b"),
+    ],
+)
+def test_the_operators_urls_are_those_that_scrapy_sends(path: str) -> None:
+    url = f"https://bot.example{path}"
+    own = {**OWN, "blocklist_url": url, "schema_url": url}
+    in_identity = read(WALSH_IDENTITY=own)
+    by_setting = read(WALSH_BLOCKLIST_URL=url, WALSH_BLOCKLIST_SCHEMA_URL=url)
+    sent = Request(url).url
+    assert sent == Request(sent).url
+    for config in in_identity, by_setting:
+        assert config.blocklist_url == sent
+        assert config.schema_url == sent
+    # An attestation has no difference to tell.
+    assert in_identity.identity.blocklist_url == in_identity.identity.schema_url == sent
 
 
 @pytest.mark.parametrize(

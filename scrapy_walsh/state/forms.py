@@ -58,7 +58,7 @@ def refusal(what: object, form: int, writer: str | None, price: str, more: str =
     None. *price*: what another place costs. *more*: which part of it is not known.
     """
     if writer is None or writer == __version__:  # which would be no advice
-        writer = WRITERS.get(form) if form < FORM else None
+        writer = WRITERS.get(form) if form < FORM and not more else None
     by, use = "another version of scrapy-walsh", "install that version"
     if writer is not None:
         by = f"scrapy-walsh {one_line(writer, 40)}"

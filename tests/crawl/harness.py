@@ -413,10 +413,13 @@ def without_proxy(
         port = f":{box.port}"
         given = {
             "HTTPPROXY_ENABLED": False,
-            "WALSH_BLOCKLIST_URL": LIST_URL.replace(".test", f".test{port}"),
-            "WALSH_BLOCKLIST_SCHEMA_URL": SCHEMA_URL.replace(".test", f".test{port}"),
+            "WALSH_BLOCKLIST_URL": LIST_URL.replace(".test", ".test:PORT"),
+            "WALSH_BLOCKLIST_SCHEMA_URL": SCHEMA_URL.replace(".test", ".test:PORT"),
             **(settings or {}),
         }
+        for name, value in given.items():
+            if isinstance(value, str):
+                given[name] = value.replace(":PORT", port)
         project = make_project(directory, NAMES + spider, given)
         return crawl(project, box, *(each.replace(":PORT", port) for each in paths), **options)
 

@@ -26,6 +26,7 @@ from scrapy_walsh.proof.sandbox import Request, Route, Sandbox
 from tests.crawl.harness import (
     FAR_OFF,
     Crawl,
+    answer,
     keygen,
     listing,
     operator,
@@ -278,8 +279,10 @@ def _robots(request: Request) -> Route:
     return Route(302, location=f"http://{request.host}//robots/rules")
 
 
+#: The address of the list, as it is configured and as Scrapy escapes it.
+ODD_LIST, ODD_LIST_SENT = "//bot/../list|1.json?", "//bot/../list%7C1.json"
 SITES = (
-    operator(listing("listed.test")),
+    operator(answer(status=404), **{ODD_LIST_SENT: listing("listed.test")}),
     site("plain.test", robots=rules(MANGLED)),
     site(
         "hop.test",
@@ -339,7 +342,8 @@ def direct(tmp_path_factory: pytest.TempPathFactory) -> Ways:
     projects = {name: folder / name for name in ways}
 
     def run(name: str) -> Crawl:
-        settings = {**FAR_OFF, **ways[name]}
+        url = f"http://operator.test:PORT{ODD_LIST}"
+        settings = {**FAR_OFF, "WALSH_BLOCKLIST_URL": url, **ways[name]}
         return without_proxy(projects[name], *PATHS, sites=SITES, settings=settings)
 
     with ThreadPoolExecutor(2) as pool:
@@ -366,6 +370,16 @@ def test_r2_a_hop_of_robots_txt_is_sent_as_it_stands(direct: Ways, way: str) -> 
     done = direct.crawls[way]
     assert targets_of(done, "robots")[:2] == ["/robots.txt", "//robots/rules"]
     assert "//x/y" in targets_of(done, "robots")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_r3_the_list_is_recorded_under_the_url_that_was_sent(direct: Ways, way: str) -> None:
+    assert ODD_LIST_SENT in targets_of(direct.crawls[way], "operator")
+    lines = (state_dir(direct.projects[way]) / "ledger.jsonl").read_text().splitlines()
+    asked = [each for each in map(json.loads, lines) if each["kind"] == "asked"]
+    urls = [each["url"] for each in asked if "//operator.test:" in each["url"]]
+    assert {path for url in urls for path, _ in [path_and_query(url)]} >= {ODD_LIST_SENT}
+    assert not [url for url in urls if "|" in url or url.endswith("?")]
 
 
 @pytest.mark.parametrize("way", WAYS)
