@@ -59,7 +59,7 @@ def test_mirror_is_known_as_one():
     "path",
     [
         *("/l.json", "/l?", "?", "/l?#f", "/a|b", "/{x}?a=[b]", "/l.json?v=1&w=%7C", "/%"),
-        *("//x/../l", "/./l;p", "/^?q=`\"", "/a\\b"),
+        *("//x/../l", "/./l;p", '/^?q=`"', "/a\\b"),
     ],
 )
 def test_the_operators_urls_are_those_that_scrapy_sends(path: str) -> None:
