@@ -5,6 +5,7 @@ A file that cannot be read at all raises. A bad entry is reported in one line, a
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 import tomllib
@@ -98,8 +99,9 @@ def _octets_of(path: Path) -> bytes:
 
 
 def _text(octets: bytes, name: str) -> str:
+    is_utf_16 = octets.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
-        return octets.decode("utf-8-sig")
+        return octets.decode("utf-16" if is_utf_16 else "utf-8-sig")
     except UnicodeDecodeError as error:
         raise SourcesInvalid(f"{name}: not UTF-8 (byte {error.start}); save it so") from error
 
@@ -143,10 +145,10 @@ def _txt(octets: bytes, name: str, _problems: list[str]) -> Iterator[_Entry]:
     for number, line in enumerate(_text(octets, name).splitlines(), 1):
         # A # begins a comment after a space only: else it is the fragment of a URL.
         words_of_line = re.split(r"(?:^|\s)#", line, maxsplit=1)[0].strip(_BLANK)
-        url, _, rest = words_of_line.partition(" ")
-        if not url or url.startswith('"'):  # a heading of newsboat
+        url, *words = [quoted or bare for quoted, bare in _WORD.findall(words_of_line)] or [""]
+        # A query of newsboat is in quotes, and has no URL.
+        if not url or (words_of_line.startswith('"') and "://" not in url):
             continue
-        words = [quoted or bare for quoted, bare in _WORD.findall(rest)]
         titles = [word[1:] for word in words if word.startswith("~")]
         yield f"line {number}", {"url": url, "name": titles[0]} if titles else {"url": url}
 

@@ -146,6 +146,14 @@ ISO = b"2026-05-23T10:00:00.123456789Z"
         ISO + b" stdout F ",
         b"web-1  | ",
         b"web-1  | " + ISO + b" ",
+        b"0|site  | ",
+        b"[pod/web-7d9c/nginx] ",
+        b"[" + ISO + b"] ",
+        b"[2026-05-23 10:00:00] ",
+        b"2026-05-23 10:00:00,123 ",
+        b"2026/05/23 10:00:00 ",
+        b"May 23 10:00:00.123456 web1 nginx[77]: ",
+        b"\xef\xbb\xbf",
     ],
 )
 def test_the_front_of_syslog_or_of_a_container_is_no_host(front: bytes, tmp_path: Path) -> None:
@@ -155,6 +163,20 @@ def test_the_front_of_syslog_or_of_a_container_is_no_host(front: bytes, tmp_path
     entry = read(tmp_path, front + b"site.example:443 " + COMBINED)
     assert entry is not None
     assert (entry.site, entry.address) == ("site.example:443", "192.0.2.7")
+
+
+@pytest.mark.parametrize("address", [b"192.0.2.7", b"2001:db8::7"])
+def test_the_front_of_syslog_may_have_no_tag(address: bytes, tmp_path: Path) -> None:
+    octets = b"May 23 10:00:00 web1 " + COMBINED.replace(b"192.0.2.7", address, 1)
+    log = read_logs([written(tmp_path / "a.log", [octets.decode()])], Bot(b"agent"))
+    assert [(entry.site, entry.address) for entry in log.entries] == [("", address.decode())]
+
+
+@pytest.mark.parametrize(
+    "front", [b"12345 ", b"12345:80 ", b"2026-05-23 ", b"2026-05-23T10:00:00 ", b"10:00:00 ", b"# "]
+)
+def test_a_number_or_a_time_is_no_host(front: bytes, tmp_path: Path) -> None:
+    assert read(tmp_path, front + COMBINED) is None
 
 
 @pytest.mark.parametrize("member", ["log", "MESSAGE", "message"])
@@ -309,6 +331,20 @@ def test_w3c_extended_is_read_by_its_fields(tmp_path: Path) -> None:
     assert [(entry.time, entry.site, entry.target, entry.agent) for entry in log.entries] == [
         (T0, "site.example", "/a?b=c", AGENT)
     ]
+
+
+@pytest.mark.parametrize(
+    "agent",
+    [
+        "ExampleBot/1.0 (+https://bot.example/)",
+        "Mozilla/5.0 (compatible; ExampleBot/1; +https://b/)",
+    ],
+)
+def test_a_plus_of_a_user_agent_stays_in_w3c_extended(agent: str, tmp_path: Path) -> None:
+    row = f"2026-05-23 10:00:00 192.0.2.7 GET /a 200 {agent.replace(' ', '+')}"
+    fields = "#Fields: date time c-ip cs-method cs-uri-stem sc-status cs(User-Agent)"
+    (entry,) = read_logs([written(tmp_path / "iis.log", [fields, row])], Bot(b"examplebot")).entries
+    assert entry.agent == agent
 
 
 def test_a_hostile_line_costs_linear_time(tmp_path: Path) -> None:

@@ -352,6 +352,34 @@ def test_the_file_of_newsboat(tmp_path: Path) -> None:
     assert not problems
 
 
+@pytest.mark.parametrize("blank", ["\t", "\u00a0", " \t "])
+def test_words_behind_a_url_are_no_part_of_it(tmp_path: Path, blank: str) -> None:
+    text = f'https://one.test/feed{blank}news\n"https://two.test/feed"{blank}"news"\n'
+    sources, problems = read_sources(write(tmp_path, "urls.txt", text))
+    assert [source.url for source in sources] == ["https://one.test/feed", "https://two.test/feed"]
+    assert not problems
+
+
+def test_a_query_of_newsboat_with_a_url_costs_one_line(tmp_path: Path) -> None:
+    text = '"filter:cat:https://one.test/feed"\n"query:New:unread = yes"\nhttps://two.test/feed'
+    sources, problems = read_sources(write(tmp_path, "urls.txt", text))
+    assert [source.url for source in sources] == ["https://two.test/feed"]
+    (problem,) = problems
+    assert "line 1: url 'filter:cat:https://one.test/feed' cannot be used" in problem
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_a_list_of_urls_may_have_the_mark_of_utf_16(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "urls.txt"
+    path.write_bytes("\ufeffhttps://one.test/ż\r\n".encode(encoding))
+    sources, problems = read_sources(path)
+    assert [source.url for source in sources] == ["https://one.test/ż"]
+    assert not problems
+    path.write_bytes("\ufeffhttps://one.test/".encode(encoding) + b"x")
+    with pytest.raises(SourcesInvalid, match="not UTF-8"):
+        read_sources(path)
+
+
 def test_a_file_that_would_never_end_or_fit_costs_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,8 +78,10 @@ _LINE: Final = re.compile(
     re.DOTALL,
 )  # fmt: skip
 _NAME: Final = re.compile(rb"(?:[A-Za-z0-9_-]+\.)+[A-Za-z][A-Za-z0-9-]*(?::[0-9]+)?")
-#: A name, or an IPv4 address, or an IPv6 address in brackets; each may have a port.
+#: A name, or an IPv4 address, or an IPv6 address in brackets; each may have a port. A number and a
+#: date are none: a logger has put them in front.
 _HOST: Final = re.compile(
+    rb"(?![0-9]+(?::|\Z)|[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T|:|\Z))"
     rb"(?:[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f:.]+\])(?::[0-9]+)?"
 )
 #: Addresses of the proxies that forwarded a request, the client's first.
@@ -394,14 +396,15 @@ class Extended:
     def _agent(self, logged: bytes | None) -> bytes | None:
         """The User-Agent as it was sent.
 
-        IIS writes a plus for a blank, and leaves a plus as it is. Two in a row are a blank and the
-        plus before the address of a policy.
+        IIS writes a plus for a blank, and leaves a plus as it is. The plus before the address of a
+        policy comes after a blank, or begins a comment.
         """
         if logged is None:
             return None
         if self._has_tabs:
             return unquote_to_bytes(unquote_to_bytes(logged))  # it escapes the % as well
-        return logged.replace(b"++", b" \x00").replace(b"+", b" ").replace(b"\x00", b"+")
+        logged = logged.replace(b"++", b" \x00").replace(b"(+", b"(\x00")
+        return logged.replace(b"+", b" ").replace(b"\x00", b"+")
 
 
 def _text(octets: bytes | None) -> str:
@@ -413,9 +416,11 @@ def _text(octets: bytes | None) -> str:
 # -- what stands before a line ----------------------------------------------------------------
 
 _ISO_TIME: Final = rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(?:Z|[+-][0-9]{2}:?[0-9]{2})"
-_BSD_TIME: Final = rb"[A-Z][a-z]{2} [ 0-3][0-9] [0-9]{2}:[0-9]{2}:[0-9]{2}"
+_BSD_TIME: Final = rb"[A-Z][a-z]{2} [ 0-3][0-9] [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?"
+_PLAIN_TIME: Final = rb"[0-9]{4}[-/][0-9]{2}[-/][0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]+)?"
 #: The fronts of lines: of syslog (RFC 5424; RFC 3164, also with the time of rsyslog), of Kubernetes
-#: (CRI), of ``docker logs --timestamps``, of ``docker compose logs``.
+#: (CRI), of ``docker logs --timestamps``, of ``docker compose logs`` and pm2, of ``kubectl logs
+#: --prefix``, and a plain time.
 _FRONTS: Final = tuple(
     re.compile(front)
     for front in (
@@ -427,7 +432,10 @@ _FRONTS: Final = tuple(
         + rb") [^ ]+ [^ :\[]+(?:\[[0-9]+\])?: ",
         _ISO_TIME + rb" std(?:out|err) [FP] ",
         _ISO_TIME + rb" (?=[^ ])",
-        rb"[A-Za-z0-9_.-]+ +\| (?:" + _ISO_TIME + rb" )?",
+        rb"[A-Za-z0-9_.|-]+ +\| (?:" + _ISO_TIME + rb" )?",
+        rb"\[(?:pod/[^\] ]+|" + _ISO_TIME + rb"|" + _PLAIN_TIME + rb")\] ",
+        _PLAIN_TIME + rb" (?=[^\[]+\[[0-9]{2}/)",  # W3C extended begins so, too
+        _BSD_TIME + rb" [^ ]+ (?=[0-9]+\.[0-9]+\.|[0-9A-Fa-f]*:)",
     )
 )
 #: Members that hold the line in a container's log, or in journald.

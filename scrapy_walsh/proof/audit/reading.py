@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import ipaddress
 import re
@@ -188,6 +189,8 @@ def _read(path: str, bot: Bot, log: Log) -> int | None:
     start: int | None = None
     lines = _lines(path)
     head = list(islice(lines, _FIRST_LINES))
+    if head:
+        head[0] = head[0].removeprefix(codecs.BOM_UTF8)
     form = form_of([line.rstrip(b"\r\n") for line in head])
     for number, octets in enumerate(chain(head, lines), 1):
         log.lines += 1
