@@ -128,7 +128,7 @@ class Context:
         if config.state_dir is not None and config.ledger != LEDGER_OFF:
             redact, kept = config.ledger == LEDGER_REDACTED, config.ledger_kept
             with self.recorder.told_once():
-                ledger = Ledger(config.state_dir, self.wall, redact=redact, kept=kept)
+                ledger = Ledger(config.state_dir, self.wall, redact=redact, keep_octets=kept)
                 self.recorder.ledger = ledger
         told: list[str] = []
         self.steady = machine.steady_clock(self.config.state_dir, told)

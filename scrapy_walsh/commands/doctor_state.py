@@ -67,12 +67,12 @@ def _of_start(config: WalshConfig, directory: Path) -> Iterator[Finding]:
         yield _state(Outcome.WARNING, text)
     if strangers := files.not_files(directory) if exists else []:
         raise StateError(f"{directory}: {strangers[0]} is not a file: move it out of the way")
-    machine.claim(directory, keeps=False)
+    machine.claim(directory, may_write=False)
     url = config.blocklist_url
     notices = list[str]()
     with tempfile.TemporaryDirectory() as name:
         copy_to(directory, copy := Path(name))
-        machine.steady_clock(copy, notices, keeps=False)
+        machine.steady_clock(copy, notices, may_write=False)
         with closing(open_store(copy)) as store:
             stored = store.get(StoredDocument, BLOCKLIST, url)
             news = [notice.replace(str(copy), str(directory)) for notice in store.news]

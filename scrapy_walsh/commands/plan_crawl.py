@@ -193,7 +193,7 @@ class _Plan:
         if config.shared_state is None:
             return
         with closing(SqliteStore(self._copy)) as local:
-            steady = steady_clock(self._copy, keeps=False)
+            steady = steady_clock(self._copy, may_write=False)
             shared = view(local, config.shared_state, self._token, steady)
             for table in TABLES:
                 local.put(*list(shared.rows(table.record)))

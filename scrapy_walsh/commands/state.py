@@ -126,7 +126,7 @@ def _told(store: Store) -> Iterator[None]:
 def _show(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int:
     shared = config.shared_state
     local: Store = SqliteStore(directory) if has_records(directory) else MemoryStore()
-    steady = steady_clock(directory, keeps=False)
+    steady = steady_clock(directory, may_write=False)
     store = common.view(local, shared, config.identity.token, steady)
     now = Now(time.time(), steady())
     with _told(store):
@@ -208,7 +208,7 @@ def _lift(args: argparse.Namespace, config: WalshConfig, directory: Path, host: 
     if machine.is_running(directory):
         raise Misuse(f"a crawl runs in {directory}: {wait}")
     local = SqliteStore(directory)
-    steady = steady_clock(directory, keeps=False)
+    steady = steady_clock(directory, may_write=False)
     store = common.view(local, config.shared_state, config.identity.token, steady, writes=True)
     with _told(store):
         if running := store.crawls():
@@ -223,7 +223,7 @@ def _lift(args: argparse.Namespace, config: WalshConfig, directory: Path, host: 
             common.answer(args, members, [common.printable(f"{host} has no hold")])
             return 1
         if config.ledger != LEDGER_OFF:  # first: no hold is lifted that no line tells of
-            ledger = Ledger(directory, time.time, kept=config.ledger_kept)
+            ledger = Ledger(directory, time.time, keep_octets=config.ledger_kept)
             ledger.write("", {"kind": LIFTED, "host": host, "reason": reason})
             ledger.close()
         for host_store in stores:

@@ -64,17 +64,17 @@ class Documents:
         if self._known.get(digest) == file:
             return
 
-        def keep(connection: sqlite3.Connection) -> None:
-            found = connection.execute(
+        def insert(connection: sqlite3.Connection) -> None:
+            cursor = connection.execute(
                 "UPDATE documents SET file = ? WHERE digest = ?", (file, digest)
             )
-            if not found.rowcount:
+            if not cursor.rowcount:
                 connection.execute(
                     "INSERT OR IGNORE INTO documents VALUES (?, ?, ?, ?)",
                     (digest, kind, file, zlib.compress(body, 1)),
                 )
 
-        self._change(keep)
+        self._change(insert)
         self._known[digest] = file
 
     def forget(self, file: int) -> None:
@@ -146,9 +146,9 @@ _URL_MEMBERS: Final = ("url", "document", "sent", "via", "by", "reason")
 
 def chained(entry: Mapping[str, Any], number: int, previous: str) -> tuple[bytes, str]:
     """The line of *entry*, with its line end, and its hash. Empty members are left out."""
-    members = {name: value for name, value in entry.items() if value not in _NOTHING}
-    whole = {"n": number, **members, "prev": previous}
-    text = _in_ascii(whole)[:-1]
+    line_members = {name: value for name, value in entry.items() if value not in _NOTHING}
+    members = {"n": number, **line_members, "prev": previous}
+    text = _in_ascii(members)[:-1]
     digest = hashlib.sha256(text).hexdigest()
     return b'%s%s%s"}\n' % (text, _HASH, digest.encode("ascii")), digest
 
@@ -171,11 +171,11 @@ def parsed(line: bytes) -> dict[str, Any]:
     """The members of a line without its line end; ValueError where it is not a ledger line."""
     if line[-_TAIL:-66] != _HASH or line[-2:] != b'"}':
         raise ValueError("does not end in a hash")
-    found: dict[str, Any] = json_object(line)
-    number, previous, kind = found.get("n"), found.get("prev"), found.get("kind")
+    members: dict[str, Any] = json_object(line)
+    number, previous, kind = members.get("n"), members.get("prev"), members.get("kind")
     if type(number) is not int or not isinstance(previous, str) or not isinstance(kind, str):
         raise ValueError("has no number, no kind, or no hash of the line before")
-    return found
+    return members
 
 
 def redacted(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,12 +185,12 @@ def redacted(entry: Mapping[str, Any]) -> dict[str, Any]:
         for name in _URL_MEMBERS[:-1]
         if isinstance(value := entry.get(name), str) and "?" in value
     }
-    found = dict(entry)
+    members = dict(entry)
     for name in _URL_MEMBERS:
         for query in queries:
-            if isinstance(found.get(name), str):
-                found[name] = found[name].replace(query, REDACTED)
-    return found
+            if isinstance(members.get(name), str):
+                members[name] = members[name].replace(query, REDACTED)
+    return members
 
 
 LOCK: Final = "ledger.lock"
@@ -210,11 +210,16 @@ class Ledger:
     """
 
     def __init__(
-        self, directory: Path, wall: Callable[[], float], *, redact: bool = False, kept: int = KEPT
+        self,
+        directory: Path,
+        wall: Callable[[], float],
+        *,
+        redact: bool = False,
+        keep_octets: int = KEPT,
     ) -> None:
         self.directory = directory
-        self._kept = kept
-        self._rotate_at = min(ROTATE_AT, kept // _FILES)
+        self._kept = keep_octets
+        self._rotate_at = min(ROTATE_AT, keep_octets // _FILES)
         self._name = str(directory / FILE)
         self.documents = Documents(directory / DOCUMENTS)
         self.file = 1
@@ -274,77 +279,84 @@ class Ledger:
     def _changed(self) -> bool:
         """Whether another process has written, or begun a new file, since we looked."""
         try:
-            there = os.stat(self._name)  # noqa: PTH116 - asked before every line
+            path_stat = os.stat(self._name)  # noqa: PTH116 - asked before every line
         except FileNotFoundError:
             return True
-        ours = os.fstat(self._descriptor)
-        return (there.st_ino, there.st_dev, there.st_size) != (ours.st_ino, ours.st_dev, self._end)
+        file_stat = os.fstat(self._descriptor)
+        return (path_stat.st_ino, path_stat.st_dev, path_stat.st_size) != (
+            file_stat.st_ino,
+            file_stat.st_dev,
+            self._end,
+        )
 
-    def _take_up(self, why: str = "") -> None:
+    def _take_up(self, reason: str = "") -> None:
         """Go on where the file ends. Half a line there is cut off, and a line ``gap`` says so.
 
-        A file that does not end in a line of a ledger is set aside. *why*: what a new file says of
-        the one that it replaces.
+        A file that does not end in a line of a ledger is set aside. *reason*: why the new file
+        replaces another one; empty if it does not.
         """
         descriptor = files.open_private(self.directory / FILE)
         if self._descriptor >= 0:  # not before another is open: its number may soon be a socket's
             os.close(self._descriptor)
         self._descriptor = descriptor
         self._end = os.fstat(self._descriptor).st_size
-        full = rotated(self.directory)
-        self.file = _number_of(full[-1]) + 1 if full else 1
+        full_files = rotated(self.directory)
+        self.file = _number_of(full_files[-1]) + 1 if full_files else 1
         if self._end == 0:
-            self._begin_file(full, why)
+            self._begin_file(full_files, reason)
             return
         try:
-            line, torn = self._last_line()
-            last = parsed(line)
+            line, torn_octets = self._last_line()
+            members = parsed(line)
         except ValueError as error:
             aside = files.set_aside(self.directory / FILE)
             self.number, self.head = 0, GENESIS
             self._take_up(f"{error}: set aside as {aside.name}")
             return
-        self.number, self.head = last["n"], line[-66:-2].decode("ascii")
-        if torn:
-            self._end -= torn
+        self.number, self.head = members["n"], line[-66:-2].decode("ascii")
+        if torn_octets:
+            self._end -= torn_octets
             os.ftruncate(self._descriptor, self._end)
-            self._append("", {"kind": "gap", "reason": f"a line of {torn} octets was cut off"})
+            self._append(
+                "", {"kind": "gap", "reason": f"a line of {torn_octets} octets was cut off"}
+            )
 
     def _last_line(self) -> tuple[bytes, int]:
         """The last whole line, and the octets after it. ValueError where there is none."""
         start = max(0, self._end - _LAST)
         tail = os.pread(self._descriptor, self._end - start, start)
-        whole, newline, rest = tail.rpartition(b"\n")
+        lines, newline, half_line = tail.rpartition(b"\n")
         if not newline:
             raise ValueError("holds no whole line")
-        return whole.rpartition(b"\n")[2], len(rest)
+        return lines.rpartition(b"\n")[2], len(half_line)
 
-    def _begin_file(self, full: Sequence[Path], why: str) -> None:
+    def _begin_file(self, full_files: Sequence[Path], reason: str) -> None:
         """Write the first line of a file, chained to the last line of the one before.
 
-        A line ``gap`` says *why* another file was replaced, or that the head knows of a later line.
+        A line ``gap`` follows if another file was replaced (*reason*), or if the head knows of a
+        later line.
         """
-        known = read_head(self.directory / HEAD)
-        if full and self.number == 0:
-            last = full[-1].read_bytes().rstrip(b"\n").rpartition(b"\n")[2]
-            self.number, self.head = parsed(last)["n"], last[-66:-2].decode("ascii")
-        before = self.number
+        head = read_head(self.directory / HEAD)
+        if full_files and self.number == 0:
+            line = full_files[-1].read_bytes().rstrip(b"\n").rpartition(b"\n")[2]
+            self.number, self.head = parsed(line)["n"], line[-66:-2].decode("ascii")
+        previous_number = self.number
         self._append("", {"kind": "ledger", "contract": CONTRACT, "file": self.file})
-        if not why and known is not None and known[0] > before:
-            why = f"is gone: {HEAD} knows of line {known[0]}"
-        if why:
-            self.notices.append(f"{self.directory / FILE} {why}")
-            self._append("", {"kind": "gap", "reason": f"{FILE} {why}"})
+        if not reason and head is not None and head[0] > previous_number:
+            reason = f"is gone: {HEAD} knows of line {head[0]}"
+        if reason:
+            self.notices.append(f"{self.directory / FILE} {reason}")
+            self._append("", {"kind": "gap", "reason": f"{FILE} {reason}"})
 
     def _rotate(self) -> None:
         (self.directory / FILE).rename(self.directory / f"ledger-{self.file:06}.jsonl")
-        full = rotated(self.directory)
-        most = self._kept // self._rotate_at
-        for old in full[:-most]:
-            old.unlink()
-            self.documents.forget(_number_of(old))
+        full_files = rotated(self.directory)
+        max_files = self._kept // self._rotate_at
+        for oldest in full_files[:-max_files]:
+            oldest.unlink()
+            self.documents.forget(_number_of(oldest))
         self._take_up()
-        if len(full) >= most and 0 < self._first <= _number_of(full[-most]):
+        if len(full_files) >= max_files and 0 < self._first <= _number_of(full_files[-max_files]):
             self._first = math.inf
             self.notices.append(
                 f"{self.directory / FILE}: the first lines of this run go when the next file is "
@@ -354,16 +366,16 @@ class Ledger:
     def _append(self, run: str, *entries: Mapping[str, Any]) -> None:
         """Write the lines whole, or leave the file as it was and raise OSError."""
         number, head, lines = self.number, self.head, []
-        at = round(self._wall(), 6)
+        now = round(self._wall(), 6)
         for number, entry in enumerate(entries, number + 1):  # noqa: B020  from the one after it
-            line, head = chained({"at": at, "run": run, **entry}, number, head)
+            line, head = chained({"at": now, "run": run, **entry}, number, head)
             lines.append(line)
         octets = b"".join(lines)
-        written = os.pwrite(self._descriptor, octets, self._end)
-        if written < len(octets):
+        size = os.pwrite(self._descriptor, octets, self._end)
+        if size < len(octets):
             os.ftruncate(self._descriptor, self._end)
             raise OSError("no space is left for the line")
-        self._end += written
+        self._end += size
         self.number, self.head = number, head
         os.pwrite(self._head_file, b"%012d %s\n" % (number, head.encode("ascii")), 0)
 
@@ -373,8 +385,8 @@ def rotated(directory: Path) -> list[Path]:
     return sorted(directory.glob("ledger-[0-9][0-9][0-9][0-9][0-9][0-9].jsonl"))
 
 
-def _number_of(full: Path) -> int:
-    return int(full.stem.partition("-")[2])
+def _number_of(path: Path) -> int:
+    return int(path.stem.partition("-")[2])
 
 
 def read_head(path: Path) -> tuple[int, str] | None:
@@ -387,8 +399,8 @@ def read_head(path: Path) -> tuple[int, str] | None:
 
 
 def _cannot(directory: Path, error: Exception) -> str:
-    why = getattr(error, "strerror", None) or error
+    reason = getattr(error, "strerror", None) or error
     return (
-        f"{directory / FILE}: decisions go unrecorded: {why}; "
+        f"{directory / FILE}: decisions go unrecorded: {reason}; "
         "make room there, move away what is no ledger, or set WALSH_LEDGER = False"
     )

@@ -98,11 +98,13 @@ _JUDGED_BY_WHAT_THEY_CARRY: Final = (_MAPPED, _NAT64, _SIX_TO_FOUR, _TEREDO)
 def _table(*networks: str) -> tuple[tuple[int, int], ...]:
     """The first address and the last one of each network, as numbers."""
     parsed = map(ipaddress.ip_network, networks)
-    return tuple((int(each.network_address), int(each.broadcast_address)) for each in parsed)
+    return tuple(
+        (int(network.network_address), int(network.broadcast_address)) for network in parsed
+    )
 
 
 def _is_in(number: int, table: tuple[tuple[int, int], ...]) -> bool:
-    return any(first <= number <= last for first, last in table)
+    return any(low <= number <= high for low, high in table)
 
 
 _TABLES: Final = {
@@ -132,10 +134,10 @@ def kind_of(address: str) -> str:
     number = int(parsed)
     if parsed.version == 4:
         return _kind_of_v4(number)
-    carried = {_kind_of_v4(each) for each in _carried(number)}
-    if LINK_LOCAL in carried or _is_in(number, _TABLES["link-local v6"]):
+    kinds = {_kind_of_v4(ipv4) for ipv4 in _carried(number)}
+    if LINK_LOCAL in kinds or _is_in(number, _TABLES["link-local v6"]):
         return LINK_LOCAL
-    if PRIVATE in carried:
+    if PRIVATE in kinds:
         return PRIVATE
     if _is_in(number, _TABLES["judged by what they carry"]):
         return PUBLIC
@@ -160,8 +162,8 @@ def _carried(number: int) -> Iterator[int]:
         yield ~number & _32_BITS  # the client, with each bit turned round
     if _is_in(number, _TABLES["nat64 local"]):
         octets = number.to_bytes(16, "big")
-        for place in hosts.CARRIED:
-            yield int.from_bytes(bytes(octets[each] for each in place), "big")
+        for indexes in hosts.CARRIED:
+            yield int.from_bytes(bytes(octets[index] for index in indexes), "big")
 
 
 def literals_of(url: str) -> tuple[str, ...]:
@@ -172,11 +174,11 @@ def literals_of(url: str) -> tuple[str, ...]:
     """
     if hosts.usual_url(url) and "localhost" not in url:
         return ()
-    found = [form for form in hosts.host_forms(url) if _is_address(form)]
+    literals = [form for form in hosts.host_forms(url) if _is_address(form)]
     name = hosts.host_of(url)
     if name == "localhost" or name.endswith(".localhost"):
-        found.append("127.0.0.1")
-    return tuple(found)
+        literals.append("127.0.0.1")
+    return tuple(literals)
 
 
 def _is_address(host: str) -> bool:
@@ -200,10 +202,10 @@ def may_reach(kind: str, *, declared: bool, literal: bool, led: Led) -> bool:
 
 def refusal(address: str, led: Led) -> Verdict:
     """The verdict against a URL whose host is at *address*."""
-    came = "it was not declared"
+    cause = "it was not declared"
     if led.url:
-        came = f"{led.url} led there"
+        cause = f"{led.url} led there"
     elif kind_of(address) == LINK_LOCAL:
-        came = "its URL does not name that address itself"
-    reason = f"its host is at {address}, which is not public ({kind_of(address)}), and {came}"
+        cause = "its URL does not name that address itself"
+    reason = f"its host is at {address}, which is not public ({kind_of(address)}), and {cause}"
     return Verdict(False, PRIVATE_ADDRESS, BY_ADDRESS, reason, address=address)

@@ -200,10 +200,15 @@ class Agenda:
 
     def _keeps_free(self, entry: _Entry, now: float) -> bool:
         """Whether *entry*, which is due, waits because the longest host is due in a moment."""
-        first = self._longest
-        if first is None or first.last or first.due is None or not now < first.due <= now + MOMENT:
+        longest = self._longest
+        if (
+            longest is None
+            or longest.last
+            or longest.due is None
+            or not now < longest.due <= now + MOMENT
+        ):
             return False
-        work = _work(first)
+        work = _work(longest)
         return work > _work(entry) and work > self.requests * MOMENT
 
     def nudge(self, key: str, now: float) -> Host | None:
@@ -256,14 +261,14 @@ class Agenda:
         if entry.due != due < math.inf:
             heapq.heappush(self._waiting, (due, entry.host.key))
         entry.due = due
-        longest = 0.0 if self._longest is None or self._longest.last else _work(self._longest)
-        if not self._goes_last(entry, now) and _work(entry) > longest:
+        most_work = 0.0 if self._longest is None or self._longest.last else _work(self._longest)
+        if not self._goes_last(entry, now) and _work(entry) > most_work:
             self._longest = entry
 
     def _goes_last(self, entry: _Entry, now: float) -> bool:
         """Look up whether a host goes last."""
-        was, entry.last = entry.last, entry.host.goes_last(now)
-        self._lasts += entry.last - was
+        previous, entry.last = entry.last, entry.host.goes_last(now)
+        self._lasts += entry.last - previous
         return entry.last
 
     def _stand(self, entry: _Entry) -> None:
@@ -284,10 +289,10 @@ class Agenda:
         if entry.bucket < 0:
             return
         hosts = self._ready[entry.bucket]
-        last = hosts.pop()
+        moved_entry = hosts.pop()
         if entry.place < len(hosts):
-            hosts[entry.place] = last
-            last.place = entry.place
+            hosts[entry.place] = moved_entry
+            moved_entry.place = entry.place
         if not hosts:
             self._occupied &= ~(1 << entry.bucket)
         entry.bucket = -1

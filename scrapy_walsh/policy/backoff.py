@@ -219,11 +219,11 @@ def asked_for(answer: Answer, now: float) -> tuple[float | None, float]:
     """
     if not answer.retry_after:
         return None, 0.0
-    value, since = ", ".join(answer.retry_after), now
+    value, reference = ", ".join(answer.retry_after), now
     date = _date(answer.date, now)
     if date is not None and abs(date - now) <= _OWN_DATE:
-        since = min(now, date)
-    return parse_retry_after(value, since), retry_after_floor(value, since)
+        reference = min(now, date)
+    return parse_retry_after(value, reference), retry_after_floor(value, reference)
 
 
 def held_for(answer: Answer, now: float) -> float | None:
@@ -231,8 +231,8 @@ def held_for(answer: Answer, now: float) -> float | None:
 
     RFC 9110 section 10.2.3 defines Retry-After for any answer. *now*: Unix seconds.
     """
-    required, least = asked_for(answer, now)
-    return (least if required is None else required) or None
+    required, readable = asked_for(answer, now)
+    return (readable if required is None else required) or None
 
 
 def backoff_delay(
@@ -257,20 +257,20 @@ def after_failure(answer: Answer, gates: Gates, now: float, rand: float) -> Retr
     """
     if not is_failure(answer.status):
         return None
-    attempt, most, last = answer.attempt, gates.max_retries, answer.last
-    required, least = asked_for(answer, now)
+    attempt, max_retries, no_retry = answer.attempt, gates.max_retries, answer.last
+    required, readable = asked_for(answer, now)
     delay = backoff_delay(attempt, rand, gates.backoff_base, gates.backoff_cap)
-    delay = max(delay, least) if required is None else required
+    delay = max(delay, readable) if required is None else required
     retry_after = ""
     if required is not None:
         retry_after = ", ".join(answer.retry_after).strip()
     # It may have been carried out before the answer failed (RFC 9110 section 9.2.2).
-    once = answer.method not in IDEMPOTENT and answer.status not in BACKOFF_STATUSES
-    if once and not last and attempt < most:
-        last = f"a {answer.method} that may have been carried out is not repeated"
-    if last or attempt >= most:
-        return GiveUp(delay, answer.status, retry_after, attempt, last)
-    return Retry(delay, answer.status, retry_after, attempt, most)
+    is_unrepeatable = answer.method not in IDEMPOTENT and answer.status not in BACKOFF_STATUSES
+    if is_unrepeatable and not no_retry and attempt < max_retries:
+        no_retry = f"a {answer.method} that may have been carried out is not repeated"
+    if no_retry or attempt >= max_retries:
+        return GiveUp(delay, answer.status, retry_after, attempt, no_retry)
+    return Retry(delay, answer.status, retry_after, attempt, max_retries)
 
 
 def is_failure(status: int | None) -> bool:
@@ -316,17 +316,17 @@ def _seconds_until(instant: float, now: float) -> float:
     return min(max(0.0, instant - now), LONGEST)
 
 
-def _instant(part: dict[str, str | None], now: float) -> float:
-    name = part["month"] or ""
+def _instant(parts: dict[str, str | None], now: float) -> float:
+    name = parts["month"] or ""
     month = int(name) if name.isdigit() else _MONTHS.index(name.lower()) + 1
     day, hour, minute, second = (
-        int(part[name] or 0) for name in ("day", "hour", "minute", "second")
+        int(parts[name] or 0) for name in ("day", "hour", "minute", "second")
     )
     leap = (hour, minute, second) == (23, 59, 60)
     moment = (month, day, hour, minute, second - leap)
-    year = _full_year(part["year"] or "", moment, now)
-    at = datetime(year, *moment, tzinfo=UTC).timestamp() + leap
-    return at + float(part.get("fraction") or 0) - _zone_seconds(part.get("zone") or "")
+    year = _full_year(parts["year"] or "", moment, now)
+    seconds = datetime(year, *moment, tzinfo=UTC).timestamp() + leap
+    return seconds + float(parts.get("fraction") or 0) - _zone_seconds(parts.get("zone") or "")
 
 
 def _full_year(digits: str, moment: tuple[int, ...], now: float) -> int:
@@ -336,8 +336,8 @@ def _full_year(digits: str, moment: tuple[int, ...], now: float) -> int:
     """
     if len(digits) == 4:
         return int(digits)
-    year, *rest = datetime.fromtimestamp(now, UTC).timetuple()[:6]
-    limit = year + 50 - (moment > tuple(rest))
+    year, *now_moment = datetime.fromtimestamp(now, UTC).timetuple()[:6]
+    limit = year + 50 - (moment > tuple(now_moment))
     return limit - (limit - int(digits)) % 100
 
 

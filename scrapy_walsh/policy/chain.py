@@ -88,7 +88,7 @@ class Held(Protocol):
 def judge(
     url: str,
     scope: Scope,
-    held: Held,
+    records: Held,
     gates: Gates,
     now: float,
     *,
@@ -105,26 +105,26 @@ def judge(
     """
     return (
         _out_of_scope(url, scope)
-        or _operator_blocks(url, held)
+        or _operator_blocks(url, records)
         or _excluded(url, gates)
         or judge_addresses(url, addresses.literals_of(url), scope, gates, led)
-        or (runs and scope.is_source(url) and too_soon(urls.key_of(url, form), held, gates, now))
-        or _robots(url, held, gates)
+        or (runs and scope.is_source(url) and too_soon(urls.key_of(url, form), records, gates, now))
+        or _robots(url, records, gates)
     )
 
 
 def _out_of_scope(url: str, scope: Scope) -> Verdict | NeedDocument | None:
-    refused = scope.refuses(url)
-    return NeedDocument(START) if refused and scope.undecided(url) else refused
+    refusal = scope.refuses(url)
+    return NeedDocument(START) if refusal and scope.undecided(url) else refusal
 
 
-def judge_host(url: str, held: Held, gates: Gates) -> Verdict | NeedDocument | None:
+def judge_host(url: str, records: Held, gates: Gates) -> Verdict | NeedDocument | None:
     """R3 and WALSH_EXCLUDED_TLDS alone; None where nothing is against *url*."""
-    return _operator_blocks(url, held) or _excluded(url, gates)
+    return _operator_blocks(url, records) or _excluded(url, gates)
 
 
 def judge_robots_hop(
-    url: str, origin: str, scope: Scope, held: Held, gates: Gates, *, led: Led
+    url: str, origin: str, scope: Scope, records: Held, gates: Gates, *, led: Led
 ) -> Verdict | NeedDocument | None:
     """What a redirect of *origin*'s robots.txt to *url* must pass (D5, D37); None: it may go there.
 
@@ -132,12 +132,12 @@ def judge_robots_hop(
     does: a site must not be able to have another one's pages requested. *led*: how the crawl came
     to *url*. Raises ValueError as :func:`judge`.
     """
-    against = judge_host(url, held, gates) or judge_addresses(
+    refusal = judge_host(url, records, gates) or judge_addresses(
         url, addresses.literals_of(url), scope, gates, led
     )
-    if against is not None or hosts.origin(url) == origin or url == hosts.robots_url(url):
-        return against
-    verdict = _robots(url, held, gates)
+    if refusal is not None or hosts.origin(url) == origin or url == hosts.robots_url(url):
+        return refusal
+    verdict = _robots(url, records, gates)
     return None if isinstance(verdict, Verdict) and verdict.allowed else verdict
 
 
@@ -163,27 +163,27 @@ def judge_addresses(
     return None
 
 
-def judge_proxy(host: str, held: Held, gates: Gates) -> Verdict | NeedDocument | None:
+def judge_proxy(host: str, records: Held, gates: Gates) -> Verdict | NeedDocument | None:
     """As :func:`judge_host`, for the proxy *host* that a request would go through."""
-    against = judge_host(host, held, gates)
-    if isinstance(against, Verdict):
-        return replace(against, reason=f"its proxy {host}: {against.reason}")
-    return against
+    refusal = judge_host(host, records, gates)
+    if isinstance(refusal, Verdict):
+        return replace(refusal, reason=f"its proxy {host}: {refusal.reason}")
+    return refusal
 
 
-def _operator_blocks(url: str, held: Held) -> Verdict | NeedDocument | None:
-    match found := held.blocklist():
+def _operator_blocks(url: str, records: Held) -> Verdict | NeedDocument | None:
+    match blocklist := records.blocklist():
         case None:
             return NeedDocument(BLOCKLIST)
         case Verdict():
-            return found
+            return blocklist
         case Blocklist():
             try:
-                return found.blocks(url)
+                return blocklist.blocks(url)
             except ValueError as error:
                 return Verdict(False, verdicts.BLOCKED_OPERATOR, "R3", f"no readable host: {error}")
         case _:
-            assert_never(found)
+            assert_never(blocklist)
 
 
 def _excluded(url: str, gates: Gates) -> Verdict | None:
@@ -196,14 +196,14 @@ def _excluded(url: str, gates: Gates) -> Verdict | None:
     return Verdict(False, verdicts.EXCLUDED_TLD, verdicts.BY_SETTING, reason)
 
 
-def too_soon(key: str, held: Held, gates: Gates, now: float) -> Verdict | None:
+def too_soon(key: str, records: Held, gates: Gates, now: float) -> Verdict | None:
     """R8 alone, for the source *key*. Other processes may send a source, too."""
-    return visits.not_due(held.last_visit(key), now, gates.revisit, gates.revisit_reason)
+    return visits.not_due(records.last_visit(key), now, gates.revisit, gates.revisit_reason)
 
 
-def _robots(url: str, held: Held, gates: Gates) -> Verdict | NeedDocument:
+def _robots(url: str, records: Held, gates: Gates) -> Verdict | NeedDocument:
     origin = hosts.origin(url)
-    rules = held.robots(origin)
+    rules = records.robots(origin)
     if rules is None:
         return NeedDocument(ROBOTS, origin)
     verdict = rules.decide(url)
@@ -229,17 +229,17 @@ def admit(pace: Pace, gates: Gates, now: float, *, document: bool = False) -> Ve
         return math.inf
     patience = f"beyond WALSH_PATIENCE ({gates.patience:g} s)"
     if gates.skip_slow and not document and pace.interval > gates.patience:
-        asked = f"{pace.host} asks for {pace.interval:g} s between requests"
-        return _deferred(f'{asked}, {patience}, and WALSH_SLOW_HOSTS is "skip"')
+        cause = f"{pace.host} asks for {pace.interval:g} s between requests"
+        return _deferred(f'{cause}, {patience}, and WALSH_SLOW_HOSTS is "skip"')
     if pace.wait > gates.patience:
-        when = f"{pace.host} may not be requested before {iso(now + pace.wait)}"
-        return _deferred(f"{when}, {patience}")
+        cause = f"{pace.host} may not be requested before {iso(now + pace.wait)}"
+        return _deferred(f"{cause}, {patience}")
     return pace.wait
 
 
-def _deferred(why: str) -> Verdict:
+def _deferred(reason: str) -> Verdict:
     """The target is deferred (D8)."""
-    return Verdict(False, verdicts.DEFERRED, "R4", why)
+    return Verdict(False, verdicts.DEFERRED, "R4", reason)
 
 
 # -- 3: what does its answer mean? ------------------------------------------------------------

@@ -123,16 +123,16 @@ class Event(Struct, frozen=True):
     in_robots: Count | None = None
 
     @classmethod
-    def of(cls, kind: EventKind, url: str, verdict: Verdict, host: str, **more: Any) -> Event:
-        """The event of *kind* that *verdict* on *url* caused; *more*: members not in a verdict."""
-        decided = {name: getattr(verdict, name) for name in _OF_A_VERDICT} | more
-        return cls(kind, url, host=host, verdict=verdict.name, **decided)
+    def of(cls, kind: EventKind, url: str, verdict: Verdict, host: str, **members: Any) -> Event:
+        """The event of *kind* that *verdict* on *url* caused. *members*: those beside it."""
+        fields = {name: getattr(verdict, name) for name in _OF_A_VERDICT} | members
+        return cls(kind, url, host=host, verdict=verdict.name, **fields)
 
     def __str__(self) -> str:
         """One line for a person."""
         gate = " ".join(part for part in (self.requirement, self.verdict) if part)
-        where = f" [{self.document}{f':{self.line}' if self.line else ''}]" if self.document else ""
-        return f"{self.kind} {self.url}{f' ({gate})' if gate else ''}: {self.reason}{where}"
+        place = f" [{self.document}{f':{self.line}' if self.line else ''}]" if self.document else ""
+        return f"{self.kind} {self.url}{f' ({gate})' if gate else ''}: {self.reason}{place}"
 
 
 class Pace(Struct, frozen=True, omit_defaults=True):

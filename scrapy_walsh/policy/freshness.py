@@ -28,12 +28,14 @@ def parse_duration(text: str) -> float:
     Only the smallest unit may have a fraction. Raises ValueError for all else, also for years and
     months, which have no fixed length.
     """
-    found = _DURATION.fullmatch(text) if isinstance(text, str) else None
-    amounts = [n and n.replace(",", ".") for n in found.groups()] if found else []
-    given = [n for n in amounts if n]
-    if not given or any("." in n for n in given[:-1]):
+    match = _DURATION.fullmatch(text) if isinstance(text, str) else None
+    amounts = [number and number.replace(",", ".") for number in match.groups()] if match else []
+    numbers = [number for number in amounts if number]
+    if not numbers or any("." in number for number in numbers[:-1]):
         raise ValueError(f"not a duration such as PT6H: {str(text)[:64]!r}")
-    return sum(float(n) * unit for n, unit in zip(amounts, _SECONDS, strict=True) if n)
+    return sum(
+        float(number) * unit for number, unit in zip(amounts, _SECONDS, strict=True) if number
+    )
 
 
 def refresh_seconds(declared: object) -> float:

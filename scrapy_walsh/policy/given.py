@@ -51,12 +51,12 @@ def check(
     from scrapy_walsh.policy.list.schema import parse_blocklist  # noqa: PLC0415  slow to load
 
     name = product_token(token)
-    given = Given(
+    documents = Given(
         None if robots is None else parse_robots(octets(robots), name),
         # Like `walsh check`: a list without a schema of its own need only pass the floor checks.
         None if blocklist is None else parse_blocklist(octets(blocklist), {}),
     )
-    return given.judge(url, Gates())
+    return documents.judge(url, Gates())
 
 
 def robots(text: str | bytes, token: str) -> Robots:
@@ -82,9 +82,9 @@ def product_token(token: Any) -> str:
     nothing would be refused.
     """
     if not isinstance(token, str) or not _TOKEN.fullmatch(token):
-        shown = ascii(token)[:100]
+        quoted = ascii(token)[:100]
         raise ValueError(
-            f"{shown} is not a product token: give the name alone, such as Walsh-Research"
+            f"{quoted} is not a product token: give the name alone, such as Walsh-Research"
         )
     return token
 
@@ -114,8 +114,8 @@ class Given:
         """The rules given, whatever the origin; something that allows everything, if none were."""
         if self.robots_txt is not None:
             return self.robots_txt
-        known = self.operator_list is not None
-        reason = "the host is not on the blocklist given" if known else "no document was given"
+        has_list = self.operator_list is not None
+        reason = "the host is not on the blocklist given" if has_list else "no document was given"
         return StandIn(Verdict(True, ALLOWED_IMPLICIT, "R3", reason))
 
     def last_visit(self, key: str) -> None:
@@ -124,10 +124,10 @@ class Given:
     def judge(self, url: str, gates: Gates) -> Verdict:
         """The gates' verdict on the absolute URL *url*, by the documents given."""
         try:
-            found = chain.judge(url, Scope(follow_links=True, typed=True), self, gates, 0.0)
+            answer = chain.judge(url, Scope(follow_links=True, typed=True), self, gates, 0.0)
         except ValueError as error:  # a host that can be read, with a port that cannot
             return Verdict(False, BLOCKED_OPERATOR, "R3", f"no readable host: {error}")
-        verdict = cast("Verdict", found)  # never NeedDocument, see blocklist() and robots()
+        verdict = cast("Verdict", answer)  # never NeedDocument, see blocklist() and robots()
         if not verdict.allowed:
             return verdict
         return replace(verdict, reason="; ".join([verdict.reason, *self._not_judged()]))

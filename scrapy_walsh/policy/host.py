@@ -166,8 +166,8 @@ class Traffic:
     def _changed(self) -> None:
         self.changes += 1
         sources = self.sources or {}
-        others = (each for name, each in sources.items() if name != throttle.LEARNED)
-        self.untaught = max([self.least, *others])
+        intervals = (seconds for name, seconds in sources.items() if name != throttle.LEARNED)
+        self.untaught = max([self.least, *intervals])
         self.interval = max(self.untaught, sources.get(throttle.LEARNED, 0.0))
         spaced = max(self.last_end + self.interval, self.not_before)
         early = spaced if self.credit is None else max(self.credit, self.not_before)
@@ -236,16 +236,16 @@ class Silence:
         if self.before or not count:
             return count > 0
         if self.answers(now):
-            most = granted(self.max_retries, self.position)
+            limit = granted(self.max_retries, self.position)
             if self.position == "allow" and robots:
-                most -= 1
-            in_vain = self.row >= most and len(self.row_urls) > 1
-            return in_vain or len(self.urls) >= max(most, 2)
-        most = granted(min(self.max_retries, SILENT_RETRIES), self.position)
+                limit -= 1
+            in_vain = self.row >= limit and len(self.row_urls) > 1
+            return in_vain or len(self.urls) >= max(limit, 2)
+        limit = granted(min(self.max_retries, SILENT_RETRIES), self.position)
         # A target has the last one after a robots.txt only.
-        for_target = not robots and self.documents >= most - 1
-        kept = 1 if self.position == "allow" and not for_target else 0
-        return count >= most - kept
+        for_target = not robots and self.documents >= limit - 1
+        reserved = 1 if self.position == "allow" and not for_target else 0
+        return count >= limit - reserved
 
     def answers(self, now: float) -> bool:
         """Whether the host has answered anything in this run."""
@@ -353,8 +353,8 @@ class Host:
             return self.silence.last + self.silence.forget_after
         if pace.wait <= 0:
             return math.inf
-        refused = isinstance(self._step, Verdict)
-        return self.traffic.due - (self.terms.gates.patience if refused else 0.0)
+        is_refused = isinstance(self._step, Verdict)
+        return self.traffic.due - (self.terms.gates.patience if is_refused else 0.0)
 
     def spent(self, now: float, *, document: bool = False) -> Verdict | None:
         """The verdict against the host where it gave no answer to as many requests as D13 grants.
@@ -413,19 +413,19 @@ class Host:
         self.traffic.started(now, document=document)
 
     def finished(
-        self, answer: Answer, concluded: chain.Conclusion, now: float, ended: float
+        self, answer: Answer, conclusion: chain.Conclusion, now: float, ended: float
     ) -> None:
         """Note the end of a request, and what follows; *ended*: Unix seconds, steady clock."""
         if answer.status is not None or answer.cut:
             self.silence.answered(now)
         if throttle.accepts(answer.status):
             self.accepted = ended
-        self.traffic.finished(now, exempt=concluded.exempt, spacing=self.terms.spacing)
-        again = isinstance(concluded.failure, Retry)
-        self.retried = answer.attempt + 1 if again else 0
-        if concluded.wait is not None:
-            self.traffic.hold(now + concluded.wait)
-        self.learn(concluded.learned)
+        self.traffic.finished(now, exempt=conclusion.exempt, spacing=self.terms.spacing)
+        is_retried = isinstance(conclusion.failure, Retry)
+        self.retried = answer.attempt + 1 if is_retried else 0
+        if conclusion.wait is not None:
+            self.traffic.hold(now + conclusion.wait)
+        self.learn(conclusion.learned)
 
     def spacing(self, started: float, ended: float) -> throttle.Spacing:
         """How the request was spaced that was under way between these two times.
@@ -455,5 +455,11 @@ class Host:
         if not self.taken:
             return ()
         self.taken = False
-        known = self.learned
-        return known.interval, known.accepted, float(known.calm or 0), known.at, known.before
+        learned = self.learned
+        return (
+            learned.interval,
+            learned.accepted,
+            float(learned.calm or 0),
+            learned.at,
+            learned.before,
+        )

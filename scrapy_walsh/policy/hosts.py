@@ -103,11 +103,11 @@ def is_doubtful(url: str) -> bool:
     By RFC 3986 it begins after two slashes; by WHATWG URL after any number of slashes and
     backslashes; and Scrapy drops two slashes of four.
     """
-    found = _SCHEME.match(text := stripped(url))
-    if not found or found[1].lower() not in _SPECIAL:
+    scheme = _SCHEME.match(text := stripped(url))
+    if not scheme or scheme[1].lower() not in _SPECIAL:
         return False
-    rest = text[found.end() :]
-    return len(rest) - len(rest.lstrip("/\\")) != 2
+    after_scheme = text[scheme.end() :]
+    return len(after_scheme) - len(after_scheme.lstrip("/\\")) != 2
 
 
 @lru_cache(maxsize=64)
@@ -184,7 +184,7 @@ def excluded_suffix(host: str, suffixes: Sequence[str]) -> str | None:
     """
     forms = host_forms(host)
     for suffix in map(_suffix, suffixes):
-        if suffix and any(f == suffix or f.endswith(f".{suffix}") for f in forms):
+        if suffix and any(form == suffix or form.endswith(f".{suffix}") for form in forms):
             return suffix
     return None
 
@@ -209,9 +209,9 @@ def _names(url: str) -> tuple[str, str]:
     number = int(port) if port else 0
     if number > 65535:
         raise ValueError(f"port above 65535 in {_shown(url)}")
-    shown = number if port and number != DEFAULT_PORT.get(scheme) else None
-    key = host if shown in (None, 80, 443) else _joined(host, shown)
-    return f"{scheme}://{_joined(host, shown)}" if scheme else "", key
+    shown_port = number if port and number != DEFAULT_PORT.get(scheme) else None
+    key = host if shown_port in (None, 80, 443) else _joined(host, shown_port)
+    return f"{scheme}://{_joined(host, shown_port)}" if scheme else "", key
 
 
 def _joined(host: str, port: int | None) -> str:
@@ -221,12 +221,12 @@ def _joined(host: str, port: int | None) -> str:
 
 @lru_cache(maxsize=1024)
 def _forms(text: str) -> tuple[str, ...]:
-    scheme, (first, *others) = _authorities(text)
+    scheme, (preferred, *alternatives) = _authorities(text)
     try:
-        forms = dict.fromkeys(_canonical(_split_port(scheme, first)[0]))
+        forms = dict.fromkeys(_canonical(_split_port(scheme, preferred)[0]))
     except ValueError:
         raise ValueError(f"no readable host in {_shown(text)}") from None
-    for authority in others:
+    for authority in alternatives:
         with suppress(ValueError):
             forms.update(dict.fromkeys(_canonical(_split_port(scheme, authority)[0])))
     return tuple(forms)
@@ -242,31 +242,31 @@ def _authorities(text: str) -> tuple[str, list[str]]:
     They differ where there is a backslash. WHATWG URL ends the authority there, as browsers do. By
     RFC 3986 it goes on, and what follows the last backslash is the host, or its end.
     """
-    scheme, rest = _split_scheme(stripped(text))
-    literal = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")[2]
-    if "\\" not in rest:
-        return scheme, [literal]
-    browser = re.split(r"[/\\?#]", rest, maxsplit=1)[0].rpartition("@")[2]
-    return scheme, [browser, literal.rpartition("\\")[2]]
+    scheme, after_scheme = _split_scheme(stripped(text))
+    rfc_3986 = re.split(r"[/?#]", after_scheme, maxsplit=1)[0].rpartition("@")[2]
+    if "\\" not in after_scheme:
+        return scheme, [rfc_3986]
+    whatwg = re.split(r"[/\\?#]", after_scheme, maxsplit=1)[0].rpartition("@")[2]
+    return scheme, [whatwg, rfc_3986.rpartition("\\")[2]]
 
 
 def _split_scheme(text: str) -> tuple[str, str]:
     """Return the lower-case scheme (empty for a bare host) and what follows the slashes."""
-    found = _SCHEME.match(text)
-    scheme = found[1].lower() if found else ""
-    rest = text[found.end() :] if found else text
+    match = _SCHEME.match(text)
+    scheme = match[1].lower() if match else ""
+    after_scheme = text[match.end() :] if match else text
     if scheme in _SPECIAL:
-        return scheme, rest.lstrip("/\\")
-    if rest[:2].replace("\\", "/") == "//":
-        return scheme, rest[2:]
+        return scheme, after_scheme.lstrip("/\\")
+    if after_scheme[:2].replace("\\", "/") == "//":
+        return scheme, after_scheme[2:]
     return "", text
 
 
 def _split_port(scheme: str, authority: str) -> tuple[str, str]:
     """Return host (brackets dropped) and port digits (may be empty)."""
-    found = _AUTHORITY.fullmatch(authority)
-    if found:
-        return found[1] or found[2], found[3] or ""
+    match = _AUTHORITY.fullmatch(authority)
+    if match:
+        return match[1] or match[2], match[3] or ""
     # An IPv6 address without brackets, as blocklists have it. In a URL its end may be a port.
     if not scheme and authority.count(":") > 1:
         return authority, ""
@@ -344,23 +344,23 @@ def _ipv4(name: str) -> list[str]:
 
     A leading zero means octal to inet_aton and nothing to others, so both addresses are given.
     """
-    found: list[str] = []
+    addresses: list[str] = []
     for base in (8, 10):
         with suppress(ValueError):
             # D36: of a number, which has one dotted form.
-            found.append(str(ipaddress.IPv4Address(_ipv4_number(name.split("."), base))))
-    if not found:
+            addresses.append(str(ipaddress.IPv4Address(_ipv4_number(name.split("."), base))))
+    if not addresses:
         raise ValueError("not an IPv4 address")
-    return found
+    return addresses
 
 
 def _ipv4_number(parts: list[str], zero_base: int) -> int:
     if len(parts) > 4 or not all(map(_NUMBER.fullmatch, parts)):
         raise ValueError("not an IPv4 address")
-    *octets, last = [_ipv4_part(part, zero_base) for part in parts]
-    if any(octet > 255 for octet in octets) or last >= 256 ** (5 - len(parts)):
+    *octets, final = [_ipv4_part(part, zero_base) for part in parts]
+    if any(octet > 255 for octet in octets) or final >= 256 ** (5 - len(parts)):
         raise ValueError("not an IPv4 address")
-    return sum(octet << (8 * (3 - i)) for i, octet in enumerate(octets)) + last
+    return sum(octet << (8 * (3 - place)) for place, octet in enumerate(octets)) + final
 
 
 def _ipv4_part(part: str, zero_base: int) -> int:

@@ -131,27 +131,27 @@ def may_send(name: bytes) -> bool:
 
 
 def _fields(value: Mapping[object, object]) -> dict[str, str]:
-    given = {key: entry for key, entry in value.items() if entry is not None}
-    unknown = [key for key in given if key not in _KEYS]
+    entries = {key: entry for key, entry in value.items() if entry is not None}
+    unknown = [key for key in entries if key not in _KEYS]
     if unknown:
         _refuse(unknown[0], "is an unknown key", f"accepted are {', '.join(_KEYS)}")
-    missing = [key for key in _REQUIRED if key not in given]
-    if missing:
-        _refuse(dict(value), f"has no {' and no '.join(missing)}", _CHOICES)
-    return {key: _checked(key, given[key]) for key in _KEYS if key in given}
+    absent = [key for key in _REQUIRED if key not in entries]
+    if absent:
+        _refuse(dict(value), f"has no {' and no '.join(absent)}", _CHOICES)
+    return {key: _checked(key, entries[key]) for key in _KEYS if key in entries}
 
 
 def _checked(key: str, value: object) -> str:
-    text, wrong = value if isinstance(value, str) else "", ""
+    text, problem = value if isinstance(value, str) else "", ""
     if key == "product":
         if not _PRODUCT.fullmatch(text):
-            wrong = "it is Token/MAJOR.MINOR, the token of letters, _ and - only"
+            problem = "it is Token/MAJOR.MINOR, the token of letters, _ and - only"
     elif not text.isascii() or not is_http_url(text) or without_userinfo(text) != text:
-        wrong = "it is an absolute http or https URL in ASCII"
+        problem = "it is an absolute http or https URL in ASCII"
     elif key == "policy_url" and not _COMMENT_BREAKERS.isdisjoint(text):
-        wrong = 'it goes into the User-Agent: percent-encode ( ) ; \\ " < >'
-    if wrong:
-        _refuse(value, f"is not a valid {key}", wrong)
+        problem = 'it goes into the User-Agent: percent-encode ( ) ; \\ " < >'
+    if problem:
+        _refuse(value, f"is not a valid {key}", problem)
     return text
 
 
@@ -175,5 +175,5 @@ def is_walsh(token: str) -> bool:
 
 
 def _refuse(value: object, problem: str, accepted: str) -> NoReturn:
-    shown = " ".join(_SECRET.sub("//", ascii(value)).split())
-    raise ConfigError(f"WALSH_IDENTITY: {shown[:200]} {problem}: {accepted}")
+    quoted = " ".join(_SECRET.sub("//", ascii(value)).split())
+    raise ConfigError(f"WALSH_IDENTITY: {quoted[:200]} {problem}: {accepted}")

@@ -38,9 +38,9 @@ def packings(fields: Sequence[str]) -> tuple[int, bool]:
     ``fields``: the values of all Content-Encoding fields, each a list separated by commas.
     """
     words = [word.strip().lower() for field in fields for word in field.split(",")]
-    named = [word for word in words if word not in _AS_IT_IS]
-    packed = sum(word in _PACKED for word in named)
-    return packed, packed < len(named)
+    codings = [word for word in words if word not in _AS_IT_IS]
+    count = sum(word in _PACKED for word in codings)
+    return count, count < len(codings)
 
 
 #: Octets that each member is given first: a copy is made of what is left of them at its end.
@@ -55,17 +55,17 @@ def unpacked(packed: bytes, limit: int, start: bytes = b"") -> bytes | None:
     Raises zlib.error for other data.
     """
     pieces: list[bytes] = []
-    at, left, ended = 0, limit, True
-    while at < len(packed) and left > 0 and packed.startswith(start, at):
+    position, budget, is_whole = 0, limit, True
+    while position < len(packed) and budget > 0 and packed.startswith(start, position):
         # In growing pieces: one that holds many short members is copied for each of them.
-        member, size, ended = decompressobj(_EITHER), _PIECE, False
-        while not ended and at < len(packed) and left > 0:
-            given = packed[at : at + size]
-            pieces.append(member.decompress(given, left))
-            at += len(given) - len(member.unused_data) - len(member.unconsumed_tail)
-            left -= len(pieces[-1])
-            size, ended = 2 * size, member.eof
-    cut_off = not ended and left > 0 and len(packed) <= limit
+        member, size, is_whole = decompressobj(_EITHER), _PIECE, False
+        while not is_whole and position < len(packed) and budget > 0:
+            piece = packed[position : position + size]
+            pieces.append(member.decompress(piece, budget))
+            position += len(piece) - len(member.unused_data) - len(member.unconsumed_tail)
+            budget -= len(pieces[-1])
+            size, is_whole = 2 * size, member.eof
+    cut_off = not is_whole and budget > 0 and len(packed) <= limit
     return None if cut_off else b"".join(pieces)
 
 
@@ -74,13 +74,13 @@ def unpacked_once_more(body: bytes, limit: int) -> bytes | None:
 
     Only the octets say whether it is packed: by gzip, or by zlib with a usual window.
     """
-    gzip = body.startswith(b"\x1f\x8b\x08")
-    if not gzip and not (body[:1] == b"\x78" and int.from_bytes(body[:2], "big") % 31 == 0):
+    is_gzip = body.startswith(b"\x1f\x8b\x08")
+    if not is_gzip and not (body[:1] == b"\x78" and int.from_bytes(body[:2], "big") % 31 == 0):
         return body
-    found: bytes | None = None
+    content: bytes | None = None
     with suppress(zlib_error):
-        found = unpacked(body, limit)
-    return body if found is None and not gzip else found  # a text may begin with an x
+        content = unpacked(body, limit)
+    return body if content is None and not is_gzip else content  # a text may begin with an x
 
 
 def is_text(body: bytes) -> bool:

@@ -49,19 +49,19 @@ class Digests:
 
     def add(self, text: str, mark: int = 0) -> None:
         """Add *text*, or give it another *mark*, a number below 256."""
-        bucket, rest = _digest(text)
+        bucket, tail = _digest(text)
         row = self._buckets.setdefault(bucket, bytearray())
-        place = _place(row, rest)
+        place = _place(row, tail)
         if place < 0:
-            row += rest + bytes([mark])
+            row += tail + bytes([mark])
         else:
             row[place + _REST] = mark
 
     def mark(self, text: str) -> int | None:
         """The mark of *text*; None for a text that was not added."""
-        bucket, rest = _digest(text)
+        bucket, tail = _digest(text)
         row = self._buckets.get(bucket, b"")
-        place = _place(row, rest)
+        place = _place(row, tail)
         return None if place < 0 else row[place + _REST]
 
     def __contains__(self, text: str) -> bool:
@@ -71,11 +71,11 @@ class Digests:
         return bool(self._buckets)
 
 
-def _place(row: bytes | bytearray, rest: bytes) -> int:
-    """Where the entry of the digest *rest* begins in *row*, or -1."""
-    place = row.find(rest)
+def _place(row: bytes | bytearray, tail: bytes) -> int:
+    """Where the entry of the digest *tail* begins in *row*, or -1."""
+    place = row.find(tail)
     while place % _ENTRY and place >= 0:  # in the middle of two others
-        place = row.find(rest, place + 1)
+        place = row.find(tail, place + 1)
     return place
 
 
@@ -114,11 +114,11 @@ class Scope:
         *revisit*: its cadence, seconds (``visits.cadence``); None where WALSH_REVISIT holds.
         """
         url = exact_url(url)
-        new = self._sources.mark(url) != _NAMED
-        if new:
+        is_new = self._sources.mark(url) != _NAMED
+        if is_new:
             self._sources.add(url, _NAMED)
             self._authorities.add(_host(url))
-        return self._lengthen(url, revisit) or new
+        return self._lengthen(url, revisit) or is_new
 
     def _lengthen(self, url: str, revisit: float | None) -> bool:
         """Give *url* that cadence if it is longer than what was declared; whether it is."""
@@ -150,12 +150,12 @@ class Scope:
         host that the index was declared on, wherever that redirects to. A sitemap that was declared
         in this way declares nothing (so the depth is 1).
         """
-        found = self._children.get(exact_url(index))
-        if found is None or exact_url(url) == exact_url(index) or not _same_host(url, index):
+        children = self._children.get(exact_url(index))
+        if children is None or exact_url(url) == exact_url(index) or not _same_host(url, index):
             return False
-        if exact_url(url) not in found and len(found) >= MAX_CHILDREN:
+        if exact_url(url) not in children and len(children) >= MAX_CHILDREN:
             return False
-        found.add(exact_url(url))
+        children.add(exact_url(url))
         if not self.is_source(url):
             self._sources.add(exact_url(url), _LISTED)
         self._lengthen(exact_url(url), self._cadences.get(exact_url(index)))
@@ -206,8 +206,8 @@ class Scope:
         service, an archive), and no gate sees how: with what User-Agent, how often, and what else
         (D24).
         """
-        refused = self.refuses(other) is not None and not self.undecided(other)
-        if refused or _same_host(url, other):
+        is_refused = self.refuses(other) is not None and not self.undecided(other)
+        if is_refused or _same_host(url, other):
             return None
         return _refused(
             f"a downloader middleware sends {other.partition('?')[0]} in its place: its host would "

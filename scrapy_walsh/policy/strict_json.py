@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
 
-def json_object(body: bytes, what: str = "it", *, once: Container[str] | None = None) -> Any:
-    """The JSON object in *body*. Raises DocumentInvalid, whose message begins with *what*.
+def json_object(body: bytes, subject: str = "it", *, once: Container[str] | None = None) -> Any:
+    """The JSON object in *body*. Raises DocumentInvalid, whose message begins with *subject*.
 
     *once*: names that must not occur twice in an object; None: every name. With a set of names it
     is lenient about a byte order mark and UTF-16: a blocklist that can be understood is adopted,
@@ -25,30 +25,30 @@ def json_object(body: bytes, what: str = "it", *, once: Container[str] | None = 
     """
 
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        document = dict(pairs)
+        if len(document) < len(pairs):
             for name, count in Counter(name for name, _ in pairs).items():
                 if count > 1 and (once is None or name in once):
-                    raise DocumentInvalid(f"{what} has two members named {ascii(name)[:100]}")
-        return found
+                    raise DocumentInvalid(f"{subject} has two members named {ascii(name)[:100]}")
+        return document
 
     try:
-        found = json.loads(
+        document = json.loads(
             body.decode("utf-8") if once is None else body,
             object_pairs_hook=members,
             parse_constant=_no_number,
         )
     except RecursionError:
-        raise DocumentInvalid(f"{what} is nested too deeply") from None
+        raise DocumentInvalid(f"{subject} is nested too deeply") from None
     except DocumentInvalid:
         raise
     except UnicodeDecodeError:
-        raise DocumentInvalid(f"{what} is not JSON: it is not UTF-8") from None
+        raise DocumentInvalid(f"{subject} is not JSON: it is not UTF-8") from None
     except ValueError as error:
-        raise DocumentInvalid(f"{what} is not JSON: {str(error)[:300]}") from None
-    if not isinstance(found, dict):
-        raise DocumentInvalid(f"{what} is not a JSON object")
-    return found
+        raise DocumentInvalid(f"{subject} is not JSON: {str(error)[:300]}") from None
+    if not isinstance(document, dict):
+        raise DocumentInvalid(f"{subject} is not a JSON object")
+    return document
 
 
 def _no_number(name: str) -> NoReturn:

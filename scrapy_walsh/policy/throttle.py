@@ -155,67 +155,71 @@ def accepts(status: int | None) -> bool:
     return status is not None and status < 500 and status != 429
 
 
-def learn(known: Learned, status: int | None, spacing: Spacing, patience: float) -> Learned:
+def learn(learned: Learned, status: int | None, spacing: Spacing, patience: float) -> Learned:
     """What is known of a host after an answer with *status* to a request spaced by *spacing*.
 
     *patience*: WALSH_PATIENCE, seconds.
     """
-    known = eased(known, spacing.ended)
+    learned = eased(learned, spacing.ended)
     if status == 429:
-        return _refused(known, spacing, min(patience, LONGEST))
-    if known.calm is None or not accepts(status):
-        return known
-    return _accepted(known, known.calm + 1, spacing)
+        return _refused(learned, spacing, min(patience, LONGEST))
+    if learned.calm is None or not accepts(status):
+        return learned
+    return _accepted(learned, learned.calm + 1, spacing)
 
 
-def eased(known: Learned, now: float) -> Learned:
-    """*known*, as it is at *now*: halved for each two days without a 429.
+def eased(learned: Learned, now: float) -> Learned:
+    """*learned*, as it is at *now*: halved for each two days without a 429.
 
     *now*: Unix seconds by the steady clock; ``known.at`` after that counts as *now* (D9).
     """
-    at = min(known.at, now)
+    at = min(learned.at, now)
     halvings = math.floor((now - at) / HALVED_AFTER)
-    if known.calm is None or halvings < 1:
-        return known if at == known.at else replace(known, at=at)
-    left = 0.5 ** min(halvings, 1000)
-    interval = _of_use(known.interval * left)
+    if learned.calm is None or halvings < 1:
+        return learned if at == learned.at else replace(learned, at=at)
+    factor = 0.5 ** min(halvings, 1000)
+    interval = _of_use(learned.interval * factor)
     if not interval:
         return NOTHING
     at += halvings * HALVED_AFTER
-    before = _of_use(known.before * left)
-    return replace(known, interval=interval, accepted=2 * interval, at=at, before=before)
+    previous_interval = _of_use(learned.before * factor)
+    return replace(
+        learned, interval=interval, accepted=2 * interval, at=at, before=previous_interval
+    )
 
 
 def slower(one: Learned, other: Learned) -> Learned:
     """Of two that are known of one host, the one with the longer interval; then the later one."""
-    return max(one, other, key=lambda each: (each.interval, each.calm is not None, each.at))
+    return max(
+        one, other, key=lambda learned: (learned.interval, learned.calm is not None, learned.at)
+    )
 
 
-def _refused(known: Learned, spacing: Spacing, longest: float) -> Learned:
-    again = known.calm is not None and known.calm + 2 <= WITHIN
-    known = replace(known, calm=0, at=spacing.ended, before=known.in_force)
-    if not again:
-        return known
-    interval = max(spacing.interval, known.interval)
-    tried = spacing.interval == interval or spacing.gap is None or spacing.gap >= interval
-    if not tried:
-        return known  # a longer one was taught before: this refusal says nothing about it
-    seen = known.accepted if known.accepted >= _LONGER * interval else math.inf
-    longer = min(2 * interval, seen, longest)
-    return replace(known, interval=longer, accepted=0.0) if longer > interval else known
+def _refused(learned: Learned, spacing: Spacing, longest: float) -> Learned:
+    is_repeated = learned.calm is not None and learned.calm + 2 <= WITHIN
+    learned = replace(learned, calm=0, at=spacing.ended, before=learned.in_force)
+    if not is_repeated:
+        return learned
+    interval = max(spacing.interval, learned.interval)
+    is_tried = spacing.interval == interval or spacing.gap is None or spacing.gap >= interval
+    if not is_tried:
+        return learned  # a longer one was taught before: this refusal says nothing about it
+    accepted = learned.accepted if learned.accepted >= _LONGER * interval else math.inf
+    longer = min(2 * interval, accepted, longest)
+    return replace(learned, interval=longer, accepted=0.0) if longer > interval else learned
 
 
-def _accepted(known: Learned, calm: int, spacing: Spacing) -> Learned:
-    if not known.interval and calm >= ENOUGH:
+def _accepted(learned: Learned, calm: int, spacing: Spacing) -> Learned:
+    if not learned.interval and calm >= ENOUGH:
         return NOTHING
-    known = replace(known, before=0.0)
-    accepted, gap = known.accepted, spacing.gap
-    if gap is not None and gap >= _LONGER * max(spacing.interval, known.interval):
+    learned = replace(learned, before=0.0)
+    accepted, gap = learned.accepted, spacing.gap
+    if gap is not None and gap >= _LONGER * max(spacing.interval, learned.interval):
         accepted = min(accepted or math.inf, gap)
     if calm % ENOUGH:
-        return replace(known, calm=calm, accepted=accepted)
-    shorter = _of_use(known.interval * _SHORTER)
-    return replace(known, calm=calm, interval=shorter, accepted=known.interval)
+        return replace(learned, calm=calm, accepted=accepted)
+    shorter = _of_use(learned.interval * _SHORTER)
+    return replace(learned, calm=calm, interval=shorter, accepted=learned.interval)
 
 
 def _of_use(interval: float) -> float:

@@ -29,8 +29,8 @@ def duration(seconds: float) -> str:
 def _in_two_units(size: float) -> str:
     """*size*: seconds, 120 or more."""
     units = (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1))
-    unit, length, smaller, part = next(each for each in units if size >= each[1])
+    unit, length, smaller, part = next(row for row in units if size >= row[1])
     rounded = int(size + 0.5 * part)
-    whole, rest = rounded // length, rounded % length
-    more = f" {rest // part} {smaller}" if rest // part and whole < 1000 else ""
-    return f"{whole:,} {unit}{more}"
+    count, remainder = rounded // length, rounded % length
+    smaller_part = f" {remainder // part} {smaller}" if remainder // part and count < 1000 else ""
+    return f"{count:,} {unit}{smaller_part}"

@@ -60,8 +60,8 @@ def without_userinfo(url: str) -> str:
 
     A relative reference that begins with ``//``, as a Location may, is a URL here as well.
     """
-    found = _USERINFO.match(url)
-    return f"{found[1]}{url[found.end() :]}" if found else url
+    match = _USERINFO.match(url)
+    return f"{match[1]}{url[match.end() :]}" if match else url
 
 
 def is_http_url(url: str) -> bool:
@@ -85,10 +85,10 @@ def exact_url(url: str) -> str:
     """
     if _EXACT(url):
         return url
-    found = _URL.match(stripped(stripped(url).partition("#")[0]))
-    if not found:
+    match = _URL.match(stripped(stripped(url).partition("#")[0]))
+    if not match:
         return url.partition("#")[0]
-    scheme, authority, path, query = found.groups()
+    scheme, authority, path, query = match.groups()
     scheme = scheme.lower()
     key = f"{scheme}://{_host_and_port(authority, scheme)}{path or '/'}"
     return key if query is None else f"{key}?{query}"
@@ -103,10 +103,10 @@ def canonical_url(url: str) -> str:
     without an authority only loses its fragment. Raises nothing.
     """
     exact = exact_url(url)
-    found = _URL.match(exact)
-    if not found:
+    match = _URL.match(exact)
+    if not match:
         return stripped(exact)
-    scheme, authority, path, query = found.groups()
+    scheme, authority, path, query = match.groups()
     key = f"{scheme}://{authority}{path.removesuffix('/') or '/'}"
     return f"{key}?{query}" if query else key
 
@@ -130,10 +130,10 @@ def form_of(method: str, body: bytes = b"") -> str:
 
 def _host_and_port(authority: str, scheme: str) -> str:
     netloc = authority.rpartition("@")[2].lower()
-    found = _PORT.fullmatch(netloc)
-    if not found:
+    match = _PORT.fullmatch(netloc)
+    if not match:
         return netloc
-    host, port = found[1], found[2].lstrip("0") or found[2][:1]
+    host, port = match[1], match[2].lstrip("0") or match[2][:1]
     return host if port in ("", str(DEFAULT_PORT.get(scheme))) else f"{host}:{port}"
 
 
@@ -177,8 +177,8 @@ def request_target(url: str, *, absolute: bool = False) -> str:
     *absolute*: in absolute form, as a proxy needs it. Raises as :func:`path_and_query`.
     """
     path, query = path_and_query(url)
-    before = _sendable(url)[1] if absolute else ""
-    return before + path + ("" if query is None else f"?{query}")
+    prefix = _sendable(url)[1] if absolute else ""
+    return prefix + path + ("" if query is None else f"?{query}")
 
 
 def _sendable(url: str) -> re.Match[str]:

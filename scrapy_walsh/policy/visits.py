@@ -143,34 +143,34 @@ def cadence(written: object) -> float:
     )
 
 
-def interval_of(own: float | None, revisit: float) -> float:
-    """Seconds between two visits of a source; *own*: its cadence; *revisit*: WALSH_REVISIT."""
-    return max(revisit if own is None else own, REVISIT_FLOOR)
+def interval_of(cadence: float | None, revisit: float) -> float:
+    """Seconds between two visits of a source; *cadence*: its cadence; *revisit*: WALSH_REVISIT."""
+    return max(revisit if cadence is None else cadence, REVISIT_FLOOR)
 
 
-def due(last: Visit | None, now: float, revisit: float) -> Due:
+def due(visit: Visit | None, now: float, revisit: float) -> Due:
     """From when a run may send a source again: the only place that decides it.
 
-    *last*: None for a source without a record. *revisit*: WALSH_REVISIT, seconds; it counts as
+    *visit*: None for a source without a record. *revisit*: WALSH_REVISIT, seconds; it counts as
     REVISIT_FLOOR at least.
 
     A stored time in the future is a clock that was put back: up to an interval ahead it binds,
     beyond that it is stale (D9). So no clock can shut a source out for more than two intervals.
     """
     causes = [Due(0.0, NEVER_SENT)]
-    if last is None:
+    if visit is None:
         return causes[0]
-    interval = interval_of(last.revisit, revisit)
-    is_stale = last.sent_at - now >= interval
-    if last.sent_at and not is_stale:
-        rest = max(REVISIT_FLOOR, (1 - SLACK) * interval)
-        early = last.counted_from + interval - SLACK * interval
-        causes.append(Due(max(last.sent_at + rest, early), INTERVAL))
-    if last.gone and not is_stale:
-        retired = last.sent_at + RETIRED
-        causes.append(Due(max(retired, last.counted_from + interval), RETIREMENT))
-    if last.gave_up_at is not None and last.gave_up_at - now < interval:
-        causes.append(Due(last.gave_up_at + wait_after(last.failures, interval), FAILURES))
+    interval = interval_of(visit.revisit, revisit)
+    is_stale = visit.sent_at - now >= interval
+    if visit.sent_at and not is_stale:
+        pause = max(REVISIT_FLOOR, (1 - SLACK) * interval)
+        early = visit.counted_from + interval - SLACK * interval
+        causes.append(Due(max(visit.sent_at + pause, early), INTERVAL))
+    if visit.gone and not is_stale:
+        retired = visit.sent_at + RETIRED
+        causes.append(Due(max(retired, visit.counted_from + interval), RETIREMENT))
+    if visit.gave_up_at is not None and visit.gave_up_at - now < interval:
+        causes.append(Due(visit.gave_up_at + wait_after(visit.failures, interval), FAILURES))
     return max(causes)
 
 
@@ -186,56 +186,56 @@ def wait_after(failures: int, interval: float) -> float:
     return max(REVISIT_FLOOR, (1 - SLACK) * interval)
 
 
-def failed(last: Visit | None, at: float, *, again: bool = False) -> Visit:
-    """The record after a visit that failed at *at*, Unix seconds; *last*: the one before it.
+def failed(visit: Visit | None, at: float, *, again: bool = False) -> Visit:
+    """The record after a visit that failed at *at*, Unix seconds; *visit*: the one before it.
 
     *again*: the run has noted a failed visit of the source already, which this one belongs to.
     """
-    if last is None:
-        last = Visit(0.0, 0.0)
-    before = last.failures if last.gave_up_at is None else max(last.failures, 1)
-    failures = max(before, 1) if again else before + 1
-    return last._replace(gave_up_at=at, failures=failures)
+    if visit is None:
+        visit = Visit(0.0, 0.0)
+    earlier_failures = visit.failures if visit.gave_up_at is None else max(visit.failures, 1)
+    failures = max(earlier_failures, 1) if again else earlier_failures + 1
+    return visit._replace(gave_up_at=at, failures=failures)
 
 
-def next_due(last: Visit | None, held: float, now: float, revisit: float) -> float | None:
+def next_due(visit: Visit | None, hold_end: float, now: float, revisit: float) -> float | None:
     """Unix seconds before which no run sends a source again; None: the next run may.
 
-    *last*, *revisit*: as for :func:`due`. *held*: until when its host is left alone (R5), Unix
+    *visit*, *revisit*: as for :func:`due`. *hold_end*: until when its host is left alone (R5), Unix
     seconds. This is what every command and report calls "next due".
     """
-    moment = max(held, due(last, now, revisit).at)
+    moment = max(hold_end, due(visit, now, revisit).at)
     return moment if moment > now else None
 
 
-def hour_left(last: Visit | None, now: float, revisit: float) -> float | None:
+def hour_left(visit: Visit | None, now: float, revisit: float) -> float | None:
     """Seconds for which a run should wait, since then the source may be sent again; else None.
 
     It waits for the end of the hour alone, not for a longer interval. The arguments are those
     of :func:`due`.
     """
-    moment = due(last, now, revisit).at
-    if last is None or not 0 < moment - now <= WAITS_FOR_THE_HOUR:
+    moment = due(visit, now, revisit).at
+    if visit is None or not 0 < moment - now <= WAITS_FOR_THE_HOUR:
         return None
-    hour = max(last.sent_at, last.gave_up_at or 0.0) + REVISIT_FLOOR
+    hour = max(visit.sent_at, visit.gave_up_at or 0.0) + REVISIT_FLOOR
     return moment - now if moment <= hour else None
 
 
-def met(sent_at: float, last: Visit | None, revisit: float, status: int | None = None) -> Visit:
+def met(sent_at: float, visit: Visit | None, revisit: float, status: int | None = None) -> Visit:
     """The visit that begins at *sent_at*, counted from the due time if it met that.
 
     The due time is that of the interval, or of a retirement: visits that failed do not move it.
     *status*: of the answer.
     """
-    gone = status == GONE
-    if last is None:
-        return Visit(sent_at, sent_at, gone)
-    interval = interval_of(last.revisit, revisit)
-    when = last.counted_from + interval
-    if last.gone:
-        when = max(when, last.sent_at + RETIRED)
-    on_time = abs(sent_at - when) <= SLACK * interval
-    return Visit(sent_at, when if on_time else sent_at, gone)
+    is_gone = status == GONE
+    if visit is None:
+        return Visit(sent_at, sent_at, is_gone)
+    interval = interval_of(visit.revisit, revisit)
+    due_at = visit.counted_from + interval
+    if visit.gone:
+        due_at = max(due_at, visit.sent_at + RETIRED)
+    on_time = abs(sent_at - due_at) <= SLACK * interval
+    return Visit(sent_at, due_at if on_time else sent_at, is_gone)
 
 
 #: The refusal of a source that another run is requesting, and has no answer to yet.
@@ -244,22 +244,22 @@ UNDER_WAY: Final = Verdict(
 )
 
 
-def not_due(last: Visit | None, now: float, revisit: float, reason: str | None) -> Verdict | None:
+def not_due(visit: Visit | None, now: float, revisit: float, reason: str | None) -> Verdict | None:
     """A refusal while it is too soon to send a source again, else None.
 
-    *last*, *revisit*: as for :func:`due`. *now*: Unix seconds. A written *reason* lifts the rule.
+    *visit*, *revisit*: as for :func:`due`. *now*: Unix seconds. A written *reason* lifts the rule.
     """
-    if last is None or (reason is not None and reason.strip()):
+    if visit is None or (reason is not None and reason.strip()):
         return None
-    moment, cause = due(last, now, revisit)
+    moment, cause = due(visit, now, revisit)
     if now >= moment:
         return None
-    brief = f"last requested {iso(last.sent_at)}"
+    brief = f"last requested {iso(visit.sent_at)}"
     if cause == RETIREMENT:
         brief += ", answered 410 (Gone) and left alone for 30 days"
     elif cause == FAILURES:
-        many = plural(max(last.failures, 1), "time")
-        brief = f"given up {iso(last.gave_up_at or 0.0)}, failed {many} in a row"
+        times = plural(max(visit.failures, 1), "time")
+        brief = f"given up {iso(visit.gave_up_at or 0.0)}, failed {times} in a row"
     reason = reason_of(brief, iso(math.ceil(moment)))
     return Verdict(False, NOT_DUE, "R8", reason, cause=cause, due=moment, brief=brief)
 
@@ -270,23 +270,27 @@ def reason_of(brief: str, moment: str) -> str:
 
 
 def counts_for(
-    key: str, url: str, scope: Scope, carried: Iterable[str], hops: Mapping[str, Iterable[str]]
+    key: str,
+    url: str,
+    scope: Scope,
+    known_sources: Iterable[str],
+    hops: Mapping[str, Iterable[str]],
 ) -> dict[str, None]:
     """The sources for which an answer to the request *key*, for *url*, counts.
 
     They are those from which redirects led to it, in any number of steps, and itself if it is one.
-    *carried*: those that are known without *hops*. *hops*: by key of a request that redirects led
-    to, the sources that they led from.
+    *known_sources*: those that are known without *hops*. *hops*: by key of a request that
+    redirects led to, the sources that they led from.
     """
-    found = dict.fromkeys(carried)
-    left = [key, *found]
-    while left:
-        for source in hops.get(left.pop(), ()):
-            if source not in found:
-                found[source] = None
-                left.append(source)
+    sources = dict.fromkeys(known_sources)
+    pending = [key, *sources]
+    while pending:
+        for source in hops.get(pending.pop(), ()):
+            if source not in sources:
+                sources[source] = None
+                pending.append(source)
     if scope.is_source(url):
-        found[key] = None
-    elif not found and (source_of := scope.source_of(url)) is not None:
-        found[source_of] = None
-    return found
+        sources[key] = None
+    elif not sources and (source_of := scope.source_of(url)) is not None:
+        sources[source_of] = None
+    return sources

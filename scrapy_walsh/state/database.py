@@ -123,18 +123,18 @@ def connect(path: Path, news: list[str] | None = None) -> sqlite3.Connection:
     connection = _raw(path, "mode=rwc")
     try:
         connection.execute("PRAGMA cell_size_check=ON")
-        begun = is_begun(connection, path)
-        current = not begun or is_current(connection, path)
+        is_begun_file = is_begun(connection, path)
+        is_current_form = not is_begun_file or is_current(connection, path)
         # Before the first write: a damaged file is to be set aside as it was found.
         if path.stat().st_size < CHECK_BELOW:
-            found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
-            if found != "ok":
-                raise DamageError(found)
-        if not current:
+            report = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+            if report != "ok":
+                raise DamageError(report)
+        if not is_current_form:
             line = forms.upgrade(connection, path, TABLES, STEPS, PRICE)
             if news is not None:
                 news.append(line)
-        _prepare_writing(connection, begun=begun)
+        _prepare_writing(connection, begun=is_begun_file)
     except BaseException:
         connection.close()
         raise
@@ -155,14 +155,14 @@ def salvage(path: Path, target: sqlite3.Connection) -> int:
     """
     if not path.exists():
         return 0
-    kept = 0
+    row_count = 0
     with closing(_lenient(path, "mode=ro")) as source:
         target.execute("BEGIN IMMEDIATE")
         with target:
             for table in TABLES:
                 target.executemany(table.replace, _readable(source, table))
-                kept += target.execute(f"SELECT count(*) FROM {table.name}").fetchone()[0]  # noqa: S608
-    return kept
+                row_count += target.execute(f"SELECT count(*) FROM {table.name}").fetchone()[0]  # noqa: S608
+    return row_count
 
 
 def _readable(source: sqlite3.Connection, table: Table[Any]) -> Iterator[Row]:
@@ -172,8 +172,8 @@ def _readable(source: sqlite3.Connection, table: Table[Any]) -> Iterator[Row]:
     """
     for order in ("", f" ORDER BY {table.back}"):
         with suppress(sqlite3.DatabaseError):
-            there = forms.columns_of(source, table.name)
-            for row in source.execute(f"{table.select_from(there)}{order}"):
+            columns = forms.columns_of(source, table.name)
+            for row in source.execute(f"{table.select_from(columns)}{order}"):
                 with suppress(DamageError):
                     yield table.encode(table.decode(row))
 
@@ -208,8 +208,8 @@ def _require_ours(path: Path) -> None:
             header = file.read(_HEADER)
     except FileNotFoundError:
         return
-    number = header[_NUMBER] == APPLICATION.to_bytes(4, "big")
-    if header and not (_MAGIC.startswith(header[:16]) or number or not any(header)):
+    has_number = header[_NUMBER] == APPLICATION.to_bytes(4, "big")
+    if header and not (_MAGIC.startswith(header[:16]) or has_number or not any(header)):
         raise StateError(foreign(path))
     if len(header) < _HEADER:
         raise DamageError(f"its size is {len(header)}")
@@ -298,7 +298,9 @@ class Database:
         return self._select(table, table.page, (*last, table.page_rows))
 
     def _select(self, table: Table[R], statement: str, values: Row) -> list[R]:
-        return self.run(lambda found: list(map(table.decode, found.execute(statement, values))))
+        return self.run(
+            lambda connection: list(map(table.decode, connection.execute(statement, values)))
+        )
 
     def write(
         self,
@@ -380,8 +382,8 @@ class Database:
     def _connect(self, damage: Exception | None) -> sqlite3.Connection:
         if self._draft.exists() and not self._path.exists():  # a process ended within _replace
             self._draft.rename(self._path)
-        if not self._path.exists() and (left := files.left_behind(self._directory)) is not None:
-            self._lose(f"is gone, and {left} beside it is not")
+        if not self._path.exists() and (remnant := files.left_behind(self._directory)) is not None:
+            self._lose(f"is gone, and {remnant} beside it is not")
         if damage is None:
             try:
                 return connect(self._path, self._news)
@@ -392,21 +394,21 @@ class Database:
         self._replace(damage)
         return connect(self._path)
 
-    def _lose(self, what: str) -> None:
+    def _lose(self, event: str) -> None:
         """Note that records are lost, or will be: hosts without one may have been requested."""
         self.rows_lost = True
-        lost = "holds and last requests may be lost, and sources may be sent again"
-        self.notices.append(f"{self._path} {what}; {lost}")
+        consequence = "holds and last requests may be lost, and sources may be sent again"
+        self.notices.append(f"{self._path} {event}; {consequence}")
 
     def _replace(self, damage: Exception) -> None:
         """Copy the rows that can be read to a new file, and rename the damaged one."""
         for suffix in ("", *COMPANIONS):
             self._draft.with_name(self._draft.name + suffix).unlink(missing_ok=True)
         with closing(connect(self._draft)) as target:
-            kept = salvage(self._path, target)
+            row_count = salvage(self._path, target)
         aside = files.set_aside(self._path, COMPANIONS)
         self._draft.rename(self._path)
         self._lose(
             f"was damaged ({one_line(damage, 200)}): set aside as {aside.name}, "
-            f"a new one begun with the {plural(kept, 'row')} that could be read"
+            f"a new one begun with the {plural(row_count, 'row')} that could be read"
         )

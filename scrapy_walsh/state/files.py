@@ -80,12 +80,12 @@ def close_to_others(directory: Path) -> None:
 
 def not_files(directory: Path) -> list[str]:
     """Our file names that something else in *directory* has: a link, a FIFO. Raises OSError."""
-    found = []
+    names = []
     for name in _ours(directory):
         with suppress(FileNotFoundError):
             if not stat.S_ISREG((directory / name).lstat().st_mode):
-                found.append(name)
-    return found
+                names.append(name)
+    return names
 
 
 def left_behind(directory: Path) -> str | None:
@@ -175,10 +175,12 @@ def list_files(directory: Path) -> list[str]:
 def copies_of(directory: Path, key: str) -> tuple[str, str]:
     """The names of the two copies of the blocklist *key*, whether they exist or not."""
     digest = hashlib.sha256(key.encode()).hexdigest()[:16]
-    own = f"blocklist-{digest}.json", f"blocklist-{digest}-2.json"
+    own_names = f"blocklist-{digest}.json", f"blocklist-{digest}-2.json"
     owners = {key_in(directory / name) for name in COPIES} - {None}
-    is_own = bool(owners) and key not in owners
-    return own if is_own or any((directory / name).exists() for name in own) else COPIES
+    is_foreign = bool(owners) and key not in owners
+    if is_foreign or any((directory / name).exists() for name in own_names):
+        return own_names
+    return COPIES
 
 
 def key_in(path: Path) -> str | None:
@@ -198,7 +200,7 @@ def read_copies(directory: Path, key: str, notices: list[str]) -> list[StoredDoc
     One that is damaged is renamed, with a line in *notices*: it had a text that is lost. One that
     only another user may read stays, with a line.
     """
-    found: list[StoredDocument | None] = []
+    copies: list[StoredDocument | None] = []
     for name in copies_of(directory, key):
         path = directory / name
         try:
@@ -207,13 +209,13 @@ def read_copies(directory: Path, key: str, notices: list[str]) -> list[StoredDoc
             copy = without_text(key)
             if isinstance(damage.__cause__, PermissionError):
                 notices.append(str(unusable(path, "cannot be read", damage.__cause__)))
-                found.append(copy)
+                copies.append(copy)
                 continue
             with suppress(OSError):
                 aside = set_aside(path)
                 notices.append(f"{path} was damaged ({damage}): set aside as {aside.name}")
-        found.append(copy if copy is not None and copy.key == key else None)
-    return found
+        copies.append(copy if copy is not None and copy.key == key else None)
+    return copies
 
 
 def write_copies(directory: Path, document: StoredDocument, *names: str) -> None:
@@ -226,15 +228,15 @@ def write_copies(directory: Path, document: StoredDocument, *names: str) -> None
     record = json.dumps(head).encode("ascii") + b"\n"
     # In pieces: to join them would copy a large body while the interpreter is locked.
     pieces = _digest(record, body), b"\n", record, body
-    failed: StateError | None = None
+    failure: StateError | None = None
     for name in names or copies_of(directory, document.key):
         try:
             with exclusive(directory):
                 replace_private(directory / name, *pieces)
         except OSError as error:
-            failed = failed or unusable(directory / name, "cannot be written", error)
-    if failed is not None:
-        raise failed
+            failure = failure or unusable(directory / name, "cannot be written", error)
+    if failure is not None:
+        raise failure
 
 
 def read_copy(directory: Path, name: str = COPY) -> StoredDocument | None:
@@ -253,7 +255,7 @@ def read_copy(directory: Path, name: str = COPY) -> StoredDocument | None:
         raise DamageError("its checksum does not match")
     try:
         record = dict(json.loads(head))
-        unknown = record.keys() - {each.name for each in fields(StoredDocument)}
+        unknown = record.keys() - {field.name for field in fields(StoredDocument)}
         if not unknown:
             return StoredDocument(body=body, **record)
     except (TypeError, ValueError) as error:
@@ -264,22 +266,22 @@ def read_copy(directory: Path, name: str = COPY) -> StoredDocument | None:
     )
 
 
-def unusable(path: Path, what: str, error: Exception | None) -> StateError:
+def unusable(path: Path, problem: str, error: Exception | None) -> StateError:
     """The error of a file that cannot be used; whose it is, if it is another user's."""
     return StateError(
-        f"{path} {what} ({one_line(error, 200)}){_owner(path)}: let the user of this crawl read "
+        f"{path} {problem} ({one_line(error, 200)}){_owner(path)}: let the user of this crawl read "
         "and write it, free or repair the disk, or set another WALSH_STATE_DIR"
     )
 
 
 def _owner(path: Path) -> str:
     """Whose the first of *path*, its companions and the lock is that another user has made."""
-    us = os.geteuid() if hasattr(os, "geteuid") else 0
-    for each in (path, *path.parent.glob(f"{path.name}-*"), path.parent / LOCK, path.parent):
+    own_id = os.geteuid() if hasattr(os, "geteuid") else 0
+    for file in (path, *path.parent.glob(f"{path.name}-*"), path.parent / LOCK, path.parent):
         with suppress(OSError):
-            owner = each.lstat().st_uid
-            if owner != us:
-                return f"; {each.name} belongs to {_user(owner)}, and this runs as {_user(us)}"
+            owner = file.lstat().st_uid
+            if owner != own_id:
+                return f"; {file.name} belongs to {_user(owner)}, and this runs as {_user(own_id)}"
     return ""
 
 
@@ -297,10 +299,12 @@ def without_text(key: str) -> StoredDocument:
     return StoredDocument(BLOCKLIST, key, key, b"", 0.0, None, "lost")
 
 
-def newer(*found: StoredDocument | None) -> StoredDocument | None:
+def newer(*copies: StoredDocument | None) -> StoredDocument | None:
     """Of several records of a blocklist the one to go by: with a body, and then the latest."""
-    documents = [document for document in found if document is not None]
-    return max(documents, key=lambda each: (bool(each.body), each.fetched_at), default=None)
+    documents = [document for document in copies if document is not None]
+    return max(
+        documents, key=lambda document: (bool(document.body), document.fetched_at), default=None
+    )
 
 
 def _digest(head: bytes, body: bytes) -> bytes:

@@ -51,20 +51,20 @@ class Stored(Protocol):
     def definitions(self) -> Mapping[str, str]: ...
 
 
-def refusal(what: object, form: int, writer: str | None, price: str, more: str = "") -> str:
+def refusal(subject: object, form: int, writer: str | None, price: str, details: str = "") -> str:
     """One line on what a version has stored that this one cannot read.
 
-    *what*: its name, with the words before the number. *writer*: the version that wrote it, or
-    None. *price*: what another place costs. *more*: which part of it is not known.
+    *subject*: its name, with the words before the number. *writer*: the version that wrote it, or
+    None. *price*: what another place costs. *details*: which part of it is not known.
     """
     if writer is None or writer == __version__:  # which would be no advice
-        writer = WRITERS.get(form) if form < FORM and not more else None
-    by, use = "another version of scrapy-walsh", "install that version"
+        writer = WRITERS.get(form) if form < FORM and not details else None
+    writer_name, advice = "another version of scrapy-walsh", "install that version"
     if writer is not None:
-        by = f"scrapy-walsh {one_line(writer, 40)}"
-        use = f"install scrapy-walsh {one_line(writer, 40)}, or a later version"
-    ours = f"this package ({__version__}) writes {FORM}"
-    return f"{what} {form}{more} of {by}, and {ours}: {use}; {price}"
+        writer_name = f"scrapy-walsh {one_line(writer, 40)}"
+        advice = f"install scrapy-walsh {one_line(writer, 40)}, or a later version"
+    own_form = f"this package ({__version__}) writes {FORM}"
+    return f"{subject} {form}{details} of {writer_name}, and {own_form}: {advice}; {price}"
 
 
 def form_of(connection: sqlite3.Connection) -> int:
@@ -93,24 +93,24 @@ def is_current(
     if form < FORM:
         # A statement that takes a column away names it, and its table.
         texts = [text for number in range(form, FORM) for text in steps.get(number, ())]
-        named = [set(_WORD.findall(text)) for text in texts]
-        strange = [
-            each
-            for each in unknown
-            if not any(names.issuperset(each.split(".")) for names in named)
+        known_words = [set(_WORD.findall(text)) for text in texts]
+        removed_columns = [
+            column
+            for column in unknown
+            if not any(words.issuperset(column.split(".")) for words in known_words)
         ]
-        if strange:
-            raise StateError(_with_columns(connection, path, strange, price))
+        if removed_columns:
+            raise StateError(_with_columns(connection, path, removed_columns, price))
         return False
-    missing = list(_missing(connection, tables))
-    for table, column in missing:
+    absent = list(_missing(connection, tables))
+    for table, column in absent:
         if not columns_of(connection, table.name):
             raise DamageError(f"no such table: {table.name}")
         if unknown or not _may_be_added(table.definitions[column]):
             raise DamageError(f"no such column: {table.name}.{column}")
     if unknown:
         raise StateError(_with_columns(connection, path, unknown, price))
-    return not missing
+    return not absent
 
 
 def _may_be_added(definition: str) -> bool:
@@ -146,8 +146,8 @@ def upgrade(
     with connection:
         convert(connection, tables, steps)
         if unknown := list(_unknown(connection, tables)):
-            more = f" with {one_line(', '.join(unknown), 80)}"
-            raise StateError(refusal(_named(path), form, None, price, more))
+            details = f" with {one_line(', '.join(unknown), 80)}"
+            raise StateError(refusal(_named(path), form, None, price, details))
     connection.execute("PRAGMA locking_mode=NORMAL")
     form_of(connection)  # the lock is given up by the next access
     return f"{path} was brought from form {form} to {FORM}; {copy.name} is a copy of before"
@@ -213,9 +213,9 @@ def _missing(
 ) -> Iterator[tuple[Stored, str]]:
     """The columns of *tables* that the file lacks."""
     for table in tables:
-        there = columns_of(connection, table.name)
+        columns = columns_of(connection, table.name)
         for column in table.definitions:
-            if column not in there:
+            if column not in columns:
                 yield table, column
 
 
@@ -226,5 +226,5 @@ def _named(path: Path) -> str:
 def _with_columns(
     connection: sqlite3.Connection, path: Path, unknown: Sequence[str], price: str
 ) -> str:
-    more = f" with {one_line(', '.join(unknown), 80)}"
-    return refusal(_named(path), form_of(connection), _writer(connection), price, more)
+    details = f" with {one_line(', '.join(unknown), 80)}"
+    return refusal(_named(path), form_of(connection), _writer(connection), price, details)

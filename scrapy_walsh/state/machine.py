@@ -64,33 +64,33 @@ class _Start(Struct):
 
 
 def steady_clock(
-    directory: Path | None, notices: list[str] | None = None, *, keeps: bool = True
+    directory: Path | None, notices: list[str] | None = None, *, may_write: bool = True
 ) -> Callable[[], float]:
     """The steady clock of this machine, as a function that returns Unix seconds.
 
     It is the wall clock where the machine does not say when it was started. *directory*: where its
-    file is kept, and ``keeps``: whether it may be written. *notices* gets a line where the wall
+    file is kept, and ``may_write``: whether it may be written. *notices* gets a line where the wall
     clock was set since an earlier run.
     """
     boot = _boot()
     if boot is None:
         return time.time
     wall = time.time() - _since_start()
-    known: _Start | None = None
+    stored: _Start | None = None
     with suppress(OSError, MsgspecError):
         if directory is not None:
-            known = json.decode((directory / CLOCK).read_bytes(), type=_Start)
-    start = known if known is not None and known.boot == boot else _Start(boot, wall, wall)
+            stored = json.decode((directory / CLOCK).read_bytes(), type=_Start)
+    start = stored if stored is not None and stored.boot == boot else _Start(boot, wall, wall)
     offset = start.offset
     jump = wall - (offset if start.wall is None else start.wall)
     if abs(jump) > _SET and notices is not None:
-        way = "ahead" if jump > 0 else "back"
+        direction = "ahead" if jump > 0 else "back"
         notices.append(
-            f"the clock was set {way} by {abs(jump) / 3600:.1f} h since an earlier run: hosts keep "
-            "their spacing and holds; documents and sources whose times do not fit are requested "
-            "again"
+            f"the clock was set {direction} by {abs(jump) / 3600:.1f} h since an earlier run: "
+            "hosts keep their spacing and holds; documents and sources whose times do not fit "
+            "are requested again"
         )
-    if keeps and directory is not None and (start is not known or abs(jump) > _SET):
+    if may_write and directory is not None and (start is not stored or abs(jump) > _SET):
         with suppress(OSError):  # later runs read the wall clock again
             files.replace_private(directory / CLOCK, json.encode(_Start(boot, offset, wall)))
     return lambda: offset + _since_start()
@@ -146,35 +146,35 @@ OWNER: Final = "machine"
 _MACHINE_ID: Final = Path("/etc/machine-id")
 
 
-def claim(directory: Path, *, keeps: bool = True) -> None:
-    """See that *directory* is this machine's; ``keeps``: note it where nothing says whose it is.
+def claim(directory: Path, *, may_write: bool = True) -> None:
+    """See that *directory* is this machine's. ``may_write``: note the machine if none is noted.
 
     Nothing is looked at where the machine has no id. What is noted is a digest, since machine-id(5)
     wants the id itself kept from others. Raises StateError where it is another machine's.
     """
     try:
-        given = _MACHINE_ID.read_bytes().strip()
+        machine_id = _MACHINE_ID.read_bytes().strip()
     except OSError:
         return
-    if len(given) != 32:  # "uninitialized", or an empty file of a container's image
+    if len(machine_id) != 32:  # "uninitialized", or an empty file of a container's image
         return
     path = directory / OWNER
-    ours = hashlib.sha256(b"scrapy_walsh " + given).hexdigest()[:32].encode()
-    noted = b""
+    own_digest = hashlib.sha256(b"scrapy_walsh " + machine_id).hexdigest()[:32].encode()
+    stored = b""
     with suppress(OSError):
-        noted = path.read_bytes() if path.is_file() else b""  # a FIFO would be waited for
-    if noted == ours:
+        stored = path.read_bytes() if path.is_file() else b""  # a FIFO would be waited for
+    if stored == own_digest:
         return
-    if len(noted) == len(ours):  # else it is damaged, as other files of ours may be
+    if len(stored) == len(own_digest):  # else it is damaged, as other files of ours may be
         raise StateError(
             f"{directory} is the state of another machine, and its crawls and this one's "
             "would not see each other: set another WALSH_STATE_DIR, or share one Redis by "
             f"WALSH_SHARED_STATE; if it was moved here, delete {path}"
         )
-    if keeps:
+    if may_write:
         with suppress(OSError):  # whoever needs to write here says that it cannot be done
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            files.replace_private(path, ours)
+            files.replace_private(path, own_digest)
 
 
 def enter(directory: Path | None) -> None:

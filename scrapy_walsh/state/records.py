@@ -58,19 +58,19 @@ def _default(value: object) -> str:
 @cache
 def kinds_of(record: Any) -> dict[str, str]:
     """By field of the class *record*, its declared type, without ``| None``."""
-    return {each.name: str(each.type).removesuffix(" | None") for each in fields(record)}
+    return {field.name: str(field.type).removesuffix(" | None") for field in fields(record)}
 
 
-def moved(record: R, by: Mapping[str, Callable[[float], float]]) -> R:
-    """*record* with its times by another clock; *by*: by declared type, what converts one."""
+def moved(record: R, converters: Mapping[str, Callable[[float], float]]) -> R:
+    """*record* with its times by another clock. *converters*: a function for each declared type."""
     changes: dict[str, Any] = {}
-    declared: Any = type(record)
-    for name, kind in kinds_of(declared).items():
+    record_type: Any = type(record)
+    for name, kind in kinds_of(record_type).items():
         value = getattr(record, name)
-        if kind in by and value:  # neither None nor 0, which is no time either
-            changes[name] = by[kind](value)
+        if kind in converters and value:  # neither None nor 0, which is no time either
+            changes[name] = converters[kind](value)
         elif kind not in _TYPES and value != type(value)():
-            changes[name] = moved(value, by)
+            changes[name] = moved(value, converters)
     return replace(record, **changes) if changes else record  # type: ignore[type-var]
 
 
@@ -93,9 +93,9 @@ class Table(Generic[R]):
 
     def __post_init__(self) -> None:
         """What follows from the declaration. All names in the SQL are this package's own."""
-        declared: Any = self.record
-        types = get_type_hints(declared)
-        kinds = kinds_of(declared)
+        record_type: Any = self.record
+        types = get_type_hints(record_type)
+        kinds = kinds_of(record_type)
         # SQLite's check of a table without rowids takes a key for damage whose columns come later.
         self.kinds = {name: kinds[name] for name in dict.fromkeys((*self.key, *kinds))}
         self.columns = tuple(self.kinds)
@@ -103,17 +103,17 @@ class Table(Generic[R]):
         self.page_rows = 10 if "body" in self.columns else 500
         self._nested = {name: types[name] for name in types if is_dataclass(types[name])}
         #: The fields that may be None.
-        self._optional = {name for name, each in types.items() if isinstance(None, each)}
+        self._optional = {name for name, hint in types.items() if isinstance(None, hint)}
         loose = self._optional | self._nested.keys()
         #: By column, its definition in SQL. Rows that were written before it was there have its
         #: default (``state.forms``).
         self.definitions = {name: _TYPES.get(kind, "TEXT") for name, kind in self.kinds.items()}
-        defaults = {each.name: each.default for each in fields(declared)}
+        defaults = {field.name: field.default for field in fields(record_type)}
         for name in self.definitions.keys() - loose:
             self.definitions[name] += f" NOT NULL{_default(defaults[name])}"
         columns = [f"{name} {definition}" for name, definition in self.definitions.items()]
         table, names, key = self.name, ", ".join(self.columns), ", ".join(self.key)
-        marks, key_marks = (", ".join("?" * len(each)) for each in (self.columns, self.key))
+        marks, key_marks = (", ".join("?" * len(group)) for group in (self.columns, self.key))
         is_key = " AND ".join(f"{name} = ?" for name in self.key)
         #: The order in which the last row comes first.
         self.back = ", ".join(f"{name} DESC" for name in self.key)
@@ -132,12 +132,12 @@ class Table(Generic[R]):
         sums = [" + ".join(f"coalesce({name}, 0)" for name in each) for each in self.binds]
         self.prune = f"DELETE FROM {table} WHERE max(0, {', '.join(sums)}) < ?"  # noqa: S608
         #: As :meth:`ends`, in Lua, of ``record``, a table with the fields of a hash.
-        terms = [" + ".join(f"term(record.{name})" for name in each) for each in self.binds]
+        terms = [" + ".join(f"term(record.{name})" for name in names) for names in self.binds]
         self.lua_ends = f"math.max({', '.join(terms)}) + {self.kept or 0}"
 
-    def select_from(self, there: Collection[str]) -> str:
-        """All rows of a table that has the columns *there*; NULL stands for each other one."""
-        names = [name if name in there else f"NULL AS {name}" for name in self.columns]
+    def select_from(self, columns: Collection[str]) -> str:
+        """All rows of a table that has *columns*; NULL stands for each column that it lacks."""
+        names = [name if name in columns else f"NULL AS {name}" for name in self.columns]
         return f"SELECT {', '.join(names)} FROM {self.name}"  # noqa: S608
 
     # -- a record and its values ----------------------------------------------------------
@@ -166,35 +166,35 @@ class Table(Generic[R]):
         """
         cells = zip(self.columns, row, strict=True)
         try:
-            found = {
-                name: each for name, each in cells if each is not None or name in self._optional
+            values = {
+                name: value for name, value in cells if value is not None or name in self._optional
             }
-            for name in self._nested.keys() & found.keys():
-                found[name] = json.decode(found[name], type=self._nested[name])
-            return convert(found, self.record, strict=strict, builtin_types=(bytes,))
+            for name in self._nested.keys() & values.keys():
+                values[name] = json.decode(values[name], type=self._nested[name])
+            return convert(values, self.record, strict=strict, builtin_types=(bytes,))
         except (DecodeError, TypeError, UnicodeError) as error:
             raise DamageError(f"{self.name}: a row has a value of another type") from error
 
     def ends(self, record: R) -> float:
         """Until when *record* is kept: a time by the clock of its own times."""
         terms = {name: min(getattr(record, name) or 0.0, _LONGEST) for name in chain(*self.binds)}
-        return max(sum(terms[name] for name in each) for each in self.binds) + (self.kept or 0.0)
+        return max(sum(terms[name] for name in names) for names in self.binds) + (self.kept or 0.0)
 
     # -- Redis ----------------------------------------------------------------------------
 
     def hash_of(self, record: R) -> dict[str, Any]:
         """The fields of the hash of *record*: its own, but for those of its key, and None."""
-        found = zip(self.columns, self.encode(record), strict=True)
+        cells = zip(self.columns, self.encode(record), strict=True)
         return {
             name: value if isinstance(value, str | bytes) else repr(value)
-            for name, value in found
+            for name, value in cells
             if value is not None and name not in self.key
         }
 
-    def of_hash(self, key: Key, found: Mapping[bytes, bytes]) -> R:
-        """The record with the *key* and the hash *found*; DamageError as for :meth:`decode`."""
+    def of_hash(self, key: Key, members: Mapping[bytes, bytes]) -> R:
+        """The record with the *key* and the hash *members*; DamageError as for :meth:`decode`."""
         values = dict(zip(self.key, key, strict=True))
-        row = [values.get(name, found.get(name.encode())) for name in self.columns]
+        row = [values.get(name, members.get(name.encode())) for name in self.columns]
         text = (  # read by ``decode``, for which what is no text is damage
             value.decode() if isinstance(value, bytes) and kind != "bytes" else value
             for value, kind in zip(row, self.kinds.values(), strict=True)
@@ -272,8 +272,8 @@ class SourceRun:
     def visit(self) -> Visit:
         """What R8 goes by."""
         since = self.last_run_at if self.counted_from is None else self.counted_from
-        gone = self.outcome == str(GONE)
-        return Visit(self.last_run_at, since, gone, self.gave_up_at, self.revisit, self.failures)
+        is_gone = self.outcome == str(GONE)
+        return Visit(self.last_run_at, since, is_gone, self.gave_up_at, self.revisit, self.failures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,9 +312,12 @@ class HostRecord:
         """
         if self.last_end <= now:
             return self
-        held = None if self.not_before is None else max(now, self.not_before - self.last_end + now)
-        visited = None if self.visited_at is None else min(self.visited_at, now)
-        return replace(self, last_end=now, not_before=held, visited_at=visited)
+        not_before, visited_at = self.not_before, self.visited_at
+        if not_before is not None:
+            not_before = max(now, not_before - self.last_end + now)
+        if visited_at is not None:
+            visited_at = min(visited_at, now)
+        return replace(self, last_end=now, not_before=not_before, visited_at=visited_at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,8 +89,8 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def _rows(self, table: Table[R], after: Key) -> Iterator[R]:
-        """The records after the key *after*, in key order."""
+    def _rows(self, table: Table[R], last_key: Key) -> Iterator[R]:
+        """The records after the key *last_key*, in key order."""
 
     def crawls(self) -> int:
         """How many crawls share these records through Redis right now. Raises StoreAway."""
@@ -99,10 +99,10 @@ class Store(ABC):
     def close(self) -> None:  # noqa: B027
         """Release what is held. Here that is nothing."""
 
-    def let_wait(self, told: Callable[[], None]) -> None:  # noqa: B027
+    def let_wait(self, notify: Callable[[], None]) -> None:  # noqa: B027
         """From now on a write may wait for the next :meth:`reserve_host`, or for :meth:`flush`.
 
-        *told* is called when a first one begins to wait. This process reads back what waits; a
+        *notify* is called when a first one begins to wait. This process reads back what waits; a
         blocklist never does. What ends the wait raises StateError for all that could not be
         written, and is kept in memory. Here nothing waits: only a disk makes it worth it.
         """
@@ -121,11 +121,11 @@ class Store(ABC):
 
         0 where that is not known. *token*: in lower case; empty: each bot's.
         """
-        found: dict[str, float] = {}
+        times: dict[str, float] = {}
         for head in self._list_heads():
             if not token or not head.tokens or token in head.tokens.split():
-                found[head.key] = max(head.fetched_at, found.get(head.key, 0.0))
-        return found
+                times[head.key] = max(head.fetched_at, times.get(head.key, 0.0))
+        return times
 
     def binding_lists(self, url: str, token: str, now: float) -> list[StoredDocument]:
         """The blocklists that bind the bot *token*: first that of *url*, its address.
@@ -133,14 +133,14 @@ class Store(ABC):
         One without text was held and is lost. *now*: Unix seconds. StoreAway where a shared store
         cannot be asked.
         """
-        own = self.get(StoredDocument, BLOCKLIST, url)
-        own_at = 0.0 if own is None else own.fetched_at
-        others = [
+        own_list = self.get(StoredDocument, BLOCKLIST, url)
+        own_at = 0.0 if own_list is None else own_list.fetched_at
+        other_lists = [
             self.get(StoredDocument, BLOCKLIST, key) or without_text(key)
             for key, at in sorted(self.list_times(token).items())
             if key != url and still_binds(at, own_at, now)
         ]
-        return [*([] if own is None else [own]), *others]
+        return [*([] if own_list is None else [own_list]), *other_lists]
 
     def hold_list(self, document: StoredDocument, adopted_at: float | None = None) -> None:
         """Store a blocklist that a bot holds, under the tokens of those that held it before, too.
@@ -150,29 +150,29 @@ class Store(ABC):
         no clock changes which of two lists was adopted later.
         """
         times = {} if adopted_at is None else self.list_times()
-        before, own_at = self.get(StoredDocument, BLOCKLIST, document.key), document.fetched_at
-        if before is not None:
-            tokens = {*before.tokens.split(), *document.tokens.split()}
-            known = before.tokens and document.tokens
-            document = replace(document, tokens=" ".join(sorted(tokens)) if known else "")
+        stored, own_at = self.get(StoredDocument, BLOCKLIST, document.key), document.fetched_at
+        if stored is not None:
+            tokens = {*stored.tokens.split(), *document.tokens.split()}
+            are_known = stored.tokens and document.tokens
+            document = replace(document, tokens=" ".join(sorted(tokens)) if are_known else "")
         self.put(document)
         latest = own_at - 2 * SAME_FETCH
         # Of a list whose time is not known, no list but this one is known to be later.
-        for key in sorted(times, key=lambda each: times[each] or math.inf, reverse=True):
+        for key in sorted(times, key=lambda url: times[url] or math.inf, reverse=True):
             # One that came since this one was fetched is of a run beside this one: both bind.
             beside = own_at < times[key] <= (adopted_at or 0.0) + SAME_FETCH
             if key == document.key or beside:
                 continue
             if not 0.0 < times[key] <= latest:
-                other = self.get(StoredDocument, BLOCKLIST, key) or without_text(key)
-                self.put(replace(other, fetched_at=latest))
+                older = self.get(StoredDocument, BLOCKLIST, key) or without_text(key)
+                self.put(replace(older, fetched_at=latest))
             latest = min(times[key] or latest, latest) - 2 * SAME_FETCH
 
     def rows(self, record: type[R], *begin: str) -> Iterator[R]:
         """All records of class *record* whose keys begin with *begin*."""
         table = TABLE_OF[record]
-        found = self._rows(table, (*begin, *[""] * (len(table.key) - len(begin))))
-        return takewhile(lambda each: table.key_of(each)[: len(begin)] == begin, found)
+        records = self._rows(table, (*begin, *[""] * (len(table.key) - len(begin))))
+        return takewhile(lambda row: table.key_of(row)[: len(begin)] == begin, records)
 
     def update_host(self, host: str, change: Rewrite, *, waits: bool = False) -> None:  # noqa: ARG002
         """Replace the record of *host* by what *change* makes of it, in one transaction.
@@ -180,9 +180,9 @@ class Store(ABC):
         *change* may be called more than once. It returns None to leave the record as it is.
         ``waits``: nobody waits for it (:meth:`let_wait`).
         """
-        changed = change(self.get(HostRecord, host))
-        if changed is not None:
-            self.put(changed)
+        new_record = change(self.get(HostRecord, host))
+        if new_record is not None:
+            self.put(new_record)
 
     def reserve_host(self, host: str, interval: float, now: float) -> Booking:
         """Book a request to *host* at *now*, unless *interval* or a hold forbids it (R4.6).
@@ -191,29 +191,29 @@ class Store(ABC):
         Read and written in one transaction, so that processes which share the store keep the
         spacing together. Raises StoreAway where a shared store does not answer: nothing is booked.
         """
-        found = Booking(0.0, known=False)
+        booking = Booking(0.0, known=False)
 
         def book(record: HostRecord | None) -> HostRecord | None:
-            nonlocal found
+            nonlocal booking
             if record is None:
-                found = Booking(0.0, known=False, rested=math.inf)
+                booking = Booking(0.0, known=False, rested=math.inf)
                 return HostRecord(host, now, interval, under_way=1)
-            own, spacing = record.last_end == self._own.get(host), max(interval, record.spacing)
+            is_own, spacing = record.last_end == self._own.get(host), max(interval, record.spacing)
             current = record.at(now)
             rested = now - current.last_end
-            wait = shared_wait(current.last_end, current.not_before, spacing, now, own=own)
-            found = Booking(wait, known=True, rested=rested, taught=record.taught)
-            if found.wait > 0:
+            wait = shared_wait(current.last_end, current.not_before, spacing, now, own=is_own)
+            booking = Booking(wait, known=True, rested=rested, taught=record.taught)
+            if booking.wait > 0:
                 return None if current is record else current
             # A hold, if there was one, has ended: nothing is booked before that.
             return replace(record, last_end=now, interval=interval, not_before=None, under_way=1)
 
         self.update_host(host, book)
-        if found.wait <= 0:
+        if booking.wait <= 0:
             self._own[host] = now
-        return found
+        return booking
 
-    def book_host(self, ended: HostRecord) -> None:
+    def book_host(self, update: HostRecord) -> None:
         """Store the end of a request to a host: its ``last_end`` is now.
 
         ``not_before``: of the hold that begins, if one does (R5). ``visited_at``: now where it was
@@ -221,25 +221,25 @@ class Store(ABC):
         Where another process has requested the host meanwhile, the slower of this and of what is on
         record stays (D28). The other fields are as on record.
         """
-        host, now = ended.host, ended.last_end
-        mine = self._own.get(host)
+        host, now = update.host, update.last_end
+        own_end = self._own.get(host)
 
         def merge(record: HostRecord | None) -> HostRecord:
-            own = record is None or record.last_end == mine
-            if own:
+            is_own = record is None or record.last_end == own_end
+            if is_own:
                 self._own[host] = now
-            record = (record or ended).at(now)
-            end = max(ended.not_before or 0.0, record.not_before or 0.0)
+            record = (record or update).at(now)
+            end = max(update.not_before or 0.0, record.not_before or 0.0)
             return replace(
                 record,
                 last_end=now,
-                interval=ended.interval,
+                interval=update.interval,
                 # A hold that has ended is not stored: it would bind again after the clock is put
                 # back (D9).
                 not_before=end if end > now else None,
-                visited_at=record.visited_at if ended.visited_at is None else now,
-                taught=slower(ended.taught, NOTHING if own else record.taught),
-                under_way=0 if own else record.under_way,
+                visited_at=record.visited_at if update.visited_at is None else now,
+                taught=slower(update.taught, NOTHING if is_own else record.taught),
+                under_way=0 if is_own else record.under_way,
             )
 
         self.update_host(host, merge, waits=True)
@@ -271,21 +271,21 @@ class MemoryStore(Store):
 
     def __init__(self) -> None:
         super().__init__()
-        self._tables: dict[type, dict[Key, Any]] = {each: {} for each in TABLE_OF}
+        self._tables: dict[type, dict[Key, Any]] = {record_type: {} for record_type in TABLE_OF}
 
     def get(self, record: type[R], *key: str) -> R | None:
         return self._tables[record].get(key)
 
     def put(self, *records: Any) -> None:
-        for each in records:
-            self._tables[type(each)][TABLE_OF[type(each)].key_of(each)] = each
+        for record in records:
+            self._tables[type(record)][TABLE_OF[type(record)].key_of(record)] = record
 
     def delete(self, record: type[Any], *key: str) -> None:
         self._tables[record].pop(key, None)
 
-    def _rows(self, table: Table[R], after: Key) -> Iterator[R]:
+    def _rows(self, table: Table[R], last_key: Key) -> Iterator[R]:
         rows = self._tables[table.record]
-        return iter([rows[key] for key in sorted(rows) if key > after])
+        return iter([rows[key] for key in sorted(rows) if key > last_key])
 
 
 class SqliteStore(Store):
@@ -321,8 +321,8 @@ class SqliteStore(Store):
             self.notices.append(str(error))
         self._database.end()
 
-    def let_wait(self, told: Callable[[], None]) -> None:
-        self._told = told
+    def let_wait(self, notify: Callable[[], None]) -> None:
+        self._told = notify
 
     def flush(self) -> None:
         if self._waits:
@@ -340,33 +340,33 @@ class SqliteStore(Store):
             self.flush()
         table = TABLE_OF[record]
         change = self._unwritten.get((table, key))
-        found: R | None = self._database.get(table, key) if change is None else change[0]
-        return found
+        result: R | None = self._database.get(table, key) if change is None else change[0]
+        return result
 
-    def _rows(self, table: Table[R], after: Key) -> Iterator[R]:
+    def _rows(self, table: Table[R], last_key: Key) -> Iterator[R]:
         """Records are read page by page: no transaction stays open in between."""
         self.flush()
         page: list[R] | None = None
         while page is None or len(page) == table.page_rows:
-            page = self._database.page(table, after)
-            for each in page:  # the text of a list is in a file
-                after = table.key_of(each)
-                yield (self.get(table.record, *after) or each) if _is_list(each) else each
+            page = self._database.page(table, last_key)
+            for record in page:  # the text of a list is in a file
+                last_key = table.key_of(record)
+                yield (self.get(table.record, *last_key) or record) if _is_list(record) else record
 
     # -- writing --------------------------------------------------------------------------
 
     def put(self, *records: Any) -> None:
-        for each in filter(_is_list, records):
-            self._put_blocklist(each)
+        for record in filter(_is_list, records):
+            self._put_blocklist(record)
         self._put(*filterfalse(_is_list, records))
 
     def _put(self, *records: Any) -> None:
-        found: dict[tuple[Table[Any], Key], tuple[Any, Row]] = {}
+        changes: dict[tuple[Table[Any], Key], tuple[Any, Row]] = {}
         for record in records:
             table = TABLE_OF[type(record)]
-            found[table, table.key_of(record)] = record, table.encode(record)
-        self._unwritten |= found
-        if found:
+            changes[table, table.key_of(record)] = record, table.encode(record)
+        self._unwritten |= changes
+        if changes:
             self._commit_soon()
 
     def delete(self, record: type[Any], *key: str) -> None:
@@ -395,7 +395,7 @@ class SqliteStore(Store):
 
         Where that fails, all of it is kept in memory, and the first time StateError is raised.
         """
-        failed, bookings = self._write_failed, self._bookings
+        had_failed, bookings = self._write_failed, self._bookings
         self._bookings, self._waits = [], False
         try:
             rows = {place: row for place, (_, row) in self._unwritten.items()}
@@ -405,7 +405,7 @@ class SqliteStore(Store):
             self._write_failed = True
             for host, change in bookings:
                 super().update_host(host, change)
-            if not failed:
+            if not had_failed:
                 raise
         else:
             self._unwritten.clear()
@@ -417,8 +417,8 @@ class SqliteStore(Store):
             with connection:
                 # A clock that is years ahead must not drop holds and deferrals that still bind. So
                 # "now" is never later than the last request that an earlier run has recorded.
-                (seen,) = connection.execute("SELECT max(last_end) FROM hosts").fetchone()
-                until = min(now, now if seen is None else seen)
+                (last_end,) = connection.execute("SELECT max(last_end) FROM hosts").fetchone()
+                until = min(now, now if last_end is None else last_end)
                 for table in TABLE_OF.values():
                     if table.kept is not None:
                         connection.execute(table.prune, (until - table.kept,))
@@ -432,15 +432,15 @@ class SqliteStore(Store):
     def _list_heads(self) -> Iterator[StoredDocument]:
         """The rows, which have no text; of a list whose row is lost, its file."""
         heads = [record for record, _ in self._unwritten.values() if _is_list(record)]
-        after: Key = (BLOCKLIST, "")
-        while page := self._database.page(DOCUMENTS, after):
+        last_key: Key = (BLOCKLIST, "")
+        while page := self._database.page(DOCUMENTS, last_key):
             heads += filter(_is_list, page)
-            after = DOCUMENTS.key_of(page[-1])
-            if after[0] != BLOCKLIST:
+            last_key = DOCUMENTS.key_of(page[-1])
+            if last_key[0] != BLOCKLIST:
                 break
-        known = {head.key for head in heads}
+        keys = {head.key for head in heads}
         for name in files.list_files(self._directory):
-            if files.key_in(self._directory / name) not in known:
+            if files.key_in(self._directory / name) not in keys:
                 with suppress(DamageError):
                     heads += filter(None, [files.read_copy(self._directory, name)])
         return iter(heads)

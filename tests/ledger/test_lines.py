@@ -156,7 +156,7 @@ def test_four_processes_write_one_chain(tmp_path: Path) -> None:
 
 
 def test_full_files_are_kept_up_to_a_number(tmp_path: Path) -> None:
-    ledger = opened(tmp_path, kept=16_000)
+    ledger = opened(tmp_path, keep_octets=16_000)
     body = b"User-agent: *\nDisallow: /\n"
     digest = hashlib.sha256(body).hexdigest()
     ledger.keep("robots", body, digest)
@@ -282,12 +282,12 @@ def test_a_kill_within_lines_that_are_written_together_leaves_whole_ones(
 
 
 def test_it_is_said_before_the_first_lines_of_this_run_go(tmp_path: Path) -> None:
-    earlier = opened(tmp_path, kept=16_000)
+    earlier = opened(tmp_path, keep_octets=16_000)
     for _ in range(30):
         earlier.write("a", ENTRY)
     earlier.close()
     first = earlier.file
-    ledger = opened(tmp_path, kept=16_000)
+    ledger = opened(tmp_path, keep_octets=16_000)
     while not ledger.notices:
         ledger.write("b", ENTRY)
         assert ledger.file <= first + 17

@@ -308,7 +308,7 @@ def rotated(directory: Path) -> int:
     """A ledger of several files, written by the writer; the number of its full ones."""
     clock = iter(honest().entries)
     at = [0.0]
-    ledger = Ledger(directory, lambda: at[0], kept=16 * 4000)
+    ledger = Ledger(directory, lambda: at[0], keep_octets=16 * 4000)
     for entry in clock:
         if entry["kind"] != "ledger":
             at[0] = entry["at"]

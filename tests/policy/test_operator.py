@@ -220,7 +220,7 @@ def test_what_is_not_known_because_of_us_stops_all_whatever_the_setting(
     """Design 9: also where a list is held, since the operator may have named more by now."""
     before = state(position, begun=True)
     before = before.adopt(OLD, 1000.0) if held else before
-    follows = before.failed("the disk failed", None, GATES, 0.5, ours=True)
+    follows = before.failed("the disk failed", None, GATES, 0.5, own_fault=True)
     assert goes_by(follows.state, 1e9) == LOST
     assert not follows.targets_wait
     assert follows.state.blocklist is (OLD if held else None)

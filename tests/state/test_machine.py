@@ -46,7 +46,7 @@ def test_the_state_of_another_machine_is_refused(tmp_path: Path, become: Become)
     machine.claim(directory)
     become(HERE)
     with pytest.raises(StateError):
-        machine.claim(directory, keeps=False)
+        machine.claim(directory, may_write=False)
 
 
 @pytest.mark.parametrize("text", [None, "", "uninitialized"])
@@ -62,7 +62,7 @@ def test_without_an_id_nothing_is_noted(text: str | None, tmp_path: Path, become
 
 def test_who_only_looks_notes_nothing(tmp_path: Path, become: Become) -> None:
     become(HERE)
-    machine.claim(tmp_path, keeps=False)
+    machine.claim(tmp_path, may_write=False)
     assert not (tmp_path / machine.OWNER).exists()
 
 

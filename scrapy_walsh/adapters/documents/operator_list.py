@@ -325,7 +325,7 @@ class OperatorList:
     ) -> float | None:
         """Go on as the state machine says; the seconds for which targets wait, if they do."""
         context = self._context
-        follows = self.state.failed(why, failure, context.gates, context.rand(), ours=ours)
+        follows = self.state.failed(why, failure, context.gates, context.rand(), own_fault=ours)
         context.recorder.record(follows.event)
         self._change(follows.state)
         if follows.targets_wait:

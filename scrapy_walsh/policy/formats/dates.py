@@ -137,11 +137,11 @@ def _day_and_month(parts: dict[str, str]) -> tuple[int, int] | None:
         return None if month is None else (int(parts["day"]), month)
     if "left" not in parts:
         return int(parts.get("day", "1")), int(parts.get("month", "1"))
-    left, right = int(parts["left"]), int(parts["right"])
-    if left > 12 or left == right:
-        return left, right
-    if right > 12:
-        return right, left
+    first_number, second_number = int(parts["left"]), int(parts["right"])
+    if first_number > 12 or first_number == second_number:
+        return first_number, second_number
+    if second_number > 12:
+        return second_number, first_number
     return None
 
 

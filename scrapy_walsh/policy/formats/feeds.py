@@ -100,8 +100,8 @@ def _without_half_entry(text: str) -> str:
     starts = [match.start() for match in _ENTRY.finditer(text)]
     if not starts or _END_OF_ENTRY.search(text, starts[-1]):
         return text
-    half = text[starts[-1] :].lower()
-    return text if "</title>" in half and "</link>" in half else text[: starts[-1]]
+    last_entry = text[starts[-1] :].lower()
+    return text if "</title>" in last_entry and "</link>" in last_entry else text[: starts[-1]]
 
 
 def _links(entries: Iterable[Entry | None], ends_early: bool = False) -> Links:
@@ -122,11 +122,11 @@ def _links(entries: Iterable[Entry | None], ends_early: bool = False) -> Links:
 
 
 def _xml_entries(text: str, url: str) -> Iterator[Entry | None]:
-    parsed = _parsed(text, url)
-    version = str(parsed.get("version", ""))
-    if not version and not parsed.entries:
+    feed = _parsed(text, url)
+    version = str(feed.get("version", ""))
+    if not version and not feed.entries:
         raise DocumentInvalid(f"{url}: neither RSS nor Atom; nothing in it can be read as a feed")
-    for entry in parsed.entries:
+    for entry in feed.entries:
         link = _first_link(_links_of(entry, version), url)
         if link is None:
             yield None
@@ -179,7 +179,7 @@ def _is_picture(link: Any) -> bool:
 
 def _first_link(candidates: Iterable[str], base: str) -> str | None:
     """The first of *candidates* that is a usable link, as an absolute URL."""
-    return next((link for target in candidates if (link := resolved(base, target))), None)
+    return next((link for candidate in candidates if (link := resolved(base, candidate))), None)
 
 
 def _first_date(texts: Iterable[str]) -> str | None:

@@ -55,7 +55,7 @@ def markdown_links(text: str) -> Links:
         elif token.type == "inline":
             children = token.children or ()
             if level in (1, 2):
-                words = "".join(each.content for each in children if each.type in _WORDS)
+                words = "".join(child.content for child in children if child.type in _WORDS)
                 headings.append(Heading(level, texts.plain_text(words, markup=False), len(titles)))
             level = 0
             for title, href in _inline_links(children):

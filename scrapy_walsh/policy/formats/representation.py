@@ -134,17 +134,17 @@ def representation(content_type: str | None, body: bytes) -> str:
     the body's root element may show that it is a feed, a sitemap or an HTML page, or its first
     octets that it is packed. Only what Content-Type calls markdown is markdown (R9.3).
     """
-    declared = (content_type or "").lower()
-    if "markdown" in declared:
+    media_type = (content_type or "").lower()
+    if "markdown" in media_type:
         return MARKDOWN
-    named = _declared(declared)
-    if named in (FEED, JSON_FEED):
-        return named
-    found = _sniff(body)
-    if found is None and named != PLAIN:
+    kind = _declared(media_type)
+    if kind in (FEED, JSON_FEED):
+        return kind
+    root = _sniff(body)
+    if root is None and kind != PLAIN:
         # A script that prints a notice has often lost its Content-Type, too.
-        found = _sniff(body[max(0, body.find(b"<?xml", 0, MAX_HEAD)) :])
-    return found or named or OTHER
+        root = _sniff(body[max(0, body.find(b"<?xml", 0, MAX_HEAD)) :])
+    return root or kind or OTHER
 
 
 def is_html(content_type: str | None, body: bytes, *, taken_for: bool = False) -> bool:
@@ -193,28 +193,28 @@ def suggested_feeds(link_headers: Iterable[str], html: str, base: str) -> list[s
     They are for the report, and are not requested. ``html``: the body of a page that was fetched
     anyway, else empty. ``base``: the response's URL.
     """
-    offered = [target for target, given in links_in(link_headers) if _is_feed_link(given)]
+    targets = [target for target, parameters in links_in(link_headers) if _is_feed_link(parameters)]
     head = _HeadLinks()
     with suppress(AssertionError):  # what HTMLParser raises for some malformed declarations
         head.feed(_NO_LINKS.sub("", html[:MAX_PAGE])[:MAX_HEAD])
     page_base = resolved(base, head.base) or base
-    urls = [resolved(base, target) for target in offered]
+    urls = [resolved(base, target) for target in targets]
     urls += [resolved(page_base, target) for target in head.targets]
     return list(dict.fromkeys(url for url in urls if url))
 
 
-def suggested_sitemaps(named: Iterable[str], base: str) -> list[str]:
+def suggested_sitemaps(targets: Iterable[str], base: str) -> list[str]:
     """The URLs of the first sitemaps that a robots.txt names, MAX_SUGGESTED at most.
 
     They are for the report, and are not requested. ``base``: the URL of the robots.txt.
     """
-    urls = (resolved(base, target) for target in named)
+    urls = (resolved(base, target) for target in targets)
     return list(islice(dict.fromkeys(url for url in urls if url), MAX_SUGGESTED))
 
 
-def _is_feed_link(given: Mapping[str, str | None]) -> bool:
-    relations = (given.get("rel") or "").lower().split()
-    return "alternate" in relations and _declared(given.get("type")) in (FEED, JSON_FEED)
+def _is_feed_link(parameters: Mapping[str, str | None]) -> bool:
+    relations = (parameters.get("rel") or "").lower().split()
+    return "alternate" in relations and _declared(parameters.get("type")) in (FEED, JSON_FEED)
 
 
 class _HeadLinks(HTMLParser):
@@ -229,8 +229,8 @@ class _HeadLinks(HTMLParser):
         self.targets: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in attrs}
-        if tag == "link" and _is_feed_link(given):
-            self.targets.append(given.get("href", ""))
+        attributes = {name: value or "" for name, value in attrs}
+        if tag == "link" and _is_feed_link(attributes):
+            self.targets.append(attributes.get("href", ""))
         elif tag == "base" and not self.base:
-            self.base = given.get("href", "")
+            self.base = attributes.get("href", "")

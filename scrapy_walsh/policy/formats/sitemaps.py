@@ -58,19 +58,19 @@ def read_sitemap(body: bytes, content_type: str | None, url: str) -> Links:
     entries = [entry for entry in map(_entry, reader.found) if entry is not None]
     note = _note(reader, fault, len(reader.found) - len(entries))
     if reader.root == "sitemapindex":
-        return Links((), note=note, children=tuple(dict.fromkeys(it.url for it in entries)))
+        return Links((), note=note, children=tuple(dict.fromkeys(entry.url for entry in entries)))
     return Links(tuple(entries), note=note, ends_early=fault and not reader.full)
 
 
 def _note(reader: _Reader, fault: bool, unusable: int) -> str:
-    said = []
+    notes = []
     if reader.full:
-        said.append(f"read up to {MAX_ENTRIES} entries")
+        notes.append(f"read up to {MAX_ENTRIES} entries")
     if fault:
-        said.append(f"read up to entry {len(reader.found)}, after which its XML is broken")
+        notes.append(f"read up to entry {len(reader.found)}, after which its XML is broken")
     if unusable:
-        said.append(f"{plural(unusable, 'entry', 'entries')} without a usable URL")
-    return "; ".join(said)
+        notes.append(f"{plural(unusable, 'entry', 'entries')} without a usable URL")
+    return "; ".join(notes)
 
 
 class _Reader:
@@ -140,10 +140,10 @@ class _Reader:
             self._entry = {}
 
 
-def _entry(kept: dict[str, str]) -> Entry | None:
-    url = absolute_http_url(kept.get("loc", ""))
+def _entry(fields: dict[str, str]) -> Entry | None:
+    url = absolute_http_url(fields.get("loc", ""))
     if url is None or len(url) > MAX_URL:
         return None
-    texts = (kept.get("published", ""), kept.get("lastmod", ""))
+    texts = (fields.get("published", ""), fields.get("lastmod", ""))
     published = next(filter(None, map(dates.published, texts)), None)
-    return Entry(plain_text(kept.get("title", "")), url, published)
+    return Entry(plain_text(fields.get("title", "")), url, published)

@@ -80,8 +80,8 @@ class Links:
 
 def declared_charset(content_type: str | None) -> str:
     """The charset that Content-Type names, in lower case; empty where it names none of use."""
-    found = re.search(r"charset\s*=\s*[\"']?([\w.:-]+)", content_type or "", re.IGNORECASE)
-    name = found[1].lower() if found else ""
+    match = re.search(r"charset\s*=\s*[\"']?([\w.:-]+)", content_type or "", re.IGNORECASE)
+    name = match[1].lower() if match else ""
     return "" if name in _SLOW_CODECS else name
 
 
@@ -139,7 +139,7 @@ def links_in(fields: Iterable[str]) -> Iterator[tuple[str, dict[str, str]]]:
     """
     for field in fields:
         for target, parameters in _LINK.findall(field[:MAX_LINK]):
-            found: dict[str, str] = {}
+            attributes: dict[str, str] = {}
             for name, quoted, bare in _PARAMETER.findall(parameters):
-                found.setdefault(name.lower(), quoted or bare)
-            yield target, found
+                attributes.setdefault(name.lower(), quoted or bare)
+            yield target, attributes

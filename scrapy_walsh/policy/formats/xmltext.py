@@ -105,14 +105,14 @@ def _damaged(body: bytes, content_type: str | None) -> str:
     damages = text.count("\ufffd") - kept
     characters = len(_BEYOND_ASCII.findall(text)) + kept
     names = list(_declared(body, content_type))
-    others = [name for name in names if _is_no_unicode(name)]
-    if characters > damages or (damages == 1 and not others):
+    legacy_names = [name for name in names if _is_no_unicode(name)]
+    if characters > damages or (damages == 1 and not legacy_names):
         return text
-    for name in others:
+    for name in legacy_names:
         with suppress(UnicodeError):
             return body.decode(name)
-    if others:
-        return body.decode(others[0], "replace")
+    if legacy_names:
+        return body.decode(legacy_names[0], "replace")
     if characters and names:  # it says UTF-8, and some of it is
         return text
     return body.decode("windows-1252", "replace")
@@ -138,9 +138,9 @@ def _encodings(body: bytes, content_type: str | None) -> Iterator[str]:
 
 
 def _declared(body: bytes, content_type: str | None) -> Iterator[str]:
-    inside = _XML_ENCODING.search(body[:_HEAD])
-    within = f"charset={inside[1].decode('latin-1')}" if inside else None
-    for name in filter(None, map(declared_charset, (content_type, within))):
+    declaration = _XML_ENCODING.search(body[:_HEAD])
+    parameter = f"charset={declaration[1].decode('latin-1')}" if declaration else None
+    for name in filter(None, map(declared_charset, (content_type, parameter))):
         yield "windows-1252" if name in _LATIN else name
 
 
@@ -154,7 +154,7 @@ _MARKUP: Final = re.compile(r"<!--(?:.*?-->|.*)|<\?(?:.*?\?>|.*)|<(?P<root>[A-Za
 
 def _without_doctype(text: str, url: str) -> str:
     """The text from its root element on. Raises DocumentInvalid for an internal subset."""
-    starts = (found.start() for found in _MARKUP.finditer(text) if found["root"])
+    starts = (match.start() for match in _MARKUP.finditer(text) if match["root"])
     root = next(starts, len(text))
     if _DECLARATION.search(_DOCTYPE.sub("", _MARKUP.sub("", text[:root]))):
         raise DocumentInvalid(f"{url}: it declares its own entities; refused unread")
@@ -179,17 +179,17 @@ def _check_depth(text: str, url: str) -> None:
 
     A closing tag also closes what was left open within its element, as happens in malformed feeds.
     """
-    opened: list[str] = []
+    open_names: list[str] = []
     for node in _NODE.finditer(text):
         name = node["name"]
         if name is None or node["rest"].endswith("/"):
             continue
         if not node["closing"]:
-            opened.append(name)
-            if len(opened) > MAX_DEPTH:
+            open_names.append(name)
+            if len(open_names) > MAX_DEPTH:
                 raise DocumentTooCostly(f"{url}: elements nested over {MAX_DEPTH} deep; not read")
-        elif name in opened:
-            while opened.pop() != name:
+        elif name in open_names:
+            while open_names.pop() != name:
                 pass
 
 
@@ -209,10 +209,10 @@ _MAX_ATTRIBUTES: Final = 1000
 
 def _mended(text: str, url: str) -> str:
     """*text* with its slips mended, except within CDATA sections, where nothing is a slip."""
-    first, *rest = text.split(_CDATA)
-    pieces = [_mended_piece(first, url)]
-    for piece in rest:
-        inside, end, outside = piece.partition("]]>")
+    head, *sections = text.split(_CDATA)
+    pieces = [_mended_piece(head, url)]
+    for section in sections:
+        inside, end, outside = section.partition("]]>")
         pieces.append(f"{_CDATA}{inside}{end}{_mended_piece(outside, url)}")
     return "".join(pieces)
 

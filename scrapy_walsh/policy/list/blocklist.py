@@ -71,7 +71,7 @@ class Blocklist:
     @property
     def addresses(self) -> list[str]:
         """The URLs that the list, and those beside it, came from."""
-        return [each.document for each in (self, *self.others) if each.document]
+        return [blocklist.document for blocklist in (self, *self.others) if blocklist.document]
 
     def blocks(self, url_or_host: str) -> Verdict | None:
         """Return the verdict that refuses ``url_or_host``, or None if its host is not listed.
@@ -80,8 +80,8 @@ class Blocklist:
         host. The caller must refuse such a request.
         """
         verdict = self._blocks(url_or_host)
-        for other in self.others:
-            verdict = verdict or other.blocks(url_or_host)
+        for blocklist in self.others:
+            verdict = verdict or blocklist.blocks(url_or_host)
         return verdict
 
     def _blocks(self, url_or_host: str) -> Verdict | None:
@@ -115,9 +115,9 @@ class Blocklist:
         return name
 
 
-def is_inline(found: dict[str, Any]) -> bool:
+def is_inline(members: dict[str, Any]) -> bool:
     """Tell whether the document brings its schema, so that no other is needed (R10.1)."""
-    return "schema" in found
+    return "schema" in members
 
 
 def normalised(entries: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:
@@ -132,13 +132,13 @@ def normalised(entries: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:
         if _USUAL_ENTRY.fullmatch(entry):
             domains.append(entry)
         else:
-            found = _unusual(entry)
-            domains.extend(found)
-            below = "every host below " if not all(map(_ADDRESS.fullmatch, found)) else ""
-            what = f"{below}{', '.join(found[:3])}" if found else "nothing"
-            warnings.append(f"entry {entry[:200]!r} is no plain domain: it blocks {what}")
-    more = len(warnings) - _MAX_WARNINGS
-    summary = [f"{more} more odd entries"] if more > 0 else []
+            names = _unusual(entry)
+            domains.extend(names)
+            below = "every host below " if not all(map(_ADDRESS.fullmatch, names)) else ""
+            effect = f"{below}{', '.join(names[:3])}" if names else "nothing"
+            warnings.append(f"entry {entry[:200]!r} is no plain domain: it blocks {effect}")
+    surplus = len(warnings) - _MAX_WARNINGS
+    summary = [f"{surplus} more odd entries"] if surplus > 0 else []
     return domains, (*warnings[:_MAX_WARNINGS], *summary)
 
 
@@ -156,14 +156,14 @@ def _authority(piece: str) -> str:
 
 def _entry_forms(entry: str) -> tuple[str, ...]:
     """The domains that one piece of an entry may name: a host, a URL, a pattern or a filter."""
-    found = _read(entry)
+    forms = _read(entry)
     if r"\." in entry:  # a regular expression's dot, or a path after a backslash
-        found = (*[form for form in found if "." in form], *_read(entry.replace(r"\.", ".")))
-    askable = [form for form in found if _ASKABLE.fullmatch(form)]
-    if "*" in entry or any("." in form or ":" in form for form in askable):
-        return found
+        forms = (*[form for form in forms if "." in form], *_read(entry.replace(r"\.", ".")))
+    usable = [form for form in forms if _ASKABLE.fullmatch(form)]
+    if "*" in entry or any("." in form or ":" in form for form in usable):
+        return forms
     names = filter(_NAME.fullmatch, _SIGNS.split(entry.replace(r"\.", ".")))
-    return (*askable, *(form for name in names for form in _read(name.strip(".")))) or found
+    return (*usable, *(form for name in names for form in _read(name.strip(".")))) or forms
 
 
 def _read(entry: str) -> tuple[str, ...]:
@@ -171,9 +171,9 @@ def _read(entry: str) -> tuple[str, ...]:
     if "*" in bare:
         # What comes after the last wildcard covers every host that the pattern matches. Where
         # nothing comes after it, no domain does: then at least the name before it is blocked.
-        *before, bare = _authority(bare).split("*")
+        *prefixes, bare = _authority(bare).split("*")
         if not bare:
-            names = (part.strip(".:") for part in reversed(before))
+            names = (part.strip(".:") for part in reversed(prefixes))
             bare = next((name for name in names if "." in name and _NO_ADDRESS.search(name)), "")
     try:
         return host_forms(bare)

@@ -120,23 +120,23 @@ class State:
 
     def in_force(self) -> InForce:
         """What targets go by, as the table in the module's docstring says."""
-        held = self.blocklist
-        if not self.begun or self.arrived or (held is None and not self.beside):
+        blocklist = self.blocklist
+        if not self.begun or self.arrived or (blocklist is None and not self.beside):
             return _WAIT
-        if self.not_known or held is None:
+        if self.not_known or blocklist is None:
             return InForce(self._without() or _NOTHING)
         if self.beside:
-            return InForce(held)
+            return InForce(blocklist)
         if self.elsewhere:
             return _WAIT
-        return InForce(held, self.fetched_at, self.fetched_at + held.refresh)
+        return InForce(blocklist, self.fetched_at, self.fetched_at + blocklist.refresh)
 
     def is_stale(self, now: float) -> bool:
         """Whether a target that comes at *now* needs an attempt first (R12)."""
-        held = self.blocklist
-        if held is None or self.elsewhere:
+        blocklist = self.blocklist
+        if blocklist is None or self.elsewhere:
             return True
-        return not is_fresh(self.fetched_at, now, held.refresh)
+        return not is_fresh(self.fetched_at, now, blocklist.refresh)
 
     def _without(self) -> Verdict | None:
         """The verdict where there is no list to go by; None where there is, or where all may go."""
@@ -200,41 +200,41 @@ class State:
 
     def failed(
         self,
-        why: str,
+        reason: str,
         failure: Retry | GiveUp | None,
         gates: Gates,
         rand: float,
         *,
-        ours: bool = False,
+        own_fault: bool = False,
     ) -> Failed:
-        """The attempt has failed: *why*, in one line. *failure*: what R5 said, if it applied.
+        """The attempt has failed: *reason*, in one line. *failure*: what R5 said, if it applied.
 
-        *rand*: in [0, 1), for the back-off; ValueError otherwise. *ours*: because of us; no target
-        waits for the next attempt then, since a retry seldom mends what is broken here.
+        *rand*: in [0, 1), for the back-off; ValueError otherwise. *own_fault*: our side failed.
+        Then no target waits for the next attempt, since a retry seldom mends our own faults.
         """
-        was = self.lose(why) if ours else self
-        without = was._without()
-        name, stays = "" if without is None else without.name, was._stays(without)
-        event = Event(REJECTED, self.url, "R3", name, f"blocklist not refreshed: {why}; {stays}")
+        state = self.lose(reason) if own_fault else self
+        refusal = state._without()
+        name, stays = "" if refusal is None else refusal.name, state._stays(refusal)
+        event = Event(REJECTED, self.url, "R3", name, f"blocklist not refreshed: {reason}; {stays}")
         delay, failures = self._backed_off(failure, gates, rand)
-        waits = (
-            without is not None
-            and not ours
+        targets_wait = (
+            refusal is not None
+            and not own_fault
             and not self.begun
             and 0 < failures <= gates.max_retries
             and delay <= gates.patience
         )
-        state = replace(was, failures=failures, beside=was.beside or not waits)
-        return Failed(state, event, delay, waits)
+        new_state = replace(state, failures=failures, beside=state.beside or not targets_wait)
+        return Failed(new_state, event, delay, targets_wait)
 
-    def _stays(self, without: Verdict | None) -> str:
-        if without is not None:
-            return f"no target is requested: {without.reason}"
+    def _stays(self, refusal: Verdict | None) -> str:
+        if refusal is not None:
+            return f"no target is requested: {refusal.reason}"
         if self.blocklist is not None:
-            held = ", from ".join(
+            details = ", from ".join(
                 [plural(len(self.blocklist), "domain"), *self.blocklist.addresses]
             )
-            return f"the last list stays in force ({held})"
+            return f"the last list stays in force ({details})"
         return "NO LIST WAS EVER HELD: no opt-out is known, nothing is blocked by R3"
 
     def _backed_off(
@@ -249,8 +249,8 @@ class State:
         delay = backoff_delay(self.failures, rand, gates.backoff_base, gates.backoff_cap)
         if isinstance(failure, GiveUp):
             return max(failure.delay, BACKOFF_CAP), 0
-        least = 0.0 if failure is None else failure.delay
-        return max(delay, least), self.failures + 1
+        wait = 0.0 if failure is None else failure.delay
+        return max(delay, wait), self.failures + 1
 
 
 def still_binds(fetched_at: float, own_at: float, now: float) -> bool:

@@ -53,9 +53,9 @@ def parse_blocklist(
     there is none. ``document``: URL of the body, for verdicts. Raises DocumentInvalid (one line) if
     it must not be adopted. With a hostile schema it may never end (see :func:`is_tame`).
     """
-    found = read_document(body)
-    check_schema(found, fallback_schema)
-    return blocklist_in(found, body, document)
+    members = read_document(body)
+    check_schema(members, fallback_schema)
+    return blocklist_in(members, body, document)
 
 
 def reread_blocklist(body: bytes, document: str | None = None) -> Blocklist:
@@ -73,12 +73,12 @@ def read_document(body: bytes) -> dict[str, Any]:
     The first of three steps, between which a caller may ask :func:`is_tame`, or for the standalone
     schema; the others are :func:`check_schema` and :func:`blocklist_in`.
     """
-    found: dict[str, Any] = json_object(body, "blocklist", once=_READ_ONCE)
-    contract = found.get("contract")
+    members: dict[str, Any] = json_object(body, "blocklist", once=_READ_ONCE)
+    contract = members.get("contract")
     if not isinstance(contract, str) or not _CONTRACT.fullmatch(contract):
-        shown = one_line(repr(contract))
-        raise DocumentInvalid(f"blocklist contract is {shown}, not walsh-research-blocklist/v1")
-    return found
+        quoted = one_line(repr(contract))
+        raise DocumentInvalid(f"blocklist contract is {quoted}, not walsh-research-blocklist/v1")
+    return members
 
 
 def read_schema(body: bytes) -> dict[str, Any]:
@@ -86,47 +86,47 @@ def read_schema(body: bytes) -> dict[str, Any]:
 
     It is read leniently: a crawl and ``verify`` must understand the same.
     """
-    found: dict[str, Any] = json_object(body, "the standalone schema", once=())
-    return found
+    schema: dict[str, Any] = json_object(body, "the standalone schema", once=())
+    return schema
 
 
-def is_tame(found: dict[str, Any], fallback_schema: dict[str, Any] | None) -> bool:
+def is_tame(members: dict[str, Any], fallback_schema: dict[str, Any] | None) -> bool:
     """Tell whether :func:`check_schema` is sure to end soon, however long the list is.
 
     That is so for a schema with keywords that cost little, and entries of few shapes (the same
     members with the same types). It says nothing about whether the document is valid.
     """
     try:
-        schema = _schema(found, fallback_schema)
-        few = len(json.dumps(schema)) <= _TAME_LENGTH
+        schema = _schema(members, fallback_schema)
+        is_short = len(json.dumps(schema)) <= _TAME_LENGTH
     except DocumentInvalid:
         return True  # it is refused before anything is validated
     except RecursionError:
         return False
-    return few and _is_tame_schema(schema) and _representatives(found) is not None
+    return is_short and _is_tame_schema(schema) and _representatives(members) is not None
 
 
-def blocklist_in(found: dict[str, Any], body: bytes, document: str | None) -> Blocklist:
-    """Return what ``found``, which was read from ``body``, says. Raises DocumentInvalid."""
-    domains, warnings = normalised(_entries(found))
-    updated = found.get("updated")
+def blocklist_in(members: dict[str, Any], body: bytes, document: str | None) -> Blocklist:
+    """Return what ``members``, which was read from ``body``, says. Raises DocumentInvalid."""
+    domains, warnings = normalised(_entries(members))
+    updated = members.get("updated")
     return Blocklist(
         # Not set(domains), which for a million holds the interpreter lock for half a second.
         domains={name for name in domains},  # noqa: C416
-        refresh=refresh_seconds(found.get("refresh")),
+        refresh=refresh_seconds(members.get("refresh")),
         updated=updated if isinstance(updated, str) else None,
-        contract=found["contract"],
+        contract=members["contract"],
         warnings=warnings,
         document=document,
         digest=hashlib.sha256(body).hexdigest(),
-        inline=is_inline(found),
+        inline=is_inline(members),
     )
 
 
-def _schema(found: dict[str, Any], fallback_schema: dict[str, Any] | None) -> dict[str, Any]:
-    if not is_inline(found) and fallback_schema is None:
+def _schema(members: dict[str, Any], fallback_schema: dict[str, Any] | None) -> dict[str, Any]:
+    if not is_inline(members) and fallback_schema is None:
         raise DocumentInvalid("blocklist has no schema inline, and there is no standalone schema")
-    schema = found.get("schema", fallback_schema)
+    schema = members.get("schema", fallback_schema)
     # JSON Schema 2020-12, section 4.3.2: true is the same as {}. The floor checks remain (T9).
     if schema is True:
         return {}
@@ -135,29 +135,29 @@ def _schema(found: dict[str, Any], fallback_schema: dict[str, Any] | None) -> di
     return schema
 
 
-def check_schema(found: dict[str, Any], fallback_schema: dict[str, Any] | None) -> None:
+def check_schema(members: dict[str, Any], fallback_schema: dict[str, Any] | None) -> None:
     """Validate a document by its schema. DocumentInvalid (one line) where it is not valid by it."""
-    schema = _schema(found, fallback_schema)
-    indexes = (_representatives(found) or []) if _is_tame_schema(schema) else []
+    schema = _schema(members, fallback_schema)
+    indexes = (_representatives(members) or []) if _is_tame_schema(schema) else []
     # A sixth of the time in which a crawl starts, and only a list that has changed needs them.
     from jsonschema import Draft202012Validator  # noqa: PLC0415
     from referencing import Registry  # noqa: PLC0415
 
     if indexes:
-        found = {**found, "blocked": [found["blocked"][index] for index in indexes]}
+        members = {**members, "blocked": [members["blocked"][index] for index in indexes]}
     try:
         Draft202012Validator.check_schema(schema)
         # An explicit empty registry, because the default one fetches what a $ref names.
         validator = Draft202012Validator(schema, registry=Registry())
-        error = next(validator.iter_errors(found), None)
+        error = next(validator.iter_errors(members), None)
     except MemoryError:  # that is this process's limit: it says nothing of the document
         raise
     except Exception as failure:  # whatever it is, the document was not validated
-        why = one_line(getattr(failure, "message", failure)) or type(failure).__name__
-        raise DocumentInvalid(f"blocklist cannot be validated: {why}") from failure
+        reason = one_line(getattr(failure, "message", failure)) or type(failure).__name__
+        raise DocumentInvalid(f"blocklist cannot be validated: {reason}") from failure
     if error is not None:
-        where = one_line(_place(list(error.absolute_path), indexes))
-        raise DocumentInvalid(f"blocklist fails its schema at {where}: {one_line(error.message)}")
+        place = one_line(_place(list(error.absolute_path), indexes))
+        raise DocumentInvalid(f"blocklist fails its schema at {place}: {one_line(error.message)}")
 
 
 def _place(path: list[Any], indexes: list[int]) -> str:
@@ -166,13 +166,13 @@ def _place(path: list[Any], indexes: list[int]) -> str:
     return "/".join(map(str, ["", *path])) or "its root"
 
 
-def _representatives(found: dict[str, Any]) -> list[int] | None:
+def _representatives(members: dict[str, Any]) -> list[int] | None:
     """Return the index of one entry of each shape, None where there are many shapes.
 
     By a tame schema, entries of one shape are all valid or all invalid. So one of each is
     validated, and a million entries take the validator no longer than a few.
     """
-    blocked = found.get("blocked")
+    blocked = members.get("blocked")
     shapes: dict[object, int] = {}
     for index, entry in enumerate(blocked if isinstance(blocked, list) else []):
         shapes.setdefault(_shape(entry), index)
@@ -192,8 +192,8 @@ def _json_type(value: object) -> object:
     return value.is_integer() if isinstance(value, float) else type(value)
 
 
-def _entries(found: dict[str, Any]) -> list[str]:
-    blocked = found.get("blocked")
+def _entries(members: dict[str, Any]) -> list[str]:
+    blocked = members.get("blocked")
     if not isinstance(blocked, list):
         raise DocumentInvalid("blocklist has no array 'blocked'")
     for index, entry in enumerate(blocked):
@@ -211,13 +211,15 @@ def _is_tame_schema(schema: Any, part: str = "document") -> bool:
     properties, pattern = schema.get("properties", {}), schema.get("pattern", "")
     if not isinstance(properties, dict) or not isinstance(pattern, str):
         return False
-    below = {"document": "member", "entry": "member of an entry"}.get(part, "")
+    member_part = {"document": "member", "entry": "member of an entry"}.get(part, "")
     return (
         isinstance(schema.get("additionalProperties", True), bool)
         and _TAME_PATTERN.fullmatch(pattern) is not None
         and ("items" not in schema or _is_tame_schema(schema["items"], "entry"))
         and all(
-            _is_tame_schema(each, "blocked" if (part, name) == ("document", "blocked") else below)
-            for name, each in properties.items()
+            _is_tame_schema(
+                member, "blocked" if (part, name) == ("document", "blocked") else member_part
+            )
+            for name, member in properties.items()
         )
     )

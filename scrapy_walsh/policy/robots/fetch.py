@@ -211,33 +211,35 @@ class Leave:
 
 
 def without(
-    cause: str, why: str, document: str, position: str, *, fleet: bool = False
+    cause: str, detail: str, document: str, position: str, *, fleet: bool = False
 ) -> Keep | StandIn | Leave:
     """What holds for an origin whose robots.txt cannot be had, as the second table above says.
 
     ``cause``: ``DEFER``, ``UNREADABLE``, ``UNREACHABLE``, ``PAGE``, ``OURS`` or ``HOP_REFUSED``.
-    ``why``: the last answer in a few words, such as ``HTTP 503``; for ``UNREADABLE`` the
+    ``detail``: the last answer in a few words, such as ``HTTP 503``; for ``UNREADABLE`` the
     Content-Encoding that it came with; for ``OURS`` what has failed; for ``HOP_REFUSED`` where it
     leads, and what is against that. ``document``: URL of the file. ``position``: ``allow``,
     ``defer`` or ``deny``, of WALSH_ROBOTS_UNREACHABLE. ``fleet``: for a worker of a fleet.
     """
     if cause == DEFER:
-        return Leave(f"robots.txt is not to be had for now; {why}")
+        return Leave(f"robots.txt is not to be had for now; {detail}")
     if cause == OURS:
-        return StandIn(verdicts.not_known("R2", why, document))
+        return StandIn(verdicts.not_known("R2", detail, document))
     if cause == HOP_REFUSED:
-        reason = f"robots.txt redirects to {why}"
+        reason = f"robots.txt redirects to {detail}"
         verdict = Verdict(False, verdicts.DEFERRED, "R2", reason, document)
         return Keep(f"{reason}; {_STAY}", StandIn(verdict))
     if cause == UNREADABLE:
-        coding = f"with Content-Encoding {why[:40]!r}" if why else "without a Content-Encoding"
+        coding = (
+            f"with Content-Encoding {detail[:40]!r}" if detail else "without a Content-Encoding"
+        )
         reason = (
             f"robots.txt came {coding} and is not text that "
             "can be read: nothing of the host is requested in this run (its owner could serve "
-            f"robots.txt as plain text{', without that header' if why else ''})"
+            f"robots.txt as plain text{', without that header' if detail else ''})"
         )
         verdict = Verdict(False, verdicts.UNKNOWN_PARSE_ERROR, "R2", reason, document)
         return StandIn(verdict, REASK if fleet else math.inf)
-    kept, reason = f"{why}; {_STAY}", f"robots.txt is unreachable ({why}): {position}"
+    kept_reason, reason = f"{detail}; {_STAY}", f"robots.txt is unreachable ({detail}): {position}"
     verdict = Verdict(position == "allow", verdicts.UNKNOWN_UNREACHABLE, "R2", reason, document)
-    return Keep(kept, StandIn(verdict))
+    return Keep(kept_reason, StandIn(verdict))

@@ -84,41 +84,48 @@ class Robots:
 
     def decide(self, url: str) -> Verdict:
         """The verdict on *url*, a URL or a path with its query (9.1.4). Never raises."""
-        found = forms(url)
-        if found[0] == "/robots.txt":
+        paths = forms(url)
+        if paths[0] == "/robots.txt":
             return self._verdict(ALLOWED_IMPLICIT, "/robots.txt itself is always allowed")
         try:
-            finding = self.rules.ruling(found)
+            ruling = self.rules.ruling(paths)
         except TooCostly:
             return self._verdict(DISALLOWED_EXPLICIT, "the rules would take too long to match")
-        if finding.denied or self.protego is None or self.protego.allows(url, found):
-            known = self._known.get(finding)
-            if known is None:
-                known = self._known[finding] = self._explain(finding)
-            return known
+        if ruling.denied or self.protego is None or self.protego.allows(url, paths):
+            verdict = self._known.get(ruling)
+            if verdict is None:
+                verdict = self._known[ruling] = self._explain(ruling)
+            return verdict
         return self._verdict(DISALLOWED_EXPLICIT, _PROTEGO_ALONE, readings=_PROTEGO_DENIES)
 
     def said(self, url: str) -> tuple[Statement, ...]:
         """What the file says about the use of *url*. Never raises."""
         return () if self.usage is None else self.usage.said(url)
 
-    def _explain(self, finding: Ruling) -> Verdict:
-        rule, readings = finding.rule, finding.readings
+    def _explain(self, ruling: Ruling) -> Verdict:
+        rule, readings = ruling.rule, ruling.readings
         if rule is None:
             return self._verdict(ALLOWED_IMPLICIT, self.no_match)
         text = f"{'Allow' if rule.allow else 'Disallow'}: {_shown(rule.text)}"
-        where = f"line {rule.line}, group {' '.join(rule.names) or 'none'}"
+        place = f"line {rule.line}, group {' '.join(rule.names) or 'none'}"
         denying = next((name for name, answer in readings if not answer), None)
-        where += f", reading: {denying}" if denying else ""
+        place += f", reading: {denying}" if denying else ""
         name: VerdictName = ALLOWED_EXPLICIT if rule.allow else DISALLOWED_EXPLICIT
         return self._verdict(
-            name, f"{text} ({where})", line=rule.line, readings=readings, rule=text
+            name, f"{text} ({place})", line=rule.line, readings=readings, rule=text
         )
 
-    def _verdict(self, name: VerdictName, reason: str, **more: Any) -> Verdict:
+    def _verdict(self, name: VerdictName, reason: str, **members: Any) -> Verdict:
         allowed = name != DISALLOWED_EXPLICIT
         return Verdict(
-            allowed, name, "R2", reason, self.document, group=self.group, digest=self.digest, **more
+            allowed,
+            name,
+            "R2",
+            reason,
+            self.document,
+            group=self.group,
+            digest=self.digest,
+            **members,
         )
 
 
@@ -145,12 +152,12 @@ class SecondOpinion:
                 readable = text if text.isascii() else text.encode("utf-8", "replace").decode()
                 self._parsed = Protego.parse(readable)
 
-    def allows(self, url: str, found: Sequence[str] = ()) -> bool:
-        """Whether Protego allows *url*, and each form of its path that was *found* but the first.
+    def allows(self, url: str, paths: Sequence[str] = ()) -> bool:
+        """Whether Protego allows *url*, and each form of its path that was *paths* but the first.
 
         True if it cannot say, or not quickly.
         """
-        return all(map(self._allows, (url, *[f"http://host{form}" for form in found[1:]])))
+        return all(map(self._allows, (url, *[f"http://host{path}" for path in paths[1:]])))
 
     def _allows(self, url: str) -> bool:
         # Its matcher compares at most each character of a rule with a star to each of the URL.
@@ -205,9 +212,9 @@ def parse_robots(body: bytes, token: str, document: str | None = None) -> Robots
     )
 
 
-def no_rules(document: str | None, why: str = "robots.txt answered 4xx: no rules") -> Robots:
+def no_rules(document: str | None, reason: str = "robots.txt answered 4xx: no rules") -> Robots:
     """The rules of a host that has no robots.txt: everything is allowed (9.1.1).
 
-    ``document``: the URL that was requested. ``why``: the reason of its verdicts.
+    ``document``: the URL that was requested. ``reason``: the reason of its verdicts.
     """
-    return Robots(RuleSet(()), document, no_match=why)
+    return Robots(RuleSet(()), document, no_match=reason)

@@ -138,19 +138,19 @@ def decode(body: bytes) -> str:
 
     Octets that are not UTF-8 stay, as surrogates (PEP 383), since they may be part of a path.
     """
-    kept = body[:MAX_OCTETS]
-    marked = kept[:2] in {b"\xff\xfe", b"\xfe\xff"}
-    if marked and b"\0" in kept:
-        text = kept.decode("utf-16", "replace")
+    content = body[:MAX_OCTETS]
+    has_mark = content[:2] in {b"\xff\xfe", b"\xfe\xff"}
+    if has_mark and b"\0" in content:
+        text = content.decode("utf-16", "replace")
     else:  # the mark of UTF-16 may stand before a text that is not in it
-        text = kept[2 * marked :].decode("utf-8", "surrogateescape")
+        text = content[2 * has_mark :].decode("utf-8", "surrogateescape")
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     if len(body) <= MAX_OCTETS:
         return text
     # A Disallow that was cut in two is kept, less half an escape, which would match no path. An
     # Allow is not: its shorter value would match more.
-    whole, end, last = _HALF_ESCAPE.sub("", text).rpartition("\n")
-    return whole if _kind(last) == ALLOW else f"{whole}{end}{last}"
+    lines, end, last_line = _HALF_ESCAPE.sub("", text).rpartition("\n")
+    return lines if _kind(last_line) == ALLOW else f"{lines}{end}{last_line}"
 
 
 def has_field(body: bytes) -> bool:
@@ -183,18 +183,18 @@ def _lenient(line: str) -> list[tuple[str, str]]:
     before that (``Disallow /x: y``). An Allow has no value, since it may grant nothing.
     """
     text = line.strip(_UNSEEN)
-    found = _WORD.match(text) if text[:1] in _FIRST_LETTERS else None
-    if found is None:
+    word = _WORD.match(text) if text[:1] in _FIRST_LETTERS else None
+    if word is None:
         return []
     kind = DISALLOW
-    if found["agent"]:
+    if word["agent"]:
         kind = USER_AGENT
-    elif found["delay"]:
+    elif word["delay"]:
         kind = CRAWL_DELAY
-    _, colon, after = text[found.end() :].partition(":")
-    without = (pattern.match(text, found.end()) for pattern in _WITHOUT_COLON)
-    values = [*([after] if colon else []), *(each[1] for each in without if each)]
-    if found["allow"]:
+    _, colon, value_after_colon = text[word.end() :].partition(":")
+    matches = (pattern.match(text, word.end()) for pattern in _WITHOUT_COLON)
+    values = [*([value_after_colon] if colon else []), *(match[1] for match in matches if match)]
+    if word["allow"]:
         return [(ALLOW, "")] if values else []
     return [(kind, value) for value in dict.fromkeys(values)]
 
@@ -222,9 +222,9 @@ class Records:
             name, _, value = line.partition(":")
             kind = _FIELDS.get(name) or _FIELDS.get(name.strip(_UNSEEN).lower())
             if kind is None or name == line:
-                found = _lenient(line.partition("#")[0])
-                self.odd = self.odd or bool(found)
-                for field, text_of in found if lenient else ():
+                fields = _lenient(line.partition("#")[0])
+                self.odd = self.odd or bool(fields)
+                for field, text_of in fields if lenient else ():
                     self._add(field, text_of, number)
                 continue
             if kind is MISSPELT:
@@ -285,8 +285,8 @@ def _product_token(name: str, token: str) -> str:
     """
     if not name.startswith((token, "*")):
         return name
-    found = _PRODUCT.match(name)
-    return found[0] if found and found[0] in {token, "*"} else name
+    match = _PRODUCT.match(name)
+    return match[0] if match and match[0] in {token, "*"} else name
 
 
 _READINGS: Final = {WITHOUT_VERSION: _without_version, PRODUCT_TOKEN: _product_token}
@@ -297,39 +297,43 @@ def select(text: str, records: Records, token: str) -> list[Selection]:
 
     *records*: of *text*.
     """
-    found = list(_select_by_name(records, token.lower()))
+    selections = list(_select_by_name(records, token.lower()))
     if records.odd:
         lenient = Records(text, cut=records.cut, lenient=True)
-        found += _select_by_name(lenient, token.lower(), LENIENT_LINES)
+        selections += _select_by_name(lenient, token.lower(), LENIENT_LINES)
     # Selections that are alike are judged once.
-    return [each for n, each in enumerate(found) if each not in found[:n]]
+    return [
+        selection
+        for number, selection in enumerate(selections)
+        if selection not in selections[:number]
+    ]
 
 
 def _select_by_name(records: Records, token: str, lines: str = "") -> Iterator[Selection]:
     """The selection by each reading of the names. *lines*: the way to read lines, for its name."""
-    literal = [
+    literal_pairs = [
         (name, record)
         for record in records.records
         for name in record.names
         if name[0] in {token[:1], "*"}
     ]
-    yield _select(lines or LITERAL_NAME, literal, records.orphans, token)
-    for reading, read in _READINGS.items():
-        named = [(read(name, token), record) for name, record in literal]
-        if named != literal:
-            yield _select(lines or reading, named, records.orphans, token)
+    yield _select(lines or LITERAL_NAME, literal_pairs, records.orphans, token)
+    for reading, shorten in _READINGS.items():
+        pairs = [(shorten(name, token), record) for name, record in literal_pairs]
+        if pairs != literal_pairs:
+            yield _select(lines or reading, pairs, records.orphans, token)
 
 
 def _select(
-    reading: str, named: list[tuple[str, Record]], orphans: Record, token: str
+    reading: str, pairs: list[tuple[str, Record]], orphans: Record, token: str
 ) -> Selection:
     """The records of the longest name that is the token or a prefix of it, else those of ``*``.
 
-    *named*: names, as *reading* reads them, with their records.
+    *pairs*: names, as *reading* reads them, with their records.
     """
-    names = {name for name, _ in named if name != "*" and name and token.startswith(name)}
+    names = {name for name, _ in pairs if name != "*" and name and token.startswith(name)}
     best = max(names, key=len, default="*")
-    chosen = {id(record): record for name, record in named if name == best}
+    chosen = {id(record): record for name, record in pairs if name == best}
     lines = [line for record in chosen.values() for line in record.lines]
     usage = [line for record in chosen.values() for line in record.usage]
     if best == "*":
@@ -350,8 +354,8 @@ def crawl_delay(selections: list[Selection]) -> float | None:
     delays = []
     for selection in selections:
         for value in selection.delays:
-            found = _DELAY.fullmatch(value)
-            unit = None if found is None else _UNITS.get(found[2].lower())
-            if found is not None and unit is not None:
-                delays.append(min(float(found[1]) * unit, LONGEST))
+            match = _DELAY.fullmatch(value)
+            unit = None if match is None else _UNITS.get(match[2].lower())
+            if match is not None and unit is not None:
+                delays.append(min(float(match[1]) * unit, LONGEST))
     return max(delays, default=None)

@@ -83,12 +83,12 @@ def normalize(text: str, to_encode: re.Pattern[str] = _TO_ENCODE) -> str:
 
 def _unescaped(text: str, table: Mapping[str, str], percent: str) -> str:
     """*text* with what *table* has for each escape; *percent* for a ``%`` that begins none."""
-    head, *rest = text.split("%")
+    head, *parts = text.split("%")
     return head + "".join(
         [
             table.get(part)
-            or (known + part[2:] if (known := table.get(part[:2])) else percent + part)
-            for part in rest
+            or (spelling + part[2:] if (spelling := table.get(part[:2])) else percent + part)
+            for part in parts
         ]
     )
 
@@ -139,10 +139,12 @@ def forms(url: str) -> list[str]:
     authority = _AUTHORITY.match(text)
     target = text[authority.end() :] if authority else text
     path, mark, query = target.partition("?")
-    found = [_rooted(normalize(each + mark + query)) for each in (path, path.replace("\\", "/"))]
-    found += map(_resolved, found[:])
-    found += [form[:-1] for form in found if form.find("?") == len(form) - 1]
-    return list(dict.fromkeys(found))
+    paths = [
+        _rooted(normalize(variant + mark + query)) for variant in (path, path.replace("\\", "/"))
+    ]
+    paths += map(_resolved, paths[:])
+    paths += [form[:-1] for form in paths if form.find("?") == len(form) - 1]
+    return list(dict.fromkeys(paths))
 
 
 def _rooted(target: str) -> str:
@@ -154,16 +156,16 @@ def _resolved(target: str) -> str:
     path, mark, query = target.partition("?")
     if "/." not in path:
         return target
-    kept: list[str] = []
+    output: list[str] = []
     segments = path.split("/")[1:]
     for segment in segments:
         if segment == "..":
-            del kept[-1:]
+            del output[-1:]
         elif segment != ".":
-            kept.append(segment)
+            output.append(segment)
     if segments[-1] in {".", ".."}:
-        kept.append("")
-    return "/" + "/".join(kept) + mark + query
+        output.append("")
+    return "/" + "/".join(output) + mark + query
 
 
 # -- matching -----------------------------------------------------------------------------
@@ -228,21 +230,21 @@ class Pattern(NamedTuple):
         ends = self._ends(path, begin)
         if ends is None:
             return None
-        least, most = ends[0] + self.anchored, ends[1] + self.anchored
-        return Match(self.allow, self.text, (most, least, self.size))
+        shortest, longest = ends[0] + self.anchored, ends[1] + self.anchored
+        return Match(self.allow, self.text, (longest, shortest, self.size))
 
     def _ends(self, path: str, begin: int) -> tuple[int, int] | None:
         """The first and the last place where the last part, at or after *begin*, can end."""
-        last, whole = self.parts[-1], len(path)
+        part, size = self.parts[-1], len(path)
         if self.anchored:
-            return (whole, whole) if path.endswith(last, begin) else None
-        if not last:
-            return begin, whole
-        start = path.find(last, begin)
+            return (size, size) if path.endswith(part, begin) else None
+        if not part:
+            return begin, size
+        start = path.find(part, begin)
         if start < 0:
             return None
         # Not str.rfind, which may compare len(path) x len(last) characters.
-        return start + len(last), whole - path[::-1].find(last[::-1])
+        return start + len(part), size - path[::-1].find(part[::-1])
 
 
 class Patterns:
@@ -287,29 +289,29 @@ class Index:
 
     def matches(self, path: str) -> list[Match]:
         """The matches with *path*. Raises TooCostly."""
-        near, cost = [], 0
+        candidates, cost = [], 0
         for size in self._sizes:
             if size > len(path):
                 break
             if (prefix := path[:size]) in self._rules:
-                patterns, fixed, longest = self._prepared.get(prefix) or self._prepare(prefix)
-                near.append(patterns)
+                group, fixed, longest = self._prepared.get(prefix) or self._prepare(prefix)
+                candidates.append(group)
                 cost += fixed + longest * len(path)
         if cost > _MAX_COST:
             raise TooCostly
-        every = chain.from_iterable(near)
-        return [match for pattern in every if (match := pattern.match(path)) is not None]
+        patterns = chain.from_iterable(candidates)
+        return [match for pattern in patterns if (match := pattern.match(path)) is not None]
 
     def _prepare(self, prefix: str) -> tuple[list[Pattern], int, int]:
         """The rules, what matching all costs besides, and for each character of a path."""
         rules = self._rules[prefix]
-        least = _RULE_COST * sum(body != prefix for _, _, body in rules)
+        base_cost = _RULE_COST * sum(body != prefix for _, _, body in rules)
         # Where their stars alone cost too much, none is ever matched.
-        patterns = [] if least > _MAX_COST else [Pattern.of(*rule) for rule in rules]
-        parted = [each.parts for each in patterns if each.parts]
+        patterns = [] if base_cost > _MAX_COST else [Pattern.of(*rule) for rule in rules]
+        parted = [pattern.parts for pattern in patterns if pattern.parts]
         cost = sum(_RULE_COST + _PART_COST * len(parts) for parts in parted)
         longest = sum(max(map(len, parts)) for parts in parted)
-        return self._prepared.setdefault(prefix, (patterns, max(least, cost), longest))
+        return self._prepared.setdefault(prefix, (patterns, max(base_cost, cost), longest))
 
 
 # -- weighing -----------------------------------------------------------------------------
@@ -362,14 +364,14 @@ class Table(NamedTuple):
 
     def answers(self, matches: list[Match]) -> list[Answer]:
         """The answers for each of LENGTHS (T2), but only one where all of them agree."""
-        having = [
+        candidates = [
             (match.lengths, Rule(match.allow, match.text, line, self.names))
             for match in matches
             if (line := self.lines.get((match.allow, match.text))) is not None
         ]
-        if not having:
+        if not candidates:
             return [(self.reading, None)]
-        winners = [_longest(having, which) for which in range(len(LENGTHS))]
+        winners = [_longest(candidates, measure) for measure in range(len(LENGTHS))]
         if len({rule.allow for rule in winners}) == 1:
             return [(self.reading, winners[0])]
         return [
@@ -377,9 +379,9 @@ class Table(NamedTuple):
         ]
 
 
-def _longest(having: list[tuple[tuple[int, int, int], Rule]], which: int) -> Rule:
+def _longest(candidates: list[tuple[tuple[int, int, int], Rule]], measure: int) -> Rule:
     """The rule with the longest match by one of LENGTHS; on a tie an Allow, then the first line."""
-    return max(having, key=lambda pair: (pair[0][which], pair[1].allow, -pair[1].line))[1]
+    return max(candidates, key=lambda pair: (pair[0][measure], pair[1].allow, -pair[1].line))[1]
 
 
 class RuleSet:
@@ -400,12 +402,12 @@ class RuleSet:
         rules = dict.fromkeys(rule for table in self._tables for rule in table.lines)
         self._patterns = Patterns(list(rules))
 
-    def ruling(self, found: Sequence[str]) -> Ruling:
-        """What they say of a path, all of whose :func:`forms` were *found*. Raises TooCostly."""
-        answers = self._answers(found[0])
-        if len(found) > 1:  # seldom
-            others = (_named(ANOTHER_FORM, self._answers(form)) for form in found[1:])
-            answers = [*answers, *chain.from_iterable(others)]
+    def ruling(self, paths: Sequence[str]) -> Ruling:
+        """What they say of a path, all of whose :func:`forms` were *paths*. Raises TooCostly."""
+        answers = self._answers(paths[0])
+        if len(paths) > 1:  # seldom
+            other_answers = (_named(ANOTHER_FORM, self._answers(path)) for path in paths[1:])
+            answers = [*answers, *chain.from_iterable(other_answers)]
         return _ruling(answers)
 
     def _answers(self, path: str) -> list[Answer]:
@@ -433,8 +435,10 @@ def _ruling(answers: Sequence[Answer]) -> Ruling:
         rule = answers[0][1]
         return Ruling(rule is not None and not rule.allow, rule)
     rules = [rule for _, rule in answers if rule is not None]
-    rule = next((each for each in rules if not each.allow), rules[0] if rules else None)
-    readings = tuple((name, by is None or by.allow) for name, by in answers)
+    rule = next(
+        (candidate for candidate in rules if not candidate.allow), rules[0] if rules else None
+    )
+    readings = tuple((name, winner is None or winner.allow) for name, winner in answers)
     differ = len({allowed for _, allowed in readings}) > 1
     return Ruling(rule is not None and not rule.allow, rule, readings if differ else ())
 
@@ -449,10 +453,10 @@ def _tables(selections: Sequence[Selection], bare: bool) -> Iterator[Table]:
     )
     for selection in selections:
         name = selection.reading if len(selections) > 1 else ""
-        for reading, read in readings.items():
+        for reading, spell in readings.items():
             lines: dict[tuple[bool, str], int] = {}
             for kind, value, line in selection.lines:
-                if text := read(value):
+                if text := spell(value):
                     lines.setdefault((kind is ALLOW, text), line)
             yield Table(_label(name, reading), selection.names, lines)
 

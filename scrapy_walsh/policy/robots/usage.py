@@ -77,20 +77,20 @@ class Statement:
 
     def __str__(self) -> str:
         """One line: where it stands, and what it says."""
-        where = "header" if self.line is None else f"robots.txt:{self.line}"
-        why = f" (malformed: {self.malformed})" if self.malformed else ""
-        return f"{where} {self.field}: {self.value}{why}"
+        place = "header" if self.line is None else f"robots.txt:{self.line}"
+        note = f" (malformed: {self.malformed})" if self.malformed else ""
+        return f"{place} {self.field}: {self.value}{note}"
 
     def members(self) -> dict[str, Any]:
         """The statement as JSON data; ``line`` and ``malformed`` only where there is one."""
-        found: dict[str, Any] = {
+        members: dict[str, Any] = {
             "field": self.field,
             "value": self.value,
             "document": self.document,
         }
         if self.line is not None:
-            found["line"] = self.line
-        return {**found, "malformed": self.malformed} if self.malformed else found
+            members["line"] = self.line
+        return {**members, "malformed": self.malformed} if self.malformed else members
 
 
 def combined(statements: Iterable[Statement]) -> dict[str, bool]:
@@ -99,11 +99,11 @@ def combined(statements: Iterable[Statement]) -> dict[str, bool]:
     (draft-ietf-aipref-vocab, "Combining Preferences".) What no statement names is unknown, and is
     not among the keys.
     """
-    found: dict[str, bool] = {}
+    preferences: dict[str, bool] = {}
     for statement in statements:
         for category, allowed in statement.preferences:
-            found[category] = found.get(category, True) and allowed
-    return found
+            preferences[category] = preferences.get(category, True) and allowed
+    return preferences
 
 
 def as_member(statements: Sequence[Statement]) -> dict[str, Any] | None:
@@ -114,20 +114,20 @@ def as_member(statements: Sequence[Statement]) -> dict[str, Any] | None:
         category: "allowed" if allowed else "disallowed"
         for category, allowed in sorted(combined(statements).items())
     }
-    return {"said": [each.members() for each in statements], "preferences": preferences}
+    return {"said": [statement.members() for statement in statements], "preferences": preferences}
 
 
 def refuses(
-    statements: Iterable[Statement], refused: Sequence[str], passed: Verdict
+    statements: Iterable[Statement], refused_uses: Sequence[str], verdict: Verdict
 ) -> Verdict | None:
-    """The verdict against a target whose robots.txt disallows a use in *refused*, or None.
+    """The verdict against a target whose robots.txt disallows a use in *refused_uses*, or None.
 
-    *refused*: the categories that WALSH_USAGE refuses targets for. *passed*: the verdict by which
-    robots.txt lets it be fetched.
+    *refused_uses*: the categories that WALSH_USAGE refuses targets for. *verdict*: of robots.txt,
+    which allows the target.
     """
     for statement in statements:
         for category, allowed in statement.preferences:
-            if category in refused and not allowed:
+            if category in refused_uses and not allowed:
                 rule = f"{statement.field}: {statement.value}"
                 return Verdict(
                     False,
@@ -136,9 +136,9 @@ def refuses(
                     f"{rule} (line {statement.line}), and {BY_USAGE} refuses {category}",
                     statement.document,
                     statement.line,
-                    passed.group,
+                    verdict.group,
                     rule=rule,
-                    digest=passed.digest,
+                    digest=verdict.digest,
                 )
     return None
 
@@ -148,8 +148,8 @@ def refuses(
 
 def _statement(field: str, value: str, document: str, line: int | None = None) -> Statement:
     """The statement of a Content-Usage or a Content-Signal, whose value is a dictionary."""
-    preferences, why = _read(field, value)
-    return Statement(field, _shown(value), document, line, preferences, why)
+    preferences, malformed = _read(field, value)
+    return Statement(field, _shown(value), document, line, preferences, malformed)
 
 
 @lru_cache(maxsize=256)
@@ -159,17 +159,17 @@ def _read(field: str, value: str) -> tuple[tuple[tuple[str, bool], ...], str]:
     A *no* is heard wherever it stands beside a category (D1), and alone where the value cannot be
     parsed: it seldom means anything else.
     """
-    why = f"longer than {_LONGEST} characters" if len(value) > _LONGEST else ""
+    malformed = f"longer than {_LONGEST} characters" if len(value) > _LONGEST else ""
     try:
-        tokens = {} if why else _tokens(value)
+        tokens = {} if malformed else _tokens(value)
     except ValueError as error:
-        why = "not ASCII" if isinstance(error, UnicodeError) else one_line(error)
-    refused = [(_SAME[key.lower()], False) for key in _NO.findall(value[:_LONGEST])]
-    if why:
-        return tuple(refused), why
+        malformed = "not ASCII" if isinstance(error, UnicodeError) else one_line(error)
+    disallowed = [(_SAME[key.lower()], False) for key in _NO.findall(value[:_LONGEST])]
+    if malformed:
+        return tuple(disallowed), malformed
     names = CATEGORIES if field == CONTENT_USAGE else _SAME
     allowed = [(_SAME[key], True) for key in names if tokens.get(key) == _YES[field]]
-    return (*allowed, *refused), ""
+    return (*allowed, *disallowed), ""
 
 
 def _tokens(value: str) -> dict[str, str]:
@@ -190,16 +190,16 @@ class UsageRules:
 
     def __init__(self, selections: Sequence[Selection], document: str | None) -> None:
         self._document = document or ""
-        self._groups = [_Group(each.usage) for each in selections if each.usage]
+        self._groups = [_Group(selection.usage) for selection in selections if selection.usage]
 
     def said(self, url: str) -> tuple[Statement, ...]:
         """What is said of *url*, a URL or a path with its query, by line. Never raises."""
         try:
             lines = {line for group in self._groups for line in group.lines(url)}
         except TooCostly:
-            first = min(group.first for group in self._groups)
-            why = "the rules would take too long to match"
-            return (Statement(CONTENT_USAGE, "", self._document, first, malformed=why),)
+            first_line = min(group.first for group in self._groups)
+            reason = "the rules would take too long to match"
+            return (Statement(CONTENT_USAGE, "", self._document, first_line, malformed=reason),)
         return tuple(
             _statement(kind, value, self._document, number)
             for kind, value, number in sorted(lines, key=lambda line: line[2])
@@ -219,9 +219,9 @@ class _Group:
             if kind == CONTENT_SIGNAL:
                 self._signals.add((kind, value, number))
                 continue
-            path, rest = _split(value)
-            self._by_path.setdefault(path, set()).add((kind, rest, number))
-            if not _read(kind, rest)[1]:
+            path, preference = _split(value)
+            self._by_path.setdefault(path, set()).add((kind, preference, number))
+            if not _read(kind, preference)[1]:
                 self._readable.add(path)
         self._patterns = Patterns([(True, path) for path in self._by_path if path])
 
@@ -237,9 +237,9 @@ class _Group:
         """The lines of the longest path, by each way to count it, and of those not to be read."""
         readable = [match for match in matches if match.text in self._readable]
         paths = {match.text for match in matches} - self._readable
-        for which in range(len(LENGTHS)):
-            longest = max((match.lengths[which] for match in readable), default=None)
-            paths |= {match.text for match in readable if match.lengths[which] == longest}
+        for measure in range(len(LENGTHS)):
+            longest = max((match.lengths[measure] for match in readable), default=None)
+            paths |= {match.text for match in readable if match.lengths[measure] == longest}
         if not readable:
             paths.add("")
         return {line for path in paths for line in self._by_path.get(path, ())}
@@ -249,8 +249,8 @@ def _split(value: str) -> tuple[str, str]:
     """The path of a Content-Usage rule, empty without one, and its preference."""
     if not value.startswith("/"):
         return "", value
-    path, *rest = value.split(maxsplit=1)
-    return path, rest[0] if rest else ""
+    path, *remainder = value.split(maxsplit=1)
+    return path, remainder[0] if remainder else ""
 
 
 # -- a response ---------------------------------------------------------------------------
@@ -261,23 +261,23 @@ def of_response(fields: Mapping[str, Sequence[str]], url: str, token: str) -> tu
 
     *fields*: the values of each field, by its name in lower case. *token*: our product token.
     """
-    found: list[Statement] = []
+    statements: list[Statement] = []
     if usage := fields.get("content-usage"):
-        found.append(_statement(CONTENT_USAGE, ", ".join(usage), url))
+        statements.append(_statement(CONTENT_USAGE, ", ".join(usage), url))
     for name in _AS_SAID:
         values = fields.get(name.lower(), ())
-        found += [
+        statements += [
             Statement(name, _shown(value), url, malformed=_wrong(name, value))
             for value in values
             if name != "X-Robots-Tag" or _is_for(value, token)
         ]
     if links := fields.get("link"):
-        found += [
+        statements += [
             Statement("Link", f'<{_shown(target)}>; rel="license"', url)
-            for target, given in links_in(links)
-            if "license" in given.get("rel", "").lower().split()
+            for target, parameters in links_in(links)
+            if "license" in parameters.get("rel", "").lower().split()
         ]
-    return tuple(found[:_MOST])
+    return tuple(statements[:_MOST])
 
 
 def _wrong(name: str, value: str) -> str:
@@ -288,8 +288,8 @@ def _wrong(name: str, value: str) -> str:
 
 def _is_for(value: str, token: str) -> bool:
     """Whether an X-Robots-Tag says something to every bot, or to the one of our *token*."""
-    first = _NAMED.match(value)
-    if first is None or first[1].lower() in _VALUED:
+    match = _NAMED.match(value)
+    if match is None or match[1].lower() in _VALUED:
         return True
     return token.lower() in (name.lower() for name in _NAMED.findall(value))
 
