@@ -27,7 +27,8 @@ SAID = []
 
 def reasons(answer):
     for each in (answer, getattr(answer, "verdict", None), getattr(answer, "failure", None)):
-        yield getattr(each, "reason", None) or getattr(each, "why", None)
+        reason = getattr(each, "reason", None)
+        yield reason() if callable(reason) else reason
 
 def heard(function):
     def ask(*given, **named):
