@@ -118,6 +118,39 @@ class Documents:
 
 
 @dataclass(slots=True)
+class Sent:
+    """A request that has been sent, and later its end.
+
+    ``unseen``: its host had never been requested before. ``started``, ``ended``: Unix seconds by
+    the steady clock. ``response``: None without an answer. ``whole``: False if this side broke the
+    exchange off.
+    """
+
+    request: Request
+    ticket: Ticket
+    unseen: bool
+    started: float
+    ended: float = 0.0
+    response: Response | None = None
+    whole: bool = True
+
+    @property
+    def status(self) -> int | None:
+        """That of the answer; None without one."""
+        return None if self.response is None else self.response.status
+
+    @property
+    def is_unasked(self) -> bool:
+        """Whether the answer is a 304, and the request was not conditional."""
+        return self.status == visits.NOT_MODIFIED and not is_conditional(self.request)
+
+    def fields(self, name: str) -> tuple[str, ...]:
+        """The values of the answer's header fields of that name."""
+        values = [] if self.response is None else self.response.headers.getlist(name)
+        return tuple(value.decode("latin-1") for value in values)
+
+
+@dataclass(slots=True)
 class Gate:
     """The gate of one crawl, and the parts of the crawl that it needs."""
 
@@ -333,111 +366,96 @@ class Gate:
 
     # -- 4: after the exchange ------------------------------------------------------------
 
-    def after(
-        self,
-        request: Request,
-        ticket: Ticket,
-        response: Response | None,
-        *,
-        started: float,
-        unseen: bool,
-        whole: bool,
-    ) -> events.Exchange:
-        """Do what follows from one exchange, and return it for the ledger.
+    def after(self, sent: Sent) -> events.Exchange:
+        """Do what follows from an exchange that has ended, and return its line for the ledger.
 
-        ``started``: by the steady clock. ``unseen``: the host had never been requested before.
-        ``whole``: False for an exchange that this side broke off.
+        The line is made first, because the rest changes the host that it describes.
         """
-        context, steady, host = self.context, self.context.steady(), ticket.host
-        started, steady = round(started, 6), round(steady, 6)
-        waits = [] if response is None else response.headers.getlist("Retry-After")
-        date = response.headers.get("Date") if response is not None and waits else None
-        answer = Answer(
-            ticket.purpose,
-            None if response is None else response.status,
-            request.method,
-            tuple(each.decode("latin-1") for each in waits),
-            ticket.attempt if ticket.ours else self.retries.tried(ticket.key),
-            ticket.hops,
-            unseen,
-            whole,
-            self._no_retry(ticket, response) if whole else "",
-            host.spacing(started, steady),
-            host.learned,
-            (date or b"").decode("latin-1"),
-            unasked=_is_unasked(request, response),
-            cut=whole and response is None and ticket.headed,
-        )
+        context = self.context
+        sent.started = round(sent.started, 6)
+        sent.ended = round(context.steady(), 6)
+        ticket = sent.ticket
+        ticket.status = sent.status
+        answer = self._answer_of(sent)
         concluded = chain.conclude(answer, context.gates, context.wall(), context.rand())
-        seen = ticket.seen(response) if response and isinstance(ticket, Document) else {}
-        failure, target, passed = concluded.failure, not ticket.ours, ticket.verdict
-        ticket.status = None if response is None else response.status
-        silent = answer.whole and answer.status is None and not answer.cut
-        learned = concluded.learned.interval
-        exchange = events.Exchange(
-            url=ticket.url,
-            host=host.key,
-            method=request.method,
-            purpose=answer.purpose,
-            started=started,
-            ended=steady,
-            status=answer.status,
-            answered=answer.whole,
-            interval=host.traffic.interval,
-            exempt=concluded.exempt,
-            verdict="" if passed is None else passed.name,
-            digest=None if passed is None else passed.digest,
-            attempt=answer.attempt,
-            retry_after=tuple(answer.retry_after),
-            date=answer.date,
-            cut=answer.cut or None,
-            wait=concluded.wait,
-            gives_up=isinstance(failure, GiveUp),
-            sent=ticket.sent,
-            hops=answer.hops,
-            robots_of=ticket.origin if isinstance(ticket, Document) and answer.hops else "",
-            form=ticket.form,
-            again=(target and self.sources.again(ticket)) or None,
-            visit=(target and host.traffic.ahead) or None,
-            once=(silent and ticket.trial) or None,
-            learned=None if learned == answer.known.interval else learned,
-            taught=host.newly_taken(),
-            silent=host.silence.before or None,
-            octets=None if response is None else len(response.body),
-            address=ticket.address or None,
-            via="" if ticket.leads().kind == PUBLIC else ticket.led.url,
-            unasked=(target and answer.unasked) or None,
-            pace=host.pace,
-            **seen,
-        )
-        if response is not None and ticket.purpose == OPERATOR:
+        exchange = self._exchange_of(sent, answer, concluded)
+        if sent.response is not None and ticket.purpose == OPERATOR:
             self.documents.operator.answered()
-        if failure is not None:
-            ticket.failure = failure
-        elif whole and target and answer.attempt:
+        if concluded.failure is not None:
+            ticket.failure = concluded.failure
+        elif sent.whole and answer.attempt and not ticket.ours:
             self.retries.forget(ticket.key)
-        self.pacing.finished(host, answer, concluded, ended=steady)
-        if target:
-            self.delivery.link_ended(ticket.key)
-        if concluded.visit == visits.ANSWERED:
-            sent_at = context.wall() - (steady - started)
-            self.sources.answered(request, ticket, str(answer.status), sent_at)
-        elif concluded.visit == visits.LEADS_ON:
+        self.pacing.finished(ticket.host, answer, concluded, ended=sent.ended)
+        if not ticket.ours:
+            self._end_visit(sent, concluded.visit)
+        return exchange
+
+    def _answer_of(self, sent: Sent) -> Answer:
+        """The exchange, as the chain takes it."""
+        ticket = sent.ticket
+        attempt = ticket.attempt if ticket.ours else self.retries.tried(ticket.key)
+        retry_after = sent.fields("Retry-After")
+        dates = sent.fields("Date")
+        return Answer(
+            ticket.purpose,
+            sent.status,
+            sent.request.method,
+            retry_after,
+            attempt,
+            ticket.hops,
+            unseen=sent.unseen,
+            whole=sent.whole,
+            last=self._no_retry(sent) if sent.whole else "",
+            spacing=ticket.host.spacing(sent.started, sent.ended),
+            known=ticket.host.learned,
+            date=dates[-1] if dates and retry_after else "",
+            unasked=sent.is_unasked,
+            cut=sent.whole and sent.response is None and ticket.headed,
+        )
+
+    def _exchange_of(
+        self, sent: Sent, answer: Answer, concluded: chain.Conclusion
+    ) -> events.Exchange:
+        """The line of the exchange. Of most members False is left out, as None."""
+        ticket = sent.ticket
+        is_target = not ticket.ours
+        is_silent = answer.whole and answer.status is None and not answer.cut
+        return events.Exchange(
+            started=sent.started,
+            ended=sent.ended,
+            octets=None if sent.response is None else len(sent.response.body),
+            again=(is_target and self.sources.again(ticket)) or None,
+            visit=(is_target and ticket.host.traffic.ahead) or None,
+            once=(is_silent and ticket.trial) or None,
+            **_of_request(ticket, answer),
+            **_of_answer(answer, concluded),
+            **_of_host(ticket.host),
+            **_of_document(sent),
+        )
+
+    def _end_visit(self, sent: Sent, meaning: str) -> None:
+        """Note for R8 what the exchange of a target means for its source (``Conclusion.visit``)."""
+        ticket = sent.ticket
+        self.delivery.link_ended(ticket.key)
+        if meaning == visits.ANSWERED:
+            sent_at = self.context.wall() - (sent.ended - sent.started)
+            self.sources.answered(sent.request, ticket, str(sent.status), sent_at)
+        elif meaning == visits.LEADS_ON:
             self.sources.redirected(ticket)
         else:
             self.sources.let_go(ticket.key)
-            if concluded.visit == visits.FAILED:
+            if meaning == visits.FAILED:
                 self.sources.visit_failed(ticket)
-            elif target and whole:
+            elif sent.whole:
                 self.sources.retried(ticket)
-        return exchange
 
-    def _no_retry(self, ticket: Ticket, response: Response | None) -> str | Unanswered:
-        """Why no retry may follow what a request has brought; "" if one may, as far as R5 goes."""
-        if response is None:
+    def _no_retry(self, sent: Sent) -> str | Unanswered:
+        """Why no retry may follow the exchange; "" if one may, as far as R5 goes."""
+        ticket = sent.ticket
+        if sent.status is None:
             return "" if ticket.headed else self.retries.unanswered(ticket)
-        if response.status >= 500 and isinstance(ticket, Document) and ticket.origin:
-            return self.documents.robots_txt.no_retry(ticket, response.status)
+        if sent.status >= 500 and isinstance(ticket, Document) and ticket.origin:
+            return self.documents.robots_txt.no_retry(ticket, sent.status)
         return ""
 
     def over(self, request: Request, outcome: Response | Request | BaseException) -> None:
@@ -569,8 +587,56 @@ def _count_in_robots(statements: Sequence[Statement]) -> int | None:
     return sum(statement.line is not None for statement in statements)
 
 
-def _is_unasked(request: Request, response: Response | None) -> bool:
-    """Whether *response* is a 304 to a request that was not conditional."""
-    if response is None or response.status != visits.NOT_MODIFIED:
-        return False
-    return not is_conditional(request)
+def _of_request(ticket: Ticket, answer: Answer) -> dict[str, Any]:
+    """The members of an exchange about the request that was sent."""
+    verdict = ticket.verdict
+    led_by_public = ticket.leads().kind == PUBLIC
+    return {
+        "url": ticket.url,
+        "host": ticket.host.key,
+        "method": answer.method,
+        "purpose": answer.purpose,
+        "form": ticket.form,
+        "sent": ticket.sent,
+        "attempt": answer.attempt,
+        "hops": answer.hops,
+        "robots_of": ticket.origin if isinstance(ticket, Document) and answer.hops else "",
+        "verdict": "" if verdict is None else verdict.name,
+        "digest": None if verdict is None else verdict.digest,
+        "address": ticket.address or None,
+        "via": "" if led_by_public else ticket.led.url,
+    }
+
+
+def _of_answer(answer: Answer, concluded: chain.Conclusion) -> dict[str, Any]:
+    """The members of an exchange about its answer, and what R4, R5 and T1 make of that."""
+    learned = concluded.learned.interval
+    return {
+        "status": answer.status,
+        "answered": answer.whole,
+        "retry_after": tuple(answer.retry_after),
+        "date": answer.date,
+        "cut": answer.cut or None,
+        "unasked": (answer.purpose == events.TARGET and answer.unasked) or None,
+        "wait": concluded.wait,
+        "gives_up": isinstance(concluded.failure, GiveUp),
+        "exempt": concluded.exempt,
+        "learned": None if learned == answer.known.interval else learned,
+    }
+
+
+def _of_host(host: Host) -> dict[str, Any]:
+    """The members of an exchange about its host, as it was before the exchange."""
+    return {
+        "interval": host.traffic.interval,
+        "taught": host.newly_taken(),
+        "silent": host.silence.before or None,
+        "pace": host.pace,
+    }
+
+
+def _of_document(sent: Sent) -> dict[str, Any]:
+    """The members of an exchange about the body of a document."""
+    if sent.response is None or not isinstance(sent.ticket, Document):
+        return {}
+    return sent.ticket.seen(sent.response)

@@ -26,6 +26,7 @@ from scrapy_walsh.adapters.crawl import Crawl, Seat
 from scrapy_walsh.adapters.documents import faults
 from scrapy_walsh.adapters.documents.fetcher import OPERATOR, Document
 from scrapy_walsh.adapters.events import logger
+from scrapy_walsh.adapters.gate import Sent
 from scrapy_walsh.adapters.outcomes import Closing, GaveUp, NotYet, Refused
 from scrapy_walsh.adapters.plugins import path_of
 from scrapy_walsh.adapters.ticket import Ticket, ticket_of
@@ -157,9 +158,8 @@ class Handler(Seat):
             unseen = await self._enter(request, ticket)
         except Exception as error:
             faults.pass_on("a request could not be made", error)
-        response: Response | None = None
-        answered = connected = True
-        started = crawl.steady()
+        connected = True
+        sent = Sent(request, ticket, unseen, crawl.steady())
         proxy = request.meta.get("proxy")
         named = ticket.url if ticket.purpose == OPERATOR and not proxy else proxy
         connecting = names.Connecting(crawl, self._names, ticket, named)
@@ -173,14 +173,14 @@ class Handler(Seat):
             self._look_ahead(request)
             exchange = compat.Task(self._send(handler, request, ticket))
             crawl.break_off = exchange.cancel
-            response = await exchange.result
+            sent.response = response = await exchange.result
             ticket.address = _address_of(response, ticket.url, proxy, connecting.address)
         except BaseException as error:
             if connecting.refused is not None:
                 connected = False
                 raise self._not_connected(ticket, connecting.refused) from error
-            answered = faults.says_something(error)
-            ticket.headed = ticket.headed or (answered and faults.is_unreadable(error))
+            sent.whole = faults.says_something(error)
+            ticket.headed = ticket.headed or (sent.whole and faults.is_unreadable(error))
             if isinstance(error, compat.OVER_LIMIT) and not ticket.ours:
                 # R8 counts it, so what is too long is not soon sent again.
                 crawl.sources.answered(request, ticket, "200", crawl.wall())
@@ -190,29 +190,25 @@ class Handler(Seat):
         finally:
             crawl.tickets.sending = None
             if connected:
-                self._ended(
-                    request, ticket, response, started=started, unseen=unseen, whole=answered
-                )
+                self._ended(sent)
         if b"@" in (location := response.headers.get("Location") or b""):
             # A redirect reads it without the user name and the password.
             bare = crawl.intake.url(location.decode("latin-1"))
             response.headers["Location"] = bare.encode("latin-1")
         return response
 
-    def _ended(
-        self, request: Request, ticket: Ticket, response: Response | None, **known: Any
-    ) -> None:
-        """Do what follows from an exchange; *known*: see ``Gate.after``."""
-        crawl = self.crawl
+    def _ended(self, sent: Sent) -> None:
+        """Do what follows from an exchange, and give its turn back."""
+        crawl, host = self.crawl, sent.ticket.host
         try:
-            crawl.recorder.exchange(crawl.gate.after(request, ticket, response, **known))
+            crawl.recorder.exchange(crawl.gate.after(sent))
         except Exception as error:
             faults.pass_on("an answer could not be recorded", error)
         finally:
-            if response is not None:
-                TURNSTILE.leave(ticket.host)
+            if sent.response is not None:
+                TURNSTILE.leave(host)
             else:  # once the server has seen the connection closed
-                compat.call_later(_GRACE, lambda: TURNSTILE.leave(ticket.host))
+                compat.call_later(_GRACE, lambda: TURNSTILE.leave(host))
 
     def _not_connected(self, ticket: Ticket, verdict: Verdict) -> Refused:
         """End the turn of a request whose host has no address that it may have (D38).
