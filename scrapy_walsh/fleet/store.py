@@ -485,31 +485,45 @@ class SharedStore(Store):
         return found
 
     def _list_in_force(self, url: str, local: StoredDocument | None) -> StoredDocument | None:
-        """The later of the shared list and this machine's copy, which is shared then.
+        """The later of the shared list and *local*, this machine's copy.
 
-        One without text where neither is the latest that any worker adopted: that one is lost, and
-        who opted out by it is not known. StoreAway where Redis cannot be asked.
+        If it is not the latest that any worker has adopted, that one is lost. Then the hosts that
+        opted out by it are not known, and the record has no text. Raises StoreAway.
         """
-        link, key = self.link, (BLOCKLIST, url)
-        # Another worker may adopt one between the two questions, so it is asked for once more.
+        # Another worker may adopt a list between the two questions, so both are asked once more.
         for _ in range(2):
-            found = self._found(DOCUMENTS, key)
-            noted = ("HGET", link.epoch_key, self.key(DOCUMENTS, *key))
-            latest = self.ask(partial(self.exchange, noted))
-            best = newer(found, local)
-            if latest is None:
-                break
-            adopted_at = link.to_local()["Wall"](float(latest)) - TIMEOUT
-            if best is not None and best.body and best.fetched_at >= adopted_at:
-                break
-        else:
-            return without_text(url)
-        if self.writes and best is not None and best.body:
-            if best is found and (local is None or not local.body or _is_later(found, local)):
+            shared = self._found(DOCUMENTS, (BLOCKLIST, url))
+            best = newer(shared, local)
+            if self._is_latest(url, best):
+                self._spread_list(shared, local, best)
+                return best
+        return without_text(url)
+
+    def _is_latest(self, url: str, document: StoredDocument | None) -> bool:
+        """Whether no worker has adopted a later list than *document*, as Redis has noted."""
+        name = self.key(DOCUMENTS, BLOCKLIST, url)
+        latest = self.ask(partial(self.exchange, ("HGET", self.link.epoch_key, name)))
+        if latest is None:  # no worker has adopted any
+            return True
+        if document is None or not document.body:
+            return False
+        adopted_at = self.link.to_local()["Wall"](float(latest))
+        return document.fetched_at >= adopted_at - TIMEOUT
+
+    def _spread_list(
+        self,
+        shared: StoredDocument | None,
+        local: StoredDocument | None,
+        best: StoredDocument | None,
+    ) -> None:
+        """Write *best*, one of both copies, in the place of the other if that is older."""
+        if not self.writes or best is None or not best.body:
+            return
+        if best is shared:
+            if local is None or not local.body or _is_later(best, local):
                 self._local.put(best)
-            elif best is local and _is_later(local, found):
-                self._share(DOCUMENTS, key, best)
-        return best
+        elif _is_later(best, shared):
+            self._share(DOCUMENTS, DOCUMENTS.key_of(best), best)
 
     def list_times(self, token: str = "") -> dict[str, float]:
         """As any store's; of the lists of this fleet's bot, by what its Redis has noted, too."""
