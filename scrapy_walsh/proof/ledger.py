@@ -262,7 +262,7 @@ class Chain:
     """Takes the raw lines of a ledger in the order of its files.
 
     ``find``: called with the number of a line and what is wrong there; ``note``: with what a reader
-    should know and is not a fault. ``hole``: lines are missing, or could not be read, since the
+    should know and is not a fault. ``has_gap``: lines are missing, or could not be read, since the
     caller last set it to False. ``partial``: the ledger begins after its first line. ``count``:
     lines taken. ``first``, ``number``: of the first and the last whole line; 0 before there is one.
     """
@@ -273,7 +273,8 @@ class Chain:
         note: Callable[[str], None],
         heads: Sequence[Head] = (),
     ) -> None:
-        self.hole = self.partial = False
+        self.has_gap = False
+        self.partial = False
         self.count = self.first = self.number = 0
         self._tell = find
         self._note = note
@@ -326,7 +327,7 @@ class Chain:
         self._find(self.number + self._bad, fault)
 
     def _find(self, line: int, text: str) -> None:
-        self.hole = True
+        self.has_gap = True
         self._tell(line, text)
 
     def _follows(self, members: dict[str, Any]) -> bool:

@@ -296,7 +296,7 @@ class Extract:
                 return
             latest.until = line.at
         self.versions.append(Version(line, line.at))
-        if line.kind != events.REJECTED:  # then the one before stays in force
+        if line.kind != events.REJECTED:  # else the version before stays in force
             self._latest[line.digest] = self.versions[-1]
         self.versions = [version for version in self.versions if version.until >= self.since][
             -_VERSIONS:

@@ -244,7 +244,7 @@ class Adoptions:
     def _check_last_list(self, run: Run, line: Line, digest: str | None) -> None:
         """R3b, T7: a run begins with the list that was in force before it, if there was one."""
         number, digest_before = self._last.get(line.url, (0, digest))
-        if digest == digest_before or number > run.line or run.holes:
+        if digest == digest_before or number > run.line or run.has_gaps:
             return
         if digest is None or (line.url, digest) in self._fetched:
             self._report.find(line.n, "R3", f"the list of line {number} was held (R3b)")

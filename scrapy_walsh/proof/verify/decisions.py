@@ -93,16 +93,16 @@ class Decisions:
             run.scope.declare_hop(line.url, line.via)
             self._note_hop(run, line, line.via)
         else:
-            holes = run.holes or (
+            explained = run.has_gaps or (
                 self._report.partial and run.scope.source_of(line.via) is not None
             )
-            if holes:
+            if explained:
                 run.scope.declare_hop(line.url, line.via)
             self._report.find(
                 line.n,
                 "R6",
                 f"{line.via} did not redirect there, or is no target itself",
-                holes=holes,
+                explained=explained,
             )
 
     def _take_declared(self, run: Run, line: Line) -> None:
@@ -119,12 +119,12 @@ class Decisions:
         answered = urls.key_of(line.by, "") in run.answered
         if answered and run.scope.declare_child(line.url, line.by):
             return
-        holes = run.holes or self._report.partial
-        if holes:
+        explained = run.has_gaps or self._report.partial
+        if explained:
             run.scope.declare(line.url)
         text = f"{line.by} could not declare {line.url}: it was not declared with children = true"
         reasons = f"has not answered, is on another host, or has declared {MAX_CHILDREN} before"
-        self._report.find(line.n, "R6", f"{text}, {reasons}", holes=holes)
+        self._report.find(line.n, "R6", f"{text}, {reasons}", explained=explained)
 
     def _note_hop(self, run: Run, line: Line, via: str) -> None:
         """Note the sources that an answer to the hop of *line* counts for (R8)."""
@@ -160,7 +160,7 @@ class Decisions:
         verdict = self._judge(run, line, snapshot)
         if not self.may_go(run, line, verdict) or isinstance(verdict, NeedDocument):
             return None
-        if not run.holes:
+        if not run.has_gaps:
             self.check_freshness(run, line)
             self._check_tagged_form(run, line)
         if snapshot.unread or REDACTED in line.url:
@@ -186,8 +186,8 @@ class Decisions:
             run.find(line, rule, f"{line.url} was asked before {name} was in force")
         elif verdict is not None and not verdict.allowed:
             text = f"{line.url} was asked, though {verdict.name}: {verdict.reason}"
-            holes = run.holes and verdict.name == OUT_OF_SCOPE
-            self._report.find(line.n, verdict.requirement, text, holes=holes)
+            explained = run.has_gaps and verdict.name == OUT_OF_SCOPE
+            self._report.find(line.n, verdict.requirement, text, explained=explained)
         else:
             return True
         return False
@@ -422,7 +422,7 @@ class Decisions:
             self._report.derived += 1
 
     def _find_no_exchange(self, run: Run, line: Line) -> None:
-        if REDACTED in line.url and not run.holes:
+        if REDACTED in line.url and not run.has_gaps:
             self._report.missed(_REDACTED)
         else:
             run.find(line, "run", f"no exchange brought {line.url}")
@@ -472,7 +472,7 @@ class Decisions:
                 line.n,
                 line.requirement,
                 _describe_difference(line, decision),
-                holes=run.holes,
+                explained=run.has_gaps,
             )
 
 

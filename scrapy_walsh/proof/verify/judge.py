@@ -92,7 +92,7 @@ class Judge:
         self._replay = Replay(report)
         self._adoptions = Adoptions(report, documents, parse)
         self._decisions = Decisions(report, self._adoptions)
-        self._holed = False
+        self._has_gaps = False
         #: How many runs have lines of each form.
         self._forms = Counter[int]()
         #: Whether the wall clock was set at some time, so that times of lines say less.
@@ -120,11 +120,11 @@ class Judge:
         """Whether a run has no end."""
         return any(run.begun and not run.ended for run in self._runs.values())
 
-    def hole(self) -> None:
+    def note_gap(self) -> None:
         """Lines are missing here, or were not judged: what rests on them is not derived."""
-        self._holed = True
+        self._has_gaps = True
         for run in self._runs.values():
-            run.holes = True
+            run.has_gaps = True
 
     def take(self, members: dict[str, Any]) -> None:
         """Judge one line; its form and its place in the chain are right."""
@@ -135,11 +135,11 @@ class Judge:
                 return
         except Malformed as error:
             self._report.find(members["n"], "run", str(error))
-            self.hole()
+            self.note_gap()
             return
         if line.kind == ledger.GAP:
             self._report.find(line.n, "chain", f"lines are missing here: {line.reason[:200]}")
-            self.hole()
+            self.note_gap()
         elif line.kind == events.LIFTED:
             self._replay.exchanges.lift(line.host)
             self._report.note(
@@ -180,13 +180,13 @@ class Judge:
     def _take_line_of_run(self, line: Line) -> None:
         run = self._runs.get(line.run)
         if run is None:
-            if not (self._report.partial or self._holed):
+            if not (self._report.partial or self._has_gaps):
                 self._report.find(
                     line.n, "run", f"a line of run {line.run!r}, which no line has started"
                 )
             self._report.runs += 1
             run = Run(
-                self._report, line.run, Terms(), f"of run {line.run}", begun=False, holes=True
+                self._report, line.run, Terms(), f"of run {line.run}", begun=False, has_gaps=True
             )
             self._runs[line.run] = run
         elif run.ended:
@@ -223,7 +223,7 @@ class Judge:
             if run_before is not run and not run_before.ended
         )
         is_other_killed = bool(line.taught) and any(killed)
-        partial = self._report.partial or self._holed
+        partial = self._report.partial or self._has_gaps
         concluded = self._replay.judge_exchange(run, line, partial=partial, others=is_other_killed)
         if not run.begun:
             self._report.missed(NO_START)
@@ -241,7 +241,7 @@ class Judge:
             self._report.find(line.n, "run", f"{line.purpose!r} is no purpose of a request")
 
     def _judge_robots_request(self, run: Run, line: Line) -> None:
-        if not (line.is_robots or line.url in run.robots_asked or run.holes):
+        if not (line.is_robots or line.url in run.robots_asked or run.has_gaps):
             if run.robots_hops > 0:
                 run.robots_hops -= 1
             else:
@@ -257,7 +257,7 @@ class Judge:
         verdict = self._decisions.robots_hop(run, line, origin, snapshot)
         if not self._decisions.may_go(run, line, verdict):
             return
-        if line.origin != origin and not line.is_robots and not run.holes:
+        if line.origin != origin and not line.is_robots and not run.has_gaps:
             self._decisions.check_freshness(run, line)
         if snapshot.unread:
             self._report.missed(snapshot.unread[0])
@@ -289,7 +289,7 @@ class Judge:
         documents = [url for url in (terms.blocklist_url, terms.schema_url) if url]
         if line.origin not in map(hosts.origin_or_url, documents):
             self._report.find(line.n, "R3", f"{line.url} is not of the operator")
-        elif line.url not in documents and not (run.operator_hop or run.holes):
+        elif line.url not in documents and not (run.operator_hop or run.has_gaps):
             self._report.find(
                 line.n,
                 "R3",
@@ -302,7 +302,7 @@ class Judge:
     # -- what follows ---------------------------------------------------------------------
 
     def _judge_retry(self, run: Run, line: Line) -> None:
-        if run.holes or REDACTED in line.url:
+        if run.has_gaps or REDACTED in line.url:
             return
         if (fault := fault_of_outcome(run, line)) is not None:
             self._report.find(line.n, "R5", fault)
@@ -351,7 +351,7 @@ class Judge:
             self._report.derived += 1
             return
         # Of an older form, the line may not name the host that was not due.
-        unknown = self._report.partial or run.holes or not run.terms.is_held_to(ADMITTED)
+        unknown = self._report.partial or run.has_gaps or not run.terms.is_held_to(ADMITTED)
         if line.requirement != "R5":
             # Another worker may have held the host, or the clock may have been set.
             unknown = unknown or run.terms.shared or (run.ahead is None and self._clock_set)
@@ -360,7 +360,7 @@ class Judge:
             line.n,
             rule,
             f"deferred by {line.requirement}, though {line.host} may be asked",
-            holes=unknown,
+            explained=unknown,
         )
 
     def _refusing_requirements(self, run: Run, host: str, line: Line) -> set[str]:
@@ -423,9 +423,9 @@ def verify(
     judge = Judge(report, documents, parse, watch)
     for name, raw in lines_in(files.parts):
         members = chained.take(name, raw)
-        if chained.hole:
-            chained.hole = False
-            judge.hole()
+        if chained.has_gap:
+            chained.has_gap = False
+            judge.note_gap()
         report.partial = chained.partial
         if members is not None:
             judge.take(members)

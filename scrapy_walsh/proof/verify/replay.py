@@ -79,7 +79,7 @@ class Replay:
             *_check_tries(run, line),
         ):
             self._report.find(line.n, rule, fault)
-        if not run.holes:
+        if not run.has_gaps:
             self._learn(run, line, learned, shortest.learned)
         return shortest
 
@@ -120,7 +120,7 @@ class Replay:
         terms = run.terms
         past = self.exchanges.of(line.host)
         credit = None
-        delay = 0.0 if run.holes else run.held.crawl_delay(line.host, line.moment)
+        delay = 0.0 if run.has_gaps else run.held.crawl_delay(line.host, line.moment)
         asked_for = max(terms.min_interval, delay)
         if is_short(line.interval, asked_for, ONE_CLOCK):
             yield (
@@ -182,7 +182,7 @@ class Replay:
         run.find(
             line, "R4", f"it went ahead of the {need:g} s of {line.host}, which D11 does not allow"
         )
-        if run.holes:
+        if run.has_gaps:
             return terms.min_interval
         return None
 
@@ -197,7 +197,7 @@ class Replay:
         came = line.status is not None or bool(line.cut)
         silent = line.answered and not came
         robots = line.purpose == _ROBOTS
-        judged = not (run.holes or run.terms.shared) and line.purpose in (
+        judged = not (run.has_gaps or run.terms.shared) and line.purpose in (
             TARGET,
             _ROBOTS,
         )
@@ -230,7 +230,7 @@ class Replay:
             run.find(line, "R4", "its line does not say by what pace it might go")
         pace = line.pace or Pace(line.host, 0.0, 0.0)
         interval = pace.interval
-        if line.pace is not None and not run.holes:
+        if line.pace is not None and not run.has_gaps:
             interval = max(interval, run.held.crawl_delay(line.host, line.moment))
         if line.purpose in (TARGET, _ROBOTS):
             spent = spent or pace.spent
@@ -275,7 +275,7 @@ class Replay:
     def _learned_before(self, run: Run, line: Line, *, is_partial: bool) -> Learned:
         """The facts that the host had taught before; the interval must keep to them."""
         host = run.host(line.host)
-        if run.holes:
+        if run.has_gaps:
             if line.learned is not None or line.taught:
                 self._report.missed()
             host.known = False
@@ -316,10 +316,10 @@ class Replay:
             return NOTHING
         interval, accepted, calm, at, *interval_before = line.taught
         stored = Learned(interval, accepted, int(calm), at, *interval_before)
-        left = [eased(remainder, max(remainder.at, at + _EXACT)) for remainder in remains]
+        expected = [eased(remainder, max(remainder.at, at + _EXACT)) for remainder in remains]
         if not interval_before:  # a line of an older form does not say it
-            left = [replace(one, before=0.0) for one in left]
-        if any(_is_same(one, stored) for one in left):
+            expected = [replace(learned, before=0.0) for learned in expected]
+        if any(_is_same(learned, stored) for learned in expected):
             self._report.derived += 1
         else:
             # The lines of another worker, or of a run that was killed, may be missing.
@@ -330,7 +330,7 @@ class Replay:
                 or all(interval > remainder.interval for remainder in remains)
             )
             text = f"it goes by {interval:g} s that {line.host} is to have taught"
-            self._report.find(line.n, "R4", f"{text}; no line before says so", holes=explained)
+            self._report.find(line.n, "R4", f"{text}; no line before says so", explained=explained)
         return stored
 
     def _has_changed_since(self, run: Run, line: Line) -> bool:
@@ -398,7 +398,7 @@ def _check_wait(
         yield "R5", f"its wait is {line.wait or 0.0:.3f} s, {due}"
     if failure is None:
         return
-    unknown = line.status is None and (run.holes or run.terms.shared)
+    unknown = line.status is None and (run.has_gaps or run.terms.shared)
     if line.gives_up != isinstance(failure, GiveUp) and not (unknown and line.gives_up):
         yield (
             "R5",
@@ -424,7 +424,7 @@ def _check_tries(run: Run, line: Line) -> Iterator[tuple[str, str]]:
         due.remove(line.attempt)
     elif due and run.robots_hops:  # other origins' files may redirect to one robots.txt
         run.robots_hops -= 1
-    elif (due or line.attempt) and not run.holes:
+    elif (due or line.attempt) and not run.has_gaps:
         yield (
             "R5",
             f"it says retry {line.attempt} of {line.url}, and is {max(due, default=0)}",

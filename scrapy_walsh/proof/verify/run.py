@@ -53,9 +53,9 @@ class Report:
         """Whether nothing was found; ``underived`` was not seen to hold."""
         return not self.findings
 
-    def find(self, line: int, rule: str, text: str, *, holes: bool = False) -> None:
-        """Add a finding; with *holes*, lines are missing that may explain it: then count it."""
-        if holes:
+    def find(self, line: int, rule: str, text: str, *, explained: bool = False) -> None:
+        """Add a finding; if missing lines may explain it, *explained*, only count it."""
+        if explained:
             self.missed()
         elif len(self.findings) < _KEPT:
             self.findings.append(Finding(Outcome.BROKEN, rule, text=text, line=line))
@@ -146,7 +146,10 @@ NO_START: Final = "lines of a run whose start is not here: only its pace is judg
 
 @dataclass(slots=True)
 class Run:
-    """``begun``: its line ``started``, number ``line``, is here. ``holes``: lines may be absent."""
+    """``begun``: its line ``started``, number ``line``, is here.
+
+    ``has_gaps``: other lines of it may be missing.
+    """
 
     report: Report
     name: str
@@ -154,7 +157,7 @@ class Run:
     process: str
     begun: bool
     line: int = 0
-    holes: bool = False
+    has_gaps: bool = False
     ended: bool = False
     scope: Scope = field(default_factory=Scope)
     held: InForce = field(default_factory=InForce)
@@ -204,7 +207,7 @@ class Run:
 
     def find(self, line: Line, rule: str, text: str) -> None:
         """Add a finding to the report; if lines of the run are missing, they may explain it."""
-        self.report.find(line.n, rule, text, holes=self.holes)
+        self.report.find(line.n, rule, text, explained=self.has_gaps)
 
     def host(self, key: str) -> Host:
         """The host as the run knows it; ``known``: it has had an exchange with it."""
