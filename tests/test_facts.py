@@ -25,7 +25,7 @@ SENTENCES: Final = frozenset(
     {"reason", "reasons", "detail", "brief", "why", "message", "sentence", "malformed"}
 )
 #: Locals that hold an exception.
-ERRORS: Final = frozenset({"error", "exception", "cause", "each"})
+ERRORS: Final = frozenset({"error", "exception", "cause", "each", "answer"})
 #: Methods of a string that look into it, or take it apart.
 METHODS: Final = frozenset(
     {
@@ -46,6 +46,8 @@ EXCEPTIONS: Final = {
     ("adapters/documents/faults.py", "_is_tunnels_5xx"): "Scrapy has no field for that status",
     ("adapters/documents/faults.py", "_text"): "it takes the first line of the text",
     ("fleet/link.py", "_is_mistake"): "redis-py has one class for most answers of Redis",
+    ("fleet/store.py", "_all_lifts"): "WRONGTYPE is a code of Redis, and has no class either",
+    ("fleet/store.py", "exchange"): "the same",
     ("commands/discover.py", "closed"): "the reason for which Scrapy closes a spider is one word",
 }
 

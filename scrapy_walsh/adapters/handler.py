@@ -173,7 +173,8 @@ class Handler(Seat):
             self._look_ahead(request)
             exchange = compat.Task(self._send(handler, request, ticket))
             crawl.break_off = exchange.cancel
-            sent.response = response = await exchange.result
+            response: Response = await exchange.result
+            sent.response = response
             ticket.address = _address_of(response, ticket.url, proxy, connecting.address)
         except BaseException as error:
             if connecting.refused is not None:
