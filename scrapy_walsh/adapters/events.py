@@ -138,6 +138,8 @@ class Recorder:
     _told: dict[tuple[str, ...], set[str]] = field(default_factory=dict)
     #: For each line at the end of the crawl, the number of targets by host.
     _alike: dict[_Alike, Counter[str]] = field(default_factory=dict)
+    #: For each of these lines, how many of its targets were given up.
+    _gave_up: Counter[_Alike] = field(default_factory=Counter)
     #: The lines among them that no earlier run has logged.
     _new: set[_Alike] = field(default_factory=set)
     #: By host, the number of targets that R4 defers, and their latest due time, Unix seconds.
@@ -248,13 +250,14 @@ class Recorder:
                 return None
             self._alike[alike] = Counter()
         self._alike[alike][event.host] += 1
+        self._gave_up[alike] += event.kind == events.GIVEN_UP
         return alike
 
     def _alike_of(self, event: events.Event) -> _Alike | None:
         """The members that *event* shares with those of other hosts; None if it is no such event.
 
-        A target that was given up, because its host gives no answer, counts as those that were
-        deferred for that.
+        A target that was given up, because its host gives no answer, is in the line of those that
+        were deferred for that.
         """
         silent = event.unanswered
         if silent is not None:
@@ -283,9 +286,18 @@ class Recorder:
                 deferred.update(counts)
         for alike, counts in self._alike.items():
             if alike.kind == events.DEFERRED:
-                self._tell_hosts(alike, list(counts), plural(counts.total(), "target"))
+                gave_up = self._gave_up[alike]
+                parts = [
+                    f"{what} {plural(count, 'target')}"
+                    for what, count in (
+                        ("gave up", gave_up),
+                        ("deferred", counts.total() - gave_up),
+                    )
+                    if count
+                ]
+                self._tell_hosts(alike, list(counts), " and ".join(parts))
             elif others := [host for host in counts if host not in deferred]:
-                self._tell_hosts(alike, others, "robots.txt")
+                self._tell_hosts(alike, others, f"{alike.kind} robots.txt")
 
     def _tell_put_off(self) -> None:
         if not self._put_off:
@@ -304,7 +316,7 @@ class Recorder:
         if len(hosts) > _HOSTS_NAMED:
             names = f"{names} and {plural(len(hosts) - _HOSTS_NAMED, 'other host')}"
         rule = f"{alike.requirement} {alike.verdict}".strip()
-        line = f"{alike.kind} {subject} of {names} ({rule}): {alike.reason}"
+        line = f"{subject} of {names} ({rule}): {alike.reason}"
         remedy = REMEDIES.get((alike.requirement, alike.verdict), "")
         if not self._answered and len(hosts) > 1:
             remedy = "nothing at all was answered: see this machine's network"

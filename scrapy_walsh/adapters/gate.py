@@ -15,7 +15,7 @@ request's ticket.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from scrapy.exceptions import IgnoreRequest
@@ -164,8 +164,9 @@ class Gate:
     retries: Retries
     #: Whether a person looks at one page: why there is none is said on stderr (exit 1).
     looks: bool = False
-    #: Whether a warning has named an answer that did not come by our handler.
-    warned: bool = False
+    #: Of answers that did not come by our handler, whether they said that they came from the
+    #: network: a warning has named one of each kind.
+    warned: set[bool] = field(default_factory=set)
 
     # -- 1: at the queue ------------------------------------------------------------------
 
@@ -514,12 +515,13 @@ class Gate:
         why = f"answered by {by}, not requested"
         self.tell(events.ANSWERED, ticket, response.status, why, **more)
         how = "and its answer says that it came from the network: "
-        if not compat.is_of_network(response):
+        is_of_network = compat.is_of_network(response)
+        if not is_of_network:
             if by.partition(".")[0] in NOTED:  # what these request passes the gates
                 return
             how = "not by scrapy_walsh; if it requested the page by itself, "
-        if not self.warned:
-            self.warned = True
+        if is_of_network not in self.warned:
+            self.warned.add(is_of_network)
             logger.warning(
                 "%s was answered by %s, %sR1 to R5 do not hold for what that requests: take it out",
                 ticket.url,

@@ -587,6 +587,11 @@ class Cache:
 class WithAddress(Cache):
     more = {"ip_address": ipaddress.ip_address("192.0.2.1")}
 
+class Mixed(WithAddress):
+    def process_request(self, request, spider=None):
+        self.more = {} if request.url.endswith("/cached") else WithAddress.more
+        return super().process_request(request)
+
 class WithProtocol(Cache):
     more = {"protocol": "HTTP/1.1"}
 
@@ -645,6 +650,16 @@ def test_an_answer_that_came_from_the_network_is_warned_of_once(
     (line,) = result.lines("WARNING", "says that it came from the network")
     assert f"{CACHED[0]} was answered by answers.{way}" in line
     assert len(outcomes(tmp_path)) == 2
+
+
+def test_another_answer_does_not_hide_that_one_came_from_the_network(
+    run: Callable[..., Crawl], tmp_path: Path
+) -> None:
+    result = answering(run, tmp_path, "Mixed", CACHED[0], f"{CACHED[0]}-away")
+    (first,) = result.lines("WARNING", "not by scrapy_walsh; if it requested the page by itself")
+    (second,) = result.lines("WARNING", "says that it came from the network")
+    assert f"{CACHED[0]} was answered by answers.Mixed" in first
+    assert f"{CACHED[0]}-away was answered by answers.Mixed" in second
 
 
 def test_an_answer_in_place_of_an_error_is_of_the_middleware_that_gave_it(

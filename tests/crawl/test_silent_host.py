@@ -78,8 +78,10 @@ def test_one_line_tells_of_all_targets_of_a_silent_host(
     box.put(SILENT)
     made = project()
     run = crawl(made, box, *URLS)
-    (line,) = run.lines("ERROR: deferred")
-    assert "deferred 4 targets of hang.test (R5 deferred): the host gave no answer to 3" in line
+    (line,) = run.lines("ERROR: ", "(R5 deferred)")
+    ended = "gave up 1 target and deferred 3 targets of hang.test"
+    assert f"{ended} (R5 deferred): the host gave no answer to 3" in line
+    assert (run.stats["walsh/given_up"], run.stats["walsh/deferred"]) == (1, 3)
     assert "take it out of the sources" in line
     assert len(run.lines("INFO: deferred", "hang.test")) == 1
     assert len(run.lines("DEBUG: deferred", "hang.test")) == 2
@@ -123,7 +125,7 @@ def test_a_morning_without_network_is_one_warning_a_cause(
     # An error of the network is one as in Scrapy (D43).
     assert len(run.lines("[scrapy_walsh] WARNING: ")) == 2
     assert len(run.lines("[scrapy_walsh] ERROR: ")) == 1
-    (line,) = run.lines("ERROR: deferred 24 targets of ")
+    (line,) = run.lines("ERROR: gave up 12 targets and deferred 12 targets of ")
     assert [name in line for name in names].count(True) == 10
     assert " and 2 other hosts (R5 deferred): " in line
     assert line.endswith(
@@ -175,8 +177,8 @@ def test_r5_6_with_one_retry(
     assert run.asked("hang.test") == paths
     assert all(verdict in run.why(url) for url in URLS[1:])
     # That robots.txt cannot be had is a warning; that its target got no answer is an error.
-    level = "ERROR" if position == "allow" else "WARNING"
-    assert len(run.lines(f"{level}: deferred", "hang.test")) == (position != "deny")
+    line = "ERROR: gave up 1 target and deferred" if position == "allow" else "WARNING: deferred"
+    assert len(run.lines(line, "hang.test")) == (position != "deny")
     honest(made)
 
 
@@ -316,7 +318,8 @@ def test_r5_6_no_connection_no_tls_and_no_answer_count_alike(
     for port in ports:
         tried = [each for each in exchanges(made) if each["host"] == f"127.0.0.1:{port}"]
         assert [each["purpose"] for each in tried] == ["robots", "robots", "target"]
-        assert len(run.lines("ERROR: deferred 2 targets of ", f"127.0.0.1:{port}")) == 1
+        ended = "ERROR: gave up 1 target and deferred 1 target of "
+        assert len(run.lines(ended, f"127.0.0.1:{port}")) == 1
     honest(made)
 
 

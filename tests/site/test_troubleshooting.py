@@ -102,6 +102,7 @@ IN_PIECES = {
     "walsh_revisit of": ("walsh_revisit", "of"),
     "sources of your list": ("source", "of your list,"),
     "the host gave no answer to": ("the host", "gave no answer to"),
+    "targets and deferred": ("target", "and", "deferred"),
     "rejected robots.txt of": ("rejected", "robots.txt", "of"),
     "and this package": ("this package (",),
     "walsh-research never follows links": ("never", "follows links (R6)"),
