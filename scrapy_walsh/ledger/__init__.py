@@ -1,4 +1,4 @@
-"""The ledger: what a bot decided and did, in lines that each have the hash of the one before."""
+"""The ledger: a bot's decisions and exchanges, each line with the hash of the line before."""
 
 from scrapy_walsh.ledger.files import CONTRACT, FILE, Ledger
 

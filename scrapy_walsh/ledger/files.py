@@ -1,19 +1,19 @@
-"""A ledger's lines, the files that have them, and the documents that its decisions rest on.
+"""The files of a ledger, its lines, and the documents that its decisions rest on.
 
-A line is a JSON object in ASCII whose last member is ``hash``: the SHA-256, hexadecimal, of the
-octets of the line before ``,"hash":``. ``prev`` is the hash of the line before, ``n`` its number
-from 1. Both go on over rotated files. So no line can be altered, dropped from between others, or
-moved, without every later hash being written anew; ``ledger.head`` has the last one.
+A line is a JSON object in ASCII. Its last member is ``hash``: the SHA-256, in hexadecimal, of the
+octets before ``,"hash":`` in this line. ``prev`` is the hash of the line before, ``n`` its number
+from 1. Both go on over rotated files. After a line is altered, dropped or moved, each later hash
+must be written anew. ``ledger.head`` has the last hash.
 
 All processes that share a state directory append lines, in turn. The current file is
-``ledger.jsonl``; full ones are ``ledger-000001.jsonl`` and so on. A line is one ``write``, or lines
-that belong together are, so a process that is killed leaves whole lines, and half a line at most,
-which is cut off. Lines that cannot be written are counted, and a line ``gap`` before the next one
-says how many are missing: a ledger never looks more complete than it is.
+``ledger.jsonl``; full ones are ``ledger-000001.jsonl`` and so on. Lines that belong together are
+written by one call. If a process is killed, at most half a line is left, and the next process cuts
+it off. If lines cannot be written, they are counted, and the line ``gap`` before the next line
+reports how many are missing. So a ledger never looks more complete than it is.
 
 The documents (robots.txt, blocklist, schema) are in one SQLite file beside the ledger, by digest.
-Each body is kept once, compressed, with the number of the last ledger file that names it, and goes
-when that file goes. No other body comes there (D10).
+Each body is stored once, compressed, with the number of the last ledger file that names it. It is
+deleted when that file is deleted. No other body is stored (D10).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ CREATE TABLE IF NOT EXISTS documents (
 
 
 class Documents:
-    """The documents of one ledger; StateError where the file cannot be used."""
+    """The documents of a ledger. Raises StateError if the file cannot be used."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -60,7 +60,7 @@ class Documents:
         self.notices: list[str] = []
 
     def put(self, kind: str, body: bytes, digest: str, file: int) -> None:
-        """Keep *body*, which ledger file number *file* names."""
+        """Store *body*, which ledger file number *file* names."""
         if self._known.get(digest) == file:
             return
 
@@ -78,7 +78,7 @@ class Documents:
         self._known[digest] = file
 
     def forget(self, file: int) -> None:
-        """Drop what no ledger file after number *file* names."""
+        """Delete the documents that no ledger file after number *file* names."""
 
         def drop(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM documents WHERE file <= ?", (file,))
@@ -86,7 +86,10 @@ class Documents:
         self._change(drop)
 
     def _change(self, change: Callable[[sqlite3.Connection], None]) -> None:
-        """Call *change* in a transaction; a damaged file is set aside, and it is called again."""
+        """Call *change* in a transaction.
+
+        If the file is damaged, set it aside and call it again.
+        """
         try:
             if self._transact(change) is None:
                 return
@@ -108,11 +111,11 @@ class Documents:
             ) from error
 
     def _transact(self, change: Callable[[sqlite3.Connection], None]) -> Exception | None:
-        """Call *change* in a transaction. Returns the error that shows that the file is damaged."""
+        """Call *change* in a transaction. Returns the error if the file is damaged, else None."""
         try:
             files.make_private(self._path)
             with closing(sqlite3.connect(self._path, factory=Connection)) as connection, connection:
-                # A body that a power cut damages is known by its digest, and put again.
+                # If a power cut damages a body, its digest shows it, and the body is stored again.
                 connection.execute("PRAGMA synchronous = OFF")
                 connection.execute(_TABLE)
                 change(connection)
@@ -126,20 +129,20 @@ class Documents:
 CONTRACT: Final = "walsh-ledger/v1"
 FILE: Final = "ledger.jsonl"
 HEAD: Final = "ledger.head"
-#: What the first line of all is chained to.
+#: The hash "before" the first line of a ledger.
 GENESIS: Final = "0" * 64
-#: What stands in place of a query in a redacted ledger.
+#: Replaces a query in a redacted ledger.
 REDACTED: Final = "?redacted"
 
 #: Made once: ``json.dumps`` would make one for each line, which takes as long as the line itself.
 _ENCODER: Final = json.JSONEncoder(
     separators=(",", ":"), allow_nan=False, default=msgspec.to_builtins
 )
-#: Numbers that msgspec writes in other digits, and in place of what is none.
+#: Numbers that msgspec writes in other digits than ``json``; ``null`` may be a NaN.
 _OTHERWISE: Final = re.compile(rb":-?(?:[0-9.]+e|0\.0000|null)").search
 _HASH: Final = b',"hash":"'
 _TAIL: Final = len(_HASH) + 64 + len(b'"}')
-#: What says nothing. An infinite time is one that never comes.
+#: Values that say nothing, so they are left out. An infinite time never comes.
 _NOTHING: Final[tuple[object, ...]] = (None, "", (), [], math.inf)
 _URL_MEMBERS: Final = ("url", "document", "sent", "via", "by", "reason")
 
@@ -154,7 +157,7 @@ def chained(entry: Mapping[str, Any], number: int, previous: str) -> tuple[bytes
 
 
 def _in_ascii(members: Mapping[str, Any]) -> bytes:
-    """*members* as ``json`` writes them; where msgspec does the same, it takes a tenth as long."""
+    """*members* as ``json`` writes them. If msgspec writes the same, it is ten times as fast."""
     with suppress(TypeError, UnicodeEncodeError):
         text = msgspec.json.encode(members)
         if text.isascii() and b"\x7f" not in text and not _OTHERWISE(text):
@@ -168,7 +171,7 @@ def digest_of(line: bytes) -> str:
 
 
 def parsed(line: bytes) -> dict[str, Any]:
-    """The members of a line without its line end; ValueError where it is not a ledger line."""
+    """The members of a line without its line end. Raises ValueError if it is no ledger line."""
     if line[-_TAIL:-66] != _HASH or line[-2:] != b'"}':
         raise ValueError("does not end in a hash")
     members: dict[str, Any] = json_object(line)
@@ -179,7 +182,7 @@ def parsed(line: bytes) -> dict[str, Any]:
 
 
 def redacted(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """*entry* without the query strings of its URLs, also where its reason repeats them."""
+    """*entry* without the query strings of its URLs, in its reason too."""
     queries = {
         "?" + value.partition("?")[2]
         for name in _URL_MEMBERS[:-1]
@@ -194,8 +197,8 @@ def redacted(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 LOCK: Final = "ledger.lock"
-#: Octets of full files that are kept (WALSH_LEDGER_KEPT), those of a file before the next one is
-#: begun, at most, and how many files there are, at least.
+#: Octets of full files that stay (WALSH_LEDGER_KEPT); the most octets of each file; and the least
+#: number of files.
 KEPT: Final = 256 * 1024**2
 ROTATE_AT: Final = 16 * 1024**2
 _FILES: Final = 16
@@ -204,9 +207,9 @@ _LAST: Final = 256 * 1024
 
 
 class Ledger:
-    """The ledger of a state directory, open in one process. StateError where none can be kept.
+    """The ledger of a state directory, open in one process. Raises StateError if it has none.
 
-    *kept*: octets of full files; when there are more, the oldest file goes.
+    *kept*: octets of full files; when there are more, the oldest file is deleted.
     """
 
     def __init__(
@@ -225,10 +228,10 @@ class Ledger:
         self.file = 1
         self.head = GENESIS
         self.number = 0
-        #: The number of the file that has our first line; 0 before there is one, infinite once it
-        #: was said that it goes.
+        #: The number of the file that has our first line; 0 before there is a line. It is infinite
+        #: after the notice that this file will be deleted.
         self._first = 0.0
-        #: Lines for the log on what was found damaged, or gone.
+        #: Lines for the log about files that were damaged, or are gone.
         self.notices = self.documents.notices
         self._wall = wall
         self._redact = redact
@@ -246,7 +249,7 @@ class Ledger:
             raise StateError(_cannot(directory, error)) from error
 
     def write(self, run: str, *entries: Mapping[str, Any]) -> None:
-        """Append *entries*; StateError where they cannot be written: the next line will say so."""
+        """Append *entries*. Raises StateError if they cannot be written; the next line says so."""
         try:
             with files.locked(self._lock):
                 if self._changed():
@@ -260,12 +263,12 @@ class Ledger:
                     self._missing = 0
                 self._append(run, *(map(redacted, entries) if self._redact else entries))
         except (OSError, ValueError) as error:
-            self._end = -1  # what is in the file is looked at again
+            self._end = -1  # so that the file is read again
             self._missing += len(entries)
             raise StateError(_cannot(self.directory, error)) from error
 
     def keep(self, kind: str, body: bytes, digest: str) -> None:
-        """Keep the document with that digest beside the ledger. Raises StateError."""
+        """Store the document with that digest beside the ledger. Raises StateError."""
         self.documents.put(kind, body, digest, self.file)
 
     def close(self) -> None:
@@ -277,7 +280,7 @@ class Ledger:
     # -- under the lock -------------------------------------------------------------------
 
     def _changed(self) -> bool:
-        """Whether another process has written, or begun a new file, since we looked."""
+        """Whether another process has written, or begun a new file, since our last look."""
         try:
             path_stat = os.stat(self._name)  # noqa: PTH116 - asked before every line
         except FileNotFoundError:
@@ -290,13 +293,17 @@ class Ledger:
         )
 
     def _take_up(self, reason: str = "") -> None:
-        """Go on where the file ends. Half a line there is cut off, and a line ``gap`` says so.
+        """Continue at the end of the file.
+
+        Half a line there is cut off, and a line ``gap`` says so.
 
         A file that does not end in a line of a ledger is set aside. *reason*: why the new file
         replaces another one; empty if it does not.
         """
         descriptor = files.open_private(self.directory / FILE)
-        if self._descriptor >= 0:  # not before another is open: its number may soon be a socket's
+        if (
+            self._descriptor >= 0
+        ):  # only now that another is open: its number may soon be a socket's
             os.close(self._descriptor)
         self._descriptor = descriptor
         self._end = os.fstat(self._descriptor).st_size
@@ -322,7 +329,10 @@ class Ledger:
             )
 
     def _last_line(self) -> tuple[bytes, int]:
-        """The last whole line, and the octets after it. ValueError where there is none."""
+        """The last whole line, and the number of octets after it.
+
+        Raises ValueError if there is none.
+        """
         start = max(0, self._end - _LAST)
         tail = os.pread(self._descriptor, self._end - start, start)
         lines, newline, half_line = tail.rpartition(b"\n")
@@ -331,7 +341,7 @@ class Ledger:
         return lines.rpartition(b"\n")[2], len(half_line)
 
     def _begin_file(self, full_files: Sequence[Path], reason: str) -> None:
-        """Write the first line of a file, chained to the last line of the one before.
+        """Write the first line of a file, chained to the last line of the file before.
 
         A line ``gap`` follows if another file was replaced (*reason*), or if the head knows of a
         later line.
@@ -364,7 +374,7 @@ class Ledger:
             )
 
     def _append(self, run: str, *entries: Mapping[str, Any]) -> None:
-        """Write the lines whole, or leave the file as it was and raise OSError."""
+        """Write whole lines. If that fails, leave the file as it was, and raise OSError."""
         number, head, lines = self.number, self.head, []
         now = round(self._wall(), 6)
         for number, entry in enumerate(entries, number + 1):  # noqa: B020  from the one after it

@@ -1,16 +1,16 @@
-"""D38: which addresses are not public, and who may lead a crawl to one of them.
+"""Which addresses are not public, and whether a URL may lead a crawl there (D38).
 
 The table is our own, as of 2026-11-27, because the interpreter's changes with its version:
-``ipaddress`` says different things of one address on Python 3.12 and 3.13. It is made from the
-IANA's registries of special-purpose addresses for IPv4 and IPv6. Of ``ipaddress`` only the parser
-and the arithmetic of networks are used: they follow RFC 4291 and do not change.
+``ipaddress`` of Python 3.12 and 3.13 disagree about some addresses. The table comes from the IANA's
+registries of special-purpose addresses for IPv4 and IPv6. We use only the parser of ``ipaddress``
+and its arithmetic of networks, because they follow RFC 4291 and do not change.
 
-Two choices are stricter than the registries. Of IPv6, only 2000::/3 is public, because nothing else
-is given to hosts of the internet. And no anycast address of a protocol (192.0.0.9, 2001:1::1) is
-public, because no web server has one.
+Two choices are stricter than the registries. In IPv6, only 2000::/3 is public, because hosts on the
+internet have no other addresses. And no anycast address of a protocol is public (for example
+192.0.0.9 or 2001:1::1), because no web server has one.
 
-An address of IPv6 may carry one of IPv4, to which a translator or a tunnel sends the packets. It is
-public only if both are.
+An IPv6 address may contain an IPv4 address. Then a translator or a tunnel sends the packets to
+that. Such an address is public only if both are.
 """
 
 from __future__ import annotations
@@ -25,27 +25,29 @@ from scrapy_walsh.policy.verdict import BY_ADDRESS, PRIVATE_ADDRESS, Verdict
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Of WALSH_PRIVATE_ADDRESSES: what was not declared may not lead to one; anything may.
+#: Values of WALSH_PRIVATE_ADDRESSES: only a declared URL may lead to a private address; any URL
+#: may.
 DECLARED: Final = "declared"
 ALLOW: Final = "allow"
 
-#: The kinds of addresses. LINK_LOCAL: of this network segment, where clouds keep their credentials.
+#: The kinds of addresses. LINK_LOCAL: in this network segment, for example a cloud's server of
+#: credentials.
 PUBLIC: Final = "public"
 PRIVATE: Final = "private"
 LINK_LOCAL: Final = "link-local"
 
 
 class Led(NamedTuple):
-    """How a crawl came to a URL: ``url`` led there, by a redirect or a link; "" for none that did.
+    """How a crawl came to a URL. ``url``: the URL that redirects or links there, or "".
 
-    ``kind``: of the address at which its host was reached; PUBLIC where that is not known.
+    ``kind``: the kind of the address that its host was reached at; PUBLIC if that is not known.
     """
 
     url: str = ""
     kind: str = PUBLIC
 
 
-#: Of what no other URL led to.
+#: For a URL that no other URL led to.
 NO_LEAD: Final = Led()
 
 _PRIVATE_V4: Final = (
@@ -69,7 +71,7 @@ _PRIVATE_V4: Final = (
 )
 _LINK_LOCAL_V4: Final = "169.254.0.0/16"  # RFC 3927
 _GLOBAL_V6: Final = "2000::/3"  # RFC 4291
-#: Within 2000::/3. Two networks of it are judged by what they carry: Teredo and 6to4.
+#: Within 2000::/3. Teredo and 6to4 are not listed: the IPv4 address inside decides about them.
 _PRIVATE_V6: Final = (
     "2001::/23",  # protocol assignments (RFC 2928)
     "2001:db8::/32",  # documentation (RFC 3849)
@@ -83,7 +85,7 @@ _MAPPED: Final = "::ffff:0:0/96"  # RFC 4291
 _COMPATIBLE: Final = "::/96"  # RFC 4291, given up
 _NAT64: Final = "64:ff9b::/96"  # RFC 6052
 _NAT64_LOCAL: Final = "64:ff9b:1::/48"  # RFC 8215
-#: Where these keep an address of IPv4: by how many bits it must be shifted to the right.
+#: The networks that contain an IPv4 address, and by how many bits to shift it to the right.
 _CARRIERS: Final = (
     (_MAPPED, (0,)),
     (_COMPATIBLE, (0,)),
@@ -91,12 +93,12 @@ _CARRIERS: Final = (
     (_SIX_TO_FOUR, (80,)),
 )
 _32_BITS: Final = (1 << 32) - 1
-#: What stands for a public address that only says how another one is reached.
+#: Public networks with addresses that only say how an IPv4 address is reached.
 _JUDGED_BY_WHAT_THEY_CARRY: Final = (_MAPPED, _NAT64, _SIX_TO_FOUR, _TEREDO)
 
 
 def _table(*networks: str) -> tuple[tuple[int, int], ...]:
-    """The first address and the last one of each network, as numbers."""
+    """The first and the last address of each network, as numbers."""
     parsed = map(ipaddress.ip_network, networks)
     return tuple(
         (int(network.network_address), int(network.broadcast_address)) for network in parsed
@@ -127,7 +129,7 @@ _CARRIER_TABLES: Final = tuple((_table(network), shifts) for network, shifts in 
 def kind_of(address: str) -> str:
     """PUBLIC, PRIVATE or LINK_LOCAL, of *address*: IPv4 with dots, or IPv6 without brackets.
 
-    Raises ValueError where *address* is none.
+    Raises ValueError if *address* is none.
     """
     # D36: it only reads the text (RFC 4291).
     parsed = ipaddress.ip_address(address.partition("%")[0])
@@ -153,7 +155,7 @@ def _kind_of_v4(number: int) -> str:
 
 
 def _carried(number: int) -> Iterator[int]:
-    """The addresses of IPv4 that an address of IPv6 carries, or may carry."""
+    """The IPv4 addresses that an IPv6 address contains, or may contain."""
     for table, shifts in _CARRIER_TABLES:
         if _is_in(number, table):
             yield from (number >> shift & _32_BITS for shift in shifts)
@@ -167,7 +169,7 @@ def _carried(number: int) -> Iterator[int]:
 
 
 def literals_of(url: str) -> tuple[str, ...]:
-    """The addresses that the host of *url* is written as, in each way to read it; () for a name.
+    """The IP addresses that the host of *url* is written as, in each way to read it; () for a name.
 
     For example ``127.0.0.1`` of ``http://0x7f.1/``. The name ``localhost``, and what is below it,
     is the address of this machine (RFC 6761, 6.3). Raises ValueError as ``hosts.host_forms``.
@@ -196,12 +198,12 @@ def may_reach(kind: str, *, declared: bool, literal: bool, led: Led) -> bool:
         return True
     if declared:
         return literal or kind != LINK_LOCAL
-    # A host of an intranet has no reason to lead to where a cloud keeps its credentials.
+    # A host of an intranet has no reason to lead to a cloud's credentials.
     return led.kind == kind or (kind == PRIVATE and led.kind == LINK_LOCAL)
 
 
 def refusal(address: str, led: Led) -> Verdict:
-    """The verdict against a URL whose host is at *address*."""
+    """The verdict against a URL that leads to *address*."""
     cause = "it was not declared"
     if led.url:
         cause = f"{led.url} led there"

@@ -1,34 +1,34 @@
 """R4: which host gets the next request.
 
-A process sends one request at a time. As long as any host is due, one should be under way, or the
-crawl takes longer than politeness demands. Among the hosts that are due, the one with the most work
-left (number of requests x interval, in seconds) goes first, since it decides when the crawl can
-end. Three rules serve this where hosts have Crawl-delays (D30):
+A process sends one request at a time. While a host is due, a request should be under way; otherwise
+the crawl takes longer than politeness demands. If several hosts are due, the host with the most
+work left goes first, because it decides when the crawl can end. Work left is the number of requests
+times the interval, in seconds. Three rules help when hosts have Crawl-delays (D30):
 
-- *Robots.txt early.* A host that was never requested counts with an assumed interval, so its
-  robots.txt is fetched while it is not too late for a Crawl-delay in it.
+- *Robots.txt early.* A host that was never requested counts with an assumed interval. So its
+  robots.txt is fetched early, in case it has a Crawl-delay.
 - *Then the host is ranked again.* The target that the robots.txt was fetched for gives way: it goes
-  back to the queue, so that a host turns out to be quick behind those that are slow.
-- *The longest host does not wait for the wire.* If it will be due in a moment, nothing else is
-  begun, as an exchange cannot be broken off. This holds only while its work left is more than the
-  time that all requests take, else the wire decides when the crawl ends, and must not be idle.
+  back to the queue. So if the host is quick, slow hosts go before it.
+- *The longest host does not wait for the wire.* If it will be due in a moment, no other request
+  begins, because an exchange cannot be broken off. This holds only while its work left exceeds the
+  time that all requests take. Otherwise the wire decides when the crawl ends, and must not be idle.
 
 How it works:
 
 - Hosts that are not due *wait* in a heap, ordered by due time.
 - Hosts that are due are *ready*. They are in buckets by their work left, sixteen buckets for each
-  doubling of it. The bits of one integer say which buckets have hosts, so the highest is found at
-  once.
-- So adding a request or finding the next host costs at most the logarithm of the number of hosts.
-- A due time may become later while its host waits (R5), and the host tells nobody. So it is
-  looked up again before the host is given out: an entry may be too early, but never too late.
-- An entry of the heap that is out of date stays there until it comes up, and is then dropped.
-- A host that has just had a request waits again, so the buckets have only hosts that were due.
-- A host that goes *last* (D13, D31) is put into the lowest bucket when its turn has come, and is
-  given out when only such hosts are on the agenda. Whether a host still goes last is looked up at
-  each turn.
-- What failed and is sent again (R5) counts with the seconds that its retries may still take: a
-  chain of retries that begins when all else is done makes the crawl longer by all of it.
+  doubling of it. The bits of an integer say which buckets have hosts, so the highest bucket is
+  found at once.
+- So to add a request or find the next host costs at most the logarithm of the number of hosts.
+- A due time may become later while its host waits, without a notice (R5). So it is looked up again
+  before the host is given out. An entry may be too early, but never too late.
+- An outdated entry of the heap stays until it comes up. Then it is dropped.
+- After its request a host waits again. So the buckets have only hosts that were due.
+- A host that goes *last* is put into the lowest bucket when it is due (D13, D31). It is given out
+  when only such hosts are on the agenda. At each turn it is checked again whether the host still
+  goes last.
+- A failed request counts with the seconds that its retries may still take (R5). If a chain of
+  retries began when all else is done, the crawl would take longer by the whole chain.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ if TYPE_CHECKING:
 _BUCKETS_PER_DOUBLING: Final = 16
 #: The bucket of hosts that go last.
 _LAST: Final = 0
-#: The most hosts that one call moves from waiting to ready, so that no pop takes long.
+#: The most hosts that a call moves from waiting to ready, so that no pop takes long.
 _MOVES_PER_CALL: Final = 64
-#: Requests that may wait before no more are taken in, once so many hosts have waited at a time.
+#: The queue takes in no more if so many requests wait, and so many hosts have waited at a time.
 ENOUGH_REQUESTS: Final = 100_000
 ENOUGH_HOSTS: Final = 1_000
-#: Seconds that stand for the interval of a host that was never requested. Most robots.txt files
-#: have no Crawl-delay, and most others ask for 5 or 10 s.
+#: Seconds that are assumed for a host that was never requested. Most robots.txt files have no
+#: Crawl-delay, and most others ask for 5 or 10 s.
 ASSUMED_INTERVAL: Final = 5.0
-#: The most hosts whose first target has given way and still waits.
+#: The most hosts that may have a first target which has given way and still waits.
 GIVEN_WAY: Final = 32
-#: The most seconds for which the wire is kept free for the longest host, before each request to it.
-#: That is done while its work left is longer than all requests would take at as many seconds each.
+#: The most seconds that the wire waits for the longest host, before each request to it. It waits
+#: while this host's work left is longer than all requests take at as many seconds each.
 MOMENT: Final = 0.15
 
 
@@ -68,7 +68,7 @@ def _bucket(work: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How much waits: requests to ``hosts``, the most at one time, and others that are refused."""
+    """How much waits. ``hosts``: the most at one time. ``refused``: requests that are refused."""
 
     requests: int = 0
     hosts: int = 0
@@ -79,7 +79,7 @@ def enough(load: Load) -> bool:
     """Whether no more requests should be taken in for now.
 
     With few hosts the order cannot be chosen well, so more are taken in until there are
-    ``ENOUGH_HOSTS``. What is refused has no order, and waits for nothing.
+    ``ENOUGH_HOSTS``. Refused requests have no order, and wait for nothing.
     """
     full = load.requests + load.refused >= ENOUGH_REQUESTS
     return full and (load.hosts >= ENOUGH_HOSTS or load.refused >= ENOUGH_REQUESTS)
@@ -87,10 +87,10 @@ def enough(load: Load) -> bool:
 
 @dataclass(slots=True)
 class _Entry:
-    """A ``host`` with ``count`` requests. It is ready, in ``bucket`` at ``place``, or waits.
+    """A ``host`` with ``count`` requests. It waits, or is ready in ``bucket`` at ``place``.
 
-    ``bucket``: -1 while it waits. ``due``: until when it waits; None while it is ready. ``last``:
-    what ``Host.goes_last`` was when it was looked up.
+    ``bucket``: -1 while it waits. ``due``: the time until which it waits; None while it is ready.
+    ``last``: the value of ``Host.goes_last`` at the last look.
     """
 
     host: Host
@@ -106,10 +106,9 @@ class Agenda:
     """The hosts that have requests to make, ordered by who goes next.
 
     ``most``: the most hosts so far that had requests at one time. ``requests``: all that wait.
-    ``_occupied``: bit n is set where bucket n has hosts. ``_ahead``: the hosts whose first target
-    has given way. ``_longest``: of the hosts that wait, or did, the one with most work left.
-    ``_lasts``: how many hosts go last.
-    ``now`` of the methods: monotonic seconds.
+    ``_occupied``: bit n is set if bucket n has hosts. ``_ahead``: the hosts that have a first
+    target which has given way. ``_longest``: the host with most work left that waits, or did.
+    ``_lasts``: how many hosts go last. ``now`` of the methods: monotonic seconds.
     """
 
     most: int = 0
@@ -167,10 +166,10 @@ class Agenda:
             self._wait(entry, host.turn(now), now)
 
     def gives_way(self, key: str) -> bool:
-        """Whether the target goes back for which the robots.txt of a host was fetched.
+        """Whether the target that a host's robots.txt was fetched for goes back to the queue.
 
-        If so, the caller adds it again. The last target of a host does not: no work is left that
-        its interval decides about.
+        If so, the caller adds it again. A host's only target does not go back, because no other
+        work depends on the interval.
         """
         if key not in self._hosts or len(self._ahead) >= GIVEN_WAY:
             return False
@@ -178,12 +177,12 @@ class Agenda:
         return True
 
     def next(self, now: float, idle: Callable[[], bool] = lambda: True) -> Host | None:
-        """The host to send the next request to; None for none until :meth:`next_due`.
+        """The host to send the next request to; None if there is none until :meth:`next_due`.
 
-        It stays on the agenda. *idle*: whether no other work is left off the agenda, so that hosts
-        that go last may go.
+        It stays on the agenda. *idle*: whether there is no other work than the agenda's, so that
+        hosts that go last may go.
         """
-        # A call of _wake moves some hosts only, and a ready host may turn out not to be due.
+        # _wake moves only some hosts, and a ready host may no longer be due.
         while self._wake(now) or self._occupied:
             while self._occupied:
                 bucket = self._occupied.bit_length() - 1
@@ -212,9 +211,9 @@ class Agenda:
         return work > _work(entry) and work > self.requests * MOMENT
 
     def nudge(self, key: str, now: float) -> Host | None:
-        """Look up the due time of a host again: a request to it has just ended.
+        """Look up the due time of a host again, because a request to it has just ended.
 
-        Returns the host; None where it is not on the agenda.
+        Returns the host, or None if it is not on the agenda.
         """
         entry = self._hosts.get(key)
         if entry is None:
@@ -224,7 +223,7 @@ class Agenda:
         return entry.host
 
     def next_due(self) -> float | None:
-        """The earliest time at which a waiting host may be due; None where none waits."""
+        """The earliest time when a waiting host may be due; None if no host waits."""
         while self._waiting and self._waiter(*self._waiting[0]) is None:
             heapq.heappop(self._waiting)
         return self._waiting[0][0] if self._waiting else None
@@ -235,7 +234,7 @@ class Agenda:
         return entry if entry is not None and entry.due == due else None
 
     def _wake(self, now: float) -> bool:
-        """Move hosts whose time has come from waiting to ready; whether any time had come."""
+        """Move waiting hosts that are due to ready. Returns whether a due time had come."""
         woken = False
         for _ in range(_MOVES_PER_CALL):
             if not self._waiting or self._waiting[0][0] > now:
@@ -248,7 +247,7 @@ class Agenda:
         return woken
 
     def _place(self, entry: _Entry, now: float) -> None:
-        """Make a host ready if it is due at *now*; else have it wait."""
+        """Make a host ready if it is due at *now*; otherwise it waits."""
         due = entry.host.turn(now)
         if due <= now:
             self._stand(entry)
@@ -256,7 +255,7 @@ class Agenda:
             self._wait(entry, due, now)
 
     def _wait(self, entry: _Entry, due: float, now: float) -> None:
-        """Have a host wait until *due*; for infinity, until :meth:`nudge` is called for it."""
+        """Let a host wait until *due*. If that is infinite, it waits until :meth:`nudge`."""
         self._leave(entry)
         if entry.due != due < math.inf:
             heapq.heappush(self._waiting, (due, entry.host.key))

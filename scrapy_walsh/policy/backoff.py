@@ -1,11 +1,11 @@
-"""R5: how long to wait after a failed request, and when to give up (spec section 9.4).
+"""How long to wait after a failed request, and when to give up (R5; spec section 9.4).
 
-After a failure the whole host is held (D6, T25). A Retry-After says for how long, and is never
-shortened or capped (T23). Without one it is a random part of a time that doubles with each attempt.
-A retry keeps R4's interval too (T24), by :mod:`~scrapy_walsh.policy.host`. A Retry-After of any
-other answer holds the host, too, and nothing is retried for it.
+After a failure the whole host is held (D6, T25). A Retry-After is never shortened (T23). If there
+is none, the hold is a random part of a time that doubles with each attempt. A retry keeps R4's
+interval too (T24), by :mod:`~scrapy_walsh.policy.host`. If an answer that is no failure has a
+Retry-After, the host is held as well, and nothing is retried.
 
-What a run grants a host that gives no answer is in :mod:`~scrapy_walsh.policy.host`.
+See :mod:`~scrapy_walsh.policy.host` for hosts that give no answer.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 TOO_MANY_REQUESTS: Final = 429
-#: The answers after which R5 backs off, whatever was requested. Unlike other 5xx they also say that
-#: the request was not carried out.
+#: The statuses that always need a back-off (R5). Unlike other 5xx they also mean that the request
+#: was not carried out.
 BACKOFF_STATUSES: Final = frozenset({TOO_MANY_REQUESTS, 503})
 
 #: The answers that name another URL in their Location (RFC 9110 section 15.4).
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
-#: Methods of requests that have the same effect when they are sent twice (RFC 9110 section 9.2.2).
+#: Methods that have the same effect when a request is sent twice (RFC 9110 section 9.2.2).
 IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 
-#: Retries without an answer that a run grants a host that has answered nothing in it (D13).
+#: Retries that a run allows for a host that has not answered in this run (D13).
 SILENT_RETRIES: Final = 1
 
-#: Seconds, about 3,000 years. A longer wait is read as this one, so that a due time stays
-#: finite and has a calendar date.
+#: Seconds, about 3,000 years. A longer wait counts as this, so that a due time stays finite and has
+#: a calendar date.
 LONGEST: Final = 1e11
 
 _MONTHS: Final = (
@@ -50,7 +50,7 @@ _MONTHS: Final = (
 )  # fmt: skip
 _TIME: Final = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
 _MONTH: Final = r"(?P<month>[a-z]{3})"
-#: Without a zone, and without a word after it that may be one, a date is read as UTC (T21).
+#: If a date has no zone, and no word after it that may be a zone, it is read as UTC (T21).
 _ZONE: Final = r"(?: ?(?P<zone>GMT|UTC|Z|[+-][0-9]{2}:?[0-5][0-9])(?!\w)|(?! {0,9}[\w.+-]))"
 #: RFC 9110 section 5.6.7: IMF-fixdate and the RFC 850 form, then asctime; then ISO 8601, extended
 #: and basic. Every repetition is bounded: a hostile header costs linear time. The weekday is any
@@ -69,24 +69,24 @@ _DATES: Final = tuple(
         r"(?P<hour>[0-9]{2})(?P<minute>[0-9]{2})(?P<second>[0-9]{2})" + _ZONE,
     )
 )
-#: Seconds by which an answer's own Date may differ from our clock, and a date be counted from it.
+#: If an answer's own Date differs from our clock by more seconds, it is not used.
 _OWN_DATE: Final = 86400.0
 _SECONDS: Final = re.compile(r"[0-9]+")
 _NUMBER: Final = re.compile(r"(?<![-\w.])[0-9]+(?:\.[0-9]+)?", re.ASCII)
 
 
 class Answer(Struct, frozen=True):
-    """What came of one request that was sent.
+    """The result of a request that was sent.
 
-    ``purpose``: ``target``, ``robots`` or ``operator``. ``status``: None where no answer came.
-    ``retry_after``: the values of its Retry-After fields. ``attempt``: retries made before it.
-    ``hops``: redirects that led to it. ``unseen``: its host had never been requested before.
-    ``date``: its Date field, which matters with a Retry-After alone.
-    ``whole``: False where this side broke the exchange off, which says nothing about the server.
-    ``last``: why no retry may follow; empty if one may. ``cut``: an answer came, and not to its
-    end, or not so that it can be read. ``spacing``: how it was spaced; None where that is not
-    looked at. ``known``: what its host has taught before. ``unasked``: it is a 304, and the request
-    was not conditional.
+    ``purpose``: ``target``, ``robots`` or ``operator``. ``status``: None if no answer came.
+    ``retry_after``: the values of its Retry-After fields. ``attempt``: the number of retries before
+    it. ``hops``: the number of redirects before it. ``unseen``: its host had never been requested
+    before. ``date``: its Date field, needed only with a Retry-After. ``whole``: False if our side
+    broke the exchange off, so that it says nothing about the server. ``last``: the reason why no
+    retry may follow, or empty. ``cut``: an answer came, but was cut off or cannot be read.
+    ``spacing``: how the request was spaced; None if that does not matter. ``known``: the host's
+    record of learned pace before. ``unasked``: it is a 304, although the request was not
+    conditional.
     """
 
     purpose: str
@@ -124,8 +124,8 @@ class NoAnswer:
 class _Failure:
     """A failed exchange: its host is held for ``delay`` seconds (T25).
 
-    ``status``: None without an answer. ``retry_after``: what a valid Retry-After says; else empty.
-    ``attempt``: retries made before it.
+    ``status``: None without an answer. ``retry_after``: the text of a valid Retry-After, or empty.
+    ``attempt``: the number of retries before it.
     """
 
     delay: float = 0.0
@@ -148,7 +148,7 @@ class _Failure:
 
 @dataclass(frozen=True, slots=True)
 class Retry(_Failure):
-    """Send the request again, no sooner than ``delay`` seconds from now; ``most``: of retries."""
+    """Send the request again, at the earliest in ``delay`` seconds; ``most``: of retries."""
 
     most: int = 0
 
@@ -158,22 +158,22 @@ class Retry(_Failure):
 
 @dataclass(frozen=True, slots=True)
 class GiveUp(_Failure):
-    """Send the request no more in this run.
+    """Do not send the request again in this run.
 
-    ``last``: why no retry follows, if that is not their number; else empty.
+    ``last``: the reason why no retry follows; empty if that is their number.
     """
 
     last: str | Unanswered = ""
 
     @property
     def unanswered(self) -> Unanswered | None:
-        """Why no retry follows, if that is that the host gives no answer."""
+        """The reason why no retry follows, if the host gives no answer."""
         return self.last if isinstance(self.last, Unanswered) else None
 
     def _follows(self) -> str:
         retries = f" after {plural(self.attempt, 'retry', 'retries')}" if self.attempt else ""
-        last = f": {self.last}" if self.last else ""
-        return f"given up{retries}{last}"
+        reason = f": {self.last}" if self.last else ""
+        return f"given up{retries}{reason}"
 
 
 def parse_retry_after(value: str | None, now: float) -> float | None:
@@ -194,28 +194,28 @@ def parse_retry_after(value: str | None, now: float) -> float | None:
 
 
 def http_date(value: str | None, now: float) -> float | None:
-    """The Unix seconds of a date in one of the forms of :func:`parse_retry_after`; else None.
+    """The Unix seconds of a date in a form of :func:`parse_retry_after`; None if it has none.
 
-    *now*: Unix seconds, for a year of two digits.
+    *now*: Unix seconds, needed for a year of two digits.
     """
     return _date((value or "").strip(" \t"), now)
 
 
 def retry_after_floor(value: str | None, now: float) -> float:
-    """The longest wait, in seconds, that is written anywhere in an invalid *value*, else 0.0.
+    """The longest wait, in seconds, that can be read anywhere in an invalid *value*; else 0.0.
 
-    T22: repeated fields are joined by commas, and some servers add a remark. The computed delay is
-    at least as long as any wait that can be read. *now*: Unix seconds.
+    Repeated fields are joined by commas, and some servers add a remark. So the computed delay is at
+    least as long as each wait that can be read (T22). *now*: Unix seconds.
     """
     return min(max(_readings(value or "", now), default=0.0), LONGEST)
 
 
 def asked_for(answer: Answer, now: float) -> tuple[float | None, float]:
-    """What the Retry-After of *answer* asks for, seconds: what is valid, and what can be read.
+    """The seconds of *answer*'s Retry-After: of a valid value, and of all that can be read.
 
-    The first is None, the second 0.0, where it says nothing. *now*: Unix seconds. A date is counted
-    from our clock and from the answer's own Date, if they are within a day of each other. The
-    longer wait counts: one of the two clocks is wrong, and nothing says which.
+    Without a Retry-After they are None and 0.0. *now*: Unix seconds. A date is counted from our
+    clock and from the answer's own Date, if the two are within a day of each other. The longer wait
+    counts, because we cannot know which of the two clocks is wrong.
     """
     if not answer.retry_after:
         return None, 0.0
@@ -227,7 +227,7 @@ def asked_for(answer: Answer, now: float) -> tuple[float | None, float]:
 
 
 def held_for(answer: Answer, now: float) -> float | None:
-    """Seconds for which an answer that is no failure has its host left alone; None for none.
+    """Seconds to leave the host alone after an answer that is no failure; None if there is no need.
 
     RFC 9110 section 10.2.3 defines Retry-After for any answer. *now*: Unix seconds.
     """
@@ -250,9 +250,9 @@ def backoff_delay(
 
 
 def after_failure(answer: Answer, gates: Gates, now: float, rand: float) -> Retry | GiveUp | None:
-    """What follows one answer; None where R5 does not apply, as after 2xx or a 404.
+    """Decide on a retry after *answer*; None if R5 does not apply, for example after 200 or 404.
 
-    No status is a transport error (N2). *now*: Unix seconds. *rand*: in [0, 1), as in
+    Without a status it is a transport error (N2). *now*: Unix seconds. *rand*: in [0, 1), as in
     :func:`backoff_delay`, which also says when ValueError is raised.
     """
     if not is_failure(answer.status):
@@ -279,11 +279,11 @@ def is_failure(status: int | None) -> bool:
 
 
 def granted(max_retries: int, position: str) -> int:
-    """The number of attempts without an answer that one run grants a host.
+    """The number of attempts that a run allows while a host gives no answer.
 
     ``max_retries``: WALSH_MAX_RETRIES; at most ``SILENT_RETRIES`` for a host that has answered
     nothing in this run. ``position``: WALSH_ROBOTS_UNREACHABLE. The number is ``max_retries + 1``.
-    Under ``allow`` with 0 or 1 retry it is one more: then a robots.txt has its first retry, since
+    With ``allow`` and 0 or 1 retry it is one more. Then a robots.txt has its first retry, because
     one broken connection must not open a host, and a target has its attempt.
     """
     if position != "allow":
@@ -292,19 +292,19 @@ def granted(max_retries: int, position: str) -> int:
 
 
 def _readings(value: str, now: float) -> Iterator[float]:
-    """The waits, in seconds, that can be read somewhere in *value*."""
+    """The waits, in seconds, that can be read anywhere in *value*."""
     for pattern in _DATES:
         for match in pattern.finditer(value):
             with suppress(ValueError):  # no such month, day or time
                 yield _seconds_until(_instant(match.groupdict(), now), now)
     for member in value.split(","):
-        # A colon is a time of day: the numbers around it are not seconds.
+        # A colon means a time of day, so the numbers around it are not seconds.
         if ":" not in member:
             yield from map(float, _NUMBER.findall(member))
 
 
 def _date(text: str, now: float) -> float | None:
-    """The date that *text* is, Unix seconds; None if it is none."""
+    """The Unix seconds of *text*; None if it is no date."""
     for pattern in _DATES:
         if match := pattern.fullmatch(text):
             with suppress(ValueError):  # no such month, day or time

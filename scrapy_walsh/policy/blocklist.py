@@ -1,4 +1,4 @@
-"""R3: the list of ``policy.list.blocklist``, under a name that stays (D23)."""
+"""The public name of ``policy.list.blocklist`` (R3, D23)."""
 
 from scrapy_walsh.policy.list.blocklist import Blocklist
 

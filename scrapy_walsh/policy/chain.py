@@ -1,21 +1,21 @@
-"""The way of a request, as code (spec section 7): all that is decided about it, in order.
+"""All decisions about a request, in their order (spec section 7).
 
-1. :func:`judge`: may this URL be requested at all? R6, R3, R8, R2, in this order, and then what
-   WALSH_USAGE refuses. A host that is written as an address is judged before R8 (D38). R3 stands
-   before R2 because an opt-out holds even where robots.txt cannot be read. R6 needs no document and
-   R8 no request, so neither may cost the host one. The first gate that refuses ends it.
-2. :func:`admit`: may it go now? R5's attempts, then R4's due time. Pacing stands after the gates
-   because a request that will be refused should wait for nothing.
-3. :func:`conclude`: what does its answer mean? R5 (retry, or give up, and hold the host), R4 (has
-   the host taught a longer interval, D28), T1 (may a target follow a robots.txt at once), R8 (does
-   it end the source's turn).
+1. :func:`judge`: may this URL be requested at all? The gates are R6, R3, R8 and R2, in this order,
+   and then WALSH_USAGE. If the host is written as an IP address, that is judged before R8 (D38). R3
+   comes before R2, because an opt-out holds even if robots.txt cannot be read. R6 needs no document
+   and R8 no request, so neither costs the host a request. The first gate that refuses ends the
+   judgement.
+2. :func:`admit`: may it go now? It checks R5's attempts, then R4's due time. Pacing comes after the
+   gates, because a refused request should wait for nothing.
+3. :func:`conclude`: what does its answer mean? It decides about a retry and a hold (R5), a longer
+   interval (R4, D28), a target that may follow a robots.txt at once (T1), and the visit of the
+   source (R8).
 
-``adapters/gate.py`` calls these at four moments of a request's life, and decides nothing. Each
-answer is a frozen value. "I cannot decide yet" is ``NeedDocument``: the caller brings the document
-and calls again.
+``adapters/gate.py`` calls these at four moments of a request, and decides nothing. Each result is a
+frozen value. If a gate cannot decide yet, the result is ``NeedDocument``: the caller fetches the
+document and calls again.
 
-Rule for whoever edits this file: the specification demands this order (D17). Every function is
-pure.
+If you edit this file: the specification demands this order (D17). Each function is pure.
 """
 
 from __future__ import annotations
@@ -45,31 +45,32 @@ if TYPE_CHECKING:
 #: The kinds of documents that a gate may need.
 BLOCKLIST: Final = "blocklist"
 ROBOTS: Final = "robots"
-#: Not a document, but needed like one: the rest of `Spider.start`, which may declare the URL (R6).
+#: Not a document, but needed like one: the rest of `Spider.start`, because it may declare the URL
+#: (R6).
 START: Final = "start"
 
 
 class NeedDocument(Struct, frozen=True):
-    """A gate cannot decide without this document. ``origin``: of a robots.txt, else empty."""
+    """A gate cannot decide without this document. ``origin``: for a robots.txt; else empty."""
 
     kind: str
     origin: str = ""
 
 
 class Rules(Protocol):
-    """The robots.txt of one origin, or what stands in for it."""
+    """The robots.txt of an origin, or a stand-in."""
 
     def decide(self, url: str) -> Verdict:
-        """R2's answer for *url*."""
+        """The verdict on *url* (R2)."""
 
     def said(self, url: str) -> tuple[usage.Statement, ...]:
-        """What the file says about the use of *url*."""
+        """The statements of the file about the use of *url*."""
 
 
 class Held(Protocol):
     """The documents and records that the gates look at.
 
-    ``blocklist`` and ``robots`` return None where the document must be fetched or refreshed first.
+    ``blocklist`` and ``robots`` return None if the document must be fetched or refreshed first.
     """
 
     def blocklist(self) -> Blocklist | Verdict | None:
@@ -96,12 +97,11 @@ def judge(
     runs: bool = True,
     led: Led = NO_LEAD,
 ) -> Verdict | NeedDocument:
-    """The verdict of the first gate that refuses *url*; if none does, that of robots.txt.
+    """The verdict of the first gate that refuses *url*; if none does, the verdict of robots.txt.
 
-    NeedDocument where a gate cannot decide yet; the gates after it were not looked at. *now*: Unix
-    seconds. *form*: of ``urls.form_of``, empty for a plain GET. Raises ValueError for a port
-    that cannot be read. Where *runs* is false, R8 is left for a later look. *led*: how the crawl
-    came to *url*.
+    It is NeedDocument if a gate cannot decide yet; then the gates after it were not asked. *now*:
+    Unix seconds. *form*: of ``urls.form_of``, empty for a plain GET. *runs*: False leaves R8 for a
+    later call. *led*: how the crawl came to *url*. Raises ValueError if the port cannot be read.
     """
     return (
         _out_of_scope(url, scope)
@@ -119,17 +119,17 @@ def _out_of_scope(url: str, scope: Scope) -> Verdict | NeedDocument | None:
 
 
 def judge_host(url: str, records: Held, gates: Gates) -> Verdict | NeedDocument | None:
-    """R3 and WALSH_EXCLUDED_TLDS alone; None where nothing is against *url*."""
+    """R3 and WALSH_EXCLUDED_TLDS alone; None if nothing is against *url*."""
     return _operator_blocks(url, records) or _excluded(url, gates)
 
 
 def judge_robots_hop(
     url: str, origin: str, scope: Scope, records: Held, gates: Gates, *, led: Led
 ) -> Verdict | NeedDocument | None:
-    """What a redirect of *origin*'s robots.txt to *url* must pass (D5, D37); None: it may go there.
+    """Judge a redirect of *origin*'s robots.txt to *url* (D5, D37); None if it may go there.
 
-    What is not *origin*'s own, and no robots.txt either, passes the rules of its origin as a target
-    does: a site must not be able to have another one's pages requested. *led*: how the crawl came
+    If *url* is on another origin and no robots.txt, the rules of that origin apply to it as to a
+    target. Otherwise a site could make us request another site's pages. *led*: how the crawl came
     to *url*. Raises ValueError as :func:`judge`.
     """
     refusal = judge_host(url, records, gates) or judge_addresses(
@@ -144,11 +144,11 @@ def judge_robots_hop(
 def judge_addresses(
     url: str, ips: Iterable[str], scope: Scope | None, gates: Gates, led: Led = NO_LEAD
 ) -> Verdict | None:
-    """D38: the verdict against requesting *url* at the first of the addresses *ips* that may not.
+    """The verdict against *url* if one of the addresses *ips* must not be reached (D38).
 
-    None if all of them may be reached. The addresses that a host's name has are known only to the
-    request that is connecting; those that are written in *url*, before. *scope*: None if the
-    operator's settings name *url*: the blocklist, or a proxy.
+    None if all may be reached. The addresses of a host name are known only when a request connects;
+    an address in *url* itself is known before. *scope*: None if the operator's settings name *url*,
+    for example as the blocklist or a proxy.
     """
     if gates.private_addresses == addresses.ALLOW:
         return None
@@ -164,7 +164,7 @@ def judge_addresses(
 
 
 def judge_proxy(host: str, records: Held, gates: Gates) -> Verdict | NeedDocument | None:
-    """As :func:`judge_host`, for the proxy *host* that a request would go through."""
+    """Judge the proxy *host* of a request, as :func:`judge_host`."""
     refusal = judge_host(host, records, gates)
     if isinstance(refusal, Verdict):
         return replace(refusal, reason=f"its proxy {host}: {refusal.reason}")
@@ -197,7 +197,7 @@ def _excluded(url: str, gates: Gates) -> Verdict | None:
 
 
 def too_soon(key: str, records: Held, gates: Gates, now: float) -> Verdict | None:
-    """R8 alone, for the source *key*. Other processes may send a source, too."""
+    """Judge the source *key* by R8 alone, because another process may have sent it meanwhile."""
     return visits.not_due(records.last_visit(key), now, gates.revisit, gates.revisit_reason)
 
 
@@ -209,7 +209,7 @@ def _robots(url: str, records: Held, gates: Gates) -> Verdict | NeedDocument:
     verdict = rules.decide(url)
     if not (verdict.allowed and gates.refused_uses):
         return verdict
-    # What may not be fetched has no statement about its use, so this comes after R2.
+    # This comes after R2, because a URL that must not be fetched has no statement about use.
     return usage.refuses(rules.said(url), gates.refused_uses, verdict) or verdict
 
 
@@ -217,15 +217,15 @@ def _robots(url: str, records: Held, gates: Gates) -> Verdict | NeedDocument:
 
 
 def admit(pace: Pace, gates: Gates, now: float, *, document: bool = False) -> Verdict | float:
-    """Whether a request that :func:`judge` allows may go to its host now.
+    """Decide whether a request that :func:`judge` allows may go to its host now.
 
-    The verdict against it in this run; else the seconds until it may go, 0 for now, infinite: after
-    the request to its host that is under way. *now*: Unix seconds. *document*: whether it is for a
-    robots.txt.
+    Returns the verdict against it in this run, or else the seconds until it may go. 0 means now;
+    infinite means after the request to its host that is under way. *now*: Unix seconds. *document*:
+    whether it is for a robots.txt.
     """
     if pace.spent is not None:
         return pace.spent
-    if pace.wait == math.inf:  # only the end of what is under way will say how long the wait is
+    if pace.wait == math.inf:  # the wait is known when the request under way ends
         return math.inf
     patience = f"beyond WALSH_PATIENCE ({gates.patience:g} s)"
     if gates.skip_slow and not document and pace.interval > gates.patience:
@@ -238,7 +238,7 @@ def admit(pace: Pace, gates: Gates, now: float, *, document: bool = False) -> Ve
 
 
 def _deferred(reason: str) -> Verdict:
-    """The target is deferred (D8)."""
+    """The verdict that defers the target (D8)."""
     return Verdict(False, verdicts.DEFERRED, "R4", reason)
 
 
@@ -247,15 +247,14 @@ def _deferred(reason: str) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """What an answer means.
+    """The meaning of an answer.
 
-    ``failure``: what R5 decides; None if it does not apply. ``wait``: seconds for which the host is
-    left alone, by R5 or by a Retry-After of any other answer; None without one. ``exempt``: one
-    target may follow at once (T1). ``visit``: of a target, what R8 makes of it
-    (``visits.of_answer``): ANSWERED, and the source is next due after its interval; LEADS_ON to
-    another URL, whose answer will count; FAILED. It is empty where R5 grants a retry, which will
-    say, and where this side broke it off. ``learned``: what the host has taught by now, this answer
-    included (D28).
+    ``failure``: what R5 decides; None if it does not apply. ``wait``: seconds to leave the host
+    alone, by R5 or by a Retry-After; None if there is no need. ``exempt``: one target may follow at
+    once (T1). ``visit``: the meaning of a target's answer for R8 (``visits.of_answer``). It is
+    ANSWERED, FAILED, or LEADS_ON to another URL, and then the answer of that URL counts. It is
+    empty if a retry follows, or if our side broke the exchange off. ``learned``: the host's learned
+    pace, with this answer (D28).
     """
 
     failure: backoff.Retry | backoff.GiveUp | None = None
@@ -266,7 +265,7 @@ class Conclusion:
 
 
 def conclude(answer: backoff.Answer, gates: Gates, now: float, rand: float) -> Conclusion:
-    """What follows from *answer*.
+    """Conclude from *answer*.
 
     *now*: Unix seconds. *rand*: in [0, 1), for the back-off; ValueError otherwise.
     """

@@ -1,8 +1,8 @@
-"""What happened, as frozen values. The log, the stats and the ledger are all made from them.
+"""Events, as frozen values. The log, the stats and the ledger are made from them.
 
-A member of a ledger's line is declared here, once: the ledger is written from these values, and
-``proof.ledger`` reads a line back as one of them. The bounds are of what is read: a ledger may
-come from anybody.
+Each member of a ledger line is declared here, once. The ledger is written from these values, and
+``proof.ledger`` reads a line back as such a value. The bounds are for reading, because a ledger may
+come from a stranger.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scrapy_walsh.policy.verdict import (  # noqa: TC001  a reader needs them
     VerdictName,
 )
 
-#: What an event can be about.
+#: The kinds of events, as types.
 EventKind = Literal[
     "refused",
     "held",
@@ -47,14 +47,14 @@ ANSWERED: Final = "answered"
 TOO_MANY_REDIRECTS: Final = "too_many_redirects"
 ADOPTED: Final = "adopted"
 REJECTED: Final = "rejected"
-#: A document that an earlier run, or another process, fetched is in force from now on.
+#: A document that an earlier run or another process fetched is now in force.
 TAKEN_UP: Final = "taken_up"
-#: A person has lifted the hold of a host (`walsh state forget --hold`); of no run.
+#: A person has lifted the hold of a host (`walsh state forget --hold`). It belongs to no run.
 LIFTED: Final = "lifted"
-#: Of an ``Exchange``.
+#: The kind of an ``Exchange``.
 ASKED: Final = "asked"
 
-#: What an exchange was for.
+#: The purpose of an exchange.
 TARGET: Final = "target"
 
 
@@ -65,7 +65,7 @@ Seconds = Annotated[float, Meta(ge=0, le=1.7e308)]
 #: A count or a status.
 Count = Annotated[int, Meta(ge=-(10**9), le=10**9)]
 
-#: What an event has from its verdict, beside the name.
+#: The members that an event has from its verdict, besides the name.
 _OF_A_VERDICT: Final = (
     *("requirement", "reason", "document", "line", "rule", "group", "digest", "address"),
     *("unanswered", "cause"),
@@ -73,24 +73,24 @@ _OF_A_VERDICT: Final = (
 
 
 class Event(Struct, frozen=True):
-    """What was decided about ``url``.
+    """A decision about ``url``.
 
     ``kind``: one of the constants above. ``requirement``, ``verdict``, ``reason``, ``document``,
     ``line``, ``rule``, ``group`` and ``digest``: as in a ``Verdict``. ``host``: the throttle key.
     ``status``: of the answer. ``wait``: seconds until the host is due. ``due``: when the target may
     be requested again, Unix seconds. ``schema``: digest of the standalone schema that a blocklist
-    without its own was validated with. ``form``: of ``urls.form_of``. ``proxy``: the proxy's
-    host, where that and not the URL's own was refused. ``usage``: of an answer, what its site said
-    about use, one line for each statement. ``pages``: of a robots.txt whose rules stay in force, in
-    how many fetches a day apart a page came in its place (D44). ``unfollowed``: True for a redirect
-    that could not be followed, so that the visit of its source failed (R8). ``address``: the one
-    that the host was reached at, or, of what ``private_address`` refuses, would be; None where it
-    is not known, as behind a proxy. ``via``: the URL that led there, where that matters for the
-    address. ``hop``: of a robots.txt that is rejected: where it redirects to, if that was refused
-    (D37). ``robots_host``: of a deferral: the host that was not due, if it is not ``host`` but that
-    of a robots.txt which is read first. ``error``: of what failed without an answer: the network's,
-    in a few words. ``unanswered``, ``cause``: as in a ``Verdict``; the first also of a target that
-    was given up. ``in_robots``: how many of ``usage``, the first ones, stand in the robots.txt.
+    without its own was validated with. ``form``: of ``urls.form_of``. ``proxy``: the proxy's host,
+    if the proxy was refused, not the URL's own host. ``usage``: the site's statements about use in
+    an answer, one line each. ``pages``: how often a page came in place of a robots.txt, a day
+    apart, while its old rules stay in force (D44). ``unfollowed``: True for a redirect that could
+    not be followed, so that the visit of its source failed (R8). ``address``: the IP address that
+    the host was reached at, or that ``private_address`` refuses; None if it is not known, for
+    example behind a proxy. ``via``: the URL that led there, if the address depends on it. ``hop``:
+    the refused redirect of a rejected robots.txt (D37). ``robots_host``: the host that was not due,
+    if the target waits for a robots.txt on another host than ``host``. ``error``: of what failed
+    without an answer: the network's, in a few words. ``unanswered``, ``cause``: as in a
+    ``Verdict``; the first also of a target that was given up. ``in_robots``: how many of ``usage``,
+    the first ones, stand in the robots.txt.
     """
 
     kind: EventKind
@@ -124,7 +124,10 @@ class Event(Struct, frozen=True):
 
     @classmethod
     def of(cls, kind: EventKind, url: str, verdict: Verdict, host: str, **members: Any) -> Event:
-        """The event of *kind* that *verdict* on *url* caused. *members*: those beside it."""
+        """The event of *kind* that *verdict* on *url* caused.
+
+        *members*: others than the verdict's.
+        """
         fields = {name: getattr(verdict, name) for name in _OF_A_VERDICT} | members
         return cls(kind, url, host=host, verdict=verdict.name, **fields)
 
@@ -136,11 +139,11 @@ class Event(Struct, frozen=True):
 
 
 class Pace(Struct, frozen=True, omit_defaults=True):
-    """What is known of a host, to decide whether a request to it may go now (``chain.admit``).
+    """The facts about a host that ``chain.admit`` decides from.
 
     ``wait``: seconds until the host is due, ``inf`` while a request to it is under way.
     ``interval``: seconds between two requests to it. ``spent``: the verdict against it if it has
-    answered none of the requests that one run grants such a host (``host.Silence``).
+    answered none of the attempts that a run allows (``host.Silence``).
     """
 
     host: str
@@ -150,34 +153,31 @@ class Pace(Struct, frozen=True, omit_defaults=True):
 
 
 class Exchange(Event, frozen=True, kw_only=True):
-    """One request that was sent, and its answer; an event of the kind ``asked``.
+    """A request that was sent, and its answer; an event of the kind ``asked``.
 
     ``host``: the throttle key. ``purpose``: ``target``, ``robots`` or ``operator``. ``started``,
-    ``ended``: Unix seconds by the steady clock (D9), which setting the wall clock does not move.
-    ``status``: None without an answer. ``answered``: False where this side broke it off.
+    ``ended``: Unix seconds by the steady clock, which does not jump when the wall clock is set
+    (D9). ``status``: None without an answer. ``answered``: False if our side broke it off.
     ``interval``: seconds between two requests to the host. ``exempt``: one target may follow this
-    robots.txt at once (T1). ``verdict``, ``digest``: name and document of the verdict by which the
-    gates let it pass. ``attempt``: retries before this one. ``retry_after``: the values of such
-    fields. ``date``: the Date beside them. ``cut``: True where the head of an answer came, and its
-    body not to its end: R5 counts it as no answer, and its host is not silent. ``wait``: seconds
-    for which R5 leaves the host alone: before a retry, or since a Retry-After asks for it; None
-    where R5 says nothing.
-    ``gives_up``: R5 allows no further retry. ``sent``: the URL with R13's tags, if it had any.
-    ``hops``: redirects that led to this document. ``robots_of``: where a redirect led to it, the
-    origin whose robots.txt that was. ``form``: of ``urls.form_of``. ``again``: True
-    where this run had an answer to the same request before. ``visit``: True for the target of a
-    slow host that ``throttle.visit_from`` let go ahead of the interval. ``once``: True for a trial
-    of https that got no answer (``walsh_try_https``): it is not counted against the host, and http
-    may follow. ``body``: SHA-256 of a robots.txt's body as it was read, hexadecimal. ``octets``: of
-    the body that came, as it was packed. ``whole``: False where more would have
-    come, but this side reads no more of a document. ``learned``: the interval that the host has
-    taught, seconds, where this answer changed it; 0 for none. A longer one binds from the next
-    accepted answer on (D28). ``taught``: what
-    the host had taught before, as the store had it, where this run did not know that itself: the
-    members of a ``Learned``. ``silent``: True where the host gave no answer in an earlier run, nor
-    in this one before, so that it is granted this one request (D31). ``unasked``: True for a 304 to
-    a request that was not conditional. ``pace``: what *admit* goes by, when the request had its
-    turn; None in a ledger of before.
+    robots.txt at once (T1). ``verdict``, ``digest``: name and document of the verdict that let it
+    pass the gates. ``attempt``: the number of retries before it. ``retry_after``: the values of
+    such fields. ``date``: the Date beside them. ``cut``: True if the head of an answer came, but
+    not the whole body. Then R5 counts no answer, and the host is not silent. ``wait``: seconds that
+    R5 or a Retry-After leaves the host alone; None if there is no need. ``gives_up``: R5 allows no
+    further retry. ``sent``: the URL with R13's tags, if it had any. ``hops``: redirects that led to
+    this document. ``robots_of``: the origin of the robots.txt that redirects here. ``form``: of
+    ``urls.form_of``. ``again``: True if this run had an answer to the same request before.
+    ``visit``: True for the target of a slow host that ``throttle.visit_from`` let go ahead of the
+    interval. ``once``: True for a trial of https that got no answer (``walsh_try_https``): it is
+    not counted against the host, and http may follow. ``body``: SHA-256 of a robots.txt's body as
+    it was read, hexadecimal. ``octets``: of the body that came, as it was packed. ``whole``: False
+    if more would have come, but this side reads no more of a document. ``learned``: the new learned
+    interval, in seconds, if this answer changed it; 0 for none. A longer interval binds from the
+    next accepted answer on (D28). ``taught``: the members of the ``Learned`` in the store, if this
+    run did not know it before. ``silent``: True if the host gave no answer in an earlier run, nor
+    in this run so far, so this is its only attempt (D31). ``unasked``: True for a 304 to a request
+    that was not conditional. ``pace``: the facts that *admit* decided from; None in a ledger of
+    before.
     """
 
     kind: EventKind = ASKED

@@ -1,4 +1,4 @@
-"""R12: how long a cached document is fresh, and the durations that documents declare (R3)."""
+"""How long a stored document is fresh (R12), and the durations that documents declare (R3)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def parse_duration(text: str) -> float:
 
 
 def refresh_seconds(declared: object) -> float:
-    """Return the seconds for which a document with the ``refresh`` *declared* is fresh.
+    """Return how many seconds a document with the ``refresh`` *declared* is fresh.
 
     They are DEFAULT_REFRESH if *declared* is not a duration; else at least MIN_REFRESH and at most
     MAX_REFRESH.
@@ -54,6 +54,7 @@ def refresh_seconds(declared: object) -> float:
 def is_fresh(fetched_at: float, now: float, ttl: float) -> bool:
     """Tell whether a document fetched at ``fetched_at`` is fresh at ``now``, both in Unix seconds.
 
-    It is for ``ttl`` seconds. One from the future is stale, since the clock was set back (D9).
+    It is fresh for ``ttl`` seconds. If it is from the future, it is stale, because the clock was
+    set back (D9).
     """
     return fetched_at <= now < fetched_at + ttl

@@ -1,4 +1,4 @@
-"""R2 to R8: the settings that the gates decide by, as one value."""
+"""The settings that the gates decide by, as a value (R2 to R8)."""
 
 from __future__ import annotations
 

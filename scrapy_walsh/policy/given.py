@@ -1,8 +1,14 @@
-"""R3 and R2 for documents that somebody hands over: may this URL be fetched?
+"""Judge a URL by documents that the caller passes (R3, R2).
+
+    >>> rules = "User-agent: *\\nDisallow: /private/"
+    >>> check("https://site.example/private/x", robots=rules, token="ExampleBot").allowed
+    False
+    >>> check("https://site.example/", robots=rules, token="ExampleBot").name
+    'allowed_implicit'
 
 Nothing is requested. :func:`check` is for Python code, the command ``walsh check`` for files. Both
-call ``judge`` of :mod:`~scrapy_walsh.policy.chain`, as a crawl does. Where a document was not
-given, its gate is left out, and a verdict that allows says so.
+call ``judge`` of :mod:`~scrapy_walsh.policy.chain`, as a crawl does. If a document was not given,
+its gate is left out, and a verdict that allows says so.
 """
 
 from __future__ import annotations
@@ -53,14 +59,14 @@ def check(
     name = product_token(token)
     documents = Given(
         None if robots is None else parse_robots(octets(robots), name),
-        # Like `walsh check`: a list without a schema of its own need only pass the floor checks.
+        # As `walsh check` does: a list without its own schema need only pass the floor checks.
         None if blocklist is None else parse_blocklist(octets(blocklist), {}),
     )
     return documents.judge(url, Gates())
 
 
 def robots(text: str | bytes, token: str) -> Robots:
-    """The rules of a robots.txt for a bot named *token*: read once, asked as often as you like.
+    """The rules of a robots.txt for a bot named *token*, read once for many URLs.
 
     ``text``: the file, its octets as served, or its text; what is beyond 500 KiB is not read.
     ``decide(url)`` of what is returned gives a Verdict (R2 alone) and raises nothing;
@@ -90,9 +96,9 @@ def product_token(token: Any) -> str:
 
 
 def tokens_of(user_agent: str) -> list[str]:
-    """The names in a User-Agent field (RFC 9110 section 10.1.5) that a robots.txt may go by.
+    """The names in a User-Agent field that a robots.txt may use (RFC 9110 section 10.1.5).
 
-    They are those that a version follows, in comments too, as in ``Mozilla/5.0 (compatible;
+    They are the names with a version, in comments too, for example in ``Mozilla/5.0 (compatible;
     ExampleBot/1.0; +URL)``; else the first word.
     """
     text = _LINK.sub("", user_agent)
@@ -107,11 +113,11 @@ class Given:
     operator_list: Blocklist | None = None
 
     def blocklist(self) -> Blocklist:
-        """The list given; one that blocks nothing, if none was."""
+        """The given list, or an empty list."""
         return Blocklist() if self.operator_list is None else self.operator_list
 
     def robots(self, origin: str) -> chain.Rules:  # noqa: ARG002
-        """The rules given, whatever the origin; something that allows everything, if none were."""
+        """The given rules, for any origin; if there are none, a stand-in that allows all."""
         if self.robots_txt is not None:
             return self.robots_txt
         has_list = self.operator_list is not None

@@ -1,37 +1,36 @@
-"""R4, R5: what is known of one host, and when the next request to it may go.
+"""The state of a host, and when the next request to it may go (R4, R5).
 
-Two objects say all of it. :class:`Traffic` is the host as its server sees this process: spacing and
-holds, whichever crawl of the process sends. :class:`Host` is the host as one crawl knows it: what
-the run is still granted (D13), what the host has taught (D28), what was said about it. Both have
-plain fields, and methods for what has happened. The key of a host is its ``hosts.host_key`` (T17).
+There are two objects. :class:`Traffic` is the host as its server sees this process: spacing and
+holds, for all crawls of the process. :class:`Host` is the host as one crawl knows it: the attempts
+that are left (D13), the learned interval (D28), the records in the ledger. Both have plain fields,
+and methods for events. The key of a host is its ``hosts.host_key`` (T17).
 
-A process sends one request at a time. The next one to a host goes not before
-``max(WALSH_MIN_INTERVAL, Crawl-delay)`` seconds after the host's last answer (spec section 9.3). A
-back-off (R5) holds the whole host until a given time (T25). So a host is due when the interval
-since its last answer and its hold are both over. While a request to it is under way it is not due
-at all: :meth:`Traffic.started` and :meth:`Traffic.finished` are called around each one.
+A process sends one request at a time. The next request to a host goes ``max(WALSH_MIN_INTERVAL,
+Crawl-delay)`` seconds after the host's last answer, or later (spec section 9.3). A back-off holds
+the whole host until a given time (R5, T25). So a host is due when the interval since its last
+answer is over, and its hold too. While a request to it is under way it is not due at all:
+:meth:`Traffic.started` and :meth:`Traffic.finished` are called around each one.
 
-A robots.txt is a request too, so two exceptions let one target follow it sooner. The first
-robots.txt of a host never requested before may be followed at once (T1). And there are *slow
-hosts*, whose interval is longer than a run waits (WALSH_PATIENCE). Their robots.txt is stale each
-day, so each daily run would request that and nothing else. There one target may follow the
-robots.txt after a second, if the host had no request for its whole interval before, at most once a
-day (``throttle.visit_from``, D11). An exception sets ``credit``, a time from which one target may
-go before the interval is over, though never within a hold. The end of the host's next request,
-whatever that was for, takes it away.
+A robots.txt is a request too, so two exceptions let one target follow it sooner. A target may
+follow at once if the host was never requested before this robots.txt (T1). And there are *slow
+hosts*: their interval is longer than a run waits (WALSH_PATIENCE). Because their robots.txt is
+stale each day, each daily run would request nothing else. So at a slow host one target may follow
+the robots.txt after a second, at most once a day, if the host had no request for its whole interval
+before (``throttle.visit_from``, D11). An exception sets ``credit``: from this time on a target may
+go before the interval is over, but never within a hold. It expires after the host's next request.
 
-A host that gives no answer (no connection, no TLS, or a timeout) costs a serial crawl up to
-DOWNLOAD_TIMEOUT an attempt. So a run grants a host that has answered nothing in it two attempts,
-whatever URLs they are for, and the second comes when all other hosts' work is done (D13). Where an
-unreachable robots.txt means "allowed" (T3), a third one, for a target, may follow two for a
-robots.txt: otherwise no target could ever be requested. A host that has answered in this run is
-granted what R5 grants one URL, ``WALSH_MAX_RETRIES + 1``, if no answer came between them, and is
-asked for another URL before that ends it: one broken URL does not take its host along. Nor are more
-URLs than that tried in vain. A host that gave no answer at all in a run is granted one attempt in
-each later run (D31), whatever it is for, until it answers. From then on it has its usual attempts.
+If a host gives no answer (no connection, no TLS, or a timeout), each attempt may cost a serial
+crawl DOWNLOAD_TIMEOUT. So a host that has not answered in this run gets two attempts, for any URLs,
+and the second comes when all other hosts are done (D13). If an unreachable robots.txt means
+"allowed" (T3), a third attempt may follow two for a robots.txt, because otherwise no target could
+ever be requested. A host that has answered in this run gets as many attempts in a row as R5 allows
+for a URL, ``WALSH_MAX_RETRIES + 1``. The host is given up only if these were for several URLs, so
+that a single broken URL does not end its host. And at most that many different URLs are tried in
+vain. If a host gave no answer at all in a run, each later run makes one attempt until it answers
+(D31). After that it has its usual attempts.
 
-Rule for whoever edits this file: anybody may make a due time later, at any moment. Only the two
-exceptions (``credit``) make it earlier, and only for one target.
+If you edit this file: a due time may become later at any moment. Only the two exceptions
+(``credit``) make it earlier, and only for one target.
 """
 
 from __future__ import annotations
@@ -49,27 +48,27 @@ from scrapy_walsh.policy.verdict import DEFERRED, Unanswered, Verdict
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Seconds between two looks at whether the spider has named all its targets.
+#: Seconds between two checks whether the spider has declared all its targets.
 _INTAKE: Final = 0.2
 
 
 @dataclass(slots=True, eq=False)
 class Traffic:
-    """What this process sends to one host; times are monotonic seconds.
+    """This process's requests to a host. Times are monotonic seconds.
 
     ``least``: WALSH_MIN_INTERVAL. ``last_end``: when its last answer ended. ``not_before``: when
-    its hold ends (R5). ``sources``: by who asks for an interval, its seconds. ``seen``: it was
-    requested before, by any process that is known of. ``in_flight``: a request to it is under way.
-    ``credit``: when one target may go before the interval is over; None for no such right.
-    ``slow``: that right comes from ``visit_from``. ``ahead``: the last request used it.
-    ``rested``: seconds without a request of any process before the last one. ``visited_at``: when
-    a target last went ahead by ``visit_from``.
+    its hold ends (R5). ``sources``: seconds of each interval, by the source that demands it.
+    ``seen``: a known process has requested it before. ``in_flight``: a request to it is under way.
+    ``credit``: when a target may go before the interval is over, or None. ``slow``: the credit
+    comes from ``visit_from``. ``ahead``: the last request used the credit. ``rested``: seconds
+    without a request of any process before the last request. ``visited_at``: when a target last
+    went ahead by ``visit_from``.
 
-    What follows from these, and is worked out when one of them changes: ``interval``, seconds from
-    the end of one answer to the start of the next request (R4.3). ``untaught``: the same without
-    what the host has taught (D28). ``due``: the earliest time for a target, ``inf`` while a request
-    is under way. ``document_due``: the same for a robots.txt, to which the exceptions do not apply.
-    ``changes``: how often they were worked out.
+    These follow from the fields above, and are computed when one of those changes. ``interval``:
+    seconds from the end of an answer to the start of the next request (R4.3). ``untaught``: the
+    same without the learned interval (D28). ``due``: the earliest time for a target, ``inf`` while
+    a request is under way. ``document_due``: the same for a robots.txt, without the exceptions.
+    ``changes``: how often they were computed.
     """
 
     least: float = throttle.MIN_REQUEST_INTERVAL
@@ -97,11 +96,11 @@ class Traffic:
         return max(0.0, (self.document_due if document else self.due) - now)
 
     def set_interval(self, seconds: float, source: str = "") -> None:
-        """Set the interval that *source* asks for. It is never capped.
+        """Set the interval that *source* demands. It is never capped.
 
-        *source*: whatever asks: the origin of a robots.txt with a Crawl-delay, AutoThrottle, what
-        the host's answers have taught (D28). The largest counts. There may be several, since http
-        and https of one host share the throttle and not the robots.txt (T17).
+        *source*: for example the origin of a robots.txt with a Crawl-delay, AutoThrottle, or the
+        learned interval (D28). The largest interval counts. There may be several, because http and
+        https of a host share the throttle, but not the robots.txt (T17).
         """
         self.sources = {**(self.sources or {}), source: seconds}
         self._changed()
@@ -112,12 +111,12 @@ class Traffic:
         self._changed()
 
     def hold(self, until: float) -> None:
-        """Hold the host until that time (R5.3). A hold that lasts longer stays."""
+        """Hold the host until that time (R5.3). A longer hold stays."""
         self.not_before = max(self.not_before, until)
         self._changed()
 
     def restore(self, last_end: float, not_before: float, visited_at: float | None = None) -> None:
-        """Take over what an earlier process stored (T33)."""
+        """Use the record that an earlier process stored (T33)."""
         if visited_at is not None:
             self.visited_at = max(visited_at, self.visited_at or throttle.UNSEEN)
         self.seen = True
@@ -144,7 +143,7 @@ class Traffic:
             self._changed()
 
     def gave_back(self, until: float) -> None:
-        """Note that the request was not sent after all, and that none may be until that time."""
+        """Note that the request was not sent after all, and hold the host until that time."""
         self.in_flight = False
         self.hold(until)
 
@@ -177,16 +176,16 @@ class Traffic:
 
 @dataclass(slots=True)
 class Silence:
-    """The attempts of one run to one host that got no answer (D13).
+    """The attempts of a run at a host that got no answer (D13).
 
-    ``max_retries``: WALSH_MAX_RETRIES. ``position``: WALSH_ROBOTS_UNREACHABLE. ``forget_after``:
-    seconds after the last such attempt, after which the count begins anew. It is infinite for a
-    run; a worker of a fleet, which may run for weeks, forgets. ``now`` of the methods: seconds,
-    always by the same clock. ``before``: the host gave no answer in an earlier run, nor in this one
-    so far (D31). ``answered_at``: when it last answered. ``made``, ``last``: the count, and when.
-    ``documents``: those of them that were for a robots.txt. ``row``: those since its last answer.
-    ``urls``: what got no answer, and ``row_urls``, since its last answer. ``changes``: how often
-    anything was noted.
+    ``max_retries``: WALSH_MAX_RETRIES. ``position``: WALSH_ROBOTS_UNREACHABLE. ``forget_after``: so
+    many seconds after the last such attempt the count begins anew. It is infinite for a run; a
+    worker of a fleet may run for weeks, so it forgets. ``now`` of the methods: seconds, always by
+    the same clock. ``before``: the host gave no answer in an earlier run, nor in this run so far
+    (D31). ``answered_at``: when it last answered. ``made``, ``last``: the count of attempts, and
+    the time of the last. ``documents``: the attempts for a robots.txt. ``row``: the attempts since
+    its last answer. ``urls``: the URLs without an answer, and ``row_urls``: those since its last
+    answer. ``changes``: how often an attempt or an answer was noted.
     """
 
     max_retries: int
@@ -209,7 +208,7 @@ class Silence:
         self.changes += 1
 
     def note(self, now: float, url: str = "", *, robots: bool = False) -> None:
-        """Count one attempt that got no answer; *robots*: it was for a robots.txt."""
+        """Count an attempt without an answer; *robots*: it was for a robots.txt."""
         count = self.count(now)
         if not count:
             self.documents = 0
@@ -242,7 +241,7 @@ class Silence:
             in_vain = self.row >= limit and len(self.row_urls) > 1
             return in_vain or len(self.urls) >= max(limit, 2)
         limit = granted(min(self.max_retries, SILENT_RETRIES), self.position)
-        # A target has the last one after a robots.txt only.
+        # A target gets the last attempt only after those for a robots.txt.
         for_target = not robots and self.documents >= limit - 1
         reserved = 1 if self.position == "allow" and not for_target else 0
         return count >= limit - reserved
@@ -257,24 +256,24 @@ class Silence:
         return tried and not self.answers(now) and not self.spent(now)
 
     def lasts(self, now: float) -> bool:
-        """Whether later runs should remember that the host gives no answer.
+        """Whether later runs should remember that the host gave no answer.
 
-        It has used up its attempts, or those for a robots.txt, and none of them had an answer.
+        That is so if it has used up its attempts, or those for a robots.txt, without an answer.
         """
         return self.before or (not self.answers(now) and self.spent(now, robots=True))
 
     def unanswered(self, host: str, now: float) -> Unanswered:
-        """Why this run sends no more requests to *host*."""
+        """The reason why this run sends no more requests to *host*."""
         return Unanswered(host, self.count(now), self.before)
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What one crawl goes by.
+    """The settings and clocks of a crawl.
 
     ``position``, ``forget_after``: see :class:`Silence`. ``spacing``: see :meth:`Traffic.finished`.
-    ``wall``: the time, Unix seconds. ``taking_in``: whether `Spider.start` may still name a target
-    that goes before others.
+    ``wall``: the time, Unix seconds. ``taking_in``: whether `Spider.start` may still declare a
+    target that goes before others.
     """
 
     gates: Gates = field(default_factory=Gates)
@@ -289,13 +288,12 @@ class Terms:
 class Host:
     """One host as one crawl knows it. ``now`` of the methods: monotonic seconds.
 
-    ``known``: what earlier runs stored about it was looked up. ``told``: the due time that was
-    recorded last. ``learned``: what its answers have taught (D28). ``taken``: the store knew that,
-    and no line of the ledger says it yet. ``accepted``: when its last accepted answer ended, Unix
-    seconds by the steady clock. ``kept_silent``: the store has that it gives no answer (D31).
-    ``retried``: retries of the request that failed last, the one that is due next included.
-    ``robots_failed``: its robots.txt has answered 5xx, and no rules were known; what is left of it
-    comes when all else is done.
+    ``known``: the records of earlier runs were read. ``told``: the due time that was recorded last.
+    ``learned``: its learned pace (D28). ``taken``: that came from the store, and no ledger line
+    says so yet. ``accepted``: when its last accepted answer ended, Unix seconds by the steady
+    clock. ``kept_silent``: the store says that it gives no answer (D31). ``retried``: retries of
+    the request that failed last, with the retry that is due next. ``robots_failed``: its robots.txt
+    has answered 5xx, and no rules were known. Then its other requests come when all else is done.
     """
 
     key: str
@@ -310,9 +308,9 @@ class Host:
     kept_silent: bool = False
     retried: int = 0
     robots_failed: bool = False
-    #: What *admit* went by for the last request, when that was sent.
+    #: The facts that *admit* decided from when the last request was sent.
     pace: Pace | None = None
-    #: The answer of :meth:`admit` for a target, until when it holds, and the changes before it.
+    #: The last result of :meth:`admit` for a target, when it expires, and the changes before it.
     _step: Verdict | float = 0.0
     _until: float = -math.inf
     _basis: int = -1
@@ -324,10 +322,10 @@ class Host:
     # -- when may it be requested? --------------------------------------------------------
 
     def admit(self, now: float, *, document: bool = False) -> Verdict | float:
-        """What ``chain.admit`` says of a request that wants to go now.
+        """The result of ``chain.admit`` for a request that wants to go now.
 
-        *document*: it is for a robots.txt. The answer for a target is kept until something has
-        changed, or its time has come.
+        *document*: it is for a robots.txt. The result for a target is kept until a field changes or
+        the result expires.
         """
         if document:
             return self._admit(self._pace(now, document=True), document=True)
@@ -348,7 +346,7 @@ class Host:
         return Pace(self.key, wait, self.traffic.interval, self.spent(now, document=document))
 
     def _holds_until(self, pace: Pace) -> float:
-        """When the step that was made from *pace* may become another, though nothing happens."""
+        """When the result from *pace* expires, even if no field changes."""
         if pace.spent is not None:
             return self.silence.last + self.silence.forget_after
         if pace.wait <= 0:
@@ -357,9 +355,9 @@ class Host:
         return self.traffic.due - (self.terms.gates.patience if is_refused else 0.0)
 
     def spent(self, now: float, *, document: bool = False) -> Verdict | None:
-        """The verdict against the host where it gave no answer to as many requests as D13 grants.
+        """The verdict against the host if it has used up its attempts without an answer (D13).
 
-        None where it may be requested.
+        None if it may be requested.
         """
         if not self.silence.made or not self.silence.spent(now, robots=document):
             return None
@@ -369,8 +367,8 @@ class Host:
     def turn(self, now: float) -> float:
         """When the queue may give out a request for a target.
 
-        ``-inf`` where the gate will refuse it, ``inf`` while another request to the host is under
-        way. A slow host waits until the spider has named all its targets, because the one that was
+        ``-inf`` if the gate will refuse it, ``inf`` while another request to the host is under way.
+        A slow host waits until the spider has declared all its targets, because the target that was
         deferred first goes first.
         """
         if self.slow and self.terms.taking_in():
@@ -384,13 +382,13 @@ class Host:
         return -math.inf if isinstance(self.admit(now), Verdict) else due
 
     def wait(self, now: float) -> float:
-        """Seconds for which requests wait in the queue; 0 while one is under way."""
+        """Seconds that requests wait in the queue; 0 while a request is under way."""
         due = self._turn(now)
         return 0.0 if due == math.inf else max(0.0, due - now)
 
     @property
     def slow(self) -> bool:
-        """Whether the host asks for more time between two requests than a run waits (D11)."""
+        """Whether the host's interval is longer than a run waits (D11)."""
         return self.traffic.interval > self.terms.gates.patience
 
     def goes_last(self, now: float) -> bool:
@@ -415,7 +413,7 @@ class Host:
     def finished(
         self, answer: Answer, conclusion: chain.Conclusion, now: float, ended: float
     ) -> None:
-        """Note the end of a request, and what follows; *ended*: Unix seconds, steady clock."""
+        """Note the end of a request and its conclusion; *ended*: Unix seconds, steady clock."""
         if answer.status is not None or answer.cut:
             self.silence.answered(now)
         if throttle.accepts(answer.status):
@@ -428,7 +426,7 @@ class Host:
         self.learn(conclusion.learned)
 
     def spacing(self, started: float, ended: float) -> throttle.Spacing:
-        """How the request was spaced that was under way between these two times.
+        """How the request between these two times was spaced.
 
         *started*, *ended*: Unix seconds by the steady clock.
         """
@@ -438,20 +436,20 @@ class Host:
     # -- what has it taught (D28)? --------------------------------------------------------
 
     def take(self, taught: throttle.Learned) -> None:
-        """Go by what the store has, if an earlier run or another process has put it there."""
+        """Use the learned pace of the store, if another run or process has put it there."""
         if taught.calm is None or replace(taught, at=self.learned.at) == self.learned:
             return
         self.taken = True
         self.learn(taught)
 
     def learn(self, taught: throttle.Learned) -> None:
-        """Go by what the host's answers have taught by now."""
+        """Use the learned pace as of now."""
         if taught != self.learned:
             self.learned = taught
             self.traffic.set_interval(taught.in_force, source=throttle.LEARNED)
 
     def newly_taken(self) -> tuple[float, ...]:
-        """What the store knew, for the ledger: once, and empty where it knew nothing."""
+        """The learned pace from the store, for the ledger: once, and empty if there was none."""
         if not self.taken:
             return ()
         self.taken = False

@@ -1,7 +1,7 @@
-"""R3, R4: which host a URL names.
+"""The host of a URL (R3, R4).
 
-One host has many spellings (T15). ``host_of`` gives the canonical form. ``host_forms`` gives every
-form that a reader may find in a URL, since the blocklist blocks when any of them is listed. Hosts
+One host has many spellings (T15). ``host_of`` gives the canonical form. ``host_forms`` gives each
+form that a reader may find in a URL, because the blocklist blocks if any of them is listed. Hosts
 are compared without port (R3); the throttle key has it (R4, T17).
 
 Nearly all URLs are plain (``_PLAIN_URL``): one regular expression finds their only form. All others
@@ -26,8 +26,8 @@ from scrapy_walsh.policy.urls import DEFAULT_PORT, stripped
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-# The common case: an ASCII authority without userinfo and escapes, whose last label is not a
-# number, with no more than the 127 labels of DNS. Everything else takes the slow path.
+# The common case: an ASCII authority without userinfo and escapes. Its last label is not a number,
+# and it has at most the 127 labels of DNS. Everything else takes the slow path.
 _HOST: Final = r"(?:[A-Za-z0-9_-]++\.){0,126}[A-Za-z_][A-Za-z0-9_-]*+"
 _PLAIN_URL: Final = re.compile(rf"([Hh][Tt][Tt][Pp][Ss]?)://({_HOST})\.?(?::([0-9]*))?(?:[/?#]|\Z)")
 _PLAIN_HOST: Final = re.compile(_HOST)
@@ -40,8 +40,8 @@ _FORBIDDEN: Final = re.compile(
     r"[\x00-\x20\x7f#/:<>?@\[\\\]^|%]"
 )  # WHATWG forbidden domain code points
 _NUMBER: Final = re.compile(r"0[xX][0-9A-Fa-f]*|[0-9]+")
-# RFC 6052 2.2: where an address in IPv6 keeps one of IPv4, by the length of its prefix; the octet
-# at 8 is skipped. D36: the networks are these.
+# The octets of the IPv4 address in an IPv6 address, by the length of its prefix (RFC 6052 2.2);
+# octet 8 is skipped. D36: the networks are these.
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 _NAT64_LOCAL: Final = ipaddress.IPv6Network("64:ff9b:1::/48")  # RFC 8215: any of those lengths
 CARRIED: Final = ((6, 7, 9, 10), (7, 9, 10, 11), (9, 10, 11, 12), (12, 13, 14, 15))
@@ -62,7 +62,7 @@ def host_of(url_or_host: str) -> str:
     """Return the canonical host of a URL, ``host:port`` or bare host, without the port.
 
     Lower case, IDNA, no trailing dot; IPv6 compressed and without brackets, IPv4 dotted.
-    Raises ValueError where there is no readable host.
+    Raises ValueError if there is no readable host.
     """
     return host_forms(url_or_host)[0]
 
@@ -70,7 +70,7 @@ def host_of(url_or_host: str) -> str:
 def host_forms(url_or_host: str) -> tuple[str, ...]:
     """Return every defensible canonical form of the host; the first is :func:`host_of`.
 
-    Raises ValueError where there is no readable host.
+    Raises ValueError if there is no readable host.
     """
     plain = _PLAIN_URL.match(url_or_host)
     if plain:
@@ -98,7 +98,7 @@ def carried_ipv4(host: str) -> tuple[str, ...]:
 
 
 def is_doubtful(url: str) -> bool:
-    """Tell whether standards and tools disagree about where the host of a URL begins.
+    """Tell whether standards and tools disagree about the beginning of a URL's host.
 
     By RFC 3986 it begins after two slashes; by WHATWG URL after any number of slashes and
     backslashes; and Scrapy drops two slashes of four.
@@ -126,7 +126,7 @@ def host_key(url: str) -> str:
     """Return the throttle key (R4): the host, plus ``:port`` unless it is a web default.
 
     The ports 80 and 443 are left out whatever the scheme: ``http://h``, ``https://h`` and
-    ``http://h:443`` are one host, with one pace. Raises ValueError where there is no readable host
+    ``http://h:443`` are one host, with one pace. Raises ValueError if there is no readable host
     or port.
     """
     return _names(url)[1]
@@ -136,7 +136,7 @@ def host_key(url: str) -> str:
 def origin(url: str) -> str:
     """Return ``scheme://host[:port]`` of a URL, a default port left out (RFC 6454).
 
-    Raises ValueError where there is no scheme, or no readable host or port.
+    Raises ValueError if there is no scheme, or no readable host or port.
     """
     name = _names(url)[0]
     if not name:
@@ -146,7 +146,7 @@ def origin(url: str) -> str:
 
 @lru_cache(maxsize=1024)  # the queue, the gates and the handler call it for one URL in turns
 def host_or_url(url: str) -> str:
-    """:func:`host_key` of *url*; *url* itself where it has no readable host."""
+    """:func:`host_key` of *url*; *url* itself if it has no readable host."""
     try:
         return host_key(url)
     except ValueError:
@@ -154,7 +154,7 @@ def host_or_url(url: str) -> str:
 
 
 def origin_or_url(url: str) -> str:
-    """:func:`origin` of *url*; *url* itself where it has no readable host."""
+    """:func:`origin` of *url*; *url* itself if it has no readable host."""
     try:
         return origin(url)
     except ValueError:
@@ -239,8 +239,8 @@ def _shown(text: str) -> str:
 def _authorities(text: str) -> tuple[str, list[str]]:
     """Return the scheme and the authority as WHATWG URL reads it, then as RFC 3986 does.
 
-    They differ where there is a backslash. WHATWG URL ends the authority there, as browsers do. By
-    RFC 3986 it goes on, and what follows the last backslash is the host, or its end.
+    They differ if there is a backslash. WHATWG URL ends the authority there, as browsers do. By RFC
+    3986 it goes on, and the host, or its end, follows the last backslash.
     """
     scheme, after_scheme = _split_scheme(stripped(text))
     rfc_3986 = re.split(r"[/?#]", after_scheme, maxsplit=1)[0].rpartition("@")[2]
@@ -274,7 +274,7 @@ def _split_port(scheme: str, authority: str) -> tuple[str, str]:
 
 
 def _canonical(host: str) -> Iterator[str]:
-    """Yield the canonical forms of one host text. Raises ValueError where there are none."""
+    """Yield the canonical forms of a host text. Raises ValueError if there are none."""
     if ":" in host:
         yield _ipv6(host)
         return
@@ -297,7 +297,7 @@ def _ipv6(host: str) -> str:
 
 
 def _ascii_names(name: str) -> Iterator[str]:
-    """Yield the ASCII forms of a name: UTS 46 as of today, then IDNA 2003 where it differs.
+    """Yield the ASCII forms of a name: UTS 46 as of today, then IDNA 2003 if it differs.
 
     Both are by the tables of the ``idna`` package. The interpreter's codec comes last: it changes
     from one Python to the next (in 3.14 it reads no capital sharp s), but Scrapy makes the host of
@@ -327,8 +327,8 @@ def _idna_codec(name: str) -> str:
 def _mapped(name: str) -> str:
     # Before Unicode 15.1 the table made "ss" of a capital sharp s. The package normalizes by the
     # interpreter's table, which never changes for a character that it has (Unicode's stability
-    # policy); one that it does not have yet stays as it is, in a list's name and in a URL's alike.
-    # The package would refuse underscores and symbols, which resolvers accept.
+    # policy); a character that it does not have yet stays as it is, in names of a list and of a URL
+    # alike. The package would refuse underscores and symbols, which resolvers accept.
     return idna.uts46_remap(name.replace("\u1e9e", "\u00df"), std3_rules=False)
 
 

@@ -1,7 +1,7 @@
-"""R1: who the bot says it is (spec sections 5, 6 and 8).
+"""The identity of the bot (R1; spec sections 5, 6 and 8).
 
-There is no default identity: anybody can install this package, and Walsh-Research belongs to one
-operator (T39).
+There is no default identity, because Walsh-Research belongs to one operator, and others can install
+this package too (T39).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from scrapy_walsh.policy.urls import is_http_url, without_userinfo
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who the bot says it is. ``product``: ``Token/MAJOR.MINOR``. The URLs are absolute.
+    """The identity of the bot. ``product``: ``Token/MAJOR.MINOR``. The URLs are absolute.
 
-    ``schema_url``: of the standalone schema; None where every blocklist has its schema inline.
+    ``schema_url``: of the standalone schema; None if every blocklist has its schema inline.
     """
 
     product: str
@@ -64,9 +64,9 @@ CRAWLERS: Final = (
     "walsh-research", "yandex", "yeti",
 )  # fmt: skip
 
-#: Header fields that a spider may not set, in lower case. Some say that somebody else makes the
-#: request (for whom it is forwarded, from which address, with which browser). Others say how the
-#: message is framed, which only the download handler knows (RFC 9112 sections 6 and 9).
+#: Header fields that a spider may not set, in lower case. Some claim that another client makes the
+#: request, for example ``Forwarded``. Others say how the message is framed, and only the download
+#: handler knows that (RFC 9112 sections 6 and 9).
 _NOT_SENT: Final = frozenset({
     "cf-connecting-ip", "client-ip", "connection", "content-length", "cookie", "expect",
     "fastly-client-ip", "forwarded", "from", "host", "http2-settings", "keep-alive", "te",
@@ -87,7 +87,7 @@ _KEYS: Final = (*_REQUIRED, "schema_url")
 _PRODUCT: Final = re.compile(r"[A-Za-z_-]+/[0-9]+\.[0-9]+")
 #: A user name and a password in a URL: they are left out of messages.
 _SECRET: Final = re.compile(r"//[^/\s]*@")
-#: What would end the User-Agent's comment, or split it.
+#: Characters that would end the User-Agent's comment, or split it.
 _COMMENT_BREAKERS: Final = frozenset('();\\"<>')
 
 _CHOICES: Final = (
@@ -100,8 +100,8 @@ def identity_from(value: object) -> Identity:
     """The identity that the setting ``WALSH_IDENTITY`` chooses.
 
     *value*: ``walsh-research``, or a mapping with the fields of :class:`Identity`. Raises
-    ConfigError, in one line, for everything else, and for an identity that belongs to somebody else
-    (R1.5).
+    ConfigError, in one line, for everything else, and for an identity that belongs to another
+    operator (R1.5).
     """
     if value is None or value == "":
         raise ConfigError(f"WALSH_IDENTITY is not set: {_CHOICES}")
@@ -164,7 +164,7 @@ def _check_owner(identity: Identity) -> None:
             _refuse(identity.product, "belongs to the operator of wal.sh/bot", _CHOICES)
     elif name in BROWSERS or name.startswith(CRAWLERS):
         _refuse(identity.product, "is the name of a browser or of another crawler", "use your own")
-    # D36: of one URL of the settings; what it decides is a warning.
+    # D36: it reads only a URL of the settings, for a warning.
     elif urlsplit(identity.policy_url).hostname == "wal.sh":
         _refuse(identity.policy_url, "is another operator's policy page", "name your own")
 

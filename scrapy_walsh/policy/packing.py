@@ -1,4 +1,4 @@
-"""R2: what a Content-Encoding means for a document that was requested without one (RFC 9110 8.4).
+"""Unpack a document that came with a Content-Encoding, though we asked for none (R2; RFC 9110 8.4).
 
 We send ``Accept-Encoding: identity``. Some servers name an encoding all the same. gzip and deflate
 are unpacked. Other words are encodings that we do not unpack (``br``, ``zstd``), or no encodings of
@@ -29,11 +29,10 @@ _ASCII: Final = bytes(range(0x80))
 _MOSTLY: Final = 0.75
 #: zlib's number for data in the format of gzip or zlib, whichever it has (RFC 1952, RFC 1950).
 _EITHER: Final = 32 + 15
-#: Octets that are unpacked at a time. zlib copies what follows a member, so that thousands of
 
 
 def packings(fields: Sequence[str]) -> tuple[int, bool]:
-    """How often a body was packed with gzip or deflate, and whether other words are named too.
+    """How often a body was packed with gzip or deflate, and whether there are other words too.
 
     ``fields``: the values of all Content-Encoding fields, each a list separated by commas.
     """
@@ -43,21 +42,21 @@ def packings(fields: Sequence[str]) -> tuple[int, bool]:
     return count, count < len(codings)
 
 
-#: Octets that each member is given first: a copy is made of what is left of them at its end.
+#: Octets that each member gets first. zlib copies the octets after its end.
 _PIECE: Final = 512
 
 
 def unpacked(packed: bytes, limit: int, start: bytes = b"") -> bytes | None:
     """The gzip or zlib members of *packed*, one after the other, up to *limit* octets of them.
 
-    What follows a member and does not begin with *start* is left out. None where the data is cut
-    off, unless *packed* is longer than *limit*, so that it may have been cut by whoever read it.
-    Raises zlib.error for other data.
+    Data after a member is left out if it does not begin with *start*. Returns None if the data is
+    cut off, unless *packed* is longer than *limit*: then its reader may have cut it. Raises
+    zlib.error for other data.
     """
     pieces: list[bytes] = []
     position, budget, is_whole = 0, limit, True
     while position < len(packed) and budget > 0 and packed.startswith(start, position):
-        # In growing pieces: one that holds many short members is copied for each of them.
+        # In growing pieces, because a piece with many short members is copied for each of them.
         member, size, is_whole = decompressobj(_EITHER), _PIECE, False
         while not is_whole and position < len(packed) and budget > 0:
             piece = packed[position : position + size]
@@ -70,7 +69,7 @@ def unpacked(packed: bytes, limit: int, start: bytes = b"") -> bytes | None:
 
 
 def unpacked_once_more(body: bytes, limit: int) -> bytes | None:
-    """*body*, or what is packed in it, up to *limit* octets; None where it is packed and damaged.
+    """*body*, unpacked if it is packed, up to *limit* octets; None if it is packed and damaged.
 
     Only the octets say whether it is packed: by gzip, or by zlib with a usual window.
     """
@@ -86,7 +85,7 @@ def unpacked_once_more(body: bytes, limit: int) -> bytes | None:
 def is_text(body: bytes) -> bool:
     """Whether *body*, which may be cut off anywhere, is text in UTF-8, or in an 8-bit set.
 
-    Text has no control octets but tab, LF, FF and CR. What is not UTF-8 is mostly ASCII.
+    Text has no control octets but tab, LF, FF and CR. If text is not UTF-8, it is mostly ASCII.
     """
     if _CONTROL.search(body):
         return False

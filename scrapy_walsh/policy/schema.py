@@ -1,4 +1,4 @@
-"""R3: the validation of ``policy.list.schema``, under a name that stays (D23)."""
+"""The public name of ``policy.list.schema``, which validates blocklists (R3, D23)."""
 
 from scrapy_walsh.policy.list.schema import parse_blocklist
 

@@ -1,15 +1,15 @@
-"""R6: only declared targets, and what they redirect to, are requested.
+"""Request only declared targets, and the URLs that they redirect to (R6).
 
-A target is declared by the project's start requests (``Spider.start``). What a callback yields, a
-page links to, or a pipeline requests is not declared, whatever its ``meta`` says. One exception:
-a sitemap index that was declared with ``children = true`` declares sitemaps that it lists. With
+A target is declared by the project's start requests (``Spider.start``). Requests of a callback or a
+pipeline, and links of a page, are not declared, whatever their ``meta`` says. One exception: if a
+sitemap index was declared with ``children = true``, it declares sitemaps that it lists. With
 WALSH_FOLLOW_LINKS, which walsh-research may not set, R6 is off; the other gates stay.
 
-A crawl may have a million targets, and knows each of them to its end. So the declared URLs are kept
-as digests, about 25 octets each, whatever their length. Of a declared URL we need no more: whoever
-asks for it has it. A URL that was never declared passes for one with odds of 1 in 2**128 for each
-target, so with a million of them after 10**32 links; and to find one on purpose takes as long as to
-break the digest.
+A crawl may have a million targets, and remembers each of them to its end. So the declared URLs are
+stored as digests, about 25 octets each, whatever their length. A digest is enough, because we only
+compare with a URL that we have. A URL that was never declared has the digest of a given target with
+odds of 1 in 2**128. With a million targets that takes 10**32 links. To find such a URL on purpose
+takes as long as to break the digest.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.urls import exact_url
 from scrapy_walsh.policy.verdict import OUT_OF_SCOPE, Verdict
 
-#: The most sitemaps that one index declares.
+#: The most sitemaps that an index declares.
 MAX_CHILDREN: Final = 1_000
 #: The only schemes that robots.txt, pacing and identity are defined for.
 SCHEMES: Final = frozenset({"http", "https"})
 
 
-#: Octets of a digest; the first two say in which bucket the others are. A mark follows them.
+#: Octets of a digest. The first two select the bucket; the others are stored there, and then a
+#: mark.
 _DIGEST: Final = 16
 _REST: Final = _DIGEST - 2
 _ENTRY: Final = _REST + 1
@@ -43,7 +44,7 @@ _OF_AN_AUTHORITY: Final = ("/robots.txt", "/llms.txt")
 
 @dataclass(slots=True)
 class Digests:
-    """Texts, each with a mark, of which it keeps digests. ``_buckets``: the entries of each."""
+    """The digests of texts, each with a mark. ``_buckets``: the entries of each bucket."""
 
     _buckets: dict[bytes, bytearray] = field(default_factory=dict)
 
@@ -74,7 +75,7 @@ class Digests:
 def _place(row: bytes | bytearray, tail: bytes) -> int:
     """Where the entry of the digest *tail* begins in *row*, or -1."""
     place = row.find(tail)
-    while place % _ENTRY and place >= 0:  # in the middle of two others
+    while place % _ENTRY and place >= 0:  # across two other entries
         place = row.find(tail, place + 1)
     return place
 
@@ -88,15 +89,15 @@ def _digest(text: str) -> tuple[bytes, bytes]:
 
 @dataclass(slots=True)
 class Scope:
-    """The targets of one crawl, by exact URL (``urls.exact_url``).
+    """The targets of a crawl, by exact URL (``urls.exact_url``).
 
     ``follow_links``: WALSH_FOLLOW_LINKS. ``growing``: whether `Spider.start` has not ended, so that
-    it may still declare targets. ``typed``: a person types the requests, so each one that no other
-    URL led to is declared. ``_sources``: the declared ones. ``_authorities``: the hosts and ports
-    of those that the operator has named. ``_cadences``: the longest
-    cadence of each that was declared with one, seconds (R8). ``_hops``: where they redirect
-    to, each with the source that led to it. ``_children``: by declared index
-    that may declare sitemaps, those that it has declared.
+    it may still declare targets. ``typed``: a person types the requests, so a request is declared
+    if no other URL led to it. ``_sources``: the declared targets. ``_authorities``: the hosts and
+    ports of the targets that the operator has named. ``_cadences``: the longest cadence of each
+    target that has one, seconds (R8). ``_hops``: the URLs that they redirect to, each with the
+    source that led to it. ``_children``: the sitemaps that each index with ``children`` has
+    declared.
     """
 
     follow_links: bool = False
@@ -109,9 +110,9 @@ class Scope:
     _children: dict[str, set[str]] = field(default_factory=dict)
 
     def declare(self, url: str, revisit: float | None = None) -> bool:
-        """Add *url* to the targets; whether that says anything new.
+        """Add *url* to the targets. Returns whether that is new.
 
-        *revisit*: its cadence, seconds (``visits.cadence``); None where WALSH_REVISIT holds.
+        *revisit*: its cadence, seconds (``visits.cadence``); None if WALSH_REVISIT holds.
         """
         url = exact_url(url)
         is_new = self._sources.mark(url) != _NAMED
@@ -121,7 +122,7 @@ class Scope:
         return self._lengthen(url, revisit) or is_new
 
     def _lengthen(self, url: str, revisit: float | None) -> bool:
-        """Give *url* that cadence if it is longer than what was declared; whether it is."""
+        """Give *url* that cadence if it is longer than the declared one. Returns whether it is."""
         if revisit is None or revisit <= self._cadences.get(url, 0.0):
             return False
         self._cadences[url] = revisit
@@ -130,7 +131,7 @@ class Scope:
     def cadence(self, url: str) -> float | None:
         """The seconds between two visits of *url* or of R8's key of it; None for WALSH_REVISIT.
 
-        Of all that were declared for one URL the longest holds.
+        If several were declared for a URL, the longest cadence wins.
         """
         return self._cadences.get(exact_url(url).partition(" ")[0])
 
@@ -144,7 +145,9 @@ class Scope:
         return exact_url(index) in self._children
 
     def declare_child(self, url: str, index: str) -> bool:
-        """Add the sitemap *url*, which the sitemap index *index* lists; False where it may not be.
+        """Add the sitemap *url*, which the index *index* lists.
+
+        Returns False if that is not allowed.
 
         Only an index that was declared so may do that: for MAX_CHILDREN sitemaps at most, on the
         host that the index was declared on, wherever that redirects to. A sitemap that was declared
@@ -162,7 +165,7 @@ class Scope:
         return True
 
     def declare_hop(self, url: str, origin: str) -> None:
-        """Add *url*, to which the URL *origin* redirects, unless *origin* is out of scope."""
+        """Add *url*, a redirect of the URL *origin*, unless *origin* is out of scope."""
         source = self.source_of(origin)
         if source is not None:
             self._hops.setdefault(exact_url(url), source)
@@ -177,7 +180,7 @@ class Scope:
         return exact_url(url) in self._sources
 
     def is_named(self, url: str) -> bool:
-        """Whether the operator has named *url*, or another URL of the authority whose file it is.
+        """Whether the operator has named *url*, or another URL of the host that *url* is a file of.
 
         A sitemap that an index lists is a source, and not named (D38).
         """
@@ -200,11 +203,10 @@ class Scope:
         return self.growing and _has_scheme(url) and self.refuses(url) is not None
 
     def refuses_in_place(self, url: str, other: str) -> Verdict | None:
-        """The verdict against sending a request to *other* in place of one to *url*, or None.
+        """The verdict against a request to *other* in place of *url*, or None.
 
-        Redirects apart, a request to another host has that host fetch the page (a rendering
-        service, an archive), and no gate sees how: with what User-Agent, how often, and what else
-        (D24).
+        Redirects apart, another host would fetch the page for us, for example a rendering service
+        or an archive. No gate would see how: with what User-Agent, how often, and what else (D24).
         """
         is_refused = self.refuses(other) is not None and not self.undecided(other)
         if is_refused or _same_host(url, other):

@@ -1,4 +1,4 @@
-"""R1: what a signed request says, so that nobody else can be this bot (D25).
+"""Signed requests, so that no other client can claim to be this bot (R1, D25).
 
 Web Bot Auth (draft-ietf-webbotauth-httpsig-protocol-01) on HTTP Message Signatures (RFC 9421). A
 signed request has three more header fields, each a dictionary with one member, ``sig``:
@@ -8,9 +8,9 @@ signed request has three more header fields, each a dictionary with one member, 
   (the key's thumbprint, RFC 7638), ``tag``;
 - ``Signature``: the Ed25519 signature over the lines of all that is covered.
 
-The host, the method and the path are covered, so a signature that somebody has seen is of no use
-for another host, method or path, and of none at all when ``LIFETIME`` is over. The query and the
-body are not covered: caches and proxies order queries anew.
+The host, the method and the path are covered. So a stolen signature is of no use for another host,
+method or path, nor after ``LIFETIME``. The query and the body are not covered: caches and proxies
+order queries anew.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ DIRECTORY_TYPE: Final = "application/http-message-signatures-directory+json"
 AGENT: Final = "Signature-Agent"
 INPUT: Final = "Signature-Input"
 SIGNATURE: Final = "Signature"
-#: The three fields, in the order in which a log has them (:mod:`scrapy_walsh.proof.audit`).
+#: The three fields, in the order of a server's log (:mod:`scrapy_walsh.proof.audit`).
 FIELDS: Final = (AGENT, INPUT, SIGNATURE)
 _NAMES: Final = frozenset(name.lower().encode() for name in FIELDS)
 
 #: The member of each of the three dictionaries. The draft wants one name in all of them.
 LABEL: Final = "sig"
 TAG: Final = "web-bot-auth"
-#: What our signatures cover (RFC 9421 section 2), in this order.
+#: The components that our signatures cover, in this order (RFC 9421 section 2).
 COVERED: Final = ('"@authority"', f'"signature-agent";key="{LABEL}"', '"@method"', '"@path"')
 
-#: Seconds for which a signature holds. The draft recommends a day at most. A request may have to
-#: pass a proxy's queue, and the clocks of two machines may differ.
+#: Seconds that a signature is valid. The draft recommends a day at most. A request may have to pass
+#: a proxy's queue, and the clocks of two machines may differ.
 LIFETIME: Final = 300
 
 
 def directory_url(policy_url: str) -> str:
     """The URL of the key directory: on the host of the policy page, which says who signs.
 
-    Raises ConfigError where that page is not https: anybody on the way could then publish a key.
+    Raises ConfigError if that page is not https, because an interceptor could publish a key then.
     """
-    # D36: of one URL of the settings, whose authority no Python reads in another way.
+    # D36: it reads only a URL of the settings, and each Python finds the same authority.
     parts = urlsplit(policy_url)
     if parts.scheme != "https":
         raise ConfigError(

@@ -1,7 +1,7 @@
-"""R10: the one reader of JSON that is validated, signed, or chained (RFC 8259, RFC 7493).
+"""The only reader of JSON that is validated, signed, or chained (R10; RFC 8259, RFC 7493).
 
-It is strict: where two readers understand a text differently, one would verify what the other does
-not see. So text that is not UTF-8, a member that occurs twice, NaN and Infinity are refused.
+It is strict. If two readers understood a text differently, one would verify members that the other
+does not see. So text that is not UTF-8, a member that occurs twice, NaN and Infinity are refused.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 def json_object(body: bytes, subject: str = "it", *, once: Container[str] | None = None) -> Any:
-    """The JSON object in *body*. Raises DocumentInvalid, whose message begins with *subject*.
+    """The JSON object in *body*. Raises DocumentInvalid; its message begins with *subject*.
 
     *once*: names that must not occur twice in an object; None: every name. With a set of names it
-    is lenient about a byte order mark and UTF-16: a blocklist that can be understood is adopted,
-    since to refuse it would refuse its opt-outs.
+    is lenient about a byte order mark and UTF-16. A blocklist that can be understood is adopted,
+    because to refuse it would refuse its opt-outs.
     """
 
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""R13: names the implementation in the URLs of requests to the operator (spec section 22.1).
+"""Name the implementation in the URLs of requests to the operator (R13; spec section 22.1).
 
-So the operator can see in its server's log which implementation, at which commit, was run. Tags are
-added when a request is sent, and only to URLs of the operator's own origin (T35). The gates see the
-URL without tags (N3).
+So the operator's server log shows the implementation and its commit. Tags are added when a request
+is sent, and only to URLs of the operator's own origin (T35). The gates see the URL without tags
+(N3).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def tag_url(url: str, impl: str | None, sha: str | None, spec: str) -> str:
 
 
 def is_operator_url(url: str, operator_urls: Iterable[str]) -> bool:
-    """Whether *url* has the origin (scheme, host, port) of one of *operator_urls*.
+    """Whether *url* has the same origin (scheme, host, port) as a URL in *operator_urls*.
 
     False for a URL that cannot be read or that has a user name. Never raises.
     """

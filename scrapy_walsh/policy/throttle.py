@@ -1,9 +1,9 @@
-"""R4, R5: rules of spacing that more than one process goes by (``host.py`` has the rest).
+"""Rules of spacing that several processes share (R4, R5; the others are in ``host.py``).
 
-Below them: the interval that a host has taught by its answers 429 (D28).
+The second part is the interval that a host teaches by its answers 429 (D28).
 
-Some servers allow fewer requests than robots.txt says: nginx's ``limit_req`` at 30 a minute answers
-429 to every second request that comes a second after the last one. R5 waits after each 429, and
+Some servers allow fewer requests than robots.txt says. For example, nginx's ``limit_req`` at 30 a
+minute answers 429 to every second request if they come a second apart. R5 waits after each 429, and
 then the host is back at its interval, so the next 429 follows. Here the interval itself grows.
 
 How it works. An answer *refuses* (429), *accepts* (2xx, 3xx and 4xx otherwise), or teaches nothing:
@@ -11,22 +11,22 @@ How it works. An answer *refuses* (429), *accepts* (2xx, 3xx and 4xx otherwise),
 from the end of the last accepted answer to the start of the next request.
 
 - One 429 changes nothing. It only begins a count, ``calm``, of the accepted answers since.
-- A 429 that comes within ten requests of the one before it makes the interval longer: to the
-  smallest gap that was seen to be accepted, or twice the interval in force where there is no such
-  gap or it is longer than that. It never becomes longer than a minute, or than WALSH_PATIENCE.
-- A gap counts only if it is a fifth longer than the interval in force. A server may have a reserve:
-  then it accepts, and a moment later refuses, one and the same gap.
-- Fifty accepted answers in a row make it a fifth shorter. The interval that they were accepted at
-  stays the smallest accepted gap, so if the shorter one is too short, two refusals bring it back.
+- If a 429 comes within ten requests after another, the interval becomes longer: the smallest gap
+  that was accepted, or twice the interval in force if there is no such gap or it is longer. It
+  never becomes longer than a minute, or than WALSH_PATIENCE.
+- A gap counts only if it is a fifth longer than the interval in force. A server may have a reserve,
+  and then it first accepts a gap, and a moment later refuses the same gap.
+- Fifty accepted answers in a row make it a fifth shorter. Their interval stays the smallest
+  accepted gap. So if the new interval is too short, two refusals bring the old interval back.
 - A longer interval binds from the next accepted answer on. Until then the retries wait as R5 says,
-  and for the interval that was in force before. Doubled, it would be R5's bound for each retry:
-  bots that were refused together would come back together, without R5's jitter.
-- Each two days without a 429 halve it, and where nothing of it is left nothing is known any more.
-  So a host that was hostile for an hour is back at its own interval within twelve days.
+  and for the interval that was in force before. If the longer interval bound them, bots that were
+  refused together would come back together, without R5's jitter.
+- Each two days without a 429 halve it, until the record is empty. So if a host was hostile for an
+  hour, it is back at its own interval within twelve days.
 
-A learned interval of a second or less is dropped, since R4 asks for that anyway. A host that has
-not refused twice has none, and after fifty accepted answers nothing is known of it any more. The
-host takes the largest of all intervals (``Traffic.set_interval``), so what is learned never
+A learned interval of a second or less is dropped, because R4 demands that anyway. If a host has not
+refused twice, it has no learned interval, and after fifty accepted answers its record is empty. The
+host takes the largest of all intervals (``Traffic.set_interval``), so a learned interval never
 shortens a Crawl-delay.
 """
 
@@ -36,9 +36,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final
 
-#: What a time in a record is; whoever moves it to another clock goes by these names. ``Wall`` and
-#: ``Steady`` have passed, by the wall clock and by the steady one (D9); ``Due`` and ``Until``, of
-#: the same two clocks, may lie ahead. Unix seconds all of them.
+#: The types of times in a record, so that a tool can move each time to another clock. ``Wall`` and
+#: ``Steady`` have passed, by the wall clock and by the steady clock (D9). ``Due`` and ``Until``, by
+#: the same two clocks, may lie ahead. All are Unix seconds.
 Wall = float
 Due = float
 Steady = float
@@ -47,10 +47,10 @@ Until = float
 #: MIN_REQUEST_INTERVAL of spec section 6, seconds.
 MIN_REQUEST_INTERVAL: Final = 1.0
 
-#: Seconds between two targets of one slow host that go ahead of its interval (D11).
+#: Seconds between two targets of a slow host that go ahead of its interval (D11).
 VISIT_EVERY: Final = 86400.0
 
-#: Seconds by which two clocks may differ over one instant (wall and monotonic, one process).
+#: Seconds that the wall clock and the monotonic clock of a process may differ at an instant.
 _ROUNDING: Final = 0.005
 
 #: The due time of a host that never had a request: at once (R4.4).
@@ -60,11 +60,11 @@ UNSEEN: Final = -math.inf
 def shared_wait(
     last: float, not_before: float | None, interval: float, now: float, *, own: bool
 ) -> float:
-    """Seconds until a host that has a record in the store may get a request (R4.6).
+    """Seconds until a host with a record in the store may get a request (R4.6).
 
-    ``last``: when any process last sent one; a time in the future counts as now (D9).
-    ``not_before``: the end of a hold by any process, or None. ``interval``: seconds. ``own``: that
-    last request was this process's own, so its throttle has kept the interval. Times are Unix
+    ``last``: when any process last sent a request; a time in the future counts as now (D9).
+    ``not_before``: the end of a hold by any process, or None. ``interval``: seconds. ``own``: this
+    process sent the last request, so its own throttle has kept the interval. Times are Unix
     seconds. The scripts in ``fleet/scripts.py`` have the same rule in Lua.
     """
     hold = (not_before or now) - now
@@ -76,12 +76,12 @@ def shared_wait(
 def visit_from(
     interval: float, patience: float, rested: float, spaced: float, visited_at: float | None
 ) -> float | None:
-    """When a slow host's one target may follow its robots.txt; None where it may not.
+    """When a slow host's single target may follow its robots.txt; None if it may not.
 
     *interval*: seconds between two requests to the host, by the new robots.txt. *patience*:
     WALSH_PATIENCE. *rested*: seconds that the host had been left alone before its robots.txt.
-    *spaced*: when WALSH_MIN_INTERVAL is over since that was answered. *visited_at*: when a target
-    last went ahead like this, None for never. Times are of one clock, whichever.
+    *spaced*: when WALSH_MIN_INTERVAL is over since that answer. *visited_at*: when a target last
+    went ahead in this way, or None. All times are by the same clock.
     """
     if interval <= patience or rested < interval:
         return None
@@ -93,7 +93,7 @@ def visit_from(
 #: The name under which the throttle has the learned interval, beside a Crawl-delay.
 LEARNED: Final = "learned"
 
-#: Seconds: no interval that was learned is longer, nor than WALSH_PATIENCE.
+#: Seconds: the longest learned interval. It is never longer than WALSH_PATIENCE, either.
 LONGEST: Final = 60.0
 
 #: Requests among which two answers 429 make the interval longer.
@@ -109,12 +109,12 @@ _LONGER: Final = 1.2
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What the answers of one host have taught.
+    """The learned pace of a host.
 
-    ``interval``: seconds; 0 where none was learned. ``accepted``: the smallest gap that counts,
-    seconds; 0 for none. ``calm``: accepted answers since the last 429; None where no 429 is
-    remembered. ``at``: when that 429 came, or the interval was last halved, Unix seconds by the
-    steady clock. ``before``: the interval that was in force when the last 429 came, seconds.
+    ``interval``: seconds; 0 if none was learned. ``accepted``: the smallest gap that counts,
+    seconds; 0 for none. ``calm``: accepted answers since the last 429; None if no 429 is on record.
+    ``at``: when that 429 came, or when the interval was last halved, Unix seconds by the steady
+    clock. ``before``: the interval that was in force when the last 429 came, seconds.
     """
 
     interval: float = 0.0
@@ -132,17 +132,17 @@ class Learned:
         return self.before if self.calm == 0 else self.interval
 
 
-#: What is known of a host that has not refused.
+#: The record of a host that has not refused.
 NOTHING: Final = Learned()
 
 
 @dataclass(frozen=True, slots=True)
 class Spacing:
-    """How one request was spaced.
+    """How a request was spaced.
 
-    ``interval``: seconds that were to pass before it, by whatever asked for them. ``gap``: seconds
-    from the end of the last accepted answer to its start; None where that is not known. ``ended``:
-    when its answer ended, Unix seconds by the steady clock.
+    ``interval``: seconds that had to pass before it, by all rules. ``gap``: seconds from the end of
+    the last accepted answer to its start; None if that is not known. ``ended``: when its answer
+    ended, Unix seconds by the steady clock.
     """
 
     interval: float
@@ -156,7 +156,7 @@ def accepts(status: int | None) -> bool:
 
 
 def learn(learned: Learned, status: int | None, spacing: Spacing, patience: float) -> Learned:
-    """What is known of a host after an answer with *status* to a request spaced by *spacing*.
+    """Learn from an answer with *status* to a request that was spaced by *spacing*.
 
     *patience*: WALSH_PATIENCE, seconds.
     """
@@ -169,7 +169,7 @@ def learn(learned: Learned, status: int | None, spacing: Spacing, patience: floa
 
 
 def eased(learned: Learned, now: float) -> Learned:
-    """*learned*, as it is at *now*: halved for each two days without a 429.
+    """*learned* as of *now*: halved for each two days without a 429.
 
     *now*: Unix seconds by the steady clock; ``known.at`` after that counts as *now* (D9).
     """
@@ -189,7 +189,7 @@ def eased(learned: Learned, now: float) -> Learned:
 
 
 def slower(one: Learned, other: Learned) -> Learned:
-    """Of two that are known of one host, the one with the longer interval; then the later one."""
+    """The record with the longer interval, of two records of a host; on a tie the later."""
     return max(
         one, other, key=lambda learned: (learned.interval, learned.calm is not None, learned.at)
     )
@@ -203,7 +203,7 @@ def _refused(learned: Learned, spacing: Spacing, longest: float) -> Learned:
     interval = max(spacing.interval, learned.interval)
     is_tried = spacing.interval == interval or spacing.gap is None or spacing.gap >= interval
     if not is_tried:
-        return learned  # a longer one was taught before: this refusal says nothing about it
+        return learned  # a longer interval was learned before: this refusal says nothing about it
     accepted = learned.accepted if learned.accepted >= _LONGER * interval else math.inf
     longer = min(2 * interval, accepted, longest)
     return replace(learned, interval=longer, accepted=0.0) if longer > interval else learned
@@ -223,5 +223,5 @@ def _accepted(learned: Learned, calm: int, spacing: Spacing) -> Learned:
 
 
 def _of_use(interval: float) -> float:
-    """*interval*, seconds; 0 where R4 asks for as much anyway."""
+    """*interval*, seconds; 0 if R4 demands as much anyway."""
     return interval if interval > MIN_REQUEST_INTERVAL else 0.0

@@ -1,10 +1,10 @@
-"""R7, and what every URL is put through: its text, without the question of which host it names.
+"""The text of URLs, without the question which host they name; the keys of URLs (R7).
 
-Every URL passes :func:`without_userinfo` before it is declared, sent or written down.
+Each URL passes :func:`without_userinfo` before it is declared, sent or recorded.
 
-There are two keys, and both are derived here. :func:`exact_url` is that of a request: spellings
-with one key are one request on the wire. R6, R7's validators (T20) and R8 (:func:`key_of`) go by
-it. The canonical URL is a key for de-duplication and nothing else (D4).
+There are two keys. :func:`exact_url` is the key of a request: spellings with the same key are the
+same request on the wire. R6, R7's validators (T20) and R8 (:func:`key_of`) use it. The canonical
+URL is a key for de-duplication and nothing else (D4).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ DEFAULT_PORT: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443, "ftp": 21
 #: port, userinfo or a fragment.
 _EXACT: Final = re.compile(r"https?://[a-z0-9._-]+/[^#\s]*+").fullmatch
 
-#: What stands before the host of a URL: scheme and slashes (WHATWG URL takes any number of them,
-#: and backslashes, after http and https), then userinfo (RFC 3986 section 3.2.1).
+#: The text before the host of a URL: scheme and slashes (by WHATWG URL any number of slashes and
+#: backslashes after http and https), then userinfo (RFC 3986 section 3.2.1).
 _USERINFO: Final = re.compile(
     r"([\s\x00-\x20]*+(?:https?:[/\\]*+|[A-Za-z][A-Za-z0-9+.-]*:[/\\]{2,}+|[/\\]{2,}+))[^/?#]*@",
     re.IGNORECASE,
@@ -44,11 +44,11 @@ _SENDABLE: Final = re.compile(
 
 
 def stripped(text: str) -> str:
-    """Return a URL without what every reader ignores: blanks around it, tabs and line ends."""
+    """Return a URL without the parts that each reader ignores: outer blanks, tabs and line ends."""
     return text.strip(_TRIMMED).translate(_REMOVED)
 
 
-#: What a warning says of a URL that has them, and what to do.
+#: The warning about a URL with userinfo, and the remedy.
 HAS_USERINFO: Final = (
     "holds a user name or a password; it is not used: give a target's credentials by Scrapy's "
     "http_user, http_pass and http_auth_domain"
@@ -67,7 +67,7 @@ def without_userinfo(url: str) -> str:
 def is_http_url(url: str) -> bool:
     """Tell whether *url* is an absolute http or https URL that can be sent as it is."""
     try:
-        # D36: it leaves URLs out. What it lets pass is judged by `hosts`, and sent by _SENDABLE.
+        # D36: it only rejects URLs. The others are judged by `hosts`, and sent by _SENDABLE.
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
@@ -77,7 +77,7 @@ def is_http_url(url: str) -> bool:
 
 @lru_cache(maxsize=16)  # each look at a request begins with its URL
 def exact_url(url: str) -> str:
-    """Return the key of a request: *url* without what makes no other request of it.
+    """Return the key of a request: *url* without the parts that do not change the request.
 
     That is the fragment, userinfo, a default port, the case of scheme and host, and a path that is
     empty (RFC 9110 section 4.2.3). All else is another request, above all a slash at the end (T20).
@@ -118,9 +118,9 @@ def key_of(url: str, form: str = "") -> str:
 
 
 def form_of(method: str, body: bytes = b"") -> str:
-    """What tells a request from a plain GET of its URL; empty for a GET without a body.
+    """The difference of a request from a plain GET of its URL; empty for a GET without a body.
 
-    It is the method and, where there is a body, a space and 16 hexadecimal digits of its SHA-256.
+    It is the method and, if there is a body, a space and 16 hexadecimal digits of its SHA-256.
     """
     if method == "GET" and not body:
         return ""

@@ -1,12 +1,12 @@
-"""R7: which validators to send, and which to store (spec section 10.2).
+"""Which validators to send, and which to store (R7; spec section 10.2).
 
-They are stored for each exact URL and representation, not for canonical URLs (T20): ``/a`` and
-``/a/``, or the markdown and the HTML of one page, do not share an ETag. Field values are text that
-was decoded as Latin-1; encoded as Latin-1 they are the octets that were received.
+They are stored for each exact URL and representation, not for canonical URLs (T20). For example,
+``/a`` and ``/a/`` do not share an ETag, nor do the markdown and the HTML of a page. Field values
+are text that was decoded as Latin-1; encoded as Latin-1 they are the octets that were received.
 
-A server may answer 304 to whatever it is sent, and it may say of a page that it was changed in the
-year 2041: then "unchanged" would hold for ever. So validators have a life (:func:`lifetime`), which
-a 304 does not extend, and a date that cannot be true is not stored.
+A broken server may answer 304 for ever, or say that a page was changed in the year 2041. Then
+"unchanged" would hold for ever. So validators expire (:func:`lifetime`), a 304 does not extend
+that, and a date that cannot be true is not stored.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from scrapy_walsh.policy.backoff import http_date
 from scrapy_walsh.policy.throttle import Wall  # noqa: TC001  a store reads the declared types
 from scrapy_walsh.policy.urls import exact_url
 
-#: Seconds for which validators are sent at least.
+#: Seconds that validators are sent at least.
 LIFETIME: Final = 30 * 86_400.0
-#: Visits of a source for which they are sent at least, where that is longer.
+#: Visits of a source that they are sent for at least, if that is longer.
 _VISITS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Validators:
-    """The validators of one representation of one exact URL (T20).
+    """The validators of a representation of an exact URL (T20).
 
     ``representation``: of :func:`representation_key`. ``stored_at``: Unix seconds.
     ``content_type``: of the answer that had them, which a 304 need not repeat. ``lifetime``: for
-    how many seconds they are sent. ``spider``: which took that answer; another one has not seen
-    what is in it.
+    how many seconds they are sent. ``spider``: the spider that took the answer, because another
+    spider has not seen its content.
     """
 
     url: str
@@ -45,7 +45,7 @@ class Validators:
     spider: str = ""
 
 
-#: What no field value may have: control characters, and what is not Latin-1.
+#: Characters that no field value may have: control characters, and those beyond Latin-1.
 _NOT_SENT: Final = re.compile(r"[^\x20-\x7e\x80-\xff]")
 _PACKED_TAG: Final = re.compile(r'((?:W/)?"[^"]+)-(?:gzip|br)"')
 
@@ -53,9 +53,9 @@ _PACKED_TAG: Final = re.compile(r'((?:W/)?"[^"]+)-(?:gzip|br)"')
 def conditional_headers(etag: str | None, last_modified: str | None) -> dict[str, str]:
     """The header fields of a conditional request (RFC 9110 section 13.1); none without validators.
 
-    The values are sent as they were received. One that must not be in a header is left out, even
-    where it comes from the store. Apache's mod_deflate and mod_brotli answer ``"x-gzip"``, and know
-    only ``"x"`` again, so that is sent too.
+    The values are sent as they were received. A value that must not be in a header is left out,
+    even if it comes from the store. Apache's mod_deflate and mod_brotli answer ``"x-gzip"``, and
+    know only ``"x"`` again, so that is sent too.
     """
     tag = _entity_tag(etag)
     packed = _PACKED_TAG.fullmatch(tag or "")
@@ -89,17 +89,18 @@ def lifetime(interval: float) -> float:
 def is_alive(stored: Validators, now: float) -> bool:
     """Whether *stored* may still be sent; *now*: Unix seconds.
 
-    What was stored in the future, by a clock that was put back, is not: a full answer costs less.
+    Validators from the future may not: the clock was put back, and a full answer costs less than a
+    wrong 304.
     """
     return 0 <= now - stored.stored_at < stored.lifetime
 
 
 def to_store(answered: Validators, date: str | None = None) -> Validators | None:
-    """What to store after an answer that :func:`replaces_validators`; *answered*: its fields.
+    """The validators to store after an answer that replaces them. *answered*: its fields.
 
     None if it has no validators: then the stored ones must be deleted. *date*: its Date field. A
-    Last-Modified that is later than that, or than ``stored_at`` where there is none, is left out:
-    an origin server must not send such a one (RFC 9110 section 8.8.2.1).
+    Last-Modified is left out if it is later than that, or, without a Date, later than
+    ``stored_at``. An origin server must not send it (RFC 9110 section 8.8.2.1).
     """
     tag, modified = _entity_tag(answered.etag), _field_value(answered.last_modified)
     changed_at = http_date(modified, answered.stored_at)

@@ -1,4 +1,4 @@
-"""What a gate decided about a URL, as a frozen value, and the names that such a verdict can have.
+"""The verdict of a gate on a URL, as a frozen value, and the names of verdicts.
 
 The first five names, those of robots.txt, are words that other implementations of the specification
 use too. The ledger, the stats and ``check`` have all of them, so they stay as they are (D23).
@@ -60,10 +60,10 @@ BY_ADDRESS: Final = "WALSH_PRIVATE_ADDRESSES"
 ROBOTS_NAMES: Final[frozenset[VerdictName]] = frozenset(get_args(RobotsName))
 NAMES: Final[frozenset[VerdictName]] = frozenset(get_args(VerdictName))
 
-#: Requirement and name of the verdicts by which a host's owner says no: opt-outs.
+#: Requirement and name of the verdicts that are a site owner's "no": opt-outs.
 OWNERS_NO: Final = frozenset({("R2", DISALLOWED_EXPLICIT), ("R3", BLOCKED_OPERATOR)})
 
-#: What a person can do about a target that was not sent, by requirement and name of the verdict.
+#: Advice about a target that was not sent, by requirement and name of the verdict.
 REMEDIES: Final[Mapping[tuple[str, str], str]] = {
     ("R2", DISALLOWED_EXPLICIT): "take it out of the sources, or ask the site's owner",
     ("R2", DEFERRED): "mend what it names, if that is yours; the next run tries again",
@@ -85,14 +85,14 @@ REMEDIES: Final[Mapping[tuple[str, str], str]] = {
 
 
 def remedy_of(requirement: str, name: str, url: str) -> str:
-    """What a person can do about that verdict on *url*; empty where there is nothing."""
+    """Advice to a person about that verdict on *url*; empty if there is none."""
     if requirement == "R6" and not url.lower().startswith(("http:", "https:")):
         return ""  # no setting has another scheme requested
     return REMEDIES.get((requirement, name), "")
 
 
 class Unanswered(Struct, frozen=True, omit_defaults=True):
-    """A host that gave no answer to as many requests as one run grants it (D13).
+    """A host that has used up a run's attempts without an answer (D13).
 
     ``host``: its throttle key. ``requests``: their number. ``earlier``: it gave no answer in an
     earlier run either (D31).
@@ -103,10 +103,10 @@ class Unanswered(Struct, frozen=True, omit_defaults=True):
     earlier: bool = False
 
     def reason(self, host: str) -> str:
-        """One line; *host*: what it calls the host."""
+        """One line; *host*: the host's name in it."""
         requests = plural(self.requests, "request")
-        before = ", nor in an earlier run" if self.earlier else ""
-        return f"{host} gave no answer to {requests}{before}, and this run makes no more to it"
+        past = ", nor in an earlier run" if self.earlier else ""
+        return f"{host} gave no answer to {requests}{past}, and this run makes no more to it"
 
     def __str__(self) -> str:
         return self.reason(self.host)
@@ -115,16 +115,16 @@ class Unanswered(Struct, frozen=True, omit_defaults=True):
 @final
 @dataclass(frozen=True)
 class Verdict:
-    """What a gate decided about one URL, and why.
+    """A gate's decision about a URL, and its reason.
 
     ``allowed``: whether the URL may be requested. ``name``: one of :data:`NAMES`. ``requirement``:
     the requirement that decided, such as ``R2``. ``reason``: one line. ``document``: URL of the
     document that decided, or None. ``line``: the rule's line in it, from 1, or None. ``group``: the
-    User-agent values of the robots.txt group that was selected. ``readings``: where ways to read a
-    robots.txt differ, the name of each and whether it allows the URL. ``rule``: what matched, as
-    written: a robots.txt rule, or a listed domain. ``digest``: SHA-256 of the document's octets,
-    hexadecimal, or None. ``address``: of the host, where that is what decided. ``unanswered``: why
-    R5 defers the target, if its host gives no answer. ``cause``: of R8, what decides when the
+    User-agent values of the robots.txt group that was selected. ``readings``: if readings of a
+    robots.txt differ, the name of each and whether it allows the URL. ``rule``: the robots.txt rule
+    or the listed domain that matched, as written. ``digest``: SHA-256 of the document's octets,
+    hexadecimal, or None. ``address``: the IP address of the host, if that decided. ``unanswered``:
+    why R5 defers the target, if its host gives no answer. ``cause``: of R8, what decides when the
     source is due (``visits.Due``). ``due``: of R8, that time, Unix seconds. ``brief``: the reason
     without that time, for a place that shows both; empty if there is none.
     """
@@ -147,13 +147,12 @@ class Verdict:
 
 
 def not_known(requirement: str, cause: str, document: str | None = None) -> Verdict:
-    """The fourth answer to "what do the rules say?": it is not known because of us.
+    """The verdict if the rules are not known because of us.
 
-    The other three are: the rules allow, they refuse, the site cannot be reached. This one means
-    that our own code, machine, proxy or another component of the project kept the document from
-    us. The site has not said a word, so no setting about unreachable sites applies: nothing that
-    the document would decide about is sent in this run. *requirement*: of the document, ``R2`` or
-    ``R3``. *cause*: one line. *document*: its URL.
+    Our own code, machine, proxy or another component of the project kept the document from us. It
+    is no answer of the site, so no setting about unreachable sites applies. This run sends no
+    request that the document would decide about. *requirement*: of the document, ``R2`` or ``R3``.
+    *cause*: one line. *document*: its URL.
     """
     reason = f"not known because of us: {cause}"
     return Verdict(False, DEFERRED, requirement, reason, document)

@@ -1,30 +1,28 @@
-"""R8: when a source is due, and what counts as a visit of it.
+"""When a source is due, and which answers count as a visit (R8).
 
 A source is requested daily or less, and not again within the hour (spec section 10.3).
 
-R8 compares runs (D12). Within one run a source is requested as often as its spider yields it. From
-run to run a source has a *due time*, WALSH_REVISIT after the due time before. A run may send it a
-little early, by a tenth of WALSH_REVISIT at most, and the next due time is still counted from the
-one that it met. So a daily run finds each source due each day, whatever the minute at which it
-begins, and its times do not drift. A source that was sent at any other time is next due
-WALSH_REVISIT after that; missed periods are not made up. However early a run is, nine tenths of
-WALSH_REVISIT, and an hour, must have passed since the source was last sent.
+R8 compares runs (D12). Within a run a source is requested as often as its spider yields it. From
+run to run a source has a *due time*, WALSH_REVISIT after the last due time. A run may send it
+early, by a tenth of WALSH_REVISIT at most. Then the next due time is still counted from the due
+time, not from the request. So a daily run finds each source due each day, even if it begins some
+minutes earlier than the day before, and its times do not drift. If a source was sent at any other
+time, it is next due WALSH_REVISIT after that; missed periods are not made up. However early a run
+is, nine tenths of WALSH_REVISIT, and an hour, must have passed since the source was last sent.
 
-Whatever came from the wire is a visit (D41): :func:`of_answer` has a meaning for each status. A
-visit that *failed* counts beside the last one that did not, and does not move its due time. After
-the n-th such visit in a row the source is left alone for 1 h, 2 h, 4 h and so on, at most for its
-own interval.
+Each answer from the wire is a visit (D41): :func:`of_answer` has a meaning for each status. A
+*failed* visit is recorded beside the last answered visit, and does not move its due time. After
+failed visits in a row the source waits 1 h, 2 h, 4 h and so on, at most its own interval.
 
-A run that begins some seconds before the hour is over waits for them (:func:`hour_left`): else an
-hourly job, whose runs begin as far apart as its sources may be sent, would read each every second
-hour.
+If a run begins some seconds before the hour is over, it waits for them (:func:`hour_left`).
+Otherwise an hourly job would read each source only every second hour.
 
 A source may have a cadence of its own (:func:`cadence`); else WALSH_REVISIT is its interval.
 
-A source that has answered 410 is *retired*: it is due again 30 days after that at the earliest.
+If a source has answered 410, it is *retired*: it is due again 30 days later at the earliest.
 
-Rule for whoever edits this file: :func:`due` alone decides when a source is due. All else here, and
-each command and report, asks it. A new cause is one more line there.
+If you edit this file: only :func:`due` decides when a source is due. All other functions, commands
+and reports call it. A new cause is one more line there.
 """
 
 from __future__ import annotations
@@ -45,32 +43,31 @@ if TYPE_CHECKING:
 
 #: Seconds: the shortest time between two runs of a source without a written reason.
 REVISIT_FLOOR: Final = 3600.0
-#: Seconds of that time for which a run waits at most.
+#: Seconds of that time that a run waits at most.
 WAITS_FOR_THE_HOUR: Final = 300.0
 #: Seconds: the longest interval. A record is kept for longer than this (``state.records``).
 REVISIT_LONGEST: Final = 365 * 86400.0
 
-#: The part of the interval by which a run may be early, or late, for a source's due time.
+#: How early or late a run may be for a source's due time, as a part of the interval.
 SLACK: Final = 0.1
 
-#: Seconds for which a source is left alone that has answered 410 (RFC 9110 section 15.5.11).
+#: Seconds until a source is due again after 410 (RFC 9110 section 15.5.11).
 RETIRED: Final = 30 * 86400.0
 #: "Gone": the site asks that links to it be removed.
 GONE: Final = 410
 NOT_MODIFIED: Final = 304
-#: Failures in a row of which each doubles the wait: 1 h and 13 doublings are above a year.
+#: The most failures in a row that double the wait: 1 h with 13 doublings is above a year.
 _DOUBLINGS: Final = 13
 
 
 class Visit(NamedTuple):
-    """What is on record of a source's visits. Times are Unix seconds.
+    """The record of a source's visits. Times are Unix seconds.
 
-    ``sent_at``: when the last request for it was sent that was answered. ``counted_from``: the due
-    time that this met, or ``sent_at`` where it met none. ``gone``: the answer was 410. Of a source
-    that was never answered the first two are 0. ``gave_up_at``: when its last visit failed; None
-    where that did not. ``failures``: how many visits have failed in a row; where ``gave_up_at`` is
-    set, 0 counts as 1. ``revisit``: the source's own cadence, seconds; None where WALSH_REVISIT
-    holds.
+    ``sent_at``: when the last answered request was sent. ``counted_from``: the due time that it
+    met, or ``sent_at`` if it met none. If the source was never answered, both are 0. ``gone``: the
+    answer was 410. ``gave_up_at``: when its last visit failed; None if that was answered.
+    ``failures``: how many visits have failed in a row; if ``gave_up_at`` is set, 0 counts as 1.
+    ``revisit``: the source's own cadence, seconds; None if WALSH_REVISIT holds.
     """
 
     sent_at: float
@@ -82,13 +79,13 @@ class Visit(NamedTuple):
 
 
 class Due(NamedTuple):
-    """When a source is due, Unix seconds, and ``cause``: what decides that, one of the below."""
+    """When a source is due, in Unix seconds, and the ``cause``: a constant below."""
 
     at: float
     cause: str
 
 
-#: Nothing is on record that would keep a run from sending the source.
+#: The record has nothing against sending the source.
 NEVER_SENT: Final = "never_sent"
 #: Its interval, since it was last answered.
 INTERVAL: Final = "interval"
@@ -99,18 +96,19 @@ FAILURES: Final = "failures"
 #: Another run is requesting it; that decides no due time.
 UNDER_WAY_NOW: Final = "under_way"
 
-#: What an answer means for the source that was requested. ANSWERED: its visit is over, and it is
-#: due after its interval. LEADS_ON: the answer of where it leads counts. FAILED: see ``due``.
+#: The meanings of an answer for its source. ANSWERED: its visit is over, and it is due after its
+#: interval. LEADS_ON: the answer of the redirect's URL counts. FAILED: see ``due``.
 ANSWERED: Final = "answered"
 LEADS_ON: Final = "leads_on"
 FAILED: Final = "failed"
 
 
 def of_answer(status: int | None, *, unasked: bool = False) -> str:
-    """What an answer with *status* means for its source: ANSWERED, LEADS_ON or FAILED.
+    """ANSWERED, LEADS_ON or FAILED: the meaning of *status* for its source.
 
-    *status*: None without an answer. *unasked*: it is a 304, and the request was not conditional.
-    A status that no rule names is FAILED: an answer that says nothing is asked for less and less.
+    *status*: None without an answer. *unasked*: it is a 304, although the request was not
+    conditional. A status that no rule names is FAILED, so that the source is requested less and
+    less.
     """
     if status is None or status == TOO_MANY_REQUESTS:
         return FAILED
@@ -126,7 +124,7 @@ def of_answer(status: int | None, *, unasked: bool = False) -> str:
 def cadence(written: object) -> float:
     """The seconds of *written*: a number of them, or an ISO 8601 duration such as ``P7D``.
 
-    Raises ValueError, which says what is accepted, also where they are too few or too many (R8.2).
+    Raises ValueError, with the accepted values, also if they are too few or too many (R8.2).
     """
     seconds = written
     try:
@@ -149,12 +147,12 @@ def interval_of(cadence: float | None, revisit: float) -> float:
 
 
 def due(visit: Visit | None, now: float, revisit: float) -> Due:
-    """From when a run may send a source again: the only place that decides it.
+    """When a run may send a source again. Only this function decides it.
 
     *visit*: None for a source without a record. *revisit*: WALSH_REVISIT, seconds; it counts as
     REVISIT_FLOOR at least.
 
-    A stored time in the future is a clock that was put back: up to an interval ahead it binds,
+    If a stored time lies in the future, the clock was put back. Up to an interval ahead it binds;
     beyond that it is stale (D9). So no clock can shut a source out for more than two intervals.
     """
     causes = [Due(0.0, NEVER_SENT)]
@@ -175,9 +173,9 @@ def due(visit: Visit | None, now: float, revisit: float) -> Due:
 
 
 def wait_after(failures: int, interval: float) -> float:
-    """Seconds for which a source is left alone after so many failed visits in a row.
+    """Seconds to leave a source alone after so many failed visits in a row.
 
-    Where its *interval* is reached, it is that, and a run may be early as it may for that.
+    It is at most its *interval*, and then a run may be early, as for the interval.
     """
     doublings = min(max(failures, 1) - 1, _DOUBLINGS)
     wait = REVISIT_FLOOR * 2.0**doublings
@@ -187,9 +185,9 @@ def wait_after(failures: int, interval: float) -> float:
 
 
 def failed(visit: Visit | None, at: float, *, again: bool = False) -> Visit:
-    """The record after a visit that failed at *at*, Unix seconds; *visit*: the one before it.
+    """The record after a visit that failed at *at*, Unix seconds; *visit*: the record before.
 
-    *again*: the run has noted a failed visit of the source already, which this one belongs to.
+    *again*: it belongs to a failed visit that the run has already recorded.
     """
     if visit is None:
         visit = Visit(0.0, 0.0)
@@ -199,7 +197,7 @@ def failed(visit: Visit | None, at: float, *, again: bool = False) -> Visit:
 
 
 def next_due(visit: Visit | None, hold_end: float, now: float, revisit: float) -> float | None:
-    """Unix seconds before which no run sends a source again; None: the next run may.
+    """The Unix seconds before which no run sends a source again; None if the next run may.
 
     *visit*, *revisit*: as for :func:`due`. *hold_end*: until when its host is left alone (R5), Unix
     seconds. This is what every command and report calls "next due".
@@ -209,7 +207,7 @@ def next_due(visit: Visit | None, hold_end: float, now: float, revisit: float) -
 
 
 def hour_left(visit: Visit | None, now: float, revisit: float) -> float | None:
-    """Seconds for which a run should wait, since then the source may be sent again; else None.
+    """Seconds that a run should wait because then the source is due again; else None.
 
     It waits for the end of the hour alone, not for a longer interval. The arguments are those
     of :func:`due`.
@@ -222,7 +220,7 @@ def hour_left(visit: Visit | None, now: float, revisit: float) -> float | None:
 
 
 def met(sent_at: float, visit: Visit | None, revisit: float, status: int | None = None) -> Visit:
-    """The visit that begins at *sent_at*, counted from the due time if it met that.
+    """The visit that begins at *sent_at*. It is counted from the due time if it met that.
 
     The due time is that of the interval, or of a retirement: visits that failed do not move it.
     *status*: of the answer.
@@ -276,11 +274,11 @@ def counts_for(
     known_sources: Iterable[str],
     hops: Mapping[str, Iterable[str]],
 ) -> dict[str, None]:
-    """The sources for which an answer to the request *key*, for *url*, counts.
+    """The sources that an answer to the request *key*, for *url*, counts for.
 
-    They are those from which redirects led to it, in any number of steps, and itself if it is one.
-    *known_sources*: those that are known without *hops*. *hops*: by key of a request that
-    redirects led to, the sources that they led from.
+    They are the sources with redirects that led to it, in any number of steps, and *url* itself if
+    it is a source. *known_sources*: those that are known without *hops*. *hops*: by key of a
+    request that redirects led to, the sources that they led from.
     """
     sources = dict.fromkeys(known_sources)
     pending = [key, *sources]

@@ -1,4 +1,4 @@
-"""R11: the records that one run keeps for the next."""
+"""The records of earlier runs (R11)."""
 
 from scrapy_walsh.state.store import open_store
 

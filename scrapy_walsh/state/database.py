@@ -1,7 +1,7 @@
-"""R11: the connection to ``state.sqlite3``: whose the file is, and its repair when it is damaged.
+"""The connection to ``state.sqlite3``, and the repair of a damaged file (R11).
 
-A damaged file is renamed, never deleted. A new one takes its place, with every row of it that
-SQLite could read.
+A damaged file is renamed, never deleted. A new file takes its place, with each row that SQLite
+could still read.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Rewrite = Callable[[HostRecord | None], HostRecord | None]
 DATABASE: Final = "state.sqlite3"
 COMPANIONS: Final = ("-wal", "-shm", "-journal")
 
-#: Written into each database of ours (``PRAGMA application_id``): "WALS". Another number, with
-#: tables, is another program's file, which is never touched.
+#: The mark of our databases (``PRAGMA application_id``): "WALS". If a file with tables has another
+#: number, it belongs to another program, and is never touched.
 APPLICATION: Final = 0x57414C53
 #: The schema version of a database (``PRAGMA user_version``): its form.
 VERSION: Final = forms.FORM
-#: The steps by which a database of an older form becomes one of this form (D16). Whoever adds one
-#: also has :func:`salvage` take it, since that reads damaged files of each form.
+#: The steps that bring a database of an older form to this form (D16). If you add a step,
+#: :func:`salvage` must support it too, because that reads damaged files of each form.
 STEPS: Final[forms.Steps] = {
     1: (  # validators are of a spider (D42), so their key has another column
         "ALTER TABLE validators RENAME TO validators_1",
@@ -48,7 +48,7 @@ STEPS: Final[forms.Steps] = {
         "DROP TABLE validators_1",
     )
 }
-#: What a new directory costs.
+#: The price of a new directory.
 PRICE: Final = (
     "in another WALSH_STATE_DIR the holds and last requests of hosts are lost, and they may be "
     "asked too early"
@@ -59,23 +59,22 @@ _MISUSE: Final = (sqlite3.ProgrammingError, sqlite3.IntegrityError, sqlite3.Data
 #: Seconds to wait for another process's write.
 BUSY_TIMEOUT: Final = 5.0
 
-#: Octets. A file is to be opened within a tenth of a second, so a larger one is not checked then.
+#: Octets. A file must open within a tenth of a second, so a larger file is not checked then.
 CHECK_BELOW: Final = 32 << 20
 
-#: Octets of a page of a new file, SQLite's least. Each transaction writes the pages that it changes
-#: whole, and a record has some hundred octets: with SQLite's 4096 four times as much is written.
+#: Octets of a page of a new file, SQLite's least. Each transaction writes whole pages, and a record
+#: has some hundred octets. With SQLite's default of 4096, four times as much would be written.
 _PAGE: Final = 512
-#: Pages of the write-ahead log, 4 MB, that are copied into the file at once, and each of them once
-#: however often it has changed. A request waits some ten milliseconds for that.
+#: Pages of the write-ahead log, 4 MB, that are copied into the file at once. Each page is copied
+#: once, however often it has changed. A request waits some ten milliseconds for that.
 _CHECKPOINT: Final = 8000
 
-#: What a SQLite file begins with, and where in it the application's number is, four octets.
+#: The first octets of a SQLite file, and the place of the application's number.
 _MAGIC: Final = b"SQLite format 3\x00"
 _NUMBER: Final = slice(68, 72)
 _HEADER: Final = 100
 
-#: SQLite's result codes for a file that is not what was once written. By any other error it cannot
-#: be used now.
+#: SQLite's result codes for a damaged file. Any other error means that it cannot be used now.
 _DAMAGED: Final = frozenset(
     {
         sqlite3.SQLITE_CORRUPT,
@@ -97,10 +96,10 @@ def is_damage(error: Exception) -> bool:
 
 
 class Connection(sqlite3.Connection):
-    """A connection whose errors are all of ``sqlite3``.
+    """A connection that only raises errors of ``sqlite3``.
 
-    SQLite quotes a damaged schema in its messages, and Python raises UnicodeDecodeError for one
-    that is not UTF-8, in place of the error.
+    SQLite quotes a damaged schema in its messages. If that is not UTF-8, Python raises
+    UnicodeDecodeError in place of the error.
     """
 
     def execute(self, *arguments: Any) -> sqlite3.Cursor:
@@ -111,21 +110,21 @@ class Connection(sqlite3.Connection):
 
 
 def connect(path: Path, news: list[str] | None = None) -> sqlite3.Connection:
-    """Open the file at *path*, which is made where it is missing.
+    """Open the file at *path*; make it if it is missing.
 
-    One of an older form is brought to this one, with a line in *news* (``state.forms``). Raises
-    sqlite3.DatabaseError and DamageError; StateError for a file that is not ours to write, or that
-    a later version wrote.
+    A file of an older form is upgraded, with a line in *news* (``state.forms``). Raises
+    sqlite3.DatabaseError and DamageError, and StateError if the file is not ours to write, or if a
+    later version wrote it.
     """
     _require_ours(path)
-    with suppress(OSError):  # SQLite would make it by the umask, and give -wal and -shm its rights
+    with suppress(OSError):  # otherwise the umask would decide, also for -wal and -shm
         files.make_private(path)
     connection = _raw(path, "mode=rwc")
     try:
         connection.execute("PRAGMA cell_size_check=ON")
         is_begun_file = is_begun(connection, path)
         is_current_form = not is_begun_file or is_current(connection, path)
-        # Before the first write: a damaged file is to be set aside as it was found.
+        # Before the first write, so that a damaged file is set aside unchanged.
         if path.stat().st_size < CHECK_BELOW:
             report = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
             if report != "ok":
@@ -142,16 +141,16 @@ def connect(path: Path, news: list[str] | None = None) -> sqlite3.Connection:
 
 
 def read_only(path: Path) -> sqlite3.Connection:
-    """Open the file at *path*, damaged or not, to read only; no file is made. sqlite3.Error."""
-    # Where nobody has it open a reader would leave a -wal behind.
+    """Open the file at *path* read-only, damaged or not. No file is made. Raises sqlite3.Error."""
+    # If no process has it open, a reader would leave a -wal behind.
     wal = path.with_name(f"{path.name}-wal").exists()
     return _lenient(path, "mode=ro" if wal else "mode=ro&immutable=1")
 
 
 def salvage(path: Path, target: sqlite3.Connection) -> int:
-    """Copy the rows that SQLite can still read from *path* to *target*; returns their number.
+    """Copy the rows that SQLite can still read from *path* to *target*. Returns their number.
 
-    Raises sqlite3.Error where *target* cannot be written.
+    Raises sqlite3.Error if *target* cannot be written.
     """
     if not path.exists():
         return 0
@@ -166,9 +165,9 @@ def salvage(path: Path, target: sqlite3.Connection) -> int:
 
 
 def _readable(source: sqlite3.Connection, table: Table[Any]) -> Iterator[Row]:
-    """Rows from the table's beginning, and from its end, up to what cannot be read any more.
+    """Rows from the table's beginning, and from its end, up to the first that cannot be read.
 
-    The table may lack columns, since an older version may have made it.
+    The table may lack columns, because an older version may have made it.
     """
     for order in ("", f" ORDER BY {table.back}"):
         with suppress(sqlite3.DatabaseError):
@@ -191,17 +190,17 @@ def _raw(path: Path, options: str) -> sqlite3.Connection:
 
 
 def _lenient(path: Path, options: str) -> sqlite3.Connection:
-    """A connection for which a value that is not UTF-8 costs its own row, not a page of rows."""
+    """A connection that loses only the row, not a page of rows, if a value is not UTF-8."""
     connection = _raw(path, options)
     connection.text_factory = lambda octets: octets.decode(errors="replace")
     return connection
 
 
 def _require_ours(path: Path) -> None:
-    """Raise StateError for a file that never was a database of ours, and DamageError for a cut one.
+    """Raise StateError for a file that never was our database, and DamageError for a cut file.
 
-    Ours are told by SQLite's first octets or, where damage has taken those, by the application's
-    number; a header of zeros is what a power cut may leave.
+    Our files have SQLite's first octets or, if those are damaged, the application's number. After a
+    power cut the header may be all zeros.
     """
     try:
         with path.open("rb") as file:
@@ -216,7 +215,7 @@ def _require_ours(path: Path) -> None:
 
 
 def foreign(path: Path) -> str:
-    """One line on a file of another program, which is left as it is."""
+    """A line for the log about a file of another program."""
     return (
         f"{path} is not a file of this package, and is left as it is: move it away, or set another "
         "WALSH_STATE_DIR"
@@ -224,7 +223,10 @@ def foreign(path: Path) -> str:
 
 
 def is_begun(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether our tables are in the file; False for an empty one. StateError for any other."""
+    """Whether our tables are in the file; False if it is empty.
+
+    Raises StateError for other tables.
+    """
     (number,) = connection.execute("PRAGMA application_id").fetchone()
     if number == APPLICATION:
         return True
@@ -234,12 +236,14 @@ def is_begun(connection: sqlite3.Connection, path: Path) -> bool:
 
 
 def is_current(connection: sqlite3.Connection, path: Path) -> bool:
-    """As ``forms.is_current``, of a file in which our tables are."""
+    """As ``forms.is_current``, for a file that has our tables."""
     return forms.is_current(connection, path, TABLES, STEPS, PRICE)
 
 
 def _prepare_writing(connection: sqlite3.Connection, *, begun: bool) -> None:
-    if not begun:  # before there is a write-ahead log: so the number is in the file from the start
+    if (
+        not begun
+    ):  # before there is a write-ahead log, so that the number is in the file from the start
         connection.execute(f"PRAGMA page_size={_PAGE}")
         connection.execute("BEGIN EXCLUSIVE")
         with connection:
@@ -248,11 +252,11 @@ def _prepare_writing(connection: sqlite3.Connection, *, begun: bool) -> None:
                     connection.execute(table.create)
                 connection.execute(f"PRAGMA application_id={APPLICATION}")
                 forms.sign(connection)
-    # With WAL, NORMAL is enough for a process that is killed; a power cut may cost the last writes.
+    # With WAL, NORMAL is safe if a process is killed. A power cut may cost the last writes.
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")
     connection.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT}")
-    # Written at every opening: where nothing can be written this fails, here and not later.
+    # Written at each opening: if nothing can be written, this fails now, and not later.
     connection.execute("BEGIN IMMEDIATE")
     with connection:
         connection.execute(f"PRAGMA user_version={VERSION}")
@@ -266,10 +270,10 @@ def has_records(directory: Path) -> bool:
 
 
 class Database:
-    """The database of *directory*. Raises StateError where it cannot be used.
+    """The database of *directory*. Raises StateError if it cannot be used.
 
-    What is found damaged, and what was done, is added to *notices*, a line each; that the file was
-    brought to this form, to *news*.
+    Damage and repairs are added to *notices*, a line each; an upgrade of the file is added to
+    *news*.
     """
 
     def __init__(self, directory: Path, notices: list[str], news: list[str]) -> None:
@@ -283,7 +287,7 @@ class Database:
             self._lose("could not be written by an earlier run")
 
     def end(self) -> None:
-        """Close it, once it is known whether the file still has what this run wrote."""
+        """Close it, after a check whether the file still has this run's records."""
         with suppress(StateError):
             self._current()
             self._reopen()
@@ -307,7 +311,7 @@ class Database:
         changes: Mapping[tuple[Table[Any], Key], Row | None],
         bookings: Sequence[tuple[str, Rewrite]] = (),
     ) -> None:
-        """In one transaction, write rows, delete where one is None, and rewrite hosts' records."""
+        """Write rows in one transaction, delete those that are None, and rewrite hosts' records."""
 
         def exchange(connection: sqlite3.Connection) -> None:
             connection.execute("BEGIN IMMEDIATE")
@@ -317,7 +321,8 @@ class Database:
                         connection.execute(table.delete, key)
                     else:
                         connection.execute(table.replace, row)
-                # Of a host that comes twice (one request ended, the next begins) one row goes.
+                # A host may come twice, when a request ends and the next begins. Its row is written
+                # once.
                 records: dict[str, HostRecord | None] = {}
                 for host, rewrite in bookings:
                     if host not in records:
@@ -332,8 +337,8 @@ class Database:
     def run(self, operation: Callable[[sqlite3.Connection], T]) -> T:
         """Call *operation* with the connection and return its value.
 
-        Where it meets damage the file is repaired and it is called again. Raises StateError where
-        that does not help.
+        If there is damage, the file is repaired, and *operation* is called again. Raises StateError
+        if that does not help.
         """
         damage: Exception | None = None
         for _ in range(3):
@@ -344,14 +349,14 @@ class Database:
             except (sqlite3.DatabaseError, DamageError) as error:
                 if not is_damage(error):
                     raise files.unusable(self._path, "cannot be used", error) from error
-                # The check at opening may not find this damage. If it is met a second time, the
-                # file is replaced all the same.
+                # The check at opening may not find this damage. So if it comes a second time, the
+                # file is replaced anyway.
                 self._reopen(damage)
                 damage = error
         raise files.unusable(self._path, "stays damaged", damage) from damage
 
     def _current(self) -> sqlite3.Connection:
-        """The connection, to a new file where another process has replaced the old one."""
+        """The connection. If another process has replaced the file, it is to the new file."""
         try:
             inode = self._path.stat().st_ino
         except OSError:
@@ -395,7 +400,7 @@ class Database:
         return connect(self._path)
 
     def _lose(self, event: str) -> None:
-        """Note that records are lost, or will be: hosts without one may have been requested."""
+        """Note that records may be lost: a host without a record may have been requested."""
         self.rows_lost = True
         consequence = "holds and last requests may be lost, and sources may be sent again"
         self.notices.append(f"{self._path} {event}; {consequence}")

@@ -1,16 +1,16 @@
-"""R11: files of the state directory: their permissions, the lock, and copies of the blocklist.
+"""The files of the state directory: permissions, the lock, and copies of the blocklist (R11).
 
-Every file of ours is made as a regular file that only its owner may read and write, whatever the
-directory and the umask allow: it has URLs, which may tell something about people. The directory may
-be a symbolic link, for example to another disk. A file may not be one: we replace files by name,
-and a link that somebody else put there would let them choose where we write.
+We make each file as a regular file that only its owner may read and write, whatever the directory
+and the umask allow, because URLs may be personal. The directory may be a symbolic link, for example
+to another disk. A file may not be a link: we replace files by name, so the author of the link could
+choose the file that we write.
 
-A copy of the blocklist is three parts, one after the other: the SHA-256 of what follows and the
-record without its body, a JSON line each, and the body as it was served. It outlives the database
-(D3). A list has two copies, and its row in the database is without the text. SQLite reads whole
-rows when it compares keys, so each look-up of a robots.txt would read the list as well; and while
-the list is written no host could be booked. The lists of several addresses are kept side by side
-(D39): that of the first one in ``COPIES``, each other one in two files with a digest of its URL in
+A copy of the blocklist has three parts: a JSON line with the SHA-256 of the other parts, a JSON
+line with the record without its body, and the body as it was served. It outlives the database (D3).
+A list has two copies, and its row in the database has no text. Otherwise each look-up of a
+robots.txt would read the list as well, because SQLite reads whole rows when it compares keys. And
+no host could be booked while the list is written. Lists of several addresses are stored side by
+side (D39): the first list in ``COPIES``, each other list in two files with a digest of its URL in
 their names.
 """
 
@@ -38,9 +38,9 @@ COPY: Final = "blocklist.json"
 #: The other copy.
 SECOND: Final = "blocklist-2.json"
 COPIES: Final = (COPY, SECOND)
-#: The names of copies, whatever address their list is of.
+#: The names of copies, for any address of a list.
 _LIST: Final = r"blocklist(?:-[0-9a-f]{16})?(?:-2)?\.json"
-#: Octets of a copy's first lines that are looked at: a URL may be long.
+#: Octets of a copy's first lines that are read; a URL may be long.
 _HEAD: Final = 1 << 16
 
 #: The names of our own files in a state directory. Damaged files have a suffix after them.
@@ -58,7 +58,7 @@ _SAFELY: Final = (
 
 
 def claim(directory: Path) -> None:
-    """Raise StateError (one line) where something that is no regular file has the name of ours.
+    """Raise StateError (one line) if something that is no regular file has the name of ours.
 
     Raises OSError as well.
     """
@@ -70,7 +70,7 @@ def claim(directory: Path) -> None:
 
 
 def close_to_others(directory: Path) -> None:
-    """Let nobody but their owner use our files in *directory*; what cannot be changed stays."""
+    """Let only their owner use our files in *directory*. Files that cannot be changed stay."""
     with suppress(OSError):  # no directory yet
         for path in (directory / name for name in _ours(directory)):
             with suppress(OSError):  # another user's, or on a disk that is read only
@@ -79,7 +79,7 @@ def close_to_others(directory: Path) -> None:
 
 
 def not_files(directory: Path) -> list[str]:
-    """Our file names that something else in *directory* has: a link, a FIFO. Raises OSError."""
+    """The names of our files that are no regular files in *directory*. Raises OSError."""
     names = []
     for name in _ours(directory):
         with suppress(FileNotFoundError):
@@ -89,7 +89,7 @@ def not_files(directory: Path) -> list[str]:
 
 
 def left_behind(directory: Path) -> str | None:
-    """The name of a file of ours which shows that there was a database; None without one."""
+    """The name of a file that shows that there was a database; None if there is none."""
     return next((name for name in _ours(directory) if not name.endswith(".lock")), None)
 
 
@@ -98,12 +98,12 @@ def _ours(directory: Path) -> list[str]:
 
 
 def private(path: Path, mode: str) -> IO[Any]:
-    """As ``open``; where the file is made, only its owner may use it. Raises OSError."""
+    """As ``open``; if it makes the file, only its owner may use that. Raises OSError."""
     return open(path, mode, opener=open_private)
 
 
 def open_private(path: str | Path, flags: int = os.O_RDWR | os.O_CREAT) -> int:
-    """As ``os.open``; where *flags* make the file, its mode is 0600. Raises OSError."""
+    """As ``os.open``; if it makes the file, its mode is 0600. Raises OSError."""
     return os.open(path, flags | _SAFELY, 0o600)
 
 
@@ -118,9 +118,9 @@ def replace_private(path: Path, *pieces: bytes) -> None:
 
 
 def make_private(path: Path) -> None:
-    """Make an empty file that only its owner may use, where there is none. Raises OSError.
+    """If there is no file, make an empty file for its owner only. Raises OSError.
 
-    A file that is there is not opened: closing it would drop SQLite's locks on it (fcntl(2)).
+    An existing file is not opened, because closing it would drop SQLite's locks (fcntl(2)).
     """
     with suppress(FileExistsError):
         os.close(open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
@@ -128,7 +128,7 @@ def make_private(path: Path) -> None:
 
 @contextmanager
 def locked(file: IO[Any]) -> Iterator[None]:
-    """Lock *file*, once no other process has it locked. Raises OSError."""
+    """Wait until no other process has *file* locked, and lock it. Raises OSError."""
     import portalocker  # noqa: PLC0415  it imports redis, where that is installed
 
     try:
@@ -184,7 +184,7 @@ def copies_of(directory: Path, key: str) -> tuple[str, str]:
 
 
 def key_in(path: Path) -> str | None:
-    """Which blocklist the copy at *path* says that it is of; None where it says nothing."""
+    """The key of the blocklist in the copy at *path*; None if it cannot be read."""
     try:
         with path.open("rb") as file:
             file.readline(_HEAD)
@@ -195,10 +195,10 @@ def key_in(path: Path) -> str | None:
 
 
 def read_copies(directory: Path, key: str, notices: list[str]) -> list[StoredDocument | None]:
-    """What each of the two copies has, if that is the blocklist *key*.
+    """The two copies of the blocklist *key*; None for a copy that does not have it.
 
-    One that is damaged is renamed, with a line in *notices*: it had a text that is lost. One that
-    only another user may read stays, with a line.
+    A damaged copy is renamed, with a line in *notices*, because its text is lost. If only another
+    user may read a copy, it stays, also with a line.
     """
     copies: list[StoredDocument | None] = []
     for name in copies_of(directory, key):
@@ -219,14 +219,14 @@ def read_copies(directory: Path, key: str, notices: list[str]) -> list[StoredDoc
 
 
 def write_copies(directory: Path, document: StoredDocument, *names: str) -> None:
-    """Replace the copies *names*, or both of that list, by *document*, each whole or not at all.
+    """Replace the copies *names*, or both copies, by *document*, each whole or not at all.
 
-    Where one fails, the other is written. Raises StateError.
+    If one fails, the other is still written. Raises StateError.
     """
     head = asdict(document)
     body: bytes = head.pop("body")
     record = json.dumps(head).encode("ascii") + b"\n"
-    # In pieces: to join them would copy a large body while the interpreter is locked.
+    # In pieces, because to join them would copy a large body while the interpreter is locked.
     pieces = _digest(record, body), b"\n", record, body
     failure: StateError | None = None
     for name in names or copies_of(directory, document.key):
@@ -242,7 +242,7 @@ def write_copies(directory: Path, document: StoredDocument, *names: str) -> None
 def read_copy(directory: Path, name: str = COPY) -> StoredDocument | None:
     """The copy of the blocklist in the file *name*, None without one.
 
-    Raises DamageError; StateError where a later version wrote it (D16).
+    Raises DamageError; StateError if a later version wrote it (D16).
     """
     try:
         with (directory / name).open("rb") as file:
@@ -267,7 +267,7 @@ def read_copy(directory: Path, name: str = COPY) -> StoredDocument | None:
 
 
 def unusable(path: Path, problem: str, error: Exception | None) -> StateError:
-    """The error of a file that cannot be used; whose it is, if it is another user's."""
+    """The error about a file that cannot be used; it names the owner if that is another user."""
     return StateError(
         f"{path} {problem} ({one_line(error, 200)}){_owner(path)}: let the user of this crawl read "
         "and write it, free or repair the disk, or set another WALSH_STATE_DIR"
@@ -275,7 +275,7 @@ def unusable(path: Path, problem: str, error: Exception | None) -> StateError:
 
 
 def _owner(path: Path) -> str:
-    """Whose the first of *path*, its companions and the lock is that another user has made."""
+    """The owner of *path*, a companion or the lock, if that is another user; else empty."""
     own_id = os.geteuid() if hasattr(os, "geteuid") else 0
     for file in (path, *path.parent.glob(f"{path.name}-*"), path.parent / LOCK, path.parent):
         with suppress(OSError):
@@ -295,12 +295,12 @@ def _user(number: int) -> str:
 
 
 def without_text(key: str) -> StoredDocument:
-    """The record of a blocklist that was cached, or may have been, and that cannot be read."""
+    """The record of a blocklist that was stored, or may have been, and cannot be read."""
     return StoredDocument(BLOCKLIST, key, key, b"", 0.0, None, "lost")
 
 
 def newer(*copies: StoredDocument | None) -> StoredDocument | None:
-    """Of several records of a blocklist the one to go by: with a body, and then the latest."""
+    """The record of a blocklist to use: one with a body first, then the latest."""
     documents = [document for document in copies if document is not None]
     return max(
         documents, key=lambda document: (bool(document.body), document.fetched_at), default=None

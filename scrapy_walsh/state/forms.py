@@ -1,13 +1,13 @@
-"""R11, D16: the form of what is stored: who can read it, and how an older one becomes this one.
+"""The form of stored records: which versions can read it, and how it is upgraded (R11, D16).
 
-One number, the *form*, is of all that a version of this package stores: the SQLite files of a state
-directory and of a JOBDIR (``PRAGMA user_version``), the records of a fleet in Redis
+The *form* is a number for everything that a version of this package stores: the SQLite files of a
+state directory and of a JOBDIR (``PRAGMA user_version``), the records of a fleet in Redis
 (``fleet.scripts``), and the lines of a run in the ledger (its line ``started``).
 
-A new column, field or member that has a default needs no new form: the column is added to a file
+If a new column, field or member has a default, it needs no new form: the column is added to a file
 that lacks it. Any other change raises ``FORM``, and adds a step to the list of its file. A later
-version never takes a column away without a new form. So a file of this form that has a column more
-was written by a later version, and one that lacks a column without a default is damaged.
+version never removes a column without a new form. So if a file of this form has a column more, a
+later version wrote it. If it lacks a column without a default, it is damaged.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ FORM: Final = 2
 #: By form, the first version of this package that wrote it.
 WRITERS: Final[Mapping[int, str]] = {1: "0.2.0", 2: "0.3.0"}
 
-#: Statements that make a file of one form a file of the next, by the form that they begin with.
+#: The statements that upgrade a file by one form, by the form that they begin with.
 Steps = dict[int, tuple[str, ...]]
 
-#: The table with one row: the version of this package that last gave the file its columns. A file
-#: of form 1 has none.
+#: The table with one row: the version of this package that last changed the file's columns. A file
+#: of form 1 does not have it.
 _WRITER: Final = "writer"
 _WORD: Final = re.compile(r"\w+", re.ASCII)
 
 
 class Stored(Protocol):
-    """A table of a file: the SQL that makes it, and each column's definition in SQL."""
+    """A table of a file: its SQL, and each column's definition in SQL."""
 
     @property
     def name(self) -> str: ...
@@ -52,12 +52,12 @@ class Stored(Protocol):
 
 
 def refusal(subject: object, form: int, writer: str | None, price: str, details: str = "") -> str:
-    """One line on what a version has stored that this one cannot read.
+    """A line about records of another version that this version cannot read.
 
-    *subject*: its name, with the words before the number. *writer*: the version that wrote it, or
-    None. *price*: what another place costs. *details*: which part of it is not known.
+    *subject*: the words before the form's number. *writer*: the version that wrote it, or None.
+    *price*: of another place. *details*: the unknown part.
     """
-    if writer is None or writer == __version__:  # which would be no advice
+    if writer is None or writer == __version__:  # to name that would be no advice
         writer = WRITERS.get(form) if form < FORM and not details else None
     writer_name, advice = "another version of scrapy-walsh", "install that version"
     if writer is not None:
@@ -80,18 +80,18 @@ def is_current(
     steps: Steps,
     price: str,
 ) -> bool:
-    """Whether the file has this package's form, with all columns of *tables*.
+    """Whether the file has this package's form and all columns of *tables*.
 
-    False for an older file, which :func:`upgrade` brings up to date. StateError where a version
-    wrote it that this one cannot read; *price*: what another place would cost. DamageError where no
-    version can have written it so; sqlite3.DatabaseError.
+    False for an older file, so that the caller calls :func:`upgrade`. *price*: of another place.
+    Raises StateError if this version cannot read the file, DamageError if no version can have
+    written it, and sqlite3.DatabaseError.
     """
     form = form_of(connection)
     if not 1 <= form <= FORM:
         raise StateError(refusal(_named(path), form, _writer(connection), price))
     unknown = list(_unknown(connection, tables))
     if form < FORM:
-        # A statement that takes a column away names it, and its table.
+        # A statement that removes a column names it and its table.
         texts = [text for number in range(form, FORM) for text in steps.get(number, ())]
         known_words = [set(_WORD.findall(text)) for text in texts]
         removed_columns = [
@@ -121,13 +121,13 @@ def _may_be_added(definition: str) -> bool:
 def upgrade(
     connection: sqlite3.Connection, path: Path, tables: Sequence[Stored], steps: Steps, price: str
 ) -> str:
-    """Give an older file this package's form, after a copy; returns a line for the log.
+    """Copy an older file, and give it this package's form. Returns a line for the log.
 
-    Nothing is changed while another process has the file open: StateError. sqlite3.Error where the
+    Raises StateError, without a change, if another process has the file open; sqlite3.Error if the
     copy or the change cannot be written.
     """
     form = form_of(connection)
-    # From here to the end no other process can open it, to read it as what it was.
+    # From here to the end no other process can open it and read the old form.
     connection.execute("PRAGMA locking_mode=EXCLUSIVE")
     try:
         # SQLite leaves this mode only if no other connection has the file open (fcntl(2)).
@@ -149,12 +149,12 @@ def upgrade(
             details = f" with {one_line(', '.join(unknown), 80)}"
             raise StateError(refusal(_named(path), form, None, price, details))
     connection.execute("PRAGMA locking_mode=NORMAL")
-    form_of(connection)  # the lock is given up by the next access
+    form_of(connection)  # the next access gives up the lock
     return f"{path} was brought from form {form} to {FORM}; {copy.name} is a copy of before"
 
 
 def convert(connection: sqlite3.Connection, tables: Sequence[Stored], steps: Steps) -> None:
-    """Run the steps from the file's form on, and add what *tables* have and the file lacks."""
+    """Run the steps from the file's form on, and add columns of *tables* that the file lacks."""
     for form in range(form_of(connection), FORM):
         for statement in steps.get(form, ()):
             connection.execute(statement)
@@ -168,7 +168,7 @@ def convert(connection: sqlite3.Connection, tables: Sequence[Stored], steps: Ste
 
 
 def sign(connection: sqlite3.Connection) -> None:
-    """Note in the file that it has this package's form, and which version gave it that."""
+    """Record in the file this package's form and version."""
     connection.execute(f"CREATE TABLE IF NOT EXISTS {_WRITER} (version TEXT NOT NULL)")
     connection.execute(f"DELETE FROM {_WRITER}")  # noqa: S608  our own name
     connection.execute(f"INSERT INTO {_WRITER} VALUES (?)", (__version__,))  # noqa: S608
@@ -188,7 +188,7 @@ def _copy(connection: sqlite3.Connection, path: Path) -> Path:
 
 
 def _writer(connection: sqlite3.Connection) -> str | None:
-    """The version that last gave the file its columns; None where it does not say so."""
+    """The version that last changed the file's columns; None if the file does not have it."""
     if not columns_of(connection, _WRITER):
         return None
     row = connection.execute(f"SELECT version FROM {_WRITER}").fetchone()  # noqa: S608
@@ -196,7 +196,7 @@ def _writer(connection: sqlite3.Connection) -> str | None:
 
 
 def columns_of(connection: sqlite3.Connection, table: str) -> list[str]:
-    """The names of the columns of *table* in the file; none where there is no such table."""
+    """The names of the columns of *table* in the file; none if there is no such table."""
     return [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
 
 

@@ -1,26 +1,26 @@
-"""R4, R8, R11, D9: what runs on one machine tell each other, beside records and documents.
+"""The clock, marks and locks that runs on a machine share (R4, R8, R11, D9).
 
-- ``clock.json``: the steady clock, Unix seconds that do not jump when somebody sets the wall clock.
-  The time of a host's last request is compared between runs, so it must mean something to another
-  process. But when the wall clock is set by an hour between two runs, no spacing may get shorter.
-  So the wall clock is read once after each start of the machine, and the time since that start is
-  added to it. What was read is kept for later runs.
-- ``state.ok``, ``state.lost``: by renaming the one to the other, a run that could not write its
-  records tells later runs so. A full disk takes no new file, but lets one be renamed.
-- ``machine``: whose state this is. Neither locks nor the steady clock reach another machine, so two
-  that share a directory (over a network, say) would not see each other's requests and holds.
-- ``sources.lock``: who else runs here, and which sources it requests right now. A source is put on
-  record once its spider has taken the answer. Until then the record says nothing, and a run that
-  overlaps would send the source as well: while a slow answer comes, and while a redirect waits for
-  the host that it leads to. So the process that sends a source has a lock for it, one byte of that
-  file. The system drops the locks of a process that ends, however it ends: after a kill the next
-  run sends the source again.
+- ``clock.json``: the steady clock, Unix seconds that do not jump when the wall clock is set. The
+  time of a host's last request is compared between runs, so each process needs the same clock. But
+  if the wall clock is set by an hour between two runs, no spacing may get shorter. So the wall
+  clock is read once after each start of the machine, and the time since that start is added to it.
+  The reading is stored for later runs.
+- ``state.ok``, ``state.lost``: if a run cannot write its records, it renames the first to the
+  second, as a sign for later runs. A full disk takes no new file, but allows a rename.
+- ``machine``: the machine that this state belongs to. Neither locks nor the steady clock reach
+  another machine. So two machines that share a directory (for example over a network) would not see
+  each other's requests and holds.
+- ``sources.lock``: the other runs here, and the sources that they request right now. A source is
+  recorded when its spider has taken the answer. Until then an overlapping run would send the source
+  as well, for example while a slow answer comes, or while a redirect waits for its host. So the
+  process that sends a source locks one byte of that file for it. When a process ends, even by a
+  kill, the system drops its locks, and the next run sends the source again.
 
-The locks are of the process (fcntl(2)): two crawls in one process do not exclude each other, and
-the end of one drops the locks of both. A process sends one request at a time. A library's lock
-(``files.lock``) is of a whole file. It cannot take their place: there would be a file, and an open
-one, for each source whose redirect waits. Where a system has no locks of bytes (Windows) no crawl
-has a state directory.
+The locks belong to the process (fcntl(2)). Two crawls in a process do not exclude each other, and
+when either ends, the locks of both are dropped. A process sends one request at a time. A library's
+lock (``files.locked``) locks a whole file. It cannot take their place, because each source with a
+waiting redirect would need its own open file. If a system has no byte locks (for example Windows),
+a crawl has no state directory there.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CLOCK: Final = "clock.json"
-#: Seconds by which the wall clock must have been set since an earlier run to be reported.
+#: If the wall clock was set by more seconds since an earlier run, that is reported.
 _SET: Final = 600.0
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class _Start(Struct):
-    """The machine's start, Unix seconds by the wall clock as it was first read.
+    """The machine's start, in Unix seconds by the first reading of the wall clock.
 
-    ``boot``: the name that the machine gives to the time since that start. ``wall``: the start by
-    the wall clock of a later run, which somebody may have set.
+    ``boot``: the machine's name for the time since that start. ``wall``: the start by the wall
+    clock of a later run; the clock may have been set meanwhile.
     """
 
     boot: str
@@ -66,10 +66,10 @@ class _Start(Struct):
 def steady_clock(
     directory: Path | None, notices: list[str] | None = None, *, may_write: bool = True
 ) -> Callable[[], float]:
-    """The steady clock of this machine, as a function that returns Unix seconds.
+    """Return the steady clock of this machine, a function that returns Unix seconds.
 
-    It is the wall clock where the machine does not say when it was started. *directory*: where its
-    file is kept, and ``may_write``: whether it may be written. *notices* gets a line where the wall
+    It is the wall clock if the machine does not say when it was started. *directory*: of the
+    clock's file. ``may_write``: whether the file may be written. *notices* gets a line if the wall
     clock was set since an earlier run.
     """
     boot = _boot()
@@ -103,19 +103,19 @@ def _boot() -> str | None:
 
 
 def _since_start() -> float:
-    """Seconds since the machine was started, those in sleep included."""
+    """Seconds since the machine was started, with the time in sleep."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 READY: Final = "state.ok"
 LOST: Final = "state.lost"
-#: Seconds for which every run that begins finds the mark, since several may begin side by side.
-#: The first run after that finds it too, and takes it away.
+#: The mark lasts so many seconds, because several runs may begin side by side. The first run after
+#: that finds it too, and removes it.
 _KEPT: Final = 3600.0
 
 
 def mark_lost(directory: Path) -> None:
-    """Mark *directory*: records were lost. Nothing happens where even that cannot be written."""
+    """Mark *directory*: records were lost. If even that cannot be written, do nothing."""
     with suppress(OSError), files.exclusive(directory):
         with suppress(OSError):
             (directory / READY).rename(directory / LOST)
@@ -123,7 +123,7 @@ def mark_lost(directory: Path) -> None:
 
 
 def is_marked(directory: Path) -> bool:
-    """Whether *directory* is marked. A mark older than ``_KEPT`` is then taken away."""
+    """Whether *directory* is marked. A mark older than ``_KEPT`` is removed."""
     mark, ready = directory / LOST, directory / READY
     with files.exclusive(directory):
         try:
@@ -139,18 +139,18 @@ def is_marked(directory: Path) -> bool:
 
 
 SOURCES: Final = "sources.lock"
-#: The byte of that file for which each crawl has a shared lock; sources are below it.
+#: Each crawl has a shared lock on this byte of the file; the bytes of sources are below it.
 _RUNNING: Final = 1 << 56
 OWNER: Final = "machine"
-#: What systemd, and most containers' images, say of a machine (machine-id(5)).
+#: The machine's id, by systemd and most container images (machine-id(5)).
 _MACHINE_ID: Final = Path("/etc/machine-id")
 
 
 def claim(directory: Path, *, may_write: bool = True) -> None:
-    """See that *directory* is this machine's. ``may_write``: note the machine if none is noted.
+    """Check that *directory* is this machine's. ``may_write``: record the machine if none is.
 
-    Nothing is looked at where the machine has no id. What is noted is a digest, since machine-id(5)
-    wants the id itself kept from others. Raises StateError where it is another machine's.
+    If the machine has no id, nothing is checked. The record is a digest, because machine-id(5)
+    wants the id itself hidden. Raises StateError if it is another machine's.
     """
     try:
         machine_id = _MACHINE_ID.read_bytes().strip()
@@ -165,22 +165,22 @@ def claim(directory: Path, *, may_write: bool = True) -> None:
         stored = path.read_bytes() if path.is_file() else b""  # a FIFO would be waited for
     if stored == own_digest:
         return
-    if len(stored) == len(own_digest):  # else it is damaged, as other files of ours may be
+    if len(stored) == len(own_digest):  # otherwise the file is damaged
         raise StateError(
             f"{directory} is the state of another machine, and its crawls and this one's "
             "would not see each other: set another WALSH_STATE_DIR, or share one Redis by "
             f"WALSH_SHARED_STATE; if it was moved here, delete {path}"
         )
     if may_write:
-        with suppress(OSError):  # whoever needs to write here says that it cannot be done
+        with suppress(OSError):  # the first write that matters will report it
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             files.replace_private(path, own_digest)
 
 
 def enter(directory: Path | None) -> None:
-    """A crawl of this process begins to use *directory*; None where nothing is kept.
+    """Note that a crawl of this process uses *directory*; None if there is none.
 
-    Raises StateError where it is another machine's, and where a system has no locks for it.
+    Raises StateError if it is another machine's, or if the system has no byte locks.
     """
     if directory is None:
         return
@@ -194,9 +194,9 @@ def enter(directory: Path | None) -> None:
 
 
 class UnderWay:
-    """The locks of one crawl; *directory*: the state directory, None where nothing is kept.
+    """The locks of a crawl. *directory*: the state directory, or None.
 
-    Where locks cannot be had, every source is free.
+    If there are no locks, each source is free.
     """
 
     def __init__(self, directory: Path | None) -> None:
@@ -205,7 +205,7 @@ class UnderWay:
         self._held: set[str] = set()
 
     def begin(self) -> None:
-        """A crawl of this process runs: :func:`is_running` says so to others."""
+        """Show other processes that a crawl runs (:func:`is_running`)."""
         if self._path is None:
             return
         with suppress(OSError):
@@ -214,14 +214,14 @@ class UnderWay:
             fcntl.lockf(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, _RUNNING)
 
     def take(self, key: str) -> bool:
-        """Whether no other process is requesting the source *key*; from now on this one is."""
+        """Lock the source *key*. Returns False if another process is requesting it."""
         if key in self._held or self._path is None:
             return True
         try:
             if self._file is None:
                 self._file = files.open_private(self._path)
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _place(key))
-        except (BlockingIOError, PermissionError):  # what lockf raises for a lock that is held
+        except (BlockingIOError, PermissionError):  # lockf raises these if the lock is taken
             return False
         except OSError:
             return True
@@ -229,7 +229,7 @@ class UnderWay:
         return True
 
     def drop(self, key: str) -> None:
-        """This process requests *key* no longer."""
+        """Unlock *key*."""
         if key in self._held and self._file is not None:
             self._held.remove(key)
             with suppress(OSError):
@@ -261,5 +261,5 @@ def is_running(directory: Path) -> bool:
 
 
 def _place(key: str) -> int:
-    """The byte for *key*, out of 2**56: two sources hardly ever share one."""
+    """The byte for *key*, out of 2**56: two sources hardly ever share a byte."""
     return int.from_bytes(hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()[:7])

@@ -1,11 +1,11 @@
-"""R11: the records that one run keeps for the next, as frozen values, and what follows from each.
+"""The records that a run stores for the next, as frozen values, and their tables (R11).
 
-Each field of a record is declared here, once. Tables, hashes in Redis, ``state show`` and how long
-a record is kept follow from that, by the one class ``Table``. The declared type says how a store
-keeps a field: ``policy.times`` has the names of times; a field whose type is another dataclass is
-kept as a JSON object, and as nothing where it has its default. A store keeps what it is given.
-Whether a record is still fresh, or stale because it lies in the future, is decided in ``policy``.
-The tables, and how long each record is kept, are at the end.
+Each field of a record is declared here, once. The class ``Table`` makes tables, hashes in Redis,
+``state show`` and the lifetime of a record from that. The declared type decides how a field is
+stored. The types of times are in ``policy.throttle``. If the type is another dataclass, the field
+is stored as a JSON object, or as NULL if it has its default. A store does not judge: ``policy``
+decides whether a record is fresh, or stale because it lies in the future. The tables, with the
+lifetime of each record, are at the end.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ _TYPES: Final = {
     "int": "INTEGER",
     **dict.fromkeys(("float", "Wall", "Due", "Steady", "Until"), "REAL"),
 }
-#: Seconds: no lifetime counts a term as longer, or Redis could not.
+#: Seconds: a longer term counts as this, because Redis allows no longer lifetime.
 _LONGEST: Final = 3e9
 
 
 class DamageError(Exception):
-    """The file, or one of its rows, is not what was once written."""
+    """The file, or a row of it, is damaged."""
 
 
 def _default(value: object) -> str:
-    """The default of a column whose field has that one; nothing where the field has none."""
+    """The SQL of a column's default; empty if its field has none."""
     if isinstance(value, bytes):
         return f" DEFAULT X'{value.hex()}'"
     return f" DEFAULT {value!r}" if isinstance(value, int | float | str) else ""
@@ -62,7 +62,7 @@ def kinds_of(record: Any) -> dict[str, str]:
 
 
 def moved(record: R, converters: Mapping[str, Callable[[float], float]]) -> R:
-    """*record* with its times by another clock. *converters*: a function for each declared type."""
+    """*record* with its times moved to another clock. *converters*: a function by declared type."""
     changes: dict[str, Any] = {}
     record_type: Any = type(record)
     for name, kind in kinds_of(record_type).items():
@@ -76,11 +76,11 @@ def moved(record: R, converters: Mapping[str, Callable[[float], float]]) -> R:
 
 @dataclass(eq=False)
 class Table(Generic[R]):
-    """The table of one class of records. Its columns are the record's fields, the key first.
+    """The table of a class of records. Its columns are the record's fields, the key first.
 
-    ``latest``: the time by which the later of two records with one key counts. A record *binds*
-    until the latest of ``binds``, each a sum of fields, and is kept for ``kept`` seconds after
-    that; None: for ever. ``shared``: a fleet keeps it in Redis as well, as long.
+    ``latest``: of two records with the same key, the record with the later value counts. A record
+    *binds* until the latest of ``binds``, each a sum of fields. It is stored for ``kept`` seconds
+    after that, or for ever if None. ``shared``: a fleet stores it in Redis as well, as long.
     """
 
     name: str
@@ -92,21 +92,21 @@ class Table(Generic[R]):
     shared: bool = False
 
     def __post_init__(self) -> None:
-        """What follows from the declaration. All names in the SQL are this package's own."""
+        """Make the SQL from the declaration. All names in it are this package's own."""
         record_type: Any = self.record
         types = get_type_hints(record_type)
         kinds = kinds_of(record_type)
-        # SQLite's check of a table without rowids takes a key for damage whose columns come later.
+        # If a key's columns come later, SQLite's check of a table without rowids reports damage.
         self.kinds = {name: kinds[name] for name in dict.fromkeys((*self.key, *kinds))}
         self.columns = tuple(self.kinds)
-        #: How many rows one page may have: few where they have bodies.
+        #: How many rows a page may have: few if they have bodies.
         self.page_rows = 10 if "body" in self.columns else 500
         self._nested = {name: types[name] for name in types if is_dataclass(types[name])}
         #: The fields that may be None.
         self._optional = {name for name, hint in types.items() if isinstance(None, hint)}
         loose = self._optional | self._nested.keys()
-        #: By column, its definition in SQL. Rows that were written before it was there have its
-        #: default (``state.forms``).
+        #: The SQL definition of each column. Rows that are older than the column have its default
+        #: (``state.forms``).
         self.definitions = {name: _TYPES.get(kind, "TEXT") for name, kind in self.kinds.items()}
         defaults = {field.name: field.default for field in fields(record_type)}
         for name in self.definitions.keys() - loose:
@@ -115,7 +115,7 @@ class Table(Generic[R]):
         table, names, key = self.name, ", ".join(self.columns), ", ".join(self.key)
         marks, key_marks = (", ".join("?" * len(group)) for group in (self.columns, self.key))
         is_key = " AND ".join(f"{name} = ?" for name in self.key)
-        #: The order in which the last row comes first.
+        #: The reverse order of the key.
         self.back = ", ".join(f"{name} DESC" for name in self.key)
         # WITHOUT ROWID: one tree, without an index that could contradict it after damage.
         self.create = (
@@ -125,18 +125,18 @@ class Table(Generic[R]):
         self.select = f"{self.select_all} WHERE {is_key}"
         #: Rows after a key, in key order; a row value compares like a tuple.
         self.page = f"{self.select_all} WHERE ({key}) > ({key_marks}) ORDER BY {key} LIMIT ?"
-        #: Writes a row, in place of the one with the same key.
+        #: Writes a row, in place of a row with the same key.
         self.replace = f"INSERT OR REPLACE INTO {table} ({names}) VALUES ({marks})"  # noqa: S608
         self.delete = f"DELETE FROM {table} WHERE {is_key}"  # noqa: S608
-        #: Deletes the records that bound nobody any more at a time.
-        sums = [" + ".join(f"coalesce({name}, 0)" for name in each) for each in self.binds]
+        #: Deletes the records that no longer bound at a given time.
+        sums = [" + ".join(f"coalesce({name}, 0)" for name in group) for group in self.binds]
         self.prune = f"DELETE FROM {table} WHERE max(0, {', '.join(sums)}) < ?"  # noqa: S608
-        #: As :meth:`ends`, in Lua, of ``record``, a table with the fields of a hash.
-        terms = [" + ".join(f"term(record.{name})" for name in names) for names in self.binds]
+        #: As :meth:`ends`, in Lua. ``record`` is a table with the fields of a hash.
+        terms = [" + ".join(f"term(record.{name})" for name in group) for group in self.binds]
         self.lua_ends = f"math.max({', '.join(terms)}) + {self.kept or 0}"
 
     def select_from(self, columns: Collection[str]) -> str:
-        """All rows of a table that has *columns*; NULL stands for each column that it lacks."""
+        """The SQL for all rows of a table with *columns*; a column that it lacks is NULL."""
         names = [name if name in columns else f"NULL AS {name}" for name in self.columns]
         return f"SELECT {', '.join(names)} FROM {self.name}"  # noqa: S608
 
@@ -160,9 +160,9 @@ class Table(Generic[R]):
         return tuple(values.values())
 
     def decode(self, row: Iterable[Any], *, strict: bool = True) -> R:
-        """The record of *row*; DamageError where a value is of another type than was written.
+        """The record of *row*. Raises DamageError if a value has another type than was written.
 
-        SQLite itself takes any. ``strict``: numbers are numbers, and not text.
+        SQLite itself accepts any type. ``strict``: numbers are numbers, and not text.
         """
         cells = zip(self.columns, row, strict=True)
         try:
@@ -176,14 +176,14 @@ class Table(Generic[R]):
             raise DamageError(f"{self.name}: a row has a value of another type") from error
 
     def ends(self, record: R) -> float:
-        """Until when *record* is kept: a time by the clock of its own times."""
+        """The time until which *record* is stored, by the clock of its own times."""
         terms = {name: min(getattr(record, name) or 0.0, _LONGEST) for name in chain(*self.binds)}
-        return max(sum(terms[name] for name in names) for names in self.binds) + (self.kept or 0.0)
+        return max(sum(terms[name] for name in group) for group in self.binds) + (self.kept or 0.0)
 
     # -- Redis ----------------------------------------------------------------------------
 
     def hash_of(self, record: R) -> dict[str, Any]:
-        """The fields of the hash of *record*: its own, but for those of its key, and None."""
+        """The Redis hash of *record*: its fields without the key and without None."""
         cells = zip(self.columns, self.encode(record), strict=True)
         return {
             name: value if isinstance(value, str | bytes) else repr(value)
@@ -195,7 +195,7 @@ class Table(Generic[R]):
         """The record with the *key* and the hash *members*; DamageError as for :meth:`decode`."""
         values = dict(zip(self.key, key, strict=True))
         row = [values.get(name, members.get(name.encode())) for name in self.columns]
-        text = (  # read by ``decode``, for which what is no text is damage
+        text = (  # ``decode`` raises DamageError if it is no text
             value.decode() if isinstance(value, bytes) and kind != "bytes" else value
             for value, kind in zip(row, self.kinds.values(), strict=True)
         )
@@ -206,22 +206,22 @@ ROBOTS: Final = "robots"
 BLOCKLIST: Final = "blocklist"
 SCHEMA: Final = "schema"
 
-#: The only documents whose body may be kept (D10).
+#: Only the bodies of these documents may be stored (D10).
 DOCUMENT_KINDS: Final = frozenset({ROBOTS, BLOCKLIST, SCHEMA})
 
 
 @dataclass(frozen=True, slots=True)
 class StoredDocument:
-    """A robots.txt, blocklist or schema as it was last fetched.
+    """A robots.txt, blocklist or schema, as it was last fetched.
 
     ``kind``: one of :data:`DOCUMENT_KINDS`, ValueError otherwise. ``key``: the origin
-    (``https://h.test``) of a robots.txt, the URL of the others. ``url``: where the body came
-    from. ``fetched_at``: 0 where that is not known, so that it is not fresh. ``status``: of the
-    last answer, None when there was none. ``outcome``: the caller's word for it. ``refresh``:
-    seconds that the document asks to be kept, or None. ``tokens``: of a blocklist, the product
-    tokens under which it was held, in lower case, with spaces between them; empty: not known, so
-    it counts for each. ``pages``: of a robots.txt, in how many fetches since, a day apart, a page
-    came in its place (D44), and ``page_at``: when the last of these was; None for never.
+    (``https://h.test``) of a robots.txt, the URL of the others. ``url``: of the body.
+    ``fetched_at``: 0 if that is not known, so that it is not fresh. ``status``: of the last answer,
+    None when there was none. ``outcome``: the caller's word for it. ``refresh``: the seconds that
+    the document declares, or None. ``tokens``: for a blocklist, the product tokens that loaded it,
+    in lower case, separated by spaces. If empty, they are not known, so it counts for each token.
+    ``pages``: how often a page came in place of a robots.txt since, a day apart (D44). ``page_at``:
+    when the last page came, or None.
     """
 
     kind: str
@@ -249,14 +249,13 @@ class StoredDocument:
 class SourceRun:
     """When a source was last requested, and answered (R8).
 
-    ``url``: of ``urls.key_of``: the source's URL, with the method and a digest of the body
-    where the request is not a plain GET. ``last_run_at``: when the request was sent. ``outcome``:
-    the status of the answer. ``reason``: the WALSH_REVISIT_REASON that lifted R8. ``revisit``: by
-    which cadence of its own, in seconds, it was requested; None: by WALSH_REVISIT.
-    ``counted_from``: the time from which the next due time is counted; None: ``last_run_at``.
-    ``gave_up_at``: when its last visit failed (R8.2); None where that was answered. ``failures``:
-    how many have failed in a row. Of a source that was never answered, ``last_run_at`` is 0 and
-    ``outcome`` empty.
+    ``url``: of ``urls.key_of``: the source's URL, with the method and a digest of the body if the
+    request is not a plain GET. ``last_run_at``: when the request was sent. ``outcome``: the status
+    of the answer. ``reason``: the WALSH_REVISIT_REASON that lifted R8. ``revisit``: its own
+    cadence, in seconds, or None for WALSH_REVISIT. ``counted_from``: the next due time is counted
+    from this time, or, if None, from ``last_run_at``. ``gave_up_at``: when its last visit failed
+    (R8.2); None if that was answered. ``failures``: how many have failed in a row. If the source
+    was never answered, ``last_run_at`` is 0 and ``outcome`` empty.
     """
 
     url: str
@@ -270,7 +269,7 @@ class SourceRun:
 
     @property
     def visit(self) -> Visit:
-        """What R8 goes by."""
+        """The visit for R8."""
         since = self.last_run_at if self.counted_from is None else self.counted_from
         is_gone = self.outcome == str(GONE)
         return Visit(self.last_run_at, since, is_gone, self.gave_up_at, self.revisit, self.failures)
@@ -278,15 +277,15 @@ class SourceRun:
 
 @dataclass(frozen=True, slots=True)
 class HostRecord:
-    """Pacing of one host (R4, R5).
+    """The pacing of a host (R4, R5).
 
-    ``last_end``: when the last request to it ended; while one is ``under_way`` (1), and where the
-    process that sent it was killed, when that was booked. ``interval``: seconds between two
-    requests, by its robots.txt and the settings, without what it has ``taught`` (D28).
-    ``not_before``: the end of a hold, None without one. ``visited_at``: when the answer ended to a
-    target that was last sent ahead of the host's Crawl-delay, because that is longer than
-    WALSH_PATIENCE; None for never. ``silent_since``: when a run found that the host gives no
-    answer; None where it has given one since, or has not been found silent (D31).
+    ``last_end``: when the last request to it ended. While a request is ``under_way`` (1), or if its
+    process was killed, it is the time of the booking. ``interval``: seconds between two requests,
+    by its robots.txt and the settings, without the learned interval (``taught``, D28).
+    ``not_before``: the end of a hold, or None. ``visited_at``: when the last answer ended to a
+    target that was sent ahead of the host's Crawl-delay, because that is longer than
+    WALSH_PATIENCE; or None. ``silent_since``: when a run found the host silent; None if it was
+    never silent, or has answered since (D31).
     """
 
     host: str
@@ -306,9 +305,9 @@ class HostRecord:
     def at(self, now: float) -> HostRecord:
         """The record as it counts at *now*.
 
-        Where its last request lies in the future, the clock was set back (D9). Then that counts as
-        *now*, and a hold begins anew, as long as it was. Whoever finds that writes it down: else it
-        would begin anew at every look.
+        If its last request lies in the future, the clock was set back (D9). Then that counts as
+        *now*, and a hold begins anew, as long as it was. The caller must store the result;
+        otherwise the hold would begin anew at each look.
         """
         if self.last_end <= now:
             return self
@@ -322,9 +321,9 @@ class HostRecord:
 
 @dataclass(frozen=True, slots=True)
 class Deferral:
-    """A target that was deferred, and ``due``, before which no run requests it (D8).
+    """A deferred target. No run requests it before ``due`` (D8).
 
-    ``since``: when it was first deferred, by whatever run; None where that is not known.
+    ``since``: when a run first deferred it; None if that is not known.
     """
 
     url: str
@@ -336,7 +335,7 @@ class Deferral:
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """How often a target was retried (R5) without an answer that ends it, and when last.
+    """How often a target was retried without a final answer (R5), and when last.
 
     ``url``: of ``urls.key_of``, as that of :class:`SourceRun`.
     """
@@ -348,7 +347,7 @@ class Attempts:
 
 @dataclass(frozen=True, slots=True)
 class SeenItem:
-    """An item emitted by some run, by its canonical URL (R7).
+    """An item that a run has emitted, by its canonical URL (R7).
 
     ``seen_at``: when it was emitted, or, to within a month, when an answer last had it.
     """
@@ -359,9 +358,9 @@ class SeenItem:
 
 @dataclass(frozen=True, slots=True)
 class FleetEpoch:
-    """By which word this machine last knew a fleet's Redis (R4.6): it has another after a loss.
+    """The word of a fleet's Redis as this machine last saw it; a loss changes it (R4.6).
 
-    ``place``: the Redis, and what our names begin with there.
+    ``place``: the Redis, and the prefix of our names there.
     """
 
     place: str
@@ -372,10 +371,10 @@ class FleetEpoch:
 class Booking(NamedTuple):
     """The outcome of booking a host (D20).
 
-    ``wait``: 0 where it is booked; else the seconds until it may be. ``known``: some process has
+    ``wait``: 0 if it is booked; else the seconds until it may be. ``known``: a process has
     requested the host before (T1). ``rested``: seconds since the last request to it by any process;
-    infinite where there was none, 0 where that cannot be known. ``taught``: what the host has
-    taught any of them (D28).
+    infinite if there was none, 0 if that cannot be known. ``taught``: the host's learned
+    pace (D28).
     """
 
     wait: float
@@ -384,17 +383,16 @@ class Booking(NamedTuple):
     taught: Learned = NOTHING
 
 
-# -- where they are kept, and how long ------------------------------------------------------
+# -- the tables, and how long records stay --------------------------------------------------
 
 _DAY: Final = 86_400.0
-#: For what was promised to a host or asked by it, and for what binds R8: longer than a year, which
-#: is the longest interval.
+#: For promises to hosts, and for R8: longer than a year, because that is the longest interval.
 _LONG: Final = 400 * _DAY
 
-DOCUMENTS: Final = Table(  # for ever: the last known rules stay (T6)
+DOCUMENTS: Final = Table(  # for ever, because the last known rules stay (T6)
     "documents", StoredDocument, ("kind", "key"), "fetched_at", shared=True
 )
-#: As long as they are sent: after that a source is fetched in full, and shows its links.
+#: As long as they are sent. After that a source is fetched in full, and shows its links.
 VALIDATORS: Final = Table(
     "validators",
     Validators,
@@ -431,7 +429,7 @@ READINGS: Final = Table(
     "readings", Reading, ("url",), "declared_at", (("declared_at",),), _LONG, shared=True
 )
 
-#: For ever: there is one for each Redis.
+#: For ever, because there is one for each Redis.
 FLEET_EPOCHS: Final = Table("fleet_epochs", FleetEpoch, ("place",), "seen_at")
 
 TABLES: Final[tuple[Table[Any], ...]] = (
@@ -445,5 +443,5 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     READINGS,
     FLEET_EPOCHS,
 )
-#: The table of the records of one class.
+#: The table of each class of records.
 TABLE_OF: Final[Mapping[type, Table[Any]]] = {table.record: table for table in TABLES}

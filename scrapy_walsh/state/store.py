@@ -1,15 +1,15 @@
-"""R11: the stores of one process: in memory, or in one SQLite file with the blocklist beside it.
+"""The stores of a process: in memory, or a SQLite file with the blocklist beside it (R11).
 
-A transaction writes whole pages, and locks the file. So a crawl lets writes wait (``let_wait``),
-and they go into the transaction that books its next request, or into one of their own when
-``flush`` is called. What waits is read back by this process. Another process, or the next run after
-a kill, sees the exchange as if its answer had come so much later; that is spaced from the booking
-of its start (D20). Nothing is sent before what waits is written. A source that its spider has taken
-is written at once, with what waits.
+A transaction writes whole pages, and locks the file. So a crawl lets writes wait (``let_wait``).
+They go into the transaction that books its next request, or into their own when ``flush`` is
+called. This process reads waiting writes back. For another process, or for the next run after a
+kill, the exchange looks as if it were still under way, so spacing counts from its booking (D20).
+Nothing is sent before all waiting writes are stored. If a spider has taken a source's answer, that
+is written at once, with all that waits.
 
-The row of a blocklist is without the text, which is in two files (``state.files`` says why). A row
-without such files means that a list was adopted and cannot be read any more. It is kept, since no
-crawl may go on as if there had been no list (D14).
+The row of a blocklist has no text. The text is in two files, for the reasons in ``state.files``. A
+row without such files means that a list was adopted and cannot be read any more. The row stays,
+because no crawl may go on as if there had been no list (D14).
 """
 
 from __future__ import annotations
@@ -47,26 +47,26 @@ if TYPE_CHECKING:
 
 
 class Store(ABC):
-    """Where a crawl keeps its records. Only one thread may use it.
+    """The records of a crawl. Only one thread may use a store.
 
-    ``notices``: lines for the log: what was found damaged or could not be written, and what was
-    done about it. ``news``: lines for the log that are about no loss. ``rows_lost``: rows may be
-    missing, so a host without a record may have been requested before.
+    ``notices``: lines for the log about damage, failed writes and repairs. ``news``: other lines
+    for the log. ``rows_lost``: rows may be missing, so a host without a record may have been
+    requested before.
 
     Any method may raise ``StateError`` when the disk cannot be read. When it cannot be written, the
-    first write raises it; :meth:`get` still finds what this process wrote, and each later write
+    first write raises it. :meth:`get` still finds this process's records, and each later write
     tries again. ValueError is raised for text that is not valid Unicode and for a time that is NaN.
     Iterators are in key order, and records may be written while one is in use.
     """
 
-    #: URL, without password, of the Redis that records are shared through; None without one.
+    #: URL, without password, of the Redis that shares the records, or None.
     shared: str | None = None
 
     def __init__(self) -> None:
         self.notices: list[str] = []
         self.news: list[str] = []
-        #: By host, the time of the last request that was made through this store. While the record
-        #: still has that time, no other process has requested the host since.
+        #: The time of each host's last request through this store. While the record still has that
+        #: time, no other process has requested the host since.
         self._own: dict[str, float] = {}
 
     @property
@@ -79,7 +79,7 @@ class Store(ABC):
 
     @abstractmethod
     def put(self, *records: Any) -> None:
-        """Write *records*, which are of one class, in place of those with the same keys."""
+        """Write *records*, all of the same class, in place of records with the same keys."""
 
     @abstractmethod
     def delete(self, record: type[Any], *key: str) -> None:
@@ -97,18 +97,19 @@ class Store(ABC):
         return 0
 
     def close(self) -> None:  # noqa: B027
-        """Release what is held. Here that is nothing."""
+        """Release all resources. This class has none."""
 
     def let_wait(self, notify: Callable[[], None]) -> None:  # noqa: B027
-        """From now on a write may wait for the next :meth:`reserve_host`, or for :meth:`flush`.
+        """Let writes wait for the next :meth:`reserve_host`, or for :meth:`flush`.
 
-        *notify* is called when a first one begins to wait. This process reads back what waits; a
-        blocklist never does. What ends the wait raises StateError for all that could not be
-        written, and is kept in memory. Here nothing waits: only a disk makes it worth it.
+        *notify* is called when a first write begins to wait. This process reads waiting writes
+        back. A blocklist never waits. The call that ends the wait raises StateError if it cannot
+        write, and then the records stay in memory. In this class nothing waits, because only a disk
+        makes that worth it.
         """
 
     def flush(self) -> None:  # noqa: B027
-        """Write what waits."""
+        """Write everything that waits."""
 
     # -- the blocklists of one bot (D39) ------------------------------------------------------
 
@@ -117,9 +118,9 @@ class Store(ABC):
         return self.rows(StoredDocument, BLOCKLIST)
 
     def list_times(self, token: str = "") -> dict[str, float]:
-        """By URL, when each blocklist that was held under *token* was fetched, Unix seconds.
+        """When each blocklist of the bot *token* was fetched, in Unix seconds, by URL.
 
-        0 where that is not known. *token*: in lower case; empty: each bot's.
+        0 if that is not known. *token*: in lower case; if empty, the lists of all bots.
         """
         times: dict[str, float] = {}
         for head in self._list_heads():
@@ -128,10 +129,10 @@ class Store(ABC):
         return times
 
     def binding_lists(self, url: str, token: str, now: float) -> list[StoredDocument]:
-        """The blocklists that bind the bot *token*: first that of *url*, its address.
+        """The blocklists that bind the bot *token*; the list of its address *url* comes first.
 
-        One without text was held and is lost. *now*: Unix seconds. StoreAway where a shared store
-        cannot be asked.
+        A list without text was stored and is lost. *now*: Unix seconds. Raises StoreAway if a
+        shared store does not answer.
         """
         own_list = self.get(StoredDocument, BLOCKLIST, url)
         own_at = 0.0 if own_list is None else own_list.fetched_at
@@ -143,11 +144,11 @@ class Store(ABC):
         return [*([] if own_list is None else [own_list]), *other_lists]
 
     def hold_list(self, document: StoredDocument, adopted_at: float | None = None) -> None:
-        """Store a blocklist that a bot holds, under the tokens of those that held it before, too.
+        """Store a blocklist of a bot. The tokens of other bots that use it stay on record.
 
-        ``adopted_at``: the time now, Unix seconds, if the bot has just adopted it. Then the lists
-        that were held are dated before it in their order, however near or wrong the times were. So
-        no clock changes which of two lists was adopted later.
+        ``adopted_at``: the time now, Unix seconds, if the bot has just adopted it. Then the older
+        lists are dated before it, in their order, even if their times were too near or wrong. So no
+        clock changes which of two lists was adopted later.
         """
         times = {} if adopted_at is None else self.list_times()
         stored, own_at = self.get(StoredDocument, BLOCKLIST, document.key), document.fetched_at
@@ -157,9 +158,9 @@ class Store(ABC):
             document = replace(document, tokens=" ".join(sorted(tokens)) if are_known else "")
         self.put(document)
         latest = own_at - 2 * SAME_FETCH
-        # Of a list whose time is not known, no list but this one is known to be later.
+        # If a list's time is not known, only this list is known to be later.
         for key in sorted(times, key=lambda url: times[url] or math.inf, reverse=True):
-            # One that came since this one was fetched is of a run beside this one: both bind.
+            # A list that came after this fetch belongs to a run beside this run: both bind.
             beside = own_at < times[key] <= (adopted_at or 0.0) + SAME_FETCH
             if key == document.key or beside:
                 continue
@@ -169,16 +170,16 @@ class Store(ABC):
             latest = min(times[key] or latest, latest) - 2 * SAME_FETCH
 
     def rows(self, record: type[R], *begin: str) -> Iterator[R]:
-        """All records of class *record* whose keys begin with *begin*."""
+        """All records of class *record* with keys that begin with *begin*."""
         table = TABLE_OF[record]
         records = self._rows(table, (*begin, *[""] * (len(table.key) - len(begin))))
         return takewhile(lambda row: table.key_of(row)[: len(begin)] == begin, records)
 
     def update_host(self, host: str, change: Rewrite, *, waits: bool = False) -> None:  # noqa: ARG002
-        """Replace the record of *host* by what *change* makes of it, in one transaction.
+        """Replace the record of *host* by the result of *change*, in one transaction.
 
         *change* may be called more than once. It returns None to leave the record as it is.
-        ``waits``: nobody waits for it (:meth:`let_wait`).
+        ``waits``: the write may wait (:meth:`let_wait`).
         """
         new_record = change(self.get(HostRecord, host))
         if new_record is not None:
@@ -187,9 +188,9 @@ class Store(ABC):
     def reserve_host(self, host: str, interval: float, now: float) -> Booking:
         """Book a request to *host* at *now*, unless *interval* or a hold forbids it (R4.6).
 
-        *interval*: seconds, without what the host has taught; the store has that.
-        Read and written in one transaction, so that processes which share the store keep the
-        spacing together. Raises StoreAway where a shared store does not answer: nothing is booked.
+        *interval*: seconds, without the learned interval, because the store has that. It reads and
+        writes in one transaction, so that processes that share the store keep the spacing together.
+        Raises StoreAway, without a booking, if a shared store does not answer.
         """
         booking = Booking(0.0, known=False)
 
@@ -205,7 +206,7 @@ class Store(ABC):
             booking = Booking(wait, known=True, rested=rested, taught=record.taught)
             if booking.wait > 0:
                 return None if current is record else current
-            # A hold, if there was one, has ended: nothing is booked before that.
+            # A hold, if there was one, has ended, because nothing is booked before its end.
             return replace(record, last_end=now, interval=interval, not_before=None, under_way=1)
 
         self.update_host(host, book)
@@ -216,10 +217,10 @@ class Store(ABC):
     def book_host(self, update: HostRecord) -> None:
         """Store the end of a request to a host: its ``last_end`` is now.
 
-        ``not_before``: of the hold that begins, if one does (R5). ``visited_at``: now where it was
-        the target of a slow host that went ahead of the Crawl-delay (D11). ``taught``: by now.
-        Where another process has requested the host meanwhile, the slower of this and of what is on
-        record stays (D28). The other fields are as on record.
+        ``not_before``: the end of a hold that begins, or None (R5). ``visited_at``: now if a slow
+        host's target went ahead of the Crawl-delay (D11). ``taught``: the learned pace by now. If
+        another process has requested the host meanwhile, the slower of this pace and the stored
+        pace stays (D28). The other fields stay as stored.
         """
         host, now = update.host, update.last_end
         own_end = self._own.get(host)
@@ -245,25 +246,25 @@ class Store(ABC):
         self.update_host(host, merge, waits=True)
 
     def lift(self, host: str, reason: str) -> None:  # noqa: ARG002  only a fleet passes it on
-        """End the hold of *host*, which a person has lifted with that *reason* (D40)."""
+        """End the hold of *host*. A person has lifted it for that *reason* (D40)."""
         self.update_host(host, _without_hold)
 
     def lifted_elsewhere(self) -> Iterator[tuple[str, str]]:
-        """Hosts whose holds were lifted on another machine, and why.
+        """The hosts with holds that were lifted on another machine, each with the reason.
 
-        This machine's copy of a hold goes when the next host is asked for. Raises StoreAway.
+        This machine's copy of a hold is removed as the iterator goes on. Raises StoreAway.
         """
         return iter(())
 
     def prune(self, now: float) -> None:  # noqa: B027  most stores end with their process
-        """Drop records that nothing has used for a long time (``records.TABLES`` says how long).
+        """Delete records that nothing has used for a long time (``records.TABLES``).
 
-        *now*: Unix seconds; it is called when a run begins. Here nothing is dropped: a store that
-        ends with its process does not grow over the years.
+        *now*: Unix seconds. A run calls it at its beginning. This class deletes nothing, because a
+        store that ends with its process does not grow over the years.
         """
 
 
-# R11: the store of a one-off run. Everything in it is gone when the run ends.
+# The store of a one-off run (R11). Its records are gone when the run ends.
 
 
 class MemoryStore(Store):
@@ -295,10 +296,10 @@ class SqliteStore(Store):
         super().__init__()
         self._directory = directory
         self._database = Database(directory, self.notices, self.news)
-        #: What is not in the file yet, because it waits or because the disk refuses it.
-        #: By table and key, the record and its row; None for one that is deleted.
+        #: Records that are not in the file yet, because they wait or because the disk fails: the
+        #: record and its row, by table and key; None if it is deleted.
         self._unwritten: dict[tuple[Table[Any], Key], tuple[Any, Row | None]] = {}
-        #: Changes of hosts that wait; each is made of the record as it is by then.
+        #: Waiting changes of hosts. Each is applied to the record as it is by then.
         self._bookings: list[tuple[str, Rewrite]] = []
         self._write_failed = False
         self._told: Callable[[], None] | None = None
@@ -309,9 +310,9 @@ class SqliteStore(Store):
         return self._database.rows_lost
 
     def close(self) -> None:
-        """Close the database, after one more try to write what could not be written before.
+        """Close the database, after one more try to write the records that could not be written.
 
-        What fails again is lost; this run has said so, and later ones are told
+        If that fails again, they are lost. This run has logged it, and later runs find a mark
         (``machine.mark_lost``).
         """
         try:
@@ -344,7 +345,7 @@ class SqliteStore(Store):
         return result
 
     def _rows(self, table: Table[R], last_key: Key) -> Iterator[R]:
-        """Records are read page by page: no transaction stays open in between."""
+        """Read records page by page, so that no transaction stays open in between."""
         self.flush()
         page: list[R] | None = None
         while page is None or len(page) == table.page_rows:
@@ -391,9 +392,9 @@ class SqliteStore(Store):
             self._told()
 
     def _commit(self) -> None:
-        """Write what waits in one transaction.
+        """Write everything that waits in one transaction.
 
-        Where that fails, all of it is kept in memory, and the first time StateError is raised.
+        If that fails, all of it stays in memory. Only the first failure raises StateError.
         """
         had_failed, bookings = self._write_failed, self._bookings
         self._bookings, self._waits = [], False
@@ -401,7 +402,7 @@ class SqliteStore(Store):
             rows = {place: row for place, (_, row) in self._unwritten.items()}
             self._database.write(rows, bookings)
         except StateError:
-            machine.mark_lost(self._directory)  # now, since this process may be killed later
+            machine.mark_lost(self._directory)  # now, because this process may be killed later
             self._write_failed = True
             for host, change in bookings:
                 super().update_host(host, change)
@@ -430,7 +431,7 @@ class SqliteStore(Store):
     # -- the blocklist --------------------------------------------------------------------
 
     def _list_heads(self) -> Iterator[StoredDocument]:
-        """The rows, which have no text; of a list whose row is lost, its file."""
+        """The rows, without text; if a list's row is lost, the record in its file."""
         heads = [record for record, _ in self._unwritten.values() if _is_list(record)]
         last_key: Key = (BLOCKLIST, "")
         while page := self._database.page(DOCUMENTS, last_key):
@@ -446,11 +447,11 @@ class SqliteStore(Store):
         return iter(heads)
 
     def _get_blocklist(self, url: str) -> StoredDocument | None:
-        """The later of the two copies, which replaces the other; without one, the row."""
+        """The later of the two copies; it replaces the other. If there is no copy, the row."""
         copies = files.read_copies(self._directory, url, self.notices)
         best = files.newer(*copies)
         if best is None or not best.body:
-            # The row says when a list was fetched of which the text is lost.
+            # If the text of a list is lost, the row still has the time when it was fetched.
             row = self._read(StoredDocument, (BLOCKLIST, url))
             if row is not None or (best is None and not self.rows_lost):
                 return row
@@ -461,7 +462,7 @@ class SqliteStore(Store):
         return best
 
     def _put_blocklist(self, document: StoredDocument) -> None:
-        """Keep the text in two files, and the row without it: it says that there is a list."""
+        """Write the text to two files, and a row without it, which shows that there is a list."""
         try:
             if document.body:
                 files.write_copies(self._directory, document)
@@ -471,10 +472,10 @@ class SqliteStore(Store):
 
 
 def open_store(directory: Path | None) -> Store:
-    """The store in *directory*, which is made where it is missing; for None, one in memory.
+    """The store in *directory*, which is made if it is missing; None for a store in memory.
 
-    Raises StateError where the directory cannot be used, or where its database was written by a
-    later version of this package (D16), or is another program's.
+    Raises StateError if the directory cannot be used, or if its database is a later version's (D16)
+    or another program's.
     """
     return MemoryStore() if directory is None else SqliteStore(directory)
 

@@ -1,4 +1,4 @@
-"""R9: what an answer is, and how its links are read."""
+"""The formats of answers, and how their links are read (R9)."""
 
 from __future__ import annotations
 

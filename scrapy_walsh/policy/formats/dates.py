@@ -1,4 +1,4 @@
-"""R9: reads the dates of feeds and sitemaps. A date that leaves a doubt is None, never a guess.
+"""Read the dates of feeds and sitemaps (R9). A doubtful date is None, never a guess.
 
     >>> published("Fri, 10 Jan 2020 14:33:00 +0200")
     '2020-01-10T12:33:00Z'
@@ -7,7 +7,7 @@
     >>> published("01/02/2020") is None  # 1 February, or 2 January
     True
 
-feedparser's own reader fills in from today what a text lacks, so only its texts are used.
+feedparser's own dates take missing parts from today's date, so we use only its texts.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _FORMS: Final = tuple(
         # The order of newspapers, and that of asctime (RFC 9110, 5.6.7).
         rf"{_WEEKDAY}{_MONTH_NAME}\s{_DAY}[,\s]\s?{_YEAR}{_AT}",
         rf"{_WEEKDAY}{_MONTH_NAME}\s{_DAY}\s{_TIME}{_ZONE}\s{_YEAR}",
-        # Day and month in either order: the one above 12 is the day.
+        # Day and month in either order: the number above 12 is the day.
         rf"{_SLASHED}{_YEAR}{_AT}",
     )
 )
@@ -124,7 +124,7 @@ def _moment(parts: dict[str, str]) -> str | None:
 
 
 def _year(digits: str) -> int:
-    """The year, which RFC 5322, 4.3, says of two digits."""
+    """The year; two digits as in RFC 5322, 4.3."""
     year = int(digits)
     if len(digits) == 4:
         return year

@@ -1,12 +1,12 @@
-"""R9: reads the entries of a feed: RSS 0.9x, 1.0 and 2.0, Atom, and JSON Feed 1.x.
+"""Read the entries of a feed: RSS 0.9x, 1.0 and 2.0, Atom, and JSON Feed 1.x (R9).
 
     >>> item = "<item><title>News</title><link>/1</link></item>"
     >>> feed = f"<rss version='2.0'><channel>{item}</channel></rss>".encode()
     >>> [entry.url for entry in read_feed(feed, None, "https://site.example/feed").entries]
     ['https://site.example/1']
 
-Only title, URL and date are kept. feedparser gets bytes, never a URL or a file name, since it would
-open those. What it gets has passed ``xmltext``, which refuses or mends what would harm it.
+Only title, URL and date are used. feedparser gets bytes, never a URL or a file name, because it
+would open those. First, ``xmltext`` refuses or mends everything that would harm it.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from scrapy_walsh.policy.words import plural
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-#: Octets in which a document type is looked for, and one without declarations of its own.
+#: Octets that are searched for a document type, and a document type without own declarations.
 _HEAD: Final = 4096
 _DOCTYPE: Final = re.compile(rb"<!DOCTYPE[^<>\[]*+>", re.IGNORECASE)
 #: How IANA's registry names a link relation in full (RFC 4287, 4.2.7.2).
 _IANA: Final = "http://www.iana.org/assignments/relation/"
-#: Text in which a tag is no tag: CDATA sections and comments, up to the end if they are not closed.
+#: CDATA sections and comments, which have no tags; up to the end if they are not closed.
 _NO_TAGS: Final = re.compile(r"<!\[CDATA\[.*?(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)", re.DOTALL)
 #: The root element of a feed, CHANNEL in CDF and RSS 1.1. A feed without entries may end with it.
 _ROOT: Final = re.compile(
@@ -59,12 +59,11 @@ _END_OF_ENTRY: Final = re.compile(r"</(?:[\w.-]+:)?(?:item|entry)\s*>", re.IGNOR
 def read_feed(body: bytes, content_type: str | None, url: str) -> Links:
     """The entries of *body*, which may be packed with gzip, in document order.
 
-    Those without a link are left out; ``linkless`` counts them.
-    ``content_type``: the header's value or None. ``url``: where the feed was fetched, which is the
-    base of its relative links. Of a malformed feed what can be read is returned; ``ends_early``
-    says that its root element is not closed. Raises DocumentInvalid for what is not a feed, and for
-    a document type with declarations of its own; DocumentTooCostly for elements or JSON that are
-    nested too deeply.
+    Entries without a link are left out; ``linkless`` counts them. ``content_type``: the header's
+    value or None. ``url``: of the feed, and the base of its relative links. A malformed feed
+    returns the entries that can be read; ``ends_early`` means that its root element is not closed.
+    Raises DocumentInvalid for what is not a feed, and for a document type with declarations of its
+    own; DocumentTooCostly for elements or JSON that are nested too deeply.
     """
     body = without_gzip(body, url)
     if representation(content_type, body) == JSON_FEED:
@@ -93,9 +92,10 @@ def _ends_early(tags: str) -> bool:
 
 
 def _without_half_entry(text: str) -> str:
-    """The *text* of a feed that is cut off, without its last entry if that is not whole.
+    """The *text* of a feed that is cut off, without a last entry that is not whole.
 
-    Without its link, its enclosure or guid would be taken for that. Its date may be missing.
+    If its link were missing, its enclosure or guid would count as the link. Only its date may be
+    missing.
     """
     starts = [match.start() for match in _ENTRY.finditer(text)]
     if not starts or _END_OF_ENTRY.search(text, starts[-1]):
@@ -157,7 +157,7 @@ def _title(entry: Any, version: str) -> str:
 
 
 def _links_of(entry: Any, version: str) -> Iterator[str]:
-    """Where an entry may lead, the best first; the URL of an enclosure, such as a podcast, last.
+    """The links of an entry, the best first; an enclosure, for example a podcast, comes last.
 
     The id of an entry of Atom must not be taken for a link (RFC 4287, 4.2.6).
     """

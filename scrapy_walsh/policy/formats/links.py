@@ -1,7 +1,7 @@
-"""R9: reads the links of one source's answer, whatever its format; here those of markdown.
+"""Read the links of an answer, whatever its format (R9). Markdown is read here.
 
 A hostile answer can take any time to read. :mod:`scrapy_walsh.adapters.documents.apart` decides
-whether it is read in a child process, with limits.
+whether a child process with limits reads it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _BREAKS: Final = frozenset({"softbreak", "hardbreak"})
 
 
 def links_of(kind: str, body: bytes, content_type: str | None, url: str) -> Links:
-    """Read a body whose :func:`formats.representation` is *kind*.
+    """Read a body of the format *kind* (``representation``).
 
-    Feeds and sitemaps are read as such, all else as markdown. Raises as ``read_feed`` and
+    Feeds and sitemaps are read as such, everything else as markdown. Raises as ``read_feed`` and
     ``read_sitemap``.
     """
     if kind in (formats.FEED, formats.JSON_FEED):

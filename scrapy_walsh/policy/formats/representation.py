@@ -1,7 +1,7 @@
-"""R9: structured formats first; HTML is never scraped.
+"""Prefer structured formats; never scrape HTML (R9).
 
-:func:`representation` tells the format of a response. :func:`plan` gives the order of the requests
-for a source. :func:`suggested_feeds` finds the feeds that a page or its headers offer, as a hint
+:func:`representation` finds the format of a response. :func:`plan` gives the order of the requests
+for a source. :func:`suggested_feeds` finds the feeds that a page or its header offers, as a hint
 for the operator; they are not followed. ``links`` reads the links of an answer.
 """
 
@@ -31,8 +31,8 @@ OTHER: Final = "other"
 
 # T37: to `text/markdown` alone a server may answer 406.
 ACCEPT_PAGE: Final = "text/markdown, text/html;q=0.8, */*;q=0.1"
-#: For a source whose format nobody declared. Markdown and feeds are alike welcome: some servers
-#: have only one of them, and answer 406 or HTML if the other is preferred.
+#: For a source without a declared format. Markdown and feeds are equal, because some servers have
+#: only one of them, and answer 406 or HTML if we prefer the other.
 ACCEPT_SOURCE: Final = (
     "text/markdown, application/atom+xml, application/rss+xml, application/feed+json, "
     "application/xml;q=0.9, text/html;q=0.8, */*;q=0.1"
@@ -72,9 +72,9 @@ _INSTRUCTION: Final = rb"""<\?(?:"[^"<]*"|'[^'<]*'|[^>"'])*>|<\?[^>]*>"""
 _MISC: Final = re.compile(rb"\s+|" + _INSTRUCTION + rb"|<!--.*?-->", re.DOTALL)
 _ROOT: Final = re.compile(rb"<(?:!doctype\s+)?(?:[a-z_][\w.-]*:)?([a-z_][\w.-]*)", re.IGNORECASE)
 _JSON_FEED: Final = re.compile(rb'"version"\s*:\s*"https?:\\?/\\?/jsonfeed\.org\\?/version\\?/1')
-#: Octets of a body in which its root element is looked for.
+#: Octets of a body that are searched for its root element.
 _SNIFFED: Final = 4096
-#: Characters of a page in which feeds are looked for, without its scripts, styles and comments.
+#: Characters of a page that are searched for feeds, without its scripts, styles and comments.
 MAX_HEAD: Final = 65_536
 #: Characters of a page that are looked at: a head may have many of those.
 MAX_PAGE: Final = 1_048_576
@@ -82,7 +82,7 @@ MAX_PAGE: Final = 1_048_576
 _NO_LINKS: Final = re.compile(
     r"<!--(?:.*?-->|.*)|<(script|style)\b(?:.*?</\1[^>]*>|.*)", re.IGNORECASE | re.DOTALL
 )
-#: Sitemaps of one robots.txt that are suggested.
+#: The most sitemaps of a robots.txt that are suggested.
 MAX_SUGGESTED: Final = 20
 
 
@@ -130,9 +130,9 @@ def header(message: Any, name: str) -> str | None:
 def representation(content_type: str | None, body: bytes) -> str:
     """The format of *body*: one of the constants FEED to OTHER of this module.
 
-    Content-Type decides first. Where it leaves the format open (XML, JSON, text, HTML or nothing),
-    the body's root element may show that it is a feed, a sitemap or an HTML page, or its first
-    octets that it is packed. Only what Content-Type calls markdown is markdown (R9.3).
+    Content-Type decides first. If it leaves the format open (XML, JSON, text, HTML or nothing), the
+    body's root element may show a feed, a sitemap or an HTML page, and its first octets may show
+    gzip. A body is markdown only if Content-Type says so (R9.3).
     """
     media_type = (content_type or "").lower()
     if "markdown" in media_type:
@@ -150,9 +150,9 @@ def representation(content_type: str | None, body: bytes) -> str:
 def is_html(content_type: str | None, body: bytes, *, taken_for: bool = False) -> bool:
     """Whether *body* is an HTML page, so that to use selectors on it would be scraping (R9.1).
 
-    The body's root element decides. Where that is of no format that we know, a body that is not XML
-    counts as a page if Content-Type says HTML. *taken_for*: whether Scrapy made an HtmlResponse of
-    it; that counts like such a Content-Type.
+    The body's root element decides. If we do not know that element, a body that is not XML counts
+    as a page if Content-Type says HTML. *taken_for*: whether Scrapy made an HtmlResponse of it;
+    that counts like such a Content-Type.
     """
     root = _sniff(body)
     if root is not None:
@@ -162,7 +162,7 @@ def is_html(content_type: str | None, body: bytes, *, taken_for: bool = False) -
 
 
 def _declared(content_type: str | None) -> str | None:
-    """The format that Content-Type names; None where it leaves it open."""
+    """The format that Content-Type names; None if it leaves it open."""
     return _BY_TYPE.get((content_type or "").lower().partition(";")[0].strip())
 
 

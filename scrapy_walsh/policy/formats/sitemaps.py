@@ -1,9 +1,8 @@
-"""R9: reads a sitemap (sitemaps.org, protocol 0.9): its links, or the sitemaps of an index.
+"""Read a sitemap (sitemaps.org, protocol 0.9): its links, or the sitemaps of an index (R9).
 
-Only URL, title and date are kept; a title stands in the news extension alone. What the parser gets
-has passed ``xmltext``, which refuses or mends what would harm it, so no entity is ever declared.
-The parser's own events are read, and no tree is made: names count without their prefix, since
-publishers forget to declare it.
+Only URL, title and date are used; only the news extension has a title. First, ``xmltext`` refuses
+or mends everything that would harm the parser, so no entity is ever declared. We read the parser's
+events and make no tree. Names count without their prefix, because publishers forget to declare it.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ MAX_URL: Final = 2_048
 
 #: By root element, the element that is one entry.
 _ENTRIES: Final = {"urlset": "url", "sitemapindex": "sitemap"}
-#: Where a sitemap begins behind other text, for example a notice that PHP printed.
+#: The beginning of a sitemap that follows other text, for example a notice of PHP.
 _ROOT: Final = re.compile(r"<(?:[\w.-]+:)?(?:urlset|sitemapindex)[\s/>]")
 #: The prefix of the news extension, which publishers forget to declare.
 _NEWS: Final = "news"
-#: What is kept of an entry, by the path to it within the root.
+#: The fields of an entry, by their path within the root.
 _KEPT: Final = {
     "url/loc": "loc",
     "url/lastmod": "lastmod",
@@ -42,10 +41,10 @@ _KEPT: Final = {
 def read_sitemap(body: bytes, content_type: str | None, url: str) -> Links:
     """The sitemap in *body*, XML that may be packed with gzip.
 
-    ``content_type``: the header's value or None. ``url``: where it was fetched, for messages. Of a
-    malformed one what stands before the fault is returned. Raises DocumentInvalid for what is not a
-    sitemap, for broken gzip data, and for a document type with declarations of its own;
-    DocumentTooCostly for more than MAX_OCTETS, and for elements that are nested too deeply.
+    ``content_type``: the header's value or None. ``url``: of the sitemap, for messages. A malformed
+    sitemap returns the entries before the fault. Raises DocumentInvalid if it is no sitemap, for
+    broken gzip data, and for a document type with declarations of its own; DocumentTooCostly for
+    more than MAX_OCTETS, and for elements that are nested too deeply.
     """
     reader = _Reader()
     text = xml_text(without_gzip(body, url), content_type, url)
@@ -74,7 +73,7 @@ def _note(reader: _Reader, fault: bool, unusable: int) -> str:
 
 
 class _Reader:
-    """``root``: the local name of the root element. ``found``: what is kept of each entry.
+    """``root``: the local name of the root element. ``found``: the fields of each entry.
 
     ``full``: there are more than MAX_ENTRIES entries.
     """
@@ -89,7 +88,7 @@ class _Reader:
         self._text: list[str] | None = None
 
     def read(self, text: str) -> bool:
-        """Read *text*; whether a fault in its XML ended that."""
+        """Read *text*. Returns whether a fault in its XML ended that."""
         parser = ParserCreate("utf-8")
         parser.buffer_text = True
         parser.StartElementHandler = self._begun
@@ -98,7 +97,7 @@ class _Reader:
         try:
             parser.Parse(text.encode(), True)
         except ExpatError:
-            if "loc" in self._entry and not self.full:  # cut off within the entry, after that
+            if "loc" in self._entry and not self.full:  # cut off within the entry, after its URL
                 self.found.append(self._entry)
             return True
         return False

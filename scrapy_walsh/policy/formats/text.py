@@ -1,4 +1,4 @@
-"""R9: what is read of an answer: its links, with plain titles, absolute http(s) URLs and times."""
+"""The links of an answer, with plain titles, absolute http or https URLs, and times (R9)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _BLOCK: Final = re.compile(r"</?(?:br|p|div|li|tr|td|h[1-6])\b[^<>]*>", re.IGNOR
 _GONE: Final = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069\ufeff]"
 )
-# Codecs of Python that no publisher uses, and whose time grows faster than the text.
+# Codecs of Python that no publisher uses. Their time grows faster than the text.
 _SLOW_CODECS: Final = frozenset({"idna", "punycode"})
 
 
@@ -54,7 +54,7 @@ class Entry:
 
 
 class Heading(NamedTuple):
-    """Where a section of a markdown text begins: ``first`` is the index of its first entry."""
+    """The heading of a markdown section. ``first``: the index of its first entry."""
 
     level: int
     title: str
@@ -63,10 +63,10 @@ class Heading(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """The links of one answer, in its order. ``headings``: H1 and H2 of markdown, else empty.
+    """The links of an answer, in its order. ``headings``: H1 and H2 of markdown, else empty.
 
-    ``note``: one line about what was not read, empty if all was. ``children``: the sitemaps of a
-    sitemap index; None if it is none. ``linkless``: entries of a feed without a usable link.
+    ``note``: one line about parts that were not read; empty if all were. ``children``: the sitemaps
+    of a sitemap index; None if it is none. ``linkless``: entries of a feed without a usable link.
     ``ends_early``: the document was cut off.
     """
 
@@ -79,7 +79,7 @@ class Links:
 
 
 def declared_charset(content_type: str | None) -> str:
-    """The charset that Content-Type names, in lower case; empty where it names none of use."""
+    """The charset that Content-Type names, in lower case; empty if it names none of use."""
     match = re.search(r"charset\s*=\s*[\"']?([\w.:-]+)", content_type or "", re.IGNORECASE)
     name = match[1].lower() if match else ""
     return "" if name in _SLOW_CODECS else name

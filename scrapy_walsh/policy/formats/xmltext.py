@@ -1,4 +1,4 @@
-"""R9: makes XML text of the bytes of a feed or a sitemap that is safe to give to a parser.
+"""Make text of a feed's or a sitemap's bytes that is safe for an XML parser (R9).
 
 The text is decoded, its document type is taken off, and common mistakes of publishers are mended:
 entities of HTML, bare ``&`` and ``<``, characters that XML does not have.
@@ -27,10 +27,10 @@ MAX_OCTETS: Final = 52_428_800
 
 
 def without_gzip(body: bytes, url: str) -> bytes:
-    """*body*, unpacked if it is packed with gzip (RFC 1952); little more than MAX_OCTETS ever are.
+    """*body*, unpacked if it is packed with gzip (RFC 1952), up to about MAX_OCTETS.
 
-    ``url``: where it was fetched, for messages. Raises DocumentInvalid for gzip data that is
-    damaged or cut off, DocumentTooCostly for more than MAX_OCTETS.
+    ``url``: of the document, for messages. Raises DocumentInvalid for gzip data that is damaged or
+    cut off, DocumentTooCostly for more than MAX_OCTETS.
     """
     if not body.startswith(GZIP_MAGIC):
         return body
@@ -48,9 +48,9 @@ def without_gzip(body: bytes, url: str) -> bytes:
 def xml_text(body: bytes, content_type: str | None, url: str) -> str:
     """The text of *body*, as the module's docstring says.
 
-    ``content_type``: the header's value or None. ``url``: where the feed was fetched, for messages.
-    Raises DocumentInvalid for a document type with declarations of its own, and for elements with
-    too many attributes; DocumentTooCostly for elements that are nested too deeply.
+    ``content_type``: the header's value or None. ``url``: of the document, for messages. Raises
+    DocumentInvalid for a document type with declarations of its own, and for elements with too many
+    attributes; DocumentTooCostly for elements that are nested too deeply.
     """
     text = _without_doctype(_decoded(body, content_type), url)
     _check_depth(text, url)
@@ -62,7 +62,10 @@ def xml_text(body: bytes, content_type: str | None, url: str) -> str:
 #: How a body begins that has a byte order mark, or (XML 1.0, appendix F) "<" without one.
 _BEGINNINGS: Final = (
     (re.compile(codecs.BOM_UTF8), "utf-8"),
-    (re.compile(rb"\xff\xfe\0\0|<\0\0\0"), "utf-32-le"),  # before UTF-16, whose mark begins it
+    (
+        re.compile(rb"\xff\xfe\0\0|<\0\0\0"),
+        "utf-32-le",
+    ),  # before UTF-16, because it begins with that mark
     (re.compile(rb"\0\0(?:\xfe\xff|\0<)"), "utf-32-be"),
     (re.compile(rb"\xff\xfe|<\0[^\0]\0"), "utf-16-le"),
     (re.compile(rb"\xfe\xff|\0<\0[^\0]"), "utf-16-be"),
@@ -101,9 +104,9 @@ def _damaged(body: bytes, content_type: str | None) -> str:
     that do not exist. windows-1252 is a guess, for a body that is no UTF-8 at all.
     """
     text = body.decode("utf-8", "replace")
-    kept = body.count("\ufffd".encode())  # from an earlier damage, and now a character
-    damages = text.count("\ufffd") - kept
-    characters = len(_BEYOND_ASCII.findall(text)) + kept
+    valid = body.count("\ufffd".encode())  # from an earlier damage, and now a character
+    damages = text.count("\ufffd") - valid
+    characters = len(_BEYOND_ASCII.findall(text)) + valid
     names = list(_declared(body, content_type))
     legacy_names = [name for name in names if _is_no_unicode(name)]
     if characters > damages or (damages == 1 and not legacy_names):
@@ -148,7 +151,7 @@ def _declared(body: bytes, content_type: str | None) -> Iterator[str]:
 
 _DOCTYPE: Final = re.compile(r"<!DOCTYPE[^<>\[]*+>", re.IGNORECASE)
 _DECLARATION: Final = re.compile(r"<!(?:DOCTYPE|ENTITY|ELEMENT|ATTLIST|NOTATION)", re.IGNORECASE)
-# Comments and instructions, up to the end of the text where they have none; or the root begins.
+# Comments and instructions, up to the end of the text if they are not closed; or the root begins.
 _MARKUP: Final = re.compile(r"<!--(?:.*?-->|.*)|<\?(?:.*?\?>|.*)|<(?P<root>[A-Za-z_])", re.DOTALL)
 
 
@@ -196,7 +199,7 @@ def _check_depth(text: str, url: str) -> None:
 # --- slips ----------------------------------------------------------------------------------
 
 _CDATA: Final = "<![CDATA["
-# What publishers write by mistake: an entity that XML does not have, a bare & or <.
+# Mistakes of publishers: an entity that XML does not have, a bare & or <.
 _SLIP: Final = re.compile(
     r"&(?:#(?P<dec>[0-9]{1,7});|#[xX](?P<hex>[0-9a-fA-F]{1,6});|(?P<name>[A-Za-z][A-Za-z0-9]*);)?"
     r"|<(?![A-Za-z_/!?])"
@@ -208,7 +211,7 @@ _MAX_ATTRIBUTES: Final = 1000
 
 
 def _mended(text: str, url: str) -> str:
-    """*text* with its slips mended, except within CDATA sections, where nothing is a slip."""
+    """*text* with its slips mended, except within CDATA sections: those can have no slip."""
     head, *sections = text.split(_CDATA)
     pieces = [_mended_piece(head, url)]
     for section in sections:

@@ -1,1 +1,1 @@
-"""R3: the operator's blocklist: which hosts have opted out, how it is kept, and its validation."""
+"""The operator's blocklist: its entries, its state in a crawl, and its validation (R3)."""

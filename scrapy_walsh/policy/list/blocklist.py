@@ -1,9 +1,9 @@
-"""R3: the operator's blocklist: which hosts have opted out.
+"""The operator's blocklist: the hosts that have opted out (R3).
 
-A host is blocked if any form of it (T15) equals a listed domain or is a subdomain of one. Entries
-are read generously (T16): to block too much conforms to the specification, to drop an opt-out does
-not. A list may have a million domains: reading, building and comparing lists takes up to seconds
-then, so an event loop has a thread do it.
+A host is blocked if any form of it equals a listed domain or is a subdomain of it (T15). Entries
+are read generously, because to block too much conforms to the specification, and to drop an opt-out
+does not (T16). If a list has a million domains, it takes seconds to read, build or compare. So an
+event loop lets a thread do it.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ MAX_OCTETS: Final = 256 * 1024 * 1024
 class Blocklist:
     """The domains that opted out, none unless they are given; iteration yields them in no order.
 
-    ``domains``: as :func:`normalised` makes them. ``refresh``: seconds for which it is
-    fresh (R12), within floor and ceiling (T12). ``updated``, ``contract``: as the document says.
-    ``warnings``: one line each. ``document``: URL that it came from, or None. ``digest``: SHA-256
-    of its octets, hexadecimal, or None. ``inline``: the document brings its schema. ``others``:
-    lists from other addresses that bind as well (D39); iteration, length and verdicts count them.
+    ``domains``: as :func:`normalised` makes them. ``refresh``: how many seconds it is fresh (R12),
+    within floor and ceiling (T12). ``updated``, ``contract``: as the document says. ``warnings``:
+    one line each. ``document``: URL that it came from, or None. ``digest``: SHA-256 of its octets,
+    hexadecimal, or None. ``inline``: the document brings its schema. ``others``: lists from other
+    addresses that bind as well (D39); iteration, length and verdicts count them.
     """
 
     domains: Set[str] = field(default=frozenset(), repr=False)
@@ -76,8 +76,8 @@ class Blocklist:
     def blocks(self, url_or_host: str) -> Verdict | None:
         """Return the verdict that refuses ``url_or_host``, or None if its host is not listed.
 
-        Raises ValueError where there is no readable host, or where another reader may find another
-        host. The caller must refuse such a request.
+        Raises ValueError if there is no readable host, or if another reader may find another host.
+        Then the caller must refuse the request.
         """
         verdict = self._blocks(url_or_host)
         for blocklist in self.others:
@@ -123,8 +123,8 @@ def is_inline(members: dict[str, Any]) -> bool:
 def normalised(entries: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:
     """Return the domains that ``entries`` name, normalised, and warnings about odd entries.
 
-    ``entries``: the values of the members ``domain``. Warnings: one line each, _MAX_WARNINGS and
-    one that counts the rest.
+    ``entries``: the values of the members ``domain``. Warnings: one line each, at most
+    _MAX_WARNINGS, and a line that counts the others.
     """
     domains: list[str] = []
     warnings: list[str] = []
@@ -155,7 +155,7 @@ def _authority(piece: str) -> str:
 
 
 def _entry_forms(entry: str) -> tuple[str, ...]:
-    """The domains that one piece of an entry may name: a host, a URL, a pattern or a filter."""
+    """The domains that a piece of an entry may name: a host, a URL, a pattern or a filter."""
     forms = _read(entry)
     if r"\." in entry:  # a regular expression's dot, or a path after a backslash
         forms = (*[form for form in forms if "." in form], *_read(entry.replace(r"\.", ".")))
@@ -169,8 +169,8 @@ def _entry_forms(entry: str) -> tuple[str, ...]:
 def _read(entry: str) -> tuple[str, ...]:
     bare = entry.strip()
     if "*" in bare:
-        # What comes after the last wildcard covers every host that the pattern matches. Where
-        # nothing comes after it, no domain does: then at least the name before it is blocked.
+        # The text after the last wildcard covers every host that the pattern matches. If there is
+        # no text after it, no domain covers them. Then at least the name before it is blocked.
         *prefixes, bare = _authority(bare).split("*")
         if not bare:
             names = (part.strip(".:") for part in reversed(prefixes))
@@ -187,5 +187,5 @@ def lifted(old: Blocklist, new: Blocklist) -> list[str]:
 
 
 def together(lists: Sequence[Blocklist]) -> Blocklist:
-    """Return the first list with the others beside it: what any of them blocks is blocked."""
+    """Return the first list with the others beside it. A host is blocked if any list blocks it."""
     return replace(lists[0], others=tuple(lists[1:])) if len(lists) > 1 else lists[0]

@@ -1,40 +1,39 @@
-"""R3b, R5, R12: what follows an attempt to get the operator's blocklist, as a state machine.
+"""The state of the operator's blocklist in a crawl, as a state machine (R3b, R5, R12).
 
-One :class:`State` says how a crawl stands with the list: which one is in force, when it was
-fetched, and how the attempts to get a newer one went. It is a frozen value, and each of its methods
-returns a value: what happens makes a new state, and nothing here reads a clock, a file or chance.
-``adapters/documents/operator_list.py`` keeps the state, makes the requests, and does what the
-answers say.
+A :class:`State` has the list in force, the time when it was fetched, and the results of the
+attempts to fetch a newer list. It is a frozen value, and each event makes a new state. Nothing here
+reads a clock, a file or randomness. ``adapters/documents/operator_list.py`` stores the state, sends
+the requests and acts on the results.
 
-After each change, :meth:`State.in_force` says what targets go by, and for how long:
+After each change, :meth:`State.in_force` returns the list that decides about targets, and for how
+long:
 
 | state | what a target does | until |
 |---|---|---|
 | the run begins | waits | the stored list was read, and requested anew if stale |
 | an answer has come | waits: it may name the target's host | it was validated, or rejected |
-| a list is in force, and no attempt failed | goes by the list | its ``refresh`` is over (R12) |
-| the last attempt failed | goes by the old list (R3b), or :func:`without_list` | one succeeds |
+| a list is in force, and no attempt failed | uses the list | its ``refresh`` is over (R12) |
+| the last attempt failed | uses the old list (R3b), or :func:`without_list` | one succeeds |
 
-Where the list is stale, a target that waits causes an attempt. The attempt looks into the store
-first, where another process may have put a newer list meanwhile. It ends in one of two ways:
+If the list is stale, a target that waits causes an attempt. The attempt first reads the store,
+because another process may have stored a newer list. It ends in one of two ways:
 
-- A list was validated and adopted, or the operator answered that the old one still holds (304).
-  The count of failures begins anew.
-- Anything else is a failure, and :meth:`State.failed` says what follows. So is an attempt for which
-  no request is made, since R5 leaves the list's host alone (:func:`held_off`). The list in force
-  stays, however old it is: no failure ever empties it. The next attempt comes on R5's schedule, and
-  normally no target waits for it, since it is made beside the crawl. Targets wait only at the
-  beginning of a run in which nothing may be requested without a list, as long as R5 grants a retry
-  that comes within WALSH_PATIENCE.
+- A list was validated and adopted, or the operator confirmed the old list (304). The count of
+  failures begins anew.
+- Everything else is a failure, and :meth:`State.failed` decides what follows. It is also a failure
+  if no request is made, because R5 holds the list's host (:func:`held_off`). The list in force
+  stays, however old it is: no failure ever empties it. The next attempt comes on R5's schedule,
+  beside the crawl, so normally no target waits for it. Targets wait only at the beginning of a run,
+  if nothing may be requested without a list, and while R5 allows a retry within WALSH_PATIENCE.
 
-Where an attempt fails because of us, the list is *not known*, and nothing is requested until a list
-can be had: the operator's server may have named more domains, and it was we who did not read them.
-So it is with a list that an earlier run stored and that cannot be read any more: site owners have
-opted out, and nobody knows which. WALSH_BLOCKLIST_UNREACHABLE has no say in either.
+If an attempt fails because of us, the list is *not known*, and nothing is requested until a list
+can be loaded. The operator's server may have named more domains, and we failed to read them. The
+same holds for a stored list that cannot be read any more: site owners have opted out, and we do not
+know which. WALSH_BLOCKLIST_UNREACHABLE decides about neither case.
 
-The list belongs to the product token, not to a URL (D39). What the bot held from another address
-binds beside the list of its own one, and also where there is none, until a list is adopted from the
-address that is configured now. As long as it does (``elsewhere``), the list counts as stale.
+The list belongs to the product token, not to a URL (D39). A list that the bot loaded from another
+address still binds until a list is adopted from the address that is configured now. While it binds
+(``elsewhere``), the list counts as stale.
 """
 
 from __future__ import annotations
@@ -52,19 +51,19 @@ from scrapy_walsh.policy.list.blocklist import Blocklist
 from scrapy_walsh.policy.verdict import Verdict, VerdictName
 from scrapy_walsh.policy.words import plural
 
-#: Seconds that an attempt may take while targets wait for it.
+#: Seconds for an attempt while targets wait for it.
 _TIMEOUT: Final = 30.0
-#: Seconds that an attempt beside the crawl may take, and so keep the wire from the targets.
+#: Seconds for an attempt beside the crawl. It keeps the wire from the targets.
 _TIMEOUT_BESIDE: Final = 5.0
-#: Seconds by which two processes may differ over the time of one fetch.
+#: If two processes record the time of a fetch, they may differ by so many seconds.
 SAME_FETCH: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """What targets go by from ``since`` on, before ``until``; at other times they wait.
+    """The list that decides about targets from ``since`` until ``until``; at other times they wait.
 
-    ``answer``: the list, or what stands for it; None: targets wait at all times. Unix seconds.
+    ``answer``: the list, or a verdict in its place; None if targets always wait. Unix seconds.
     """
 
     answer: Blocklist | Verdict | None
@@ -78,10 +77,10 @@ _NOTHING: Final = Blocklist()
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """What follows a failed attempt. ``event``: what the log and the ledger say about it.
+    """The result of a failed attempt. ``event``: for the log and the ledger.
 
-    ``delay``: seconds until the next attempt. ``targets_wait``: whether targets wait for that one;
-    else it is made beside the crawl.
+    ``delay``: seconds until the next attempt. ``targets_wait``: whether targets wait for it. If
+    not, it is made beside the crawl.
     """
 
     state: State
@@ -92,16 +91,16 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How a crawl stands with the list at ``url``; times in Unix seconds.
+    """The state of the list at ``url`` in a crawl. Times are Unix seconds.
 
-    ``position``: WALSH_BLOCKLIST_UNREACHABLE. ``blocklist``: the list in force, None where there is
+    ``position``: WALSH_BLOCKLIST_UNREACHABLE. ``blocklist``: the list in force, None if there is
     none. ``fetched_at``: when it was fetched, or confirmed. ``elsewhere``: lists from other
-    addresses than ``url`` are in force with it. ``serial``: grows with each list, and where the
-    list is not known any more. ``not_known``: what has failed on our side, in one line; empty where
-    nothing has. ``begun``: the first attempt of the run is over, with all retries that targets wait
-    for. ``arrived``: an answer has come that is neither adopted nor rejected. ``beside``: the last
+    addresses than ``url`` are in force with it. ``serial``: grows with each list, and when the list
+    becomes unknown. ``not_known``: what has failed on our side, in one line; empty if nothing has.
+    ``begun``: the first attempt of the run is over, with all retries that targets wait for.
+    ``arrived``: an answer has come that is neither adopted nor rejected. ``beside``: the last
     attempt failed, and the next is made beside the crawl. ``failures``: failed attempts since the
-    last one that succeeded, or that R5 gave up.
+    last success, or since R5 gave up.
     """
 
     url: str
@@ -119,7 +118,7 @@ class State:
     # -- what holds now -------------------------------------------------------------------
 
     def in_force(self) -> InForce:
-        """What targets go by, as the table in the module's docstring says."""
+        """The list that decides about targets, by the table in the module's docstring."""
         blocklist = self.blocklist
         if not self.begun or self.arrived or (blocklist is None and not self.beside):
             return _WAIT
@@ -139,7 +138,7 @@ class State:
         return not is_fresh(self.fetched_at, now, blocklist.refresh)
 
     def _without(self) -> Verdict | None:
-        """The verdict where there is no list to go by; None where there is, or where all may go."""
+        """The verdict if there is no list; None if there is a list, or if all targets may go."""
         if self.not_known:
             return verdicts.not_known("R3", self.not_known, self.url)
         return without_list(self.position, self.url) if self.blocklist is None else None
@@ -153,12 +152,12 @@ class State:
 
     @property
     def newer_from(self) -> float:
-        """The time from which on a list must have been fetched to be newer than the one held."""
+        """A list is newer than the list in force if it was fetched at this time or later."""
         return 0.0 if self.blocklist is None else self.fetched_at + SAME_FETCH
 
     @property
     def timeout(self) -> float:
-        """Seconds that one request of the attempt may take."""
+        """Seconds for one request of the attempt."""
         return _TIMEOUT_BESIDE if self.beside else _TIMEOUT
 
     # -- what happens ---------------------------------------------------------------------
@@ -168,11 +167,11 @@ class State:
         return replace(self, not_known=cause, serial=self.serial + 1)
 
     def answered(self) -> State:
-        """The operator's server has answered: no target passes before the answer was read."""
+        """The operator's server has answered. No target passes before the answer was read."""
         return replace(self, arrived=True)
 
     def adopt(self, blocklist: Blocklist, fetched_at: float, *, elsewhere: bool = False) -> State:
-        """*blocklist* is validated, and in force from now on. *elsewhere*: see the class."""
+        """Put the validated *blocklist* in force. *elsewhere*: see the class."""
         return replace(
             self,
             blocklist=blocklist,
@@ -242,9 +241,9 @@ class State:
     ) -> tuple[float, int]:
         """R5: seconds until the next attempt, and the count of failures.
 
-        A failure that R5 does not know of, such as an invalid list, is backed off from as one that
-        it does. Giving up is the end of a series, not of the attempts: the next series begins
-        after the longest back-off.
+        A failure that R5 does not know, for example an invalid list, gets the same back-off. If R5
+        gives up, that ends a series, not the attempts: the next series begins after the longest
+        back-off.
         """
         delay = backoff_delay(self.failures, rand, gates.backoff_base, gates.backoff_cap)
         if isinstance(failure, GiveUp):
@@ -254,26 +253,26 @@ class State:
 
 
 def still_binds(fetched_at: float, own_at: float, now: float) -> bool:
-    """Whether a list from another address binds beside the list from the bot's own one (D39).
+    """Whether a list from another address binds beside the list from the bot's own address (D39).
 
     It does unless its own list is later. *fetched_at*, *own_at*: when the two were fetched or
-    confirmed, 0 where that is not known, or where there is no own list; *now*: Unix seconds all. A
-    time in the future says nothing (D9).
+    confirmed; 0 if that is not known, or if there is no own list. *now*: as these, in Unix seconds.
+    A time in the future says nothing (D9).
     """
     return not (0.0 < fetched_at <= own_at - SAME_FETCH and own_at <= now)
 
 
 def held_off(wait: float, interval: float) -> float | None:
-    """Seconds for which R5 leaves the list's host alone; None where an attempt may be made.
+    """Seconds that R5 still holds the list's host; None if an attempt may be made.
 
-    *wait*: seconds until the host is due, infinite while a request to it is under way. What is no
-    longer than *interval*, the host's spacing in seconds, an attempt waits for.
+    *wait*: seconds until the host is due, infinite while a request to it is under way. *interval*:
+    the host's spacing in seconds. An attempt waits if *wait* is no longer than that.
     """
     return wait if interval < wait < math.inf else None
 
 
 def without_list(position: str, document: str) -> Verdict | None:
-    """R3 where no list was ever had: the verdict about every target, or None for an empty list.
+    """The verdict about each target if there never was a list (R3); None for an empty list.
 
     ``position``: ``allow`` (the specification's, R3.10), ``defer`` or ``deny``, of
     WALSH_BLOCKLIST_UNREACHABLE. ``document``: the list's URL.

@@ -1,14 +1,14 @@
-"""R10: validates a blocklist before it is adopted (R3c), by its inline schema if it has one.
+"""Validate a blocklist before it is adopted (R10, R3c), by its inline schema if it has one.
 
-Validation has two parts, and both must pass (T9): the schema, and floor checks of our own, because
-a document that has its schema inline could have one that accepts anything. No ``$ref`` is ever
-fetched: a document whose schema has one that cannot be resolved is not valid.
+Validation has two parts, and both must pass (T9): the schema, and our own floor checks, because an
+inline schema could accept anything. No ``$ref`` is ever fetched. If a schema has a ``$ref`` that
+cannot be resolved, the document is not valid.
 
-A schema can make validation take for ever, and a list may have a million entries. So there is a
-class of schemas, called *tame*, whose keywords all cost little, and by which the validity of an
-entry depends only on its shape: which members it has, of which types. By a tame schema one entry of
-each shape is validated in place of all. A document with a tame schema and few shapes is validated
-by whoever reads it (:func:`is_tame`), all others in a child process.
+A schema can make validation take for ever, and a list may have a million entries. So some schemas
+are called *tame*. All their keywords cost little, and by them an entry is valid or not by its shape
+alone: its members and their types. By a tame schema we validate one entry of each shape in place of
+all. If a document has a tame schema and few shapes, its reader validates it (:func:`is_tame`). All
+other documents are validated in a child process.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def parse_blocklist(
 ) -> Blocklist:
     """Return the blocklist in ``body``, validated.
 
-    ``fallback_schema``: the standalone schema, used where the document has none inline; None if
-    there is none. ``document``: URL of the body, for verdicts. Raises DocumentInvalid (one line) if
-    it must not be adopted. With a hostile schema it may never end (see :func:`is_tame`).
+    ``fallback_schema``: the standalone schema, used if the document has none inline, or None.
+    ``document``: URL of the body, for verdicts. Raises DocumentInvalid (one line) if it must not be
+    adopted. With a hostile schema it may never end (see :func:`is_tame`).
     """
     members = read_document(body)
     check_schema(members, fallback_schema)
@@ -136,10 +136,10 @@ def _schema(members: dict[str, Any], fallback_schema: dict[str, Any] | None) -> 
 
 
 def check_schema(members: dict[str, Any], fallback_schema: dict[str, Any] | None) -> None:
-    """Validate a document by its schema. DocumentInvalid (one line) where it is not valid by it."""
+    """Validate a document by its schema. Raises DocumentInvalid (one line) if it is not valid."""
     schema = _schema(members, fallback_schema)
     indexes = (_representatives(members) or []) if _is_tame_schema(schema) else []
-    # A sixth of the time in which a crawl starts, and only a list that has changed needs them.
+    # They take a sixth of a crawl's start, and only a list that has changed needs them.
     from jsonschema import Draft202012Validator  # noqa: PLC0415
     from referencing import Registry  # noqa: PLC0415
 
@@ -150,7 +150,7 @@ def check_schema(members: dict[str, Any], fallback_schema: dict[str, Any] | None
         # An explicit empty registry, because the default one fetches what a $ref names.
         validator = Draft202012Validator(schema, registry=Registry())
         error = next(validator.iter_errors(members), None)
-    except MemoryError:  # that is this process's limit: it says nothing of the document
+    except MemoryError:  # that is this process's limit, and says nothing about the document
         raise
     except Exception as failure:  # whatever it is, the document was not validated
         reason = one_line(getattr(failure, "message", failure)) or type(failure).__name__
@@ -167,10 +167,10 @@ def _place(path: list[Any], indexes: list[int]) -> str:
 
 
 def _representatives(members: dict[str, Any]) -> list[int] | None:
-    """Return the index of one entry of each shape, None where there are many shapes.
+    """Return the index of an entry for each shape, or None if there are many shapes.
 
-    By a tame schema, entries of one shape are all valid or all invalid. So one of each is
-    validated, and a million entries take the validator no longer than a few.
+    By a tame schema, entries of the same shape are all valid or all invalid. So one entry for each
+    shape is validated, and a million entries take the validator no longer than a few.
     """
     blocked = members.get("blocked")
     shapes: dict[object, int] = {}

@@ -1,6 +1,6 @@
-"""R2, and what a site says about use: one robots.txt, as ``file`` puts it together.
+"""A robots.txt: its rules (R2) and its statements about use. ``file`` puts them together.
 
-``fetch`` says what an answer to a request for one means.
+``fetch`` interprets an answer to a request for a robots.txt.
 """
 
 from scrapy_walsh.policy.robots.file import parse_robots

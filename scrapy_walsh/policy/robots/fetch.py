@@ -1,6 +1,6 @@
-"""R2: what an answer to a request for robots.txt means (spec section 9.1.1, RFC 9309 2.3.1).
+"""The meaning of an answer to a request for robots.txt (R2; spec section 9.1.1, RFC 9309 2.3.1).
 
-:func:`meaning` says what one answer means.
+:func:`meaning` interprets one answer:
 
 | answer | meaning |
 |---|---|
@@ -9,14 +9,13 @@
 | the same, with a page in place of a robots.txt (:func:`is_page`) | a page, if rules are known |
 | 3xx with a Location, at most five times | request that URL (RFC 9309 2.3.1.2) |
 | 429, 5xx, no answer, retries left | back off, then retry (R5; T4, T5), see :func:`no_retry` |
-| 429, no retries left; 206 and 304, which nobody asked for | leave the host for a later run (D7) |
+| 429, no retries left; unasked 206 and 304 | leave the host for a later run (D7) |
 | other 4xx | no rules: all is allowed |
 | 5xx, no answer, no retries left; any other | unreachable (T3, T6) |
 
-Whether there was no answer because of the site, or because of us, is not for this module to say
-(``adapters/documents/faults.py`` does). After four of these there are no new rules, and
-:func:`without` says what holds instead. It holds for :data:`REASK` seconds. The next target that
-comes then has robots.txt requested again.
+``adapters/documents/faults.py`` decides whether a missing answer is the site's fault or ours. If
+there are no new rules, :func:`without` decides what holds instead, for :data:`REASK` seconds. After
+that, the next target makes the crawl request robots.txt again.
 
 | meaning | there were rules before | there never were |
 |---|---|---|
@@ -27,8 +26,8 @@ comes then has robots.txt requested again.
 | leave the host | the host is left alone: no verdict is made up (D7) | the same |
 | not known because of us | nothing is requested: the rules may be stricter by now | the same |
 
-An unreadable file is the exception: it is not requested again in the same run, since its owner
-will hardly mend it within the hour. A worker of a fleet may run for weeks, and does request it.
+Only an unreadable file is not requested again in the same run, because its owner will hardly mend
+it within the hour. A worker of a fleet may run for weeks, so it requests the file again.
 """
 
 from __future__ import annotations
@@ -49,23 +48,23 @@ if TYPE_CHECKING:
 MAX_HOPS: Final = 5
 #: Octets of a robots.txt that are read (spec section 9.1.1: 500 KiB).
 MAX_OCTETS: Final = 512_000
-#: Answers that a plain request cannot have: part of a file, and "your copy is still good". They
-#: come from a server, or a component, that answers another question, and say nothing about rules.
+#: Statuses that a plain request cannot have: part of a file, and "your copy is still good". The
+#: server or a proxy is wrong, so they say nothing about rules.
 _UNASKED: Final = frozenset({206, 304})
 
 #: Seconds: ROBOTS_TTL_SECONDS (spec section 6, R2).
 ROBOTS_TTL: Final = 86400.0
-#: Seconds before a robots.txt that could not be had is requested again (R8's hour).
+#: Seconds before a robots.txt is requested again after a failure (R8's hour).
 REASK: Final = 3600.0
 
-#: Retries of a robots.txt that answers 5xx, in one run, where no rules of the origin are known. Not
-#: of 503: R5 demands retries there, and the file may refuse what would be fetched without it.
+#: Retries in a run if a robots.txt answers 5xx and no rules of the origin are known. It does not
+#: limit retries after 503: R5 demands those.
 RETRIES: Final = 1
 
 _STAY: Final = "the rules of an earlier answer stay in force"
 
-#: In how many fetches, and how many seconds apart at least, a page must have come in place of known
-#: rules until it is believed (D44): a captive portal or a page about maintenance is gone by then.
+#: A page in place of known rules is believed after so many fetches, at least so many seconds apart
+#: (D44). By then a captive portal or a page about maintenance has ended.
 PAGES: Final = 3
 PAGES_APART: Final = 86400.0
 
@@ -78,9 +77,9 @@ NO_RULES: Final = "no rules"
 UNREACHABLE: Final = "unreachable"
 UNREADABLE: Final = "unreadable"
 PAGE: Final = "a page"
-#: No meaning of an answer, but why there is none: the document is not known because of us.
+#: Not a meaning, but the reason why there is none: our side could not load the document.
 OURS: Final = "ours"
-#: The same: what it redirects to may not be requested (D37).
+#: The same: it redirects to a URL that may not be requested (D37).
 HOP_REFUSED: Final = "hop refused"
 
 
@@ -92,11 +91,11 @@ def meaning(
     failure: Retry | GiveUp | None,
     readable: bool = True,
 ) -> str:
-    """What an answer means: one of PARSE, FOLLOW, AGAIN, DEFER, NO_RULES, UNREACHABLE, UNREADABLE.
+    """PARSE, FOLLOW, AGAIN, DEFER, NO_RULES, UNREACHABLE or UNREADABLE: the meaning of an answer.
 
-    ``status``: None where there was no answer. ``location``: it has a Location that can be
+    ``status``: None if there was no answer. ``location``: it has a Location that can be
     followed. ``hops``: redirects followed so far. ``failure``: what R5 decided (``backoff``); None
-    where R5 does not apply. ``readable``: the body, as far as it was received, is text.
+    if R5 does not apply. ``readable``: the body, as far as it was received, is text.
     """
     if isinstance(failure, Retry):
         return AGAIN
@@ -114,8 +113,8 @@ def meaning(
 def is_page(status: int | None, media_type: str, body: bytes) -> bool:
     """Whether an answer 2xx is no robots.txt, so that known rules stay in force at first (D44).
 
-    It is one where a field can be read, and where it is text/plain or has no type, and nothing but
-    comments. *media_type*: of its Content-Type, in lower case without parameters; "" without one.
+    It is a robots.txt if a field can be read, or if it has only comments and is text/plain or has
+    no type. *media_type*: of its Content-Type, in lower case without parameters; "" without one.
     """
     if status == 204:
         return True
@@ -125,7 +124,7 @@ def is_page(status: int | None, media_type: str, body: bytes) -> bool:
 
 
 def seen_page(pages: int, seen_at: float | None, now: float) -> tuple[int, float]:
-    """How many pages have come a day apart, with that of *now*, and when the last of these did.
+    """How many pages have come a day apart, with the page at *now*, and when the last of them came.
 
     *pages*, *seen_at*: the same before. A time in the future counts as now (D9).
     """
@@ -140,7 +139,7 @@ def is_broken(status: int | None) -> bool:
 
 
 def no_retry(status: int | None, attempt: int, *, known: bool) -> str:
-    """Why a robots.txt is not requested again in this run, though R5 may grant it; "" if it may be.
+    """The reason not to retry a robots.txt in this run, though R5 may allow it; "" for none.
 
     *status*: of its answer. *attempt*: retries made so far. *known*: an earlier answer left rules,
     which stay in force.
@@ -153,11 +152,11 @@ def no_retry(status: int | None, attempt: int, *, known: bool) -> str:
 
 
 def robots_ttl(setting: float, interval: float) -> float:
-    """Seconds for which a robots.txt is fresh, where WALSH_ROBOTS_TTL is *setting*.
+    """Seconds that a robots.txt is fresh if WALSH_ROBOTS_TTL is *setting*.
 
     *interval*: seconds between two requests to its host. The time is at least two intervals, and at
-    most ROBOTS_TTL. A shorter one would be over before a target may be sent: then only robots.txt
-    would ever be requested.
+    most ROBOTS_TTL. If it were shorter, it would be over before a target may be sent, and only
+    robots.txt would ever be requested.
     """
     return min(max(setting, 2 * interval), ROBOTS_TTL)
 
@@ -175,7 +174,7 @@ def counts_as_first(status: int | None, *, hops: int, attempt: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """One verdict about every URL of an origin, used in place of its rules.
+    """The same verdict about each URL of an origin, in place of its rules.
 
     ``ttl``: seconds until robots.txt is requested again; infinite: not in this run.
     """
@@ -188,7 +187,7 @@ class StandIn:
         return self.verdict
 
     def said(self, url: str) -> tuple[Statement, ...]:  # noqa: ARG002
-        """Nothing: there is no robots.txt that says anything about use."""
+        """No statements, because there is no robots.txt."""
         return ()
 
 
@@ -196,7 +195,7 @@ class StandIn:
 class Keep:
     """The rules of an earlier answer stay in force for REASK seconds. ``reason``: one line.
 
-    ``otherwise``: what holds where there never were any rules.
+    ``otherwise``: holds if there never were any rules.
     """
 
     reason: str
@@ -213,13 +212,13 @@ class Leave:
 def without(
     cause: str, detail: str, document: str, position: str, *, fleet: bool = False
 ) -> Keep | StandIn | Leave:
-    """What holds for an origin whose robots.txt cannot be had, as the second table above says.
+    """Decide for an origin without a readable robots.txt, by the second table above.
 
     ``cause``: ``DEFER``, ``UNREADABLE``, ``UNREACHABLE``, ``PAGE``, ``OURS`` or ``HOP_REFUSED``.
-    ``detail``: the last answer in a few words, such as ``HTTP 503``; for ``UNREADABLE`` the
-    Content-Encoding that it came with; for ``OURS`` what has failed; for ``HOP_REFUSED`` where it
-    leads, and what is against that. ``document``: URL of the file. ``position``: ``allow``,
-    ``defer`` or ``deny``, of WALSH_ROBOTS_UNREACHABLE. ``fleet``: for a worker of a fleet.
+    ``detail``: the last answer in a few words, such as ``HTTP 503``; for ``UNREADABLE`` its
+    Content-Encoding; for ``OURS`` our fault; for ``HOP_REFUSED`` the URL that it leads to, and the
+    reason against that. ``document``: URL of the file. ``position``: ``allow``, ``defer`` or
+    ``deny``, of WALSH_ROBOTS_UNREACHABLE. ``fleet``: for a worker of a fleet.
     """
     if cause == DEFER:
         return Leave(f"robots.txt is not to be had for now; {detail}")

@@ -1,17 +1,17 @@
-"""R2: robots.txt. May this URL be fetched, and how far apart must requests be?
+"""Decide by a robots.txt: may this URL be fetched, and how far apart must requests be? (R2)
 
 Two layers decide, and either can refuse (D1).
 
-The *strict layer* is our own. Section 9.1 of the spec leaves choices: it reads the file in each way
-that can be defended, and refuses if one of these readings does. ``groups`` splits the file into
-records and selects those for the token. ``rules`` finds those that match a path, and lets the
-longest match win, once for each reading.
+The *strict layer* is our own. Section 9.1 of the spec leaves choices. So this layer reads the file
+in each way that can be defended, and refuses if one of these readings does. ``groups`` splits the
+file into records and selects the records for the token. ``rules`` finds the rules that match a
+path, and the longest match wins, once for each reading.
 
-The other layer is Protego, given the product token alone (D2). It can only add refusals, so it may
-be left out. That is needed since its time to parse a file grows with names x rules: a file can be
-made for which that is minutes. So Protego gets the whole file where that is sure to be quick, else
-the groups that the strict layer selected, else nothing. The strict layer has every rule of the spec
-in any case.
+The other layer is Protego, with the product token alone (D2). It can only add refusals, so it may
+be left out. That is needed because its time to parse a file grows with names x rules, and a hostile
+file could take minutes. So Protego gets the whole file if that is sure to be quick, else the groups
+that the strict layer selected, else nothing. The strict layer has every rule of the spec in any
+case.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 #: Characters of a rule that a reason shows.
 _SHOWN: Final = 100
-#: Reason and readings where only Protego refuses.
+#: Reason and readings if only Protego refuses.
 _PROTEGO_ALONE: Final = "disallowed as Protego reads the file, allowed in each of our readings"
 _PROTEGO_DENIES: Final = (("strict", True), ("protego", False))
 
-# What Protego gets at most, so that it is sure to be quick.
-#: Rules. Each line counts as one, whatever is on it. Each anchor adds one, since Protego makes two
-#: rules of it, and each index.html two, since Protego adds a rule for it to every name.
+# The limits for Protego, so that it is sure to be quick.
+#: Rules. Each line counts as one. Each anchor adds one, because Protego makes two rules of it. Each
+#: index.html adds two, because Protego adds a rule for it to each name.
 _MAX_RULES: Final = 20_000
 #: Names x rules.
 _MAX_PRODUCT: Final = 60_000
@@ -62,12 +62,12 @@ _MAX_COMPARED: Final = 20_000_000
 
 @dataclass(slots=True, eq=False)
 class Robots:
-    """The rules of one robots.txt for one token.
+    """The rules of a robots.txt for a token.
 
     ``group``: the User-agent values that selected them, lower case; empty if none did.
-    ``crawl_delay``: seconds, or None. ``sitemaps``: URLs as written. ``usage``: what the file says
-    about use. ``document``: the file's URL. ``digest``: SHA-256 of its octets, hexadecimal; None
-    where there is no file. ``no_match``: the reason of a verdict where no rule matches.
+    ``crawl_delay``: seconds, or None. ``sitemaps``: URLs as written. ``usage``: its statements
+    about use. ``document``: the file's URL. ``digest``: SHA-256 of its octets, hexadecimal; None if
+    there is no file. ``no_match``: the reason of a verdict if no rule matches.
     """
 
     rules: RuleSet = field(repr=False)
@@ -99,7 +99,7 @@ class Robots:
         return self._verdict(DISALLOWED_EXPLICIT, _PROTEGO_ALONE, readings=_PROTEGO_DENIES)
 
     def said(self, url: str) -> tuple[Statement, ...]:
-        """What the file says about the use of *url*. Never raises."""
+        """The statements of the file about the use of *url*. Never raises."""
         return () if self.usage is None else self.usage.said(url)
 
     def _explain(self, ruling: Ruling) -> Verdict:
@@ -141,21 +141,21 @@ class SecondOpinion:
     __slots__ = ("_octets", "_parsed", "_token")
 
     def __init__(self, texts: Iterable[str], token: str) -> None:
-        """``texts``: of :func:`_for_protego`. The first that is cheap to parse is used, if any."""
+        """``texts``: of :func:`_for_protego`. The first text that is cheap to parse is used."""
         self._token = token
         self._parsed: Protego | None = None
         self._octets = 0
         text = next(filter(_is_cheap, texts), None)
         if text is not None:
             self._octets = sum([len(line) for line in text.split("\n") if "*" in line])
-            with suppress(Exception):  # whatever is wrong, the strict layer decides alone
+            with suppress(Exception):  # then the strict layer decides alone
                 readable = text if text.isascii() else text.encode("utf-8", "replace").decode()
                 self._parsed = Protego.parse(readable)
 
     def allows(self, url: str, paths: Sequence[str] = ()) -> bool:
-        """Whether Protego allows *url*, and each form of its path that was *paths* but the first.
+        """Whether Protego allows *url*, and each form of its path in *paths* but the first.
 
-        True if it cannot say, or not quickly.
+        True if it cannot decide, or not quickly.
         """
         return all(map(self._allows, (url, *[f"http://host{path}" for path in paths[1:]])))
 
@@ -170,7 +170,7 @@ class SecondOpinion:
 
 
 def _for_protego(text: str, selections: Sequence[Selection], token: str) -> Iterator[str]:
-    """The texts that Protego may be given, the best first: the whole file, else our groups."""
+    """The texts for Protego, the best first: the whole file, then our groups."""
     yield text
     lines = [line for selection in selections for line in selection.lines]
     if len(lines) < _MAX_RULES:
@@ -193,7 +193,7 @@ def _is_cheap(text: str) -> bool:
 def parse_robots(body: bytes, token: str, document: str | None = None) -> Robots:
     """The rules of a robots.txt for a product token (R2, 9.1.2). Never raises.
 
-    ``body``: its octets, of which the first 500 KiB count. ``token``: such as ``Walsh-Research``,
+    ``body``: its octets; only the first 500 KiB count. ``token``: for example ``Walsh-Research``,
     without a version. ``document``: URL of the file, for the verdicts.
     """
     text = decode(body)

@@ -1,21 +1,21 @@
-"""R2: splits a robots.txt into records, and selects the records for a token (9.1.2, 9.1.3).
+"""Split a robots.txt into records, and select the records for a token (R2; 9.1.2, 9.1.3).
 
 A record is one or more User-agent lines and the rule lines after them; the next User-agent line
-begins another record. The file is read in one pass (:class:`Records`), then :func:`select` takes
-the records whose names fit the token best.
+begins another record. The file is read in one pass (:class:`Records`). Then :func:`select` takes
+the records with the names that fit the token best.
 
-What a name is can be read in three ways: the value as it stands, the value up to its first ``/``,
-and RFC 9309's product token (2.2.1). Each way is followed to its end. Where they select different
-records there are several :class:`Selection`, and the caller refuses if one of them does (D1).
+A name can be read in three ways: the value as it stands, the value up to its first ``/``, and RFC
+9309's product token (2.2.1). Each way is followed to its end. If they select different records,
+there are several :class:`Selection`, and the caller refuses if one of them does (D1).
 
-Wherever the text is damaged or unclear, an Allow is dropped rather than a Disallow.
+If the text is damaged or unclear, an Allow is dropped rather than a Disallow.
 
 Some files have a line without its colon (``Disallow /x``), with another sign in its place
 (``Disallow; /x``), or with a longer or another word (``Disallowed: /x``, ``Useragent:``). RFC 9309
-ignores such a line. Google's parser reads a field by what its name begins with, and where a line
-has no colon, up to its first blank; others are generous in other ways. So a file that has such a
-line is read in both ways, and what either way selects counts (D1): see :func:`_lenient`. An Allow
-of that kind grants nothing, and only ends a run of User-agent lines, as it does for Google.
+ignores such a line. Google's parser knows a field by the beginning of its name; if a line has no
+colon, the name ends at its first blank. Other parsers are generous in other ways. So if a file has
+such a line, it is read in both ways, and the selections of both count (D1): see :func:`_lenient`.
+An Allow of that kind grants nothing. It only ends a run of User-agent lines, as it does for Google.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MAX_OCTETS: Final = 500 * 1024
 LITERAL_NAME: Final = "literal name"
 WITHOUT_VERSION: Final = "name without its version"
 PRODUCT_TOKEN: Final = "product token"  # noqa: S105
-#: The way to read lines that RFC 9309 ignores.
+#: The reading of lines that RFC 9309 ignores.
 LENIENT_LINES: Final = "lines without a colon, and longer words"
 
 #: The kinds of lines.
@@ -47,7 +47,7 @@ DISALLOW: Final = "Disallow"
 CRAWL_DELAY: Final = "Crawl-delay"
 SITEMAP: Final = "Sitemap"
 MISSPELT: Final = "misspelt Disallow"
-#: What a site says about use (``policy.robots.usage``).
+#: Statements of a site about use (``policy.robots.usage``).
 CONTENT_USAGE: Final = "Content-Usage"
 CONTENT_SIGNAL: Final = "Content-Signal"
 
@@ -62,13 +62,13 @@ _FIELDS: Final = {
     "content-signal": CONTENT_SIGNAL,
 } | dict.fromkeys(_MISSPELT, MISSPELT)
 _FIELDS.update({kind: kind for kind in (USER_AGENT, ALLOW, DISALLOW)})  # found without lower()
-#: What the name of a field begins with, for lenient parsers.
+#: The beginnings of a field's name, for lenient parsers.
 _WORD: Final = re.compile(
     r"\s*(?:(?P<agent>user(?:\s+|-)?agent)|(?P<delay>crawl(?:\s+|-)delay)|(?P<allow>allow)"
     rf"|(?:disallow|{'|'.join(_MISSPELT)}))",
     re.IGNORECASE,
 )
-#: What follows that word where no colon ends the name, and the value: the rest of a longer word, or
+#: The text between that word and the value if no colon ends the name: the rest of a longer word or
 #: signs, up to a blank; or signs alone.
 _WITHOUT_COLON: Final = (
     re.compile(r"[^\s:]*\s+([^\s:].*)"),
@@ -80,11 +80,11 @@ _BLANK: Final = (
     "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006"
     "\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000\udca0"
 )
-#: Characters that Google's parser leaves as they are in a rule, while no URL has them unescaped.
-#: There an Allow with one of them matches nothing.
+#: Characters that Google's parser does not escape in a rule, while no URL has them unescaped. So
+#: with Google an Allow with such a character matches nothing.
 _UNESCAPED: Final = re.compile(r"[\x00-\x20\"<>\\^`{|}\x7f]")
-#: The same and other characters that nobody sees. They are trimmed too, except from an Allow: there
-#: the shorter value would match more.
+#: Blanks and other invisible characters. They are trimmed too, except from an Allow, because the
+#: shorter value would match more.
 _UNSEEN: Final = _BLANK + "\0\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
 _PRODUCT: Final = re.compile(r"\*(?!\S)|[a-z_-]*", re.ASCII)
 _HALF_ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]?\Z")
@@ -119,7 +119,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What one reading of the names selects for a token.
+    """The selection for a token by one reading of the names.
 
     ``reading``: which of the three. ``names``: the name that fits, empty if none does. ``lines``:
     its Allow and Disallow lines, ``delays``: its Crawl-delay values, and ``usage``: its
@@ -147,8 +147,8 @@ def decode(body: bytes) -> str:
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     if len(body) <= MAX_OCTETS:
         return text
-    # A Disallow that was cut in two is kept, less half an escape, which would match no path. An
-    # Allow is not: its shorter value would match more.
+    # A Disallow that was cut in two counts, without half an escape, because that would match no
+    # path. An Allow does not count, because its shorter value would match more.
     lines, end, last_line = _HALF_ESCAPE.sub("", text).rpartition("\n")
     return lines if _kind(last_line) == ALLOW else f"{lines}{end}{last_line}"
 
@@ -165,7 +165,7 @@ def is_empty(body: bytes) -> bool:
 
 
 def is_readable(body: bytes) -> bool:
-    """Whether *body* is text, or has a field, so that it hides no rules.
+    """Whether *body* is text or has a field, so that it cannot hide rules.
 
     Some files have control octets beside their fields, and some are in UTF-16.
     """
@@ -179,8 +179,8 @@ def _kind(line: str) -> str | None:
 def _lenient(line: str) -> list[tuple[str, str]]:
     """Kinds and values of a line that lenient parsers read and RFC 9309 ignores; none for others.
 
-    There are several where one of them ends the name at its colon, and another one at a blank
-    before that (``Disallow /x: y``). An Allow has no value, since it may grant nothing.
+    There are several if one parser ends the name at its colon, and another at a blank before that
+    (for example in ``Disallow /x: y``). An Allow has no value, because it may grant nothing.
     """
     text = line.strip(_UNSEEN)
     word = _WORD.match(text) if text[:1] in _FIRST_LETTERS else None
@@ -200,13 +200,14 @@ def _lenient(line: str) -> list[tuple[str, str]]:
 
 
 class Records:
-    """The ``records`` of one file, its ``sitemaps``, and ``orphans``: rules without a User-agent.
+    """The ``records`` of a file, its ``sitemaps``, and ``orphans``: rules without a User-agent.
 
-    ``_record``: the one that a rule line now belongs to. ``_ruled``: it has a rule line, so that
-    the next User-agent line begins another. ``_allow_counts``: whether an Allow is taken (T29).
-    ``lenient``: lines are read as lenient parsers do. ``odd``: the text has a line for which that
-    makes a difference. ``cut``: the file was longer than the text. Then a last record without a
-    rule is left out: its rules lie beyond the limit, and a group without any allows everything.
+    ``_record``: the record that a rule line now belongs to. ``_ruled``: it has a rule line, so that
+    the next User-agent line begins another record. ``_allow_counts``: whether an Allow counts
+    (T29). ``lenient``: lines are read as lenient parsers do. ``odd``: the text has a line that
+    lenient parsers read in another way. ``cut``: the file was longer than the text. Then a last
+    record without a rule is left out, because its rules lie beyond the limit, and a group without
+    rules allows everything.
     """
 
     def __init__(self, text: str, *, cut: bool = False, lenient: bool = False) -> None:
@@ -249,8 +250,8 @@ class Records:
         elif kind in {CONTENT_USAGE, CONTENT_SIGNAL}:
             self._record.usage.append((kind, text, number))
         elif kind is MISSPELT:
-            # It binds like a Disallow. But the specification does not know it as a rule line, so
-            # a User-agent line after it does not begin another record (T28).
+            # It binds like a Disallow. But it is no rule line by the specification, so a User-agent
+            # line after it does not begin another record (T28).
             self._record.lines.append((DISALLOW, text, number))
         else:
             self._ruled = True
@@ -260,8 +261,8 @@ class Records:
                 self._record.lines.append((kind, allowed, number))
 
     def _add_name(self, name: str) -> None:
-        # T29: an empty value names nobody. Whether its line begins a record can be read both ways.
-        # So a Disallow after it still belongs to the record before, and an Allow to none.
+        # An empty value names no bot, and it is unclear whether its line begins a record (T29). So
+        # a Disallow after it still belongs to the record before, and an Allow to none.
         if not name:
             self._allow_counts = not self._ruled
             return
@@ -293,7 +294,7 @@ _READINGS: Final = {WITHOUT_VERSION: _without_version, PRODUCT_TOKEN: _product_t
 
 
 def select(text: str, records: Records, token: str) -> list[Selection]:
-    """The selections for a token: one for each reading that differs from those before (9.1.3).
+    """The selections for a token, one for each reading that differs from the others (9.1.3).
 
     *records*: of *text*.
     """
@@ -301,7 +302,7 @@ def select(text: str, records: Records, token: str) -> list[Selection]:
     if records.odd:
         lenient = Records(text, cut=records.cut, lenient=True)
         selections += _select_by_name(lenient, token.lower(), LENIENT_LINES)
-    # Selections that are alike are judged once.
+    # Equal selections are judged once.
     return [
         selection
         for number, selection in enumerate(selections)
@@ -337,8 +338,8 @@ def _select(
     lines = [line for record in chosen.values() for line in record.lines]
     usage = [line for record in chosen.values() for line in record.usage]
     if best == "*":
-        # Rules before any User-agent line bind nobody (RFC 9309), or everybody, as some parsers
-        # have it. So a Disallow among them binds, and an Allow does not.
+        # Rules before any User-agent line bind no bot (RFC 9309), or, for some parsers, every bot.
+        # So a Disallow among them binds, and an Allow does not.
         lines = [line for line in orphans.lines if line[0] != ALLOW] + lines
         usage = orphans.usage + usage
     rules = [line for line in lines if line[0] != CRAWL_DELAY]

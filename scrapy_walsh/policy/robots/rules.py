@@ -1,26 +1,25 @@
-"""R2: the rules of a robots.txt that match a path, and which of them decides (9.1.4, D1).
+"""Match the rules of a robots.txt with a path, and find the rule that decides (R2; 9.1.4, D1).
 
-The text leaves four questions open: what a group's name is (``groups``), whether a value
-without a leading ``/`` should have one, whether an escape is text or an octet, and how long a match
-is (T2). A *reading* is one answer to each of them, applied to Allow and Disallow alike. In each
-reading the longest match wins, on a tie an Allow. The path is refused if one reading refuses it.
-That is done in three steps, each a part of this file.
+The specification leaves four questions open: what is a group's name (``groups``), should a value
+without a leading ``/`` have one, is an escape text or an octet, and how long is a match (T2)? A
+*reading* answers each of them, for Allow and Disallow alike. In each reading the longest match
+wins, on a tie an Allow. The path is refused if one reading refuses it. There are three steps, each
+a part of this file.
 
 **One spelling**, so that paths and values can be compared: unreserved characters stand for
 themselves, reserved ones stay as they are found, escaped or not, and everything else is escaped
-with upper-case digits. An escape is three characters (:func:`normalize`), or the one octet that it
-stands for (:func:`as_octets`): it matters for the length of a rule and for what a ``*`` may stand
-for. And a URL with dot segments, backslashes or an empty query has several paths: :func:`forms`
-gives each.
+with upper-case digits. An escape is three characters (:func:`normalize`), or the octet that it
+stands for (:func:`as_octets`). That matters for the length of a rule and for the text that a ``*``
+may match. And a URL with dot segments, backslashes or an empty query has several paths:
+:func:`forms` gives each.
 
 **Matching.** A rule with stars is cut at them. To match a path, its pieces must follow each other
-in it. Each is searched from the left, beginning where the one before it ended: that finds the first
-place where the rule can end. One search from the right finds the last place. These two give the
-shortest and the longest match (T2). Nothing backtracks: a match costs at most path x rule, however
-many ways there are to spread the stars over the path, of which a hostile file could make billions
-(T40). A file may have 20,000 rules. So :class:`Index` looks up by a path's beginnings which of them
-can match at all, adds up what matching these would cost, and raises :class:`TooCostly` beyond a
-limit.
+in it. Each piece is searched from the left, after the end of the piece before. That finds the first
+possible end of the match. A search from the right finds the last possible end. These two give the
+shortest and the longest match (T2). Nothing backtracks, so a match costs at most path x rule. A
+hostile file could make billions of ways to spread the stars over the path (T40). A file may have
+20,000 rules. So :class:`Index` looks up by a path's beginnings which of them can match at all, and
+adds up their cost. If that exceeds a limit, it raises :class:`TooCostly`.
 
 **Weighing.** Each pair of answers to the first two questions has a :class:`Table` of rules. All
 tables share two indexes of patterns, one with escapes as text and one with them as octets. So a
@@ -55,8 +54,8 @@ def _spelling(pair: str) -> str:
 
 
 _SPELLINGS: Final = {high + low: _spelling(high + low) for high in _HEX for low in _HEX}
-# The character that stands for each escape in :func:`as_octets`. A bracket's is the bracket itself:
-# RFC 3986 allows no bare bracket in a path or query, so both are the same octet.
+# The character for each escape in :func:`as_octets`. For a bracket it is the bracket itself: RFC
+# 3986 allows no bare bracket in a path or query, so both are the same octet.
 _CHARACTERS: Final = {f"{octet:02X}": chr(0x100 + octet) for octet in range(256)} | {
     "5B": "[",
     "5D": "]",
@@ -96,8 +95,8 @@ def _unescaped(text: str, table: Mapping[str, str], percent: str) -> str:
 def normalize_values(bodies: list[str]) -> list[str]:
     """Rule values, without their final ``$``, in the spelling of paths; a ``*`` stays one.
 
-    They are joined by line ends and spelt all at once, which is faster. No value contains a line
-    end, and no escape can reach across one.
+    They are joined by line ends and spelt all at once, because that is faster. No value contains a
+    line end, and no escape can reach across a line end.
     """
     text = "\n".join(bodies)
     return bodies if _PLAIN_VALUES(text) else normalize(text, _TO_ENCODE_IN_VALUES).split("\n")
@@ -118,7 +117,7 @@ def utf8(text: str) -> bytes:
 def as_octets(text: str) -> str:
     """Text of :func:`normalize` with one character for each escape.
 
-    So nothing can match a part of an escape, and each octet counts as one. A ``%`` that begins no
+    So no rule can match a part of an escape, and each octet counts as one. A ``%`` that begins no
     escape is read as ``%25``. A bracket is the same octet, escaped or not.
     """
     return _unescaped(text, _CHARACTERS, _CHARACTERS["25"])
@@ -127,10 +126,10 @@ def as_octets(text: str) -> str:
 def forms(url: str) -> list[str]:
     """The forms of a URL's path and query that rules must be matched with.
 
-    There is one with dot segments as they are and one without them (T41), one with a ``?`` that
-    ends the URL and one without it, one with a backslash in the path as it is and one with the
-    slash that WHATWG URL and Scrapy make of it, and each combination. The first is the one with
-    nothing changed but the spelling. The fragment is dropped, and an empty path is ``/``.
+    Dot segments are left or resolved (T41); a ``?`` at the end is left or dropped; a backslash in
+    the path is left, or becomes a slash as in WHATWG URL and Scrapy. Each combination is a form. In
+    the first form only the spelling is changed. The fragment is dropped, and an empty path is
+    ``/``.
     """
     plain = _PLAIN_URL(url)
     if plain and "/." not in url and url[-1:] != "?":  # nearly all URLs
@@ -170,18 +169,19 @@ def _resolved(target: str) -> str:
 
 # -- matching -----------------------------------------------------------------------------
 
-#: What may count as the length of a match (T2). A final ``$`` adds one to each.
+#: The lengths that a match may have (T2). A final ``$`` adds one to each.
 LENGTHS: Final = ("each * at its most", "each * at its least", "the pattern's octets")
 
-#: What one decision may cost, in characters compared. Beyond it the answer is no (T40).
+#: The limit of a decision's cost, in characters compared. If it is exceeded, the answer is no
+#: (T40).
 _MAX_COST: Final = 30_000_000
-#: What trying a rule costs in itself, and each of its parts, in the same unit.
+#: The cost to try a rule at all, and for each of its parts, in the same unit.
 _RULE_COST: Final = 2_000
 _PART_COST: Final = 100
 
 
 class TooCostly(Exception):
-    """Matching would cost more than one decision may, so the caller refuses (T40)."""
+    """Matching would cost more than the limit of a decision, so the caller refuses (T40)."""
 
 
 class Match(NamedTuple):
@@ -195,9 +195,9 @@ class Match(NamedTuple):
 class Pattern(NamedTuple):
     """A rule, prepared to be matched with paths.
 
-    ``text``: as written. ``prefix``: what comes before the first star. ``parts``: what comes after
-    each run of stars; the last is empty where a star ends the rule. ``anchored``: it ends in ``$``.
-    ``size``: characters of the whole.
+    ``text``: as written. ``prefix``: the text before the first star. ``parts``: the texts after
+    each run of stars; the last is empty if a star ends the rule. ``anchored``: it ends in ``$``.
+    ``size``: its number of characters.
     """
 
     allow: bool
@@ -234,7 +234,7 @@ class Pattern(NamedTuple):
         return Match(self.allow, self.text, (longest, shortest, self.size))
 
     def _ends(self, path: str, begin: int) -> tuple[int, int] | None:
-        """The first and the last place where the last part, at or after *begin*, can end."""
+        """The first and the last possible end of the last part, from *begin* on."""
         part, size = self.parts[-1], len(path)
         if self.anchored:
             return (size, size) if path.endswith(part, begin) else None
@@ -274,8 +274,8 @@ class Patterns:
 class Index:
     """Rules by their text before the first star.
 
-    So a path finds those that can match: by a look-up for each length that such texts have. The
-    rules with one such text are prepared when a path begins with it: most rules never are.
+    A look-up for each length of such texts finds the rules that can match a path. Rules are
+    prepared when a path first begins with their text, so most rules never are.
     """
 
     __slots__ = ("_prepared", "_rules", "_sizes")
@@ -303,10 +303,10 @@ class Index:
         return [match for pattern in patterns if (match := pattern.match(path)) is not None]
 
     def _prepare(self, prefix: str) -> tuple[list[Pattern], int, int]:
-        """The rules, what matching all costs besides, and for each character of a path."""
+        """The rules, their fixed cost, and their cost for each character of a path."""
         rules = self._rules[prefix]
         base_cost = _RULE_COST * sum(body != prefix for _, _, body in rules)
-        # Where their stars alone cost too much, none is ever matched.
+        # If their stars alone cost too much, none is ever matched.
         patterns = [] if base_cost > _MAX_COST else [Pattern.of(*rule) for rule in rules]
         parted = [pattern.parts for pattern in patterns if pattern.parts]
         cost = sum(_RULE_COST + _PART_COST * len(parts) for parts in parted)
@@ -335,10 +335,10 @@ class Rule(NamedTuple):
 
 
 class Ruling(NamedTuple):
-    """What the strict layer says about a path.
+    """The decision of the strict layer about a path.
 
-    ``rule``: the one that decided, None if none matches. ``readings``: the answer of each, its name
-    and whether it allows the path; empty if all readings agree.
+    ``rule``: the rule that decided, None if none matches. ``readings``: the name of each, and
+    whether it allows the path; empty if all readings agree.
     """
 
     denied: bool
@@ -346,7 +346,7 @@ class Ruling(NamedTuple):
     readings: tuple[tuple[str, bool], ...] = ()
 
 
-#: The answer of one reading: its name, and the rule that wins in it; None if no rule matches.
+#: The answer of a reading: its name, and the rule that wins in it; None if no rule matches.
 Answer = tuple[str, Rule | None]
 _NO_MATCH: Final[list[Answer]] = [("", None)]
 
@@ -363,7 +363,7 @@ class Table(NamedTuple):
     lines: Mapping[tuple[bool, str], int]
 
     def answers(self, matches: list[Match]) -> list[Answer]:
-        """The answers for each of LENGTHS (T2), but only one where all of them agree."""
+        """The answers for each of LENGTHS (T2); only one answer if all of them agree."""
         candidates = [
             (match.lengths, Rule(match.allow, match.text, line, self.names))
             for match in matches
@@ -385,7 +385,7 @@ def _longest(candidates: list[tuple[tuple[int, int, int], Rule]], measure: int) 
 
 
 class RuleSet:
-    """The rules of a token in one file; :meth:`ruling` says what they mean for a path.
+    """The rules of a token in a file; :meth:`ruling` applies them to a path.
 
     ``_tables``: one for each reading of names and values. ``_patterns``: the rules of any of them.
     """
@@ -403,7 +403,7 @@ class RuleSet:
         self._patterns = Patterns(list(rules))
 
     def ruling(self, paths: Sequence[str]) -> Ruling:
-        """What they say of a path, all of whose :func:`forms` were *paths*. Raises TooCostly."""
+        """The decision about a path. *paths*: all its :func:`forms`. Raises TooCostly."""
         answers = self._answers(paths[0])
         if len(paths) > 1:  # seldom
             other_answers = (_named(ANOTHER_FORM, self._answers(path)) for path in paths[1:])
@@ -430,7 +430,7 @@ def _named(name: str, answers: Iterable[Answer]) -> Iterator[Answer]:
 
 
 def _ruling(answers: Sequence[Answer]) -> Ruling:
-    """What all readings say together: denied if one denies, by the rule of the first such one."""
+    """Combine the answers: denied if one reading denies, by the rule of the first that does."""
     if len(answers) == 1:
         rule = answers[0][1]
         return Ruling(rule is not None and not rule.allow, rule)

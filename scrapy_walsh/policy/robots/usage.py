@@ -1,7 +1,7 @@
-"""R2's neighbour: what a site says about the use of what is fetched, as said, by document and line.
+"""The statements of a site about the use of its pages, with document and line (beside R2).
 
-It is recorded, and decides nothing unless the operator's WALSH_USAGE says so. The statements are
-those of these texts, each in its own words:
+They are recorded, and decide nothing unless the operator sets WALSH_USAGE. Statements are read from
+these fields, each in its own words:
 
 - ``Content-Usage``, in robots.txt by path and in a response (draft-ietf-aipref-attach; categories
   and how statements combine: draft-ietf-aipref-vocab, sections 5 and 6);
@@ -10,11 +10,11 @@ those of these texts, each in its own words:
 - ``TDM-Reservation`` and ``TDM-Policy`` (W3C TDM Reservation Protocol), as header fields;
 - ``Link`` with ``rel="license"`` (RFC 8288, RFC 4946).
 
-Only the first two say anything about a category. What cannot be parsed is kept with the reason. It
-allows nothing, and forbids a category only where that stands beside a plain *no* (D1). In
+Only the first two name a category. If a statement cannot be parsed, it is recorded with the reason.
+It allows nothing, and forbids a category only if that stands beside a plain *no* (D1). In
 robots.txt these lines belong to groups as Allow and Disallow do, and the same matching finds the
-longest path whose rule can be parsed. Where the text can be read in several ways (D1) the
-statements of all of them count, and the most restrictive one prevails.
+longest path with a rule that can be parsed. If the text can be read in several ways, all their
+statements count, and the most restrictive prevails (D1).
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 #: The categories of use, by their labels: the vocabulary's two, and one of Content-Signal alone.
 CATEGORIES: Final = ("train-ai", "search", "ai-input")
-#: Of WALSH_USAGE.
+#: Values of WALSH_USAGE.
 RECORD, REFUSE = "record", "refuse"
 
-#: Characters of a field that are parsed, and that are recorded; statements of one response.
+#: Characters of a field that are parsed, and that are recorded; statements of a response.
 _LONGEST: Final = 4096
 _SHOWN: Final = 300
 _MOST: Final = 20
@@ -53,19 +53,19 @@ _NO: Final = re.compile(
 _YES: Final = {CONTENT_USAGE: "y", CONTENT_SIGNAL: "yes"}
 #: Header fields that are recorded as they stand.
 _AS_SAID: Final = ("X-Robots-Tag", "TDM-Reservation", "TDM-Policy")
-#: Names in an X-Robots-Tag, each of a bot but for those of directives that have a value.
+#: Names in an X-Robots-Tag: of bots, and of directives that have a value.
 _NAMED: Final = re.compile(r"(?:^|,)\s*([A-Za-z_][\w.-]*)\s*:")
 _VALUED: Final = ("unavailable_after", "max-snippet", "max-image-preview", "max-video-preview")
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One thing that a site said.
+    """A statement of a site.
 
     ``field``: the name of the rule or header field. ``value``: as written, at most 300 characters.
     ``document``: URL of the robots.txt, or of the response. ``line``: in robots.txt, from 1.
-    ``preferences``: categories, and whether their use is allowed. ``malformed``: why the value
-    cannot be read, empty where it can.
+    ``preferences``: categories, and whether their use is allowed. ``malformed``: the reason why the
+    value cannot be read, or empty.
     """
 
     field: str
@@ -76,13 +76,13 @@ class Statement:
     malformed: str = ""
 
     def __str__(self) -> str:
-        """One line: where it stands, and what it says."""
+        """One line: its place and its text."""
         place = "header" if self.line is None else f"robots.txt:{self.line}"
         note = f" (malformed: {self.malformed})" if self.malformed else ""
         return f"{place} {self.field}: {self.value}{note}"
 
     def members(self) -> dict[str, Any]:
-        """The statement as JSON data; ``line`` and ``malformed`` only where there is one."""
+        """The statement as JSON data; ``line`` and ``malformed`` only if there is one."""
         members: dict[str, Any] = {
             "field": self.field,
             "value": self.value,
@@ -94,10 +94,10 @@ class Statement:
 
 
 def combined(statements: Iterable[Statement]) -> dict[str, bool]:
-    """Whether each category that is named is allowed: not, if one statement disallows it.
+    """Whether each named category is allowed: it is not if one statement disallows it.
 
-    (draft-ietf-aipref-vocab, "Combining Preferences".) What no statement names is unknown, and is
-    not among the keys.
+    (draft-ietf-aipref-vocab, "Combining Preferences".) If no statement names a category, it is
+    unknown, and not among the keys.
     """
     preferences: dict[str, bool] = {}
     for statement in statements:
@@ -107,7 +107,7 @@ def combined(statements: Iterable[Statement]) -> dict[str, bool]:
 
 
 def as_member(statements: Sequence[Statement]) -> dict[str, Any] | None:
-    """An item's ``usage``: what was said, and what follows for each category; None for nothing."""
+    """An item's ``usage``: the statements, and the preference for each category; None for none."""
     if not statements:
         return None
     preferences = {
@@ -120,7 +120,7 @@ def as_member(statements: Sequence[Statement]) -> dict[str, Any] | None:
 def refuses(
     statements: Iterable[Statement], refused_uses: Sequence[str], verdict: Verdict
 ) -> Verdict | None:
-    """The verdict against a target whose robots.txt disallows a use in *refused_uses*, or None.
+    """The verdict against a target if robots.txt disallows a use in *refused_uses*, or None.
 
     *refused_uses*: the categories that WALSH_USAGE refuses targets for. *verdict*: of robots.txt,
     which allows the target.
@@ -147,17 +147,17 @@ def refuses(
 
 
 def _statement(field: str, value: str, document: str, line: int | None = None) -> Statement:
-    """The statement of a Content-Usage or a Content-Signal, whose value is a dictionary."""
+    """The statement of a Content-Usage or a Content-Signal, which has a dictionary as value."""
     preferences, malformed = _read(field, value)
     return Statement(field, _shown(value), document, line, preferences, malformed)
 
 
 @lru_cache(maxsize=256)
 def _read(field: str, value: str) -> tuple[tuple[tuple[str, bool], ...], str]:
-    """The preferences of a value, and why it cannot be parsed, empty where it can.
+    """The preferences of a value, and the reason why it cannot be parsed, or empty.
 
-    A *no* is heard wherever it stands beside a category (D1), and alone where the value cannot be
-    parsed: it seldom means anything else.
+    A *no* beside a category always counts (D1), even if the value cannot be parsed, because it
+    seldom means anything else.
     """
     malformed = f"longer than {_LONGEST} characters" if len(value) > _LONGEST else ""
     try:
@@ -173,7 +173,7 @@ def _read(field: str, value: str) -> tuple[tuple[tuple[str, bool], ...], str]:
 
 
 def _tokens(value: str) -> dict[str, str]:
-    """The members of a dictionary (RFC 9651) whose values are tokens; ValueError for any other."""
+    """The members of a dictionary that are tokens (RFC 9651). Raises ValueError for other text."""
     from http_sf import Token, parse  # noqa: PLC0415  slow to load, and few sites need it
 
     members = cast("dict[str, Any]", parse(value.encode(), tltype="dictionary"))
@@ -184,7 +184,7 @@ def _tokens(value: str) -> dict[str, str]:
 
 
 class UsageRules:
-    """The Content-Usage and Content-Signal lines of the groups of one token in one robots.txt."""
+    """The Content-Usage and Content-Signal lines of a token's groups in a robots.txt."""
 
     __slots__ = ("_document", "_groups")
 
@@ -193,7 +193,7 @@ class UsageRules:
         self._groups = [_Group(selection.usage) for selection in selections if selection.usage]
 
     def said(self, url: str) -> tuple[Statement, ...]:
-        """What is said of *url*, a URL or a path with its query, by line. Never raises."""
+        """The statements about *url*, a URL or a path with its query, by line. Never raises."""
         try:
             lines = {line for group in self._groups for line in group.lines(url)}
         except TooCostly:
@@ -207,12 +207,12 @@ class UsageRules:
 
 
 class _Group:
-    """The lines that one way to read the names selects. ``first``: the number of the first one."""
+    """The lines that a reading of the names selects. ``first``: the number of the first line."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self.first = min(number for _, _, number in lines)
         self._signals: set[Line] = set()
-        #: The other lines, by path; and the paths of those that can be read.
+        #: The other lines, by path; and the paths of the lines that can be read.
         self._by_path: dict[str, set[Line]] = {}
         self._readable: set[str] = set()
         for kind, value, number in lines:
@@ -234,7 +234,7 @@ class _Group:
         return lines
 
     def _lines(self, matches: Sequence[Match]) -> set[Line]:
-        """The lines of the longest path, by each way to count it, and of those not to be read."""
+        """The lines of the longest path, by each measure, and the lines that cannot be read."""
         readable = [match for match in matches if match.text in self._readable]
         paths = {match.text for match in matches} - self._readable
         for measure in range(len(LENGTHS)):
@@ -257,7 +257,7 @@ def _split(value: str) -> tuple[str, str]:
 
 
 def of_response(fields: Mapping[str, Sequence[str]], url: str, token: str) -> tuple[Statement, ...]:
-    """What the header of the response from *url* says, at most 20 statements.
+    """The statements in the header of the response from *url*, at most 20.
 
     *fields*: the values of each field, by its name in lower case. *token*: our product token.
     """
@@ -281,13 +281,13 @@ def of_response(fields: Mapping[str, Sequence[str]], url: str, token: str) -> tu
 
 
 def _wrong(name: str, value: str) -> str:
-    """Why the value of one of _AS_SAID is malformed, empty where it is not."""
+    """The reason why the value of a field in _AS_SAID is malformed, or empty."""
     is_flag = name == "TDM-Reservation"
     return "neither 0 nor 1" if is_flag and value.strip() not in ("0", "1") else ""
 
 
 def _is_for(value: str, token: str) -> bool:
-    """Whether an X-Robots-Tag says something to every bot, or to the one of our *token*."""
+    """Whether an X-Robots-Tag is for every bot, or for the bot with our *token*."""
     match = _NAMED.match(value)
     if match is None or match[1].lower() in _VALUED:
         return True
