@@ -1,10 +1,10 @@
-"""Records what was decided: in the log, the stats and the ledger of a crawl.
+"""Records decisions and exchanges in the log, the stats and the ledger of a crawl.
 
 All three are made from one value, so they cannot contradict each other. Nothing is decided here.
 
-In the log the first event of a kind and verdict on a host stands at its level, and what is like it
-at DEBUG: a host that is away would fill the log. What is deferred, and each robots.txt that cannot
-be had, is INFO at most; one warning for each cause tells of them at the end of the crawl.
+A host that is down would fill the log. So only the first event of a kind and verdict on a host is
+logged at its level, and the others like it at DEBUG. Deferrals, and each robots.txt that cannot be
+fetched, are INFO at most. At the end of the crawl one warning for each cause reports them.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ logger.addFilter(_escape)
 
 
 def _is_heard(level: int) -> bool:
-    """Whether anybody wants records of *level*: Scrapy sets it at its handlers, not at loggers."""
+    """Whether a handler takes records of *level*: Scrapy sets it at handlers, not at loggers."""
     handlers = (*logger.handlers, *logging.root.handlers)
-    return level > logging.INFO or any(each.level <= level for each in handlers)
+    return level > logging.INFO or any(handler.level <= level for handler in handlers)
 
 
 #: Kinds of events that are at DEBUG in the log, and those that are a WARNING; others are INFO. A
-#: refusal for a private address is a WARNING too: somebody has led the crawl into its own network.
+#: refusal for a private address is a WARNING too: a site has led the crawl into its own network.
 _QUIET: Final = (events.HELD, events.FETCHED, events.ANSWERED, events.TAKEN_UP)
 _WARNED: Final = (events.DEFERRED, events.GIVEN_UP, events.REJECTED, events.TOO_MANY_REDIRECTS)
-#: Kinds and requirements of events whose reason holds for whole hosts.
+#: Kinds and requirements of events with a reason that holds for a whole host.
 _OF_HOSTS: Final = ((events.DEFERRED, "R2"), (events.REJECTED, "R2"))
 #: Hosts that have stats and, for each kind and verdict, lines of their own.
 _HOSTS: Final = 1000
@@ -83,7 +83,7 @@ _DECLARED_AT_ONCE: Final = 256
 def process_name() -> str:
     """The name of this process in the ledger; requests of one process never overlap (R4.1).
 
-    A forked child has a name of its own, also where its parent had imported this module.
+    A forked child has a name of its own, even if its parent had imported this module.
     """
     return _name_of(os.getpid())
 
@@ -124,7 +124,7 @@ class Recorder:
     #: Items of this run that a feed has not stored.
     unstored: int = 0
     run: str = field(default_factory=lambda: secrets.token_hex(4))
-    #: Called where lines begin to wait: :meth:`flush` follows soon. None: no exchange's line waits.
+    #: Called when lines begin to wait: :meth:`flush` follows soon. None: no exchange's line waits.
     soon: Callable[[], None] | None = None
     #: Whether an earlier run has told what an event says of a target.
     known: Callable[[events.Event], bool] = lambda _: False
@@ -133,8 +133,8 @@ class Recorder:
     #: Refusals by requirement and verdict; requests that were sent, by purpose.
     rules: Counter[tuple[str, ...]] = field(default_factory=Counter)
     sent: Counter[tuple[str, ...]] = field(default_factory=Counter)
-    #: By kind, requirement and verdict, the hosts whose events of that kind had a line; of what is
-    #: about no host, the reasons.
+    #: By kind, requirement and verdict, the hosts of events that had a line; if an event is about
+    #: no host, its reason.
     _told: dict[tuple[str, ...], set[str]] = field(default_factory=dict)
     #: For each line at the end of the crawl, the number of targets by host.
     _alike: dict[_Alike, Counter[str]] = field(default_factory=dict)
@@ -149,18 +149,18 @@ class Recorder:
     _answered: bool = False
     #: Hosts with a stat of their own for what was refused.
     _denied: set[str] = field(default_factory=set)
-    #: The causes of what failed on this side; the hosts of which nothing is requested for one.
+    #: The causes of our own faults; the hosts that get no request because of one.
     own_faults: set[str] = field(default_factory=set)
     _unasked: set[str] = field(default_factory=set)
-    #: The first of them that means that records are lost to the next run.
+    #: The first fault that loses records of the next run.
     lost: str | None = None
 
     def own_fault(self, line: str, cause: str = "", host: str = "", *, kept: bool = False) -> None:
-        """Say in one line what failed because of us: from now on, this run is not well (exit 1).
+        """Log a failure of our own in one line: from now on, this run is not well (exit 1).
 
-        *line*: what failed, and what to do. *cause*: what is said once; by default the line.
-        *host*: of which nothing is requested for that reason, if it is one. *kept*: it is about
-        what is kept between runs, so the next one may go by less.
+        *line*: the failure, and the remedy. *cause*: each one is logged once; by default the line.
+        *host*: the one that gets no request because of it, if there is one. *kept*: it concerns
+        records that runs keep, so the next run may know less.
         """
         if kept and self.lost is None:
             self.lost = line
@@ -173,14 +173,14 @@ class Recorder:
             logger.error("%s", line, extra={"crawler": self.crawler})
 
     def set_aside(self, stat: str, line: str) -> None:
-        """Count an entry of a queue that cannot be used; *line* names it, of the first of them."""
+        """Count an entry of a queue that cannot be used; *line* names it, for the first ones."""
         self.count(stat)
-        named = self.crawler.stats.get_value(f"walsh/{stat}") <= _ASIDE_NAMED
-        further = f"further entries set aside are only counted: walsh/{stat}"
-        self.own_fault(line if named else further)
+        if self.crawler.stats.get_value(f"walsh/{stat}") > _ASIDE_NAMED:
+            line = f"further entries set aside are only counted: walsh/{stat}"
+        self.own_fault(line)
 
     def tell_not_well(self) -> None:
-        """Log what follows from what failed; called last of all."""
+        """Log the consequence of our own faults; called last of all."""
         if self.lost is not None:
             logger.warning(
                 "the next run may request hosts and sources again too early, because what this run "
@@ -189,8 +189,9 @@ class Recorder:
             )
         elif self.own_faults:
             count = plural(len(self.own_faults), "thing")
-            hosts = plural(len(self._unasked), "host")
-            cost = f"; nothing was requested of {hosts}" if self._unasked else ""
+            cost = ""
+            if self._unasked:
+                cost = f"; nothing was requested of {plural(len(self._unasked), 'host')}"
             logger.warning(
                 "this run is not well: %s of ours failed%s; see ERROR above", count, cost
             )
@@ -198,10 +199,11 @@ class Recorder:
     def record(self, event: events.Event, *, trial: bool = False) -> None:
         """Log *event*, count it, and write it to the ledger.
 
-        *trial*: of a trial of https: that it gets no answer is no error, since http follows.
+        *trial*: of a trial of https: if it gets no answer, that is no error, since http follows.
         """
-        first = (event.kind, event.requirement, event.verdict) not in self._told
-        remedy = remedy_of(event.requirement, event.verdict, event.url) if first else ""
+        remedy = ""
+        if (event.kind, event.requirement, event.verdict) not in self._told:
+            remedy = remedy_of(event.requirement, event.verdict, event.url)
         if _is_heard(level := self._level(event, trial=trial)):
             line = f"{event}; {remedy}" if remedy else str(event)
             logger.log(level, "%s", line, extra={"crawler": self.crawler, "walsh_event": event})
@@ -214,20 +216,20 @@ class Recorder:
             self.count(f"refused/{event.requirement}")
             if len(self._denied) < _HOSTS:
                 self._denied.add(event.host)
-            own = event.host in self._denied
-            self.count(f"denied/host/{event.host}" if own else "denied/other_hosts")
+            has_stat = event.host in self._denied
+            self.count(f"denied/host/{event.host}" if has_stat else "denied/other_hosts")
         self._send(signals.OF_KIND[event.kind], event=event)
 
     def _level(self, event: events.Event, *, trial: bool) -> int:
-        """The level of *event* in the log, which counts as told from now on."""
-        told = self._told.setdefault((event.kind, event.requirement, event.verdict), set())
-        about = event.host or event.reason
+        """The level of *event* in the log, which counts as logged from now on."""
+        subjects = self._told.setdefault((event.kind, event.requirement, event.verdict), set())
+        subject = event.host or event.reason
         alike = self._count_alike(event)
-        if event.kind in _QUIET or about in told or len(told) >= _HOSTS:
+        if event.kind in _QUIET or subject in subjects or len(subjects) >= _HOSTS:
             return logging.DEBUG
-        told.add(about)
-        warned = event.kind in _WARNED or event.verdict == PRIVATE_ADDRESS
-        if not warned or self.known(event):
+        subjects.add(subject)
+        is_warning = event.kind in _WARNED or event.verdict == PRIVATE_ADDRESS
+        if not is_warning or self.known(event):
             return logging.INFO
         if alike is not None:
             self._new.add(alike)
@@ -275,7 +277,7 @@ class Recorder:
             self._put_off[event.host] = (count + 1, event.due)
 
     def tell_alike(self) -> None:
-        """Log one line for each reason for which hosts were left alone, or had no robots.txt.
+        """Log one line for each reason to leave hosts alone, or to do without their robots.txt.
 
         One more line has the targets that R4 defers, with the due time of each host.
         """
@@ -296,8 +298,8 @@ class Recorder:
                     if count
                 ]
                 self._tell_hosts(alike, list(counts), " and ".join(parts))
-            elif others := [host for host in counts if host not in deferred]:
-                self._tell_hosts(alike, others, f"{alike.kind} robots.txt")
+            elif hosts := [host for host in counts if host not in deferred]:
+                self._tell_hosts(alike, hosts, f"{alike.kind} robots.txt")
 
     def _tell_put_off(self) -> None:
         if not self._put_off:
@@ -306,9 +308,9 @@ class Recorder:
             f"{plural(count, 'target')} of {host} until {iso(math.ceil(due))}"
             for host, (count, due) in self._put_off.items()
         ]
-        more = len(parts) - _HOSTS_NAMED
-        if more > 0:
-            parts[_HOSTS_NAMED:] = [f"and those of {plural(more, 'other host')}"]
+        surplus = len(parts) - _HOSTS_NAMED
+        if surplus > 0:
+            parts[_HOSTS_NAMED:] = [f"and those of {plural(surplus, 'other host')}"]
         logger.info("put off (R4): %s", "; ".join(parts), extra={"crawler": self.crawler})
 
     def _tell_hosts(self, alike: _Alike, hosts: list[str], subject: str) -> None:
@@ -329,17 +331,17 @@ class Recorder:
         logger.log(level, "%s", line, extra={"crawler": self.crawler})
 
     def exchange(self, exchange: events.Exchange) -> None:
-        """Note *exchange* for the ledger; count and log what is out of the ordinary.
+        """Note *exchange* for the ledger; count it, and log it if it is out of the ordinary.
 
-        Its line is written together with what follows from its answer, or some milliseconds later,
-        and before anything else is sent.
+        Its line is written with the next event, or some milliseconds later, and before anything
+        else is sent.
         """
         self.sent[(exchange.purpose,)] += 1
         if exchange.purpose != events.TARGET:
             self.count(f"documents/{exchange.purpose}")
             self.count("documents/octets", exchange.octets or 0)
-            what, answer = exchange.purpose, exchange.status or "no answer"
-            logger.debug("requested %s (%s): %s", exchange.url, what, answer)
+            answer = exchange.status or "no answer"
+            logger.debug("requested %s (%s): %s", exchange.url, exchange.purpose, answer)
         answered = exchange.status is not None or bool(exchange.cut)
         self._answered = self._answered or answered
         if self.ledger is not None:
@@ -366,12 +368,12 @@ class Recorder:
         self._send(signals.walsh_asked, exchange=exchange)
 
     def _send(self, signal: object, **arguments: object) -> None:
-        """Send a signal to whoever listens; what a receiver raises is logged by Scrapy."""
+        """Send a signal. If a receiver raises an error, Scrapy logs it."""
         crawler = self.crawler
         crawler.signals.send_catch_log(signal, spider=crawler.spider, **arguments)
 
     def note(self, kind: str, **members: Any) -> None:
-        """Write to the ledger an event, or what is no decision: the start of a run, its end."""
+        """Write to the ledger an event, or a line that is none, for example the end of a run."""
         if self.ledger is not None:
             self._waiting.append({"kind": kind, **members})
             self.flush()
@@ -387,7 +389,7 @@ class Recorder:
                 self.flush()
 
     def flush(self) -> None:
-        """Write what waits to the ledger, in one piece."""
+        """Write the lines that wait to the ledger, in one piece."""
         if self._waiting and (ledger := self.ledger) is not None:
             waiting, self._waiting = self._waiting, []
             with self.told_once():
@@ -412,7 +414,7 @@ class Recorder:
     def told_once(self) -> Iterator[None]:
         """A ledger that cannot be written is logged once, and does not stop the crawl.
 
-        Then log what was found damaged in the ledger, and what of it will go.
+        Then log what is damaged in the ledger, and which part of it is deleted.
         """
         try:
             yield

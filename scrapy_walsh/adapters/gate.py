@@ -1,15 +1,15 @@
 """The one object that walks the way of a request (``policy/chain.py``), at four named moments.
 
-- ``at_queue``: the scheduler takes the request in. What the cached documents refuse waits for
-  nothing.
-- ``at_gate``: the queue has given it out. It is judged, the documents that this needs are fetched,
-  and it goes on, goes back to the queue, or ends.
-- ``at_wire``: it has its turn. It may have waited, and documents change: it is looked at again.
-- ``after``: its exchange has ended. What follows for its host, its source and itself is done.
+- ``at_queue``: the scheduler takes the request in. If the cached documents refuse it, it does not
+  wait.
+- ``at_gate``: the queue has given it out. It is judged, and missing documents are fetched. Then it
+  goes on, goes back to the queue, or ends.
+- ``at_wire``: it has its turn. It is judged again: it may have waited, and documents change.
+- ``after``: its exchange has ended. The gate tells the host, the source and the ticket the result.
 
-The chain decides. What it looks at, documents and records, is ``Documents``. The gate brings it the
-documents that it needs, does what it answers, and records why. What it knows of a request is in the
-request's ticket.
+The chain decides, from the documents and records in ``Documents``. The gate fetches the documents
+that the chain needs, carries out its answer, and records the reason. A request's ticket has our
+knowledge of it.
 """
 
 from __future__ import annotations
@@ -68,18 +68,18 @@ class Documents:
         self, context: Context, fetcher: Fetcher, pacing: Pacing, sources: Sources
     ) -> None:
         self.operator = OperatorList(context, fetcher, pacing)
-        #: What directives about the use of an answer name us by.
+        #: Our name in directives about the use of an answer.
         self._token = context.config.identity.token
-        #: The list, or the verdict in its place; None where it must be fetched first (R12).
+        #: The list, or the verdict in its place; None if it must be fetched first (R12).
         self.blocklist = self.operator.current
         self.robots_txt = RobotsTxt(context, fetcher, pacing, self)
         #: When an earlier run last sent the source *key* and was answered (R8).
         self.last_visit = sources.last_visit
-        #: The rules of an origin; None where they must be fetched or refreshed first (R12).
+        #: The rules of an origin; None if they must be fetched or refreshed first (R12).
         self.robots = self.robots_txt.current
 
     def basis(self, url: str) -> tuple[int, int] | None:
-        """Numbers of the list and the rules that decide about *url*; None where one is missing."""
+        """Numbers of the list and the rules that decide about *url*; None if one is missing."""
         rules = self.robots_txt.serial(url)
         if rules is None or self.blocklist() is None:
             return None
@@ -88,8 +88,8 @@ class Documents:
     def sitemaps(self, url: str) -> list[str]:
         """The sitemaps that the robots.txt of *url*'s origin names, if it is in memory."""
         rules = self.rules_of(url)
-        named = rules.sitemaps if isinstance(rules, Robots) else ()
-        return formats.suggested_sitemaps(named, hosts.robots_url(url))
+        sitemaps = rules.sitemaps if isinstance(rules, Robots) else ()
+        return formats.suggested_sitemaps(sitemaps, hosts.robots_url(url))
 
     def rules_of(self, url: str) -> Rules | None:
         """The robots.txt of *url*'s origin, if it is in memory, fresh or not."""
@@ -107,7 +107,7 @@ class Documents:
         return self.robots_txt.step(needed.origin, trial=trial, led=led)
 
     def read_usage(self, response: Response, rules: Rules | None) -> tuple[Statement, ...]:
-        """What a site says about the use of *response*, whose request *rules* let through."""
+        """The statements of a site about the use of *response*; *rules* let its request through."""
         url = response.url
         in_robots = () if rules is None else rules.said(url)
         fields = {
@@ -162,7 +162,7 @@ class Gate:
     sources: Sources
     delivery: Delivery
     retries: Retries
-    #: Whether a person looks at one page: why there is none is said on stderr (exit 1).
+    #: Whether a person looks at one page: if there is none, stderr has the reason (exit 1).
     looks: bool = False
     #: Of answers that did not come by our handler, whether they said that they came from the
     #: network: a warning has named one of each kind.
@@ -173,11 +173,12 @@ class Gate:
     def at_queue(self, ticket: Ticket, *, runs: bool = True) -> Verdict | NeedDocument:
         """The verdict on a request with the cached documents: the last one, if none has changed.
 
-        ``NeedDocument`` where a document must be fetched before there can be one. *runs*: as for
-        :meth:`judge`. R8's record is read once more at the wire, where no other process can send
-        the source any more.
+        ``NeedDocument`` if a document must be fetched first. *runs*: as for :meth:`judge`. R8's
+        record is read once more at the wire, when no other process can send the source any more.
         """
-        url, verdict, basis = ticket.url, ticket.verdict, self.documents.basis
+        url = ticket.url
+        verdict = ticket.verdict
+        basis = self.documents.basis
         if verdict is not None and ticket.basis is not None and ticket.basis == basis(url):
             return verdict
         answer = self.judge(url, ticket.form, runs=runs, led=ticket.led)
@@ -188,8 +189,9 @@ class Gate:
                 ticket.rules = self.documents.rules_of(url)
             ticket.verdict, ticket.basis = answer, basis(url)
             if answer.name == NOT_DUE:
-                last, now = self.sources.last_visit(ticket.key), self.context.wall()
-                ticket.hour_left = visits.hour_left(last, now, self.context.config.revisit)
+                visit = self.sources.last_visit(ticket.key)
+                now = self.context.wall()
+                ticket.hour_left = visits.hour_left(visit, now, self.context.config.revisit)
         return answer
 
     def judge(
@@ -197,7 +199,7 @@ class Gate:
     ) -> Verdict | NeedDocument:
         """The verdict on *url* with the cached documents; *form*: of ``urls.form_of``.
 
-        Where *runs* is false, R8 is left for a later look: nothing is read from the store for it.
+        If *runs* is false, R8 is left for a later look, and the store is not read for it.
         """
         context, now = self.context, self.context.wall()
         return chain.judge(
@@ -207,9 +209,9 @@ class Gate:
     # -- 2: at the gate -------------------------------------------------------------------
 
     async def at_gate(self, request: Request, ticket: Ticket) -> Request | None:
-        """Let *request* go on (None), or what to give back to the queue in its place.
+        """None if *request* may go on; else the request to give back to the queue in its place.
 
-        Raises Refused, or GaveUp, where it ends here, and Closing while the spider closes.
+        Raises Refused or GaveUp if it ends here, and Closing while the spider closes.
         """
         try:
             return await self._through(request, ticket)
@@ -248,7 +250,7 @@ class Gate:
     ) -> Request | None:
         """Bring the document that is *needed*, or give *request* back until its host is due.
 
-        What `Spider.start` may still declare goes back, too, and stays in the queue until then.
+        A request that `Spider.start` may still declare goes back, too, and waits in the queue.
         """
         if needed.kind == chain.START:
             if ticket.popped:
@@ -279,7 +281,7 @@ class Gate:
             raise self.refuse(ticket, step, robots_host=host.key)
         if not step or not ticket.popped:
             return None
-        slow = ticket.host.slow  # there, what was deferred first goes first
+        slow = ticket.host.slow  # its requests go in the order of their deferral
         if not slow and step < math.inf:  # else the queue looks again after that request
             ticket.host.traffic.hold(self.context.monotonic() + step)
         return self.tickets.again(request, first=not slow)
@@ -287,12 +289,12 @@ class Gate:
     # -- 3: at the wire -------------------------------------------------------------------
 
     def at_wire(self, request: Request, ticket: Ticket) -> NeedDocument | None:
-        """The last look at *request*, whose turn it is: the document that must come first, or None.
+        """The last look at *request* when its turn comes: the document to fetch first, or None.
 
-        What waited here for its host's time is judged again: documents change (R12), a list may
-        have come that nobody has read yet (R3), its host may have used up its attempts (R5).
-        Raises Refused; for a robots.txt NotYet, so that the gate refuses the target that needs it;
-        IgnoreRequest for what no gate has let pass.
+        It is judged again, because it may have waited: documents change (R12), a list may have come
+        that was not adopted yet (R3), and its host may have used up its attempts (R5). Raises
+        Refused. For a robots.txt it raises NotYet, so that the gate refuses the target that needs
+        it. Raises IgnoreRequest if no gate has let the request pass.
         """
         self._stop_if_halted()
         if ticket.before:
@@ -304,16 +306,16 @@ class Gate:
         if isinstance(ticket, Document) and ticket.origin and not robots_txt.may_go(ticket):
             raise NotYet(ticket.host.key, 0.0)  # it is judged again
         if not ticket.ours and self.context.scope.is_source(ticket.url):
-            # Another process may request the source, or have had an answer meanwhile.
-            against = self.sources.take(ticket.key) or chain.too_soon(
+            # Another process may request the source, or may have had an answer since.
+            refusal = self.sources.take(ticket.key) or chain.too_soon(
                 ticket.key, self.documents, self.context.gates, self.context.wall()
             )
-            if against is not None:
-                raise self.refuse(ticket, against)
-        needed = self._judge_proxy(ticket, request.meta.get("proxy"))
-        if needed is not None or ticket.ours:
-            return needed
-        ticket.late = True  # what is not declared by now is out of scope
+            if refusal is not None:
+                raise self.refuse(ticket, refusal)
+        document = self._judge_proxy(ticket, request.meta.get("proxy"))
+        if document is not None or ticket.ours:
+            return document
+        ticket.late = True  # if it is not declared by now, it is out of scope
         answer = self.at_queue(ticket)
         if isinstance(answer, NeedDocument):
             if not ticket.cleared:
@@ -324,14 +326,16 @@ class Gate:
         return None
 
     def _stop_elsewhere(self, url: str, other: str) -> None:
-        """Raise Refused where a middleware has put *other* in the place of the target *url* (R6).
+        """Raise Refused if a middleware has put *other* in the place of the target *url* (R6).
 
         It is not recorded as a decision: by the ledger's terms, *other* may be within scope.
         """
-        against = None if url == other else self.context.scope.refuses_in_place(url, other)
-        if against is not None:
-            logger.warning("%s is not requested: %s", url, against.reason)
-            raise Refused(url, against)
+        if url == other:
+            return
+        refusal = self.context.scope.refuses_in_place(url, other)
+        if refusal is not None:
+            logger.warning("%s is not requested: %s", url, refusal.reason)
+            raise Refused(url, refusal)
 
     def _stop_if_spent(self, ticket: Ticket) -> None:
         if ticket.purpose == OPERATOR:
@@ -339,8 +343,11 @@ class Gate:
         if not ticket.ours:
             self._end_trial(ticket)
         verdict = ticket.host.spent(self.context.monotonic(), document=ticket.ours)
-        if verdict is not None:
-            raise NotYet(ticket.host.key, 0.0) if ticket.ours else self.refuse(ticket, verdict)
+        if verdict is None:
+            return
+        if ticket.ours:
+            raise NotYet(ticket.host.key, 0.0)
+        raise self.refuse(ticket, verdict)
 
     def _stop_if_halted(self) -> None:
         if self.context.halted is not None:
@@ -360,10 +367,10 @@ class Gate:
         if not proxy or ticket.purpose == OPERATOR:
             return None
         host = hosts.proxy_host(proxy)
-        against = chain.judge_proxy(host, self.documents, self.context.gates)
-        if isinstance(against, Verdict):
-            raise self.refuse(ticket, against, host)
-        return against
+        refusal = chain.judge_proxy(host, self.documents, self.context.gates)
+        if isinstance(refusal, Verdict):
+            raise self.refuse(ticket, refusal, host)
+        return refusal
 
     # -- 4: after the exchange ------------------------------------------------------------
 
@@ -462,23 +469,23 @@ class Gate:
     def over(self, request: Request, outcome: Response | Request | BaseException) -> None:
         """Note that *request* has left the downloader, and record the end of a target's way.
 
-        *outcome*: what its spider gets, or the Request that takes its place: a retry, a redirect
-        that is followed, what goes back to the queue. So each target counts once: in ``fetched``,
-        and in the stats of the verdicts. Raises Refused for a Request to another host, which must
-        not take its place.
+        *outcome*: the answer or error for its spider, or the Request that takes its place, for
+        example a retry or the next hop. So each target counts once in ``fetched`` and in the stats
+        of the verdicts. Raises Refused for a Request to another host, which must not take its
+        place.
         """
         ticket = self.tickets.of(request)
         ticket.queue = None
         if ticket.ours:
             return
         if isinstance(outcome, Request):
-            other = self.tickets.known(outcome)
-            if other is None or not other.hop:
+            replacement = self.tickets.known(outcome)
+            if replacement is None or not replacement.hop:
                 self._stop_elsewhere(ticket.url, outcome.url)
                 self.delivery.link_replaced(ticket.key, self.tickets.of(outcome).key)
             self.sources.goes_on(ticket)
         else:
-            request.meta.pop(TICKET, None)  # what its spider copies says nothing
+            request.meta.pop(TICKET, None)  # a spider's copy of the meta takes over nothing
             self._end(request, ticket, outcome)
 
     def _end(self, request: Request, ticket: Ticket, outcome: Response | BaseException) -> None:
@@ -512,8 +519,8 @@ class Gate:
     def _tell_answered(self, ticket: Ticket, response: Response, **more: Any) -> None:
         """Record that a middleware of the project has answered in place of a site."""
         by = ticket.by or "a middleware"
-        why = f"answered by {by}, not requested"
-        self.tell(events.ANSWERED, ticket, response.status, why, **more)
+        reason = f"answered by {by}, not requested"
+        self.tell(events.ANSWERED, ticket, response.status, reason, **more)
         how = "and its answer says that it came from the network: "
         is_of_network = compat.is_of_network(response)
         if not is_of_network:
@@ -540,10 +547,12 @@ class Gate:
     ) -> Refused:
         """Record that a request is refused; the exception to raise for it.
 
-        ``proxy``: the host that it would have gone through, where that is why. ``robots_host``: the
-        host that *verdict* is about, if a robots.txt is to be read first.
+        ``proxy``: the host that it would have gone through, if that is the reason. ``robots_host``:
+        the host that *verdict* is about, if a robots.txt is to be read first.
         """
-        context, url, host = self.context, ticket.url, ticket.host
+        context = self.context
+        url = ticket.url
+        host = ticket.host
         due = self._due_again(host, verdict)
         kind: events.EventKind = events.REFUSED if due is None else events.DEFERRED
         via = ticket.led.url if verdict.name == PRIVATE_ADDRESS else ""
@@ -556,7 +565,7 @@ class Gate:
         return Refused(url, verdict, due, proxy)
 
     def _due_again(self, host: Host, verdict: Verdict) -> float | None:
-        """Unix seconds from which a later run may send it; None where *verdict* refuses it."""
+        """Unix seconds from which a later run may send it; None if *verdict* refuses it."""
         context = self.context
         if verdict.name == DEFERRED and verdict.requirement == "R4":
             return context.wall() + host.traffic.wait(context.monotonic())
@@ -567,18 +576,18 @@ class Gate:
         return None
 
     def tell(
-        self, kind: events.EventKind, ticket: Ticket, status: int, why: str, **more: Any
+        self, kind: events.EventKind, ticket: Ticket, status: int, reason: str, **members: Any
     ) -> None:
         """Record how a request ended: with the verdict that let it pass, or by a requirement.
 
-        *more*: members of the event: that ``requirement``, or what the site said about ``usage``.
+        *members*: others of the event: that ``requirement``, or the site's statements (``usage``).
         """
-        url, host, passed = ticket.url, ticket.host.key, ticket.verdict
-        more |= {"reason": why, "status": status}
-        if "requirement" in more or passed is None:
-            event = events.Event(kind, url, host=host, **more)
+        host = ticket.host.key
+        members |= {"reason": reason, "status": status}
+        if "requirement" in members or ticket.verdict is None:
+            event = events.Event(kind, ticket.url, host=host, **members)
         else:
-            event = events.Event.of(kind, url, passed, host, **more)
+            event = events.Event.of(kind, ticket.url, ticket.verdict, host, **members)
         self.context.recorder.record(event)
 
 
