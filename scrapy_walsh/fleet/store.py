@@ -5,15 +5,15 @@ source, and whether it is still read. They are hashes under ``walsh:{TOKEN}:``, 
 their records (``state.records``) and times by Redis's clock, kept as long as locally. The local
 store has all other records, and a copy of the shared ones. While Redis does not answer, the copy is
 read, writes are kept until it is back, and no host can be booked. A blocklist is not read from the
-copy then, since another worker may have adopted a later one.
+copy then, since another worker may have adopted a later list.
 
-A record that cannot be read is set aside under another name, with a line, and Redis counts as one
-that has lost records: all workers write back what they know, and all hosts as just requested.
+A record that cannot be read is set aside under another name, with a line, and Redis then counts
+as having lost records: all workers write theirs back, and all hosts count as just requested.
 
-The event loop stands still while Redis answers. So a crawl lets its writes wait (``let_wait``):
-whatever is asked of Redis next takes them along, ahead of itself, in the same round trip, or
-``flush`` sends them (D20). What Redis does not take stays in line. Since Redis runs them in order,
-every question sees what waited. The records that a request needs come with its claim
+The event loop stands still while Redis answers. So a crawl lets its writes wait (``let_wait``): the
+next question to Redis takes them along, ahead of itself, in the same round trip, or ``flush`` sends
+them (D20). If Redis does not take a write, it stays in line. Redis runs them in order, so each
+question sees the writes before it. The records that a request needs come with its claim
 (``scripts.POP``).
 """
 
@@ -61,19 +61,19 @@ if TYPE_CHECKING:
     from scrapy_walsh.state.records import Key, R, Table
 
 T = TypeVar("T")
-#: Seconds for which a record that was read, or came with a claim, is not read again.
+#: Seconds before a record is read again that was read, or came with a claim.
 _AHEAD: Final = 0.1
 #: Records that are written back together: Redis takes so many in some milliseconds.
 _TOGETHER: Final = 500
 #: Seconds between two signs of life of a crawl's store, and after the last to its end.
 _SIGN: Final = 10.0
 _ALIVE: Final = 60
-#: Seconds for which a visit to a slow host binds (D11).
+#: Seconds between two visits to a slow host (D11).
 _VISIT: Final = 86_400.0
 
 
 class Waiting(NamedTuple):
-    """A command for Redis that nobody waits for.
+    """A command for Redis that is sent with the next question.
 
     ``told`` is called once Redis has taken it, and must not ask Redis anything.
     """
@@ -95,7 +95,7 @@ class Hashes:
     def book(self, worker: str, record: HostRecord, now: float) -> Command:
         """The command that books the end of a request to a host; *now*: by the steady clock.
 
-        *worker*: who sent it; empty where others may have requested the host since.
+        *worker*: the sender; empty if others may have requested the host since.
         """
         taught, visited = moved(record.taught, self._link.to_shared()), record.visited_at
         arguments = [
@@ -119,22 +119,25 @@ class Hashes:
         arguments = [seconds, latest, fields.get(latest, ""), *chain(*fields.items())]
         return link.script(scripts.PUT, [self.name(table, *key), *noted], arguments)
 
-    def read(self, table: Table[R], key: Key, found: Any) -> R | None:
-        """The record of a hash, None for none; DamageError where it is not as it was written.
+    def read(self, table: Table[R], key: Key, answer: Any) -> R | None:
+        """The record of a hash, None for none; DamageError if it is not as it was written.
 
-        *found*: as Redis answers it: by the client a dict, from a script names with values.
+        *answer*: of Redis: by the client a dict, from a script names with values.
         """
-        if not isinstance(found, dict):
-            found = dict(zip(found[::2], found[1::2], strict=True))
-        body = found.get(b"body")
-        if body is not None and hashlib.sha256(body).hexdigest().encode() != found.get(b"digest"):
+        fields = answer
+        if not isinstance(fields, dict):
+            fields = dict(zip(answer[::2], answer[1::2], strict=True))
+        body = fields.get(b"body")
+        if body is not None and hashlib.sha256(body).hexdigest().encode() != fields.get(b"digest"):
             raise DamageError(f"{table.name}: the text has another digest")
-        return moved(table.of_hash(key, found), self._link.to_local()) if found else None
+        if not fields:
+            return None
+        return moved(table.of_hash(key, fields), self._link.to_local())
 
     def known(self, local: Store, steady: float, wall: float) -> Iterator[Command]:
-        """The commands that write what *local* knows: of hosts and deferrals what still binds.
+        """The commands that write the records of *local*: hosts and deferrals if they still bind.
 
-        Somebody else may have requested a host since. A robots.txt is fetched again.
+        Another worker may have requested a host since. A robots.txt is fetched again.
         """
         for host in local.rows(HostRecord):
             spaced = max(host.last_end + host.spacing, (host.visited_at or 0.0) + _VISIT)
@@ -142,11 +145,13 @@ class Hashes:
                 yield self.book("", host, steady)
         yield from map(self.put, local.rows(SourceRun))
         yield from map(self.put, local.rows(Reading))
-        yield from (self.put(each) for each in local.rows(Deferral) if each.due > wall)
-        for key in local.list_times(self._link.token):
-            held = local.get(StoredDocument, BLOCKLIST, key)
-            if held is not None and held.body:
-                yield self.put(held)
+        for deferral in local.rows(Deferral):
+            if deferral.due > wall:
+                yield self.put(deferral)
+        for url in local.list_times(self._link.token):
+            document = local.get(StoredDocument, BLOCKLIST, url)
+            if document is not None and document.body:
+                yield self.put(document)
 
 
 class SharedStore(Store):
@@ -154,7 +159,7 @@ class SharedStore(Store):
 
     *token*: the product token of the workers, which keeps the records of different bots apart.
     *wall*, *steady*: this machine's clocks. :meth:`beat` must be called as often as it asks for.
-    Its first call connects. *writes*: whether any record is written, in Redis or here. Where not,
+    Its first call connects. *writes*: whether any record is written, in Redis or here. If not,
     the local copy is read while Redis is away, with a notice. ConfigError for a URL that Redis's
     client cannot use.
     """
@@ -181,8 +186,8 @@ class SharedStore(Store):
         self._lifts = f"{self.prefix}lifted"
         #: By which name this machine keeps the word of that Redis.
         self._place = f"{self.link.name} {self.prefix}"
-        known = local.get(FleetEpoch, self._place)
-        self.link.epoch = "" if known is None else known.word
+        epoch = local.get(FleetEpoch, self._place)
+        self.link.epoch = "" if epoch is None else epoch.word
         self._hashes = Hashes(self.link)
         #: The name in Redis of a record, and what such names begin with.
         self.key = self._hashes.name
@@ -190,16 +195,16 @@ class SharedStore(Store):
         #: The host that this worker has booked, while nothing else has it in writing.
         self._under_way: dict[str, tuple[str, HostRecord]] = {}
         #: By name in Redis, records that it does not have yet, because they wait or because it is
-        #: away; None for one that is deleted.
+        #: away; None if the record is deleted.
         self._unsent: dict[str, Any] = {}
         #: By host, the booking that Redis does not have yet: as :meth:`Hashes.book` takes it.
         self._unbooked: dict[str, tuple[str, HostRecord]] = {}
-        #: What else there is that waits: asked whenever something is sent.
+        #: Functions that return the commands of others that wait; called at each sending.
         self.others: list[Callable[[], Sequence[Waiting]]] = []
-        #: What is left to write back where records were lost, and to which Redis, by its word.
+        #: After a loss of records: the word of the Redis, and the commands left to write them back.
         self._left: tuple[str, Iterator[Command]] = ("", iter(()))
         self._told: Callable[[], None] | None = None
-        #: Monotonic seconds at which a booking last showed that Redis has our records.
+        #: When a booking last showed that Redis has our records, monotonic seconds.
         self._shown = -math.inf
         #: Monotonic seconds of the last sign of life of this worker.
         self._signed = -math.inf
@@ -244,15 +249,15 @@ class SharedStore(Store):
     def exchange(self, *question: Command) -> Any:
         """Send what waits and then *question*, in one round trip; the answer to the last of these.
 
-        To be called within :meth:`ask`. Raises ``redis.RedisError``, also where Redis has refused
-        something that waited.
+        To be called within :meth:`ask`. Raises ``redis.RedisError``, also if Redis has refused a
+        command that waited.
         """
         waiting = self._waiting()
-        commands = [*(each.command for each in waiting), *question]
+        commands = [*(entry.command for entry in waiting), *question]
         answers = self.link.exchange(commands)
-        for each, answer in zip(waiting, answers, strict=False):
+        for entry, answer in zip(waiting, answers, strict=False):
             if not isinstance(answer, redis.RedisError):
-                each.told()
+                entry.told()
         for command, answer in zip(commands, answers, strict=True):
             if isinstance(answer, redis.RedisError):
                 name = str(command[3] if command[0] == "EVALSHA" else command[1])
@@ -276,21 +281,22 @@ class SharedStore(Store):
         raise redis.RedisError(line)
 
     def _waiting(self) -> list[Waiting]:
-        """What waits, in order: the bookings go first."""
-        found, now = [], self._steady()
+        """The commands that wait, in order: the bookings go first."""
+        waiting = []
+        steady = self._steady()
         for host, booked in self._unbooked.items():
-            command = self._hashes.book(*booked, now)
-            found.append(Waiting(command, partial(self._unbooked.pop, host)))
+            command = self._hashes.book(*booked, steady)
+            waiting.append(Waiting(command, partial(self._unbooked.pop, host)))
         for name, record in self._unsent.items():
             command = ("DEL", name) if record is None else self._hashes.put(record)
-            found.append(Waiting(command, partial(self._unsent.pop, name)))
-        for others in self.others:
-            found += others()
+            waiting.append(Waiting(command, partial(self._unsent.pop, name)))
+        for commands_of in self.others:
+            waiting += commands_of()
         now = time.monotonic()
         if self._told is not None and now - self._signed > _SIGN:
             sign = ("SET", self._sign_of(self.worker), "1", "EX", _ALIVE)
-            found.append(Waiting(sign, partial(setattr, self, "_signed", now)))
-        return found
+            waiting.append(Waiting(sign, partial(setattr, self, "_signed", now)))
+        return waiting
 
     def _sign_of(self, worker: str) -> str:
         """The key that is in Redis while the crawl of *worker* runs."""
@@ -303,9 +309,9 @@ class SharedStore(Store):
     def tend(self) -> float:
         """Look whether Redis answers and has our records. Returns the seconds to the next look.
 
-        Where it may have lost some, what is known here is written back first. Bookings are written
-        without a worker's name, because other workers may have requested the hosts since; then
-        everybody keeps the spacing.
+        If it may have lost some, our records are written back first. Bookings are written without a
+        worker's name, because other workers may have requested the hosts since. So all of them keep
+        the spacing.
         """
         link = self.link
         link.asked = True
@@ -329,8 +335,10 @@ class SharedStore(Store):
 
     def beat(self) -> float:
         """As :meth:`tend`, unless a booking has just shown the same."""
-        shown = time.monotonic() - self._shown
-        return BEAT - shown if self.link.away is None and shown < BEAT else self.tend()
+        seconds = time.monotonic() - self._shown
+        if self.link.away is None and seconds < BEAT:
+            return BEAT - seconds
+        return self.tend()
 
     def _wrote_back(self) -> bool:
         """Write a part of what is known here to Redis; whether that was the last one."""
@@ -376,15 +384,15 @@ class SharedStore(Store):
         def book() -> Booking:
             # Called after ``ask`` has connected, which makes the epoch known.
             arguments = [self.worker, interval, link.epoch]
-            wait, at, found, last = self.exchange(
+            wait, at, fields, last_at = self.exchange(
                 link.script(scripts.RESERVE, [key, link.epoch_key], arguments)
             )
             link.set_time(at)
             if float(wait) < 0:
                 raise redis.RedisError("it may have lost records")
             self._shown = time.monotonic()
-            record = self._read(HOSTS, (host,), found)
-            rested = max(0.0, float(at) - float(last))
+            record = self._read(HOSTS, (host,), fields)
+            rested = max(0.0, float(at) - float(last_at))
             taught = NOTHING if record is None else record.taught
             return Booking(float(wait), known=rested < math.inf, rested=rested, taught=taught)
 
@@ -396,16 +404,19 @@ class SharedStore(Store):
         return booking
 
     def book_host(self, ended: HostRecord) -> None:
-        host, end = ended.host, self._steady()
+        host = ended.host
+        end = self._steady()
         until = end + max(0.0, (ended.not_before or 0.0) - ended.last_end)
         visited = None if ended.visited_at is None else end
         if host in self._unbooked:
-            _, before = self._unbooked[host]
-            until, visited = max(until, before.not_before or 0.0), visited or before.visited_at
-        booked = self.worker, HostRecord(host, end, ended.interval, until, visited, ended.taught)
-        self._unbooked[host], self._under_way = booked, {}
+            _, record = self._unbooked[host]
+            until = max(until, record.not_before or 0.0)
+            visited = visited or record.visited_at
+        booked = HostRecord(host, end, ended.interval, until, visited, ended.taught)
+        self._unbooked[host] = (self.worker, booked)
+        self._under_way = {}
         self._ahead.pop(self.key(HOSTS, host), None)
-        self.send_soon()  # ``tend`` writes it where Redis is away
+        self.send_soon()  # ``tend`` writes it if Redis is away
         self._local.book_host(ended)
 
     def lift(self, host: str, reason: str) -> None:
@@ -463,7 +474,7 @@ class SharedStore(Store):
     # -- records --------------------------------------------------------------------------
 
     def get(self, record: type[R], *key: str) -> R | None:
-        """The shared record, or this machine's copy where that is later, or Redis is away."""
+        """The shared record, or this machine's copy if that is later, or if Redis is away."""
         table, local = TABLE_OF[record], self._local.get(record, *key)
         if not table.shared:
             return local
@@ -471,18 +482,18 @@ class SharedStore(Store):
         try:
             if is_list:
                 return self._list_in_force(key[1], local)  # type: ignore[arg-type, return-value]
-            found: R | None = self._found(table, key)
+            shared: R | None = self._look_up(table, key)
         except StoreAway:
             if is_list and self.writes:
                 raise
             return local
         if table is DEFERRALS:  # another worker may have dropped it
-            return found
-        if found is None or (local is not None and _is_later(local, found)):
+            return shared
+        if shared is None or (local is not None and _is_later(local, shared)):
             return local
-        if table is DOCUMENTS and self.writes and _is_later(found, local):
-            self._local.put(found)
-        return found
+        if table is DOCUMENTS and self.writes and _is_later(shared, local):
+            self._local.put(shared)
+        return shared
 
     def _list_in_force(self, url: str, local: StoredDocument | None) -> StoredDocument | None:
         """The later of the shared list and *local*, this machine's copy.
@@ -492,7 +503,7 @@ class SharedStore(Store):
         """
         # Another worker may adopt a list between the two questions, so both are asked once more.
         for _ in range(2):
-            shared = self._found(DOCUMENTS, (BLOCKLIST, url))
+            shared = self._look_up(DOCUMENTS, (BLOCKLIST, url))
             best = newer(shared, local)
             if self._is_latest(url, best):
                 self._spread_list(shared, local, best)
@@ -526,27 +537,28 @@ class SharedStore(Store):
             self._share(DOCUMENTS, DOCUMENTS.key_of(best), best)
 
     def list_times(self, token: str = "") -> dict[str, float]:
-        """As any store's; of the lists of this fleet's bot, by what its Redis has noted, too."""
-        found = self._local.list_times(token)
+        """As any store's. For the lists of this fleet's bot, the notes in Redis count, too."""
+        times = self._local.list_times(token)
         if token != self.link.token:
-            return found
-        start, to_local = self.key(DOCUMENTS, BLOCKLIST, ""), self.link.to_local()["Wall"]
+            return times
+        start = self.key(DOCUMENTS, BLOCKLIST, "")
+        to_local = self.link.to_local()["Wall"]
         try:
             noted = self.ask(partial(self.exchange, ("HGETALL", self.link.epoch_key)))
         except StoreAway:
             if self.writes:
                 raise
-            return found
+            return times
         if not isinstance(noted, dict):
             noted = dict(zip(noted[::2], noted[1::2], strict=True))
         for name, latest in noted.items():
             if (key := name.decode()).startswith(start):
                 url = key.removeprefix(start)
-                found[url] = max(to_local(float(latest)), found.get(url, 0.0))
-        return found
+                times[url] = max(to_local(float(latest)), times.get(url, 0.0))
+        return times
 
     def hold_list(self, document: StoredDocument, adopted_at: float | None = None) -> None:
-        # Redis has the lists of one token, and takes this one as soon as it is there.
+        # Redis has the lists of one token, and takes this list as soon as it is there.
         self._share(DOCUMENTS, DOCUMENTS.key_of(document), document)
         self._local.hold_list(document, adopted_at)
 
@@ -565,10 +577,10 @@ class SharedStore(Store):
         rows = {table.key_of(record): record for record in self._local._rows(table, after)}
         with suppress(StoreAway):
             keys = self._shared_keys(table) if table.shared else []
-            found = {key: self.get(table.record, *key) for key in keys if key > after}
+            shared = {key: self.get(table.record, *key) for key in keys if key > after}
             if table is DEFERRALS:  # another worker may have dropped it
                 rows = {}
-            rows |= {key: record for key, record in found.items() if record is not None}
+            rows |= {key: record for key, record in shared.items() if record is not None}
         return iter([record for _, record in sorted(rows.items(), key=lambda row: row[0])])
 
     def _shared_keys(self, table: Table[Any]) -> list[Key]:
@@ -579,33 +591,36 @@ class SharedStore(Store):
         keys = (name.decode().removeprefix(start) for name in names)
         return [tuple(key.split(" ", len(table.key) - 1)) for key in keys]
 
-    def _found(self, table: Table[R], key: Key) -> R | None:
-        """The shared record; None where there is none. Raises StoreAway."""
-        name, now = self.key(table, *key), time.monotonic()
-        self._ahead = {key: each for key, each in self._ahead.items() if now - each[0] < _AHEAD}
+    def _look_up(self, table: Table[R], key: Key) -> R | None:
+        """The shared record; None if there is none. Raises StoreAway."""
+        name = self.key(table, *key)
+        now = time.monotonic()
+        self._ahead = {key: read for key, read in self._ahead.items() if now - read[0] < _AHEAD}
 
         def look() -> R | None:
             if name in self._ahead:
                 return self._read(table, key, self._ahead[name][1])
-            found = self.exchange(("HGETALL", name))
-            if table is not DOCUMENTS:  # which may be large
-                self._ahead[name] = now, found
-            return self._read(table, key, found)
+            fields = self.exchange(("HGETALL", name))
+            if table is not DOCUMENTS:  # a document may be large
+                self._ahead[name] = now, fields
+            return self._read(table, key, fields)
 
         return self.ask(look)
 
-    def _read(self, table: Table[R], key: Key, found: Any) -> R | None:
-        """The record of what Redis has answered. To be called within :meth:`ask`."""
+    def _read(self, table: Table[R], key: Key, answer: Any) -> R | None:
+        """The record in an *answer* of Redis. To be called within :meth:`ask`."""
         try:
-            return self._hashes.read(table, key, found)
+            return self._hashes.read(table, key, answer)
         except DamageError as error:
             self._set_aside(self.key(table, *key), error)
 
-    def take_ahead(self, found: Sequence[Any]) -> None:
-        """Keep for a moment what came with a claim: names in turn with values (``scripts.POP``)."""
-        names = [each.decode("utf-8", "replace") for each in found[::2]]
+    def take_ahead(self, answer: Sequence[Any]) -> None:
+        """Keep for a moment the records of a claim: names in turn with values (``scripts.POP``)."""
+        names = [name.decode("utf-8", "replace") for name in answer[::2]]
         now = time.monotonic()
-        self._ahead = {name: (now, each) for name, each in zip(names, found[1::2], strict=True)}
+        self._ahead = {
+            name: (now, fields) for name, fields in zip(names, answer[1::2], strict=True)
+        }
 
     def _share(self, table: Table[Any], key: Key, record: Any) -> None:
         """Write *record* to Redis soon, or delete it for None. A blocklist is written at once."""
