@@ -172,6 +172,7 @@ def _kept_from_run_to_run(evidence: Evidence) -> Finding:
 
 def _refresh_spaced(evidence: Evidence) -> Finding:
     """T1 exempts the first robots.txt of a host, and not the next."""
+    seen(evidence.run(1).asked("again.test"), "the first run did not ask the host")
     return spaced(intervals(evidence.run(2).asked("again.test")), 1.0)
 
 
