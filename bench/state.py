@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 
 from scrapy_walsh.state import open_store
-from scrapy_walsh.state.records import HostRecord, SourceRun, Validators
+from scrapy_walsh.state.records import HostRecord, Validators, VisitRecord
 from scrapy_walsh.state.store import Store
 
 REQUESTS = 5000
@@ -26,7 +26,7 @@ def one_request(store: Store, number: int, now: float) -> None:
     store.get(Validators, url, "feed", "")
     store.put(HostRecord(host, now, 1.0))
     store.put(Validators(url, "feed", '"abc"', "Mon, 01 Jan 2024 00:00:00 GMT", now))
-    store.put(SourceRun(url, now, "200"))
+    store.put(VisitRecord(url, now, "200"))
 
 
 def fill(store: Store, hosts: int) -> None:

@@ -23,8 +23,8 @@ from scrapy_walsh.adapters.outcomes import Closing
 from scrapy_walsh.config import LEDGER_OFF, LEDGER_REDACTED, WalshConfig, gates_of
 from scrapy_walsh.exceptions import OwnFault, StateError
 from scrapy_walsh.ledger import Ledger
-from scrapy_walsh.policy.readings import NOT_WELL
 from scrapy_walsh.policy.scope import Scope
+from scrapy_walsh.policy.summary import NOT_WELL
 from scrapy_walsh.state import machine, open_store
 
 if TYPE_CHECKING:

@@ -29,7 +29,8 @@ from scrapy_walsh.config import SETTINGS, WalshConfig
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.backoff import granted
 from scrapy_walsh.policy.event import LIFTED
-from scrapy_walsh.policy.readings import NOT_REQUESTED, NOT_WELL, READ
+from scrapy_walsh.policy.readings import NOT_REQUESTED, READ
+from scrapy_walsh.policy.summary import NOT_WELL
 from scrapy_walsh.policy.throttle import LONGEST
 from scrapy_walsh.policy.verdict import NOT_DUE
 from scrapy_walsh.spec import SPEC_VERSION, __version__

@@ -132,7 +132,7 @@ class RevalidateMiddleware(Seat):
         if response.status == NOT_MODIFIED and is_conditional(request):
             self.crawl.gate.tell(events.NOT_MODIFIED, ticket, 304, "304, no new data")
             self.crawl.sources.taken((request,))
-            self.crawl.sources.ended(request, readings.Heard(readings.READ))
+            self.crawl.sources.ended(request, readings.Result(readings.READ))
             held = self.crawl.delivery.stored(request)
             content_type = header(response, "Content-Type")
             raise NotModified(request.url, content_type or (held.content_type if held else None))

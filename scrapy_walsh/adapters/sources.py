@@ -36,14 +36,14 @@ from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import GaveUp, Refused, TooManyRedirects
 from scrapy_walsh.adapters.ticket import TICKET, key_of, lasting_of, ticket_of
 from scrapy_walsh.exceptions import StateError, one_line
-from scrapy_walsh.policy import readings, urls, visits
+from scrapy_walsh.policy import readings, summary, urls, visits
 from scrapy_walsh.policy.event import TARGET
-from scrapy_walsh.policy.readings import Cause, Heard
+from scrapy_walsh.policy.readings import Cause, Result
 from scrapy_walsh.policy.scope import Digests
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.verdict import NOT_DUE, Verdict, remedy_of
 from scrapy_walsh.state.machine import UnderWay
-from scrapy_walsh.state.records import Deferral, Reading, SourceRun
+from scrapy_walsh.state.records import Deferral, Reading, VisitRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -147,15 +147,15 @@ class Sources:
         #: By source, the hop that it redirects to, if this run had requested that hop before.
         self._joined: dict[str, str] = {}
         #: By key of a hop, the result of its request.
-        self._reached: dict[str, Heard] = {}
+        self._reached: dict[str, Result] = {}
         #: By request, the records to store when its spider has taken the answer. If we stored them
         #: earlier, the run after a kill would skip the source. Or it would send validators, and a
         #: 304 would report "no new data" although the spider has never seen the answer.
-        self._untaken: dict[Request, list[SourceRun]] = {}
+        self._untaken: dict[Request, list[VisitRecord]] = {}
         self._locks = UnderWay(context.config.state_dir)
         #: The latest source that was looked up, and its record. It cannot change while the source
         #: is at the wire, because the source is locked for this process.
-        self._looked_up: tuple[str, SourceRun | None] = ("", None)
+        self._looked_up: tuple[str, VisitRecord | None] = ("", None)
         self.deferrals = _Deferrals(context)
         context.crawler.signals.connect(self._dropped, signals.request_dropped)
 
@@ -183,7 +183,7 @@ class Sources:
         reason = f"its URL has {length} characters, and URLLENGTH_LIMIT is {limit}: raise it"
         logger.warning("%s... is not requested: %s", request.url[:100], reason)
         if self.account.due and not self.by_spider:
-            self._end(key_of(request), Heard(readings.LEFT_OUT, reason))
+            self._end(key_of(request), Result(readings.LEFT_OUT, reason))
 
     def adopt(self, request: Request) -> None:
         """Account for *request*, a link that waited while its page was declared.
@@ -206,16 +206,16 @@ class Sources:
         if self._lifts(key) and key not in self._hops:
             return None
         try:
-            run = context.store.get(SourceRun, key)
+            run = context.store.get(VisitRecord, key)
         except StateError as error:
             context.recorder.own_fault(str(error), kept=True)
-            return SourceRun(key, context.wall(), "unknown").visit
+            return VisitRecord(key, context.wall(), "unknown").visit
         self._looked_up = key, run
         if run is None or (self._lifts(key) and not run.visit.gone):
             return None
         return self._visit(run)
 
-    def _visit(self, run: SourceRun) -> visits.Visit:
+    def _visit(self, run: VisitRecord) -> visits.Visit:
         return run.visit._replace(revisit=self._context.scope.cadence(run.url))
 
     def _lifts(self, key: str) -> bool:
@@ -306,7 +306,7 @@ class Sources:
         if self._context.look is not None:
             return
         # If the record cannot be read, this raises: then the record stays, because R8 needs it.
-        run = self._context.store.get(SourceRun, key) or SourceRun(key, 0.0, "")
+        run = self._context.store.get(VisitRecord, key) or VisitRecord(key, 0.0, "")
         # Within a run it counts once. A fleet has no runs.
         is_repeated = not self._context.fleet and self._is(key, _GIVEN_UP)
         visit = visits.failed(run.visit, self._context.wall(), again=is_repeated)
@@ -341,7 +341,9 @@ class Sources:
 
         def is_known(key: str) -> bool:
             reading = context.recall(lambda: context.store.get(Reading, key))
-            return reading is not None and readings.is_known(reading, event, now, revisit)
+            if reading is None:
+                return False
+            return readings.is_known(reading, event, now, revisit, self.account.visit_of)
 
         key = urls.key_of(event.url, event.form)
         return all(is_known(source) for source in self._hops.get(key) or [key])
@@ -359,19 +361,19 @@ class Sources:
         scope = self._context.scope
         return visits.counts_for(ticket.key, ticket.url, scope, ticket.via, self._hops)
 
-    def _run(self, key: str, sent_at: float, outcome: str) -> SourceRun:
+    def _run(self, key: str, sent_at: float, outcome: str) -> VisitRecord:
         """The record of an answer to the source *key*; *outcome*: its status."""
         context = self._context
         cached_key, run = self._looked_up
         self._looked_up = "", None
         if cached_key != key:
-            run = context.recall(lambda: context.store.get(SourceRun, key))
+            run = context.recall(lambda: context.store.get(VisitRecord, key))
         visit = None if run is None else self._visit(run)
         visit = visits.met(sent_at, visit, context.config.revisit)
         counted_from = None if visit.counted_from == sent_at else visit.counted_from
         revisit = context.scope.cadence(key)
         reason = context.config.revisit_reason
-        return SourceRun(key, sent_at, outcome, reason, counted_from, revisit=revisit)
+        return VisitRecord(key, sent_at, outcome, reason, counted_from, revisit=revisit)
 
     def _dropped(self, request: Request) -> None:
         """Note that the duplicate filter dropped *request*.
@@ -417,7 +419,7 @@ class Sources:
         """Store the answered sources of all requests that are no longer *under_way*."""
         self.taken([request for request in self._untaken if request not in under_way])
 
-    def _remember(self, request: Request, run: SourceRun) -> None:
+    def _remember(self, request: Request, run: VisitRecord) -> None:
         """Store *run*. The caller writes it at once: no kill may cause another request (D20)."""
         context = self._context
         if context.look is not None:
@@ -432,7 +434,7 @@ class Sources:
         key = urls.key_of(Request(url).url)
         hold = self._pacing.host_of(key).traffic.not_before - context.monotonic()
         untaken = (run for runs in self._untaken.values() for run in runs if run.url == key)
-        run = next(untaken, None) or context.store.get(SourceRun, key)
+        run = next(untaken, None) or context.store.get(VisitRecord, key)
         visit = None if run is None else self._visit(run)
         now = context.wall()
         return visits.next_due(visit, now + hold, now, context.config.revisit)
@@ -443,28 +445,28 @@ class Sources:
         """Note an answer that reaches the spider."""
         request = response.request
         if request is not None and 200 <= response.status < 300:
-            self.ended(request, Heard(readings.READ))
+            self.ended(request, Result(readings.READ))
         elif request is not None:
             reason = f"HTTP {response.status}"
             if request.meta.get("redirect_urls"):
                 reason += f" from {request.url}"
             cause = Cause(status=response.status)
-            self.ended(request, Heard(readings.FAILED, reason, cause=cause))
+            self.ended(request, Result(readings.FAILED, reason, cause=cause))
 
     def failed(self, request: Request, ticket: Ticket, error: BaseException) -> None:
         """Note that *request* ended in *error*, and no answer reaches the spider."""
         if isinstance(error, Refused):
-            heard = readings.heard_of(error.verdict, error.due)
-            cause = heard.cause
+            result = readings.result_of(error.verdict, error.due)
+            cause = result.cause
             remedy = remedy_of(cause.requirement, cause.verdict, request.url)
-            line = f"{request.url}: {heard.reason}"
+            line = f"{request.url}: {result.reason}"
             self.account.first(f"{line}; {remedy}" if remedy else line)
         elif isinstance(error, (GaveUp, TooManyRedirects)):
             rule = "R5" if isinstance(error, GaveUp) else "D5"
-            heard = Heard(readings.FAILED, f"{rule}: {error.reason}", cause=Cause(rule))
+            result = Result(readings.FAILED, f"{rule}: {error.reason}", cause=Cause(rule))
         else:
-            heard = Heard(readings.FAILED, f"{type(error).__name__}: {error}")
-        self.ended(request, heard)
+            result = Result(readings.FAILED, f"{type(error).__name__}: {error}")
+        self.ended(request, result)
         if self.ends(ticket):
             return
         key = ticket.key
@@ -480,34 +482,34 @@ class Sources:
         key = urls.key_of(Request(url).url)
         return self._context.recall(lambda: self._context.store.get(Reading, key))
 
-    def report(self, url: str, heard: Heard) -> None:
+    def report(self, url: str, result: Result) -> None:
         """Called by a spider: note the outcome of the source *url*, as of now."""
-        self._end(urls.key_of(Request(url).url), heard)
+        self._end(urls.key_of(Request(url).url), result)
 
-    def ended(self, request: Request, heard: Heard) -> None:
+    def ended(self, request: Request, result: Result) -> None:
         """Note that *request*, with its redirects and retries, has ended.
 
-        We add the time, and the target of permanent redirects, to *heard*.
+        We add the time, and the target of permanent redirects, to *result*.
         """
         source = lasting_of(request).get("source")
         if source is None or self.by_spider:
             return
-        if heard.outcome == readings.READ:
-            heard = replace(heard, moved_to=moved_for_good(request))
-        self._end(source, heard)
+        if result.outcome == readings.READ:
+            result = replace(result, moved_to=moved_for_good(request))
+        self._end(source, result)
         if request.meta.get("redirect_urls"):
-            self._reached[key_of(request)] = heard
+            self._reached[key_of(request)] = result
 
-    def _end(self, key: str, heard: Heard) -> None:
-        outcome = heard.outcome
+    def _end(self, key: str, result: Result) -> None:
+        outcome = result.outcome
         earlier = self._outcome(key)
         if earlier is None or readings.replaces(earlier, outcome):
             self._note(key, 1 + readings.OUTCOMES.index(outcome), instead_of=_OUTCOME)
             # Sources with the same reason share one string.
-            reason = sys.intern(one_line(heard.reason, 500)) if heard.reason else ""
+            reason = sys.intern(one_line(result.reason, 500)) if result.reason else ""
             is_gone = outcome != readings.READ and self._is(key, _GONE)
-            heard = replace(heard, reason=reason, at=self._context.wall(), gone=is_gone)
-            self.account.add(key, heard, earlier)
+            result = replace(result, reason=reason, at=self._context.wall(), gone=is_gone)
+            self.account.add(key, result, earlier)
 
     def close(self) -> None:
         """Store all answered sources, because the crawl ends and no callback follows."""
@@ -519,9 +521,9 @@ class Sources:
         self._locks.close()
         for source, key in self._joined.items():
             outcome = self._outcome(key)
-            heard = self._reached.get(key) or (Heard(outcome) if outcome else None)
-            if heard is not None and source in self.account.left:
-                self._end(source, replace(heard, reason=heard.reason or f"see {key}"))
+            result = self._reached.get(key) or (Result(outcome) if outcome else None)
+            if result is not None and source in self.account.left:
+                self._end(source, replace(result, reason=result.reason or f"see {key}"))
 
 
 class Account:
@@ -544,7 +546,7 @@ class Account:
         #: By requirement, how many other requests of the spider were refused.
         self.links: Counter[str] = Counter()
         #: Sources that have ended and are not stored yet.
-        self._unstored: list[tuple[str, Heard]] = []
+        self._unstored: list[tuple[str, Result]] = []
         #: How many sources need a person. Counted by :meth:`close`.
         self.needy = 0
         #: By key, the records of sources that need a person, are unread, or have moved.
@@ -585,19 +587,19 @@ class Account:
         """Keep *line*, about a target that was refused or failed, if it is the first."""
         self._first = self._first or one_line(line, 500)
 
-    def add(self, key: str, heard: Heard, earlier: str | None) -> None:
+    def add(self, key: str, result: Result, earlier: str | None) -> None:
         """Note the outcome of the source *key*; *earlier*: its outcome before, if any."""
         self.left.pop(key, None)
-        self.counts[heard.outcome] += 1
+        self.counts[result.outcome] += 1
         if earlier is not None:
             self.counts[earlier] -= 1
-        if heard.outcome == readings.REFUSED != earlier:
-            self._rules[heard.cause.requirement] += 1
-        if heard.reason:
-            self.first(f"{key}: {heard.reason}")
-        if heard.moved_to is not None:
-            self._moves.append((key, heard.moved_to))
-        self._unstored.append((key, heard))
+        if result.outcome == readings.REFUSED != earlier:
+            self._rules[result.cause.requirement] += 1
+        if result.reason:
+            self.first(f"{key}: {result.reason}")
+        if result.moved_to is not None:
+            self._moves.append((key, result.moved_to))
+        self._unstored.append((key, result))
         if len(self._unstored) >= _AT_ONCE:
             self._store()
 
@@ -614,16 +616,16 @@ class Account:
         unstored = self._unstored
         self._unstored = []
         updates = []
-        for key, heard in unstored:
-            if has_records or heard.gone:
+        for key, result in unstored:
+            if has_records or result.gone:
                 cadence = context.scope.cadence(key)
                 old = self._record_of(key) if has_records else None
-                updates.append(readings.updated(old, key, replace(heard, revisit=cadence), now))
+                updates.append(readings.updated(old, key, replace(result, revisit=cadence), now))
         if has_records:
             context.remember(lambda: context.store.put(*updates))
         for reading in updates:
-            is_unread = readings.is_unread(reading, now, revisit)
-            if is_unread or reading.moved_to or readings.attention(reading, now, revisit):
+            is_unread = readings.is_unread(reading, now, revisit, self.visit_of)
+            if is_unread or reading.moved_to or self._needs_person(reading, now):
                 self._ailing[reading.url] = reading
             else:
                 self._ailing.pop(reading.url, None)
@@ -631,6 +633,13 @@ class Account:
 
     def _record_of(self, key: str) -> Reading | None:
         return self._context.recall(lambda: self._context.store.get(Reading, key))
+
+    def visit_of(self, key: str) -> visits.Visit | None:
+        """The record of the visits of the source *key* (``visits.VisitOf``)."""
+        return self._context.recall(lambda: self._context.store.visit_of(key))
+
+    def _needs_person(self, reading: Reading, now: float) -> bool:
+        return bool(summary.attention(reading, now, self._context.config.revisit, self.visit_of))
 
     def close(self, reason: str) -> None:
         """Store the outcomes, and name the sources that need a person.
@@ -644,7 +653,7 @@ class Account:
         counts = self.counts
         if not context.fleet:
             counts[readings.NOT_REQUESTED] += len(self.left)
-        self._unstored += [(key, Heard()) for key in self.left]
+        self._unstored += [(key, Result()) for key in self.left]
         has_records = self._store()
         self._doubt_moves()
         self.needy = self._name(has_records=has_records)
@@ -663,7 +672,7 @@ class Account:
             hints += f"; {_START_REQUESTS}"
 
         def last_line(reason: str) -> str:
-            line = readings.last_line(
+            line = summary.last_line(
                 counts,
                 self.needy,
                 reason,
@@ -683,12 +692,11 @@ class Account:
         """Ignore the move of a source if one of another host moved to the same URL in this run."""
         shared = readings.moved_together(self._moves)
         now = self._context.wall()
-        revisit = self._context.config.revisit
         doubtful = [reading for reading in self._ailing.values() if reading.moved_to in shared]
         for reading in doubtful:
             corrected = replace(reading, moved_to=None)
             self._context.remember(partial(self._context.store.put, corrected))
-            if readings.attention(corrected, now, revisit):
+            if self._needs_person(corrected, now):
                 self._ailing[reading.url] = corrected
             else:
                 del self._ailing[reading.url]
@@ -702,15 +710,15 @@ class Account:
         now = context.wall()
         revisit = context.config.revisit
         ailing = self._ailing.values()
-        needy = [reading for reading in ailing if readings.attention(reading, now, revisit)]
-        overdue = [reading for reading in needy if readings.is_to_be_told(reading, now)]
-        for line in readings.attention_lines(overdue, now, revisit):
+        needy = [reading for reading in ailing if self._needs_person(reading, now)]
+        overdue = [reading for reading in needy if summary.is_warning_due(reading, now)]
+        for line in summary.attention_lines(overdue, now, revisit, self.visit_of):
             logger.warning("%s", line)
         if has_records:
-            unread = sum(readings.is_unread(reading, now, revisit) for reading in ailing)
-            moved = sum(reading.moved_to is not None for reading in ailing)
-            context.recorder.set("unread", unread)
-            context.recorder.set("moved", moved)
+            unread = [row for row in ailing if readings.is_unread(row, now, revisit, self.visit_of)]
+            moved = [row for row in ailing if row.moved_to is not None]
+            context.recorder.set("unread", len(unread))
+            context.recorder.set("moved", len(moved))
             updates = [replace(reading, told_at=now) for reading in overdue]
             context.remember(lambda: context.store.put(*updates))
         return len(needy)
@@ -722,7 +730,7 @@ class Account:
             reason = self._reason
             # An error after the spider was closed counts, too, for example if a feed is not stored.
             if self._context.recorder.own_faults and reason == FINISHED:
-                reason = readings.NOT_WELL
+                reason = summary.NOT_WELL
             logger.log(level, "%s", last_line(reason))
 
 

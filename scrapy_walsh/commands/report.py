@@ -22,7 +22,7 @@ from scrapy_walsh.proof.report.history import History
 from scrapy_walsh.proof.report.html import owners_page, page
 from scrapy_walsh.proof.report.owner import Extract
 from scrapy_walsh.proof.report.runs import ALL, LAST, chosen, runs_of, since
-from scrapy_walsh.proof.report.sources import Sources, sources_of
+from scrapy_walsh.proof.report.sources import SourceTable, sources_of
 from scrapy_walsh.proof.report.tally import Tally
 from scrapy_walsh.state.database import has_records
 from scrapy_walsh.state.records import Reading
@@ -153,7 +153,7 @@ def write_report(
     return _put(output, page(report, verified, sources), verified)
 
 
-def _sources(directory: Path, config: WalshConfig | None) -> Sources | None:
+def _sources(directory: Path, config: WalshConfig | None) -> SourceTable | None:
     if not has_records(directory):
         return None
     store: Store = SqliteStore(directory)
@@ -161,7 +161,7 @@ def _sources(directory: Path, config: WalshConfig | None) -> Sources | None:
         store = common.view(store, config.shared_state, config.identity.token)
     revisit = REVISIT if config is None else config.revisit
     try:
-        return sources_of(list(store.rows(Reading)), time.time(), revisit)
+        return sources_of(list(store.rows(Reading)), time.time(), revisit, store.visit_of)
     finally:
         common.tell("report", *store.news, *store.notices)
         store.close()

@@ -24,8 +24,8 @@ from scrapy_walsh.state.records import (
     TABLES,
     HostRecord,
     Reading,
-    SourceRun,
     StoredDocument,
+    VisitRecord,
     moved,
 )
 from scrapy_walsh.terminal import local
@@ -140,7 +140,8 @@ class _Look:
             row["octets"] = len(row.pop("body"))
             row["age"] = round(self._now - record.fetched_at) if record.fetched_at else None
         elif isinstance(record, Reading):
-            row["unread"] = is_unread(record, self._now, self._config.revisit)
+            usual = self._config.revisit
+            row["unread"] = is_unread(record, self._now, usual, self._store.visit_of)
         return row
 
     def completed(self, table: Table[Any], row: dict[str, Any]) -> dict[str, Any]:
@@ -150,7 +151,7 @@ class _Look:
         if table is SOURCES:
             until = self._hold(row["url"])
             usual = self._config.revisit
-            due = visits.next_due(SourceRun(**row).visit, until, self._now, usual)
+            due = visits.next_due(VisitRecord(**row).visit, until, self._now, usual)
             return row | {
                 "next_due": _iso(due),
                 "every": row["revisit"] or usual,

@@ -48,8 +48,8 @@ from scrapy_walsh.state.records import (
     FleetEpoch,
     HostRecord,
     Reading,
-    SourceRun,
     StoredDocument,
+    VisitRecord,
     moved,
 )
 from scrapy_walsh.state.store import Store
@@ -143,7 +143,7 @@ class Hashes:
             spaced = max(host.last_end + host.spacing, (host.visited_at or 0.0) + _VISIT)
             if max(host.not_before or 0.0, spaced) > steady or host.taught != NOTHING:
                 yield self.book("", host, steady)
-        yield from map(self.put, local.rows(SourceRun))
+        yield from map(self.put, local.rows(VisitRecord))
         yield from map(self.put, local.rows(Reading))
         for deferral in local.rows(Deferral):
             if deferral.due > wall:

@@ -1,33 +1,34 @@
-"""When a source is due, and which answers count as a visit (R8).
+"""R8: when a source is due, and what counts as a visit of it.
 
 A source is requested daily or less, and not again within the hour (spec section 10.3).
 
-R8 compares runs (D12). Within a run a source is requested as often as its spider yields it. From
-run to run a source has a *due time*, WALSH_REVISIT after the last due time. A run may send it
-early, by a tenth of WALSH_REVISIT at most. Then the next due time is still counted from the due
-time, not from the request. So a daily run finds each source due each day, even if it begins some
-minutes earlier than the day before, and its times do not drift. If a source was sent at any other
-time, it is next due WALSH_REVISIT after that; missed periods are not made up. However early a run
-is, nine tenths of WALSH_REVISIT, and an hour, must have passed since the source was last sent.
+R8 compares runs (D12). Within one run a source is requested as often as its spider yields it. From
+run to run a source has a *due time*, WALSH_REVISIT after the previous due time. A run may send it a
+little early, by a tenth of WALSH_REVISIT at most, and we still count from the due time that it met.
+So a daily run finds each source due each day, at any minute, and its times do not drift. If a
+source was sent at another time, it is next due WALSH_REVISIT after that; missed periods are not
+made up. However early a run is, nine tenths of WALSH_REVISIT, and an hour, must have passed since
+the source was last sent.
 
-Each answer from the wire is a visit (D41): :func:`of_answer` has a meaning for each status. A
-*failed* visit is recorded beside the last answered visit, and does not move its due time. After
-failed visits in a row the source waits 1 h, 2 h, 4 h and so on, at most its own interval.
+Every answer is a visit (D41): :func:`of_answer` has a meaning for each status. A visit that
+*failed* counts beside the last successful one, and does not move its due time. After the n-th
+failure in a row the source is left alone for 1 h, 2 h, 4 h and so on, at most for its own interval.
 
-If a run begins some seconds before the hour is over, it waits for them (:func:`hour_left`).
-Otherwise an hourly job would read each source only every second hour.
+If a run begins some seconds before the hour is over, it waits for them (:func:`hour_left`). If it
+did not, an hourly job would read each source every second hour.
 
-A source may have a cadence of its own (:func:`cadence`); else WALSH_REVISIT is its interval.
+A source may have a cadence of its own (:func:`cadence`), for example ``P7D``. Otherwise its
+interval is WALSH_REVISIT. A source that has answered 410 is *retired* for 30 days.
 
-If a source has answered 410, it is *retired*: it is due again 30 days later at the earliest.
-
-If you edit this file: only :func:`due` decides when a source is due. All other functions, commands
-and reports call it. A new cause is one more line there.
+:func:`_causes` alone decides when a source is due: :func:`due`, :func:`next_due`, :func:`met` and
+:func:`period` ask it, and each command and report asks them. A new cause is one more ``yield``
+there, and nothing elsewhere.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scrapy_walsh.policy.backoff import REDIRECTS, TOO_MANY_REQUESTS
@@ -37,37 +38,37 @@ from scrapy_walsh.policy.verdict import NOT_DUE, Verdict
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from scrapy_walsh.policy.scope import Scope
 
 #: Seconds: the shortest time between two runs of a source without a written reason.
 REVISIT_FLOOR: Final = 3600.0
-#: Seconds of that time that a run waits at most.
+#: A run waits so many seconds of that time at most.
 WAITS_FOR_THE_HOUR: Final = 300.0
-#: Seconds: the longest interval. A record is kept for longer than this (``state.records``).
+#: Seconds: the longest interval. Records are kept longer than this (``state.records``).
 REVISIT_LONGEST: Final = 365 * 86400.0
 
-#: How early or late a run may be for a source's due time, as a part of the interval.
+#: A run may be early, or late, for a due time by this part of the interval.
 SLACK: Final = 0.1
 
-#: Seconds until a source is due again after 410 (RFC 9110 section 15.5.11).
+#: Seconds in which a source is left alone after an answer 410 (RFC 9110 section 15.5.11).
 RETIRED: Final = 30 * 86400.0
 #: "Gone": the site asks that links to it be removed.
 GONE: Final = 410
 NOT_MODIFIED: Final = 304
-#: The most failures in a row that double the wait: 1 h with 13 doublings is above a year.
+#: So many failures in a row double the wait: 1 h and 13 doublings are above a year.
 _DOUBLINGS: Final = 13
 
 
 class Visit(NamedTuple):
-    """The record of a source's visits. Times are Unix seconds.
+    """The last visit of a source. Times are Unix seconds.
 
-    ``sent_at``: when the last answered request was sent. ``counted_from``: the due time that it
-    met, or ``sent_at`` if it met none. If the source was never answered, both are 0. ``gone``: the
-    answer was 410. ``gave_up_at``: when its last visit failed; None if that was answered.
-    ``failures``: how many visits have failed in a row; if ``gave_up_at`` is set, 0 counts as 1.
-    ``revisit``: the source's own cadence, seconds; None if WALSH_REVISIT holds.
+    ``sent_at``: when the last answered request was sent; 0 if none was answered. ``counted_from``:
+    the due time that this request met; ``sent_at`` if it met none. ``gone``: the answer was 410.
+    ``gave_up_at``: when a later visit failed; None if none did. ``failures``: how many failed in a
+    row; if ``gave_up_at`` is set, 0 counts as 1. ``revisit``: the source's own cadence, seconds;
+    None for WALSH_REVISIT.
     """
 
     sent_at: float
@@ -78,14 +79,24 @@ class Visit(NamedTuple):
     failures: int = 0
 
 
+#: The record of a source's visits, by its key (``urls.key_of``); None without a record.
+VisitOf = Callable[[str], Visit | None]
+
+
 class Due(NamedTuple):
-    """When a source is due, in Unix seconds, and the ``cause``: a constant below."""
+    """When a source is due. Times are Unix seconds.
+
+    ``at``: a run may send it from then on. ``cause``: the reason, one of the constants below.
+    ``nominal``: the end of its period, from which the next one is counted if a visit is on time; 0
+    if the cause does not move that.
+    """
 
     at: float
     cause: str
+    nominal: float = 0.0
 
 
-#: The record has nothing against sending the source.
+#: No record keeps a run from sending the source.
 NEVER_SENT: Final = "never_sent"
 #: Its interval, since it was last answered.
 INTERVAL: Final = "interval"
@@ -96,19 +107,18 @@ FAILURES: Final = "failures"
 #: Another run is requesting it; that decides no due time.
 UNDER_WAY_NOW: Final = "under_way"
 
-#: The meanings of an answer for its source. ANSWERED: its visit is over, and it is due after its
-#: interval. LEADS_ON: the answer of the redirect's URL counts. FAILED: see ``due``.
+#: The meaning of an answer for its source. ANSWERED: the visit is over. LEADS_ON: a redirect, so
+#: the answer of its target counts. FAILED: the visit failed (FAILURES).
 ANSWERED: Final = "answered"
 LEADS_ON: Final = "leads_on"
 FAILED: Final = "failed"
 
 
 def of_answer(status: int | None, *, unasked: bool = False) -> str:
-    """ANSWERED, LEADS_ON or FAILED: the meaning of *status* for its source.
+    """The meaning of an answer with *status* for its source: ANSWERED, LEADS_ON or FAILED.
 
-    *status*: None without an answer. *unasked*: it is a 304, although the request was not
-    conditional. A status that no rule names is FAILED, so that the source is requested less and
-    less.
+    *status*: None without an answer. *unasked*: it is a 304 to a request without validators. An
+    unknown status is FAILED, so that we request its source less and less.
     """
     if status is None or status == TOO_MANY_REQUESTS:
         return FAILED
@@ -122,7 +132,7 @@ def of_answer(status: int | None, *, unasked: bool = False) -> str:
 
 
 def cadence(written: object) -> float:
-    """The seconds of *written*: a number of them, or an ISO 8601 duration such as ``P7D``.
+    """The seconds of *written*: a number, or an ISO 8601 duration, for example ``P7D``.
 
     Raises ValueError, with the accepted values, also if they are too few or too many (R8.2).
     """
@@ -146,36 +156,60 @@ def interval_of(cadence: float | None, revisit: float) -> float:
     return max(revisit if cadence is None else cadence, REVISIT_FLOOR)
 
 
+def _causes(visit: Visit, now: float, revisit: float) -> Iterator[Due]:
+    """The causes that keep a run from sending a source, for example INTERVAL.
+
+    A stored time in the future comes from a clock that was put back. Up to an interval ahead it
+    binds, beyond that it is stale (D9). So no clock can block a source for over two intervals.
+    """
+    interval = interval_of(visit.revisit, revisit)
+    period_end = visit.counted_from + interval
+    is_stale = visit.sent_at - now >= interval
+    if not is_stale:
+        at = 0.0
+        if visit.sent_at:
+            soonest = visit.sent_at + max(REVISIT_FLOOR, (1 - SLACK) * interval)
+            at = max(soonest, period_end - SLACK * interval)
+        yield Due(at, INTERVAL, period_end)
+    if visit.gone and not is_stale:
+        retired = max(visit.sent_at + RETIRED, period_end)
+        yield Due(retired, RETIREMENT, retired)
+    if visit.gave_up_at is not None and visit.gave_up_at - now < interval:
+        yield Due(visit.gave_up_at + wait_after(visit.failures, interval), FAILURES)
+
+
 def due(visit: Visit | None, now: float, revisit: float) -> Due:
-    """When a run may send a source again. Only this function decides it.
+    """When a run may send a source again.
 
     *visit*: None for a source without a record. *revisit*: WALSH_REVISIT, seconds; it counts as
     REVISIT_FLOOR at least.
-
-    If a stored time lies in the future, the clock was put back. Up to an interval ahead it binds;
-    beyond that it is stale (D9). So no clock can shut a source out for more than two intervals.
     """
-    causes = [Due(0.0, NEVER_SENT)]
+    never_sent = Due(0.0, NEVER_SENT)
     if visit is None:
-        return causes[0]
-    interval = interval_of(visit.revisit, revisit)
-    is_stale = visit.sent_at - now >= interval
-    if visit.sent_at and not is_stale:
-        pause = max(REVISIT_FLOOR, (1 - SLACK) * interval)
-        early = visit.counted_from + interval - SLACK * interval
-        causes.append(Due(max(visit.sent_at + pause, early), INTERVAL))
-    if visit.gone and not is_stale:
-        retired = visit.sent_at + RETIRED
-        causes.append(Due(max(retired, visit.counted_from + interval), RETIREMENT))
-    if visit.gave_up_at is not None and visit.gave_up_at - now < interval:
-        causes.append(Due(visit.gave_up_at + wait_after(visit.failures, interval), FAILURES))
-    return max(causes)
+        return never_sent
+    return max([never_sent, *_causes(visit, now, revisit)])
+
+
+def _nominal(visit: Visit, revisit: float) -> float:
+    """The due time that the next visit may meet. Failed visits do not move it."""
+    # At the time of the visit itself, so that it is not stale.
+    return max(cause.nominal for cause in _causes(visit, visit.sent_at, revisit))
+
+
+def period(visit: Visit | None, cadence: float | None, revisit: float) -> float:
+    """Seconds from one due time of a source to the next, for example 30 days after a 410.
+
+    *visit*, *revisit*: as for :func:`due`. *cadence*: the source's own; None for *revisit*.
+    """
+    if visit is None:
+        return interval_of(cadence, revisit)
+    return _nominal(visit._replace(revisit=cadence), revisit) - visit.counted_from
 
 
 def wait_after(failures: int, interval: float) -> float:
-    """Seconds to leave a source alone after so many failed visits in a row.
+    """Seconds until a source may be sent after so many failed visits in a row.
 
-    It is at most its *interval*, and then a run may be early, as for the interval.
+    It is the *interval* at most, and then a run may be a little early, as always.
     """
     doublings = min(max(failures, 1) - 1, _DOUBLINGS)
     wait = REVISIT_FLOOR * 2.0**doublings
@@ -185,32 +219,34 @@ def wait_after(failures: int, interval: float) -> float:
 
 
 def failed(visit: Visit | None, at: float, *, again: bool = False) -> Visit:
-    """The record after a visit that failed at *at*, Unix seconds; *visit*: the record before.
+    """The record after a visit that failed at *at*, Unix seconds; *visit*: the record before it.
 
-    *again*: it belongs to a failed visit that the run has already recorded.
+    *again*: this run has already noted a failed visit of the source. Both count as one.
     """
     if visit is None:
         visit = Visit(0.0, 0.0)
-    earlier_failures = visit.failures if visit.gave_up_at is None else max(visit.failures, 1)
-    failures = max(earlier_failures, 1) if again else earlier_failures + 1
+    failures = visit.failures
+    if visit.gave_up_at is not None:
+        failures = max(failures, 1)
+    failures = max(failures, 1) if again else failures + 1
     return visit._replace(gave_up_at=at, failures=failures)
 
 
 def next_due(visit: Visit | None, hold_end: float, now: float, revisit: float) -> float | None:
-    """The Unix seconds before which no run sends a source again; None if the next run may.
+    """Unix seconds before which no run sends a source again; None if the next run may.
 
-    *visit*, *revisit*: as for :func:`due`. *hold_end*: until when its host is left alone (R5), Unix
-    seconds. This is what every command and report calls "next due".
+    *visit*, *revisit*: as for :func:`due`. *hold_end*: the end of the hold of its host (R5), Unix
+    seconds. Commands and reports call this time "next due".
     """
     moment = max(hold_end, due(visit, now, revisit).at)
     return moment if moment > now else None
 
 
 def hour_left(visit: Visit | None, now: float, revisit: float) -> float | None:
-    """Seconds that a run should wait because then the source is due again; else None.
+    """Seconds that a run should wait until it may send the source; None if it should not wait.
 
-    It waits for the end of the hour alone, not for a longer interval. The arguments are those
-    of :func:`due`.
+    It waits for the end of the hour only, never for a longer interval. The arguments are those of
+    :func:`due`.
     """
     moment = due(visit, now, revisit).at
     if visit is None or not 0 < moment - now <= WAITS_FOR_THE_HOUR:
@@ -220,23 +256,19 @@ def hour_left(visit: Visit | None, now: float, revisit: float) -> float | None:
 
 
 def met(sent_at: float, visit: Visit | None, revisit: float, status: int | None = None) -> Visit:
-    """The visit that begins at *sent_at*. It is counted from the due time if it met that.
+    """The visit that begins at *sent_at*, counted from its due time if it met that.
 
-    The due time is that of the interval, or of a retirement: visits that failed do not move it.
     *status*: of the answer.
     """
     is_gone = status == GONE
     if visit is None:
         return Visit(sent_at, sent_at, is_gone)
-    interval = interval_of(visit.revisit, revisit)
-    due_at = visit.counted_from + interval
-    if visit.gone:
-        due_at = max(due_at, visit.sent_at + RETIRED)
-    on_time = abs(sent_at - due_at) <= SLACK * interval
-    return Visit(sent_at, due_at if on_time else sent_at, is_gone)
+    due_time = _nominal(visit, revisit)
+    on_time = abs(sent_at - due_time) <= SLACK * interval_of(visit.revisit, revisit)
+    return Visit(sent_at, due_time if on_time else sent_at, is_gone)
 
 
-#: The refusal of a source that another run is requesting, and has no answer to yet.
+#: The refusal of a source that another run is requesting, without an answer yet.
 UNDER_WAY: Final = Verdict(
     False, NOT_DUE, "R8", "another run is requesting it now", cause=UNDER_WAY_NOW
 )
@@ -249,15 +281,15 @@ def not_due(visit: Visit | None, now: float, revisit: float, reason: str | None)
     """
     if visit is None or (reason is not None and reason.strip()):
         return None
-    moment, cause = due(visit, now, revisit)
+    moment, cause, _ = due(visit, now, revisit)
     if now >= moment:
         return None
     brief = f"last requested {iso(visit.sent_at)}"
     if cause == RETIREMENT:
         brief += ", answered 410 (Gone) and left alone for 30 days"
     elif cause == FAILURES:
-        times = plural(max(visit.failures, 1), "time")
-        brief = f"given up {iso(visit.gave_up_at or 0.0)}, failed {times} in a row"
+        count = plural(max(visit.failures, 1), "time")
+        brief = f"given up {iso(visit.gave_up_at or 0.0)}, failed {count} in a row"
     reason = reason_of(brief, iso(math.ceil(moment)))
     return Verdict(False, NOT_DUE, "R8", reason, cause=cause, due=moment, brief=brief)
 
@@ -276,17 +308,17 @@ def counts_for(
 ) -> dict[str, None]:
     """The sources that an answer to the request *key*, for *url*, counts for.
 
-    They are the sources with redirects that led to it, in any number of steps, and *url* itself if
-    it is a source. *known_sources*: those that are known without *hops*. *hops*: by key of a
-    request that redirects led to, the sources that they led from.
+    They are the sources that redirect to it, in any number of steps, and the request itself if it
+    is for a source. *known_sources*: the sources in the request's ticket. *hops*: by key of a
+    redirect's target, the sources that redirect there.
     """
     sources = dict.fromkeys(known_sources)
-    pending = [key, *sources]
-    while pending:
-        for source in hops.get(pending.pop(), ()):
+    unvisited = [key, *sources]
+    while unvisited:
+        for source in hops.get(unvisited.pop(), ()):
             if source not in sources:
                 sources[source] = None
-                pending.append(source)
+                unvisited.append(source)
     if scope.is_source(url):
         sources[key] = None
     elif not sources and (source_of := scope.source_of(url)) is not None:

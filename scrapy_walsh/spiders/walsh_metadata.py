@@ -438,7 +438,7 @@ class WalshMetadataSpider(Spider):
     ) -> None:
         """Report what became of a source, under the URL of its first request.
 
-        *heard*: other fields of ``Heard``.
+        *heard*: other fields of ``Result``.
         """
         row = visit.row
         if refusal is None:
@@ -447,7 +447,7 @@ class WalshMetadataSpider(Spider):
         else:
             reason = readings.refusal_line(refusal)
             cause = readings.cause_of(refusal.requirement, refusal.name)
-        learned = readings.Heard(outcome, reason, cause=cause, **heard)
+        learned = readings.Result(outcome, reason, cause=cause, **heard)
         self._crawl.sources.report(visit.source.first, learned)
 
     # --- the report ---------------------------------------------------------------------------

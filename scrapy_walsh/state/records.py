@@ -246,16 +246,14 @@ class StoredDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceRun:
-    """When a source was last requested, and answered (R8).
+class VisitRecord:
+    """The last visit of a source, as it is stored (R8).
 
-    ``url``: of ``urls.key_of``: the source's URL, with the method and a digest of the body if the
-    request is not a plain GET. ``last_run_at``: when the request was sent. ``outcome``: the status
-    of the answer. ``reason``: the WALSH_REVISIT_REASON that lifted R8. ``revisit``: its own
-    cadence, in seconds, or None for WALSH_REVISIT. ``counted_from``: the next due time is counted
-    from this time, or, if None, from ``last_run_at``. ``gave_up_at``: when its last visit failed
-    (R8.2); None if that was answered. ``failures``: how many have failed in a row. If the source
-    was never answered, ``last_run_at`` is 0 and ``outcome`` empty.
+    ``url``: the source's key (``urls.key_of``): its URL, with the method and a digest of the body
+    if the request is no plain GET. ``last_run_at``: when the answered request was sent; 0 if none
+    was answered. ``outcome``: the status of the answer, or "". ``reason``: the
+    WALSH_REVISIT_REASON that lifted R8. The other fields are those of a :class:`Visit`, but
+    ``counted_from`` is None for ``last_run_at``.
     """
 
     url: str
@@ -269,7 +267,7 @@ class SourceRun:
 
     @property
     def visit(self) -> Visit:
-        """The visit for R8."""
+        """The same as a value, by which R8 decides."""
         since = self.last_run_at if self.counted_from is None else self.counted_from
         is_gone = self.outcome == str(GONE)
         return Visit(self.last_run_at, since, is_gone, self.gave_up_at, self.revisit, self.failures)
@@ -337,7 +335,7 @@ class Deferral:
 class Attempts:
     """How often a target was retried without a final answer (R5), and when last.
 
-    ``url``: of ``urls.key_of``, as that of :class:`SourceRun`.
+    ``url``: of ``urls.key_of``, as that of :class:`VisitRecord`.
     """
 
     url: str
@@ -403,7 +401,7 @@ VALIDATORS: Final = Table(
 )
 SOURCES: Final = Table(
     "sources",
-    SourceRun,
+    VisitRecord,
     ("url",),
     "last_run_at",
     (("last_run_at", "revisit"), ("gave_up_at",)),

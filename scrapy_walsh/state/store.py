@@ -35,6 +35,7 @@ from scrapy_walsh.state.records import (
     DamageError,
     HostRecord,
     StoredDocument,
+    VisitRecord,
 )
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from scrapy_walsh.policy.visits import Visit
     from scrapy_walsh.state.database import Rewrite
     from scrapy_walsh.state.records import Key, R, Row, Table
 
@@ -76,6 +78,11 @@ class Store(ABC):
     @abstractmethod
     def get(self, record: type[R], *key: str) -> R | None:
         """The record of class *record* with the *key*, the class's own (``records.TABLES``)."""
+
+    def visit_of(self, key: str) -> Visit | None:
+        """The record of the visits of the source *key*; None without one (R8)."""
+        record = self.get(VisitRecord, key)
+        return None if record is None else record.visit
 
     @abstractmethod
     def put(self, *records: Any) -> None:

@@ -25,7 +25,7 @@ from scrapy_walsh.commands.doctor import MARKS
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.proof.findings import Outcome
 from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, blocklist, user_agents
-from scrapy_walsh.state.records import HostRecord, SourceRun, StoredDocument
+from scrapy_walsh.state.records import HostRecord, StoredDocument, VisitRecord
 from tests import zygote
 from tests.crawl.harness import (
     LIST_SPIDER,
@@ -142,7 +142,7 @@ def a_list(fetched_at: float, key: str = LIST, body: bytes | None = None) -> Sto
     return StoredDocument("blocklist", key, key, served, fetched_at, 200, "held", refresh=21600.0)
 
 
-def put(project: Path, *records: StoredDocument | HostRecord | SourceRun) -> None:
+def put(project: Path, *records: StoredDocument | HostRecord | VisitRecord) -> None:
     put_records(state_dir(project), *records)
 
 
@@ -183,7 +183,9 @@ PROJECTS: Mapping[str, tuple[dict[str, Any], str, Callable[[Path], None] | None]
     ),
     "by hand, with records of the future": (
         by_hand(), LIST_SPIDER,
-        lambda project: put(project, a_list(time.time()), SourceRun("u", time.time() + 9e5, "200")),
+        lambda project: put(
+            project, a_list(time.time()), VisitRecord("u", time.time() + 9e5, "200")
+        ),
     ),
     "a file for a JOBDIR": ({"JOBDIR": "spiders.py/job"}, LIST_SPIDER, None),
     "JOBDIRs of spiders": ({"JOBDIR": "jobs/one"}, JOBS, None),

@@ -17,7 +17,7 @@ import pytest
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.commands.plan import LATENCY
 from scrapy_walsh.proof.sandbox import Route, Sandbox, blocklist, requests
-from scrapy_walsh.state.records import Deferral, HostRecord, SourceRun, StoredDocument
+from scrapy_walsh.state.records import Deferral, HostRecord, StoredDocument, VisitRecord
 from tests.crawl.harness import (
     OPERATOR,
     crawl,
@@ -135,7 +135,7 @@ def test_r7g_every_gate_speaks_from_what_is_held(planned: Any, put: Any) -> None
         robots("shut.test", b"User-agent: *\nDisallow: /\n"),
         robots("open.test"),
         robots("late.test"),
-        SourceRun("https://done.test/", NOW - 60, "200"),
+        VisitRecord("https://done.test/", NOW - 60, "200"),
         HostRecord("late.test", NOW - 60, 1.0, NOW + 7200),
     )
     names = ("www.blocked.test", "shut.test", "open.test", "late.test", "done.test", "new.test")
@@ -163,7 +163,7 @@ def test_r8_1_a_source_with_its_own_cadence_is_planned_by_that(
     tables = [f'[[source]]\nurl = "https://{name}.test/"\n' for name in names]
     declared = tables[0], f'{tables[1]}revisit = "P7D"\n', f"{tables[2]}revisit = 3600\n"
     (folder / "sources.toml").write_text("".join(declared))
-    done = [SourceRun(f"https://{name}.test/", NOW - 7200, "200") for name in names]
+    done = [VisitRecord(f"https://{name}.test/", NOW - 7200, "200") for name in names]
     put(operator_list("blocked.test"), *(robots(f"{name}.test") for name in names), *done)
     main(["plan", "-a", f"sources={folder / 'sources.toml'}", *given(folder), "--json"])
     plan = json.loads(capsys.readouterr().out)
@@ -183,7 +183,7 @@ def test_r8_1_a_source_with_its_own_cadence_is_planned_by_that(
 
 
 def test_r8_a_written_reason_lifts_it(planned: Any, put: Any) -> None:
-    put(SourceRun("https://a.test/", NOW - 60, "200"))
+    put(VisitRecord("https://a.test/", NOW - 60, "200"))
     assert planned("https://a.test/")[0] == 1
     reason = ("-s", "WALSH_REVISIT_REASON=moved")
     assert targets(planned("https://a.test/", *reason)[1]) == {"https://a.test/": ("ask", None)}

@@ -34,9 +34,9 @@ from scrapy_walsh.state.records import (
     HostRecord,
     Reading,
     SeenItem,
-    SourceRun,
     StoredDocument,
     Validators,
+    VisitRecord,
 )
 from scrapy_walsh.state.store import SqliteStore
 from tests.crawl.harness import make_project, run_scrapy
@@ -67,7 +67,7 @@ def fill(store: Store) -> None:
         store.put(replace(ROBOTS, key=f"https://{name}", url=f"https://{name}/robots.txt"))
         store.put(HostRecord(name, NOW - 60, 30.0, NOW + 7200))
         store.put(Validators(url, "*/*", '"v"', None, NOW, "text/xml"))
-        store.put(SourceRun(url, NOW - 60, "200"))
+        store.put(VisitRecord(url, NOW - 60, "200"))
         store.put(Deferral(f"https://{name}/late", name, NOW + 7200, "Retry-After"))
         store.put(Attempts(f"https://{name}/late", 3, NOW))
         store.put(SeenItem(f"https://{name}/1", NOW))
@@ -148,7 +148,7 @@ def test_show_holds_no_more_of_a_state_with_many_hosts(folder: Path) -> None:
         for hosts in (1_500, 6_000):
             names = [f"{number}.test" for number in range(hosts)]
             store.put(*(HostRecord(name, NOW - 600, 1.0) for name in names))
-            store.put(*(SourceRun(f"https://{name}/", NOW, "200") for name in names))
+            store.put(*(VisitRecord(f"https://{name}/", NOW, "200") for name in names))
             store.put(HostRecord("held.test", NOW, 1.0, NOW + 7200))
             tracemalloc.start()
             found = summary(store, config, folder, Now(NOW, NOW), 5)
@@ -221,7 +221,7 @@ def test_r4_forget_keeps_every_promise_to_the_host(told: Any, store: SqliteStore
     assert out.splitlines()[1].startswith("kept: sources 1, pacing 1, deferrals 1: last requests")
     assert store.get(HostRecord, "h.test") == HostRecord("h.test", NOW - 60, 30.0, NOW + 7200)
     assert store.get(Deferral, "https://h.test/late") is not None
-    assert store.get(SourceRun, URL) is not None
+    assert store.get(VisitRecord, URL) is not None
     assert store.get(Validators, URL, "*/*", "") is None
     assert store.get(Attempts, "https://h.test/late") is None
     assert store.get(Reading, URL) is None
@@ -236,12 +236,12 @@ def test_r2_forget_keeps_the_last_known_rules_but_not_their_freshness(
 
 
 def test_r8_forget_drops_only_a_run_that_is_due_again(told: Any, store: SqliteStore) -> None:
-    store.put(SourceRun(URL, NOW - 90_000, "200"))
-    weekly = SourceRun("https://h.test/weekly", NOW - 90_000, "200", revisit=604_800.0)
+    store.put(VisitRecord(URL, NOW - 90_000, "200"))
+    weekly = VisitRecord("https://h.test/weekly", NOW - 90_000, "200", revisit=604_800.0)
     store.put(weekly)
     told("forget", "h.test")
-    assert store.get(SourceRun, URL) is None
-    assert store.get(SourceRun, weekly.url) == weekly
+    assert store.get(VisitRecord, URL) is None
+    assert store.get(VisitRecord, weekly.url) == weekly
     _, out, _ = told("show")
     assert re.search(r"https://h\.test/weekly .* 7 d +0 +\S+ \S+ \(in 5 d [^)]*\)", out), out
 
@@ -252,7 +252,7 @@ WHY = "the owner says that it was a mistake"
 def test_d40_a_hold_is_lifted_with_its_deferrals_and_nothing_else(
     told: Any, folder: Path, store: SqliteStore
 ) -> None:
-    before = {each: list(store.rows(each)) for each in (Validators, SourceRun, Reading, Attempts)}
+    before = {each: list(store.rows(each)) for each in (Validators, VisitRecord, Reading, Attempts)}
     code, out, _ = told("forget", "h.test", "--hold", WHY, "--json")
     assert (code, json.loads(out)["lifted"], json.loads(out)["deferrals"]) == (0, True, 1)
     record = store.get(HostRecord, "h.test")
@@ -300,10 +300,10 @@ def test_d40_a_hold_is_not_lifted_without_a_reason_or_beside_a_crawl(
 
 
 def test_forget_leaves_others_alone(told: Any, store: SqliteStore) -> None:
-    before = {each.url for each in store.rows(SourceRun)}
+    before = {each.url for each in store.rows(VisitRecord)}
     assert told("forget", "h.test:8080")[0] == told("forget", "nobody.test")[0] == 1
     told("forget", "h.test")
-    assert {each.url for each in store.rows(SourceRun)} == before
+    assert {each.url for each in store.rows(VisitRecord)} == before
     assert store.get(Reading, "https://other.test/feed") is not None
     assert store.get(SeenItem, "https://other.test/1")
     assert store.get(Validators, "https://other.test/feed", "*/*", "") is not None

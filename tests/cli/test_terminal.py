@@ -15,7 +15,7 @@ from scrapy_walsh.commands.main import main
 from scrapy_walsh.commands.terminal import table
 from scrapy_walsh.proof.conformance.check import Check
 from scrapy_walsh.proof.findings import Outcome
-from scrapy_walsh.state.records import Deferral, HostRecord, Reading, SourceRun
+from scrapy_walsh.state.records import Deferral, HostRecord, Reading, VisitRecord
 from scrapy_walsh.state.store import SqliteStore
 from scrapy_walsh.terminal import columns
 
@@ -48,7 +48,7 @@ def test_state_show_fits_80_columns(tmp_path: Path, screen: Screen) -> None:
     store = SqliteStore(tmp_path)
     store.put(HostRecord("a-host-with-a-name.test", now, 1.0, now + 9000, silent_since=now - 9e5))
     store.put(Deferral(f"{URL}?\x1b[31m", "h.test", now + 9e4, "Retry-After of an answer 503"))
-    store.put(SourceRun(URL, now - 60, "200", "asked to do so"))
+    store.put(VisitRecord(URL, now - 60, "200", "asked to do so"))
     store.put(Reading(URL, now - 8e5, now, 1, "HTTP 403", f"{URL}/new"))
     store.close()
     with redirect_stdout(screen):

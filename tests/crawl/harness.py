@@ -46,8 +46,8 @@ from scrapy_walsh.state.records import (
     TABLES,
     Deferral,
     HostRecord,
-    SourceRun,
     StoredDocument,
+    VisitRecord,
 )
 from tests import zygote
 
@@ -433,7 +433,7 @@ def state_dir(project: Path) -> Path:
 
 
 def put_records(
-    directory: Path, *records: StoredDocument | HostRecord | SourceRun | Deferral
+    directory: Path, *records: StoredDocument | HostRecord | VisitRecord | Deferral
 ) -> None:
     """Put *records* into the state directory."""
     store = open_store(directory)
@@ -858,7 +858,7 @@ class Runs:
     def source_ran(self, url: str, ago: float) -> None:
         """Make the last run of source *url* lie *ago* seconds back, its first one."""
         with self.store() as store:
-            source = store.get(SourceRun, url)
+            source = store.get(VisitRecord, url)
             assert source is not None, f"no run of {url} is on record"
             store.put(replace(source, last_run_at=time.time() - ago, counted_from=None))
 

@@ -24,7 +24,7 @@ from scrapy.settings import BaseSettings
 from scrapy_walsh.adapters.plugins import FETCHERS, NOTED, PLUGINS, sentences
 from scrapy_walsh.proof.sandbox import Route, Sandbox, max_in_flight, user_agents
 from scrapy_walsh.state import open_store
-from scrapy_walsh.state.records import SourceRun, Validators
+from scrapy_walsh.state.records import Validators, VisitRecord
 from tests.crawl.harness import (
     LIST_SPIDER,
     OWN_IDENTITY,
@@ -638,7 +638,7 @@ def test_what_a_middleware_answers_is_not_booked_as_fetched(
     code, printed = verify(state_dir(tmp_path / "project"))
     assert code == 0, printed
     with closing(open_store(state_dir(tmp_path / "project"))) as store:
-        assert [each.url for each in store.rows(SourceRun)] == [URLS[0]], "a cache is no visit"
+        assert [each.url for each in store.rows(VisitRecord)] == [URLS[0]], "a cache is no visit"
         assert not list(store.rows(Validators))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy_walsh.state import open_store
-from scrapy_walsh.state.records import HostRecord, SourceRun
+from scrapy_walsh.state.records import HostRecord, VisitRecord
 from tests.crawl.harness import state_dir
 from tests.faults import row as rows
 from tests.faults.inside import MADE
@@ -156,7 +156,7 @@ def lost(project: Path, row: Row, ran: Crawl) -> list[str]:
         if state.is_dir():
             shutil.copytree(state, copy)
         store = open_store(copy)
-        page = any("healthy.test" in each.url for each in store.rows(SourceRun))
+        page = any("healthy.test" in each.url for each in store.rows(VisitRecord))
         held = store.get(HostRecord, HELD) is not None
         store.close()
     found = [] if page else ["the page that was fetched is not remembered (R8), exit 0"]

@@ -18,8 +18,8 @@ from scrapy_walsh.state.records import (
     Deferral,
     HostRecord,
     Reading,
-    SourceRun,
     StoredDocument,
+    VisitRecord,
 )
 from scrapy_walsh.state.store import MemoryStore
 
@@ -46,7 +46,7 @@ def records() -> dict[str, Any]:
         "robots.txt": document(ROBOTS, "http://h.test"),
         "schema": document(SCHEMA, LIST),
         "host": HostRecord(HOST, now - 60, 1.0, not_before=now + 600),
-        "source": SourceRun(URL, now - 60, "200"),
+        "source": VisitRecord(URL, now - 60, "200"),
         "deferral": Deferral(URL, HOST, now + 600, "why"),
         "reading": Reading(URL, now - 600, now - 60, 1, ""),
     }

@@ -11,7 +11,7 @@ from scrapy import Request
 
 from scrapy_walsh.exceptions import StoreAway
 from scrapy_walsh.fleet.store import SharedStore
-from scrapy_walsh.state.records import BLOCKLIST, Deferral, HostRecord, SourceRun, StoredDocument
+from scrapy_walsh.state.records import BLOCKLIST, Deferral, HostRecord, StoredDocument, VisitRecord
 from scrapy_walsh.state.store import MemoryStore, SqliteStore
 from tests.fleet import old_data
 from tests.fleet.test_scrapy_redis import _no_timers, crawl_of, finish, queue, urls_of  # noqa: F401
@@ -70,7 +70,7 @@ def test_r4_all_hosts_are_left_alone_until_each_worker_has_written_back(
     assert reserve(one) == 0
     one.book_host(HostRecord(HOST, time.time(), 1.0, time.time() + 7200.0))
     now = time.time()
-    one.put(SourceRun(URL, now, "200"))
+    one.put(VisitRecord(URL, now, "200"))
     one.put(Deferral(URL, HOST, now + 600, "why"))
     one.put(StoredDocument(BLOCKLIST, LIST, LIST, b"list", now, 200, "held"))
     lose()
@@ -86,7 +86,7 @@ def test_r4_all_hosts_are_left_alone_until_each_worker_has_written_back(
         assert each.tend() == 1
         assert reserve(each) > 7190
     assert 0 < reserve(new, 60.0, "new.test") <= 60.0  # all count as just requested
-    for record, key in ((SourceRun, URL), (Deferral, URL)):
+    for record, key in ((VisitRecord, URL), (Deferral, URL)):
         assert new.get(record, key) is not None
     found = new.get(StoredDocument, BLOCKLIST, LIST)
     assert found is not None
@@ -134,7 +134,7 @@ def test_much_is_written_back_in_parts(server: Server) -> None:
     one = worker(server, local)
     one.tend()
     for number in range(1200):
-        local.put(SourceRun(f"http://h.test/{number}", time.time(), "200"))
+        local.put(VisitRecord(f"http://h.test/{number}", time.time(), "200"))
     server.client.flushall()
     assert [one.tend() for _ in range(3)] == [0, 0, 5]
     assert len(server.client.keys("walsh:*:source:*")) == 1200

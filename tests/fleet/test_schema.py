@@ -19,8 +19,8 @@ from scrapy_walsh.state.records import (
     Deferral,
     HostRecord,
     Reading,
-    SourceRun,
     StoredDocument,
+    VisitRecord,
 )
 from tests.fleet.test_store import HOST, HOUR, document, worker
 
@@ -41,7 +41,7 @@ def test_what_was_promised_is_kept_as_long_as_locally(server: Server) -> None:
     """C1, C3, C16, C17: each record, from the moment until which it binds."""
     one, now = worker(server), time.time()
     records = [
-        SourceRun(URL, now - DAY, "200"),
+        VisitRecord(URL, now - DAY, "200"),
         Reading(URL, now - 9 * DAY, now - DAY, 1, None, None),
         Deferral(URL, HOST, now + 10 * DAY, "Crawl-delay"),
         HostRecord(HOST, now, 40 * DAY),
@@ -155,9 +155,9 @@ def test_of_two_paces_the_slower_one_stays_in_a_fleet(server: Server, interval: 
 
 def test_a_later_record_is_not_replaced_by_an_older_one(server: Server) -> None:
     one, now = worker(server), time.time()
-    one.put(SourceRun(URL, now - 60, "200"))
-    worker(server).put(SourceRun(URL, now - DAY, "304"))
-    found = worker(server).get(SourceRun, URL)
+    one.put(VisitRecord(URL, now - 60, "200"))
+    worker(server).put(VisitRecord(URL, now - DAY, "304"))
+    found = worker(server).get(VisitRecord, URL)
     assert found is not None
     assert found.outcome == "200"
 

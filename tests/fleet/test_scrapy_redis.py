@@ -19,7 +19,7 @@ from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.redis_queue import DueQueue
 from scrapy_walsh.exceptions import ConfigError, StoreAway
 from scrapy_walsh.proof.sandbox import Route, Sandbox, hosts, paths, requests
-from scrapy_walsh.state.records import ROBOTS, Deferral, HostRecord, SourceRun, StoredDocument
+from scrapy_walsh.state.records import ROBOTS, Deferral, HostRecord, StoredDocument, VisitRecord
 from tests.crawl.harness import (
     OWN_IDENTITY,
     Run,
@@ -597,21 +597,21 @@ def test_d20_a_request_takes_three_round_trips(
     server: Server,
 ) -> None:
     one = queue(server)
-    crawl_of(one).store.put(SourceRun("http://b.test/", 1.0, "200"))  # Redis knows the script
+    crawl_of(one).store.put(VisitRecord("http://b.test/", 1.0, "200"))  # Redis knows the script
     store, trips = waiting(one)
     for page in range(2):
         one.push(Request(f"http://a.test/{page}"))
     assert trips == []
     assert claimed(one, 1) == ["http://a.test/0"]
     crawl_of(one).pacing.host_of("http://a.test/0")
-    assert store.get(SourceRun, "http://a.test/0") is None
+    assert store.get(VisitRecord, "http://a.test/0") is None
     assert store.get(StoredDocument, ROBOTS, "http://a.test") is None
     assert store.reserve_host("a.test", 1.0, time.time()).wait == 0
     assert len(trips) == 2
     crawl_of(one).pacing.named("a.test").traffic.started()
     crawl_of(one).pacing.named("a.test").traffic.finished(time.monotonic())
     store.book_host(HostRecord("a.test", time.time(), 1.0))
-    store.put(SourceRun("http://a.test/0", time.time(), "200"))
+    store.put(VisitRecord("http://a.test/0", time.time(), "200"))
     store.delete(Deferral, "http://a.test/0")
     assert len(trips) == 2
     store.flush()  # as when the spider has taken the answer
@@ -626,7 +626,7 @@ def test_d20_a_request_takes_three_round_trips(
 def test_a_claim_brings_what_its_worker_reads_next(server: Server) -> None:
     one, other = queue(server), queue(server)
     theirs = cast("SharedStore", crawl_of(other).store)
-    theirs.put(SourceRun("http://a.test/0", time.time() - 60, "200"))
+    theirs.put(VisitRecord("http://a.test/0", time.time() - 60, "200"))
     theirs.put(StoredDocument(ROBOTS, "http://a.test", "u", b"rules", time.time() - 9, 200, "held"))
     theirs.book_host(HostRecord("a.test", time.time() - 60, 5.0))
     other.push(Request("http://a.test/0"))
@@ -634,7 +634,7 @@ def test_a_claim_brings_what_its_worker_reads_next(server: Server) -> None:
     store, trips = waiting(one)
     server.client.hset("walsh:{examplebot}:host:a.test", "last_end", time.time() - 60)
     assert urls_of(one, 1) == ["http://a.test/0"]
-    run = store.get(SourceRun, "http://a.test/0")
+    run = store.get(VisitRecord, "http://a.test/0")
     rules = store.get(StoredDocument, ROBOTS, "http://a.test")
     host = store.get(HostRecord, "a.test")
     assert run is not None
@@ -643,7 +643,7 @@ def test_a_claim_brings_what_its_worker_reads_next(server: Server) -> None:
     assert (run.outcome, rules.body, host.interval) == ("200", b"rules", 5.0)
     assert len(trips) == 1
     time.sleep(0.11)
-    store.get(SourceRun, "http://a.test/0")
+    store.get(VisitRecord, "http://a.test/0")
     assert len(trips) == 2  # what came with a claim counts for a moment only
 
 

@@ -24,8 +24,8 @@ from scrapy_walsh.state.records import (
     Deferral,
     HostRecord,
     Reading,
-    SourceRun,
     StoredDocument,
+    VisitRecord,
 )
 from scrapy_walsh.state.store import MemoryStore, SqliteStore
 
@@ -175,7 +175,7 @@ def test_operators_share_a_redis_without_sharing_their_pace(server: Server) -> N
 def test_what_is_kept_in_redis_is_readable_and_goes_away(server: Server) -> None:
     one = worker(server)
     reserve(one)
-    one.put(SourceRun("http://h.test/", time.time(), "200"))
+    one.put(VisitRecord("http://h.test/", time.time(), "200"))
     one.put(Deferral("http://h.test/", HOST, time.time() + 60, "why"))
     one.put(document())
     keys = {key.decode() for key in server.client.scan_iter()}
@@ -278,8 +278,8 @@ def test_r3_a_shared_blocklist_is_kept_twice_on_each_machine(
 
 def test_r8_a_source_asked_by_one_was_asked_for_all(server: Server) -> None:
     one, other = stores(server)
-    one.put(SourceRun("http://h.test/", one.wall() - 60, "200", "why"))
-    found = other.get(SourceRun, "http://h.test/")
+    one.put(VisitRecord("http://h.test/", one.wall() - 60, "200", "why"))
+    found = other.get(VisitRecord, "http://h.test/")
     assert found is not None
     assert (found.outcome, found.reason) == ("200", "why")
     assert other.wall() - found.last_run_at == pytest.approx(60, abs=1)
@@ -330,7 +330,7 @@ def patient(server: Server) -> tuple[Worker, list[bool]]:
     return one, told
 
 
-RUN = SourceRun("http://h.test/", 1_000_000.0, "200")
+RUN = VisitRecord("http://h.test/", 1_000_000.0, "200")
 
 
 def test_d20_what_follows_from_an_answer_goes_with_the_next_booking(server: Server) -> None:
@@ -343,7 +343,7 @@ def test_d20_what_follows_from_an_answer_goes_with_the_next_booking(server: Serv
     assert not list(server.client.scan_iter("*source*"))  # what a kill may lose
     assert reserve(one, host="other.test") == 0
     assert reserve(worker(server)) > 50
-    assert worker(server).get(SourceRun, RUN.url) is not None
+    assert worker(server).get(VisitRecord, RUN.url) is not None
 
 
 def test_d20_a_booking_sees_what_waited(server: Server) -> None:
@@ -365,16 +365,16 @@ def test_d20_what_waits_is_read_back(server: Server) -> None:
 def test_d20_a_flush_writes_what_waits(server: Server) -> None:
     one, _ = patient(server)
     one.put(RUN)
-    assert worker(server).get(SourceRun, RUN.url) is None
+    assert worker(server).get(VisitRecord, RUN.url) is None
     one.flush()
-    assert worker(server).get(SourceRun, RUN.url) is not None
+    assert worker(server).get(VisitRecord, RUN.url) is not None
 
 
 def test_d20_a_store_that_is_closed_has_written_what_waited(server: Server) -> None:
     one, _ = patient(server)
     one.put(RUN)
     one.close()
-    assert worker(server).get(SourceRun, RUN.url) is not None
+    assert worker(server).get(VisitRecord, RUN.url) is not None
 
 
 def test_d20_a_blocklist_does_not_wait(server: Server) -> None:
@@ -394,7 +394,7 @@ def test_what_is_no_record_is_set_aside_and_the_rest_is_written(server: Server) 
     over(server)
     assert one.tend() == 1
     assert 0 < reserve(one, 60.0, "other.test") <= 60.0  # all count as just requested
-    assert worker(server).get(SourceRun, RUN.url) is not None
+    assert worker(server).get(VisitRecord, RUN.url) is not None
     assert reserve(worker(server)) > 50
 
 
@@ -418,7 +418,7 @@ def test_what_waits_when_redis_goes_away_is_told_when_it_is_back(server: Server)
     server.start()
     assert one.tend() > 1  # it has forgotten
     assert reserve_calmly(server) > 50
-    assert worker(server).get(SourceRun, RUN.url) is not None
+    assert worker(server).get(VisitRecord, RUN.url) is not None
 
 
 def over(server: Server) -> None:
@@ -480,11 +480,11 @@ def test_reads_are_answered_from_here_and_writes_are_told_later(
     client = one.link.client
     monkeypatch.setattr(one.link, "away", "it does not answer")
     assert one.get(StoredDocument, ROBOTS, "http://h.test") is not None
-    one.put(SourceRun("http://h.test/", time.time(), "200"))
+    one.put(VisitRecord("http://h.test/", time.time(), "200"))
     one.book_host(HostRecord(HOST, time.time(), 1.0, time.time() + 7200.0))
     assert not list(client.scan_iter("*source*"))
     assert one.tend() == 1
-    assert worker(server).get(SourceRun, "http://h.test/") is not None
+    assert worker(server).get(VisitRecord, "http://h.test/") is not None
     assert reserve(worker(server)) > 7190
 
 

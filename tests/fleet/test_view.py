@@ -18,8 +18,8 @@ from scrapy_walsh.state.records import (
     ROBOTS,
     Deferral,
     HostRecord,
-    SourceRun,
     StoredDocument,
+    VisitRecord,
 )
 from scrapy_walsh.state.store import MemoryStore, SqliteStore
 from tests.crawl.harness import make_project, run_scrapy
@@ -42,7 +42,7 @@ def fill(server: Server) -> None:
     now = time.time()
     store = SharedStore(open_store(None), server.url, IDENTITY)
     store.book_host(HostRecord("h.test", now, 2.0, now + 2 * HOUR))
-    store.put(SourceRun("http://asked.test/feed", now - 60, "200"))
+    store.put(VisitRecord("http://asked.test/feed", now - 60, "200"))
     store.put(Deferral(URL, "h.test", now + 2 * HOUR, "Retry-After"))
     for kind, key, body in (
         (ROBOTS, "http://asked.test", b"User-agent: *\nAllow: /\n"),
@@ -66,7 +66,7 @@ def rows(store: Store) -> list[Any]:
     return [
         *(record.host for record in store.rows(HostRecord)),
         *(deferral.url for deferral in store.rows(Deferral)),
-        *(run.url for run in store.rows(SourceRun)),
+        *(run.url for run in store.rows(VisitRecord)),
         *(
             document.key
             for kind in (ROBOTS, BLOCKLIST)
@@ -95,7 +95,7 @@ def test_a_view_reads_all_and_writes_nothing(server: Server, tmp_path: Path) -> 
     assert rows(local) == ["http://done.test/"]
     assert content(server) == before
     with pytest.raises(NotImplementedError):
-        seen.delete(SourceRun, URL)
+        seen.delete(VisitRecord, URL)
     seen.close()
 
 
@@ -130,7 +130,7 @@ def test_d40_a_hold_is_lifted_in_redis_unless_a_crawl_of_the_fleet_runs(
 def test_without_redis_the_copy_speaks_and_one_line_says_so(server: Server) -> None:
     server.kill()
     local = MemoryStore()
-    local.put(SourceRun(URL, 1.0, "200"))
+    local.put(VisitRecord(URL, 1.0, "200"))
     seen = view(local, server.url, IDENTITY)
     assert rows(seen) == [URL]
     (notice,) = seen.notices

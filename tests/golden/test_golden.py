@@ -30,9 +30,9 @@ from scrapy_walsh.state.records import (
     Deferral,
     HostRecord,
     Reading,
-    SourceRun,
     StoredDocument,
     Validators,
+    VisitRecord,
 )
 from scrapy_walsh.state.store import SqliteStore
 from scrapy_walsh.terminal import columns
@@ -254,7 +254,7 @@ def test_state_show(
     )
     store.put(StoredDocument("blocklist", url, url, b"{}", T - 90, 200, "held", refresh=60.0))
     store.put(StoredDocument("robots", "https://h.test", url, b"", T, 404, "allow"))
-    store.put(SourceRun(url, T - 60, "200", "asked to"))
+    store.put(VisitRecord(url, T - 60, "200", "asked to"))
     store.put(Reading(url, T - 8e5, T, 1, "HTTP 403", f"{url}/new"))
     store.put(Reading(f"{url}/2", T - 8e5, T - 9, 0, "no answer", None))
     store.put(Validators(url, "*/*", '"v"', None, T, "text/xml"))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.policy import readings
+from scrapy_walsh.policy import readings, summary, visits
 from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.readings import (
     FAILED,
@@ -16,8 +17,8 @@ from scrapy_walsh.policy.readings import (
     READ,
     REFUSED,
     Cause,
-    Heard,
     Reading,
+    Result,
     cause_of,
     is_unread,
     replaces,
@@ -25,6 +26,13 @@ from scrapy_walsh.policy.readings import (
 )
 from scrapy_walsh.policy.robots.file import parse_robots
 from scrapy_walsh.policy.verdict import DEFERRED, NOT_DUE
+from scrapy_walsh.policy.visits import Due, Visit
+from scrapy_walsh.proof.report.sources import sources_of
+from scrapy_walsh.state.records import VisitRecord
+from scrapy_walsh.state.store import MemoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 DAY = 86400.0
 BEGIN = 1772323200.0  # 2026-03-01
@@ -40,7 +48,7 @@ def days(*outcomes: str) -> Reading:
     reading: Reading | None = None
     for day, outcome in enumerate(outcomes):
         now = BEGIN + day * DAY
-        reading = updated(reading, URL, Heard(outcome, f"why on day {day}", now), now)
+        reading = updated(reading, URL, Result(outcome, f"why on day {day}", now), now)
     assert reading is not None
     return reading
 
@@ -83,17 +91,17 @@ def test_what_is_read_again_is_named_no_more() -> None:
 
 def test_a_record_from_the_future_counts_from_now() -> None:
     future = Reading(URL, BEGIN + 400 * DAY, BEGIN + 400 * DAY, 1)
-    assert updated(future, URL, Heard(FAILED, "dead", BEGIN), BEGIN) == Reading(
+    assert updated(future, URL, Result(FAILED, "dead", BEGIN), BEGIN) == Reading(
         URL, BEGIN, BEGIN, 1, "dead"
     )
 
 
 def test_a_move_is_known_until_the_source_is_read_without_one() -> None:
-    moved = updated(None, URL, Heard(READ, at=BEGIN, moved_to="https://y.test/"), BEGIN)
-    assert updated(moved, URL, Heard(NOT_DUE), BEGIN).moved_to == "https://y.test/"
-    assert updated(moved, URL, Heard(FAILED, "dead"), BEGIN).moved_to == "https://y.test/"
-    assert updated(moved, URL, Heard(READ, at=BEGIN), BEGIN).moved_to is None
-    left_out = Heard(LEFT_OUT, "HTML", moved_to="https://y.test/")
+    moved = updated(None, URL, Result(READ, at=BEGIN, moved_to="https://y.test/"), BEGIN)
+    assert updated(moved, URL, Result(NOT_DUE), BEGIN).moved_to == "https://y.test/"
+    assert updated(moved, URL, Result(FAILED, "dead"), BEGIN).moved_to == "https://y.test/"
+    assert updated(moved, URL, Result(READ, at=BEGIN), BEGIN).moved_to is None
+    left_out = Result(LEFT_OUT, "HTML", moved_to="https://y.test/")
     assert updated(None, URL, left_out, BEGIN).moved_to == "https://y.test/"
 
 
@@ -112,7 +120,7 @@ def test_the_line_says_since_when_and_why() -> None:
     cut_off = Reading("https://c.test/", BEGIN + 1.5 * DAY, now, 1)
     dead = Reading(URL, BEGIN + 1, now, 1, "HTTP 403")
     cut = "no run since then was answered before it ended"
-    assert readings.attention_lines([cut_off, dead, never], now, DAY) == [
+    assert summary.attention_lines([cut_off, dead, never], now, DAY) == [
         "https://n.test/ has not been read since 2026-03-01: dead",
         "https://x.test/feed has not been read since 2026-03-01: HTTP 403",
         f"https://c.test/ has not been read since 2026-03-02: {cut}",
@@ -120,11 +128,53 @@ def test_the_line_says_since_when_and_why() -> None:
 
 
 def test_a_source_with_a_cadence_of_its_own_is_missed_by_that() -> None:
-    weekly = updated(None, URL, Heard(FAILED, "dead", BEGIN, revisit=7 * DAY), BEGIN)
+    weekly = updated(None, URL, Result(FAILED, "dead", BEGIN, revisit=7 * DAY), BEGIN)
     assert not is_unread(weekly, BEGIN + 20 * DAY, DAY)
     assert is_unread(weekly, BEGIN + 20.5 * DAY, DAY)
-    daily = updated(weekly, URL, Heard(NOT_DUE), BEGIN + 7 * DAY)
+    daily = updated(weekly, URL, Result(NOT_DUE), BEGIN + 7 * DAY)
     assert daily.revisit is None, "the list says so no more"
+
+
+def test_a_source_that_was_retired_is_missed_by_that() -> None:
+    visit = Visit(BEGIN, BEGIN, gone=True)
+    reading = Reading(URL, BEGIN, BEGIN, 1, "dead")
+    unread = [is_unread(reading, BEGIN + day * DAY, DAY, lambda _: visit) for day in (4, 86, 88)]
+    assert unread == [False, False, True]
+
+
+def test_a_new_cause_of_a_due_time_is_heard_by_all_that_ask(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A source that was made due in 30 days was "not read" on day 4: the time was told twice."""
+    causes = visits._causes
+
+    def with_closed_door(last: Visit, now: float, revisit: float) -> Iterator[Due]:
+        yield from causes(last, now, revisit)
+        yield Due(last.sent_at + 30 * DAY, "closed", last.sent_at + 30 * DAY)
+
+    monkeypatch.setattr(visits, "_causes", with_closed_door)
+    visit = Visit(BEGIN, BEGIN)
+    reading = Reading(URL, BEGIN - DAY, BEGIN, 1, "HTTP 402")
+    due = BEGIN + 30 * DAY
+    now = BEGIN + 4 * DAY
+    assert visits.due(visit, now, DAY) == Due(due, "closed", due)
+    assert visits.next_due(visit, 0.0, now, DAY) == due
+    assert visits.not_due(visit, due - 1, DAY, None) is not None
+    assert visits.not_due(visit, due, DAY, None) is None
+    assert visits.met(due + 60, visit, DAY).counted_from == due
+    assert is_unread(reading, now, DAY), "without its record the interval is all that is known"
+    assert not is_unread(reading, now, DAY, lambda _: visit)
+    assert summary.attention(reading, now, DAY, lambda _: visit) == ""
+    event = Event("given_up", URL, "R5")
+    assert not readings.is_known(reading, event, now, DAY, lambda _: visit)
+    table = sources_of([reading], now, DAY, lambda _: visit)
+    assert table is not None
+    assert table.needs == 0
+    store = MemoryStore()
+    store.put(VisitRecord(URL, BEGIN, "402"))
+    assert not is_unread(reading, now, DAY, store.visit_of)
+    late = BEGIN + 90 * DAY
+    assert is_unread(reading, late, DAY, store.visit_of)
 
 
 def test_a_refusal_names_the_rule_its_document_and_line() -> None:
@@ -138,10 +188,10 @@ def test_a_refusal_names_the_rule_its_document_and_line() -> None:
 def test_twenty_sources_are_named_and_the_others_counted(moved: str | None) -> None:
     since = BEGIN if moved is None else BEGIN + 9 * DAY
     found = [Reading(f"{URL}/{n}", since, BEGIN, 1, None, moved) for n in range(23)]
-    lines = readings.attention_lines(found, BEGIN + 9 * DAY, DAY)
+    lines = summary.attention_lines(found, BEGIN + 9 * DAY, DAY)
     assert len(lines) == 21
     assert lines[-1] == "... and 3 more (scrapy walsh state show lists them)"
-    assert len(readings.attention_lines(found[:20], BEGIN + 9 * DAY, DAY)) == 20
+    assert len(summary.attention_lines(found[:20], BEGIN + 9 * DAY, DAY)) == 20
 
 
 @pytest.mark.parametrize(
@@ -171,22 +221,22 @@ def test_twenty_sources_are_named_and_the_others_counted(moved: str | None) -> N
     ],
 )
 def test_the_last_line(outcomes: dict[str, int], needy: int, reason: str, line: str) -> None:
-    assert readings.last_line(outcomes, needy, reason) == line
+    assert summary.last_line(outcomes, needy, reason) == line
 
 
 def test_the_last_line_of_a_job_that_has_no_source_left() -> None:
-    line = readings.last_line({}, 0, "finished", was_done=True)
+    line = summary.last_line({}, 0, "finished", was_done=True)
     assert line == "walsh: earlier runs of this JOBDIR have requested all sources"
 
 
 def test_a_run_that_is_not_well_was_stopped_only_if_something_was_left() -> None:
     """It ends by itself, and then its outcome is told: nothing closed it before it was done."""
     four = {READ: 4}
-    ended = readings.last_line(four, 0, readings.NOT_WELL)
+    ended = summary.last_line(four, 0, summary.NOT_WELL)
     assert ended == f"walsh: ended, but not well: 4 of 4 {READ_OR}"
-    unstored = readings.last_line(four, 0, readings.NOT_WELL, unstored=3)
+    unstored = summary.last_line(four, 0, summary.NOT_WELL, unstored=3)
     assert unstored == f"walsh: ended, but not well: 4 of 4 {READ_OR}, 3 items not stored"
-    stopped = readings.last_line(four, 0, readings.NOT_WELL, halted=True)
+    stopped = summary.last_line(four, 0, summary.NOT_WELL, halted=True)
     assert stopped == f"walsh: stopped (walsh_not_well): 4 of 4 {READ_OR}"
 
 
@@ -212,7 +262,7 @@ FOLLOW = "WALSH_FOLLOW_LINKS = True follows links, if the bot may; or yield them
 def test_the_last_line_counts_what_each_rule_refused(
     refused: int, rules: dict[str, int], links: dict[str, int], said: str
 ) -> None:
-    line = readings.last_line({READ: 2, REFUSED: refused}, 0, "finished", rules, links)
+    line = summary.last_line({READ: 2, REFUSED: refused}, 0, "finished", rules, links)
     assert line == f"walsh: 2 of {2 + refused} sources read or unchanged{said}"
 
 
@@ -224,29 +274,29 @@ DEAD = "R5 deferred (x.test gave no answer to 1 request)"
 OPT_OUT, SILENT = cause_of("R2", "disallowed_explicit"), cause_of("R5", DEFERRED)
 
 
-def told(*visits: Heard, moved: str | None = None) -> list[str]:
+def told(*visits: Result, moved: str | None = None) -> list[str]:
     """By day, what a daily run tells of a source: named, counted as needing a person, or silent."""
     reading, found = None, []
     for day, visit in enumerate(visits):
         now = BEGIN + day * DAY
         reading = updated(reading, URL, replace(visit, at=now, moved_to=moved), now)
-        needs = readings.attention(reading, now, DAY)
-        named = needs and readings.is_to_be_told(reading, now)
+        needs = summary.attention(reading, now, DAY)
+        named = needs and summary.is_warning_due(reading, now)
         if named:
-            assert readings.attention_lines([reading], now, DAY)
+            assert summary.attention_lines([reading], now, DAY)
             reading = replace(reading, told_at=now)
         found.append("named" if named else "counted" if needs else "-")
     return found
 
 
-GOOD = Heard(READ)
-DOWN = Heard(DEFERRED, DEAD, cause=SILENT)
-BUSY = Heard(FAILED, "R5: status 503", cause=cause_of("R5"))
-NO = Heard(REFUSED, RULE, cause=OPT_OUT)
-LIST_NO = Heard(REFUSED, LISTED, cause=cause_of("R3", "blocked_operator"))
-OUT_OF_SCOPE = Heard(REFUSED, "R6 out_of_scope (no)", cause=cause_of("R6", "out_of_scope"))
-FORBIDDEN = Heard(FAILED, "HTTP 403", cause=Cause(status=403))
-NOT_FOUND = Heard(FAILED, "HTTP 404", cause=Cause(status=404))
+GOOD = Result(READ)
+DOWN = Result(DEFERRED, DEAD, cause=SILENT)
+BUSY = Result(FAILED, "R5: status 503", cause=cause_of("R5"))
+NO = Result(REFUSED, RULE, cause=OPT_OUT)
+LIST_NO = Result(REFUSED, LISTED, cause=cause_of("R3", "blocked_operator"))
+OUT_OF_SCOPE = Result(REFUSED, "R6 out_of_scope (no)", cause=cause_of("R6", "out_of_scope"))
+FORBIDDEN = Result(FAILED, "HTTP 403", cause=Cause(status=403))
+NOT_FOUND = Result(FAILED, "HTTP 404", cause=Cause(status=404))
 WEEK = ["named", *["counted"] * 6]
 
 
@@ -273,7 +323,7 @@ WEEK = ["named", *["counted"] * 6]
     ],
 )
 def test_what_needs_a_person_is_named_when_it_begins_and_once_a_week(
-    visits: list[Heard], said: list[str]
+    visits: list[Result], said: list[str]
 ) -> None:
     assert told(*visits) == said[: len(visits)]
 
@@ -283,18 +333,18 @@ def test_what_has_moved_is_named_once_a_week() -> None:
 
 
 def test_what_is_gone_is_named_once() -> None:
-    gone = updated(None, URL, Heard(FAILED, "HTTP 410", BEGIN, gone=True), BEGIN)
+    gone = updated(None, URL, Result(FAILED, "HTTP 410", BEGIN, gone=True), BEGIN)
     line = f"{URL} is gone (410): take it out of your list"
-    assert readings.attention_lines([gone], BEGIN, DAY) == [line]
+    assert summary.attention_lines([gone], BEGIN, DAY) == [line]
     gone = replace(gone, told_at=BEGIN)
     for days, visit in ((31, (DEFERRED, DEAD, 0.0)), (40, (FAILED, "HTTP 410", 0.0, None, True))):
-        gone = updated(gone, URL, Heard(*visit), BEGIN + days * DAY)
-        assert readings.attention(gone, BEGIN + days * DAY, DAY) == ""
+        gone = updated(gone, URL, Result(*visit), BEGIN + days * DAY)
+        assert summary.attention(gone, BEGIN + days * DAY, DAY) == ""
 
 
 def test_a_clock_that_was_put_back_silences_nothing() -> None:
     dead = Reading(URL, BEGIN - 9 * DAY, BEGIN, 1, DEAD, told_at=BEGIN + DAY)
-    assert readings.is_to_be_told(dead, BEGIN)
+    assert summary.is_warning_due(dead, BEGIN)
 
 
 @pytest.mark.parametrize(
@@ -326,10 +376,10 @@ def test_an_opt_out_is_one_line_a_host() -> None:
     ]
     said = "x.test refuses from now on what it let be read: 2 sources of your list, by "
     line = f"{said}{RULE}: take them out, this is said once"
-    assert readings.attention_lines(both, BEGIN, DAY) == [line]
+    assert summary.attention_lines(both, BEGIN, DAY) == [line]
     # It is not lost among many others that need a person.
     dead = [Reading(f"https://d{n}.test/", BEGIN - 9 * DAY, BEGIN, 1, DEAD) for n in range(30)]
-    lines = readings.attention_lines([*dead, *both], BEGIN, DAY)
+    lines = summary.attention_lines([*dead, *both], BEGIN, DAY)
     assert lines[0] == line
     assert lines[20:] == ["... and 11 more (scrapy walsh state show lists them)"]
 
@@ -366,11 +416,11 @@ def test_a_document_that_lost_what_it_had_is_unread(
 
 
 def test_a_reading_that_brought_no_entries_leaves_their_number() -> None:
-    record = updated(None, URL, Heard(READ, at=BEGIN, entries=40), BEGIN)
-    for heard in (Heard(READ, at=BEGIN), Heard(FAILED, "HTTP 500"), Heard(NOT_DUE)):
-        record = updated(record, URL, heard, BEGIN)
+    record = updated(None, URL, Result(READ, at=BEGIN, entries=40), BEGIN)
+    for result in (Result(READ, at=BEGIN), Result(FAILED, "HTTP 500"), Result(NOT_DUE)):
+        record = updated(record, URL, result, BEGIN)
         assert record.entries == 40
-    record = updated(record, URL, Heard(READ, entries=3, ends_early=True), BEGIN)
+    record = updated(record, URL, Result(READ, entries=3, ends_early=True), BEGIN)
     assert (record.entries, record.ends_early) == (3, 1)
 
 
@@ -378,11 +428,11 @@ def test_what_was_read_as_a_feed_stays_so() -> None:
     record = Reading(URL, BEGIN, BEGIN)
     said = []
     for day, kind in enumerate((None, "sitemap", None, "feed", "sitemap", None)):
-        heard = Heard(READ, at=BEGIN + day * DAY, read_as=kind)
-        record = updated(record, URL, heard, BEGIN + day * DAY)
+        result = Result(READ, at=BEGIN + day * DAY, read_as=kind)
+        record = updated(record, URL, result, BEGIN + day * DAY)
         said.append(record.read_as)
     assert said == [None, "sitemap", "sitemap", "feed", "feed", "feed"]
-    failed = updated(record, URL, Heard(FAILED, "HTTP 404", BEGIN + 9 * DAY), BEGIN + 9 * DAY)
+    failed = updated(record, URL, Result(FAILED, "HTTP 404", BEGIN + 9 * DAY), BEGIN + 9 * DAY)
     assert (failed.read_as, failed.reason) == ("feed", "HTTP 404")
 
 

@@ -11,7 +11,7 @@ from scrapy_walsh.exceptions import visible
 from scrapy_walsh.policy.readings import Reading
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.proof.report.html import environment, page
-from scrapy_walsh.proof.report.sources import LISTED, Sources, sources_of
+from scrapy_walsh.proof.report.sources import LISTED, SourceTable, sources_of
 from scrapy_walsh.proof.report.words import cut
 from scrapy_walsh.proof.sandbox import gaps, hosts
 from tests.kit import SETTINGS, Read, asked, began, decided, ended, lines_of, robots, tally_of
@@ -83,7 +83,7 @@ NOW = 1_800_000_000.0
 DAY = 86_400.0
 
 
-def known(*readings: Reading) -> Sources:
+def known(*readings: Reading) -> SourceTable:
     found = sources_of(readings, NOW, DAY)
     assert found is not None
     return found
@@ -139,7 +139,7 @@ def test_the_codes_of_a_page_lead_to_what_they_say():
 # -- what strangers wrote -----------------------------------------------------------------
 
 
-def evil_sources() -> Sources:
+def evil_sources() -> SourceTable:
     return known(*(Reading(f"{EVIL}{n}", 1.0, NOW, 0, EVIL, EVIL) for n in range(3)))
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from scrapy_walsh.policy.visits import ANSWERED, FAILED, LEADS_ON, of_answer
 from scrapy_walsh.proof.sandbox import Request, Route
-from scrapy_walsh.state.records import SourceRun
+from scrapy_walsh.state.records import VisitRecord
 from tests.crawl.harness import HOUR, Crawl, Runs, site
 from tests.runs.test_revisit import verified
 
@@ -70,7 +70,7 @@ def expected(path: str) -> tuple[str, str]:
 class Zoo:
     first: Crawl
     again: Crawl
-    records: dict[str, SourceRun]
+    records: dict[str, VisitRecord]
     verified: int
 
 
@@ -81,7 +81,7 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Zoo:
     with Runs(directory, *(site(host, {"*": answer}) for host in HOSTS), settings=settings) as runs:
         first, again = runs(*URLS, timeout=900), runs(*URLS, timeout=900)
         with runs.store() as store:
-            records = {record.url: record for record in store.rows(SourceRun)}
+            records = {record.url: record for record in store.rows(VisitRecord)}
         return Zoo(first, again, records, verified(directory))
 
 
@@ -149,7 +149,7 @@ def test_r8_a_failing_source_slows_down_until_it_answers(tmp_path: Path) -> None
         assert {way for way in WAYS if "/f" in back.targets(f"{way}.test")} == set(WAYS)
         with runs.store() as store:
             for url in SOURCES.values():
-                record = store.get(SourceRun, url)
+                record = store.get(VisitRecord, url)
                 assert record is not None
                 assert (record.failures, record.gave_up_at) == (0, None), url
 

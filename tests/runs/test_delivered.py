@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from scrapy_walsh.proof.sandbox import LoggedRequest, Route
-from scrapy_walsh.state.records import SourceRun, Validators
+from scrapy_walsh.state.records import Validators, VisitRecord
 from tests.crawl.harness import (
     DAY,
     OWN_IDENTITY,
@@ -265,7 +265,7 @@ def looked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
         before = look()
         with runs.store() as store:
-            kept = [*store.rows(SourceRun), *store.rows(Validators)]
+            kept = [*store.rows(VisitRecord), *store.rows(Validators)]
         first, after = runs(url_of("looked")), look()
         runs.move_clocks(DAY)
         last = runs(url_of("looked"))

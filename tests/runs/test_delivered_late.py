@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.proof.sandbox import LoggedRequest, Route
-from scrapy_walsh.state.records import SourceRun
+from scrapy_walsh.state.records import VisitRecord
 from tests.crawl.harness import DAY, OWN_IDENTITY, Runs, crawl, site, stop, targets
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def test_r7_ctrl_c_before_the_links_were_sent_brings_the_page_again(tmp_path: Pa
         (line,) = first.lines("given no validators, and so fetched in full")
         assert f"http://{lost}.test/p" in line
         with runs.store() as store:
-            assert {each.url for each in store.rows(SourceRun)} == set(URLS[:2])
+            assert {each.url for each in store.rows(VisitRecord)} == set(URLS[:2])
         assert targets(crawl(runs.project, runs.box, *URLS[:2]).log, f"{lost}.test") == []
         runs.pass_time(DAY)
         last = crawl(runs.project, runs.box, *URLS[:2])

@@ -9,7 +9,7 @@ import pytest
 from scrapy_walsh.policy import visits
 from scrapy_walsh.policy.visits import Visit
 from scrapy_walsh.proof.sandbox import Route
-from scrapy_walsh.state.records import SourceRun
+from scrapy_walsh.state.records import VisitRecord
 from tests.crawl.harness import HOUR, Runs, site
 from tests.runs.test_revisit import verified
 
@@ -50,7 +50,7 @@ class Hour:
             others = (f"http://{way}.test/other" for way in WAYS)
             self.after = runs(*URLS.values(), *others)
             with runs.store() as store:
-                self.records = {way: store.get(SourceRun, url) for way, url in URLS.items()}
+                self.records = {way: store.get(VisitRecord, url) for way, url in URLS.items()}
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 
 from scrapy_walsh.policy import visits
 from scrapy_walsh.proof.sandbox import Route
-from scrapy_walsh.state.records import Reading, SourceRun
+from scrapy_walsh.state.records import Reading, VisitRecord
 from tests.crawl.harness import DAY, Runs, site
 from tests.runs.test_revisit import verified
 
@@ -42,7 +42,7 @@ def test_a_source_that_is_gone_is_retired_and_told_once(tmp_path: Path) -> None:
             assert not later.lines("WARNING", "not been read since")
             assert "person" not in later.output.splitlines()[-1]
         with runs.store() as store:
-            assert store.get(SourceRun, URL).outcome == "410"
+            assert store.get(VisitRecord, URL).outcome == "410"
             assert store.get(Reading, URL).gone_at is not None
         runs.serve("gone.test", "/feed", Route(body="it is back"))
         runs.pass_time(DAY)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.proof.sandbox import Route
-from scrapy_walsh.state.records import SourceRun
+from scrapy_walsh.state.records import VisitRecord
 from tests.crawl.harness import DAY, HOUR, OWN_IDENTITY, Crawl, Runs, site, state_dir, verify
 from tests.ledger.test_crawl import ledger_of
 
@@ -40,7 +40,7 @@ def verified(project: Path) -> int:
 def reason_of(runs: Runs, url: str) -> str | None:
     """The reason on record for the last run of a source."""
     with runs.store() as store:
-        recorded = store.get(SourceRun, url)
+        recorded = store.get(VisitRecord, url)
     assert recorded is not None
     return recorded.reason
 
@@ -128,7 +128,7 @@ def test_r8_1_an_hourly_job_reads_its_sources_each_hour(tmp_path: Path) -> None:
         for _ in range(3):
             runs.pass_time(HOUR - 2.0)
             with runs.store() as store:
-                may = {url: store.get(SourceRun, url).last_run_at + HOUR for url in urls}
+                may = {url: store.get(VisitRecord, url).last_run_at + HOUR for url in urls}
             begun = time.time()
             again = runs(*urls)
             assert begun < min(may.values())
@@ -178,7 +178,7 @@ def test_r8_1_each_source_has_its_own_cadence(tmp_path: Path) -> None:
                 len(run.lines("walsh_revisit of http://wrong.test/p is 'PT5M'", "WALSH_REV")) == 1
             )
         with runs.store() as store:
-            kept = {each.url: each.revisit for each in store.rows(SourceRun)}
+            kept = {each.url: each.revisit for each in store.rows(VisitRecord)}
     assert asked[0] == set(names)
     assert asked[1] == {"hourly"}
     # moves.test is due each day, and its redirect is followed whether or not the other is due.
@@ -210,7 +210,7 @@ def test_r8_1_a_resumed_job_keeps_the_cadence_of_what_waits_in_it(tmp_path: Path
         for name in ("weekly", "plain"):
             assert stopped.targets(f"{name}.test") + resumed.targets(f"{name}.test") == []
         with runs.store() as store:
-            kept = {each.url: each.revisit for each in store.rows(SourceRun)}
+            kept = {each.url: each.revisit for each in store.rows(VisitRecord)}
         assert kept == {url: 3600.0 if "hourly" in url else None for url in urls} | {
             url: 7 * DAY for url in urls if "weekly" in url
         }
@@ -287,7 +287,7 @@ def test_r8_within_a_run_nothing_is_refused_and_what_is_sent_again_is_recorded(
         assert verified(tmp_path) == 0
         for name in ("POST", "HEAD", ""):  # a day later each is due again, by itself
             with runs.store() as store:
-                for source in list(store.rows(SourceRun)):
+                for source in list(store.rows(VisitRecord)):
                     if name in source.url:
                         earlier = replace(source, last_run_at=time.time() - DAY, counted_from=None)
                         store.put(earlier)
@@ -321,7 +321,7 @@ def test_r8_1_a_redirect_whose_end_gives_no_answer_leaves_the_source_due(
     with Runs(tmp_path, *sites, settings=settings) as runs:
         if known:
             with runs.store() as store:
-                store.put(SourceRun(url, time.time() - 3 * DAY, "200"))
+                store.put(VisitRecord(url, time.time() - 3 * DAY, "200"))
         first, soon = runs(url), runs(url)
         assert verified(tmp_path) == 0
         runs.pass_time(HOUR + 1)
@@ -405,7 +405,7 @@ def test_r8_a_link_that_copies_meta_is_not_an_answer_for_the_source(tmp_path: Pa
     with Runs(tmp_path, *sites, settings=settings, spider=COPIES_META) as runs:
         run = runs("http://old.test/p")
         with runs.store() as store:
-            record = store.get(SourceRun, "http://old.test/p")
+            record = store.get(VisitRecord, "http://old.test/p")
     assert record is not None
     (later,) = [each for each in run.log if each.path == "/later"]
     assert record.last_run_at < later.wall - 0.5
@@ -421,7 +421,7 @@ def test_r8_1_a_daily_job_sends_each_source_each_day(
         found = [runs(url).targets("daily.test")]
         for day in days:
             with runs.store() as store:
-                record = store.get(SourceRun, url)
+                record = store.get(VisitRecord, url)
                 assert record is not None
                 since = record.counted_from
                 earlier = None if since is None else since - day * DAY

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.proof.sandbox import Route, gaps
-from scrapy_walsh.state.records import ROBOTS, Deferral, HostRecord, SourceRun, StoredDocument
+from scrapy_walsh.state.records import ROBOTS, Deferral, HostRecord, StoredDocument, VisitRecord
 from tests.crawl.harness import DAY, OPEN, TOLERANCE, Crawl, Runs, rules, site
 from tests.ledger.test_crawl import ledger_of
 
@@ -31,7 +31,7 @@ def a_day_later(runs: Runs, seconds: float = DAY) -> None:
             visited = None if host.visited_at is None else host.visited_at - seconds
             earlier = replace(host, last_end=host.last_end - seconds, visited_at=visited)
             store.put(earlier)
-        for source in list(store.rows(SourceRun)):
+        for source in list(store.rows(VisitRecord)):
             since = None if source.counted_from is None else source.counted_from - seconds
             at = source.last_run_at - seconds
             store.put(replace(source, last_run_at=at, counted_from=since))

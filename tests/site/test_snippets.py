@@ -27,7 +27,7 @@ from scrapy_walsh import config
 from scrapy_walsh.adapters import seats
 from scrapy_walsh.commands.common import default_state_dir
 from scrapy_walsh.config import WalshConfig
-from scrapy_walsh.policy import readings, visits
+from scrapy_walsh.policy import readings, summary, visits
 from scrapy_walsh.proof.sandbox import Sandbox, default_sites, hosts
 from scrapy_walsh.sources.sources import read_sources
 from tests.crawl.harness import OPERATOR, SETTINGS, make_project
@@ -141,9 +141,9 @@ def test_the_end_of_a_run_reads_as_the_docs_show() -> None:
     rule = "R2 disallowed_explicit by Disallow: / in https://z.test/robots.txt:3"
     refused = readings.Reading("https://z.test/feed", now, now, read=1, reason=rule)
     refused = replace(refused, cause=readings.cause_of("R2", "disallowed_explicit"))
-    assert named == readings.attention_lines([unread, moved, refused], now, 86400.0)
+    assert named == summary.attention_lines([unread, moved, refused], now, 86400.0)
     outcomes = Counter(read=96, not_due=1, refused=1, deferred=1, failed=1)
-    assert last == [readings.last_line(outcomes, 3, "finished", {"R2": 1})]
+    assert last == [summary.last_line(outcomes, 3, "finished", {"R2": 1})]
 
 
 def test_the_time_limit_of_the_docs_is_one_that_stays() -> None:

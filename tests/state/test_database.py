@@ -17,9 +17,9 @@ from scrapy_walsh.state.records import (
     Attempts,
     Deferral,
     HostRecord,
-    SourceRun,
     StoredDocument,
     Validators,
+    VisitRecord,
 )
 from scrapy_walsh.state.store import SqliteStore
 from tests.kit import BLOCKLIST_URL, HOSTS, NOW, kept_list, kept_robots
@@ -34,7 +34,7 @@ def fill(store: SqliteStore) -> None:
     for record in HOSTS:
         store.put(record)
         url = f"https://{record.host}/feed"
-        store.put(SourceRun(url, NOW, "200"))
+        store.put(VisitRecord(url, NOW, "200"))
         store.put(Validators(url, "feed", '"1"', None, NOW))
         store.put(Deferral(url, record.host, NOW + 7200, "Retry-After"))
         store.put(Attempts(url, 1, NOW))

@@ -19,9 +19,9 @@ from scrapy_walsh.state.records import (
     Deferral,
     HostRecord,
     SeenItem,
-    SourceRun,
     StoredDocument,
     Validators,
+    VisitRecord,
 )
 from scrapy_walsh.state.store import MemoryStore, SqliteStore
 
@@ -48,7 +48,7 @@ RECORDS = [
         Validators(URL, "feed", '"1"', None, NOW),
         Validators(URL, "feed", None, "x", 2.0),
     ),
-    ("source", SourceRun(URL, NOW, "304"), SourceRun(URL, NOW, "200", "a release is out")),
+    ("source", VisitRecord(URL, NOW, "304"), VisitRecord(URL, NOW, "200", "a release is out")),
     (
         "host",
         HostRecord("h.test:81", NOW, 2.5),
@@ -133,8 +133,8 @@ def test_r11_listings_are_in_key_order_beyond_one_page(store: Store) -> None:
     for name in reversed(names):
         store.put(HostRecord(name, NOW, 1.0))
     assert [record.host for record in store.rows(HostRecord)] == names
-    store.put(SourceRun(URL, NOW, "200"))
-    assert list(store.rows(SourceRun)) == [SourceRun(URL, NOW, "200")]
+    store.put(VisitRecord(URL, NOW, "200"))
+    assert list(store.rows(VisitRecord)) == [VisitRecord(URL, NOW, "200")]
     store.put(Deferral(URL, "h.test", NOW, "429"))
     assert list(store.rows(Deferral)) == [Deferral(URL, "h.test", NOW, "429")]
 

@@ -28,8 +28,8 @@ from scrapy_walsh.state.records import (
     TABLES,
     DamageError,
     HostRecord,
-    SourceRun,
     Table,
+    VisitRecord,
     moved,
 )
 from scrapy_walsh.state.store import SqliteStore
@@ -80,12 +80,12 @@ def test_r8_no_interval_between_two_runs_outlives_the_record(tmp_path: Path) -> 
     """C3: WALSH_REVISIT is a year at most, and a source is kept for longer."""
     assert SOURCES.kept is not None
     assert SOURCES.kept > REVISIT_LONGEST
-    assert SOURCES.ends(SourceRun("u", NOW, "200")) == NOW + SOURCES.kept
-    yearly = SourceRun("yearly", NOW - 700 * DAY, "200", revisit=365 * DAY)
+    assert SOURCES.ends(VisitRecord("u", NOW, "200")) == NOW + SOURCES.kept
+    yearly = VisitRecord("yearly", NOW - 700 * DAY, "200", revisit=365 * DAY)
     with closing(SqliteStore(tmp_path / "yearly")) as store:
-        store.put(yearly, SourceRun("daily", NOW - 700 * DAY, "200"))
+        store.put(yearly, VisitRecord("daily", NOW - 700 * DAY, "200"))
         store.prune(NOW)
-        assert list(store.rows(SourceRun)) == [yearly]
+        assert list(store.rows(VisitRecord)) == [yearly]
     settings = {"WALSH_IDENTITY": "walsh-research", "WALSH_REVISIT": 366 * DAY}
     with pytest.raises(ConfigError, match=r"WALSH_REVISIT.*at most"):
         WalshConfig.from_settings(settings, lambda: str(tmp_path))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.exceptions import StateError
-from scrapy_walsh.state.records import Deferral, HostRecord, SourceRun, StoredDocument
+from scrapy_walsh.state.records import Deferral, HostRecord, StoredDocument, VisitRecord
 from scrapy_walsh.state.store import SqliteStore
 from tests.kit import BLOCKLIST_URL, HOSTS, NOW, give_space, kept_list, kept_robots, take_space
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HOST = "a.test"
-RUN = SourceRun("http://a.test/feed", NOW, "200")
+RUN = VisitRecord("http://a.test/feed", NOW, "200")
 DEFERRAL = Deferral(RUN.url, HOST, NOW + 7200, "Retry-After", NOW)
 
 
@@ -57,9 +57,9 @@ def test_what_waits_is_read_back_and_written_with_the_next_request(
     store.delete(Deferral, RUN.url)
     store.book_host(HostRecord(HOST, NOW, 1.0))
     assert told == ["waits"]
-    assert store.get(SourceRun, RUN.url) == RUN
+    assert store.get(VisitRecord, RUN.url) == RUN
     assert store.get(Deferral, RUN.url) is None
-    assert other.get(SourceRun, RUN.url) is None
+    assert other.get(VisitRecord, RUN.url) is None
     assert other.get(HostRecord, HOST) is None
     assert other.get(Deferral, RUN.url) == DEFERRAL
     statements: list[str] = []
@@ -71,7 +71,7 @@ def test_what_waits_is_read_back_and_written_with_the_next_request(
     store.put(RUN)
     assert told == ["waits", "waits"]
     store.flush()
-    assert other.get(SourceRun, RUN.url) == RUN
+    assert other.get(VisitRecord, RUN.url) == RUN
     assert other.get(Deferral, RUN.url) is None
     assert other.get(HostRecord, HOST) == HostRecord(HOST, NOW, 1.0)
     assert other.get(HostRecord, "b.test") == HostRecord("b.test", NOW + 1, 1.0, under_way=1)
@@ -123,7 +123,7 @@ def test_r11_what_waits_is_written_at_the_end(tmp_path: Path) -> None:
     store.book_host(HostRecord(HOST, NOW, 1.0))
     store.close()
     store = SqliteStore(tmp_path)
-    assert store.get(SourceRun, RUN.url) == RUN
+    assert store.get(VisitRecord, RUN.url) == RUN
     assert store.get(HostRecord, HOST) == HostRecord(HOST, NOW, 1.0)
     store.close()
 
@@ -149,7 +149,7 @@ def test_a_full_disk_met_by_the_next_request_loses_nothing(
     sibling = SqliteStore(tmp_path)
     assert sibling.get(StoredDocument, "robots", big.key) == big
     assert sibling.get(HostRecord, HOST) == HostRecord(HOST, NOW, 1.0, NOW + 60)
-    assert sibling.get(SourceRun, RUN.url) == RUN
+    assert sibling.get(VisitRecord, RUN.url) == RUN
     sibling.close()
 
 

@@ -23,7 +23,7 @@ from scrapy_walsh.spec import REQUIREMENTS, __version__
 
 if TYPE_CHECKING:
     from scrapy_walsh.proof.report.owner import Extract
-    from scrapy_walsh.proof.report.sources import Sources
+    from scrapy_walsh.proof.report.sources import SourceTable
     from scrapy_walsh.proof.report.tally import Tally
     from scrapy_walsh.proof.verify import Report as Verified
 
@@ -55,7 +55,7 @@ _GLOBALS: Final[dict[str, Any]] = {
 }  # fmt: skip
 
 
-def page(report: Tally, verified: Verified, sources: Sources | None = None) -> str:
+def page(report: Tally, verified: Verified, sources: SourceTable | None = None) -> str:
     """The HTML of *report*, with the *sources* of the state, if there is one.
 
     *verified*: the ledger. The page's size is bounded whatever the ledger has: tables are cut, and
@@ -138,7 +138,7 @@ def _title(report: Tally) -> str:
     return plural(len(report.runs), "run")
 
 
-def _verdict(report: Tally, verified: Verified, sources: Sources | None) -> str:
+def _verdict(report: Tally, verified: Verified, sources: SourceTable | None) -> str:
     """The head of a page in one sentence: first the sources, then the promises to their sites."""
     wrong = plural(len(verified.findings) + verified.more, "finding")
     parts = [

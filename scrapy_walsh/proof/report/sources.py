@@ -1,20 +1,24 @@
-"""The sources in a state: which are read, and which need a person. Pure."""
+"""The sources in a state: which are read, and which need a person. Pure.
+
+For example, a source that has not been read for 9 days needs a person, and stands first.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from scrapy_walsh.policy.readings import PERIODS, is_unread
+from scrapy_walsh.policy.readings import PERIODS, is_unread, no_visit
 from scrapy_walsh.policy.times import duration
-from scrapy_walsh.policy.visits import REVISIT_FLOOR
+from scrapy_walsh.policy.visits import interval_of
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from scrapy_walsh.policy.readings import Reading
+    from scrapy_walsh.policy.visits import VisitOf
 
-#: Sources that are listed at most.
+#: So many sources are listed at most.
 LISTED: Final = 400
 #: The states of a source, in the order of the page.
 NEEDS: Final = "needs a person"
@@ -24,10 +28,11 @@ READ: Final = "read"
 _ORDER: Final = (NEEDS, UNREAD, NEW, READ)
 
 
-class Row(NamedTuple):
-    """A source. ``state``: one of the above. ``read``: when last, Unix seconds; None for never.
+class SourceRow(NamedTuple):
+    """The row of a source. ``state``: one of the above. ``why``: its reason, one line.
 
-    ``well``: its last visit read it, though it may need a person, for example because it has moved.
+    ``read``: when it was last read, Unix seconds; None for never. ``well``: its last visit read it.
+    A source that is well may need a person, for example because it has moved.
     """
 
     url: str
@@ -37,62 +42,71 @@ class Row(NamedTuple):
     well: bool
 
 
-class Sources(NamedTuple):
-    """The state of ``total`` sources at ``now``, Unix seconds. ``rows``: the first LISTED.
+class SourceTable(NamedTuple):
+    """The rows of ``total`` sources at ``now``, Unix seconds; ``rows`` has the first LISTED.
 
-    ``read``, ``needs``: of all, how many their last visit read, and how many need a person.
+    ``read``: how many of all were read at their last visit. ``needs``: how many need a person.
     """
 
     now: float
-    rows: list[Row]
+    rows: list[SourceRow]
     total: int
     read: int
     needs: int
 
     def __str__(self) -> str:
+        text = f"{self.read:,} of {plural(self.total, 'source')} read"
+        if not self.needs:
+            return text
         verb = "needs" if self.needs == 1 else "need"
-        person = f", {self.needs:,} {verb} a person" if self.needs else ""
-        return f"{self.read:,} of {plural(self.total, 'source')} read{person}"
+        return f"{text}, {self.needs:,} {verb} a person"
 
 
-def sources_of(readings: Collection[Reading], now: float, revisit: float) -> Sources | None:
-    """The sources that are still declared; None if there are none.
+def sources_of(
+    readings: Collection[Reading], now: float, revisit: float, visit_of: VisitOf = no_visit
+) -> SourceTable | None:
+    """The table of the sources that are still declared; None if there are none.
 
-    Others stay on record for a year: a source is left out that no run has declared for as long as
-    one may stay unread, counted from the last declaration of any. *revisit*: seconds.
+    Records stay for a year. So we leave a source out if no run has declared it for three periods,
+    counted from the latest declaration of any source. *revisit*: WALSH_REVISIT, seconds.
     """
     latest = max((reading.declared_at for reading in readings), default=None)
     if latest is None:
         return None
     rows = []
     for reading in readings:
-        period = max(reading.revisit or 0.0, revisit, REVISIT_FLOOR)
+        # Runs come each WALSH_REVISIT, even if a source has a shorter interval of its own.
+        period = max(interval_of(reading.revisit, revisit), interval_of(None, revisit))
         if reading.declared_at >= latest - PERIODS * period:
-            rows.append(_row(reading, now, revisit))
-    count = sum(row.well for row in rows)
+            late = is_unread(reading, now, revisit, visit_of)
+            rows.append(_row(reading, now, is_late=late))
+    read = sum(row.well for row in rows)
     needs = sum(row.state == NEEDS for row in rows)
-    return Sources(now, sorted(rows, key=_place)[:LISTED], len(rows), count, needs)
+    return SourceTable(now, sorted(rows, key=_place)[:LISTED], len(rows), read, needs)
 
 
-def _place(row: Row) -> tuple[int, float, str]:
-    """A key to sort by: in the order of the page, what was not read for longest first."""
+def _place(row: SourceRow) -> tuple[int, float, str]:
+    """A key to sort by: the order of the states, then the longest unread first."""
     return _ORDER.index(row.state), row.read or 0.0, row.url
 
 
-def _row(reading: Reading, now: float, revisit: float) -> Row:
-    age = duration(max(0.0, now - reading.since))
-    reason = reading.reason or ""
-    late = is_unread(reading, now, revisit)
-    state = UNREAD if reason else READ if reading.read else NEW
-    cause = reason
+def _row(reading: Reading, now: float, *, is_late: bool) -> SourceRow:
+    """The row of *reading*; *is_late*: it is unread (``readings.is_unread``)."""
+    why = reading.reason or ""
+    state = NEW
+    if reading.reason:
+        state = UNREAD
+    elif reading.read:
+        state = READ
     if reading.gone_at is not None:
         state = NEEDS
-        cause = "gone (410): take it out of your list"
+        why = "gone (410): take it out of your list"
     elif reading.moved_to is not None:
         state = NEEDS
-        cause = f"moved for good to {reading.moved_to}: change it in your list"
-    elif late:
+        why = f"moved for good to {reading.moved_to}: change it in your list"
+    elif is_late:
+        age = duration(max(0.0, now - reading.since))
         state = NEEDS
-        cause = f"not read for {age}: {reason or 'no run since then was answered'}"
-    well = bool(reading.read and not reason and not late)
-    return Row(reading.url, state, reading.since if reading.read else None, cause, well)
+        why = f"not read for {age}: {why or 'no run since then was answered'}"
+    is_well = bool(reading.read and not reading.reason and not is_late)
+    return SourceRow(reading.url, state, reading.since if reading.read else None, why, is_well)
