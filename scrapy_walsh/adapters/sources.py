@@ -13,40 +13,36 @@ of the redirect has answered: that answer counts for the source.
 A source counts as *read* when an answer of 2xx reaches the spider, or a 304 reports no change. A
 spider that knows better, for example because it parses the answer, sets ``by_spider`` and reports
 the outcome itself (:meth:`Sources.report`). ``policy.readings`` decides what follows.
-:class:`Account` logs it at the end, and the progress of the crawl each LOGSTATS_INTERVAL.
+``adapters.account`` logs it at the end.
 
-A source has one key everywhere (``urls.key_of``). A source that has ended needs one octet and a
-digest, because a crawl may have a million of them.
+A source has one key everywhere (``urls.key_of``). Its run is a ``Progress``.
 """
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections import Counter
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from scrapy import Request, signals
 
-from scrapy_walsh.adapters import compat
-from scrapy_walsh.adapters.context import FINISHED
+from scrapy_walsh.adapters.account import Account
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import GaveUp, Refused, TooManyRedirects
+from scrapy_walsh.adapters.progress import ProgressMap
 from scrapy_walsh.adapters.ticket import TICKET, key_of, lasting_of, ticket_of
 from scrapy_walsh.exceptions import StateError, one_line
-from scrapy_walsh.policy import readings, summary, urls, visits
-from scrapy_walsh.policy.event import TARGET
+from scrapy_walsh.policy import readings, urls, visits
 from scrapy_walsh.policy.readings import Cause, Result
-from scrapy_walsh.policy.scope import Digests
-from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.verdict import NOT_DUE, Verdict, remedy_of
 from scrapy_walsh.state.machine import UnderWay
 from scrapy_walsh.state.records import Deferral, Reading, VisitRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Collection, Iterable
 
     from scrapy.http import Response
 
@@ -56,37 +52,6 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.event import Event
 
 _PERMANENT: Final = (301, 308)
-#: The bits of a key's octet: it was answered; only a redirect has answered so far; R8 refused it;
-#: it was given up; it answered 410. The lowest bits are 1 + the place of its outcome in OUTCOMES.
-_ANSWERED: Final = 8
-_LED_ON: Final = 16
-_TURNED_AWAY: Final = 32
-_GIVEN_UP: Final = 64
-_GONE: Final = 128
-_OUTCOME: Final = 7
-_START_REQUESTS: Final = (
-    "Scrapy 2.19 does not call start_requests(), which this spider has: write async def start()"
-)
-#: The records of so many sources are updated at once: that takes some milliseconds.
-_AT_ONCE: Final = 100
-
-
-class _Octets(Digests):
-    """The facts that a run has about each key, as bits of an octet."""
-
-    def has(self, key: str, bits: int) -> bool:
-        return bool((self.mark(key) or 0) & bits)
-
-    def note(self, key: str, bits: int, *, instead_of: int = 0) -> None:
-        old = self.mark(key) or 0
-        new = old & ~instead_of | bits
-        if new != old:
-            self.add(key, new)
-
-    def outcome(self, key: str) -> str | None:
-        """The outcome of *key*; None if it has not ended."""
-        number = (self.mark(key) or 0) & _OUTCOME
-        return readings.OUTCOMES[number - 1] if number else None
 
 
 class _Deferrals:
@@ -128,7 +93,7 @@ class _Deferrals:
 
 
 class Sources:
-    """The sources of one crawl. Hops (targets of redirects) have keys and octets, too."""
+    """The sources of one crawl. Hops (targets of redirects) have keys and progress, too."""
 
     def __init__(self, context: Context, pacing: Pacing) -> None:
         self._context = context
@@ -136,8 +101,7 @@ class Sources:
         self.account = Account(context)
         #: Whether the spider itself reports the outcomes, by :meth:`report`.
         self.by_spider = False
-        octets = _Octets()
-        self._is, self._note, self._outcome = octets.has, octets.note, octets.outcome
+        self._progress = ProgressMap()
         #: By key of a hop: the sources that redirect to it.
         self._hops: dict[str, dict[str, None]] = {}
         #: By source, how many of its requests are to be dropped because an earlier one waits.
@@ -173,7 +137,7 @@ class Sources:
             request.meta[TICKET] = {"source": key}
             if key in self.account.left:
                 self._repeated[key] += 1
-            elif not self._is(key, _OUTCOME):
+            elif self._progress.of(key).outcome is None:
                 self.account.left[key] = None
 
     def too_long(self, request: Request) -> None:
@@ -193,7 +157,7 @@ class Sources:
         key = key_of(request)
         ticket = ticket_of(request)
         declared = self.account.due and self._context.scope.is_source(request.url)
-        if declared and ticket is not None and not self._is(key, _OUTCOME):
+        if declared and ticket is not None and self._progress.of(key).outcome is None:
             ticket.tickets.keep(request, ticket, {**ticket.lasting(), "source": key})
             self.account.left.setdefault(key, None)
 
@@ -206,35 +170,38 @@ class Sources:
         if self._lifts(key) and key not in self._hops:
             return None
         try:
-            run = context.store.get(VisitRecord, key)
+            record = context.store.get(VisitRecord, key)
         except StateError as error:
             context.recorder.own_fault(str(error), kept=True)
             return VisitRecord(key, context.wall(), "unknown").visit
-        self._looked_up = key, run
-        if run is None or (self._lifts(key) and not run.visit.gone):
+        self._looked_up = key, record
+        if record is None or (self._lifts(key) and not record.visit.gone):
             return None
-        return self._visit(run)
+        return self._visit(record)
 
-    def _visit(self, run: VisitRecord) -> visits.Visit:
-        return run.visit._replace(revisit=self._context.scope.cadence(run.url))
+    def _visit(self, record: VisitRecord) -> visits.Visit:
+        """The visit of *record*, with the cadence that this run declares."""
+        return record.visit._replace(revisit=self._context.scope.cadence(record.url))
 
     def _lifts(self, key: str) -> bool:
         """Whether R8 allows *key* in this run, whatever its record is.
 
         True if this run has requested it, or a redirect led to it, unless it is gone.
         """
-        requested = not self._context.fleet and self._is(key, _ANSWERED | _LED_ON | _GIVEN_UP)
-        return requested or key in self._hops
+        if key in self._hops:
+            return True
+        return not self._context.fleet and self._progress.of(key).is_requested
 
     def again(self, ticket: Ticket) -> bool:
         """Whether this run already has an answer to the same source (URL and form)."""
-        return self._is(ticket.key, _ANSWERED) and self._context.scope.is_source(ticket.url)
+        is_answered = self._progress.of(ticket.key).is_answered
+        return is_answered and self._context.scope.is_source(ticket.url)
 
     def refused(self, key: str, verdict: Verdict, host: str, due: float | None) -> None:
         """Note that this run does not send *key*, and no run before *due* (Unix seconds)."""
         context = self._context
         if verdict.name == NOT_DUE:
-            self._note(key, _TURNED_AWAY)
+            self._progress.update(key, is_not_due=True)
         url = key.partition(" ")[0]
         if due is None and url.startswith("http") and context.scope.source_of(url) is None:
             self.account.links[verdict.requirement] += 1
@@ -256,17 +223,21 @@ class Sources:
     def answered(self, request: Request, ticket: Ticket, outcome: str, sent_at: float) -> None:
         """Note that *request*, sent at *sent_at* (Unix seconds), got an answer that R8 counts."""
         key = ticket.key
-        self._note(key, _ANSWERED if key in self._hops else 0, instead_of=_LED_ON)
+        self._progress.update(key, is_redirected=False)
+        if key in self._hops:
+            self._progress.update(key, is_answered=True)
         for source in self._counts_for(ticket):
-            run = self._run(source, sent_at, outcome)
-            self._untaken.setdefault(request, []).append(run)
-            self._note(source, _ANSWERED | (_GONE if run.visit.gone else 0))
+            record = self._new_record(source, sent_at, outcome)
+            self._untaken.setdefault(request, []).append(record)
+            self._progress.update(source, is_answered=True)
+            if record.visit.gone:
+                self._progress.update(source, is_gone=True)
             self._visiting.discard(source)
 
     def redirected(self, ticket: Ticket) -> None:
         """Note that a request got a redirect."""
-        if not self._is(ticket.key, _ANSWERED):
-            self._note(ticket.key, _LED_ON)
+        if not self._progress.of(ticket.key).is_answered:
+            self._progress.update(ticket.key, is_redirected=True)
         self._visiting.update(self._counts_for(ticket))
 
     def retried(self, ticket: Ticket) -> None:
@@ -298,7 +269,7 @@ class Sources:
     def _fail(self, keys: list[str]) -> None:
         for key in keys:
             self._context.remember(partial(self._note_failure, key))
-            self._note(key, _GIVEN_UP)
+            self._progress.update(key, has_failed=True)
         self._visiting.difference_update(keys)
         self._context.remember(self._context.store.flush)
 
@@ -306,14 +277,15 @@ class Sources:
         if self._context.look is not None:
             return
         # If the record cannot be read, this raises: then the record stays, because R8 needs it.
-        run = self._context.store.get(VisitRecord, key) or VisitRecord(key, 0.0, "")
+        record = self._context.store.get(VisitRecord, key) or VisitRecord(key, 0.0, "")
         # Within a run it counts once. A fleet has no runs.
-        is_repeated = not self._context.fleet and self._is(key, _GIVEN_UP)
-        visit = visits.failed(run.visit, self._context.wall(), again=is_repeated)
-        run = replace(run, gave_up_at=visit.gave_up_at, failures=visit.failures)
-        if (cadence := self._context.scope.cadence(key)) is not None:
-            run = replace(run, revisit=cadence)
-        self._context.store.put(run)
+        is_repeated = not self._context.fleet and self._progress.of(key).has_failed
+        visit = visits.failed(record.visit, self._context.wall(), again=is_repeated)
+        record = replace(record, gave_up_at=visit.gave_up_at, failures=visit.failures)
+        cadence = self._context.scope.cadence(key)
+        if cadence is not None:
+            record = replace(record, revisit=cadence)
+        self._context.store.put(record)
 
     def hop(self, key: str, ticket: Ticket) -> list[str]:
         """Note that the request of *ticket* was redirected to *key*.
@@ -330,8 +302,10 @@ class Sources:
         *ticket*: of the request that led there. Either R8 refused the hop, or the hop itself led
         back to that request: then it answered by that redirect alone, and may answer otherwise now.
         """
-        led_here = self._is(key, _LED_ON) and key in self._counts_for(ticket)
-        return led_here or self._is(key, _TURNED_AWAY)
+        progress = self._progress.of(key)
+        if progress.is_not_due:
+            return True
+        return progress.is_redirected and key in self._counts_for(ticket)
 
     def knows(self, event: Event) -> bool:
         """Whether an earlier run has warned of *event*, or the end of this run will."""
@@ -361,19 +335,23 @@ class Sources:
         scope = self._context.scope
         return visits.counts_for(ticket.key, ticket.url, scope, ticket.via, self._hops)
 
-    def _run(self, key: str, sent_at: float, outcome: str) -> VisitRecord:
+    def _new_record(self, key: str, sent_at: float, outcome: str) -> VisitRecord:
         """The record of an answer to the source *key*; *outcome*: its status."""
         context = self._context
-        cached_key, run = self._looked_up
+        cached_key, record = self._looked_up
         self._looked_up = "", None
         if cached_key != key:
-            run = context.recall(lambda: context.store.get(VisitRecord, key))
-        visit = None if run is None else self._visit(run)
-        visit = visits.met(sent_at, visit, context.config.revisit)
-        counted_from = None if visit.counted_from == sent_at else visit.counted_from
-        revisit = context.scope.cadence(key)
-        reason = context.config.revisit_reason
-        return VisitRecord(key, sent_at, outcome, reason, counted_from, revisit=revisit)
+            record = context.recall(lambda: context.store.get(VisitRecord, key))
+        visit_before = None if record is None else self._visit(record)
+        visit = visits.met(sent_at, visit_before, context.config.revisit)
+        return VisitRecord(
+            key,
+            sent_at,
+            outcome,
+            reason=context.config.revisit_reason,
+            counted_from=None if visit.counted_from == sent_at else visit.counted_from,
+            revisit=context.scope.cadence(key),
+        )
 
     def _dropped(self, request: Request) -> None:
         """Note that the duplicate filter dropped *request*.
@@ -386,12 +364,14 @@ class Sources:
         lasting = lasting_of(request)
         source = lasting.get("source")
         via = lasting.get("via", ())
-        if self._is(key, _ANSWERED):
+        progress = self._progress.of(key)
+        if progress.is_answered:
+            outcome = str(visits.GONE) if progress.is_gone else "200"
             for redirecting in via:
-                if not self._is(redirecting, _ANSWERED):
-                    self._note(redirecting, _LED_ON)
-                    outcome = str(visits.GONE) if self._is(key, _GONE) else "200"
-                    self._remember(request, self._run(redirecting, self._context.wall(), outcome))
+                if not self._progress.of(redirecting).is_answered:
+                    self._progress.update(redirecting, is_redirected=True)
+                    record = self._new_record(redirecting, self._context.wall(), outcome)
+                    self._remember(request, record)
             self._context.write()
             for redirecting in via:
                 self._locks.drop(redirecting)
@@ -405,37 +385,39 @@ class Sources:
 
     def taken(self, requests: Collection[Request]) -> None:
         """Store the sources of *requests*: their callbacks have ended, perhaps with an error."""
-        runs = []
+        records = []
         for request in requests:
-            runs += [(request, run) for run in self._untaken.pop(request, ())]
-        for request, run in runs:
-            self._remember(request, run)
-        if runs:
+            for record in self._untaken.pop(request, ()):
+                self._remember(request, record)
+                records.append(record)
+        if records:
             self._context.write()
-        for _, run in runs:
-            self._locks.drop(run.url)
+        for record in records:
+            self._locks.drop(record.url)
 
     def settle(self, under_way: Collection[Request]) -> None:
         """Store the answered sources of all requests that are no longer *under_way*."""
         self.taken([request for request in self._untaken if request not in under_way])
 
-    def _remember(self, request: Request, run: VisitRecord) -> None:
-        """Store *run*. The caller writes it at once: no kill may cause another request (D20)."""
+    def _remember(self, request: Request, record: VisitRecord) -> None:
+        """Store *record*. The caller writes it at once: no kill may cause another request (D20)."""
         context = self._context
         if context.look is not None:
             return
-        for key in {key_of(request), run.url}:
+        for key in {key_of(request), record.url}:
             self.deferrals.drop(key)
-        context.remember(partial(context.store.put, run))
+        context.remember(partial(context.store.put, record))
 
     def next_due(self, url: str) -> float | None:
         """``visits.next_due`` of the target *url*, by the records and the answers of this run."""
         context = self._context
         key = urls.key_of(Request(url).url)
         hold = self._pacing.host_of(key).traffic.not_before - context.monotonic()
-        untaken = (run for runs in self._untaken.values() for run in runs if run.url == key)
-        run = next(untaken, None) or context.store.get(VisitRecord, key)
-        visit = None if run is None else self._visit(run)
+        untaken = chain.from_iterable(self._untaken.values())
+        record = next((record for record in untaken if record.url == key), None)
+        if record is None:
+            record = context.store.get(VisitRecord, key)
+        visit = None if record is None else self._visit(record)
         now = context.wall()
         return visits.next_due(visit, now + hold, now, context.config.revisit)
 
@@ -473,7 +455,7 @@ class Sources:
         if isinstance(error, Refused) and request.meta.get("redirect_urls"):
             # A hop. Another process had its redirect, so `_visiting` has none of its sources here.
             self._fail([source for source in ticket.via if source != key])
-        elif isinstance(error, GaveUp) and not self._is(key, _GIVEN_UP):
+        elif isinstance(error, GaveUp) and not self._progress.of(key).has_failed:
             # It was not sent, because its host had not answered by https.
             self.visit_failed(ticket)
 
@@ -502,12 +484,13 @@ class Sources:
 
     def _end(self, key: str, result: Result) -> None:
         outcome = result.outcome
-        earlier = self._outcome(key)
+        progress = self._progress.of(key)
+        earlier = progress.outcome
         if earlier is None or readings.replaces(earlier, outcome):
-            self._note(key, 1 + readings.OUTCOMES.index(outcome), instead_of=_OUTCOME)
+            self._progress.update(key, outcome=outcome)
             # Sources with the same reason share one string.
             reason = sys.intern(one_line(result.reason, 500)) if result.reason else ""
-            is_gone = outcome != readings.READ and self._is(key, _GONE)
+            is_gone = outcome != readings.READ and progress.is_gone
             result = replace(result, reason=reason, at=self._context.wall(), gone=is_gone)
             self.account.add(key, result, earlier)
 
@@ -520,218 +503,12 @@ class Sources:
         self._context.write()
         self._locks.close()
         for source, key in self._joined.items():
-            outcome = self._outcome(key)
-            result = self._reached.get(key) or (Result(outcome) if outcome else None)
+            result = self._reached.get(key)
+            outcome = self._progress.of(key).outcome
+            if result is None and outcome is not None:
+                result = Result(outcome)
             if result is not None and source in self.account.left:
                 self._end(source, replace(result, reason=result.reason or f"see {key}"))
-
-
-class Account:
-    """The outcomes of a crawl's sources: it stores them, and logs which sources need a person."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        #: Whether the spider starts with sources. The pages that a command fetches are no sources.
-        self.due = True
-        #: The sources that have not ended.
-        self.left: dict[str, None] = {}
-        #: Whether a source is none of this run: an earlier run of the job has requested it.
-        self.earlier = False
-        #: Sources that have moved for good, each with its new URL.
-        self._moves: list[tuple[str, str]] = []
-        #: By outcome, how many sources have ended.
-        self.counts: Counter[str] = Counter()
-        #: By requirement, how many sources were refused.
-        self._rules: Counter[str] = Counter()
-        #: By requirement, how many other requests of the spider were refused.
-        self.links: Counter[str] = Counter()
-        #: Sources that have ended and are not stored yet.
-        self._unstored: list[tuple[str, Result]] = []
-        #: How many sources need a person. Counted by :meth:`close`.
-        self.needy = 0
-        #: By key, the records of sources that need a person, are unread, or have moved.
-        self._ailing: dict[str, Reading] = {}
-        #: The first target that was refused or failed: its URL, the reason and the remedy.
-        self._first = ""
-        #: The level of the last line, and a function that makes it from the close reason.
-        self._last_line: tuple[int, Callable[[str], str]] | None = None
-        #: The close reason of the spider.
-        self._reason = ""
-        self._every = context.crawler.settings.getfloat("LOGSTATS_INTERVAL")
-        self._timer = compat.Timer(self._say_progress)
-
-    def begin(self) -> None:
-        """Log the progress from now on, unless LOGSTATS_INTERVAL is 0.
-
-        A worker of a fleet does not log it, because it does not know what the others have done.
-        """
-        if self._every and self.due and not self._context.fleet:
-            self._timer.set(self._every)
-
-    def _say_progress(self) -> None:
-        done = self.counts.total()
-        left = len(self.left)
-        outlooks = [queue.outlook() for queue in self._context.queues]
-        due = sum(outlook[0] for outlook in outlooks)
-        waiting = sum(outlook[1] for outlook in outlooks)
-        # The pace of the sources that have ended, but not faster than the hosts' intervals allow.
-        elapsed = self._context.monotonic() - self._context.begun
-        estimate = left * elapsed / done if done else 0.0
-        seconds = max([estimate, *(outlook[2] for outlook in outlooks)])
-        end = f"in about {duration(round(seconds))}" if done or seconds else "not known yet"
-        hosts = f"hosts: {due} due, {waiting} waiting"
-        logger.info("%d sources done, %d left; %s; end %s", done, left, hosts, end)
-        self._timer.set(self._every)
-
-    def first(self, line: str) -> None:
-        """Keep *line*, about a target that was refused or failed, if it is the first."""
-        self._first = self._first or one_line(line, 500)
-
-    def add(self, key: str, result: Result, earlier: str | None) -> None:
-        """Note the outcome of the source *key*; *earlier*: its outcome before, if any."""
-        self.left.pop(key, None)
-        self.counts[result.outcome] += 1
-        if earlier is not None:
-            self.counts[earlier] -= 1
-        if result.outcome == readings.REFUSED != earlier:
-            self._rules[result.cause.requirement] += 1
-        if result.reason:
-            self.first(f"{key}: {result.reason}")
-        if result.moved_to is not None:
-            self._moves.append((key, result.moved_to))
-        self._unstored.append((key, result))
-        if len(self._unstored) >= _AT_ONCE:
-            self._store()
-
-    def _store(self) -> bool:
-        """Update the records of ended sources, and note which sources need a person.
-
-        Returns whether there are records. A fleet's worker has none, because it does not see all
-        answers. Then only sources that are gone are known to need a person.
-        """
-        context = self._context
-        now = context.wall()
-        revisit = context.config.revisit
-        has_records = not (context.config.state_dir is None or context.fleet or context.halted)
-        unstored = self._unstored
-        self._unstored = []
-        updates = []
-        for key, result in unstored:
-            if has_records or result.gone:
-                cadence = context.scope.cadence(key)
-                old = self._record_of(key) if has_records else None
-                updates.append(readings.updated(old, key, replace(result, revisit=cadence), now))
-        if has_records:
-            context.remember(lambda: context.store.put(*updates))
-        for reading in updates:
-            is_unread = readings.is_unread(reading, now, revisit, self.visit_of)
-            if is_unread or reading.moved_to or self._needs_person(reading, now):
-                self._ailing[reading.url] = reading
-            else:
-                self._ailing.pop(reading.url, None)
-        return has_records
-
-    def _record_of(self, key: str) -> Reading | None:
-        return self._context.recall(lambda: self._context.store.get(Reading, key))
-
-    def visit_of(self, key: str) -> visits.Visit | None:
-        """The record of the visits of the source *key* (``visits.VisitOf``)."""
-        return self._context.recall(lambda: self._context.store.visit_of(key))
-
-    def _needs_person(self, reading: Reading, now: float) -> bool:
-        return bool(summary.attention(reading, now, self._context.config.revisit, self.visit_of))
-
-    def close(self, reason: str) -> None:
-        """Store the outcomes, and name the sources that need a person.
-
-        *reason*: Scrapy's close reason.
-        """
-        self._timer.cancel()
-        if not self.due:
-            return
-        context = self._context
-        counts = self.counts
-        if not context.fleet:
-            counts[readings.NOT_REQUESTED] += len(self.left)
-        self._unstored += [(key, Result()) for key in self.left]
-        has_records = self._store()
-        self._doubt_moves()
-        self.needy = self._name(has_records=has_records)
-        if self.needy and context.config.exit_attention:
-            compat.fail_command()
-        was_done = self.earlier and not counts.total()
-        in_vain = not (counts[readings.READ] or context.fleet or was_done)
-        is_halted = context.halted is not None
-        # Requests may come in another way, for example from Redis to a RedisSpider.
-        has_requests = context.recorder.sent[(TARGET,)] or self.links
-        is_misspelt = not has_requests and compat.skips_start_requests(context.crawler.spidercls)
-        hints = ""
-        if in_vain and self._first:
-            hints += f"; the first: {self._first}"
-        if is_misspelt:
-            hints += f"; {_START_REQUESTS}"
-
-        def last_line(reason: str) -> str:
-            line = summary.last_line(
-                counts,
-                self.needy,
-                reason,
-                self._rules,
-                self.links,
-                halted=is_halted,
-                unstored=context.recorder.unstored,
-                was_done=was_done,
-            )
-            return f"{line}{hints}"
-
-        warns = self.needy or in_vain or is_misspelt or self.links["R6"]
-        self._last_line = (logging.WARNING if warns else logging.INFO, last_line)
-        self._reason = reason
-
-    def _doubt_moves(self) -> None:
-        """Ignore the move of a source if one of another host moved to the same URL in this run."""
-        shared = readings.moved_together(self._moves)
-        now = self._context.wall()
-        doubtful = [reading for reading in self._ailing.values() if reading.moved_to in shared]
-        for reading in doubtful:
-            corrected = replace(reading, moved_to=None)
-            self._context.remember(partial(self._context.store.put, corrected))
-            if self._needs_person(corrected, now):
-                self._ailing[reading.url] = corrected
-            else:
-                del self._ailing[reading.url]
-
-    def _name(self, *, has_records: bool) -> int:
-        """Log the sources that need a person, if a warning is due. Returns how many need one.
-
-        *has_records*: the time of the warning is stored, too.
-        """
-        context = self._context
-        now = context.wall()
-        revisit = context.config.revisit
-        ailing = self._ailing.values()
-        needy = [reading for reading in ailing if self._needs_person(reading, now)]
-        overdue = [reading for reading in needy if summary.is_warning_due(reading, now)]
-        for line in summary.attention_lines(overdue, now, revisit, self.visit_of):
-            logger.warning("%s", line)
-        if has_records:
-            unread = [row for row in ailing if readings.is_unread(row, now, revisit, self.visit_of)]
-            moved = [row for row in ailing if row.moved_to is not None]
-            context.recorder.set("unread", len(unread))
-            context.recorder.set("moved", len(moved))
-            updates = [replace(reading, told_at=now) for reading in overdue]
-            context.remember(lambda: context.store.put(*updates))
-        return len(needy)
-
-    def say(self) -> None:
-        """Log the last line of the run. Called after everything that Scrapy logs."""
-        if self._last_line is not None:
-            level, last_line = self._last_line
-            reason = self._reason
-            # An error after the spider was closed counts, too, for example if a feed is not stored.
-            if self._context.recorder.own_faults and reason == FINISHED:
-                reason = summary.NOT_WELL
-            logger.log(level, "%s", last_line(reason))
 
 
 def moved_for_good(request: Request | None) -> str | None:

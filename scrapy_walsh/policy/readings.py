@@ -31,10 +31,10 @@ FAILED: Final = "failed"
 #: The run ended before it could send the first or the next request of the source.
 NOT_REQUESTED: Final = "not_requested"
 
-#: In the order in which the last line of a run counts them.
+#: In the order of the last line of a run, which counts them.
 OUTCOMES: Final = (READ, NOT_DUE, REFUSED, DEFERRED, LEFT_OUT, FAILED, NOT_REQUESTED)
 
-#: The documents that a source may declare, in the order in which they are read (R9).
+#: The documents that a source may declare; R9 reads a feed first.
 FEED: Final = "feed"
 SITEMAP: Final = "sitemap"
 

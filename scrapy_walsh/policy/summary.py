@@ -96,8 +96,8 @@ def attention_lines(
         line_by_name.setdefault(name, line)
     lines = list(line_by_name.values())
     if len(lines) > LISTED:
-        more = f"... and {len(lines) - LISTED} more (scrapy walsh state show lists them)"
-        return [*lines[:LISTED], more]
+        hidden = len(lines) - LISTED
+        return [*lines[:LISTED], f"... and {hidden} more (scrapy walsh state show lists them)"]
     return lines
 
 

@@ -38,8 +38,7 @@ MADE_ELSEWHERE = {
     ("adapters/disk_lines.py", "line"): "state/forms.py",
     ("adapters/lease.py", "line"): "its own",
     ("adapters/wire/pacing.py", "line"): "fleet/link.py",
-    ("adapters/sources.py", "line"): "policy/summary.py",
-    ("adapters/sources.py", "last_line(reason)"): "policy/summary.py",
+    ("adapters/account.py", "line"): "policy/summary.py",
     ("sources/handover.py", "error"): "StateError",
     ("spiders/walsh_metadata.py", "problem"): "SourcesInvalid",
 }

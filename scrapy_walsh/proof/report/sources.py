@@ -80,9 +80,9 @@ def sources_of(
         if reading.declared_at >= latest - PERIODS * period:
             late = is_unread(reading, now, revisit, visit_of)
             rows.append(_row(reading, now, is_late=late))
-    read = sum(row.well for row in rows)
+    well = sum(row.well for row in rows)
     needs = sum(row.state == NEEDS for row in rows)
-    return SourceTable(now, sorted(rows, key=_place)[:LISTED], len(rows), read, needs)
+    return SourceTable(now, sorted(rows, key=_place)[:LISTED], len(rows), well, needs)
 
 
 def _place(row: SourceRow) -> tuple[int, float, str]:
