@@ -1,4 +1,8 @@
-"""R9: what one response to a request for a source, or its failure, means for that source."""
+"""R9: the meaning of a response, or of a failure, for the source that was requested.
+
+For example, an HTML page offers no format of R9, so the answer has no outcome, and the spider tries
+the source's next step.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +39,11 @@ if TYPE_CHECKING:
 
 
 MAX_BODY: Final = 10 * 1024 * 1024
-"""Octets, after decompression: the download of a source's body that is longer is cancelled."""
+"""Octets, after decompression. The download of a longer body of a source is cancelled."""
 
 
 _NOTHING: Final = Links(())
-#: "OK", and the same through a proxy that has transformed it (RFC 9110 15.3.4).
+#: "OK", and the same if a proxy has transformed it (RFC 9110 15.3.4).
 _SUCCESSES: Final = frozenset({200, 203})
 #: "Not found", and "not in a format that you accept" (RFC 9110 15.5.5, 15.5.7).
 _NO_PAGE: Final = frozenset({404, 406})
@@ -47,18 +51,16 @@ _NO_PAGE: Final = frozenset({404, 406})
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one request brought for its source.
+    """The answer to one request for a source.
 
-    ``outcome``: of the source report; None where the answer was of no use and the next step (feed,
-    page, llms.txt) is to be tried. ``failed``: there was no usable response at all, as against one
-    in a format that is not used. ``links``: their ``published`` is None unless ``via`` is ``feed``
-    or ``sitemap``; of a sitemap index there are only ``links.children``. ``entries``: how many a
-    feed or sitemap has; None of any other answer.
-    ``due``: Unix seconds, where the request was deferred. ``forget``: the validators must not be
-    kept, since a later 304 would not say what this answer was. ``refusal``: the verdict
-    that refused the request, None if none did. ``said``: what the site says about use.
-    ``fault``: why the answer could not be read because of us, "" where nothing of ours failed.
-    ``unreachable``: the host has given no answer at all.
+    ``outcome``: of the source report; None if the answer is of no use, so that the next step (feed,
+    page, llms.txt) is tried. ``failed``: there was no usable response, not even in another format.
+    ``links``: their ``published`` is None unless ``via`` is ``feed`` or ``sitemap``; a sitemap
+    index has ``links.children`` only. ``entries``: how many a feed or sitemap has; None for any
+    other answer. ``due``: Unix seconds, if the request was deferred. ``forget``: do not store its
+    validators, because a later 304 could not repeat this answer. ``refusal``: the verdict that
+    refused the request, or None. ``said``: the site's statements about use. ``fault``: the own
+    fault that kept us from reading the answer, or "". ``unreachable``: the host gave no answer.
     """
 
     outcome: str | None
@@ -79,17 +81,19 @@ class Answer:
 
     @property
     def ending(self) -> str:
-        """The outcome of a source for which nothing else is tried."""
-        return self.outcome or (FAILED if self.failed else LEFT_OUT)
+        """The outcome of its source if no other step is tried."""
+        if self.outcome is not None:
+            return self.outcome
+        return FAILED if self.failed else LEFT_OUT
 
 
 def max_body(step: formats.Step) -> int:
-    """Octets of the longest body that is downloaded for *step*."""
+    """The most octets of a body that are downloaded for *step*."""
     return xmltext.MAX_OCTETS if step.kind == "sitemap" else MAX_BODY
 
 
 async def from_response(step: formats.Step, response: Response) -> Answer:
-    """What *response* means for *step*; a large body is read in a child process."""
+    """The answer that *response* is to *step*. A large body is parsed in a child process."""
     if response.status not in _SUCCESSES:
         return _without_page(step, response.status)
     content_type = formats.header(response, "Content-Type")
@@ -99,7 +103,7 @@ async def from_response(step: formats.Step, response: Response) -> Answer:
     use = _USES_OF.get(step.kind, _USES).get(kind)
     if use is None:
         no_format = f"no format of R9 ({content_type or 'no Content-Type'})"
-        return _vain(
+        return _useless(
             step,
             _UNUSABLE.get(kind, no_format),
             moved_to=moved_for_good(response.request),
@@ -107,79 +111,86 @@ async def from_response(step: formats.Step, response: Response) -> Answer:
             forget=not _is_known_page(step, content_type),
         )
     try:
-        found = await links_of(kind, response.body, content_type, response.url)
+        links = await links_of(kind, response.body, content_type, response.url)
     except (DocumentTooCostly, OwnFault) as error:
-        ours = isinstance(error, OwnFault) and not isinstance(error, Stopped)
-        fault = f"{response.url}: not read because of us: {error}" if ours else ""
-        return _vain(step, fault or error, FAILED, failed=True, forget=True, fault=fault)
+        fault = ""
+        if isinstance(error, OwnFault) and not isinstance(error, Stopped):
+            fault = f"{response.url}: not read because of us: {error}"
+        return _useless(step, fault or error, FAILED, failed=True, forget=True, fault=fault)
     except DocumentInvalid as error:
-        return _vain(step, error, forget=True)
-    if not found.entries and (found.linkless or found.ends_early):
-        return _vain(step, f"no entry can be used: {found.note}", forget=True)
-    return _from_links(step, response, use, found)
+        return _useless(step, error, forget=True)
+    if not links.entries and (links.linkless or links.ends_early):
+        return _useless(step, f"no entry can be used: {links.note}", forget=True)
+    return _from_links(step, response, use, links)
 
 
 def without_stand_in(step: formats.Step, answer: Answer) -> Answer:
-    """*answer* to a *step* for a document that was read before: markdown is no such document."""
+    """*answer*, unless it is markdown: the document of *step* was read before as it is declared."""
     if answer.outcome != report.NEGOTIATED:
         return answer
-    return _vain(step, "markdown, where it was read as what it is declared", forget=True)
+    return _useless(step, "markdown, where it was read as what it is declared", forget=True)
 
 
 def unless_lost(answer: Answer, reading: Reading | None) -> Answer:
-    """*answer*, if its feed or sitemap was not emptied or cut off since *reading*; else unread.
+    """*answer*, unless its feed or sitemap was emptied or cut off since *reading*.
 
-    Its links are emitted all the same: those that are there are whole.
+    In that case the source counts as unread. The links are emitted anyway, because each is whole.
     """
     if answer.entries is None:
         return answer
-    why = loss(reading, answer.entries, ends_early=answer.links.ends_early)
-    if not why:
+    reason = loss(reading, answer.entries, ends_early=answer.links.ends_early)
+    if not reason:
         return answer
-    return replace(answer, outcome=LEFT_OUT, reason=f"{answer.via}: {why}", entries=None)
+    return replace(answer, outcome=LEFT_OUT, reason=f"{answer.via}: {reason}", entries=None)
 
 
 def from_failure(step: formats.Step, error: BaseException) -> Answer:
-    """What *error*, which an errback got in place of a response, means for *step*."""
+    """The answer to *step* if its errback got *error* in place of a response."""
     match error:
         case HttpError():
             return _without_page(step, error.response.status)
         case Refused():
-            verdict, due = error.verdict, error.due
-            outcome, by = outcome_of(verdict, due), verdict.requirement
-            reason = f"{by} {verdict.brief or verdict.reason}"
-            return _vain(step, reason, outcome, by, due=due, refusal=verdict)
+            verdict = error.verdict
+            outcome = outcome_of(verdict, error.due)
+            requirement = verdict.requirement
+            reason = f"{requirement} {verdict.brief or verdict.reason}"
+            return _useless(step, reason, outcome, requirement, due=error.due, refusal=verdict)
         case NotModified() if _is_known_page(step, error.content_type):
-            # The page that has not changed is HTML, which is of no use: llms.txt is tried again.
-            return _vain(step, "HTML as before (304)")
+            # The unchanged page is HTML, which is of no use, so llms.txt is tried again.
+            return _useless(step, "HTML as before (304)")
         case NotModified():
-            return _vain(step, "304, no new data", report.NOT_MODIFIED, "R7")
+            return _useless(step, "304, no new data", report.NOT_MODIFIED, "R7")
         case GaveUp() | TooManyRedirects():
-            by = "R5" if isinstance(error, GaveUp) else "D5"
-            none = error.status is None
-            return _vain(step, error.reason, FAILED, by, failed=True, unreachable=none)
-    why = one_line(f"{type(error).__name__}: {error}")
-    if isinstance(error, BodyTooLarge):
-        why = f"refused as too large: over {max_body(step)} bytes"
-    return _vain(step, why, FAILED, failed=True, forget=True)
+            rule = "R5" if isinstance(error, GaveUp) else "D5"
+            is_silent = error.status is None
+            return _useless(step, error.reason, FAILED, rule, failed=True, unreachable=is_silent)
+        case BodyTooLarge():
+            reason = f"refused as too large: over {max_body(step)} bytes"
+        case _:
+            reason = one_line(f"{type(error).__name__}: {error}")
+    return _useless(step, reason, FAILED, failed=True, forget=True)
 
 
 def _without_page(step: formats.Step, status: int) -> Answer:
-    """What *status*, which is no success, means: a page that is not there offers no format (R9).
+    """The answer of a *status* that is no success. A missing page offers no format (R9).
 
-    A visit that failed ends what is requested of its source: nothing stands in for that.
+    A failed visit ends the requests for its source, and no other step stands in for it.
     """
     if visits.of_answer(status, unasked=True) != visits.ANSWERED:
-        return _vain(step, f"HTTP {status}", FAILED, failed=True)
-    return _vain(step, f"HTTP {status}", failed=step.kind != "page" or status not in _NO_PAGE)
+        return _useless(step, f"HTTP {status}", FAILED, failed=True)
+    return _useless(step, f"HTTP {status}", failed=step.kind != "page" or status not in _NO_PAGE)
 
 
-def _vain(
-    step: formats.Step, why: object, outcome: str | None = None, requirement: str = "", **more: Any
+def _useless(
+    step: formats.Step,
+    reason: object,
+    outcome: str | None = None,
+    requirement: str = "",
+    **fields: Any,
 ) -> Answer:
-    """An answer without links."""
-    called = "llms.txt" if step.kind == "llms" else step.kind
-    return Answer(outcome, requirement, f"{called}: {why}", **more)
+    """An answer without links. *fields*: other fields of the answer."""
+    name = "llms.txt" if step.kind == "llms" else step.kind
+    return Answer(outcome, requirement, f"{name}: {reason}", **fields)
 
 
 _UNUSABLE: Final = {
@@ -194,7 +205,7 @@ def _is_known_page(step: formats.Step, content_type: str | None) -> bool:
 
 
 class _Use(NamedTuple):
-    """What an answer in a format that is used is called. ``empty``: why it brought no links."""
+    """The names of an answer in a format of R9. ``empty``: the reason if it has no links."""
 
     outcome: str
     via: str
@@ -207,32 +218,34 @@ _NO_LINKS: Final = "markdown without absolute links"
 _MARKDOWN: Final = _Use(report.NEGOTIATED, "markdown", _NO_LINKS)
 _LLMS: Final = _Use(report.LLMS, "llms.txt", _NO_LINKS)
 _USES: Final = {formats.FEED: _FEED, formats.JSON_FEED: _FEED, formats.MARKDOWN: _MARKDOWN}
-#: What only such a step may use besides; the answer to a step for llms.txt may be nothing else.
+#: The formats of some steps. Only markdown and plain text answer a step for llms.txt.
 _USES_OF: Final = {
     "llms": {formats.MARKDOWN: _LLMS, formats.PLAIN: _LLMS},
     "sitemap": {**_USES, formats.SITEMAP: _SITEMAP, formats.GZIP: _SITEMAP},
 }
 
 
-def _from_links(step: formats.Step, response: Response, use: _Use, found: Links) -> Answer:
-    reason = found.note or ("" if found.entries else use.empty)
-    answer = Answer(use.outcome, "R9", reason, use.via, found)
+def _from_links(step: formats.Step, response: Response, use: _Use, links: Links) -> Answer:
+    reason = links.note
+    if not reason and not links.entries:
+        reason = use.empty
+    answer = Answer(use.outcome, "R9", reason, use.via, links)
     if use is _LLMS:
         return answer
     moved_to = moved_for_good(response.request)
-    if found.children is not None:
-        # A later 304 would not say which sitemaps it lists, so it is always requested in full.
-        listed = plural(len(found.children), "sitemap")
-        reason = "; ".join(filter(None, (f"an index of {listed}", found.note)))
-        return Answer(None, "R9", reason, links=found, moved_to=moved_to, forget=True)
+    if links.children is not None:
+        # A later 304 could not list its sitemaps, so we always request it in full.
+        count = plural(len(links.children), "sitemap")
+        reason = "; ".join(filter(None, (f"an index of {count}", links.note)))
+        return Answer(None, "R9", reason, links=links, moved_to=moved_to, forget=True)
     feeds: tuple[str, ...] = (moved_to,) if moved_to and use is _FEED else ()
     if use is _MARKDOWN:
         feeds = _suggested(response, formats.MARKDOWN)
     forget = use is _FEED and _is_known_page(step, formats.header(response, "Content-Type"))
     if use is _FEED or use is _SITEMAP:
-        answer = replace(answer, entries=len(found.entries))
-        # A later 304 would say that an emptied or cut document has not changed.
-        forget = forget or found.ends_early or not found.entries
+        answer = replace(answer, entries=len(links.entries))
+        # A later 304 would report that an emptied or cut document has not changed.
+        forget = forget or links.ends_early or not links.entries
     return replace(answer, moved_to=moved_to, suggested_feeds=feeds, forget=forget)
 
 

@@ -1,4 +1,7 @@
-"""The source report: for each source what became of it, by which requirement, and why."""
+"""The source report: the outcome of each source, its requirement, and its reason.
+
+For example, a source with a feed is ``fed``, and an HTML page without one is ``left_out`` (R9).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from scrapy_walsh.policy.readings import NOT_REQUESTED
 from scrapy_walsh.policy.verdict import NOT_DUE
 from scrapy_walsh.terminal import columns, local
 
-#: Beside those of ``policy.readings``.
+#: These are besides the outcomes of ``policy.readings``.
 FED: Final = "fed"
 NEGOTIATED: Final = "negotiated"
 LLMS: Final = "llms.txt"
@@ -28,18 +31,19 @@ READ: Final = frozenset({FED, SITEMAP, NEGOTIATED, LLMS, NOT_MODIFIED})
 
 
 @dataclass(slots=True)
-class Row:
-    """The line of one source. ``outcome`` is None as long as the source is not finished.
+class ReportRow:
+    """The row of a source in the report. ``outcome`` is None until the source has ended.
 
     ``requirement``: the spec's id (``R2``), or "". ``reason``: one line, without ``next_due``.
-    ``requests``: those that were sent for it, with redirects and retries; one that two sources
-    share counts for the first. ``bytes``: of the bodies received. ``items``: emitted. ``new``:
-    links found that no earlier run emitted; ``known``: links that one did. ``moved_to``: where
-    permanent redirects led.
-    ``suggested_feeds``: feeds that the source offers and nobody declared, and the new place of a
-    declared one that has moved for good. ``suggested_sitemaps``: those that robots.txt names and
-    nobody declared. ``next_due``: ISO 8601 in UTC, before which no run requests the source; None
-    where the next run does.
+    ``requests``: the number sent for it, with redirects and retries; a shared request counts for
+    the first source.
+    ``bytes``: of the bodies received. ``items``: emitted. ``new``: links that no earlier run
+    emitted; ``known``: links that an earlier run emitted. ``moved_to``: the target of permanent
+    redirects.
+    ``suggested_feeds``: feeds that the source offers and that are not declared, and the new URL of
+    a declared feed that has moved for good. ``suggested_sitemaps``: sitemaps that robots.txt names
+    and that are not declared. ``next_due``: no run requests the source before, ISO 8601 in UTC;
+    None if the next run may.
     """
 
     source: str
@@ -59,10 +63,10 @@ class Row:
 
 
 def check_writable(path: str) -> None:
-    """Raise SourcesInvalid where a report cannot be written to *path*: called before the crawl."""
+    """Raise SourcesInvalid if a report cannot be written to *path*. Called before the crawl."""
     target = Path(path)
-    try:  # a file that is there stays as it is, and none is left where none was
-        if target.is_fifo():  # who reads it would get its end, and no report later
+    try:  # an existing file stays as it is, and no new file is left behind
+        if target.is_fifo():  # its reader would get its end, and later no report
             return
         with target.open("ab") if target.exists() else TemporaryFile(dir=target.parent):
             pass
@@ -71,7 +75,7 @@ def check_writable(path: str) -> None:
 
 
 def write(document: dict[str, Any], path: str) -> None:
-    """Write a report to *path* as JSON; SourcesInvalid where that fails."""
+    """Write a report to *path* as JSON. Raises SourcesInvalid if that fails."""
     text = json.dumps(document, indent=2) + "\n"
     try:
         Path(path).write_text(text, encoding="utf-8")
@@ -83,7 +87,7 @@ def _cannot(path: str, error: OSError) -> SourcesInvalid:
     return SourcesInvalid(f"-a report={path}: cannot be written: {error.strerror or error}")
 
 
-def as_document(rows: list[Row], problems: list[str], documents: int) -> dict[str, Any]:
+def as_document(rows: list[ReportRow], problems: list[str], documents: int) -> dict[str, Any]:
     """The report as JSON data: ``sources``, ``problems`` and ``requests``.
 
     ``documents``: requests for robots.txt files, the operator's blocklist and its schema.
@@ -95,7 +99,7 @@ def as_document(rows: list[Row], problems: list[str], documents: int) -> dict[st
     }
 
 
-def _members(row: Row) -> dict[str, Any]:
+def _members(row: ReportRow) -> dict[str, Any]:
     members = asdict(row)
     if row.outcome == NOT_DUE and row.next_due is not None:
         members["reason"] = visits.reason_of(row.reason, row.next_due)
@@ -108,26 +112,30 @@ _NUMBERS: Final = range(3, 7)
 _WIDEST: Final = 40
 
 
-def as_lines(rows: list[Row]) -> list[str]:
-    """The report as a table in text: a line of headings, then one for each source."""
+def as_lines(rows: list[ReportRow]) -> list[str]:
+    """The report as a table in text: a line of headings, then a line for each source."""
     names = Counter(row.source for row in rows)
     return list(columns([_HEADINGS, *(_cells(row, names) for row in rows)], right=_NUMBERS))
 
 
-def _cells(row: Row, names: Counter[str]) -> tuple[str, ...]:
+def _cells(row: ReportRow, names: Counter[str]) -> tuple[str, ...]:
     counts = (str(row.requests), str(row.bytes), str(row.new), str(row.known))
-    name = row.source if names[row.source] == 1 else row.url  # unnamed sources of one host
-    name = name if len(name) <= _WIDEST else name[: _WIDEST - 1] + "…"
-    due = local(datetime.fromisoformat(row.next_due).timestamp()) if row.next_due else "next run"
+    name = row.source if names[row.source] == 1 else row.url  # several unnamed sources of a host
+    if len(name) > _WIDEST:
+        name = name[: _WIDEST - 1] + "…"
+    due = "next run"
+    if row.next_due:
+        due = local(datetime.fromisoformat(row.next_due).timestamp())
     return (name, row.outcome or NOT_REQUESTED, row.requirement or "-", *counts, due, _why(row))
 
 
-def _why(row: Row) -> str:
+def _why(row: ReportRow) -> str:
     hints = [row.reason]
     if row.moved_to:
         hints.append(f"moved for good to {row.moved_to}")
-    if offered := [feed for feed in row.suggested_feeds if feed != row.moved_to]:
-        hints.append(f"offers a feed: {', '.join(offered)}")
-    if row.suggested_sitemaps and row.outcome not in READ:  # else nearly every line would say so
+    feeds = [feed for feed in row.suggested_feeds if feed != row.moved_to]
+    if feeds:
+        hints.append(f"offers a feed: {', '.join(feeds)}")
+    if row.suggested_sitemaps and row.outcome not in READ:  # nearly every robots.txt names one
         hints.append(f"robots.txt names a sitemap: {', '.join(row.suggested_sitemaps)}")
     return "; ".join(hint for hint in hints if hint)

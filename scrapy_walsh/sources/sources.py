@@ -1,6 +1,7 @@
 """Reads the sources that the operator declared: from a file, or from the command line.
 
-A file that cannot be read at all raises. A bad entry is reported in one line, and the others count.
+For example, ``read_sources("sources.toml")``. A file that cannot be read raises. If an entry is
+bad, one line reports it, and the other entries count.
 """
 
 from __future__ import annotations
@@ -32,9 +33,8 @@ class Source:
 
     ``feed``, ``sitemap``: the URLs of its feed and of its sitemap, or None. ``children``: if that
     sitemap is an index, the sitemaps that it lists are requested, too. ``revisit``: seconds between
-    two visits; None where WALSH_REVISIT holds. ``bare_host``: the URL was
-    written without a scheme. ``url`` is then https, and http may be tried if the host gives no
-    answer by https.
+    two visits; None for WALSH_REVISIT. ``bare_host``: the URL was written without a scheme. Then
+    ``url`` is https, and http may be tried if the host gives no answer by https.
     """
 
     name: str
@@ -47,11 +47,11 @@ class Source:
 
     @property
     def first(self) -> str:
-        """The URL of its first request, by which records know the source (R8)."""
+        """The URL of its first request, which is the key of its records (R8)."""
         return self.feed or self.sitemap or self.url
 
 
-#: One entry of a file: the place where it stands, for messages, and its keys and values as found.
+#: An entry of a file: its place, for messages, and its keys and values as they are written.
 _Entry = tuple[str, Mapping[str, Any]]
 
 
@@ -63,7 +63,7 @@ def read_sources(path: str | Path) -> tuple[list[Source], list[str]]:
     """The sources of a ``.toml``, ``.jsonl``, ``.opml`` or ``.txt`` file, and its problems.
 
     Each problem is one line that names the file and the place in it. Raises SourcesInvalid if the
-    file cannot be read, or is not in the format that its name says.
+    file cannot be read, or is not in the format of its suffix.
     """
     path = Path(path)
     reader = _READERS.get(path.suffix.lower())
@@ -136,14 +136,14 @@ def _jsonl(octets: bytes, name: str, problems: list[str]) -> Iterator[_Entry]:
             problems.append(f'{name}: line {number}: not a JSON object; write {{"url": "..."}}')
 
 
-#: A word of a line of newsboat, which may stand in quotes.
+#: A word of a line of newsboat; it may be in quotes.
 _WORD: Final = re.compile(r'"([^"]*)"|(\S+)')
 
 
 def _txt(octets: bytes, name: str, _problems: list[str]) -> Iterator[_Entry]:
-    """A URL in each line; behind it newsboat's tags, and its title after a ``~``."""
+    """A URL in each line, then newsboat's tags, and its title after a ``~``."""
     for number, line in enumerate(_text(octets, name).splitlines(), 1):
-        # A # begins a comment after a space only: else it is the fragment of a URL.
+        # A # begins a comment only after a space. Otherwise it begins the fragment of a URL.
         words_of_line = re.split(r"(?:^|\s)#", line, maxsplit=1)[0].strip(_BLANK)
         url, *words = [quoted or bare for quoted, bare in _WORD.findall(words_of_line)] or [""]
         # A query of newsboat is in quotes, and has no URL.
@@ -154,9 +154,9 @@ def _txt(octets: bytes, name: str, _problems: list[str]) -> Iterator[_Entry]:
 
 
 def _opml(octets: bytes, name: str, problems: list[str]) -> Iterator[_Entry]:
-    """The subscriptions of an OPML file, read as kindly as a feed.
+    """The subscriptions of an OPML file, parsed as leniently as a feed.
 
-    A file that is not well-formed is read by the tags that it has.
+    If the file is not well-formed, we parse its tags one by one.
     """
     try:
         text = xml_text(octets.strip(), None, name)
@@ -182,7 +182,7 @@ def _opml(octets: bytes, name: str, problems: list[str]) -> Iterator[_Entry]:
 
 
 class _Outlines(HTMLParser):
-    """Collects the outlines of an OPML document: from its tree, or from its tags.
+    """Collects the outlines of an OPML document, from its tree or from its tags.
 
     ``root``: the name of its first element. ``subscriptions``: by number, the attributes of each
     outline that is neither a folder nor a comment, nor below a comment (OPML 2.0).
@@ -197,7 +197,7 @@ class _Outlines(HTMLParser):
         self._open: list[_Outline] = []
 
     def visit(self, element: ET.Element) -> None:
-        """Take *element*, and the elements below it, which are at most as deep as a feed's."""
+        """Take *element* and the elements below it. The depth is limited, as for a feed."""
         name = element.tag.lower()
         self.handle_starttag(name, list(element.attrib.items()))
         for child in element:
@@ -229,7 +229,7 @@ class _Outlines(HTMLParser):
 
 @dataclass(slots=True)
 class _Outline:
-    """An outline that is open. ``is_comment``: it, or one around it, is a comment."""
+    """An open outline. ``is_comment``: it is a comment, or inside of a comment."""
 
     number: int
     is_comment: bool
@@ -242,7 +242,7 @@ _READERS: Final = {".toml": _toml, ".jsonl": _jsonl, ".opml": _opml, ".txt": _tx
 # --- checks: entries to sources ---------------------------------------------------------------
 
 
-class _Given(msgspec.Struct):
+class _Keys(msgspec.Struct):
     """The keys of an entry."""
 
     name: str = ""
@@ -253,9 +253,9 @@ class _Given(msgspec.Struct):
     revisit: Any = None
 
 
-#: Blanks that people cannot see, which come with a URL that was copied.
+#: Invisible blanks, for example of a URL that was copied.
 _BLANK: Final = " \t\r\n\f\v\u00a0\u00ad\u200b\u200c\u200d\u2060\ufeff"
-#: The scheme by which browsers handed a feed to its reader: ``feed:https://...``, ``feed://...``.
+#: Browsers used this scheme for a feed: ``feed:https://...``, ``feed://...``.
 _FEED_SCHEME: Final = re.compile(r"feed:(?=https?:)|feed:(?=//)", re.IGNORECASE)
 _BARE: Final = re.compile(
     r"(?:[\w-]+\.)+[\w-]+\.?(?::\d{1,5})?(?:[/?].*)?|localhost(?::\d{1,5})?/?"
@@ -265,33 +265,32 @@ _BARE: Final = re.compile(
 def _checked(
     entries: Iterable[_Entry], file: str, problems: list[str]
 ) -> tuple[list[Source], list[str]]:
-    """The sources of *entries*, and *problems* with a line for each that is not used as it is."""
-    seen: dict[str, tuple[str, Source]] = {}
+    """The sources of *entries*, and *problems* with a line for each problem of an entry."""
+    source_by_key: dict[str, tuple[str, Source]] = {}
     for place, entry in entries:
         try:
             source = _source(entry)
         except (SourcesInvalid, msgspec.ValidationError) as error:
             problems.append(f"{file}: {place}{_called(entry)}: {error}")
             continue
-        first, _ = seen.setdefault(_key(source.first), (place, source))
-        if first != place:
-            problems.append(f"{file}: {place} ({source.name}): the same URL as {first}; dropped")
+        first_place, _ = source_by_key.setdefault(_key(source.first), (place, source))
+        label = f"{file}: {place} ({source.name})"
+        if first_place != place:
+            problems.append(f"{label}: the same URL as {first_place}; dropped")
         urls = [entry.get(key, "") for key in ("url", "feed", "sitemap")]
         if any(without_userinfo(url) != url for url in urls):
-            # D36: it is shown to a person.
+            # D36: for a message only.
             host = urlsplit(source.url).netloc
-            problems.append(f"{file}: {place} ({source.name}): a URL of {host} {HAS_USERINFO}")
-        problems.extend(
-            f"{file}: {place} ({source.name}): unknown key {key!r}; ignored"
-            for key in sorted(entry.keys() - set(_Given.__struct_fields__))
-        )
-    return [source for _, source in seen.values()], problems
+            problems.append(f"{label}: a URL of {host} {HAS_USERINFO}")
+        unknown_keys = sorted(entry.keys() - set(_Keys.__struct_fields__))
+        problems += [f"{label}: unknown key {key!r}; ignored" for key in unknown_keys]
+    return [source for _, source in source_by_key.values()], problems
 
 
 def _key(url: str) -> str:
-    """What two spellings of one URL have in common: IDN and its punycode are one host."""
+    """The same key for all spellings of a URL, for example with an IDN or its punycode."""
     key = canonical_url(url)
-    # D36: a key within one list, which is not sent.
+    # D36: a key within a list; it is never sent.
     parts = urlsplit(key)
     return parts._replace(netloc=hosts.host_key(key)).geturl()
 
@@ -303,52 +302,61 @@ def _called(entry: Mapping[str, Any]) -> str:
 
 def _source(entry: Mapping[str, Any]) -> Source:
     """The source of an entry. Raises SourcesInvalid and msgspec.ValidationError."""
-    given = msgspec.convert(entry, _Given)
-    feed, sitemap = _offered("feed", given.feed), _offered("sitemap", given.sitemap)
-    if given.children and sitemap is None:
+    keys = msgspec.convert(entry, _Keys)
+    feed = _document("feed", keys.feed)
+    sitemap = _document("sitemap", keys.sitemap)
+    if keys.children and sitemap is None:
         raise SourcesInvalid('children = true without a sitemap; add sitemap = "https://..."')
     try:
-        revisit = None if given.revisit is None else cadence(given.revisit)
+        revisit = None if keys.revisit is None else cadence(keys.revisit)
     except ValueError as error:
         raise SourcesInvalid(f"revisit is {error}") from None
-    # What is declared by its sitemap alone needs no page.
-    url, bare = _url(given.url or sitemap or "")
-    # D36: it is shown to a person.
-    name = " ".join(given.name.split()) or urlsplit(url).netloc
-    return Source(name, url, feed, bare, sitemap, given.children, revisit)
+    # A source with a sitemap needs no page.
+    url, bare_host = _url(keys.url or sitemap or "")
+    # D36: for people only.
+    name = " ".join(keys.name.split()) or urlsplit(url).netloc
+    return Source(name, url, feed, bare_host, sitemap, keys.children, revisit)
 
 
-def _offered(key: str, written: str) -> str | None:
-    """The URL of the feed or the sitemap of an entry, None without one."""
-    url = _written(written)
-    return _usable(key, url, url) if url else None
+def _document(key: str, value: str) -> str | None:
+    """The URL of the feed or the sitemap of an entry, or None."""
+    url = _cleaned(value)
+    return _checked_url(key, url, url) if url else None
 
 
-def _written(text: str) -> str:
-    """A URL as it was written, without userinfo, invisible blanks and the scheme ``feed:``."""
+def _cleaned(text: str) -> str:
+    """A URL without userinfo, invisible blanks and the scheme ``feed:``."""
     text = text.strip(_BLANK)
     scheme = _FEED_SCHEME.match(text)
     if scheme is not None:
-        rest = text[scheme.end() :]
-        text = f"http:{rest}" if rest.startswith("//") else rest
+        text = text[scheme.end() :]
+        if text.startswith("//"):
+            text = f"http:{text}"
     return without_userinfo(text)
 
 
-def _url(written: str) -> tuple[str, bool]:
-    """The URL to request, and whether it was written without a scheme."""
-    written = _written(written)
-    if not written:
+def _url(value: str) -> tuple[str, bool]:
+    """The URL to request, and whether *value* has no scheme."""
+    text = _cleaned(value)
+    if not text:
         raise SourcesInvalid('no url; add url = "https://..."')
-    bare = "://" not in written and _BARE.fullmatch(written) is not None
-    url = _usable("url", f"https://{written}" if bare else written, written)
-    # D36: what it returns is the URL that is declared, judged and sent.
-    return (url if urlsplit(url).path or urlsplit(url).query else f"{url}/") if bare else url, bare
+    is_bare = "://" not in text and _BARE.fullmatch(text) is not None
+    if not is_bare:
+        return _checked_url("url", text, text), False
+    url = _checked_url("url", f"https://{text}", text)
+    # D36: this URL is declared, judged and sent.
+    parts = urlsplit(url)
+    if not (parts.path or parts.query):
+        url += "/"
+    return url, True
 
 
-def _usable(key: str, url: str, written: str) -> str:
-    """*url*; SourcesInvalid, which shows what was *written*, where it is not http or https."""
+def _checked_url(key: str, url: str, text: str) -> str:
+    """*url*. Raises SourcesInvalid, with the *text* of the entry, if it is not http or https."""
     if is_http_url(url):
         return url
-    _, at, host = written.rpartition("@")
-    shown = one_line(f"***@{host}" if at else written)  # what stood there may be a password
-    raise SourcesInvalid(f"{key} {shown!r} cannot be used; write an absolute http or https URL")
+    _, at, host = text.rpartition("@")
+    shown_text = one_line(f"***@{host}" if at else text)  # there may be a password before the @
+    raise SourcesInvalid(
+        f"{key} {shown_text!r} cannot be used; write an absolute http or https URL"
+    )

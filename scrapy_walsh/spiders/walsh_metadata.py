@@ -1,10 +1,10 @@
 """R9: the main spider: metadata of declared sources, by feed, sitemap, markdown or llms.txt.
 
-Each source has up to four steps, in R9's order; the next one is taken only where an answer is of
-no use. A *walk* takes them: a generator for each source, which yields the steps that it needs, and
-is sent an answer to one of them at a time. Sources that share a URL share one request: those that
-need it wait for its answer, and all URLs that a source may need are declared with its first request
-(R6). Where a source says so, the sitemaps of a sitemap index are steps, too.
+Each source has up to four steps, in R9's order, for example its feed and then its page. The next
+step is taken only if an answer is of no use. A *walk* takes them: for each source a generator
+yields the steps that it needs, and gets their answers one at a time. Sources with the same URL
+share one request, and wait for its answer. The first request of a source declares all URLs that the
+source may need (R6). If a source asks for them, the sitemaps of an index are steps, too.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from scrapy_walsh.sources.answers import (
 )
 from scrapy_walsh.sources.handover import Handover
 from scrapy_walsh.sources.items import MetadataItem
-from scrapy_walsh.sources.report import Row, check_writable
+from scrapy_walsh.sources.report import ReportRow, check_writable
 from scrapy_walsh.sources.sources import Source, parse_urls, read_sources
 
 if TYPE_CHECKING:
@@ -55,25 +55,25 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.crawl import Crawl
     from scrapy_walsh.policy.verdict import Verdict
 
-#: Octets of answers that may wait to be read while requests go on. Scrapy's own limit is less than
-#: one large answer, which would then stop all requests until it is read.
+#: Octets of answers that may wait to be parsed while requests go on. Scrapy's own limit is less
+#: than one large answer, so that answer would stop all requests until it is parsed.
 _WAITING_OCTETS: Final = 8 * MAX_BODY
-#: What a source may declare beside its page.
+#: The documents that a source may declare beside its page.
 _DOCUMENTS: Final = (readings.FEED, readings.SITEMAP)
-#: Yields steps to take now, or none; is sent one of those that it has yielded, and the answer.
-_Walk = Generator[Sequence[Step], tuple[Step, Answer], None]
+#: Yields the steps to take now, perhaps none. Then it gets one of these steps with its answer.
+_Steps = Generator[Sequence[Step], tuple[Step, Answer], None]
 
 
 @dataclass(slots=True)
-class _Visit:
-    """A source under way, and its row of the report.
+class _Walk:
+    """The walk of a source through its steps, and its row of the report.
 
-    ``due``: Unix seconds, where it was deferred.
+    ``due``: Unix seconds, if the source was deferred.
     """
 
     source: Source
-    row: Row
-    walk: _Walk = field(init=False)
+    row: ReportRow
+    steps: _Steps = field(init=False)
     due: float | None = None
 
 
@@ -81,7 +81,7 @@ class WalshMetadataSpider(Spider):
     """Requests each declared source in the most structured format that it offers, in R9's order.
 
     ``-a sources=FILE`` (.toml, .jsonl, .opml, .txt) or ``-a urls="URL URL"``; ``-a report=FILE``
-    writes the source report as JSON; ``-a all_items=1`` yields those of earlier runs again.
+    writes the source report as JSON; ``-a all_items=1`` yields items of earlier runs again.
     Yields :class:`MetadataItem`.
     """
 
@@ -104,11 +104,14 @@ class WalshMetadataSpider(Spider):
         self.refusal: str | None = None
         self.problems: list[str] = []
         #: By R8's key of the source's first request.
-        self.visits: dict[str, _Visit] = {}
+        self.walks: dict[str, _Walk] = {}
+        #: Number of requests for documents.
         self.documents = 0
-        # By canonical URL: the sources that wait for its answer, and the step; what it was.
-        self._waiting: dict[str, list[tuple[_Visit, Step]]] = {}
+        #: By canonical URL, the walks that wait for its answer, each with its step.
+        self._waiting: dict[str, list[tuple[_Walk, Step]]] = {}
+        #: By canonical URL, its answer without items.
         self._answers: dict[str, Answer] = {}
+        #: The canonical URLs of the items of this run.
         self._seen: set[str] = set()
         try:
             if report:
@@ -122,7 +125,7 @@ class WalshMetadataSpider(Spider):
 
     @classmethod
     def update_settings(cls, settings: BaseSettings) -> None:
-        """Scrapy's hook: raise SCRAPER_SLOT_MAX_ACTIVE_SIZE where it is lower than we need."""
+        """Scrapy's hook: raise SCRAPER_SLOT_MAX_ACTIVE_SIZE if it is lower than we need."""
         super().update_settings(settings)
         if settings.getint("SCRAPER_SLOT_MAX_ACTIVE_SIZE") < _WAITING_OCTETS:
             settings.set("SCRAPER_SLOT_MAX_ACTIVE_SIZE", _WAITING_OCTETS, priority="spider")
@@ -141,27 +144,28 @@ class WalshMetadataSpider(Spider):
             self._crawl, self.handover = crawl, Handover(crawl)
             crawl.on_wire.append(self._count_request)
             crawl.sources.by_spider = True
-            children = any(visit.source.children for visit in self.visits.values())
+            children = any(walk.source.children for walk in self.walks.values())
             if children and crawl.config.is_walsh_research:
                 self._refuse("children = true: walsh-research follows no links of a sitemap (R6)")
-        else:  # job settings of a platform may take the add-on out: nothing would gate or pace
+        else:  # a platform's job settings may remove the add-on, and then no rule would hold
             self._refuse("scrapy_walsh is not installed here: set ADDONS, see docs/install.md")
 
-    def _refuse(self, why: str) -> None:
-        """Request nothing, and say *why* at the start."""
-        self.refusal = self.refusal or why
-        self.visits.clear()
+    def _refuse(self, reason: str) -> None:
+        """Request nothing, and log the *reason* at the start."""
+        self.refusal = self.refusal or reason
+        self.walks.clear()
 
     def _declare(self, sources: str | None, urls: str | None) -> None:
         if bool(sources) == bool(urls):
             raise SourcesInvalid('give either -a sources=FILE or -a urls="URL URL"')
-        found, self.problems = read_sources(sources) if sources else parse_urls(urls or "")
-        if not found:
-            many = len(self.problems)
-            raise SourcesInvalid(f"no usable source ({many} unusable); correct the list")
-        for source in found:
-            visit = self.visits[key_of(source.first)] = _Visit(source, Row(source.name, source.url))
-            visit.walk = self._walk(visit)
+        declared, self.problems = read_sources(sources) if sources else parse_urls(urls or "")
+        if not declared:
+            count = len(self.problems)
+            raise SourcesInvalid(f"no usable source ({count} unusable); correct the list")
+        for source in declared:
+            walk = _Walk(source, ReportRow(source.name, source.url))
+            walk.steps = self._steps(walk)
+            self.walks[key_of(source.first)] = walk
 
     async def start(self) -> AsyncIterator[Any]:
         """One request for each first step; ``walsh_also`` declares what may follow it."""
@@ -172,14 +176,15 @@ class WalshMetadataSpider(Spider):
             fail_command()
             return
         too_long = []
-        for visit in self.visits.values():
-            for step in next(visit.walk):
-                if (answer := self._too_long(step)) is not None:
-                    too_long.append((visit, step, answer))
+        for walk in self.walks.values():
+            for step in next(walk.steps):
+                answer = self._too_long(step)
+                if answer is not None:
+                    too_long.append((walk, step, answer))
                     continue
-                self._waiting.setdefault(canonical_url(step.url), []).append((visit, step))
+                self._waiting.setdefault(canonical_url(step.url), []).append((walk, step))
         for group in list(self._waiting.values()):
-            sources = [visit.source for visit, _ in group]
+            sources = [walk.source for walk, _ in group]
             also = [url for source in sources for url in _urls_of(source)]
             indexes = [source.sitemap for source in sources if source.children]
             yield self._request(
@@ -188,8 +193,8 @@ class WalshMetadataSpider(Spider):
                 walsh_children=indexes,
                 walsh_revisit=sources[0].revisit,
             )
-        for visit, step, answer in too_long:
-            for request in self._go_on(visit, step, answer):
+        for walk, step, answer in too_long:
+            for request in self._go_on(walk, step, answer):
                 yield request
 
     def _too_long(self, step: Step) -> Answer | None:
@@ -197,21 +202,21 @@ class WalshMetadataSpider(Spider):
         limit = self.settings.getint("URLLENGTH_LIMIT")
         if not 0 < limit < len(step.url):
             return None
-        why = f"{len(step.url)} characters, and URLLENGTH_LIMIT is {limit}: raise it"
-        return Answer(None, "", f"{step.kind}: its URL has {why}")
+        reason = f"{len(step.url)} characters, and URLLENGTH_LIMIT is {limit}: raise it"
+        return Answer(None, "", f"{step.kind}: its URL has {reason}")
 
     def _idle(self) -> None:
-        # Closing from within `start` would cancel it, which 2.13 reports with a traceback.
+        # If we closed the spider within `start`, 2.13 would cancel that with a traceback.
         if self.refusal is not None:
             raise CloseSpider("sources_invalid")
 
-    def _request(self, visit: _Visit, step: Step, **declared: Any) -> Request:
-        """The request for *step*; *declared*: for its meta, what it declares besides."""
-        source = visit.source
+    def _request(self, walk: _Walk, step: Step, **declarations: Any) -> Request:
+        """The request for *step*; *declarations*: other URLs that its meta declares."""
+        source = walk.source
         meta = {"walsh_source": key_of(source.first), "download_maxsize": max_body(step)}
-        meta["referrer_policy"] = "no-referrer"  # no page has led to it: the operator has
-        declared[TRY_HTTPS] = _may_use_http(source, step)
-        meta |= {key: given for key, given in declared.items() if given}
+        meta["referrer_policy"] = "no-referrer"  # the operator named it, and no page led to it
+        declarations[TRY_HTTPS] = _may_use_http(source, step)
+        meta |= {key: value for key, value in declarations.items() if value}
         return Request(
             step.url,
             callback=self.answered,
@@ -219,7 +224,7 @@ class WalshMetadataSpider(Spider):
             headers={"Accept": step.accept},
             meta=meta,
             cb_kwargs={"key": canonical_url(step.url)},
-            dont_filter=True,  # `_waiting` and `_answers` see to it that a URL is sent once
+            dont_filter=True,  # `_waiting` and `_answers` filter duplicates
         )
 
     # --- answers ------------------------------------------------------------------------------
@@ -228,10 +233,10 @@ class WalshMetadataSpider(Spider):
         """Callback of every request of this spider."""
         if key not in self._waiting:
             return ()
-        # A source that comes to need this URL while the answer is read joins those that wait.
-        visit, step = self._waiting[key][0]
+        # While the answer is parsed, other walks may join those that wait for this URL.
+        walk, step = self._waiting[key][0]
         answer = await from_response(step, response)
-        if not self._may_go_on(visit.source, step):
+        if not self._may_go_on(walk.source, step):
             answer = without_stand_in(step, answer)
         if response.request is not None:
             answer = replace(answer, said=self._crawl.tickets.of(response.request).said)
@@ -248,8 +253,8 @@ class WalshMetadataSpider(Spider):
         if key in self._waiting and failure.value is not None:
             answer = from_failure(self._waiting[key][0][1], failure.value)
             if answer.unreachable:
-                for visit, step in self._waiting[key]:
-                    if _may_use_http(visit.source, step):  # an answer there counts for it (R8)
+                for walk, step in self._waiting[key]:
+                    if _may_use_http(walk.source, step):  # an answer there counts for it (R8)
                         hop = key_of(_http(step.url))
                         self._crawl.sources.hop(hop, self._crawl.tickets.of(request))
             if answer.outcome == report.NOT_MODIFIED:
@@ -259,45 +264,48 @@ class WalshMetadataSpider(Spider):
             yield from self._deliver(key, answer)
 
     def _deliver(self, key: str, answer: Answer) -> Iterator[Request | MetadataItem]:
-        """Send *answer* to those that wait for it; what follows."""
+        """Give *answer* to the walks that wait for it, and yield their requests and items."""
         waiting = self._waiting.pop(key)
         # Items go to the first source that waited; the others would only repeat them.
-        self._answers[key] = shared = replace(
+        shared = replace(
             answer,
             links=replace(answer.links, entries=()),
             reason=f"{answer.reason}; as for {waiting[0][0].source.name}".strip("; "),
         )
-        for visit, step in waiting:
-            yield from self._go_on(visit, step, answer)
-            yield from self._items(visit.row, answer)
+        self._answers[key] = shared
+        for walk, step in waiting:
+            yield from self._go_on(walk, step, answer)
+            yield from self._items(walk.row, answer)
             answer = shared
 
-    def _go_on(self, visit: _Visit, step: Step, answer: Answer) -> Iterator[Request]:
-        """Send *answer*, to *step*, to the walk of *visit*; the requests for what it needs now."""
+    def _go_on(self, walk: _Walk, step: Step, answer: Answer) -> Iterator[Request]:
+        """Give *walk* the *answer* to its *step*, and yield the requests that it needs now."""
         answers = [(step, answer)]
         while answers:
             try:
-                steps = visit.walk.send(answers.pop(0))
+                next_steps = walk.steps.send(answers.pop(0))
             except StopIteration:
                 return
-            for needed in steps:
-                key = canonical_url(needed.url)
-                known = self._answers.get(key) or self._too_long(needed)
-                if known is not None:
-                    answers.append((needed, known))
+            for next_step in next_steps:
+                key = canonical_url(next_step.url)
+                next_answer = self._answers.get(key) or self._too_long(next_step)
+                if next_answer is not None:
+                    answers.append((next_step, next_answer))
                 elif key in self._waiting:
-                    self._waiting[key].append((visit, needed))
+                    self._waiting[key].append((walk, next_step))
                 else:
-                    self._waiting[key] = [(visit, needed)]
-                    yield self._request(visit, needed)
+                    self._waiting[key] = [(walk, next_step)]
+                    yield self._request(walk, next_step)
 
-    def _walk(self, visit: _Visit) -> _Walk:
-        """Take the steps of the source, as far as they are needed, and end its *visit*."""
-        source, row = visit.source, visit.row
+    def _steps(self, walk: _Walk) -> _Steps:
+        """Take the steps of a source, as far as they are needed, and end its *walk*."""
+        source = walk.source
+        row = walk.row
         steps = [*plan(source.url, source.feed, source.sitemap)]
-        declared, moved_to = steps[0].kind, None
+        declared = steps[0].kind
+        moved_to = None
         requested = [source.sitemap]
-        failed: bool | None = None  # of its feed, sitemap or page; None before one was answered
+        failed: bool | None = None  # of its feed, sitemap or page; None before the first answer
         while True:
             step, answer = yield (steps.pop(0),)
             if answer.unreachable and _may_use_http(source, step):
@@ -305,45 +313,48 @@ class WalshMetadataSpider(Spider):
                 continue
             not_sent = answer.outcome in (readings.REFUSED, NOT_DUE)
             if step.kind == "llms" and failed is False and not_sent:
-                # The page was of no use, and that is the outcome; the reason names the refusal.
+                # The outcome is that the page was of no use. The reason names this refusal.
                 answer = replace(answer, outcome=None, requirement="", refusal=None)
             answer = self._unless_lost(source, answer)
             row.reason = "; ".join(filter(None, (row.reason, answer.reason)))
             if step.kind == declared:
                 moved_to = _moved(step, answer)
-            row.suggested_feeds += [u for u in answer.suggested_feeds if u != source.feed]
+            row.suggested_feeds += [url for url in answer.suggested_feeds if url != source.feed]
             if step.kind != "llms" or failed is None:
                 failed = answer.failed
-            if urls := self._children(visit, answer):
+            urls = self._children(walk, answer)
+            if urls:
                 requested += urls
-                index = yield from self._of_index(visit, urls)
+                index = yield from self._of_index(walk, urls)
                 answer = self._unless_lost(source, index)
-                row.reason += f"; {answer.reason}" if answer is not index else ""
+                if answer is not index:
+                    row.reason += f"; {answer.reason}"
             if answer.outcome is not None or not steps or not self._may_go_on(source, step):
                 break
-        named = self._crawl.documents.sitemaps(step.url)
-        row.suggested_sitemaps += [each for each in named if each not in requested]
-        self._end(visit, step, replace(answer, failed=bool(failed)), moved_to)
+        sitemaps = self._crawl.documents.sitemaps(step.url)
+        row.suggested_sitemaps += [url for url in sitemaps if url not in requested]
+        self._end(walk, step, replace(answer, failed=bool(failed)), moved_to)
 
-    def _end(self, visit: _Visit, step: Step, answer: Answer, moved_to: str | None) -> None:
-        """End the *visit* by *answer*, to its last *step*.
+    def _end(self, walk: _Walk, step: Step, answer: Answer, moved_to: str | None) -> None:
+        """End *walk* by the *answer* to its last *step*.
 
-        *moved_to*: where the document that was declared has moved for good.
+        *moved_to*: the new URL of the declared document, if it has moved for good.
         """
-        source, row = visit.source, visit.row
+        source = walk.source
+        row = walk.row
         row.outcome = answer.ending
         row.requirement = answer.requirement or ("R9" if row.outcome == readings.LEFT_OUT else "")
-        visit.due = answer.due
+        walk.due = answer.due
         row.moved_to = moved_to
         if row.outcome not in report.READ:
-            self._tell(visit, row.outcome, answer.refusal, moved_to=moved_to)
+            self._report(walk, row.outcome, answer.refusal, moved_to=moved_to)
             return
         declared = plan(source.url, source.feed, source.sitemap)[0].kind
         if step.kind != declared and declared in _DOCUMENTS:
-            self._say_stand_in(source, declared, row)
+            self._warn_of_stand_in(source, declared, row)
         is_document = step.kind in _DOCUMENTS and row.outcome != report.NEGOTIATED
-        self._tell(
-            visit,
+        self._report(
+            walk,
             readings.READ,
             moved_to=moved_to,
             read_as=step.kind if is_document else None,
@@ -352,7 +363,7 @@ class WalshMetadataSpider(Spider):
         )
 
     def _may_go_on(self, source: Source, step: Step) -> bool:
-        """Whether the next step is taken where *step* was of no use (R9)."""
+        """Whether the next step is taken if *step* was of no use (R9)."""
         if step.kind not in _DOCUMENTS:
             return True
         return readings.has_stand_in(self._crawl.sources.reading(source.first), step.kind)
@@ -360,10 +371,10 @@ class WalshMetadataSpider(Spider):
     def _unless_lost(self, source: Source, answer: Answer) -> Answer:
         return unless_lost(answer, self._crawl.sources.reading(source.first))
 
-    def _say_stand_in(self, source: Source, declared: str, row: Row) -> None:
-        """Log, in the first run only, that something else is read in the place of *declared*."""
-        before = self._crawl.sources.reading(source.first)
-        if before is None or not before.read:
+    def _warn_of_stand_in(self, source: Source, declared: str, row: ReportRow) -> None:
+        """Log in the first run that we read something else in place of the *declared* document."""
+        reading = self._crawl.sources.reading(source.first)
+        if reading is None or not reading.read:
             self.logger.warning(
                 "%s: its %s was never read; %s stands in for it until it is: %s",
                 source.first,
@@ -374,41 +385,48 @@ class WalshMetadataSpider(Spider):
 
     # -- sitemap indexes ---------------------------------------------------------------------
 
-    def _children(self, visit: _Visit, answer: Answer) -> list[str]:
-        """The sitemaps that an index lists and its source wants requested (R6)."""
-        listed, source, row = answer.links.children, visit.source, visit.row
-        if not listed or source.sitemap is None:
+    def _children(self, walk: _Walk, answer: Answer) -> list[str]:
+        """The sitemaps of an index that are requested, because its source wants them (R6)."""
+        children = answer.links.children
+        source = walk.source
+        row = walk.row
+        if not children or source.sitemap is None:
             return []
         if not source.children:
             row.reason += "; children = true would request them"
             return []
-        declared = [self._crawl.intake.declare_child(url, source.sitemap) for url in listed]
+        declared = [self._crawl.intake.declare_child(url, source.sitemap) for url in children]
         urls = list(dict.fromkeys(filter(None, declared)))
-        if left := len(listed) - len(urls):
-            why = f"of another host, or beyond the first {MAX_CHILDREN}"
-            row.reason += f"; {left} of them not requested: {why}"
+        skipped = len(children) - len(urls)
+        if skipped:
+            reason = f"of another host, or beyond the first {MAX_CHILDREN}"
+            row.reason += f"; {skipped} of them not requested: {reason}"
         return urls
 
     def _of_index(
-        self, visit: _Visit, urls: list[str]
+        self, walk: _Walk, urls: list[str]
     ) -> Generator[Sequence[Step], tuple[Step, Answer], Answer]:
-        """Take the sitemaps *urls* of an index; the best of their answers is its own."""
+        """Take the sitemaps *urls* of an index. The best of their answers is the index's own."""
         steps: list[Step] = [*map(sitemap_step, urls)]
-        ended: list[Answer] = []
-        while len(ended) < len(urls):
+        answers: list[Answer] = []
+        while len(answers) < len(urls):
             step, answer = yield steps
             steps = []
             reason = f"{step.url}: {answer.reason}"
-            ended.append(replace(answer, outcome=answer.ending, links=Links(()), reason=reason))
-        counts = [each.entries for each in ended if each.outcome in report.READ]
+            answers.append(replace(answer, outcome=answer.ending, links=Links(()), reason=reason))
+        usable = [answer for answer in answers if answer.outcome in report.READ]
+        unusable = [answer for answer in answers if answer.outcome not in report.READ]
+        walk.row.reason += f"; {len(usable)} of {plural(len(answers), 'sitemap')} read"
+        if unusable:
+            walk.row.reason += f" ({unusable[0].reason})"
+        if not usable:
+            return unusable[0]
+        best = min(usable, key=lambda answer: answer.outcome == report.NOT_MODIFIED)
+        counts = [answer.entries for answer in usable]
         entries = None if None in counts else sum(filter(None, counts))
-        lost = [each for each in ended if each.outcome not in report.READ]
-        visit.row.reason += f"; {len(ended) - len(lost)} of {plural(len(ended), 'sitemap')} read"
-        visit.row.reason += f" ({lost[0].reason})" if lost else ""
-        best = min(ended, key=lambda each: (each in lost, each.outcome == report.NOT_MODIFIED))
-        return best if best in lost else replace(best, entries=entries)
+        return replace(best, entries=entries)
 
-    def _items(self, row: Row, answer: Answer) -> Iterator[MetadataItem]:
+    def _items(self, row: ReportRow, answer: Answer) -> Iterator[MetadataItem]:
         fetched_at = iso(time.time())
         for entry in answer.links.entries:
             key = canonical_url(entry.url)
@@ -433,28 +451,28 @@ class WalshMetadataSpider(Spider):
                 usage=as_member(answer.said),
             )
 
-    def _tell(
-        self, visit: _Visit, outcome: str, refusal: Verdict | None = None, **heard: Any
+    def _report(
+        self, walk: _Walk, outcome: str, refusal: Verdict | None = None, **fields: Any
     ) -> None:
-        """Report what became of a source, under the URL of its first request.
+        """Report the *outcome* of a source, by the URL of its first request.
 
-        *heard*: other fields of ``Result``.
+        *fields*: other fields of the ``Result``.
         """
-        row = visit.row
+        row = walk.row
         if refusal is None:
             reason = f"{row.requirement} {row.reason}".strip()
             cause = readings.cause_of(row.requirement)
         else:
             reason = readings.refusal_line(refusal)
             cause = readings.cause_of(refusal.requirement, refusal.name)
-        learned = readings.Result(outcome, reason, cause=cause, **heard)
-        self._crawl.sources.report(visit.source.first, learned)
+        result = readings.Result(outcome, reason, cause=cause, **fields)
+        self._crawl.sources.report(walk.source.first, result)
 
     # --- the report ---------------------------------------------------------------------------
 
-    def _row_of(self, request: Request) -> Row | None:
-        visit = self.visits.get(request.meta.get("walsh_source", ""))
-        return None if visit is None else visit.row
+    def _row_of(self, request: Request) -> ReportRow | None:
+        walk = self.walks.get(request.meta.get("walsh_source", ""))
+        return None if walk is None else walk.row
 
     def _count_request(self, request: Request) -> None:
         if row := self._row_of(request):
@@ -468,20 +486,20 @@ class WalshMetadataSpider(Spider):
 
     def closed(self, reason: str) -> None:
         """Writes the source report to the log, and to ``-a report=FILE``."""
-        rows = [visit.row for visit in self.visits.values()]
+        rows = [walk.row for walk in self.walks.values()]
         moves = [(row.url, row.moved_to) for row in rows if row.moved_to]
         doubtful = readings.moved_together(moves)
         for row in rows:
             row.suggested_feeds = [url for url in row.suggested_feeds if url not in doubtful]
             if row.moved_to in doubtful:
                 row.moved_to = None
-        for visit in self.visits.values():
-            row = visit.row
+        for walk in self.walks.values():
+            row = walk.row
             if row.outcome is None:
-                self._tell(visit, readings.NOT_REQUESTED)
+                self._report(walk, readings.NOT_REQUESTED)
                 row.outcome = readings.NOT_REQUESTED
                 row.reason = f"the crawl ended before its next request ({reason})"
-            row.next_due = self._next_due(visit)
+            row.next_due = self._next_due(walk)
         if rows:
             for line in report.as_lines(rows):
                 self.logger.info("%s", line)
@@ -493,11 +511,15 @@ class WalshMetadataSpider(Spider):
                 self.logger.error("walsh_metadata: %s", error)
                 fail_command()
 
-    def _next_due(self, visit: _Visit) -> str | None:
-        source, now = visit.source, self._crawl.wall()
-        urls = [source.first, *([_http(source.url)] if source.bare_host else [])]
-        found = [visit.due, *map(self._crawl.sources.next_due, urls)]
-        due = max((moment for moment in found if moment and moment > now), default=None)
+    def _next_due(self, walk: _Walk) -> str | None:
+        """When a later run may request the source, ISO 8601 in UTC; None for the next run."""
+        source = walk.source
+        now = self._crawl.wall()
+        urls = [source.first]
+        if source.bare_host:
+            urls.append(_http(source.url))
+        times = [walk.due, *map(self._crawl.sources.next_due, urls)]
+        due = max((moment for moment in times if moment and moment > now), default=None)
         return None if due is None else iso(math.ceil(due))
 
 
@@ -506,7 +528,7 @@ def _http(url: str) -> str:
 
 
 def _moved(step: Step, answer: Answer) -> str | None:
-    """Where what was declared has moved for good, if it was read there in that format."""
+    """The new URL of the declared document, if it has moved for good and was read there."""
     if step.kind in _DOCUMENTS and answer.outcome == report.NEGOTIATED:
         return None
     is_index = answer.links.children is not None

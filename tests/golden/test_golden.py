@@ -25,7 +25,7 @@ from scrapy_walsh.proof.findings import Outcome
 from scrapy_walsh.proof.report.html import page
 from scrapy_walsh.proof.report.runs import ALL
 from scrapy_walsh.proof.sandbox import blocklist
-from scrapy_walsh.sources.report import Row, as_lines
+from scrapy_walsh.sources.report import ReportRow, as_lines
 from scrapy_walsh.state.records import (
     Deferral,
     HostRecord,
@@ -270,13 +270,17 @@ def test_state_show(
 def test_the_source_report(monkeypatch: pytest.MonkeyPatch) -> None:
     in_utc(monkeypatch)
     due = "2026-05-24T00:00:00Z"
-    moved = Row("b", "https://b.test/1", "left_out", "R9", "page: HTML", moved_to="https://c.test/")
+    moved = ReportRow(
+        "b", "https://b.test/1", "left_out", "R9", "page: HTML", moved_to="https://c.test/"
+    )
     moved.suggested_feeds = ["https://c.test/f", "https://c.test/"]
     moved.suggested_sitemaps = ["https://b.test/s.xml"]
     rows = [
-        Row("a", "https://a.test/", "fed", "R9", "", 1, 1234, 10, 10, 3, next_due=due),
-        Row("x" * 50, "https://x.test/", "refused", "R2", "robots.txt line 3: \x1b[31m", 0, 0, 0),
+        ReportRow("a", "https://a.test/", "fed", "R9", "", 1, 1234, 10, 10, 3, next_due=due),
+        ReportRow(
+            "x" * 50, "https://x.test/", "refused", "R2", "robots.txt line 3: \x1b[31m", 0, 0, 0
+        ),
         moved,
-        Row("b", "https://b.test/2", None),
+        ReportRow("b", "https://b.test/2", None),
     ]
     golden.note(as_lines(rows))

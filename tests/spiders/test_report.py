@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.exceptions import SourcesInvalid
-from scrapy_walsh.sources.report import Row, as_document, as_lines, check_writable
+from scrapy_walsh.sources.report import ReportRow, as_document, as_lines, check_writable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,8 +20,8 @@ def test_table_lines_up() -> None:
     due = datetime.fromtimestamp(1779580800.0, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     shown = datetime.fromtimestamp(1779580800.0).strftime("%Y-%m-%d %H:%M:%S")
     rows = [
-        Row("a", "https://a.test/", "fed", "R9", "", 1, 1234, 10, 10, 3, next_due=due),
-        Row("x" * 50, "https://x.test/", "refused", "R2", "robots.txt line 3", 0, 0, 0),
+        ReportRow("a", "https://a.test/", "fed", "R9", "", 1, 1234, 10, 10, 3, next_due=due),
+        ReportRow("x" * 50, "https://x.test/", "refused", "R2", "robots.txt line 3", 0, 0, 0),
     ]
     lines = as_lines(rows)
     assert len(lines) == 3
@@ -52,7 +52,7 @@ def test_table_lines_up() -> None:
 
 
 def test_hints_follow_the_reason() -> None:
-    row = Row("a", "https://a.test/", "left_out", "R9", "page: HTML")
+    row = ReportRow("a", "https://a.test/", "left_out", "R9", "page: HTML")
     row.moved_to = "https://b.test/"
     row.suggested_feeds = ["https://b.test/f"]
     why = "page: HTML; moved for good to https://b.test/; offers a feed: https://b.test/f"
@@ -60,7 +60,7 @@ def test_hints_follow_the_reason() -> None:
 
 
 def test_sources_of_one_name_are_told_apart() -> None:
-    rows = [Row("a", "https://a.test/1", "fed"), Row("a", "https://a.test/2", "fed")]
+    rows = [ReportRow("a", "https://a.test/1", "fed"), ReportRow("a", "https://a.test/2", "fed")]
     assert [line.split()[0] for line in as_lines(rows)[1:]] == [
         "https://a.test/1",
         "https://a.test/2",
@@ -68,7 +68,7 @@ def test_sources_of_one_name_are_told_apart() -> None:
 
 
 def test_document_has_every_field() -> None:
-    document = as_document([Row("a", "https://a.test/", "fed")], ["one problem"], 2)
+    document = as_document([ReportRow("a", "https://a.test/", "fed")], ["one problem"], 2)
     assert document["problems"] == ["one problem"]
     assert document["requests"] == {"sources": 0, "documents": 2}
     assert document["sources"] == [

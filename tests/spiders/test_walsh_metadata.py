@@ -39,7 +39,7 @@ from tests import zygote
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from scrapy_walsh.sources.report import Row
+    from scrapy_walsh.sources.report import ReportRow
 
 FEED = (
     b"<rss version='2.0'><channel><item><title>F &amp;amp; G</title><link>/f?utm=1</link>"
@@ -98,8 +98,8 @@ class Net:
         return [request.url for request in self.asked]
 
     @property
-    def rows(self) -> list[Row]:
-        return [visit.row for visit in self.spider.visits.values()]
+    def rows(self) -> list[ReportRow]:
+        return [walk.row for walk in self.spider.walks.values()]
 
 
 def respond(request: Request, status: int, content_type: str | None, body: bytes) -> Response:
@@ -504,8 +504,8 @@ def test_a_permanent_redirect_suggests_the_new_address(reasons: list[int], moved
         url="https://a.test/new", meta={**request.meta, "redirect_reasons": reasons}
     )
     list(finished(spider.answered(respond(hop, 200, "text/markdown", MARKDOWN), **hop.cb_kwargs)))
-    (visit,) = spider.visits.values()
-    assert visit.row.moved_to == ("https://a.test/new" if moved else None)
+    (walk,) = spider.walks.values()
+    assert walk.row.moved_to == ("https://a.test/new" if moved else None)
 
 
 def test_203_is_a_success() -> None:
@@ -603,8 +603,8 @@ def test_a_source_without_an_answer_is_reported() -> None:
     spider = spider_of(urls="https://a.test/")
     start_requests(spider)
     spider.closed("shutdown")
-    (visit,) = spider.visits.values()
-    row = visit.row
+    (walk,) = spider.walks.values()
+    row = walk.row
     assert row.outcome == "not_requested"
     assert row.reason == "the crawl ended before its next request (shutdown)"
 
