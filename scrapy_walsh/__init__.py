@@ -1,8 +1,15 @@
 """Makes a Scrapy project conform to the Walsh-Research Bot Compliance Specification v1.3.
 
-The names in ``__all__`` are the public face; docs/api.md describes each. They are imported on
-first use: ``import scrapy_walsh`` loads neither Scrapy nor Twisted, nor do :func:`check` and
-:func:`robots`.
+For example, judge one URL by a robots.txt:
+
+    >>> from scrapy_walsh import check
+    >>> text = "User-agent: *\\nDisallow: /private\\n"
+    >>> verdict = check("https://site.example/private", robots=text, token="ExampleBot")
+    >>> verdict.requirement, verdict.name
+    ('R2', 'disallowed_explicit')
+
+The public names are in ``__all__``; docs/api.md describes them. They are imported at first use, so
+``import scrapy_walsh`` loads neither Scrapy nor Twisted. Nor do :func:`check` and :func:`robots`.
 """
 
 from __future__ import annotations
@@ -45,17 +52,17 @@ _HOMES: Final = {
     "robots": "scrapy_walsh.policy.given",
 }
 
-if not TYPE_CHECKING:  # a type checker would take every name for one that is there
+if not TYPE_CHECKING:  # with it, a type checker would accept every name
 
     def __getattr__(name: str) -> object:
-        """Import what is asked for from its home. Raises AttributeError for other names."""
+        """Import a public name at first use. Raises AttributeError for any other name."""
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module  # noqa: PLC0415
 
-        found = globals()[name] = getattr(import_module(_HOMES[name]), name)
-        return found
+        value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+        return value
 
     def __dir__() -> list[str]:
-        """The names that help and completion show."""
+        """Return the names for help and completion."""
         return sorted({*globals(), *__all__})

@@ -1,7 +1,7 @@
 """The settings of this package: one frozen value, read in one place.
 
-A value that cannot be used raises ``ConfigError`` with one line that names the setting,
-the value and what is accepted. Nothing else in the package reads a ``WALSH_*`` setting.
+An unusable value raises ``ConfigError``. Its message is one line with the setting, the value and
+the accepted values. No other module reads a ``WALSH_*`` setting.
 """
 
 from __future__ import annotations
@@ -35,33 +35,36 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
 
 
-#: Of ``WALSH_SLOW_HOSTS``: one target a visit, or none.
+#: Values of ``WALSH_SLOW_HOSTS``: send one target a visit, or none.
 SLOW_VISIT, SLOW_SKIP = "visit", "skip"
-#: Of ``WALSH_LEDGER``: kept, kept without the query strings of URLs, not kept.
+#: Values of ``WALSH_LEDGER``: write it, write it without the queries of URLs, write none.
 LEDGER_ON, LEDGER_REDACTED, LEDGER_OFF = "on", "redact", "off"
 
-#: What may be done where a document cannot be reached, and how strict that is.
+#: What may be done if a document cannot be reached, and how strict that is.
 _POSITIONS: Final = {"allow": 0, "defer": 1, "deny": 1}
-#: Where an attestation, which is public, states a setting: among its overrides; by a member of its
-#: own; nowhere, since it is a path or may hold a password: it says at most that it is set.
+#: The place of a setting in an attestation, which is public: among its overrides, or in another
+#: member. A private setting (a path, or a URL with a password) has none: an attestation says at
+#: most that it is set.
 OVERRIDE, ELSEWHERE, PRIVATE = "override", "elsewhere", "private"
 _ROW: Final = "row"
 
 
-#: Reads a setting: its name and the value that was given, to the value used; or ConfigError.
+#: Converts a setting's name and value to the value that is used. Raises ConfigError.
 Reader = Callable[[str, Any], Any]
 
 
 class Row(NamedTuple):
-    """What a field of :class:`WalshConfig` says of its setting.
+    """The rules for one setting, in the metadata of its field in :class:`WalshConfig`.
 
-    ``read``: what it accepts. ``requirement``: what it is about. ``terms``: whether the ledger's
-    line ``started`` has it. ``choices``: of a text, empty for any.
-    ``least``, ``most``: beyond these the requirement is not kept, whatever ``read`` accepts; the
-    farther from them, the stricter. ``stricter``: of a setting without them, a function of the
-    value, the larger the stricter, where it changes what a conformance run shows. ``attested``:
-    ``OVERRIDE``, ``ELSEWHERE`` or ``PRIVATE``. ``named``: the setting's name where that is not
-    ``WALSH_`` and the field's.
+    ``read``: converts and checks a value. ``requirement``: the requirement that it belongs to.
+    ``terms``: whether the ledger's line ``started`` has it. ``choices``: the accepted texts; empty
+    for any text.
+
+    ``least``, ``most``: bounds of the requirement. A value beyond them breaks it, even if ``read``
+    accepts that; a value farther inside is stricter. ``stricter``: for a setting without bounds
+    that changes the result of a conformance run. It maps a value to a number, which is larger if
+    the value is stricter. ``attested``: ``OVERRIDE``, ``ELSEWHERE`` or ``PRIVATE``. ``named``: the
+    setting's name, if it is not ``WALSH_`` and the field's name.
     """
 
     read: Reader
@@ -77,24 +80,24 @@ class Row(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """A row of the table, with the names of its setting (``WALSH_X``) and of its field."""
+    """A row of the table, with the name of its setting (``WALSH_X``) and of its field."""
 
     name: str
     field: str
     row: Row
 
 
-def _row(*values: Any, **more: Any) -> Any:
-    return field(metadata={_ROW: Row(*values, **more)})
+def _row(*values: Any, **options: Any) -> Any:
+    return field(metadata={_ROW: Row(*values, **options)})
 
 
-def _one_of(choices: tuple[str, ...], **more: Any) -> Any:
-    """The row of a setting that is one of *choices*, the first unless it is set."""
+def _one_of(choices: tuple[str, ...], **options: Any) -> Any:
+    """Return the row of a setting with a list of *choices*. The first one is the default."""
     type_: Any = Literal[choices]
-    return _row(_of_type(type_, ", ".join(choices)), choices[0], choices=choices, **more)
+    return _row(_of_type(type_, ", ".join(choices)), choices[0], choices=choices, **options)
 
 
-# -- what is accepted ---------------------------------------------------------------------
+# -- accepted values ----------------------------------------------------------------------
 
 
 def _refuse(name: str, value: object, accepted: str) -> ConfigError:
@@ -103,7 +106,7 @@ def _refuse(name: str, value: object, accepted: str) -> ConfigError:
 
 def _of_type(type_: Any, accepted: str) -> Reader:
     def read(name: str, value: Any) -> Any:
-        try:  # not strict: the command line has text alone
+        try:  # not strict, because a command line gives only text
             return msgspec.convert(_unpacked(value), type_, strict=False)
         except msgspec.ValidationError:
             raise _refuse(name, value, accepted) from None
@@ -111,10 +114,12 @@ def _of_type(type_: Any, accepted: str) -> Reader:
     return read
 
 
-def _number(least: float, most: float | None = None, *, whole: bool = False) -> Reader:
+def _number(minimum: float, maximum: float | None = None, *, whole: bool = False) -> Reader:
     accepted = "a whole number" if whole else "a number of seconds"
-    accepted += f", at least {least:g}" + (f", at most {most:g}" if most is not None else "")
-    bounds = msgspec.Meta(ge=least, le=sys.maxsize if most is None else most)
+    accepted += f", at least {minimum:g}" + (
+        f", at most {maximum:g}" if maximum is not None else ""
+    )
+    bounds = msgspec.Meta(ge=minimum, le=sys.maxsize if maximum is None else maximum)
     return _of_type(Annotated[int if whole else float, bounds], accepted)
 
 
@@ -128,19 +133,23 @@ def _revisit(name: str, value: Any) -> float:
 _flag: Final = _of_type(bool, "True or False")
 
 
-_kept: Final = _of_type(
+_ledger_choice: Final = _of_type(
     bool | Literal[LEDGER_ON, LEDGER_OFF, LEDGER_REDACTED],
     'True, False, or "redact" to keep it without queries',
 )
 
 
 def _ledger(name: str, value: Any) -> str:
-    """``on``, ``off`` or ``redact``."""
-    kept = _kept(name, value)
-    return kept if isinstance(kept, str) else LEDGER_ON if kept else LEDGER_OFF
+    """Return ``on``, ``off`` or ``redact``."""
+    choice = _ledger_choice(name, value)
+    if isinstance(choice, str):
+        return choice
+    if choice:
+        return LEDGER_ON
+    return LEDGER_OFF
 
 
-#: ``organisation/repository``, with ``@commit`` where it is known (R13).
+#: ``organisation/repository``, or ``organisation/repository@commit`` (R13).
 _impl: Final = _of_type(
     Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+(@[A-Za-z0-9_.-]+)?$")],
     "ORGANISATION/REPOSITORY, or that and @COMMIT",
@@ -156,8 +165,8 @@ def _text(name: str, value: Any) -> str:
 def _url(name: str, value: Any) -> str:
     url = value.strip() if isinstance(value, str) else ""
     if not is_http_url(url) or without_userinfo(url) != url:
-        shown = without_userinfo(url) or value  # what stands there may be a password
-        raise _refuse(name, shown, "an absolute http or https URL, no user name in it")
+        redacted = without_userinfo(url) or value  # it may have a password
+        raise _refuse(name, redacted, "an absolute http or https URL, no user name in it")
     return _escaped(url)
 
 
@@ -182,7 +191,7 @@ _uses: Final = _of_type(
 
 
 def _closed(position: str) -> float:
-    """How strict a value of WALSH_PRIVATE_ADDRESSES is."""
+    """Return how strict a value of WALSH_PRIVATE_ADDRESSES is."""
     return float(position == DECLARED)
 
 
@@ -191,7 +200,7 @@ def _usage(name: str, value: Any) -> tuple[tuple[str, str], ...]:
 
 
 def _unpacked(value: object) -> object:
-    """*value*; where it is a JSON object or list in text, as from a command line, that."""
+    """Return *value*. Text with a JSON object or list, as on a command line, is decoded."""
     if isinstance(value, str) and value.lstrip()[:1] in {"{", "["}:
         try:
             return json.loads(value)
@@ -207,14 +216,16 @@ def _path(name: str, value: Any, accepted: str) -> Path:
 
 
 def _needs(name: str, module: str, extra: str) -> None:
-    """Raise ConfigError where *module* is not installed, which *name* needs."""
+    """Raise ConfigError if *module* is not installed. The setting *name* needs it."""
     if importlib.util.find_spec(module) is None:
         raise ConfigError(f"{name} needs a package: pip install 'scrapy-walsh[{extra}]'")
 
 
 def _state_dir(name: str, value: Any) -> Path | None:
     accepted = 'a directory, or "memory" for a one-off run'
-    return None if value == "memory" else _path(name, value, accepted)
+    if value == "memory":
+        return None
+    return _path(name, value, accepted)
 
 
 def _metrics(name: str, value: Any) -> Path:
@@ -225,15 +236,15 @@ def _metrics(name: str, value: Any) -> Path:
 
 def _redis_url(name: str, value: Any) -> str:
     try:
-        # D36: it refuses a setting, and lets nothing pass that the gates refuse.
+        # An error of this parser can refuse a setting, but cannot open a gate (D36).
         parts = urlsplit(str(value).strip())
         usable = parts.scheme in ("redis", "rediss") and bool(parts.hostname)
         usable = usable and parts.port != 0 and (parts.path.strip("/") or "0").isdigit()
     except ValueError:
         usable = False
-    if not usable:  # the value is not shown where it may hold a password
-        shown = "a URL that cannot be used" if "@" in str(value) else repr(value)
-        raise ConfigError(f"{name} is {shown}; accepted: redis://HOST:PORT/NUMBER, or rediss://")
+    if not usable:  # a value with "@" may hold a password, so the message does not show it
+        redacted = "a URL that cannot be used" if "@" in str(value) else repr(value)
+        raise ConfigError(f"{name} is {redacted}; accepted: redis://HOST:PORT/NUMBER, or rediss://")
     _needs(name, "redis", "redis")
     return str(value).strip()
 
@@ -253,11 +264,11 @@ SettingsLike = Mapping[Any, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WalshConfig:
-    """The whole configuration, and the table of the settings: a row is all that a setting needs.
+    """The configuration of a crawl, and the table of all settings.
 
-    Durations are seconds; ``state_dir`` None means memory only.
-    ``usage``: categories of use, each with what is to be done where a robots.txt disallows it.
-    ``signing_key``: the file of the key that requests are signed with; None where they are not.
+    To add a setting, add one row here. Durations are seconds. ``state_dir``: None for memory only.
+    ``usage``: for each category of use, the action if a robots.txt disallows it. ``signing_key``:
+    the file with the key for signing requests; None if requests are not signed.
     """
 
     identity: Identity = _row(_identity, None, "R1", attested=ELSEWHERE)
@@ -311,25 +322,25 @@ class WalshConfig:
     def from_settings(
         cls, settings: SettingsLike, default_state_dir: Callable[[], str | Path]
     ) -> WalshConfig:
-        """Read and check every setting; ConfigError on the first that cannot be used."""
-        found = {each.field: _read(settings, each) for each in SETTINGS}
-        identity = found["identity"]
-        found["blocklist_url"] = found["blocklist_url"] or identity.blocklist_url
-        found["schema_url"] = found["schema_url"] or identity.schema_url
+        """Read and check all settings. Raises ConfigError for the first unusable value."""
+        values = {setting.field: _read(settings, setting) for setting in SETTINGS}
+        identity = values["identity"]
+        values["blocklist_url"] = values["blocklist_url"] or identity.blocklist_url
+        values["schema_url"] = values["schema_url"] or identity.schema_url
         if settings.get("WALSH_STATE_DIR") is None:
-            found["state_dir"] = Path(default_state_dir())
-        # Scrapy's own raises the minimum interval, if it is longer.
+            values["state_dir"] = Path(default_state_dir())
+        # A longer DOWNLOAD_DELAY raises the minimum interval.
         delay = _number(0.0)("DOWNLOAD_DELAY", settings.get("DOWNLOAD_DELAY") or 0)
-        found["min_interval"] = max(found["min_interval"], delay)
-        signed = found["sign_requests"]
-        found["signing_key"] = _signing_key(found["signing_key"], identity) if signed else None
-        config = cls(**found)
+        values["min_interval"] = max(values["min_interval"], delay)
+        signed = values["sign_requests"]
+        values["signing_key"] = _signing_key(values["signing_key"], identity) if signed else None
+        config = cls(**values)
         _check_profile(config)
         return config
 
     @property
     def is_walsh_research(self) -> bool:
-        """Whether the identity is that of the specification's own operator."""
+        """Whether the identity belongs to the specification's own operator."""
         return is_walsh(self.identity.token)
 
 
@@ -338,23 +349,23 @@ def _setting(of: Field[Any]) -> Setting:
     return Setting(row.named or f"WALSH_{of.name.upper()}", of.name, row)
 
 
-#: Every setting, in the order in which they are read.
+#: All settings, in reading order.
 SETTINGS: Final = tuple(map(_setting, fields(WalshConfig)))
-DEFAULTS: Final[Mapping[str, Any]] = {each.name: each.row.default for each in SETTINGS}
+DEFAULTS: Final[Mapping[str, Any]] = {setting.name: setting.row.default for setting in SETTINGS}
 
 
 def identity_given(settings: SettingsLike) -> Any:
-    """The identity as the project writes it: a profile's name or a dict; falsy where none is."""
+    """Return the project's WALSH_IDENTITY: a profile's name or a dict; falsy if there is none."""
     return settings.get("WALSH_IDENTITY")
 
 
 def follows_links(settings: BaseSettings) -> bool:
-    """Whether links are followed (R6), as Scrapy reads a switch."""
+    """Whether the project follows links (R6)."""
     return bool(settings.getbool("WALSH_FOLLOW_LINKS"))
 
 
 def scrapes(settings: BaseSettings) -> bool:
-    """Whether HTML is scraped on purpose (R9)."""
+    """Whether the project scrapes HTML on purpose (R9)."""
     return bool(settings.getbool("WALSH_SCRAPING"))
 
 
@@ -364,7 +375,7 @@ def is_shared(settings: SettingsLike) -> bool:
 
 
 def unknown_settings(settings: SettingsLike) -> list[str]:
-    """A line for each ``WALSH_*`` setting that does not exist, with the name that may be meant."""
+    """Return a line for each unknown ``WALSH_*`` setting, with a similar name if there is one."""
     lines = []
     for name in sorted(str(key) for key in settings.keys()):  # noqa: SIM118  Scrapy's own mapping
         if name.startswith("WALSH_") and name not in DEFAULTS:
@@ -374,17 +385,17 @@ def unknown_settings(settings: SettingsLike) -> list[str]:
     return lines
 
 
-def _read(settings: SettingsLike, each: Setting) -> Any:
-    """The value that is used; None for a setting that may be without one."""
-    given = settings.get(each.name)
-    value = each.row.default if given is None else given
-    if value is None and each.field != "identity":
+def _read(settings: SettingsLike, setting: Setting) -> Any:
+    """Return the value to use. It is None if the setting may be missing, and is."""
+    raw = settings.get(setting.name)
+    value = setting.row.default if raw is None else raw
+    if value is None and setting.field != "identity":
         return None
-    return each.row.read(each.name, value)
+    return setting.row.read(setting.name, value)
 
 
 def _signing_key(value: object, identity: Identity) -> Path:
-    """The key's file, with WALSH_SIGN_REQUESTS on; the crawl reads it."""
+    """Check the settings for WALSH_SIGN_REQUESTS; return the key's file. The crawl reads it."""
     accepted = "with WALSH_SIGN_REQUESTS: a file that attest --keygen made"
     path = _path("WALSH_SIGNING_KEY", value, accepted)
     directory_url(identity.policy_url)
@@ -393,7 +404,7 @@ def _signing_key(value: object, identity: Identity) -> Path:
 
 
 def _check_profile(config: WalshConfig) -> None:
-    """Raise ConfigError where walsh-research is to follow links (R6) or scrape HTML (R9)."""
+    """Raise ConfigError if walsh-research should follow links (R6) or scrape HTML (R9)."""
     for name, never in ("follow_links", "follows links (R6)"), ("scraping", "scrapes HTML (R9)"):
         if config.is_walsh_research and getattr(config, name):
             raise ConfigError(
@@ -403,11 +414,14 @@ def _check_profile(config: WalshConfig) -> None:
 
 
 def gates_of(values: Any) -> Gates:
-    """The settings that ``policy/chain.py`` decides by.
+    """Return the settings for the decisions in ``policy/chain.py``.
 
-    *values*: a WalshConfig, or any object that has their fields, such as the terms of a run.
+    *values*: a WalshConfig, or another object with its fields, for example the terms of a run.
     """
-    told: dict[str, Any] = {each.name: getattr(values, each.name, None) for each in fields(Gates)}
-    refused = (use for use, action in dict(values.usage).items() if action == REFUSE)
-    told |= {"skip_slow": values.slow_hosts == SLOW_SKIP, "refused_uses": tuple(refused)}
-    return Gates(**told)
+    members: dict[str, Any] = {
+        gate_field.name: getattr(values, gate_field.name, None) for gate_field in fields(Gates)
+    }
+    usage = dict(values.usage)
+    members["skip_slow"] = values.slow_hosts == SLOW_SKIP
+    members["refused_uses"] = tuple(use for use, action in usage.items() if action == REFUSE)
+    return Gates(**members)

@@ -1,3 +1,3 @@
-"""The errors of :mod:`scrapy_walsh.exceptions`, under the name that the design promises."""
+"""The errors of :mod:`scrapy_walsh.exceptions` under a second, public name."""
 
 from scrapy_walsh.exceptions import *  # noqa: F403

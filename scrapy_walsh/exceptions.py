@@ -1,67 +1,82 @@
-"""The errors of this package, by whose fault they are.
+"""The errors of this package. Their classes show the cause of a failure.
 
-``ConfigError``: the operator's settings. ``SourcesInvalid``: the operator's sources.
-``DocumentInvalid``: a document that somebody serves; ``DocumentTooCostly``: one that is not read to
-its end. ``ScrapingRefused``: the project's code. ``OwnFault``: ours, or that of the machine or the
-project that we run in; of these, ``StateError``: the disk's, and ``StoreAway``: the shared store's.
-Each message is one line: what is wrong, where, and what to do. What others wrote has no effect
-there, nor in a log, a terminal or a report (``visible``).
+For example, catch the error of an invalid blocklist:
+
+    >>> from scrapy_walsh import WalshError, check
+    >>> try:
+    ...     check("https://site.example/", blocklist="no JSON", token="ExampleBot")
+    ... except WalshError as error:
+    ...     print(type(error).__name__)
+    DocumentInvalid
+
+- ``ConfigError``: the operator's settings.
+- ``SourcesInvalid``: the operator's file of sources.
+- ``DocumentInvalid``: a document that a server sent. ``DocumentTooCostly``: reading it would cost
+  too much.
+- ``ScrapingRefused``: the project's code.
+- ``OwnFault``: our code, this machine or the project around us. ``StateError``: the disk.
+  ``StoreAway``: the shared store.
+
+Each message is one line: the problem, the place, and what to do. Text from others is made harmless
+first (``visible``), so that it cannot control a log, a terminal or a report.
 """
 
 from __future__ import annotations
 
 
 def visible(text: str) -> str:
-    """*text* on one line, without anything that a log or a terminal could take for a command.
+    """Return *text* on one line, without characters that could control a log or a terminal.
 
-    Whatever Python calls unprintable is escaped as in its string literals: control characters
-    with line ends, bidirectional overrides, lone surrogates. All else stays as it is.
+    If Python calls a character unprintable, it is escaped as in a string literal: for example line
+    ends, other control characters, bidirectional overrides and lone surrogates.
     """
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    return "".join(
+        character if character.isprintable() else ascii(character)[1:-1] for character in text
+    )
 
 
-def one_line(what: object, limit: int = 300) -> str:
-    """What another's error or document says, as part of a message.
+def one_line(value: object, limit: int = 300) -> str:
+    """Return the text of *value*, an error or a foreign text, as part of a message.
 
-    It is made visible, its white space is folded into single spaces, and it is cut after *limit*
-    characters.
+    White space becomes single spaces, the text is cut after *limit* characters, and unprintable
+    characters are escaped (``visible``).
     """
-    return visible(" ".join(str(what).split())[:limit])
+    return visible(" ".join(str(value).split())[:limit])
 
 
 class WalshError(Exception):
-    """Base of every error that this package raises on purpose."""
+    """The base of all errors that this package raises on purpose."""
 
 
 class ConfigError(WalshError, ValueError):
-    """A setting that cannot be used: the message names it, its value, and what is accepted."""
+    """A setting is unusable. The message has its name, its value and the accepted values."""
 
 
 class SourcesInvalid(WalshError, ValueError):
-    """A sources file, or an entry of it, that cannot be used: the message names the place."""
+    """A file of sources, or an entry in it, is unusable. The message names the place."""
 
 
 class DocumentInvalid(WalshError, ValueError):
-    """A served document (blocklist, schema, feed) that must not be adopted."""
+    """A server sent a document (blocklist, schema, feed) that must not be adopted."""
 
 
 class DocumentTooCostly(DocumentInvalid):
-    """A served document that would take too much time, memory or nesting to read."""
+    """To read the document would take too much time, memory or nesting."""
 
 
 class ScrapingRefused(WalshError, RuntimeError):
-    """Selectors were used on an HTML page, where R9 forbids it."""
+    """The spider used a selector on an HTML page, which the identity forbids (R9)."""
 
 
 class OwnFault(WalshError):
-    """Something is not known, or could not be kept, because of us (design: the fourth answer).
+    """We could not read or store something because of a failure on our side.
 
-    What a document says is not known then, which is not the same as a site that cannot be reached:
+    If we could not read a document because of us, we must not treat the site as unreachable. So
     nothing is sent that the document might refuse, and the run ends with exit code 1. The message
-    names the cause, and says what to do. ``cause``: what is logged once, however many hosts it
-    concerns; empty for the message itself.
+    names the cause and what to do. ``cause``: its key in the log. Faults with the same key are
+    logged once, even if they concern many hosts. If it is empty, the message is the key.
     """
 
     def __init__(self, line: str, cause: str = "") -> None:
@@ -74,4 +89,4 @@ class StateError(OwnFault, OSError):
 
 
 class StoreAway(StateError):
-    """The shared store does not answer: no host can be booked, so nothing may be asked."""
+    """The shared store does not answer. No host can be booked, so no request may be sent."""

@@ -1,4 +1,4 @@
-"""Says where files can be made, and by whom they can be changed."""
+"""Checks whether a directory is writable, and whether other users may change a file."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ if TYPE_CHECKING:
 
 
 def why_unusable(directory: Path) -> str | None:
-    """Why *directory* cannot be made, or nothing be written in it; None where it can.
+    """Return the reason if *directory* cannot be created or written, else None.
 
-    A file is made in it, or in the lowest directory above it that exists.
+    The check creates a temporary file there, or in the closest parent directory that exists.
     """
     try:
-        there = next(each for each in (directory, *directory.absolute().parents) if each.exists())
-        with tempfile.TemporaryFile(dir=there) as file:
+        existing = next(
+            path for path in (directory, *directory.absolute().parents) if path.exists()
+        )
+        with tempfile.TemporaryFile(dir=existing) as file:
             file.write(b"?")
     except OSError as error:
         return one_line(error.strerror or error)
@@ -28,5 +30,5 @@ def why_unusable(directory: Path) -> str | None:
 
 
 def open_to_others(status: os.stat_result, bits: int) -> bool:
-    """Whether any of the permissions *bits* is set; False where a system has no permissions."""
+    """Whether any of the permissions *bits* is set; False if the system has no permissions."""
     return os.name == "posix" and bool(stat.S_IMODE(status.st_mode) & bits)

@@ -1,7 +1,7 @@
-"""The operator's key (Ed25519), as a crawl needs it: read from its file, and named (RFC 7638).
+"""Reads the operator's Ed25519 key from its file, and names it by its thumbprint (RFC 7638).
 
-A crawl signs its requests with it (:mod:`scrapy_walsh.policy.signing`), and ``attest`` documents.
-How keys are made, published and looked up is in :mod:`scrapy_walsh.proof.keys`.
+A crawl signs requests with the key (:mod:`scrapy_walsh.policy.signing`); ``attest`` signs
+documents. :mod:`scrapy_walsh.proof.keys` makes, publishes and looks up keys.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-#: Octets that a document, a key or a key set may have.
+#: The largest document, key or key set, in octets.
 LIMIT: Final = 1024 * 1024
 #: The name of Ed25519 in a JWS (RFC 8037 section 3.1).
 ALGORITHM: Final = "EdDSA"
 
 
 class KeyUnusable(WalshError):
-    """A key, or a directory of keys, must not be used as it is; the message says what to do."""
+    """A key, or a directory of keys, must not be used. The message says what to do."""
 
 
 def load_private_key(path: Path) -> Ed25519PrivateKey:
-    """The Ed25519 key in the PEM file *path*.
+    """Return the Ed25519 key in the PEM file *path*.
 
-    Raises OSError, and KeyUnusable for a key that others can use, that is encrypted, or that is
-    not an Ed25519 key.
+    Raises OSError. Raises KeyUnusable if other users may read the key, if it is encrypted, or if
+    it is no Ed25519 key.
     """
     with path.open("rb") as file:
         status = os.fstat(file.fileno())
@@ -56,7 +56,7 @@ def load_private_key(path: Path) -> Ed25519PrivateKey:
 
 
 def jwk_of(key: Ed25519PublicKey) -> dict[str, Any]:
-    """The JWK of *key* (RFC 8037 section 2), for signatures."""
+    """Return the JWK of *key* for signatures (RFC 8037 section 2)."""
     jwk = OKPKey.import_key(key, {"use": "sig", "alg": ALGORITHM})
     jwk.ensure_kid()
     return dict(jwk.as_dict())

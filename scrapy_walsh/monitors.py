@@ -1,10 +1,13 @@
 """Monitors for spidermon over the stats of a crawl (docs/reference.md, docs/compatibility.md).
 
-``SPIDERMON_ENGINE_STOP_MONITORS = ("scrapy_walsh.monitors.WalshMonitorSuite",)`` is all that they
-need. When the spider closes, the last stats are not there yet. Importing this module needs
-spidermon, which is not installed with this package.
+To use them, add this setting:
 
-A refused page fails none of them: that a gate says no is how a crawl should go.
+    SPIDERMON_ENGINE_STOP_MONITORS = ("scrapy_walsh.monitors.WalshMonitorSuite",)
+
+They run when the engine stops, because some stats do not exist when the spider closes. To import
+this module, install spidermon; our package does not.
+
+No monitor fails because of a refused page: gates are meant to refuse.
 """
 
 from __future__ import annotations
@@ -13,27 +16,27 @@ from spidermon import Monitor, MonitorSuite, monitors
 
 
 class WalshMonitor(Monitor):  # type: ignore[misc]  # spidermon publishes no types
-    """What a person should look at after a crawl."""
+    """Fails if a person should look at the crawl."""
 
-    def _assert_none(self, stat: str, what: str) -> None:
+    def _assert_none(self, stat: str, explanation: str) -> None:
         count = self.data.stats.get(stat, 0)
-        assert not count, f"{stat} is {count}: {what}"  # noqa: S101  how a monitor fails
+        assert not count, f"{stat} is {count}: {explanation}"  # noqa: S101  how a monitor fails
 
     @monitors.name("The stats are complete")  # type: ignore[untyped-decorator]
     def test_stats_are_complete(self) -> None:
-        """The suite runs when the engine stops: before that it would find nothing."""
+        """The suite runs at the engine's stop, when all stats exist."""
         complete = "walsh/robots/cached" in self.data.stats
         assert complete, "name this suite in SPIDERMON_ENGINE_STOP_MONITORS"  # noqa: S101
 
     @monitors.name("The crawl was not refused")  # type: ignore[untyped-decorator]
     def test_crawl_was_not_refused(self) -> None:
         """Its installation is complete, and no other job with its state overlaps it."""
-        refused = self.data.stats.get("finish_reason") == "walsh_refused"
-        assert not refused, "the crawl was refused: see the log's CRITICAL line"  # noqa: S101
+        is_refused = self.data.stats.get("finish_reason") == "walsh_refused"
+        assert not is_refused, "the crawl was refused: see the log's CRITICAL line"  # noqa: S101
 
     @monitors.name("No request was given up")  # type: ignore[untyped-decorator]
     def test_no_request_was_given_up(self) -> None:
-        """R5's retries of each request were enough."""
+        """Each request succeeded within its retries (R5)."""
         self._assert_none("walsh/given_up", "their hosts answer with errors, or not at all (R5)")
 
     @monitors.name("Every source is read")  # type: ignore[untyped-decorator]
@@ -48,7 +51,7 @@ class WalshMonitor(Monitor):  # type: ignore[misc]  # spidermon publishes no typ
 
     @monitors.name("No entry of a fleet's queue was set aside")  # type: ignore[untyped-decorator]
     def test_nothing_was_set_aside(self) -> None:
-        """Each entry of the shared queue could be used."""
+        """All entries of the shared queue were readable."""
         self._assert_none("walsh/fleet/set_aside", "entries of the queue that cannot be used")
 
 

@@ -1,7 +1,16 @@
-"""Scrapy signals, one for each kind of event: what a gate decided, and what became of a request.
+"""Scrapy signals, one for each kind of event: a gate's decision, or the end of a request.
 
-Connect to them as to Scrapy's own, ``crawler.signals.connect(function, signals.walsh_refused)``.
-docs/reference.md has the arguments. Importing this module loads neither Scrapy nor Twisted.
+Connect to them as to Scrapy's own. For example, with ``crawler.signals`` as the manager:
+
+    >>> from scrapy.signalmanager import SignalManager
+    >>> manager = SignalManager()
+    >>> def on_refused(event):
+    ...     print(event)
+    >>> manager.connect(on_refused, walsh_refused)
+    >>> _ = manager.send_catch_log(walsh_refused, event="site.example is on the blocklist")
+    site.example is on the blocklist
+
+docs/reference.md has the arguments. To import this module loads neither Scrapy nor Twisted.
 """
 
 from __future__ import annotations
@@ -22,7 +31,7 @@ walsh_too_many_redirects = object()
 walsh_adopted = object()
 walsh_rejected = object()
 walsh_taken_up = object()
-#: A request was on the wire, and its exchange has ended; with ``exchange`` in place of ``event``.
+#: An exchange has ended. Its argument is ``exchange``, not ``event``.
 walsh_asked = object()
 
 #: The signal of each kind of event.

@@ -1,4 +1,4 @@
-"""The requirements R1 to R13: level, title, and the module that is each one's home."""
+"""The requirements R1 to R13: level, title, and home module of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of plain text and local times, as the crawl's log and what is piped has them."""
+"""Formats columns and local times as plain text, for the crawl's log and for pipes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def local(seconds: float) -> str:
-    """Unix seconds, rounded up, by this machine's clock and zone, as Scrapy's log has its times."""
+    """Return Unix *seconds*, rounded up, as a local time in the format of Scrapy's log."""
     moment = datetime.fromtimestamp(min(math.ceil(seconds), LAST_SECOND - 86400))
     return moment.strftime("%Y-%m-%d %H:%M:%S")
 
@@ -27,9 +27,9 @@ def columns(
     indent: int = 0,
     gap: int = 2,
 ) -> Iterator[str]:
-    """*rows* of cells as plain lines; control characters are escaped.
+    """Yield *rows* of cells as plain lines; control characters are escaped.
 
-    *least*: widths that columns have at the least. *right*: columns of numbers, from 0.
+    *least*: minimum widths of the columns. *right*: indexes of the columns to align right.
     """
     lines = [[visible(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

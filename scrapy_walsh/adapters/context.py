@@ -1,7 +1,7 @@
-"""What every part of one crawl needs: settings, clocks, the store, the recorder, the scope.
+"""The things that all parts of a crawl share: settings, clocks, store, recorder and scope.
 
-It knows none of the parts, so each of them may know it. A part is given the other parts that it
-needs when ``crawl.Crawl`` makes it.
+This module imports no part of the crawl, so every part may import it. ``crawl.Crawl`` creates the
+parts and passes each one the others that it needs.
 """
 
 from __future__ import annotations
@@ -36,57 +36,57 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.agenda import Load
     from scrapy_walsh.state.store import Store
 
-    #: A URL that an earlier run left in a queue, the declared target that it belongs to (R6), and
-    #: the cadence of that, seconds; None where WALSH_REVISIT holds (R8).
+    #: A URL that an earlier run left in a queue, its declared target (R6), and the target's cadence
+    #: in seconds; None if WALSH_REVISIT applies (R8).
     Earlier = tuple[str, str, float | None]
 
 _T = TypeVar("_T")
-#: Seconds that a write to the store may wait for the next request's.
+#: Seconds that a write to the store may wait for the next write.
 _WRITE_WITHIN: Final = 0.01
-#: Why the spider of a refused crawl was closed.
+#: The finish reason of a refused crawl.
 REFUSED: Final = "walsh_refused"
-#: Scrapy's own reason of a crawl that found nothing more to do.
+#: Scrapy's finish reason of a crawl with nothing left to do.
 FINISHED: Final = "finished"
 
 
 class Queue(Protocol):
-    """A queue of the scheduler in which hosts wait, as the crawl calls it.
+    """A queue of the scheduler, if hosts wait in it.
 
-    A fleet's is none: there hosts wait in Redis.
+    A fleet's queue is not one, because its hosts wait in Redis.
     """
 
     def push(self, request: Request) -> None:
         """Take *request* in."""
 
     def load(self) -> Load:
-        """How much waits in it: what the intake goes by."""
+        """Return the number of waiting requests, for the intake."""
 
     def outlook(self) -> tuple[int, int, float]:
-        """The number of hosts that are due, of those that are not, and the least seconds left."""
+        """Return how many hosts are due and not due, and the least seconds of work left."""
 
     def earlier(self) -> Iterable[Earlier]:
-        """What an earlier run left in it."""
+        """Return the URLs that an earlier run left."""
 
     def nudge(self, host: str) -> None:
-        """*host* has been requested: look at its due time again."""
+        """Look at the due time of *host* again, after a request to it."""
 
     def judge_again(self, host: str) -> None:
-        """A document that concerns *host* has come: what it refuses need not wait."""
+        """Judge the requests for *host* again after a new document. Refused ones do not wait."""
 
     def gives_way(self, host: str) -> bool:
-        """Whether the target for which the robots.txt of *host* was fetched comes back (D30)."""
+        """Whether the target gives way after the robots.txt of *host* was fetched for it (D30)."""
 
     def ahead(self) -> str | None:
-        """The host that is probably requested next, once a crawl: its name may be looked up."""
+        """Return the host that is probably next, to resolve its name. Each host comes once."""
 
     def stands_for(self, request: Request) -> bool:
-        """Whether an earlier run has left the same request, so that *request* need not come in."""
+        """Whether an earlier run has left the same request, so that *request* can be dropped."""
 
 
 class _Closed:
-    """Stands in the store's place when the crawl has ended: what still needs it ends with Closing.
+    """Replaces the store after the crawl: any access raises Closing.
 
-    A refresh beside the crawl may have been under way.
+    For example, a refresh of the blocklist in the background may still be under way.
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -94,29 +94,31 @@ class _Closed:
 
 
 def default_state_dir() -> str:
-    """``.scrapy/walsh`` of the project, which DotScrapy keeps between jobs.
+    """Return ``.scrapy/walsh`` of the project, which DotScrapy keeps between jobs.
 
-    It is where Scrapy's ``data_path`` would put it, but that makes ``.scrapy`` at once, also for a
-    command that only reads. Without a scrapy.cfg, as for a project in an egg, it is that of the
-    working directory.
+    Scrapy's ``data_path`` returns the same path. But it creates ``.scrapy`` at once, even for a
+    command that only reads. If there is no scrapy.cfg, for example for a project in an egg, the
+    path is in the working directory.
     """
-    config, found = get_config(), closest_scrapy_cfg()
+    config = get_config()
+    project_file = closest_scrapy_cfg()
     if inside_project() and config.has_option("datadir", "default"):
         return str(Path(config.get("datadir", "default"), "walsh"))
-    data = (Path(found).parent / ".scrapy").resolve() if found else Path(".scrapy")
+    data = (Path(project_file).parent / ".scrapy").resolve() if project_file else Path(".scrapy")
     return str(data / "walsh")
 
 
 class Context:
-    """What the parts of one crawl share.
+    """The shared things of a crawl.
 
-    ``monotonic`` is for waiting, ``wall`` for records of documents and sources, ``steady`` for
-    those of hosts, which no setting of the clock may move (D9). Raises StateError where the state
-    directory cannot be used.
+    It has three clocks: ``monotonic`` for waiting, ``wall`` for records of documents and sources,
+    and ``steady`` for records of hosts, because setting the clock must not move those (D9). Raises
+    StateError if the state directory is unusable.
     """
 
     def __init__(self, crawler: Crawler, config: WalshConfig) -> None:
-        self.crawler, self.config = crawler, config
+        self.crawler = crawler
+        self.config = config
         quiet_libraries()
         self.monotonic: Callable[[], float] = time.monotonic
         self.wall: Callable[[], float] = time.time
@@ -126,56 +128,59 @@ class Context:
         self.store = self.open_store()
         self.recorder = Recorder(crawler)
         if config.state_dir is not None and config.ledger != LEDGER_OFF:
-            redact, kept = config.ledger == LEDGER_REDACTED, config.ledger_kept
+            redact = config.ledger == LEDGER_REDACTED
+            limit = config.ledger_kept
             with self.recorder.told_once():
-                ledger = Ledger(config.state_dir, self.wall, redact=redact, keep_octets=kept)
+                ledger = Ledger(config.state_dir, self.wall, redact=redact, keep_octets=limit)
                 self.recorder.ledger = ledger
-        told: list[str] = []
-        self.steady = machine.steady_clock(self.config.state_dir, told)
-        for line in (*self.store.news, *told):
+        notices: list[str] = []
+        self.steady = machine.steady_clock(self.config.state_dir, notices)
+        for line in (*self.store.news, *notices):
             logger.warning("%s", line)
         self.scope = Scope(self.config.follow_links, growing=True)
         self.gates = gates_of(self.config)
         self.queues: list[Queue] = []
-        #: Called when the spider is closed: each cancels the timers of a queue.
+        #: Called when the spider closes. Each cancels the timers of a queue.
         self.stops: list[Callable[[], None]] = []
-        #: Whether requests come from a queue that workers share: then R8 knows no runs.
+        #: Whether workers share the queue. Then R8 does not know the runs.
         self.fleet = False
-        #: Why nothing more is requested, where the crawl was refused.
+        #: The reason if the crawl was refused and sends nothing; else None.
         self.halted: str | None = None
-        #: The command by which a person looks at pages, once the spider is open; None for a crawl.
-        #: A look is no visit: it stores none, and R8 does not refuse it.
+        #: The command if a person looks at pages, for example ``shell``; else None. It is set when
+        #: the spider opens. A look is not stored as a visit, and R8 does not refuse it (D46).
         self.look: str | None = None
         self._write_timer = compat.Timer(self.write)
 
-    def halt(self, why: str) -> None:
-        """End the crawl: nothing is sent from now on, the spider closes, the command fails."""
-        self.halted = why
-        logger.critical("%s", why)
+    def halt(self, reason: str) -> None:
+        """Stop the crawl: send nothing more, close the spider, and let the command fail."""
+        self.halted = reason
+        logger.critical("%s", reason)
         compat.fail_command()
         self._close(REFUSED)
 
     def _close(self, reason: str) -> None:
-        """Close the spider. No receiver takes in any more what would be lost, as scrapy-redis's."""
+        """Close the spider."""
+        # A receiver of spider_idle, for example scrapy-redis's, must not take in further requests,
+        # because they would be lost.
         self.crawler.signals.disconnect_all(signals.spider_idle)
         self.crawler.signals.connect(self.idle, signals.spider_idle)
         compat.close_spider(self.crawler, reason)
 
     def idle(self) -> None:
-        """The spider is idle: raise CloseSpider with the reason, unless the run has gone well.
+        """Handle spider_idle: if the run has not gone well, raise CloseSpider with the reason.
 
-        A refused crawl is soon idle: its outcome must not read "finished".
+        A refused crawl is idle soon, and its finish reason must not be "finished".
         """
         if self.halted is not None:
             raise CloseSpider(REFUSED)
-        self.remember(self.store.flush)  # what cannot be kept is known before the reason is
+        self.remember(self.store.flush)  # first, because a failure changes the finish reason
         if self.recorder.own_faults:
             raise CloseSpider(NOT_WELL)
 
     def fail(self, error: BaseException | None) -> None:
-        """End the crawl as not well: after *error*, which is ours, something might wait for ever.
+        """Abort the crawl after *error* of our own, because a request might wait for ever.
 
-        Nothing is sent from now on. What waits stays in the JOBDIR, if any.
+        Nothing more is sent. Waiting requests stay in the JOBDIR, if there is one.
         """
         if isinstance(error, (Closing, CancelledError)) or self.halted is not None:
             return
@@ -183,7 +188,7 @@ class Context:
         self._close(NOT_WELL)
 
     def tell_failure(self, error: BaseException | None) -> str:
-        """Say that *error*, which is ours, makes this run not well; the line that says so."""
+        """Log that *error* of our own makes this run not well. Returns the line."""
         line = str(error)
         if not isinstance(error, OwnFault):
             line = (
@@ -197,9 +202,9 @@ class Context:
     # -- R11 ------------------------------------------------------------------------------
 
     def open_store(self) -> Store:
-        """Open one more connection to the store; for a fleet, to one that shares it through Redis.
+        """Open another connection to the store, which is in Redis for a fleet.
 
-        Raises StateError, and ConfigError for a URL that Redis's client cannot use.
+        Raises StateError, and ConfigError if Redis's client cannot read the URL.
         """
         config = self.config
         local = open_store(config.state_dir)
@@ -207,36 +212,37 @@ class Context:
             return local
         from scrapy_walsh.fleet.store import SharedStore  # noqa: PLC0415  an extra
 
-        # The steady clock's file is in the directory that the store makes, so it is read later.
+        # The steady clock is read later, because its file is in the directory of the store.
         steady = lambda: self.steady()  # noqa: E731, PLW0108
         return SharedStore(local, config.shared_state, config.identity.token, steady=steady)
 
     def close_store(self) -> None:
-        """Close the store: from now on, whoever reads or writes it gets Closing."""
-        store, self.store = self.store, cast("Store", _Closed())
+        """Close the store. From now on, any access to it raises Closing."""
+        store = self.store
+        self.store = cast("Store", _Closed())
         store.close()
         self.say_lost(store)
         self._write_timer.cancel()
 
     def say_lost(self, store: Store) -> None:
-        """What *store* found damaged, gone or unwritable means that records are lost: say it."""
+        """Log the notices of *store* about damaged, missing or unwritable records."""
         while store.notices:
             self.recorder.own_fault(store.notices.pop(0), kept=True)
 
     def write(self) -> None:
-        """Write what waits, to the ledger and the store."""
+        """Write all waiting lines and records to the ledger and the store."""
         self.recorder.flush()
         self.remember(self.store.flush)
 
     def _write_soon(self) -> None:
-        """Where writes wait for the next request's, they do not wait for long."""
+        """Write soon, if no later request causes a write before."""
         if not self._write_timer.pending:
             self._write_timer.set(_WRITE_WITHIN)
 
     def recall(self, read: Callable[[], _T | None]) -> _T | None:
-        """What *read* finds in the store; None once the store is closed, and where the disk fails.
+        """Return the result of *read*; None if the store is closed or the disk fails.
 
-        An exchange may end after its crawl, and what follows from it must be noted all the same.
+        An exchange may end after its crawl. Its effects must be noted nevertheless.
         """
         try:
             return read()
@@ -247,5 +253,5 @@ class Context:
             return None
 
     def remember(self, write: Callable[[], Any]) -> None:
-        """Write to the store. A disk that fails is logged (once: ``Store``) and stops nothing."""
+        """Write to the store. If the disk fails, log that once, and go on."""
         self.recall(write)

@@ -1,8 +1,8 @@
-"""One crawl: its parts, put together, and how it begins and ends.
+"""Creates and connects the parts of a crawl, and handles its beginning and end.
 
-``Crawl.of(crawler)`` makes it at first use, by any component, and closes it with the spider. It
-decides nothing: requests go their way by ``gate``, hosts are paced by ``pacing``, and documents
-are brought by ``documents``.
+``Crawl.of(crawler)`` creates it at first use by any component. It closes with the spider. It
+decides nothing: ``gate`` passes requests on, ``pacing`` spaces hosts, and ``documents`` fetches
+documents.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.wire.signing import Signer
 
 _ATTRIBUTE: Final = "walsh"
-#: Scrapy's commands by which a person looks at pages (D46); the one in which they are typed.
+#: Scrapy's commands for looking at pages (D46), and the command for typing requests.
 _LOOKS: Final = ("fetch", "parse", "check", "shell", "view")
 _SHELL: Final = "shell"
 
@@ -58,11 +58,11 @@ compat.watch_selectors(scraping.look)
 
 
 class Crawl(Context):
-    """One crawl. Each part is given the parts that it needs, and knows no others."""
+    """One crawl. Each part gets only the other parts that it needs."""
 
     @classmethod
     def of(cls, crawler: Crawler) -> Crawl:
-        """The crawl of *crawler*; ConfigError or StateError when it cannot be made."""
+        """Return the crawl of *crawler*. Raises ConfigError or StateError at its creation."""
         crawl: Crawl | None = getattr(crawler, _ATTRIBUTE, None)
         if crawl is None:
             seats.check(crawler)
@@ -74,7 +74,7 @@ class Crawl(Context):
         return crawl
 
     def __init__(self, crawler: Crawler) -> None:
-        #: The file of the JOBDIR, which is this process's alone from now on.
+        #: The file of the JOBDIR, locked for this process.
         self.job = disk_lines.open_job(crawler.settings)
         config = WalshConfig.from_settings(crawler.settings, default_state_dir)
         self.signer: Signer | None = None
@@ -84,9 +84,9 @@ class Crawl(Context):
             self.signer = signer_of(config)
         super().__init__(crawler, config)
         self._lease = Lease.of_process(self.config, self.wall)
-        #: Why the spider was closed, in Scrapy's words.
+        #: Scrapy's finish reason.
         self._reason = ""
-        #: Called with each request that is about to be sent.
+        #: Called with each request just before it is sent.
         self.on_wire: list[Callable[[Request], None]] = []
         #: Breaks off the exchange that is under way.
         self.break_off: Callable[[], None] = _nothing
@@ -101,7 +101,7 @@ class Crawl(Context):
         self.recorder.known = self.sources.knows
         self.documents = Documents(self, self.fetcher, self.pacing, self.sources)
         self.retries = Retries(self)
-        #: Adds R13's tags, where requests are to have them.
+        #: Adds tags to requests, if they should have tags (R13).
         self.tags: Tags | None = None
         self.intake = Intake(self, self.tickets, self.sources)
         self.gate = Gate(
@@ -115,18 +115,18 @@ class Crawl(Context):
             self.retries,
         )
         connect = crawler.signals.connect
-        connect(self._opened, signals.spider_opened)
+        connect(self._on_opened, signals.spider_opened)
         connect(self.idle, signals.spider_idle)
-        connect(self._closed, signals.spider_closed)
-        connect(self._feeds_closed, signals.feed_exporter_closed)
-        connect(self._stopped, signals.engine_stopped)
+        connect(self._on_closed, signals.spider_closed)
+        connect(self._on_feeds_closed, signals.feed_exporter_closed)
+        connect(self._on_stopped, signals.engine_stopped)
         TURNSTILE.join(self)
         compat.ON_FAILURE.append(self.fail)
 
-    def _opened(self) -> None:
+    def _on_opened(self) -> None:
         try:
             self._open()
-        except Exception as error:  # the signal would swallow it, and the crawl go on unchecked
+        except Exception as error:  # the signal would drop it, and the crawl would go on unchecked
             self.fail(error)
 
     def _open(self) -> None:
@@ -139,33 +139,33 @@ class Crawl(Context):
         self.remember(lambda: self.store.prune(min(self.wall(), self.steady())))
         self.recall(self._note_lifted)
         self.say_lost(self.store)
-        self.store.let_wait(self._write_soon)  # from now on
+        self.store.let_wait(self._write_soon)
         self.recorder.soon = self._write_soon
-        if not any(isinstance(each, seats.Addon) for each in self.crawler.addons.addons):
-            seats.tell_plugins(self.crawler.settings)  # else the add-on has told of them
+        if not any(isinstance(addon, seats.Addon) for addon in self.crawler.addons.addons):
+            seats.tell_plugins(self.crawler.settings)  # otherwise the add-on has done that
         command = _SHELL if compat.is_shell(self.crawler) else compat.command()
         self.look = command if command in _LOOKS else None
         shell = self.look == _SHELL
         if self.look is not None:  # a reason to send a page again (spec section 1.1)
             self.gates = replace(self.gates, revisit_reason=f"a look: scrapy {self.look}")
-            self.sources.account.due = False  # what a person looks at is no source
+            self.sources.account.due = False  # a page that a person looks at is no source
         if shell:
-            # What a person types is declared. That a person looks at a page is not scraping (R9).
+            # A typed request is declared. If a person looks at a page, that is no scraping (R9).
             self.scope.follow_links = self.scope.typed = True
             self.scope.growing = False
             self.tickets.refuses_pages = None
-        # Why a page cannot be shown is said on stderr; `check` says itself what has failed.
+        # If a page cannot be shown, stderr gets the reason. `check` reports failures itself.
         self.gate.looks = self.look is not None and self.look != "check"
         if shell or self.config.tag_requests:
             self.tags = Tags(self, self.documents.rules_of, shell=shell)
         self.recorder.note("started", **self._terms())
-        if missing := seats.not_made(self.crawler, self.config):
-            self.halt(seats.incomplete(missing))
+        if problems := seats.not_made(self.crawler, self.config):
+            self.halt(seats.incomplete(problems))
         elif self._lease is not None and (overlap := self._lease.take()) is not None:
             self.halt(overlap)
 
     def _note_lifted(self) -> None:
-        """Write down which holds a person has lifted on another machine of the fleet (D40)."""
+        """Record holds that a person has lifted on another machine of the fleet (D40)."""
         for host, reason in self.store.lifted_elsewhere():
             if self.recorder.ledger is not None:
                 self.recorder.ledger.write("", {"kind": LIFTED, "host": host, "reason": reason})
@@ -176,7 +176,7 @@ class Crawl(Context):
         validate.stop_children()
         self._last_call.set(_LAST_LOOKS)
 
-    def _closed(self, reason: str) -> None:
+    def _on_closed(self, reason: str) -> None:
         steps = (
             self._last_call.cancel,
             *self.stops,
@@ -198,10 +198,10 @@ class Crawl(Context):
             *([] if self._lease is None else [self._lease.give_back]),
         )
         self._reason = reason
-        self._do(*steps)
+        self._run_steps(*steps)
 
-    def _do(self, *steps: Callable[[], object]) -> None:
-        """Take the last *steps*: each is due, whatever became of the one before."""
+    def _run_steps(self, *steps: Callable[[], object]) -> None:
+        """Run the last *steps*. If one fails, the others run nevertheless."""
         for step in steps:
             try:
                 step()
@@ -209,53 +209,56 @@ class Crawl(Context):
                 self.tell_failure(error)
         if self.recorder.own_faults:
             compat.fail_command()
-            if self._reason == FINISHED:  # what failed did so after the last idle moment
+            if self._reason == FINISHED:  # the failure came after the last spider_idle
                 self.crawler.stats.set_value("finish_reason", NOT_WELL)
 
-    def _feeds_closed(self) -> None:
-        """The feeds are stored, or are not, after the spider was closed."""
-        self._do(self.delivery.feeds_closed)
+    def _on_feeds_closed(self) -> None:
+        """Handle feed_exporter_closed, which comes after the spider has closed."""
+        self._run_steps(self.delivery.feeds_closed)
 
     def _note_end(self, reason: str) -> None:
-        left = self.sources.account.counts[NOT_REQUESTED] or None
-        self.recorder.note("ended", reason=reason, not_requested=left)
+        not_requested = self.sources.account.counts[NOT_REQUESTED] or None
+        self.recorder.note("ended", reason=reason, not_requested=not_requested)
 
     def _write_metrics(self, reason: str) -> None:
-        path, account, recorder = self.config.metrics, self.sources.account, self.recorder
+        path = self.config.metrics
+        account = self.sources.account
+        recorder = self.recorder
         if path is None:
             return
         from scrapy_walsh.adapters import metrics  # noqa: PLC0415  an extra
 
-        read = account.counts[READ]
+        read_count = account.counts[READ]
         figures: dict[str, Any] = {
             "requests": recorder.sent,
             "refused": recorder.rules,
-            "sources_read": {(): read},
-            "sources_unread": {(): account.counts.total() - read - account.counts[NOT_DUE]},
+            "sources_read": {(): read_count},
+            "sources_unread": {(): account.counts.total() - read_count - account.counts[NOT_DUE]},
             "sources_needing_a_person": {(): account.needy},
             "run_seconds": {(): self.monotonic() - self.begun},
             "last_run_timestamp_seconds": {(): self.wall()},
         }
-        success = reason == FINISHED and bool(read) and not recorder.own_faults
+        success = reason == FINISHED and bool(read_count) and not recorder.own_faults
         spider = getattr(self.crawler.spider, "name", None) or ""
         try:
             metrics.write(path, spider, figures, success=success)
         except OSError as error:
-            why = error.strerror or error
-            recorder.own_fault(f"WALSH_METRICS: {path} cannot be written ({why}): correct it")
+            detail = error.strerror or error
+            recorder.own_fault(f"WALSH_METRICS: {path} cannot be written ({detail}): correct it")
 
-    def _stopped(self) -> None:
-        # A feed exporter that raises does not say that it has closed.
-        self._do(self.delivery.feeds_closed, lambda: self._write_metrics(self._reason))
+    def _on_stopped(self) -> None:
+        # If the feed exporter raises, its signal does not come.
+        self._run_steps(self.delivery.feeds_closed, lambda: self._write_metrics(self._reason))
         self.sources.account.say()
         self.recorder.tell_not_well()
 
     def _terms(self) -> dict[str, Any]:
-        """Identity, spider and settings of this run: what ``verify`` needs to decide again.
+        """Return identity, spider and settings, so that ``verify`` can decide again.
 
-        Where requests are signed, also with which key, and where that is listed (D25).
+        If requests are signed, also the key's ID and the URL of its directory (D25).
         """
-        config, signer = self.config, self.signer
+        config = self.config
+        signer = self.signer
         return {
             "process": process_name(),
             "spider": getattr(self.crawler.spider, "name", None) or "",
@@ -269,7 +272,11 @@ class Crawl(Context):
             "look": self.look,
             "signed": signer and {"keyid": signer.keyid, "directory": signer.directory},
             "settings": {
-                **{each.field: getattr(config, each.field) for each in SETTINGS if each.row.terms},
+                **{
+                    setting.field: getattr(config, setting.field)
+                    for setting in SETTINGS
+                    if setting.row.terms
+                },
                 "silent_attempts": granted(config.max_retries, config.robots_unreachable),
                 "longest_learned": min(config.patience, LONGEST),
                 "revisit_reason": self.gates.revisit_reason,
@@ -286,12 +293,12 @@ def _nothing() -> None:
 
 
 class Seat:
-    """A component of Scrapy's that is given the crawl."""
+    """A component of Scrapy with access to the crawl."""
 
     def __init__(self, crawl: Crawl) -> None:
         self.crawl = crawl
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Any:
-        """Make the component, and the crawl unless another one has made it."""
+        """Create the component, and the crawl at first use."""
         return cls(Crawl.of(crawler))

@@ -1,15 +1,15 @@
-"""R7: what the project has taken of an answer; only then its validators are stored (D42).
+"""Stores the validators of an answer when the project has taken its content (R7, D42).
 
-A 200 that the project did not take must come again in full: after a 304 what was in it would be
-lost for good. So the validators of an answer wait until
+If the project has not taken a 200, the page must be fetched in full again. With validators, the
+site would answer 304, and the content would be lost. So the validators of an answer wait until
 
 - its callback has ended without an error;
-- each request that the callback made was sent, has ended in another way, or is kept for another
-  process (in a JOBDIR, or in the shared queue);
-- each of its items is through the pipelines, and stored by every feed slot that accepted it.
+- each request of the callback was sent, has ended otherwise, or is stored for another process, for
+  example in a JOBDIR;
+- each item has passed the pipelines, and every feed slot that accepted it has stored it.
 
-What is known of items of earlier runs (:class:`SeenItem`) waits for the same slots. Validators
-belong to the spider that took the answer. A look (``Context.look``) stores nothing.
+Records of seen items (:class:`SeenItem`) wait for the same slots. Validators belong to the spider
+that took the answer. A look (``Context.look``) stores nothing.
 """
 
 from __future__ import annotations
@@ -39,21 +39,22 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.adapters.context import Context
 
-#: Answers that wait for requests of their callbacks; of more, the oldest keep no validators.
+#: Answers that may wait for requests of their callbacks. Beyond that the oldest get no validators.
 MOST: Final = 10_000
-#: Answers without validators that a line names.
-_NAMED: Final = 10
+#: Answers without validators that a log line names.
+_MAX_EXAMPLES: Final = 10
 
 
 @dataclass(slots=True, eq=False)
 class _Answer:
-    """An answer that the project is taking.
+    """An answer whose content the project is taking.
 
-    ``is_taken``: its callback has ended without an error. ``links``: requests of its callback that
-    are neither sent nor kept. ``slots``: that have items of it, and are not stored. ``items``: by
-    identity, the records to store where all is well, less those of items that were dropped.
-    ``scraped``: items that came through the pipelines. ``until_end``: it waits for the end of the
-    crawl, since a pipeline may store its items only then. ``is_open``: its callback goes on.
+    ``is_taken``: its callback has ended without an error. ``is_lost``: an item failed. ``links``:
+    the number of its callback's requests that are neither sent nor stored. ``slots``: feed slots
+    with its items that are not stored yet. ``items``: by identity of the item, the records to
+    store. ``scraped``: the number of items that passed the pipelines. ``until_end``: it waits for
+    the end of the crawl, because a pipeline may store its items only then. ``is_open``: its
+    callback has not ended.
     """
 
     url: str
@@ -69,63 +70,67 @@ class _Answer:
 
 
 class Delivery:
-    """The answers of one crawl, from the wire to wherever the project keeps what is in them."""
+    """The answers of a crawl, until the project has stored their content."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._output = Output(context.crawler, self._stored)
-        #: By request, the answers whose callbacks have not ended.
+        self._output = Output(context.crawler, self._on_slot_stored)
+        #: Answers whose callbacks have not ended, by request.
         self._open: dict[Request, _Answer] = {}
-        #: Those that wait for requests, the oldest first; and for feed slots, or the end.
+        #: Answers that wait for requests, the oldest first.
         self._linked: dict[_Answer, None] = {}
+        #: Answers that wait for feed slots, or for the end of the crawl.
         self._unstored: dict[_Answer, None] = {}
-        #: By key of a request that callbacks made, the answers that wait for it.
+        #: Answers that wait for a request of their callbacks, by its key.
         self._links: dict[str, list[_Answer]] = {}
-        #: By feed slot that is not stored, the answers that wait for it.
+        #: Answers that wait for a feed slot.
         self._of_slot: dict[Slot, list[_Answer]] = {}
-        #: URLs of answers that were given no validators: how many, and the first of them.
-        self._without, self._named = 0, list[str]()
+        #: The number of answers without validators, and the first of their URLs.
+        self._without_count = 0
+        self._example_urls: list[str] = []
         #: Items that a slot accepted and could not export.
         self._lost_items = 0
         self._is_full = self._is_over = False
         connect = context.crawler.signals.connect
-        connect(self._scraped, signals.item_scraped)
-        connect(self._dropped, signals.item_dropped)
-        connect(self._failed, signals.item_error)
-        connect(self._filtered, signals.request_dropped)
+        connect(self._on_scraped, signals.item_scraped)
+        connect(self._on_dropped, signals.item_dropped)
+        connect(self._on_item_error, signals.item_error)
+        connect(self._on_filtered, signals.request_dropped)
 
-    # -- what comes in --------------------------------------------------------------------
+    # -- answers --------------------------------------------------------------------------
 
     def stored(self, request: Request) -> Validators | None:
-        """The validators that *request* may be sent with, those of its own spider."""
+        """Return the stored validators for *request* and its spider, or None."""
         if self._context.look is not None:
             return None
-        held = self._context.store.get(Validators, *self.key_of(request))
-        return held if held and validators.is_alive(held, self._context.wall()) else None
+        record = self._context.store.get(Validators, *self.key_of(request))
+        if record is None or not validators.is_alive(record, self._context.wall()):
+            return None
+        return record
 
     def key_of(self, request: Request) -> tuple[str, str, str]:
-        """Where the validators of the answer to *request* are kept (T20)."""
+        """Return the key of the validators for *request*: URL, Accept field, spider (T20)."""
         spider = getattr(self._context.crawler.spider, "name", None) or ""
         return (*validators.key_of(request.url, header(request, "Accept")), spider)
 
     def answered(
-        self, request: Request, kept: Validators | None, *, anew: bool, queued: bool
+        self, request: Request, record: Validators | None, *, anew: bool, queued: bool
     ) -> None:
-        """Note a 200; its validators, *kept*, wait from now on.
+        """Note a 200 with its new validators, *record*.
 
-        *anew*: there may be stored ones, which count no more. *queued*: a callback will have it.
+        *anew*: delete stored validators, which are outdated. *queued*: the answer has a callback.
         """
         if self._context.look is not None:
             return
         if anew:
             self._forget_stored(request)
-        if kept is not None:
-            self._open[request] = _Answer(request.url, kept, is_taken=not queued)
+        if record is not None:
+            self._open[request] = _Answer(request.url, record, is_taken=not queued)
 
     def forget(self, request: Request) -> None:
-        """Store no validators of the answer to *request*, whatever follows, and drop stored ones.
+        """Store no validators of the answer to *request*, and delete stored ones.
 
-        A later 304 would say "no new data" of what was never read.
+        Otherwise a later 304 would report "no new data", although the page was never read.
         """
         if (answer := self._open.get(request)) is not None:
             answer.validators = None
@@ -133,15 +138,14 @@ class Delivery:
             self._forget_stored(request)
 
     def _forget_stored(self, request: Request) -> None:
-        key, context = self.key_of(request), self._context
+        key = self.key_of(request)
+        context = self._context
         context.remember(lambda: context.store.delete(Validators, *key))
 
-    # -- what the project does with it ----------------------------------------------------
+    # -- callbacks and items --------------------------------------------------------------
 
     def expects(self, request: Request, item: Any, record: SeenItem) -> None:
-        """Have *record* stored once *item* of the answer to *request* is where the project keeps
-        its items.
-        """
+        """Store *record* when the project has stored *item*, from the answer to *request*."""
         if self._context.look is not None:
             return
         answer = self._open.setdefault(request, _Answer(request.url))
@@ -156,20 +160,23 @@ class Delivery:
             answer.links += 1
 
     def link_ended(self, key: str) -> None:
-        """Note that a request was sent, has ended, or is kept for another process; *key*: R8's."""
+        """Note that a request was sent, has ended, or is stored for another process.
+
+        *key*: R8's key of the request.
+        """
         for answer in self._links.pop(key, ()):
             answer.links -= 1
             if not answer.links:
                 self._linked.pop(answer, None)
             self._release(answer)
 
-    def link_replaced(self, key: str, other: str) -> None:
-        """Note that a middleware has put the request *other* in the place of *key*."""
-        if key != other and key in self._links:
-            self._links.setdefault(other, []).extend(self._links.pop(key))
+    def link_replaced(self, key: str, new_key: str) -> None:
+        """Note that a middleware has replaced the request *key* by *new_key*."""
+        if key != new_key and key in self._links:
+            self._links.setdefault(new_key, []).extend(self._links.pop(key))
 
-    def _filtered(self, request: Request) -> None:
-        self.link_ended(key_of(request))  # whoever asked first waits for it
+    def _on_filtered(self, request: Request) -> None:
+        self.link_ended(key_of(request))  # the answer with the first such link waits for it
 
     def taken(self, request: Request) -> None:
         """Note that the callback of *request* has ended without an error."""
@@ -178,10 +185,13 @@ class Delivery:
 
     def _answer_of(self, response: Any) -> _Answer | None:
         request = getattr(response, "request", None)
-        return None if request is None else self._open.get(request)
+        if request is None:
+            return None
+        return self._open.get(request)
 
-    def _scraped(self, item: Any, response: Response | None) -> None:
-        slots, answer = self._output.slots_of(item), self._answer_of(response)
+    def _on_scraped(self, item: Any, response: Response | None) -> None:
+        slots = self._output.slots_of(item)
+        answer = self._answer_of(response)
         if slots is None:
             self._lost_items += 1
             if answer is not None:
@@ -189,36 +199,36 @@ class Delivery:
                 answer.items.pop(id(item), None)
         elif answer is not None:
             answer.scraped += 1
-            answer.slots.update(each for each in slots if not each.is_stored)
+            answer.slots.update(slot for slot in slots if not slot.is_stored)
 
-    def _dropped(self, item: Any, response: Response | None) -> None:
+    def _on_dropped(self, item: Any, response: Response | None) -> None:
         if (answer := self._answer_of(response)) is not None:
             answer.items.pop(id(item), None)
 
-    def _failed(self, item: Any, response: Response | None) -> None:
+    def _on_item_error(self, item: Any, response: Response | None) -> None:
         if (answer := self._answer_of(response)) is not None:
             answer.is_lost = True
             answer.items.pop(id(item), None)
 
-    # -- when all is done -----------------------------------------------------------------
+    # -- after the callback ---------------------------------------------------------------
 
     def settle(self, under_way: Collection[Request]) -> None:
-        """Look at the answers whose requests are not *under_way*: their callbacks have ended.
+        """Settle the answers whose requests are not *under_way*: their callbacks have ended.
 
-        So are their items through the pipelines, since Scrapy waits for that.
+        Their items have passed the pipelines, too, because Scrapy waits for that.
         """
-        for request in [each for each in self._open if each not in under_way]:
+        for request in [request for request in self._open if request not in under_way]:
             self._settle(self._open.pop(request))
 
     def _settle(self, answer: _Answer) -> None:
         answer.is_open = False
         if not answer.is_taken or answer.scraped != len(answer.items):
-            answer.items.clear()  # of what a pipeline has made something else, none is known
+            answer.items.clear()  # a pipeline has replaced items, so we cannot recognise them
         if not answer.is_taken or answer.is_lost:
             self._give_none(answer)
         if answer.validators is not None and answer.links:
             self._linked[answer] = None
-        answer.slots = {each for each in answer.slots if not each.is_stored}
+        answer.slots = {slot for slot in answer.slots if not slot.is_stored}
         for slot in answer.slots:
             self._of_slot.setdefault(slot, []).append(answer)
         if answer.slots or answer.until_end:
@@ -235,28 +245,28 @@ class Delivery:
             self._give_none(next(iter(self._linked)))
 
     def _give_none(self, answer: _Answer) -> None:
-        """Store no validators of *answer*: it is fetched in full at its next visit."""
+        """Store no validators of *answer*, so that its next visit fetches it in full."""
         self._linked.pop(answer, None)
         if answer.validators is None:
             return
         answer.validators = None
-        self._without += 1
-        if len(self._named) < _NAMED:
-            self._named.append(answer.url)
+        self._without_count += 1
+        if len(self._example_urls) < _MAX_EXAMPLES:
+            self._example_urls.append(answer.url)
 
-    def _stored(self, slot: Slot) -> None:
+    def _on_slot_stored(self, slot: Slot) -> None:
         for answer in self._of_slot.pop(slot, ()):
             answer.slots.discard(slot)
             self._release(answer)
 
     def _release(self, answer: _Answer) -> None:
-        """Store the records of *answer* that wait for nothing any more."""
-        if not self._is_over and (records := self._ready(answer)):
+        """Store the records of *answer* that are ready."""
+        if not self._is_over and (records := self._take_ready_records(answer)):
             context = self._context
             context.remember(lambda: context.store.put(*records))
 
-    def _ready(self, answer: _Answer) -> list[SeenItem | Validators]:
-        """The records of *answer* that wait for nothing any more; they wait here no longer."""
+    def _take_ready_records(self, answer: _Answer) -> list[SeenItem | Validators]:
+        """Take out and return the records of *answer* that are ready to be stored."""
         if answer.slots or answer.until_end or answer.is_open:
             return []
         self._unstored.pop(answer, None)
@@ -270,7 +280,7 @@ class Delivery:
     # -- the end of the crawl -------------------------------------------------------------
 
     def close(self) -> None:
-        """The spider is closed: no request is sent any more, and no callback begins."""
+        """Settle all answers after the spider has closed."""
         if self._is_over:
             return
         self.settle(())
@@ -280,26 +290,26 @@ class Delivery:
             for answer in [*self._unstored]:
                 answer.until_end = False
                 self._release(answer)
-            self._finish()
+            self._report_losses()
         self._is_over = True
 
     def feeds_closed(self) -> None:
-        """All feeds are closed: store what they have stored, and say what they have not."""
+        """Store the records of stored feeds, and report feeds that were not stored."""
         self.close()
         if self._output.is_watched:
             self._output.is_watched = False
-            self._put(self._unstored)
-            self._finish()
+            self._store_records(self._unstored)
+            self._report_losses()
 
-    def _put(self, answers: Iterable[_Answer]) -> None:
-        """Store the records of *answers*; the crawl may have closed its store by now."""
+    def _store_records(self, answers: Iterable[_Answer]) -> None:
+        """Store the ready records of *answers*. The crawl may have closed its store already."""
         records: list[SeenItem | Validators] = []
         for answer in [*answers]:
             if any(not slot.is_stored for slot in answer.slots):
                 self._give_none(answer)
                 continue
             answer.slots.clear()
-            records += self._ready(answer)
+            records += self._take_ready_records(answer)
         directory = self._context.config.state_dir
         if not records or directory is None:
             return
@@ -312,23 +322,28 @@ class Delivery:
         except StateError as error:
             self._context.recorder.own_fault(str(error), kept=True)
 
-    def _finish(self) -> None:
-        lost = [each for each in self._output.slots if each.items and not each.is_stored]
-        count = self._lost_items + sum(each.items for each in lost)
+    def _report_losses(self) -> None:
+        unstored = [slot for slot in self._output.slots if slot.items and not slot.is_stored]
+        count = self._lost_items + sum(slot.items for slot in unstored)
         self._context.recorder.unstored = count
         if count:
-            where = (
-                ", ".join(dict.fromkeys(each.uri for each in lost[:_NAMED])) or "see ERROR above"
+            place = (
+                ", ".join(dict.fromkeys(slot.uri for slot in unstored[:_MAX_EXAMPLES]))
+                or "see ERROR above"
             )
             self._context.recorder.own_fault(
-                f"a feed was not stored ({where}): {plural(count, 'item')} of this run will be "
+                f"a feed was not stored ({place}): {plural(count, 'item')} of this run will be "
                 "emitted again; mend FEEDS, or the rights and the disk of the output"
             )
-        if self._without:
-            more = f" and {self._without - _NAMED} more" if self._without > _NAMED else ""
+        if self._without_count:
+            suffix = (
+                f" and {self._without_count - _MAX_EXAMPLES} more"
+                if self._without_count > _MAX_EXAMPLES
+                else ""
+            )
             logger.info(
                 "given no validators, and so fetched in full at their next visit, because what was "
                 "in them was not taken: %s%s",
-                ", ".join(self._named),
-                more,
+                ", ".join(self._example_urls),
+                suffix,
             )

@@ -1,12 +1,12 @@
-"""The requests of a paused job: one SQLite file in the JOBDIR, whatever the number of hosts.
+"""Stores the requests of a paused job in one SQLite file in the JOBDIR.
 
-Scrapy's own layout opens two files for each host, and a process may have a thousand files open. A
-request is serialised by pickle, as in Scrapy's default disk queue: the JOBDIR is the project's own.
-SQLite's own lock shows that another process uses the file. The system drops the lock when that
-process ends, however it ends.
+Scrapy's layout needs two open files for each host, but a process may open only about a thousand.
+Requests are pickled, as in Scrapy's default disk queue, because the JOBDIR belongs to the project.
+SQLite's lock shows whether another process uses the file. The system releases it at the end of that
+process, even if it is killed.
 
-A row that cannot be read any more (its callback was renamed, its class is gone, it is damaged) goes
-to the table ``aside``, from which the next run tries it again.
+If a row is unreadable (for example because its callback was renamed, or it is damaged), it moves
+to the table ``aside``. The next run tries it again.
 """
 
 from __future__ import annotations
@@ -38,9 +38,8 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.context import Context, Earlier
     from scrapy_walsh.adapters.intake import Intake
 
-#: ``form``: of ``urls.form_of``. ``source``: the declared target that the URL belongs to.
-#: ``revisit``: the cadence of that, seconds; null where WALSH_REVISIT holds (R8). What a killed run
-#: had taken is put back, unless it had pushed the same request again.
+#: ``form``: of ``urls.form_of``. ``source``: the declared target of the URL. ``revisit``: the
+#: target's cadence in seconds; null if WALSH_REVISIT applies (R8).
 _COLUMNS: Final = {
     "id": "INTEGER PRIMARY KEY AUTOINCREMENT",
     "host": "TEXT NOT NULL",
@@ -56,7 +55,7 @@ _COLUMNS: Final = {
 
 
 class _Table(NamedTuple):
-    """A table of the file, as ``state.forms`` knows it."""
+    """A table of the file, for ``state.forms``."""
 
     name: str
     create: str
@@ -69,9 +68,11 @@ _TABLES: Final = (
     _Table("taken", "CREATE TABLE IF NOT EXISTS taken AS SELECT * FROM line WHERE false"),
     _Table("aside", "CREATE TABLE IF NOT EXISTS aside AS SELECT * FROM line WHERE false"),
 )
-#: The steps by which the file of an older form becomes one of this form (D16).
+#: The steps that upgrade an older file to this form (D16).
 _STEPS: Final[forms.Steps] = {}
 _PRICE: Final = "in another JOBDIR the requests that wait in this one are lost"
+#: Run at the start of a crawl. Requests that a killed run had taken are put back, unless it had
+#: pushed the same request again.
 _BEGIN = """
 CREATE INDEX IF NOT EXISTS line_order ON line (host, rank, priority, arrival, id);
 INSERT INTO line SELECT * FROM aside;
@@ -85,8 +86,8 @@ DELETE FROM taken;
 _OURS = "SELECT id, host, url, request FROM line LIMIT 0"
 _NAMES = "host, rank, priority, arrival, url, form, source, revisit, request"
 _INSERT = f"INSERT INTO line ({_NAMES}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
-#: What earlier runs left, in a file that SQLite deletes by itself. A row goes when `Spider.start`
-#: has named its request again.
+#: The requests of earlier runs, in a temporary table. A row is deleted when `Spider.start` has
+#: yielded its request again.
 _EARLIER = """
 CREATE TEMP TABLE earlier AS SELECT id, url, form FROM line;
 CREATE INDEX temp.earlier_url ON earlier (url, form);
@@ -98,25 +99,31 @@ WHERE typeof(host) <> 'text' OR typeof(url) <> 'text' OR typeof(source) NOT IN (
 """
 #: The order of the requests of one host.
 _ORDER = "FROM line WHERE host = ? ORDER BY rank, priority, arrival, id"
-#: Seconds for which the start of a crawl waits for a process that is closing the file.
+#: Seconds to wait at the start for another process that is closing the file.
 _PATIENCE = 1.0
 
 
 def why_unusable(settings: BaseSettings) -> str | None:
-    """Why no crawl can use its JOBDIR, which Scrapy makes; None where it can, or none is set."""
+    """Return the reason if the JOBDIR is unusable; None if it is usable or not set."""
     directory = settings.get("JOBDIR")
-    why = files.why_unusable(Path(directory)) if directory else None
-    return None if why is None else f"JOBDIR {directory} cannot be written ({why})"
+    if not directory:
+        return None
+    reason = files.why_unusable(Path(directory))
+    if reason is None:
+        return None
+    return f"JOBDIR {directory} cannot be written ({reason})"
 
 
 def open_job(settings: BaseSettings) -> Connection | None:
-    """The file of the crawl's JOBDIR, for this process alone; None where none is set.
+    """Open and lock the file in the crawl's JOBDIR; return None if no JOBDIR is set.
 
-    Called before anything else of the folder is written. Raises StateError, also where another
-    process uses the folder.
+    It must be called before anything else is written there. Raises StateError, for example if
+    another process uses the JOBDIR.
     """
     directory = settings.get("JOBDIR")
-    return _open(Path(directory, "requests.queue")) if directory else None
+    if directory:
+        return _open(Path(directory, "requests.queue"))
+    return None
 
 
 def _open(directory: Path) -> Connection:
@@ -130,7 +137,7 @@ def _open(directory: Path) -> Connection:
         _prepare(db, path)
     except (OSError, sqlite3.Error, DamageError) as error:
         if db is not None:
-            db.close()  # it has the file for itself
+            db.close()  # it holds the lock
         if isinstance(error, StateError):
             raise
         raise _unusable(path, error) from error
@@ -139,11 +146,11 @@ def _open(directory: Path) -> Connection:
 
 def _prepare(db: Connection, path: Path) -> None:
     if db.execute("SELECT 1 FROM sqlite_master").fetchone():
-        _bring_up_to_date(db, path)
+        _upgrade(db, path)
     db.execute("PRAGMA journal_mode=WAL")
     db.execute("PRAGMA synchronous=NORMAL")
-    # 16 MB, four times the default: each of a host's requests is in a page of its own, and is
-    # written to the file half as often. A request waits 25 ms for that at most.
+    # 16 MB, four times the default. The requests of a host are in different pages, and so each page
+    # is written half as often. A request waits at most 25 ms for that.
     db.execute("PRAGMA wal_autocheckpoint=4000")
     db.execute("BEGIN IMMEDIATE")
     with db:
@@ -154,10 +161,10 @@ def _prepare(db: Connection, path: Path) -> None:
     db.executescript(_EARLIER)
 
 
-def _bring_up_to_date(db: Connection, path: Path) -> None:
-    """Give a file of an older form this one; StateError where a later version wrote it."""
-    db.execute(_OURS)  # another program's has none
-    if not forms.form_of(db):  # 0.2.0 gave it no number
+def _upgrade(db: Connection, path: Path) -> None:
+    """Upgrade an older file. Raises StateError if a later version has written it."""
+    db.execute(_OURS)  # another program's file does not have this table
+    if not forms.form_of(db):  # version 0.2.0 wrote no number
         db.execute("PRAGMA user_version=1")
     if not forms.is_current(db, path, _TABLES, _STEPS, _PRICE):
         line = forms.upgrade(db, path, _TABLES, _STEPS, _PRICE)
@@ -165,7 +172,7 @@ def _bring_up_to_date(db: Connection, path: Path) -> None:
 
 
 def _unusable(path: Path, error: Exception) -> StateError:
-    """What to raise where *error* was met with the file *path*: one line that says what to do."""
+    """Return the StateError for *error* with the file *path*."""
     name = getattr(error, "sqlite_errorname", "")
     if name.startswith("SQLITE_BUSY"):
         return StateError(
@@ -173,16 +180,16 @@ def _unusable(path: Path, error: Exception) -> StateError:
         )
     if name == "SQLITE_NOTADB" or "no such" in str(error):
         return StateError(f"{path} is not a queue of scrapy_walsh: set another JOBDIR")
-    why = one_line(error, 200)
+    detail = one_line(error, 200)
     return StateError(
-        f"{path} cannot be used ({why}): free or repair the disk, or set another JOBDIR"
+        f"{path} cannot be used ({detail}): free or repair the disk, or set another JOBDIR"
     )
 
 
 class DiskLines:
-    """The requests of each host, in a file, in the order in which they go.
+    """The requests of each host in a file, in sending order.
 
-    Where the file cannot be read or written, each method raises StateError.
+    Each method raises StateError if the file cannot be read or written.
     """
 
     is_lasting = True
@@ -190,14 +197,15 @@ class DiskLines:
     def __init__(
         self, directory: str, context: Context, intake: Intake, job: Connection | None
     ) -> None:
-        self._context, self._intake = context, intake
+        self._context = context
+        self._intake = intake
         self._path = Path(directory) / "requests.sqlite3"
         self._db = job or _open(Path(directory))
-        #: The last row that an earlier run wrote. A declared request up to there declares again the
-        #: URLs in its meta when it is taken; what a callback has pushed since declares nothing.
+        #: The last row of an earlier run. If a declared request up to there is taken, it declares
+        #: the URLs in its meta again. Later rows come from callbacks and declare nothing.
         (self._earlier,) = self._execute("SELECT ifnull(max(id), 0) FROM line").fetchone()
-        #: Requests that were taken, and their rows, which the next run puts back after a crash.
-        self._taken: dict[Request, int] = {}
+        #: The rows of taken requests. The next run puts them back after a crash.
+        self._taken_rows: dict[Request, int] = {}
         for row, url in self._execute(_DAMAGED).fetchall():
             self._set_aside(row, str(url), "its host, URL, target or cadence is none")
 
@@ -208,8 +216,8 @@ class DiskLines:
             raise _unusable(self._path, error) from error
 
     @contextmanager
-    def _at_once(self) -> Iterator[None]:
-        """All of what is done within, or nothing of it."""
+    def _transaction(self) -> Iterator[None]:
+        """Run the statements in the block in one transaction."""
         self._execute("BEGIN")
         try:
             with self._db:
@@ -218,56 +226,57 @@ class DiskLines:
             raise _unusable(self._path, error) from error
 
     def check(self, request: Request) -> bytes:
-        """*request*, serialised; ValueError where it cannot be."""
+        """Serialise *request*. Raises ValueError if that is impossible."""
         try:
             return pickle.dumps(self._intake.kept(request), protocol=4)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise ValueError(str(error)) from error
 
     def push(self, host: str, key: tuple[int, int, int], request: Request) -> None:
-        """Add *request* to *host*'s queue; ValueError where it cannot be serialised."""
-        url, data = request.url, self.check(request)
+        """Add *request* to *host*'s queue. Raises ValueError if it cannot be serialised."""
+        url = request.url
+        data = self.check(request)
         source = self._context.scope.source_of(url)
-        own = self._context.scope.cadence(source or "")
-        self._execute(_INSERT, (host, *key, url, form_of(request), source, own, data))
-        # After the row: what a kill leaves out of both is named again, and what is in the row alone
-        # is sent a second time at worst.
+        revisit = self._context.scope.cadence(source or "")
+        self._execute(_INSERT, (host, *key, url, form_of(request), source, revisit, data))
+        # Write requests.seen after the row. If a kill comes before both, `start` yields the request
+        # again. If it comes between them, the request may be sent twice.
         try:
             compat.write_seen(self._context.crawler)
         except OSError as error:
             raise _unusable(self._path.with_name("requests.seen"), error) from error
 
     def pop(self, host: str) -> Request | None:
-        """Take the first request of *host*'s queue; None where it is unreadable, and set aside."""
-        found = self._execute(f"SELECT id, url, source, request {_ORDER} LIMIT 1", (host,))
-        row, url, source, data = found.fetchone()
+        """Take *host*'s first request. If it is unreadable, set it aside and return None."""
+        cursor = self._execute(f"SELECT id, url, source, request {_ORDER} LIMIT 1", (host,))
+        row, url, source, data = cursor.fetchone()
         try:
             request = self._read(url, data)
         except ValueError as error:
             self._set_aside(row, url, str(error))
             return None
-        with self._at_once():
-            self._forget_done()
+        with self._transaction():
+            self._delete_ended()
             self._execute("INSERT INTO taken SELECT * FROM line WHERE id = ?", (row,))
             self._execute("DELETE FROM line WHERE id = ?", (row,))
-        self._taken[request] = row
+        self._taken_rows[request] = row
         if row <= self._earlier and source is not None:
             self._intake.resume(request, source)
         return request
 
-    def _set_aside(self, row: int, url: str, why: str) -> None:
-        with self._at_once():
+    def _set_aside(self, row: int, url: str, reason: str) -> None:
+        with self._transaction():
             self._execute("DELETE FROM temp.earlier WHERE id = ?", (row,))
             self._execute("INSERT INTO aside SELECT * FROM line WHERE id = ?", (row,))
             self._execute("DELETE FROM line WHERE id = ?", (row,))
         self._context.recorder.set_aside(
             "jobdir/set_aside",
-            f"the request of {url} that waited in the JOBDIR cannot be read: {why}; it is kept in "
-            f"the table aside of {self._path}, and the next run tries it again",
+            f"the request of {url} that waited in the JOBDIR cannot be read: {reason}; it is kept "
+            f"in the table aside of {self._path}, and the next run tries it again",
         )
 
     def stands_for(self, request: Request) -> bool:
-        """Whether an earlier run has left the same request here; each stands for one that comes."""
+        """Whether an earlier run has left the same request. Each one counts only once."""
         if not self._earlier:
             return False
         same = self._execute(
@@ -285,24 +294,27 @@ class DiskLines:
             return False
 
     def first(self, host: str) -> str | None:
-        """The URL that is first in *host*'s queue; None where nothing waits."""
-        row = self._execute(f"SELECT url {_ORDER} LIMIT 1", (host,)).fetchone()
-        return None if row is None else row[0]
+        """Return the first URL in *host*'s queue, or None."""
+        cursor = self._execute(f"SELECT url {_ORDER} LIMIT 1", (host,))
+        row: tuple[str] | None = cursor.fetchone()
+        if row is None:
+            return None
+        return row[0]
 
-    def _forget_done(self) -> None:
+    def _delete_ended(self) -> None:
         under_way = compat.under_way(self._context.crawler)
-        for request in [each for each in self._taken if each not in under_way]:
-            self._execute("DELETE FROM taken WHERE id = ?", (self._taken.pop(request),))
+        for request in [request for request in self._taken_rows if request not in under_way]:
+            self._execute("DELETE FROM taken WHERE id = ?", (self._taken_rows.pop(request),))
 
-    def take(self, host: str, refused: Callable[[str], bool]) -> list[Request]:
-        """Take out every request of *host* for whose URL *refused* is true.
+    def take(self, host: str, is_refused: Callable[[str], bool]) -> list[Request]:
+        """Take out all requests of *host* for which *is_refused* (of their URL) is true.
 
-        What is unreadable stays, until its turn comes.
+        An unreadable request stays until its turn comes.
         """
         out = []
-        with self._at_once():
+        with self._transaction():
             for row, url in self._execute(f"SELECT id, url {_ORDER}", (host,)).fetchall():
-                if not refused(url):
+                if not is_refused(url):
                     continue
                 (data,) = self._execute("SELECT request FROM line WHERE id = ?", (row,)).fetchone()
                 with suppress(ValueError):
@@ -311,7 +323,7 @@ class DiskLines:
         return out
 
     def _read(self, url: str, data: Any) -> Request:
-        """The request for *url* in *data*; ValueError, which says why, where there is none."""
+        """Return the request for *url* in *data*. Raises ValueError with the reason."""
         try:
             request = request_from_dict(pickle.loads(data), spider=self._context.crawler.spider)  # noqa: S301
             if request.url != url:
@@ -321,21 +333,21 @@ class DiskLines:
         return request
 
     def counts(self) -> Iterable[tuple[str, int]]:
-        """Hosts, and how many requests wait for each."""
+        """Return each host and the number of its requests."""
         return self._execute("SELECT host, count(*) FROM line GROUP BY host").fetchall()
 
     def sources(self) -> Iterator[Earlier]:
-        """What earlier runs have left. Some at a time, since requests are taken out meanwhile."""
+        """Yield the URLs of earlier runs, in pages, because requests are taken meanwhile."""
         page = "SELECT id, url, source, revisit FROM line WHERE id > ? AND id <= ? LIMIT 100"
-        last = 0
-        while rows := self._execute(page, (last, self._earlier)).fetchall():
-            last = rows[-1][0]
+        last_id = 0
+        while rows := self._execute(page, (last_id, self._earlier)).fetchall():
+            last_id = rows[-1][0]
             yield from (row[1:] for row in rows if row[2] is not None)
 
     def close(self) -> None:
-        """Close the file; each request that was taken has ended, or was pushed again.
+        """Close the file. Taken requests have ended or were pushed again, so they are deleted.
 
-        Not where the crawl has ended on account of a failure: then the next run puts them back.
+        If the crawl was aborted by a failure, they stay, and the next run puts them back.
         """
         try:
             if self._context.halted is None:

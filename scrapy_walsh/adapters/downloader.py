@@ -1,4 +1,4 @@
-"""The name of a seat, as projects write it into their settings; it is in ``handler``."""
+"""The import path of ``Downloader`` for a project's settings. ``handler`` has the class."""
 
 from scrapy_walsh.adapters.handler import Downloader
 

@@ -1,11 +1,11 @@
-"""The downloader middlewares: each one calls the parts of the crawl, and does what they answer.
+"""The downloader middlewares. They call the parts of the crawl and carry their decisions out.
 
-One request's way: ``GateMiddleware`` (``gate.at_gate``), ``RevalidateMiddleware`` (R7), the handler
-(``gate.at_wire``, R1, R4, ``gate.after``), and back: ``BackoffMiddleware`` (R5),
-``RevalidateMiddleware`` (304), ``RedirectMiddleware`` (each hop starts again at the gate). How the
-request has ended for its spider, ``downloader.Downloader`` records.
+A request passes ``GateMiddleware`` (``gate.at_gate``), ``RevalidateMiddleware`` (R7) and the
+handler (``gate.at_wire``, R1, R4, ``gate.after``). Its response passes ``BackoffMiddleware`` (R5),
+``RevalidateMiddleware`` (304) and ``RedirectMiddleware``, and a hop begins at the gate again.
+``downloader.Downloader`` records how the request ended for its spider.
 
-``**_`` of a method: the spider, which Scrapy names before 2.14.
+Before 2.14, Scrapy also passes the spider to each method, in ``**_``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class GateMiddleware(Seat):
-    """Every request passes ``policy/chain.py`` here before it may go on."""
+    """Judges every request by ``policy/chain.py`` before it may go on."""
 
     def process_request(
         self, request: Request, **_: Any
@@ -57,57 +57,58 @@ class GateMiddleware(Seat):
 
 
 class BackoffMiddleware(Seat):
-    """R5: a request that failed, as ``gate.after`` concluded, is sent again later or given up."""
+    """Retries a failed request or gives it up, as ``gate.after`` has decided (R5)."""
 
     def process_response(
         self, request: Request, response: Response, **_: Any
     ) -> Request | Response:
-        """The request to send again, or *response*; raises ``GaveUp`` in place of a failure."""
-        follows = self._follows(request, response.status)
-        if isinstance(follows, GaveUp):
-            raise follows
-        return follows or response
+        """Return the request to retry, or *response*. Raises ``GaveUp`` without retries left."""
+        outcome = self._apply_backoff(request, response.status)
+        if isinstance(outcome, GaveUp):
+            raise outcome
+        return outcome or response
 
     def process_exception(self, request: Request, exception: Exception, **_: Any) -> Request | None:
-        """The request to send again after a transport error; None lets the error go on.
+        """Return the request to retry after an error of the network; None passes the error on.
 
-        Raises GaveUp, and BodyTooLarge where that is why the transport was broken off.
+        Raises GaveUp, or BodyTooLarge if the exchange was broken off because of its size.
         """
         if isinstance(exception, compat.OVER_LIMIT) and not self.crawl.tickets.of(request).ours:
             reason = f"refused as too large: {exception}"
             logger.error("%s is not read: %s", request.url, reason)
             raise BodyTooLarge(request.url, reason) from exception
-        follows = self._follows(request, None, faults.no_answer(exception))
-        if isinstance(follows, GaveUp):
-            raise follows
-        return follows
+        outcome = self._apply_backoff(request, None, faults.no_answer(exception))
+        if isinstance(outcome, GaveUp):
+            raise outcome
+        return outcome
 
-    def _follows(
+    def _apply_backoff(
         self, request: Request, status: int | None, error: NoAnswer | None = None
     ) -> Request | GaveUp | None:
-        """What R5 has decided on the exchange that has ended; None for nothing."""
-        crawl, ticket = self.crawl, self.crawl.tickets.of(request)
+        """Apply R5's decision on the last exchange: return a retry, GaveUp, or None."""
+        crawl = self.crawl
+        ticket = self.crawl.tickets.of(request)
         failure = None if ticket.ours else ticket.failure
         if failure is None:
             return None
         ticket.failure = None
         trial = ticket.trial
-        why = crawl.pacing.tell_failure(request.url, failure, status, error, trial=trial)
+        reason = crawl.pacing.tell_failure(request.url, failure, status, error, trial=trial)
         if isinstance(failure, Retry):
             crawl.retries.retry(ticket.key)
             return crawl.tickets.again(request)
         crawl.retries.give_up(ticket.key)
-        return GaveUp(request.url, why, status)
+        return GaveUp(request.url, reason, status)
 
 
-#: Scrapy's default Accept field: the spider has not said which format it wants.
+#: Scrapy's default Accept field. With it, the spider has not asked for a format.
 _SCRAPYS_ACCEPT: Final = default_settings.DEFAULT_REQUEST_HEADERS["Accept"].encode("latin-1")
 
 
 class RevalidateMiddleware(Seat):
-    """R7: sends stored validators, and has new ones stored by URL and representation (T20).
+    """Sends stored validators, and stores new ones by URL and representation (R7, T20).
 
-    R9.2 is done here too, since the Accept field names the representation: it prefers markdown.
+    It also sets the Accept field, which names the representation and prefers markdown (R9.2).
     """
 
     def process_request(self, request: Request, **_: Any) -> None:
@@ -119,38 +120,41 @@ class RevalidateMiddleware(Seat):
             request.headers["Accept"] = ACCEPT_PAGE
         if is_conditional(request):
             return
-        held = self.crawl.delivery.stored(request)
-        if held is not None:
-            fields = validators.conditional_headers(held.etag, held.last_modified)
+        record = self.crawl.delivery.stored(request)
+        if record is not None:
+            fields = validators.conditional_headers(record.etag, record.last_modified)
             request.headers.update({name: fields[name].encode("latin-1") for name in fields})
 
     def process_response(self, request: Request, response: Response, **_: Any) -> Response:
-        """*response*; raises ``NotModified`` for a 304. A 200 replaces the validators."""
+        """Note the validators of a 200, and return it. Raises ``NotModified`` for a 304."""
         ticket = self.crawl.tickets.of(request)
-        if ticket.ours or ticket.status is None:  # or a middleware of the project has answered
+        if ticket.ours or ticket.status is None:  # without a status, a middleware has answered
             return response
         if response.status == NOT_MODIFIED and is_conditional(request):
             self.crawl.gate.tell(events.NOT_MODIFIED, ticket, 304, "304, no new data")
             self.crawl.sources.taken((request,))
             self.crawl.sources.ended(request, readings.Result(readings.READ))
-            held = self.crawl.delivery.stored(request)
+            record = self.crawl.delivery.stored(request)
             content_type = header(response, "Content-Type")
-            raise NotModified(request.url, content_type or (held.content_type if held else None))
+            raise NotModified(
+                request.url, content_type or (record.content_type if record else None)
+            )
         if validators.replaces_validators(request.method, response.status):
             # If it was not conditional, no validators were stored when it was sent.
-            anew, queued = is_conditional(request), ticket.popped
-            kept = self._validators(request, response, ticket)
-            self.crawl.delivery.answered(request, kept, anew=anew, queued=queued)
+            anew = is_conditional(request)
+            queued = ticket.popped
+            new_record = self._validators_of(request, response, ticket)
+            self.crawl.delivery.answered(request, new_record, anew=anew, queued=queued)
         return response
 
-    def _validators(
+    def _validators_of(
         self, request: Request, response: Response, ticket: Ticket
     ) -> Validators | None:
-        """The validators of *response* that are to be stored, if it has any."""
+        """Return the validators of *response* to store, or None."""
         if not any(name in response.headers for name in ("ETag", "Last-Modified")):
             return None
         url, accept, spider = self.crawl.delivery.key_of(request)
-        answered = Validators(
+        record = Validators(
             url,
             accept,
             header(response, "ETag"),
@@ -160,11 +164,11 @@ class RevalidateMiddleware(Seat):
             validators.lifetime(self.crawl.sources.interval(ticket)),
             spider,
         )
-        return validators.to_store(answered, header(response, "Date"))
+        return validators.to_store(record, header(response, "Date"))
 
 
 class RedirectMiddleware(ScrapyRedirectMiddleware):
-    """D5: a hop of a declared target is within scope; the gates then see it like any other."""
+    """Follows redirects. A hop of a declared target is in scope, and passes the gates (D5)."""
 
     crawl: Crawl
 
@@ -178,46 +182,51 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
     def process_response(
         self, request: Request, response: Response, spider: Any = None
     ) -> Request | Response:
-        """The request to the next hop, now within scope, or *response*; ``TooManyRedirects``."""
+        """Return the request for the next hop, or *response*. Raises ``TooManyRedirects``."""
         if self.crawl.tickets.of(request).status is None:
-            return response  # no site has redirected there: a middleware of the project says so
+            return response  # a middleware of the project has answered, not a site
         arguments = () if spider is None else (spider,)
         try:
             result: Request | Response = super().process_response(request, response, *arguments)
         except IgnoreRequest:
-            raise self._too_many(request, response.status) from None
+            raise self._record_too_many(request, response.status) from None
         if result is response and self._is_for_spider(request, response.status):
             ticket = self.crawl.tickets.of(request)
             self.crawl.sources.answered(request, ticket, str(response.status), self.crawl.wall())
         if isinstance(result, Request):
             result.meta.pop(TRY_HTTPS, None)  # a host that redirects has answered
             self.crawl.intake.declare_hop(result, request)
-            ticket, hop = self.crawl.tickets.of(request), self.crawl.tickets.of(result)
+            ticket = self.crawl.tickets.of(request)
+            hop = self.crawl.tickets.of(result)
             visited = {canonical_url(url) for url in result.meta.get("redirect_urls", ())}
             not_sent = self.crawl.sources.not_sent(hop.key, ticket)
             # R7's de-duplication takes "/a" and "/a/" for one URL, but a redirect from one to the
             # other is not a duplicate. Nor is one to a source that R8 has refused, or back to one
             # that led here.
             hop.revisits = canonical_url(result.url) in visited or not_sent
+            # The validators belong to the page that redirects.
             for name in ("If-None-Match", "If-Modified-Since"):
-                result.headers.pop(name, None)  # of the page that redirects
+                result.headers.pop(name, None)
         return result
 
     def _is_for_spider(self, request: Request, status: int) -> bool:
-        """Whether *status* is that of a redirect that the spider wants as its answer."""
+        """Whether the spider wants this redirect as its answer."""
         if status not in REDIRECTS:
             return False
-        meta, spider = request.meta, self.crawl.crawler.spider
+        meta = request.meta
+        spider = self.crawl.crawler.spider
         if meta.get("dont_redirect") or meta.get("handle_httpstatus_all"):
             return True
-        wanted = meta.get("handle_httpstatus_list") or ()
-        return status in wanted or status in getattr(spider, "handle_httpstatus_list", ())
+        statuses = meta.get("handle_httpstatus_list") or ()
+        return status in statuses or status in getattr(spider, "handle_httpstatus_list", ())
 
-    def _too_many(self, request: Request, status: int) -> TooManyRedirects:
-        """Record that *request* was redirected once more than the limit; the error to raise."""
+    def _record_too_many(self, request: Request, status: int) -> TooManyRedirects:
+        """Record one redirect too many for *request*. Returns the error to raise."""
         followed = request.meta.get("redirect_urls") or []
-        first = str(followed[0] if followed else request.url).partition("?")[0]
-        why = f"HTTP {status} after {len(followed)} redirects from {first}, no more are followed"
+        first_url = str(followed[0] if followed else request.url).partition("?")[0]
+        reason = (
+            f"HTTP {status} after {len(followed)} redirects from {first_url}, no more are followed"
+        )
         ticket = self.crawl.tickets.of(request)
-        self.crawl.gate.tell(events.TOO_MANY_REDIRECTS, ticket, status, why, requirement="D5")
-        return TooManyRedirects(request.url, why, status)
+        self.crawl.gate.tell(events.TOO_MANY_REDIRECTS, ticket, status, reason, requirement="D5")
+        return TooManyRedirects(request.url, reason, status)

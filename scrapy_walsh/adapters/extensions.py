@@ -1,4 +1,4 @@
-"""R4: AutoThrottle may only slow a host down, never below max(1 s, Crawl-delay)."""
+"""AutoThrottle, which may only slow a host down, never below max(1 s, Crawl-delay) (R4)."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.policy.host import Traffic
 
-#: The name under which the throttle has AutoThrottle's delays, beside a host's Crawl-delay.
+#: The source of AutoThrottle's delays among the intervals of a host.
 _SOURCE: Final = "autothrottle"
 
 
 class AutoThrottle(ScrapyAutoThrottle):
-    """Scrapy's AutoThrottle with a floor; what it learns becomes the host's interval."""
+    """Scrapy's AutoThrottle with a minimum. Its delay becomes part of the host's interval."""
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Any:
-        """Make the seat, which Scrapy leaves out without AUTOTHROTTLE_ENABLED."""
+        """Create the seat. Scrapy leaves it out without AUTOTHROTTLE_ENABLED."""
         seats.check(crawler)
         return super().from_crawler(crawler)
 
@@ -34,7 +34,8 @@ class AutoThrottle(ScrapyAutoThrottle):
         crawler.signals.connect(self._reached, signal=signals.request_reached_downloader)
 
     def _traffic(self, request: Request) -> Traffic:
-        # The crawl is made at first use: DotScrapy, an extension too, has restored the state then.
+        # The crawl is created at first use, because DotScrapy, also an extension, must restore the
+        # state before.
         return Crawl.of(self.crawler).pacing.host_of(request.url).traffic
 
     def _response_downloaded(self, response: Response, request: Request, spider: Any) -> None:
@@ -49,7 +50,7 @@ class AutoThrottle(ScrapyAutoThrottle):
             traffic.set_interval(slot.delay, source=_SOURCE)
 
     def _reached(self, request: Request, spider: Any) -> None:
-        """Set the floor of a slot that may be new: Scrapy drops idle slots with their delay."""
+        """Set the minimum of a slot again, because Scrapy deletes idle slots with their delay."""
         _, slot = self._get_slot(request, spider)
         if slot is not None:
             slot.delay = max(slot.delay, self._traffic(request).interval)

@@ -1,13 +1,12 @@
-"""R1, R4: the wire: the download handler, and the downloader that gives it its requests (D19).
+"""The download handler, and the downloader that passes requests to it (R1, R4, D19).
 
-``Handler`` is the last of our code before the socket. Targets, robots.txt, the blocklist, redirect
-hops, retries, ``engine.download_async`` and media pipelines all use the download handlers. So it is
-there, and only there, that one request at a time leaves the process, spaced for each host, with the
-exact User-Agent.
+``Handler`` is our last code before the socket. All requests use it: targets, documents, redirect
+hops, retries, ``engine.download_async`` and media pipelines. So only here requests leave the
+process: one at a time, spaced for each host, and with the exact User-Agent.
 
-``Downloader`` is around all downloader middlewares: it sees how a request ends for its spider, and
-what a middleware gives in its place. CONCURRENT_REQUESTS is 1, and a request that waits at the
-turnstile must not keep others from being sent, so such a request takes up no place in it.
+``Downloader`` wraps all downloader middlewares, so it sees how a request ends for its spider, and
+if a middleware replaces it. CONCURRENT_REQUESTS is 1, but a request at the turnstile must not block
+others. So such a request does not count in the downloader.
 """
 
 from __future__ import annotations
@@ -48,18 +47,18 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.policy.verdict import Verdict
 
-#: Seconds for which no turn is given after an exchange that was broken off.
+#: Seconds without a turn after an exchange without an answer.
 _GRACE: Final = 0.1
-#: What stands for ``Request(cookies=...)`` among the header fields that were not sent.
+#: The entry for ``Request(cookies=...)`` among the removed header fields.
 _COOKIES: Final = b"Request(cookies=...)"
-#: How the names of middlewares begin that answer nothing themselves.
+#: Prefixes of middlewares that do not belong to the project.
 _NOT_OF_PROJECTS: Final = ("scrapy.", "scrapy_walsh.")
 
 
 def prepare(handler: Any) -> None:
-    """Make one of Scrapy's handlers send what it is given, once, and read no header without end.
+    """Prepare one of Scrapy's handlers: it must send a request once and unchanged.
 
-    Raises RuntimeError for a handler that is not known.
+    It must also limit the header section of an answer. Raises RuntimeError for an unknown handler.
     """
     compat.no_persistent_connections(handler)
     compat.bound_headers(handler)
@@ -67,47 +66,51 @@ def prepare(handler: Any) -> None:
 
 
 def check_target(handler: Any, request: Request) -> None:
-    """Raise OwnFault unless *handler* asks the host that was judged for the URL that was (D36)."""
+    """Raise OwnFault unless *handler* sends *request* to the judged host (D36)."""
     scheme = request.url.partition(":")[0]
     try:
-        sent = compat.sent_target(handler, request)
+        target = compat.sent_target(handler, request)
     except ValueError as error:
         raise OwnFault(f"{request.url} is not sent: {error}", "its URL") from error
-    if not hosts.is_asked(request.url, scheme, sent.authority):
+    if not hosts.is_asked(request.url, scheme, target.authority):
         name = type(handler).__name__
-        why = f"{name} would send it to {sent.authority}, which is not the host that was judged"
-        raise OwnFault(f"{request.url} is not sent: {why}", f"{name} {sent.authority}")
+        reason = (
+            f"{name} would send it to {target.authority}, which is not the host that was judged"
+        )
+        raise OwnFault(f"{request.url} is not sent: {reason}", f"{name} {target.authority}")
 
 
 def _address_of(response: Response, url: str, proxy: str | None, chosen: str) -> str:
-    """The address at which the host of *url* has answered; empty if it is not known.
+    """Return the address from which the host of *url* answered; "" if it is not known.
 
-    *chosen*: the address of its name that the request connected to. Scrapy 2.13 does not say the
-    address of an answer without a body.
+    *chosen*: the address to which the request connected. It is needed for Scrapy 2.13, which gives
+    no address if the answer has no body.
     """
     address = getattr(response, "ip_address", None)
     if address is not None and not proxy:
         return str(address)
     if chosen and not proxy:
         return chosen
-    # The proxy knows the address of a name. One that is written in the URL is known if it has one
-    # reading.
+    # Only the proxy knows the address of a name. But if the URL itself has an address, we know it,
+    # unless it can be read in two ways.
     literals = literals_of(url)
-    return literals[0] if len(literals) == 1 else ""
+    if len(literals) == 1:
+        return literals[0]
+    return ""
 
 
 @compat.as_handler
 class Handler(Seat):
-    """The download handler of http and https: it wraps Scrapy's own."""
+    """The download handler for http and https. It wraps Scrapy's handler."""
 
     lazy = False
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Any:
-        """Make the seat. Scrapy logs what a handler raises, and goes on with other schemes."""
+        """Create the seat."""
         try:
             return super().from_crawler(crawler)
-        except WalshError as error:
+        except WalshError as error:  # Scrapy would only log it, and go on with other schemes
             raise compat.NotSwallowed(error) from error
 
     def __init__(self, crawl: Crawl) -> None:
@@ -117,13 +120,14 @@ class Handler(Seat):
         self._user_agent = crawl.config.identity.user_agent
         self._inner: dict[tuple[str, object], Any] = {}
         self._names = names.Names(self.crawler.settings)
-        #: Header fields of the spider's that were not sent, each named once.
-        self._left_out: set[bytes] = set()
+        #: Removed header fields, because each is logged only once.
+        self._removed_headers: set[bytes] = set()
 
     def _handler(self, request: Request, ticket: Ticket) -> Any:
-        """Scrapy's handler, made at the first use: without a reactor it is another one.
+        """Return Scrapy's handler, which is created at first use.
 
-        Documents have some of their own, which no receiver of the project's can stop.
+        Without a reactor it is another class. Documents have separate handlers, so that no signal
+        receiver of the project can stop them.
         """
         scheme = request.url.partition(":")[0].lower()
         crawler = self.crawl.fetcher.crawler_of(request, ticket) if ticket.ours else self.crawler
@@ -136,38 +140,38 @@ class Handler(Seat):
         return self._inner[scheme, crawler]
 
     async def download_request(self, request: Request) -> Response:
-        """The answer to *request*, in its turn. A document's is taken here, whatever follows."""
+        """Return the answer to *request*. The answer for a document is read here."""
         ticket = self.crawl.tickets.of(request)
         if not isinstance(ticket, Document):
             return await self._exchange(request, ticket)
-        sent = ticket.restored(request)
+        original = ticket.restored(request)
         try:
-            response = await self._exchange(sent, ticket)
+            response = await self._exchange(original, ticket)
         except Exception as error:
-            ticket.broke_off(sent, error)
+            ticket.broke_off(original, error)
             raise
-        request.meta["download_latency"] = sent.meta.get("download_latency", 0.0)
-        return ticket.brought(sent, response)
+        request.meta["download_latency"] = original.meta.get("download_latency", 0.0)
+        return ticket.brought(original, response)
 
     async def _exchange(self, request: Request, ticket: Ticket) -> Response:
-        """Send *request* in its turn, and do what follows from its answer; the response."""
+        """Send *request* when it has its turn, apply the result, and return the response."""
         crawl = self.crawl
         try:
             handler = self._handler(request, ticket)
             check_target(handler, request)
-            unseen = await self._enter(request, ticket)
+            unseen = await self._wait_for_turn(request, ticket)
         except Exception as error:
             faults.pass_on("a request could not be made", error)
-        connected = True
+        is_connected = True
         sent = Sent(request, ticket, unseen, crawl.steady())
         proxy = request.meta.get("proxy")
-        named = ticket.url if ticket.purpose == OPERATOR and not proxy else proxy
-        connecting = names.Connecting(crawl, self._names, ticket, named)
+        configured = ticket.url if ticket.purpose == OPERATOR and not proxy else proxy
+        connecting = names.Connecting(crawl, self._names, ticket, configured)
         self._names.connecting = connecting
         ticket.headed = False
         crawl.tickets.sending = ticket
         try:
-            self._dress(request)
+            self._set_headers(request)
             for tell in crawl.on_wire:
                 tell(request)
             self._look_ahead(request)
@@ -178,29 +182,30 @@ class Handler(Seat):
             ticket.address = _address_of(response, ticket.url, proxy, connecting.address)
         except BaseException as error:
             if connecting.refused is not None:
-                connected = False
+                is_connected = False
                 raise self._not_connected(ticket, connecting.refused) from error
             sent.whole = faults.says_something(error)
             ticket.headed = ticket.headed or (sent.whole and faults.is_unreadable(error))
             if isinstance(error, compat.OVER_LIMIT) and not ticket.ours:
-                # R8 counts it, so what is too long is not soon sent again.
+                # The visit counts (R8), so that a body that is too long is not sent again soon.
                 crawl.sources.answered(request, ticket, "200", crawl.wall())
             if compat.closing(crawl.crawler) and isinstance(error, compat.CANCELLED):
                 raise Closing from error
             raise
         finally:
             crawl.tickets.sending = None
-            if connected:
-                self._ended(sent)
+            if is_connected:
+                self._conclude(sent)
         if b"@" in (location := response.headers.get("Location") or b""):
-            # A redirect reads it without the user name and the password.
+            # Remove user name and password before the redirect is followed.
             bare = crawl.intake.url(location.decode("latin-1"))
             response.headers["Location"] = bare.encode("latin-1")
         return response
 
-    def _ended(self, sent: Sent) -> None:
-        """Do what follows from an exchange, and give its turn back."""
-        crawl, host = self.crawl, sent.ticket.host
+    def _conclude(self, sent: Sent) -> None:
+        """Apply the result of an exchange, and give its turn back."""
+        crawl = self.crawl
+        host = sent.ticket.host
         try:
             crawl.recorder.exchange(crawl.gate.after(sent))
         except Exception as error:
@@ -208,64 +213,72 @@ class Handler(Seat):
         finally:
             if sent.response is not None:
                 TURNSTILE.leave(host)
-            else:  # once the server has seen the connection closed
+            else:  # wait until the server has seen the end of the connection
                 compat.call_later(_GRACE, lambda: TURNSTILE.leave(host))
 
     def _not_connected(self, ticket: Ticket, verdict: Verdict) -> Refused:
-        """End the turn of a request whose host has no address that it may have (D38).
+        """End the turn of a request because all addresses of its host are refused (D38).
 
-        Nothing has been sent, so this is no exchange: it says nothing about the host.
+        Nothing was sent, so this is no exchange, and does not count for the host.
         """
         crawl = self.crawl
         self._give_back(ticket)
-        crawl.pacing.hold(ticket.host, 0.0)  # it was booked, and other processes wait for its end
-        return Refused(ticket.url, verdict) if ticket.ours else crawl.gate.refuse(ticket, verdict)
+        crawl.pacing.hold(ticket.host, 0.0)  # ends the booking, for which other processes wait
+        if ticket.ours:
+            return Refused(ticket.url, verdict)
+        return crawl.gate.refuse(ticket, verdict)
 
     def _look_ahead(self, request: Request) -> None:
-        """Look up the name of the host that is next while *request* is under way.
+        """Resolve the name of the next host while *request* is under way.
 
-        Where a proxy is set, that looks names up itself.
+        A proxy would resolve names itself.
         """
-        for queue in () if request.meta.get("proxy") else self.crawl.queues:
+        if request.meta.get("proxy"):
+            return
+        for queue in self.crawl.queues:
             if (host := queue.ahead()) is not None and compat.has_reactor():
-                # D36: a name that is looked up for nothing harms no promise.
+                # If the name is not needed later, no promise is broken (D36).
                 self._names.look_up(urlsplit(f"//{host}").hostname or "", bool)
 
     async def _send(self, handler: Any, request: Request, ticket: Ticket) -> Response:
-        """Send *request*, under its URL with R13's tags if it has some, and signed; the response.
+        """Send *request*, with tags (R13) and a signature if it has them; return the response.
 
-        What is changed so late is a copy: a retry or a redirect is made from *request*, and must
-        not begin with tags or with a signature that is used up.
+        Only a copy is changed. A retry or redirect is made from *request*, and must not inherit
+        tags or an old signature.
         """
-        crawl, sent = self.crawl, request
+        crawl = self.crawl
+        outgoing = request
         url = request.url if crawl.tags is None else crawl.tags.sent_as(request.url)
         ticket.sent = None if url == request.url else url
         if ticket.sent is not None or crawl.signer is not None:
-            sent = request.replace(url=url)
-            if sent.url != url:  # Scrapy has escaped it anew
-                why = f"Scrapy makes {sent.url} of it: please report it"
-                raise OwnFault(f"{url} is not sent: {why}", "escaping")
-        if crawl.signer is not None:  # nothing of it may change after that (D25)
-            fields = crawl.signer.fields(compat.sent_target(handler, sent), crawl.wall())
-            sent.headers.update(fields)
-        response = await compat.call_handler(handler, sent, self.crawler.spider)
-        if sent is not request:
-            request.meta.update(sent.meta)  # the latency, which AutoThrottle reads
-        return response if ticket.sent is None else response.replace(url=request.url)
+            outgoing = request.replace(url=url)
+            if outgoing.url != url:  # Scrapy has escaped it differently
+                reason = f"Scrapy makes {outgoing.url} of it: please report it"
+                raise OwnFault(f"{url} is not sent: {reason}", "escaping")
+        if crawl.signer is not None:  # the request must not change after this (D25)
+            fields = crawl.signer.fields(compat.sent_target(handler, outgoing), crawl.wall())
+            outgoing.headers.update(fields)
+        response = await compat.call_handler(handler, outgoing, self.crawler.spider)
+        if outgoing is not request:
+            request.meta.update(outgoing.meta)  # AutoThrottle reads the latency
+        if ticket.sent is None:
+            return response
+        return response.replace(url=request.url)
 
-    async def _enter(self, request: Request, ticket: Ticket) -> bool:
+    async def _wait_for_turn(self, request: Request, ticket: Ticket) -> bool:
         """Wait for a turn, and book the host for all processes (R4.6).
 
-        Returns whether no process ever sent a request to the host before. Where a new blocklist has
-        come while *request* waited, it is adopted or rejected first (R3).
+        Returns whether no process has sent a request to the host before. If a new blocklist has
+        come meanwhile, it is adopted or rejected first (R3).
         """
-        crawl, host = self.crawl, ticket.host
+        crawl = self.crawl
+        host = ticket.host
         while True:
             unseen = await TURNSTILE.enter(crawl, host, document=ticket.ours)
             try:
-                crawl.recorder.flush()  # what is sent was declared before, also where we are killed
-                needed = crawl.gate.at_wire(request, ticket)
-                booking = crawl.pacing.reserve(host) if needed is None else None
+                crawl.recorder.flush()  # its line `declared` must come first, even if we are killed
+                need = crawl.gate.at_wire(request, ticket)
+                booking = crawl.pacing.reserve(host) if need is None else None
             except BaseException as error:
                 self._give_back(ticket)
                 if isinstance(error, Exception) and not isinstance(error, IgnoreRequest):
@@ -275,29 +288,29 @@ class Handler(Seat):
                 return unseen and not booking.known
             wait = 0.0 if booking is None else booking.wait
             self._give_back(ticket, wait)
-            if ticket.popped or (ticket.ours and (needed or wait > 0)):
+            if ticket.popped or (ticket.ours and (need or wait > 0)):
                 raise NotYet(host.key, wait)
-            if needed is not None:
+            if need is not None:
                 await crawl.gate.at_gate(request, ticket)
 
     def _give_back(self, ticket: Ticket, wait: float = 0.0) -> None:
-        """End the turn without a request; none may be sent to its host for *wait* seconds."""
+        """End the turn without a request. Its host gets no request for *wait* seconds."""
         TURNSTILE.give_back(ticket.host, wait)
         self.crawl.sources.let_go(ticket.key)
 
-    def _dress(self, request: Request) -> None:
-        """R1: set the one User-Agent, and take off fields that a spider may not set."""
+    def _set_headers(self, request: Request) -> None:
+        """Set the User-Agent, and remove fields that a spider may not set (R1)."""
         signed = self.crawl.signer is not None
         for name in list(request.headers):
-            # No signature beside the crawl's own.
+            # A signed request has only the crawl's own signature.
             if may_send(name) and not (signed and is_signature_field(name)):
                 continue
-            # For a proxy it is needed. Without one, Scrapy's middleware takes it off.
+            # A proxy needs it. Without a proxy, Scrapy's middleware removes it.
             if name == b"Proxy-Authorization" and request.meta.get("proxy"):
                 continue
             del request.headers[name]
-            if name not in self._left_out:
-                self._left_out.add(name)
+            if name not in self._removed_headers:
+                self._removed_headers.add(name)
                 logger.warning(
                     "the header %s of %s is not sent, nor is it with any other request of this "
                     "run: it is not a spider's to set (R1)",
@@ -305,8 +318,8 @@ class Handler(Seat):
                     request.url,
                 )
         request.headers["User-Agent"] = self._user_agent
-        if request.cookies and _COOKIES not in self._left_out:
-            self._left_out.add(_COOKIES)
+        if request.cookies and _COOKIES not in self._removed_headers:
+            self._removed_headers.add(_COOKIES)
             logger.warning(
                 "the cookies of %s are not sent, nor are those of any other request of this run: "
                 "cookies are off (R1)",
@@ -314,24 +327,24 @@ class Handler(Seat):
             )
 
     async def close(self) -> None:
-        """Close the handlers that are wrapped."""
+        """Close the wrapped handlers."""
         for handler in self._inner.values():
             await compat.close_handler(handler)
 
 
 class Downloader(ScrapyDownloader):
-    """As Scrapy's, but the turnstile decides whether the queue may give out a request."""
+    """Scrapy's downloader, but the turnstile decides whether the queue may give out a request."""
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
         self._crawl = Crawl.of(crawler)
-        # Before that of any middleware.
+        # Ours comes before any middleware's.
         self.middleware.methods["process_exception"].appendleft(self._process_outcome)
         for name in ("process_request", "process_exception"):
             self._watch(self.middleware.methods[name])
 
     def _watch(self, methods: deque[Any]) -> None:
-        """Note which middleware of the project is called: it may answer in place of a site."""
+        """Note which middleware of the project is called, because it may answer itself."""
 
         def noting(path: str) -> Callable[..., None]:
             def note(request: Request, **_: Any) -> None:
@@ -347,11 +360,14 @@ class Downloader(ScrapyDownloader):
             methods.popleft()
 
     def fetch(self, request: Request, *args: Any) -> Deferred[Response | Request]:
-        """As Scrapy's; then record how *request* ended. *args*: the spider, before 2.14."""
-        fetched: Deferred[Response | Request] = super().fetch(request, *args)
-        return fetched.addBoth(self._over, request)
+        """Call Scrapy's method, then record how *request* ended.
 
-    def _over(self, result: Any, request: Request) -> Any:
+        *args*: the spider, before Scrapy 2.14.
+        """
+        fetched: Deferred[Response | Request] = super().fetch(request, *args)
+        return fetched.addBoth(self._record_end, request)
+
+    def _record_end(self, result: Any, request: Request) -> Any:
         outcome: Any = result.value if isinstance(result, Failure) else result
         try:
             self._crawl.gate.over(request, outcome)
@@ -361,12 +377,13 @@ class Downloader(ScrapyDownloader):
         return result
 
     def _process_outcome(self, request: Request, exception: Exception, **_: Any) -> Request | None:
-        """What a gate decided ends here: no middleware takes it for an error of the network.
+        """Pass a gate's exception on, so that no middleware treats it as an error of the network.
 
-        So it is not in ``downloader/exception_count``, and nothing of another project retries it.
+        So it is not in ``downloader/exception_count``, and no middleware retries it.
         """
-        crawl, ticket = self._crawl, self._crawl.tickets.of(request)
-        # Only a target comes from the queue, which takes it back; while closing, into the JOBDIR.
+        crawl = self._crawl
+        ticket = self._crawl.tickets.of(request)
+        # A target from the queue goes back there. If the spider is closing, it goes to the JOBDIR.
         if isinstance(exception, (Closing, NotYet)) and ticket.popped:
             return crawl.tickets.again(request)
         if isinstance(exception, (Closing, NotYet, Refused, GaveUp)):
@@ -376,11 +393,11 @@ class Downloader(ScrapyDownloader):
         return None
 
     def get_slot_key(self, request: Request) -> str:
-        """The host of *request*, whatever ``download_slot`` is in a copied meta."""
+        """Return the host of *request*. A ``download_slot`` in a copied meta does not count."""
         return self._crawl.tickets.of(request).host.key
 
     def needs_backout(self) -> bool:
-        """Whether the queue must wait: its last request has not ended, or no turn is free."""
+        """Whether the queue must wait: its last request is under way, or no turn is free."""
         for request in self.active:
             ticket = ticket_of(request)
             if ticket is not None and ticket.popped:

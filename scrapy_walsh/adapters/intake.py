@@ -1,31 +1,30 @@
-"""The first step for each request, before anything is declared, sent or written down.
+"""Takes in requests and declares targets, before anything is sent or recorded.
 
-A URL loses its user name and its password (``policy.urls.without_userinfo``): then they are in no
-log, ledger, state, JOBDIR or queue. A request that is written to a queue names in its meta only
-those further targets (``ALSO``) that have been declared already, and only those sitemap indexes
-(``CHILDREN``) that may declare sitemaps (R6), and the cadence of its source (``REVISIT``).
+User name and password are removed from each URL (``policy.urls.without_userinfo``), so that they
+are in no log, ledger, state, JOBDIR or queue. If a request is stored in a queue, its meta keeps
+only declared targets (``ALSO``), sitemap indexes that may declare sitemaps (``CHILDREN``, R6), and
+the cadence of its source (``REVISIT``).
 
-How ``Spider.start`` is taken in:
+``Spider.start`` is read as follows:
 
-- Scrapy's engine asks it for the next request again and again, and gives nothing else a turn while
-  a request is under way. So after each slice of 10 ms the intake rests for as long, and the targets
-  of the slice are written to the ledger together. The rest is long, so that the first request is
-  sent at once: until then come the list, a robots.txt and their adoption, some hundred turns of the
-  event loop, and with a slice before each turn they would take seconds.
-- While enough requests wait (``policy.agenda.enough``), no further one is asked for. The queue
-  drains meanwhile, and then the intake goes on: so the memory that it takes has a limit.
-- Python's garbage collector looks at every request that waits, again and again: with 100,000 of
-  them that takes most of a second, in which nothing else runs. So what is there after the first
-  slice is exempt from then on (``gc.freeze``), and after each 2,000 requests garbage is collected
-  and the rest is exempt, too. A request is in no cycle, so it is freed at its end as ever; what is
-  in one is freed after the crawl.
-- Before the first of them, and by slices too, the targets that an earlier run left in a JOBDIR are
-  declared again. One of them that is given out sooner is declared then.
-- A URL that is not declared may be yet, until ``start`` has ended (``Scope.growing``). A request
-  for it waits in the queue, unless all stands still (:meth:`Intake.stalled`). What did not come
-  from the queue waits in :meth:`Intake.ended`, and then the limit does not hold, because the queue
-  may need its answer to drain. It could be ``start`` itself that waits for it, so it waits only as
-  long as ``start`` goes on.
+- Scrapy's engine asks it for requests again and again while a request is under way, and runs
+  nothing else. So after each slice of 10 ms the intake rests for 10 ms. The targets of a slice are
+  written to the ledger together. The rest must be that long, because the first request needs about
+  a hundred turns of the event loop, for example to adopt the list and a robots.txt. With a slice
+  before each turn, that would take seconds.
+- While enough requests wait (``policy.agenda.enough``), the intake pauses. This limits its memory.
+- Python's garbage collector checks all waiting requests again and again. With 100,000 requests that
+  takes most of a second, and nothing else runs. So all objects are exempt after the first slice
+  (``gc.freeze``). After each 2,000 requests, garbage is collected, and new objects are exempt, too.
+  Requests are freed as usual at their end, because they are in no cycle. Cycles are freed after
+  the crawl.
+- The targets that an earlier run left in a JOBDIR are declared first, also in slices. If one of
+  them is given out earlier, it is declared then.
+- Until ``start`` has ended, it may still declare a URL (``Scope.growing``). A request for that URL
+  waits in the queue, unless ``start`` yields nothing for a while (:meth:`Intake.stalled`). If the
+  request bypassed the queue, it waits in :meth:`Intake.ended`. Then the intake does not pause,
+  because the queue may need the answer to drain. ``start`` itself may be waiting for that answer,
+  so the request waits only while ``start`` makes progress.
 """
 
 from __future__ import annotations
@@ -50,65 +49,70 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.sources import Sources
 
-#: The key of ``Request.meta`` for the URLs that a start request declares beside its own.
+#: The key of ``Request.meta`` for further URLs that a start request declares.
 ALSO: Final = "walsh_also"
-#: The key for the cadence of all these, seconds or an ISO 8601 duration (R8).
+#: The key for the cadence of all its URLs: seconds or an ISO 8601 duration (R8).
 REVISIT: Final = "walsh_revisit"
-#: The key for those of them that are sitemap indexes and may declare sitemaps.
+#: The key for the URLs that are sitemap indexes and may declare sitemaps.
 CHILDREN: Final = "walsh_children"
-#: Seconds for which requests are taken in, and then for which the event loop goes on.
+#: Seconds of a slice, and of the rest after it.
 _SLICE: Final = 0.01
-#: Requests that are taken in between two collections of garbage: some 15 ms each.
+#: Requests between two collections of garbage, which take about 15 ms.
 _FREEZE: Final = 2_000
-#: Seconds between two looks at whether the queue has drained, or `start` has ended.
+#: Seconds between two checks whether the queue has drained, or `start` has ended.
 _LOOK: Final = 0.1
-#: Seconds after which a `start` that yields nothing is not waited for any more.
+#: Seconds without a request from `start`, after which others do not wait for it any more.
 _STALLED: Final = 5.0
 
 
 class Intake:
-    """The intake of one crawl."""
+    """The intake of a crawl."""
 
     def __init__(self, context: Context, tickets: Tickets, sources: Sources) -> None:
-        self._context, self._tickets, self._sources = context, tickets, sources
-        #: Whether a warning has named a URL with userinfo.
-        self._told = False
-        #: When the slice began, monotonic seconds; since when `start` owes its next request.
-        self._began = 0.0
-        self._owed: float | None = None
-        #: How many were taken in; at how many the garbage collector is given less to look at.
-        self._taken = self._exempt_at = 0
-        #: How many requests wait in :meth:`ended`.
+        self._context = context
+        self._tickets = tickets
+        self._sources = sources
+        #: Whether a URL with userinfo was logged.
+        self._has_warned = False
+        #: Monotonic seconds: the beginning of the slice.
+        self._slice_start = 0.0
+        #: Monotonic seconds: when `start` was asked for its next request; None if it was not.
+        self._owed_since: float | None = None
+        #: The number of requests from `start`, and their number at the next gc.freeze.
+        self._taken_count = self._exempt_at = 0
+        #: The number of requests that wait in :meth:`ended`.
         self._waiters = 0
-        #: The fingerprints of what `start` yields past the duplicate filter; and with its callback.
-        self._pages, self._calls = Digests(), Digests()
-        #: Whether no class of the project's has a `start`.
+        #: Fingerprints of requests that `start` yields with dont_filter.
+        self._pages = Digests()
+        #: The same, with their callbacks.
+        self._calls = Digests()
+        #: Whether the spider uses Scrapy's own `start`.
         self._is_scrapys = _starts_as_scrapy(context.crawler.spidercls)
-        #: By fingerprint, whether it is that of a request that R6 has refused, and nothing since.
+        #: By fingerprint, whether R6 has refused the request, and none like it has come since.
         self._refused = Digests()
 
     # -- Spider.start ---------------------------------------------------------------------
 
     async def taken_in(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """What *start* yields, by slices; at the end, nothing is declared any more (R6)."""
+        """Yield the requests of *start* in slices. After its end nothing more is declared (R6)."""
         context = self._context
-        self._began = context.monotonic()
+        self._slice_start = context.monotonic()
         try:
             await self._take_up()
             while context.halted is None and not compat.closing(context.crawler):
-                self._owed = context.monotonic()
+                self._owed_since = context.monotonic()
                 try:
                     entry = await anext(start)
                 except StopAsyncIteration:
                     break
-                self._owed = None
+                self._owed_since = None
                 if compat.closing(context.crawler):
                     break
                 yield entry
-                self._taken += 1
+                self._taken_count += 1
                 await self._give_way()
-        except Exception as error:  # Scrapy would log it and go on without the rest
-            if self._owed is None:  # it is not `start` that has raised it
+        except Exception as error:  # Scrapy would log it, and go on without the other requests
+            if self._owed_since is None:  # it does not come from `start`
                 context.fail(error)
             raise
         finally:
@@ -120,52 +124,55 @@ class Intake:
                 context.fail(error)
 
     async def _take_up(self) -> None:
-        """Declare what earlier runs have left in the queues."""
+        """Declare the targets that earlier runs left in the queues."""
         for queue in self._context.queues:
-            for each in queue.earlier():
-                self.restore(*each)
+            for entry in queue.earlier():
+                self.restore(*entry)
                 await self._give_way()
-                if compat.closing(self._context.crawler):  # and the JOBDIR with it
+                if compat.closing(self._context.crawler):  # the JOBDIR closes, too
                     return
 
     async def _give_way(self) -> None:
-        """At the end of a slice rest for as long, and wait while enough requests wait."""
+        """Rest at the end of a slice, and pause while enough requests wait."""
         context = self._context
-        if context.monotonic() - self._began < _SLICE:
+        if context.monotonic() - self._slice_start < _SLICE:
             return
         context.recorder.flush()
         await compat.sleep(_SLICE)
-        if self._taken >= self._exempt_at:
+        if self._taken_count >= self._exempt_at:
             if self._exempt_at:
                 gc.collect()
             gc.freeze()
-            self._exempt_at = self._taken + _FREEZE
-        while self._full() and not compat.closing(context.crawler):
+            self._exempt_at = self._taken_count + _FREEZE
+        while self._is_full() and not compat.closing(context.crawler):
             await compat.sleep(_LOOK)
-        self._began = context.monotonic()
-        # Meanwhile the scheduler may have been empty. A `start` that waits to hear so hears it now,
-        # and not at the engine's next heartbeat.
+        self._slice_start = context.monotonic()
+        # Meanwhile the scheduler may have become empty, and `start` may wait for that. Wake the
+        # engine, so that `start` need not wait for its next heartbeat.
         compat.wake_engine(context.crawler)
 
     def close(self) -> None:
-        """The crawl is over: what was exempt from the garbage collector's looks is so no more."""
+        """End the exemption from garbage collection at the end of the crawl."""
         if self._exempt_at:
             gc.unfreeze()
 
-    def _full(self) -> bool:
+    def _is_full(self) -> bool:
         return not self._waiters and any(enough(queue.load()) for queue in self._context.queues)
 
     def stalled(self) -> bool:
-        """Whether `start` was asked for its next request a while ago, and has yielded none."""
-        return self._owed is not None and self._context.monotonic() - self._owed > _STALLED
+        """Whether `start` has yielded no request for a while, although it was asked."""
+        return (
+            self._owed_since is not None and self._context.monotonic() - self._owed_since > _STALLED
+        )
 
     async def ended(self) -> None:
-        """Wait until `start` has ended: WALSH_PATIENCE at most, and while it goes on."""
-        context, begun = self._context, self._context.monotonic()
+        """Wait until `start` has ended or stalls, at most for WALSH_PATIENCE."""
+        context = self._context
+        start_time = context.monotonic()
         self._waiters += 1
         try:
             while context.scope.growing and not compat.closing(context.crawler):
-                if self.stalled() or context.monotonic() - begun > context.config.patience:
+                if self.stalled() or context.monotonic() - start_time > context.config.patience:
                     return
                 await compat.sleep(_LOOK)
         finally:
@@ -173,40 +180,41 @@ class Intake:
 
     # -- Scrapy's duplicate filter --------------------------------------------------------
     #
-    # It knows no request with dont_filter, which Scrapy's `start_urls` have.
+    # It does not see requests with dont_filter, for example those for Scrapy's `start_urls`.
 
     def note_start(self, request: Request) -> None:
-        """Note *request*, which `start` yields, if the duplicate filter will not see it."""
+        """Note *request* of `start` if the duplicate filter does not see it."""
         if request.dont_filter and not self._context.fleet:
             page = self._fingerprint(request)
             self._pages.add(page)
-            if (call := _call(request, self._context.crawler.spider)) is not None:
+            if (call := _callback_key(request, self._context.crawler.spider)) is not None:
                 self._calls.add(f"{page} {call}")
 
     def is_repeated(self, request: Request) -> bool:
-        """Whether `start` has yielded the page of *request* before, and only Scrapy's wrote it.
+        """Whether Scrapy's own `start` has yielded the page of *request* before.
 
-        Scrapy's own `start` has no duplicate filter. One page is one request (R7): only a `start`
-        that a project has written may ask for it again.
+        Scrapy's `start` bypasses the duplicate filter. But one page is one request, unless the
+        project's own `start` requests it again (R7).
         """
         if not (request.dont_filter and self._is_scrapys):
             return False
         return self._fingerprint(request) in self._pages
 
     def note_refused(self, request: Request) -> None:
-        """Note that R6 has refused *request*: what declares it later is not its duplicate."""
+        """Note that R6 has refused *request*, so that a later declared one is no duplicate."""
         if not self._context.fleet:
             self._refused.add(self._fingerprint(request), 1)
 
     def is_duplicate(self, request: Request) -> bool | None:
-        """Whether *request* repeats one of `start`'s; None if the duplicate filter knows.
+        """Whether *request* repeats a request of `start`; None if the duplicate filter decides.
 
-        It repeats it if page, callback and the arguments of that are the same: any other is a
-        request of its own, whose callback waits for its answer. A redirect's hop repeats it if its
-        page is the same: what came of that page counts for what redirects there. What R6 refused
-        before it was declared is no duplicate of that.
+        It is a duplicate if page, callback and arguments are the same. With another callback it is
+        a different request. A redirect's hop is a duplicate if only the page is the same, because
+        the page's result counts for the redirect, too. If R6 refused a request before it was
+        declared, the declared one is no duplicate of it.
         """
-        context, ticket = self._context, self._tickets.of(request)
+        context = self._context
+        ticket = self._tickets.of(request)
         if ticket.revisits:
             return False
         if context.fleet or not (self._pages or self._refused):
@@ -217,7 +225,7 @@ class Intake:
             return False
         if page not in self._pages:
             return None
-        call = _call(request, context.crawler.spider)
+        call = _callback_key(request, context.crawler.spider)
         repeats = ticket.hop or (call is not None and f"{page} {call}" in self._calls)
         return repeats or None
 
@@ -225,55 +233,59 @@ class Intake:
         fingerprinter: Any = self._context.crawler.request_fingerprinter
         return str(fingerprinter.fingerprint(request).hex())
 
-    # -- one request ----------------------------------------------------------------------
+    # -- a request ------------------------------------------------------------------------
 
     def url(self, url: str) -> str:
-        """*url* without userinfo; the first one that has some is named in a warning."""
+        """Return *url* without userinfo. The first URL with userinfo is logged."""
         if "@" not in url or (bare := without_userinfo(url)) == url:
             return url
-        if not self._told:
-            self._told = True
+        if not self._has_warned:
+            self._has_warned = True
             logger.warning("a URL %s: %s", HAS_USERINFO, bare)
         return bare
 
     def request(self, request: Request) -> Request:
-        """*request* itself, or a copy whose URL has no userinfo."""
+        """Return *request*, or a copy with its URL without userinfo."""
         url = self.url(request.url)
-        return request if url == request.url else request.replace(url=url)
+        if url == request.url:
+            return request
+        return request.replace(url=url)
 
     def declare(self, request: Request) -> None:
-        """Take *request*, and what it declares beside its own URL, as targets (R6).
+        """Declare *request*, and the further URLs in its meta, as targets (R6).
 
-        For what `Spider.start` yields, and for what a JOBDIR or a fleet's queue has of earlier
-        runs; not for anything that a callback makes.
+        It is called for requests of `Spider.start`, and for those of earlier runs in a JOBDIR or a
+        fleet's queue. Requests of callbacks declare nothing.
         """
         indexes = set(self._urls_in(request, CHILDREN))
         if indexes and self._context.config.is_walsh_research:
-            indexes.clear()  # it requests nothing that a document lists (R6)
+            indexes.clear()  # this identity requests no URLs from documents (R6)
         revisit = self.cadence_of(request)
         for url in (request.url, *self._urls_in(request, ALSO)):
             self._declare(url, children=url in indexes, revisit=revisit)
 
     def cadence_of(self, request: Request) -> float | None:
-        """The cadence that the meta of *request* names; None, and a line, where it is unusable."""
-        written = request.meta.get(REVISIT)
+        """Return the cadence in the meta of *request*. An unusable one is logged: None."""
+        value = request.meta.get(REVISIT)
         try:
-            return None if written is None else visits.cadence(written)
+            if value is None:
+                return None
+            return visits.cadence(value)
         except ValueError as error:
             logger.error("%s of %s is %s; WALSH_REVISIT holds", REVISIT, request.url, error)
             return None
 
     def resume(self, request: Request, source: str | None) -> None:
-        """As :meth:`restore`, for a request that was queued there; with what it declares."""
+        """Restore the URL of a queued *request*, and what it declares (:meth:`restore`)."""
         if source is not None:
             self.restore(request.url, source, self.cadence_of(request))
         if self._context.scope.is_source(request.url):
             self.declare(request)
 
     def restore(self, url: str, source: str, revisit: float | None) -> None:
-        """Take *url* over from an earlier run or another worker, where it belonged to *source*.
+        """Declare *url* of the target *source*, from an earlier run or another worker.
 
-        *revisit*: that target's cadence; None where WALSH_REVISIT holds.
+        *revisit*: that target's cadence; None if WALSH_REVISIT applies.
         """
         context = self._context
         if revisit is not None or not context.scope.is_source(source):
@@ -284,88 +296,93 @@ class Intake:
 
     def _declare(self, url: str, *, children: bool = False, revisit: float | None = None) -> None:
         scope = self._context.scope
-        new = scope.declare(url, revisit)
-        if not new and (scope.allows_children(url) or not children):
+        is_new = scope.declare(url, revisit)
+        if not is_new and (scope.allows_children(url) or not children):
             return
         if children:
             scope.allow_children(url)
         self._context.recorder.declare(url=url, children=children or None, revisit=revisit)
 
     def declare_child(self, url: str, index: str) -> str | None:
-        """Take *url*, which the sitemap index *index* lists, as a target that *index* declares.
+        """Declare *url*, which the sitemap index *index* lists, as a target.
 
-        Returns it as it is to be requested; None where R6 does not let it be declared
-        (``Scope.declare_child``), or it is not a URL.
+        Returns the URL to request. Returns None if R6 does not permit it (``Scope.declare_child``),
+        or if it is no URL.
         """
         scope = self._context.scope
         try:
-            url, index = Request(self.url(url)).url, Request(index).url
+            url = Request(self.url(url)).url
+            index = Request(index).url
         except ValueError:
             return None
-        known = scope.is_source(url)
+        is_known = scope.is_source(url)
         if not scope.declare_child(url, index):
             return None
-        if not known:
+        if not is_known:
             self._context.recorder.declare(url=url, by=index)
         return url
 
     def declare_hop(self, hop: Request, request: Request) -> None:
-        """Take *hop*, to which *request* was redirected, as within scope (D5)."""
-        context, ticket = self._context, self._tickets.of(hop)
+        """Note that *hop* is within scope, because *request* was redirected there (D5)."""
+        context = self._context
+        ticket = self._tickets.of(hop)
         ticket.hop = True
         context.scope.declare_hop(hop.url, request.url)
-        before = self._tickets.of(request)
-        via = self._sources.hop(ticket.key, before)
-        led = list(before.leads())
+        previous = self._tickets.of(request)
+        via = self._sources.hop(ticket.key, previous)
+        led = list(previous.leads())
         self._tickets.keep(hop, ticket, {**ticket.lasting(), "via": via, "led": led})
         if context.scope.source_of(hop.url) is not None:
             context.recorder.note("declared", url=hop.url, via=request.url, form=ticket.form)
 
     def _urls_in(self, request: Request, key: str) -> Iterator[str]:
-        """The URLs that *request* names under *key* of its meta, as Scrapy writes them."""
-        named = request.meta.get(key, ())
-        for url in named if isinstance(named, (list, tuple, set, frozenset)) else (named,):
+        """Yield the URLs under *key* in the meta of *request*, with Scrapy's escaping."""
+        value = request.meta.get(key, ())
+        if not isinstance(value, (list, tuple, set, frozenset)):
+            value = (value,)
+        for url in value:
             try:
                 yield Request(self.url(url)).url
-            except (TypeError, ValueError) as error:  # of what a spider wrote
-                shown = str(url).rpartition("@")[2]
-                logger.error("%s of %s: %r is not a URL: %s", key, request.url, shown, error)
+            except (TypeError, ValueError) as error:  # the spider may have written anything
+                text = str(url).rpartition("@")[2]
+                logger.error("%s of %s: %r is not a URL: %s", key, request.url, text, error)
 
     def kept(self, request: Request) -> dict[str, Any]:
-        """*request* as a queue keeps it for another process, which declares what it names (R6).
+        """Return *request* as a dict, for a queue that another process reads.
 
-        What HttpProxyMiddleware took from the environment is left out: the other process takes it
-        from its own, and the proxy's password must not be written to a file or to Redis.
+        The other process declares the URLs in its meta (R6). A proxy from the environment is left
+        out: the other process has its own environment, and the proxy's password must not be in a
+        file or in Redis.
         """
         fields: dict[str, Any] = request.to_dict(spider=self._context.crawler.spider)
         meta: dict[str, Any] = dict(fields["meta"])
         scope = self._context.scope
-        for key, known in ((ALSO, scope.is_source), (CHILDREN, scope.allows_children)):
+        for key, is_valid in ((ALSO, scope.is_source), (CHILDREN, scope.allows_children)):
             if key in meta:
-                meta[key] = [url for url in self._urls_in(request, key) if known(url)]
+                meta[key] = [url for url in self._urls_in(request, key) if is_valid(url)]
         meta.pop(REVISIT, None)
-        if (own := scope.cadence(scope.source_of(request.url) or "")) is not None:
-            meta[REVISIT] = own
+        if (revisit := scope.cadence(scope.source_of(request.url) or "")) is not None:
+            meta[REVISIT] = revisit
         meta.pop(TICKET, None)
         if lasting := lasting_of(request):
             meta[TICKET] = lasting
         if meta.pop("_scheme_proxy", False):
             meta.pop("proxy", None)
             meta.pop("_auth_proxy", None)
-            fields["headers"].pop(b"Proxy-Authorization", None)  # of the copy
+            fields["headers"].pop(b"Proxy-Authorization", None)  # only from the copy
         return {**fields, "meta": meta}
 
 
 def _starts_as_scrapy(spider: type[Spider]) -> bool:
-    """Whether Scrapy's own `start` requests the ``start_urls`` of the class *spider*."""
-    owners = [each for each in spider.__mro__ if vars(each).keys() & {"start", "start_requests"}]
-    return all(each.__module__.partition(".")[0] in ("scrapy", "scrapy_walsh") for each in owners)
+    """Whether the class *spider* uses Scrapy's own `start` for its ``start_urls``."""
+    owners = [cls for cls in spider.__mro__ if vars(cls).keys() & {"start", "start_requests"}]
+    return all(cls.__module__.partition(".")[0] in ("scrapy", "scrapy_walsh") for cls in owners)
 
 
-def _call(request: Request, spider: Spider | None) -> str | None:
-    """Which method of *spider* gets the answer to *request*, and with which arguments, as text.
+def _callback_key(request: Request, spider: Spider | None) -> str | None:
+    """Return the callback of *request* and its arguments as text.
 
-    None if it is no method of the spider, or an argument has no text of its own.
+    Returns None if the callback is no method of *spider*, or JSON cannot express an argument.
     """
     if request.callback is None:
         plain = getattr(type(spider), "_parse", None) is Spider._parse

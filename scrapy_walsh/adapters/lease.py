@@ -1,8 +1,8 @@
-"""R4 on Scrapy Cloud, whose jobs share no disk: a job that overlaps another refuses to start (D21).
+"""Refuses to start a job on Scrapy Cloud while another job of the project runs (R4, D21).
 
-A lease is a job's key and the time at which the job last showed that it is alive. It is written to
-a collection of the project, in the platform's storage. Jobs on one disk need none: they keep the
-spacing through the state directory.
+Jobs there share no disk, so they could not keep the spacing of hosts together. A lease is a job's
+key with the time of its last sign of life, in a collection in the platform's storage. Jobs with a
+common disk need no lease, because they share the state directory.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.config import WalshConfig
 
-#: Seconds from one sign of life of a job to the next, and from the last to the lease's end.
+#: Seconds between two signs of life, and from the last one to the end of the lease.
 BEAT: Final = 60.0
 EXPIRY: Final = 300.0
 #: The name of the collection in the project on Scrapy Cloud.
 COLLECTION: Final = "walsh_leases"
-#: Seconds that the platform's storage has to answer; after two tries the job goes on without it.
+#: Seconds for an answer of the platform's storage. After two tries the job goes on without it.
 _STORAGE_TIMEOUT: Final = 10.0
 
 
 def leases_of(job: str, endpoint: str, auth: str) -> Any:
-    """The collection of the project of *job* with a record for each of its jobs.
+    """Return the project's collection with one record for each job.
 
-    Like its methods it raises OSError, ValueError or LookupError where the platform fails.
+    This function and the collection's methods raise OSError, ValueError or LookupError if the
+    platform fails.
     """
     from scrapinghub import HubstorageClient  # noqa: PLC0415  the platform brings it
 
@@ -52,34 +53,35 @@ def _key(job: str) -> str:
 
 
 class Lease:
-    """The lease of one job, in the collection *leases*. ``wall`` returns Unix seconds."""
+    """The lease of a job in the collection *leases*. *wall*: returns Unix seconds."""
 
     @classmethod
     def of_process(cls, config: WalshConfig, wall: Callable[[], float]) -> Lease | None:
-        """The lease that this process needs, or None.
+        """Return the lease of this process, or None if it needs none.
 
-        None is needed outside Scrapy Cloud, and where machines keep their spacing through Redis.
-        None can be had, with a line in the log, where the platform's storage cannot be used.
+        Only jobs on Scrapy Cloud without a shared Redis need a lease. If the platform's storage is
+        unusable, it logs that and returns None.
         """
         job, *place = map(os.environ.get, ("SHUB_JOBKEY", "SHUB_STORAGE", "SHUB_JOBAUTH"))
         if not job or not all(place) or config.shared_state:
             return None
-        with _tried("the platform's storage"):
+        with _log_failure("the platform's storage"):
             return cls(job, leases_of(job, *map(str, place)), wall)
         return None
 
     def __init__(self, job: str, leases: Any, wall: Callable[[], float]) -> None:
-        self._job, self._leases, self._wall = job, leases, wall
+        self._job = job
+        self._leases = leases
+        self._wall = wall
         self._lock = Lock()
         self._given_back = False
         self._timer = compat.Timer(lambda: compat.run(self._beat()))
 
     def take(self) -> str | None:
-        """Write the lease and renew it from now on. Returns None.
+        """Write the lease, and renew it from now on. Returns None.
 
-        Where another job is alive, nothing is renewed, and the reason is returned in one line. The
-        lease is written before others are looked for, so of two jobs that start together at least
-        one sees the other.
+        If another job is alive, nothing is renewed, and the reason is returned in one line. The
+        lease is written first. So if two jobs start together, at least one sees the other.
         """
         self._post()
         for job, age in self._others().items():
@@ -92,26 +94,23 @@ class Lease:
         return None
 
     def give_back(self) -> None:
-        """Delete the lease, and renew it no more."""
+        """Stop renewing the lease, and delete it."""
         self._timer.cancel()
-        with self._lock, _tried():
+        with self._lock, _log_failure():
             self._given_back = True
             self._leases.delete([_key(self._job)])
 
     def _post(self) -> None:
-        with self._lock, _tried():
+        with self._lock, _log_failure():
             if not self._given_back:
                 lease = {"_key": _key(self._job), "job": self._job, "seen": self._wall()}
                 self._leases.set(lease)
 
     def _others(self) -> dict[str, float]:
-        """By job, for other jobs that are alive, the age of their lease in seconds.
-
-        Leases that have ended are deleted.
-        """
+        """Return the age of each living job's lease, in seconds, by job. Delete ended leases."""
         now = self._wall()
         ages: dict[str, float] = {}
-        with _tried():
+        with _log_failure():
             for lease in self._leases.get():
                 ages[str(lease["job"])] = now - float(lease["seen"])
             if void := [_key(job) for job, age in ages.items() if abs(age) >= EXPIRY]:
@@ -125,10 +124,10 @@ class Lease:
 
 
 @contextmanager
-def _tried(where: str = f"the project's collection {COLLECTION}") -> Iterator[None]:
-    """Where the platform's storage fails, that is logged, and the job goes on."""
+def _log_failure(place: str = f"the project's collection {COLLECTION}") -> Iterator[None]:
+    """Log a failure of the platform's storage in the block, and go on."""
     try:
         yield
     except (ImportError, OSError, ValueError, LookupError) as error:
-        line = f"the lease of this job cannot be kept in {where} ({error}): run one job at a time"
+        line = f"the lease of this job cannot be kept in {place} ({error}): run one job at a time"
         logger.warning("%s", line)

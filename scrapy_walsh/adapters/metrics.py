@@ -1,8 +1,8 @@
-"""WALSH_METRICS: what the last run was like, as a file for Prometheus.
+"""Writes metrics of the last run to a file for Prometheus (WALSH_METRICS).
 
-It is of the kind that node_exporter's textfile collector reads. A run replaces the file at its end
-and at once, so that the collector never reads half of one. What is imported here is an extra of the
-package, so this module is imported where the setting is set.
+The textfile collector of node_exporter can read it. A run replaces the file at its end in one step,
+so that the collector never reads half a file. This module needs an extra of the package, so it is
+imported only if the setting is set.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    #: By name in ``_METRICS``, the values by those of its labels.
+    #: By name in ``_METRICS``: the figures, by the values of the labels.
     _Figures = Mapping[str, Mapping[tuple[str, ...], float]]
 
 _PREFIX: Final = "walsh"
 _SUCCESS: Final = "last_success_timestamp_seconds"
-#: By name: what it says of the last run, and its labels beside that of the spider.
+#: By name: its help text, and its labels besides ``spider``.
 _METRICS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "requests": ("Requests that were sent, by what for.", ("purpose",)),
     "refused": ("Requests that were refused, by rule.", ("rule", "verdict")),
@@ -35,26 +35,30 @@ _METRICS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 
 
 def write(path: Path, spider: str, figures: _Figures, *, success: bool) -> None:
-    """Replace *path* by *figures* of the run of *spider*. Raises OSError.
+    """Replace the file *path* by the *figures* of a run of *spider*. Raises OSError.
 
-    The last success is that of the earlier file where the run was none.
+    If the run was no *success*, the time of the last success stays.
     """
     registry = CollectorRegistry()
-    last = figures["last_run_timestamp_seconds"] if success else _before(path, spider)
+    success_times = figures["last_run_timestamp_seconds"]
+    if not success:
+        success_times = _read_last_success(path, spider)
     for name, (meaning, labels) in _METRICS.items():
         gauge = Gauge(name, meaning, ("spider", *labels), namespace=_PREFIX, registry=registry)
-        for values, figure in {**figures, _SUCCESS: last}.get(name, {}).items():
+        for values, figure in {**figures, _SUCCESS: success_times}.get(name, {}).items():
             gauge.labels(spider, *values).set(figure)
     write_to_textfile(str(path), registry)
 
 
-def _before(path: Path, spider: str) -> dict[tuple[str, ...], float]:
-    """The last success of *spider* that the file at *path* has; empty for none, or no such file."""
+def _read_last_success(path: Path, spider: str) -> dict[tuple[str, ...], float]:
+    """Return the last success of *spider* in the file *path*; empty if there is none."""
     try:
         families: Any = text_string_to_metric_families(path.read_text(encoding="utf-8"))
-        samples = [each for family in families for each in family.samples]
+        samples = [sample for family in families for sample in family.samples]
     except (OSError, ValueError):
         return {}
-    wanted = f"{_PREFIX}_{_SUCCESS}", {"spider": spider}
-    found = [each.value for each in samples if (each.name, each.labels) == wanted]
-    return dict.fromkeys([()], found[0]) if found else {}
+    expected = f"{_PREFIX}_{_SUCCESS}", {"spider": spider}
+    values = [sample.value for sample in samples if (sample.name, sample.labels) == expected]
+    if values:
+        return dict.fromkeys([()], values[0])
+    return {}

@@ -1,4 +1,13 @@
-"""The exceptions with which a request ends that has no response for its spider."""
+"""The exceptions of requests that end without a response for their spider.
+
+For example:
+
+    >>> outcome = NotModified("https://site.example/feed")
+    >>> print(outcome)
+    https://site.example/feed: 304, not modified
+
+docs/reference.md has an errback that handles them.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class Refused(IgnoreRequest):
-    """A gate refused or deferred the request. ``verdict``: which gate, and why.
+    """A gate refused or deferred the request. ``verdict``: the gate's decision and its reason.
 
-    ``due``: Unix seconds from which a later run may send it, where it is deferred; else None.
-    ``proxy``: the host of the proxy that was refused in place of the URL's own; else None.
+    ``due``: if it was deferred, Unix seconds from which a later run may send it; else None.
+    ``proxy``: the host of its proxy, if that was refused and not the URL's host; else None.
     """
 
     def __init__(
@@ -30,21 +39,21 @@ class Refused(IgnoreRequest):
 
 
 class Closing(IgnoreRequest):
-    """The spider is being closed, so nothing waits. The request stays in the JOBDIR, if any."""
+    """The spider is closing, so the request does not wait. It stays in the JOBDIR, if any."""
 
     def __init__(self) -> None:
         super().__init__("the spider is closing")
 
 
 class Halted(IgnoreRequest):
-    """The crawl was refused: nothing is sent, whatever waits."""
+    """The crawl was refused, so nothing is sent."""
 
 
 class NotYet(IgnoreRequest):
-    """Another process has booked the host meanwhile: the request goes back to the queue (R4.6).
+    """Another process has booked the host, so the request goes back to the queue (R4.6).
 
-    For the fetch of a document it means: look whether that process has stored it. ``wait``: seconds
-    until the host may be booked; 0 where the shared store is away.
+    If a document was requested, the other process may have stored it. ``wait``: seconds until the
+    host may be booked; 0 if the shared store is away.
     """
 
     def __init__(self, host: str, wait: float) -> None:
@@ -52,40 +61,46 @@ class NotYet(IgnoreRequest):
         self.wait = wait
 
 
-#: What ends a document's request before it is sent, on purpose: no answer, and nobody's fault.
+#: Exceptions that end a document's request on purpose before it is sent. They are no faults.
 UNSENT: Final = (Refused, Closing, Halted, NotYet)
 
 
 class NotModified(IgnoreRequest):
     """304: no new data (R7.3).
 
-    ``content_type``: that of the response whose validators were replayed, where it is known.
+    ``content_type``: of the response with the validators that were sent; None if not known.
     """
 
     def __init__(self, url: str, content_type: str | None = None) -> None:
         super().__init__(f"{url}: 304, not modified")
-        self.url, self.content_type = url, content_type
+        self.url = url
+        self.content_type = content_type
 
 
 class BodyTooLarge(IgnoreRequest, compat.OVER_LIMIT):  # type: ignore[misc,valid-type]
-    """The body is over DOWNLOAD_MAXSIZE, or ``download_maxsize``; it is also Scrapy's error."""
+    """The body exceeds DOWNLOAD_MAXSIZE or ``download_maxsize``. It is Scrapy's error, too."""
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(f"{url}: {reason}")
-        self.url, self.reason = url, reason
+        self.url = url
+        self.reason = reason
 
 
 class TooManyRedirects(IgnoreRequest):
-    """The answer is a sixth redirect (D5). ``status``: of that answer."""
+    """The answer is a sixth redirect (D5). ``status``: the status of that answer."""
 
     def __init__(self, url: str, reason: str, status: int) -> None:
         super().__init__(f"{url}: D5: {reason}")
-        self.url, self.reason, self.status = url, reason, status
+        self.url = url
+        self.reason = reason
+        self.status = status
 
 
 class GaveUp(IgnoreRequest):
-    """R5's retries are used up. ``status``: of the last answer, None without one."""
+    """The request has no retries left (R5). ``status``: of the last answer, or None."""
 
     def __init__(self, url: str, reason: str, status: int | None = None) -> None:
         super().__init__(f"{url}: gave up: {reason}")
-        self.url, self.reason, self.status = url, reason, status
+        self.url = url
+        self.reason = reason
+        self.status = status

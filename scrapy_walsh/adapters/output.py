@@ -1,8 +1,8 @@
-"""Where the items of a crawl go: which feed slots have an item, and which slots were stored.
+"""Finds out which feed slots have exported an item, and which slots were stored.
 
-Scrapy says of no item that it was exported, and ``feed_slot_closed`` is sent after a store that
-failed as well. So each slot is watched: its filter, which is asked first, its count of items, which
-goes up when one was exported, and its storage, which returns when all is stored.
+Scrapy has no signal for an exported item, and sends ``feed_slot_closed`` even if the storage has
+failed. So we watch three parts of each slot. Its filter is called first for an item. Its count of
+items increases if the item was exported. And its storage returns when all items are stored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """A feed, or one batch of it. ``items``: how many were exported to it."""
+    """A feed, or one batch of it. ``items``: the number of exported items."""
 
     uri: str
     items: int = 0
@@ -32,31 +32,31 @@ class Slot:
 
 @dataclass(slots=True, eq=False)
 class _Offer:
-    """An item that a slot was asked to take; ``before``: items that it had by then."""
+    """An item offered to a slot. ``items_before``: the slot's count of items before it."""
 
     slot: Slot
     scrapys: Any
-    before: int
+    items_before: int
     is_accepted: bool = True
 
 
 @dataclass(slots=True)
 class Output:
-    """The feed slots of one crawl. ``stored``: called with each slot that was stored."""
+    """The feed slots of a crawl. ``stored``: called with each slot that was stored."""
 
     crawler: Crawler
     stored: Callable[[Slot], object]
     slots: list[Slot] = field(default_factory=list)
     #: Whether there is a feed exporter that can be watched.
     is_watched: bool = False
-    #: Whether feeds are set, and Scrapy could make none of them.
+    #: Whether feeds are set, but Scrapy could not create the exporter.
     is_broken: bool = False
-    #: By identity of an item, what the slots were asked that has no answer yet.
+    #: Offers of an item, by its identity, until it was scraped.
     _offers: dict[int, list[_Offer]] = field(default_factory=dict)
     _feeds: int = 0
 
     def __post_init__(self) -> None:
-        """To be made before the spider opens: then the slots of the first batches are watched."""
+        """Start watching. Create this before the spider opens, so that no slot is missed."""
         exporter = compat.feed_exporter(self.crawler)
         if exporter is None:
             self.is_broken = compat.lacks_feed_exporter(self.crawler)
@@ -66,62 +66,69 @@ class Output:
             compat.watch_batches(exporter, self._watch)
 
     def _watch(self, scrapys: Any) -> None:
-        """Watch *scrapys*, a new slot of the exporter."""
+        """Watch *scrapys*, a new slot of Scrapy's exporter."""
         slot = Slot(str(scrapys.uri))
         self.slots.append(slot)
         scrapys.filter = _Filter(scrapys.filter, slot, scrapys, self._offers)
         store = scrapys.storage.store
 
-        def done(result: Any) -> Any:
+        def note_stored(result: Any) -> Any:
             slot.is_stored = True
             self.stored(slot)
             return result
 
-        async def awaited(result: Any) -> Any:
-            return done(await result)
+        async def wait_and_note(result: Any) -> Any:
+            return note_stored(await result)
 
-        def watched(file: Any) -> Any:
+        def store_and_note(file: Any) -> Any:
             result = store(file)
             if isinstance(result, Deferred):
-                return result.addCallback(done)
-            return awaited(result) if inspect.isawaitable(result) else done(result)
+                return result.addCallback(note_stored)
+            if inspect.isawaitable(result):
+                return wait_and_note(result)
+            return note_stored(result)
 
-        scrapys.storage.store = watched
+        scrapys.storage.store = store_and_note
 
     def slots_of(self, item: Any) -> list[Slot] | None:
-        """The slots that have exported *item*, which was just scraped; None where one has failed.
+        """Return the slots that have exported *item*; None if a slot has failed.
 
-        To be asked when the exporter has heard of the item. A slot that raises keeps the exporter
-        from asking the others.
+        Call it when the item was scraped and the exporter has handled it. If a slot raises, the
+        exporter does not offer the item to the others.
         """
         if self.is_broken:
             return None
         if not self.is_watched:
             return []
         offers = self._offers.pop(id(item), [])
-        accepted = [each for each in offers if each.is_accepted]
-        if len(offers) < self._feeds or any(e.scrapys.itemcount == e.before for e in accepted):
+        accepted = [offer for offer in offers if offer.is_accepted]
+        if len(offers) < self._feeds or any(
+            offer.scrapys.itemcount == offer.items_before for offer in accepted
+        ):
             return None
-        for each in accepted:
-            each.slot.items += 1
-        return [each.slot for each in accepted]
+        for offer in accepted:
+            offer.slot.items += 1
+        return [offer.slot for offer in accepted]
 
 
 class _Filter:
-    """The filter of a slot, which notes what it is asked and says; all else is its own."""
+    """Wraps the filter of a slot, and notes each item and the filter's decision."""
 
     def __init__(
         self, scrapys: Any, slot: Slot, feed: Any, offers: dict[int, list[_Offer]]
     ) -> None:
-        self._scrapys, self._slot, self._feed, self._offers = scrapys, slot, feed, offers
+        self._scrapys = scrapys
+        self._slot = slot
+        self._feed = feed
+        self._offers = offers
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._scrapys, name)
 
     def accepts(self, item: Any) -> Any:
-        """As the filter says. One that raises has declined nothing."""
+        """Return the filter's decision. If the filter raises, the item counts as accepted."""
         offer = _Offer(self._slot, self._feed, self._feed.itemcount)
         self._offers.setdefault(id(item), []).append(offer)
-        said = self._scrapys.accepts(item)
-        offer.is_accepted = bool(said)
-        return said
+        answer = self._scrapys.accepts(item)
+        offer.is_accepted = bool(answer)
+        return answer

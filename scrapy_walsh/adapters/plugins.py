@@ -1,7 +1,7 @@
-"""Packages and settings that ask for what does not happen here: a table, and who is in it.
+"""Warns of packages and settings that have no effect, or break a rule, together with this add-on.
 
-The start of a crawl, and so ``walsh doctor``, says the sentence of each that a project's settings
-name. docs/compatibility.md has what was tried with the packages themselves.
+The start of a crawl, and ``walsh doctor``, print a sentence for each package in the project's
+settings. docs/compatibility.md has results of tests with the packages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COMPONENTS: Final = (
     *("ADDONS", "DOWNLOADER_MIDDLEWARES", "SPIDER_MIDDLEWARES", "EXTENSIONS", "SCHEDULER"),
     *("DOWNLOAD_HANDLERS", "DOWNLOAD_HANDLERS_BASE"),
 )
-#: How the names of a package's settings begin; one of them in the project is enough.
+#: Prefixes of a package's settings. If the project has such a setting, it uses the package.
 _SETTINGS: Final = {
     "ZYTE_API_": "scrapy_zyte_api",
     "PLAYWRIGHT_": "scrapy_playwright",
@@ -38,7 +38,7 @@ _PROXY_SERVICE: Final = (
     "the service behind it fetches pages with its own User-Agent and retries, so R1 and R4 do not "
     "hold at the site: take it out"
 )
-#: By import name, what does not happen with a package.
+#: By import name, the part of a package that has no effect.
 PLUGINS: Final[Mapping[str, str]] = {
     "scrapy_zyte_api": (
         "pages come without Zyte API; in ADDONS its number must be lower than scrapy_walsh.Addon's"
@@ -70,15 +70,15 @@ PLUGINS: Final[Mapping[str, str]] = {
         "its queues do not decide the order: a request is given out when its host is due (R4)"
     ),
 }
-#: Packages that have pages fetched past the gates, and are not tried with the others.
+#: Packages that fetch pages past the gates. There are no tests with them.
 FETCHERS: Final[Mapping[str, str]] = {
     "scrapy_selenium": _FETCHES,
     "scrapeops_scrapy_proxy_sdk": _PROXY_SERVICE,
     "scrapy_crawlera": _PROXY_SERVICE,
     "scrapy_zyte_smartproxy": _PROXY_SERVICE,
 }
-#: By import name, the fingerprinter that tells requests apart which R7 does not: for one URL, by
-#: what is made of its page.
+#: Fingerprinters of packages, by import name. They distinguish requests for the same URL, for
+#: example by their page objects; R7 does not.
 FINGERPRINTERS: Final = {"scrapy_poet": "scrapy_poet.ScrapyPoetRequestFingerprinter"}
 _NO_FILTER: Final = (
     "DUPEFILTER_CLASS is scrapy's BaseDupeFilter: what a callback yields twice is requested twice, "
@@ -88,78 +88,85 @@ _FILES: Final = (
     "requests files, which are no targets: each that start() has not declared is refused (R6); "
     "WALSH_FOLLOW_LINKS = True requests them, if the bot may"
 )
-#: Settings of Scrapy's that have no effect, since the queue of each host is one of our own.
+#: Settings of Scrapy without effect, because we have our own queue for each host.
 _QUEUES: Final = tuple(
     f"SCHEDULER_{start}{kind}_QUEUE" for start in ("", "START_") for kind in ("MEMORY", "DISK")
 )
-#: With these, all that the project asked for happens: their sentences are notes, no warnings.
+#: Packages that work fully. Their sentences are notes, not warnings.
 NOTED: Final = frozenset({"scrapy_deltafetch", "scrapy_poet", "spidermon", "scrapy_redis"})
 
 
 def sentences(settings: BaseSettings) -> list[tuple[int, str]]:
-    """The sentence of each package of the table, and of each setting without an effect, that
-    *settings* name; with its level of logging, ERROR for what breaks R1 and R4.
+    """Return a sentence for each such package and setting in *settings*, with its log level.
+
+    The level is ERROR if a package breaks R1 and R4.
     """
-    found = packages(settings)
-    own = [
+    named_packages = packages(settings)
+    project_settings = [
         name
         for name in settings
         if (settings.getpriority(name) or 0) >= SETTINGS_PRIORITIES["project"]
     ]
-    for name in own:
-        found.update(each for prefix, each in _SETTINGS.items() if name.startswith(prefix))
-    told = [
+    for name in project_settings:
+        named_packages.update(
+            package for prefix, package in _SETTINGS.items() if name.startswith(prefix)
+        )
+    lines = [
         (logging.INFO if package in NOTED else logging.WARNING, f"{package}: {text}")
         for package, text in PLUGINS.items()
-        if package in found
+        if package in named_packages
     ]
-    told += [(logging.ERROR, f"{name}: {FETCHERS[name]}") for name in FETCHERS if name in found]
+    lines += [
+        (logging.ERROR, f"{name}: {FETCHERS[name]}") for name in FETCHERS if name in named_packages
+    ]
     queues = [
         (
             logging.WARNING,
             f"{name} has no effect: the requests of a host go first in, first out, by priority",
         )
         for name in _QUEUES
-        if name in own
+        if name in project_settings
     ]
     # `scrapy shell` sets it, too.
-    is_off = _loaded(settings.get("DUPEFILTER_CLASS")) is BaseDupeFilter
-    duplicates = [(logging.WARNING, _NO_FILTER)] if is_off and "DUPEFILTER_CLASS" in own else []
-    return told + queues + duplicates + list(_media(settings))
+    is_off = _load(settings.get("DUPEFILTER_CLASS")) is BaseDupeFilter
+    duplicates = (
+        [(logging.WARNING, _NO_FILTER)] if is_off and "DUPEFILTER_CLASS" in project_settings else []
+    )
+    return lines + queues + duplicates + list(_media_warnings(settings))
 
 
 def packages(settings: BaseSettings) -> set[str]:
-    """The import names of the packages whose components *settings* name."""
+    """Return the import names of packages with components in *settings*."""
     return {package for name in _COMPONENTS for package in _packages(settings.get(name))}
 
 
-def _media(settings: BaseSettings) -> Iterator[tuple[int, str]]:
-    """A warning for each item pipeline that requests files, which are no targets."""
+def _media_warnings(settings: BaseSettings) -> Iterator[tuple[int, str]]:
+    """Yield a warning for each item pipeline that requests files, because they are no targets."""
     if follows_links(settings):
         return
     for component, place in settings.getdict("ITEM_PIPELINES").items():
-        bases = getattr(_loaded(component), "__mro__", ()) if place is not None else ()
-        if any(path_of(each) == "scrapy.pipelines.media.MediaPipeline" for each in bases):
+        bases = getattr(_load(component), "__mro__", ()) if place is not None else ()
+        if any(path_of(cls) == "scrapy.pipelines.media.MediaPipeline" for cls in bases):
             yield logging.WARNING, f"{path_of(component)} {_FILES}"
 
 
-def _loaded(component: Any) -> Any:
-    """The class that a setting names; None if it cannot be loaded, which Scrapy says."""
+def _load(component: Any) -> Any:
+    """Return the class in a setting, or None if Scrapy cannot load it. Scrapy reports that."""
     try:
         return load_object(component)
-    except Exception:  # whatever a project's code may raise
+    except Exception:  # the project's code may raise anything
         return None
 
 
 def _packages(value: Any) -> Iterator[str]:
-    """The import names in a setting's value: a path, a class, or a dict that has them."""
+    """Yield the import names in a setting's value: a path, a class, or a dict with them."""
     pairs = value.items() if hasattr(value, "items") else ((value, ""),)
     for component in (part for pair in pairs if None not in pair for part in pair):
         yield path_of(component).partition(".")[0]
 
 
 def path_of(component: Any) -> str:
-    """The import path of a *component*, which a setting names by its path or has as its class."""
+    """Return the import path of *component*, which is a path or a class."""
     if isinstance(component, str):
         return component
     module = getattr(component, "__module__", "")

@@ -1,8 +1,8 @@
-"""R4 for a fleet: the queue of scrapy-redis's scheduler, with due times by Redis's clock.
+"""The queue of a fleet, for scrapy-redis's scheduler, with due times by Redis's clock (R4).
 
-``SCHEDULER_QUEUE_CLASS = "scrapy_walsh.adapters.redis_queue.DueQueue"``. A worker claims a
-request only of a host that is due, the one with most work left. Claiming is one atomic script, so
-no two workers claim the same host within its interval. An entry that cannot be read is set aside.
+To use it, set ``SCHEDULER_QUEUE_CLASS = "scrapy_walsh.adapters.redis_queue.DueQueue"``. A worker
+claims a request for the due host with the most work left. One atomic script does that, so that two
+workers never claim the same host within its interval. An unreadable entry is set aside.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
 
-#: Entries that are kept for a person, and the octets of each.
+#: The number of entries that are set aside, and the octets of each.
 _ASIDE, _ASIDE_OCTETS = 1000, 64 * 1024
 
 
 def set_aside(crawl: Crawl, client: Any, key: str, data: bytes, error: Exception) -> None:
-    """Keep *data*, an entry that cannot be used, in the list *key*:aside, and log why.
+    """Move *data*, an unusable entry, to the list *key*:aside, and log the reason.
 
-    It is for a person, the latest comes first, and the queue goes on without it.
+    The latest entry comes first. The list is for a person; the queue goes on without the entry.
     """
     key = f"{key}:aside"
     try:
@@ -63,33 +63,33 @@ def set_aside(crawl: Crawl, client: Any, key: str, data: bytes, error: Exception
     )
 
 
-#: Host, rank and data of an entry, and whether it goes first, since it was given out before.
+#: Host, rank and data of an entry, and 1 if it goes first because it was given out before.
 _Entry = tuple[str, int, bytes, int]
-#: Seconds between looks at a queue that has nothing due: others may add to it.
+#: Seconds between two checks of the queue if no host is due, because others may add requests.
 _POLL: Final = 1.0
-#: URLs that a worker takes from the operator's list at a time.
+#: URLs that a worker reads from the operator's list at once.
 _BATCH: Final = 1000
-#: Entries that go to Redis together at most: it runs so many in a few milliseconds.
+#: The most entries that are sent to Redis together, which takes a few milliseconds.
 _TOGETHER: Final = 100
 _LARGEST_PRIORITY: Final = 10**8
 _KEYS: Final = ("", ":waiting", ":size", ":serial", ":workers", ":looked")
-#: Entries that one look at the queue sets aside, before others have their turn.
+#: The most unreadable entries that one pop sets aside.
 _UNREADABLE_AT_ONCE: Final = 100
 
 
 class DueQueue(DueRequests):
-    """A queue as ``scrapy_redis.queue.Base``; ConfigError without WALSH_SHARED_STATE.
+    """A queue like ``scrapy_redis.queue.Base``, in the Redis of WALSH_SHARED_STATE.
 
-    It lives in the Redis of WALSH_SHARED_STATE, beside the pacing of the hosts. ``serializer``:
-    that of SCHEDULER_SERIALIZER; MessagePack without one.
+    Raises ConfigError without that setting. *serializer*: from SCHEDULER_SERIALIZER; the default is
+    MessagePack.
 
-    What waits takes up no memory here, says itself what it belongs to, and is judged when it is
-    claimed. No target gives way (D30), since another worker might claim it, to which T1's exemption
-    does not belong.
+    Waiting requests take no memory in the worker. Each entry has its declared target, and is judged
+    when it is claimed. No target gives way (D30), because another worker might claim it, and only
+    this worker has the exemption (T1).
     """
 
-    #: Seconds of silence after which what a worker has claimed is put back in line. Longer than
-    #: its pauses between two tries to reach Redis.
+    #: Seconds without a sign of life after which a worker's claims are put back. It must be longer
+    #: than a worker's pauses between two tries to reach Redis.
     lease: float = 60.0
     counted = ("scheduler/dequeued/redis",)
 
@@ -98,50 +98,51 @@ class DueQueue(DueRequests):
         if not isinstance(crawl.store, SharedStore):
             raise ConfigError("DueQueue needs WALSH_SHARED_STATE: set it to the fleet's Redis")
         super().__init__(crawl)
-        self._store, self._spider = crawl.store, spider
+        self._store = crawl.store
+        self._spider = spider
         self._dumps: Callable[[Any], Any] = serializer.dumps if serializer else msgpack.encode
         self._loads: Callable[[bytes], Any] = serializer.loads if serializer else msgpack.decode
         start = f"{crawl.store.prefix}queue:{key % {'spider': spider.name}}"
         self._keys = [f"{start}{end}" for end in _KEYS]
-        #: Seconds without a look at the queue after which the lease is renewed by itself. The time
-        #: for which workers were seen is counted in gaps of two seconds at most.
+        #: Seconds after which a timer renews the lease if nothing was popped. It is at most two
+        #: seconds, because the scripts count longer gaps only as two seconds.
         self._renewed_after = min(2.0, self.lease / 2)
-        #: Claimed requests that the engine is not done with, and their numbers.
-        self._held: dict[Request, str] = {}
-        #: Numbers of claims that have ended, which Redis has not been told yet.
-        self._done: list[str] = []
+        #: The numbers of claims whose requests are under way.
+        self._claims: dict[Request, str] = {}
+        #: The numbers of ended claims that Redis does not know yet.
+        self._ended_claims: list[str] = []
         self._renewal = compat.Timer(self._keep_renewing)
-        #: Entries that Redis has not taken yet, and the keys of their requests (R8).
+        #: Entries that are not in Redis yet, and the keys of their requests (R8).
         self._unsent: deque[tuple[_Entry, str]] = deque()
-        #: The host of the last claim, where nothing was sent to it: others need not wait for that.
-        self._unused = b""
-        self._store.others.append(self._waiting)
+        #: The host of the last claim if no request was sent, so that other workers need not wait.
+        self._unused_host = b""
+        self._store.others.append(self._pending_commands)
         crawl.fleet = True
-        crawl.scope.growing = False  # no worker knows when all of them have declared their targets
+        crawl.scope.growing = False  # no worker knows when all workers have declared their targets
 
     def __len__(self) -> int:
         try:
             size = int(self._store.ask(lambda: self._store.exchange(("GET", self._keys[2]))) or 0)
         except StoreAway:
-            size = 1  # not known, so the crawl must not end
+            size = 1  # we do not know, so the crawl must not end
         return len(self._free) + len(self._unsent) + size
 
     def push(self, request: Request) -> None:
-        """Take *request* in; ValueError where it cannot be serialised."""
+        """Take *request* in. Raises ValueError if it cannot be serialised."""
         crawl = self._crawl
         request = crawl.intake.request(request)
-        # What is refused need not wait. R8's record is read when it is claimed, not here as well.
+        # A refused request need not wait. R8's record is read later, when the request is claimed.
         answer = crawl.gate.judge(request.url, form_of(request), runs=False)
         if crawl.halted is not None or refuses(answer):
             self._free.append(request)
             return
-        host = hosts.host_or_url(request.url)  # its record is read by whoever claims it
-        # Retries first, then by priority; Redis keeps the order of arrival.
+        host = hosts.host_or_url(request.url)  # the worker that claims it reads its record
+        # Retries go first, then by priority. Redis keeps the order of arrival.
         ticket = crawl.tickets.known(request)
-        first = ticket is not None and ticket.first
-        late = 0 if first else 10 * _LARGEST_PRIORITY
-        rank = late - max(-_LARGEST_PRIORITY, min(request.priority, _LARGEST_PRIORITY))
-        entry = (host, rank, self._encode(request, host), int(first))
+        goes_first = ticket is not None and ticket.first
+        offset = 0 if goes_first else 10 * _LARGEST_PRIORITY
+        rank = offset - max(-_LARGEST_PRIORITY, min(request.priority, _LARGEST_PRIORITY))
+        entry = (host, rank, self._encode(request, host), int(goes_first))
         self._unsent.append((entry, key_of(request)))
         crawl.pacing.tell_wait(crawl.pacing.met(host), lambda: request.url)
         if len(self._unsent) < _TOGETHER:
@@ -150,12 +151,15 @@ class DueQueue(DueRequests):
             self._store.send()
 
     def pop(self, timeout: float = 0) -> Request | None:  # noqa: ARG002
-        """A request of a host that is due; None where none is: the engine is woken later."""
-        self._settle()
+        """Return a request of a due host.
+
+        If no host is due, return None, and wake the engine later.
+        """
+        self._settle_ended()
         if self._free:
-            return self._popped(self._free.popleft())
-        if (over := self._hour_over()) is not None:
-            return self._popped(over)
+            return self._give_out(self._free.popleft())
+        if (over := self._pop_after_hour()) is not None:
+            return self._give_out(over)
         for _ in range(_UNREADABLE_AT_ONCE):
             try:
                 host, number, data = self._claim()
@@ -167,39 +171,40 @@ class DueQueue(DueRequests):
                 if isinstance(self._spider, DueSpiderMixin):
                     compat.call_later(0, self._spider.schedule_next_requests)
                 return None
-            request = self._taken(number.decode(), data)
+            request = self._read_claim(number.decode(), data)
             if request is None:
-                self._unused = host
+                self._unused_host = host
                 continue
             ticket = self._crawl.tickets.of(request)
             if refuses(self._crawl.gate.at_queue(ticket)):
-                self._unused = host
+                self._unused_host = host
                 if ticket.hour_left is not None:
                     self._wait_for(request, ticket, ticket.hour_left)
                     continue
-            return self._popped(request)
+            return self._give_out(request)
         self._timer.set(0)
         return None
 
     def clear(self) -> None:
-        """Drop every request, of all workers."""
+        """Delete the requests of all workers."""
         try:
             self._store.ask(self._drop)
         except StoreAway as error:
             logger.error("the queue was not cleared: %s", error)
 
     def _drop(self) -> None:
-        client, serial = self._store.link.client, self._keys[3].encode()
+        client = self._store.link.client
+        serial = self._keys[3].encode()
         names = client.scan_iter(match=f"{self._keys[0]}:*", count=1000)
-        # The serial numbers go on: they name the claims of workers that do not know of this.
+        # Keep the serial number, because other workers' claims have numbers from it.
         client.delete(self._keys[0], *(name for name in names if name != serial))
 
     def stop(self) -> None:
-        """Cancel all timers, and give back to Redis what is left."""
+        """Cancel all timers, and give the remaining requests back to Redis."""
         super().stop()
         self._renewal.cancel()
-        for _, _, request in self._soon:  # Redis puts back what is held no more, and not done
-            del self._held[request]
+        for _, _, request in self._soon:  # Redis puts back a claim that is neither held nor ended
+            del self._claims[request]
         self._soon.clear()
         try:
             while self._unsent:
@@ -211,13 +216,15 @@ class DueQueue(DueRequests):
 
     # -- entries --------------------------------------------------------------------------
     #
-    # An entry is data, whoever wrote it. It names no class: the result is a plain
-    # ``scrapy.Request``, and its callbacks are methods of the spider.
+    # An entry is only data, because anyone may have written it. It cannot name a class: the result
+    # is a plain ``scrapy.Request``, and its callbacks are methods of the spider.
 
     def _encode(self, request: Request, host: str) -> bytes:
-        """An entry: a line with the declared target that it belongs to (R6), and the records that
-        its worker will read (``scripts.POP``); then the request. *host*: its throttle key.
-        ValueError where it cannot be serialised.
+        """Return the entry for *request*.
+
+        Its first line has the declared target (R6), and the records that its worker will read
+        (``scripts.POP``). The request follows. *host*: its throttle key. Raises ValueError if it
+        cannot be serialised.
         """
         url = request.url
         reads = [
@@ -239,9 +246,10 @@ class DueQueue(DueRequests):
         )
 
     def _decode(self, data: bytes) -> Request:
-        """The request in the entry *data*. Raises any Exception where there is none in it."""
+        """Return the request in the entry *data*. Raises any Exception if *data* is unreadable."""
         head, _, body = data.partition(b"\n")
-        source, intake = json.loads(head)["source"], self._crawl.intake
+        source = json.loads(head)["source"]
+        intake = self._crawl.intake
         if source is not None and not isinstance(source, str):
             raise ValueError("its source is not text")
         fields = self._loads(body)
@@ -249,8 +257,8 @@ class DueQueue(DueRequests):
             raise ValueError("it names a class")
         request = request_from_dict(fields, spider=self._crawl.crawler.spider)
         for method in filter(None, (request.callback, request.errback)):
-            ours = inspect.ismethod(method) and method.__self__ is self._spider
-            if not ours or method.__name__.startswith("__"):
+            is_method = inspect.ismethod(method) and method.__self__ is self._spider
+            if not is_method or method.__name__.startswith("__"):
                 raise ValueError(f"{method!r} is not a method of the spider")
         request = intake.request(request)
         intake.resume(request, source)
@@ -258,9 +266,10 @@ class DueQueue(DueRequests):
 
     # -- Redis ----------------------------------------------------------------------------
 
-    def _waiting(self) -> list[Waiting]:
-        """What Redis is to be told, with the next question: new entries."""
-        found, link = [], self._store.link
+    def _pending_commands(self) -> list[Waiting]:
+        """Return commands for new entries, to be sent with the next commands."""
+        commands = []
+        link = self._store.link
         if link.epoch and link.word != link.epoch:
             self._crawl.recorder.own_fault(
                 f"Redis may have lost what was queued last in {self._keys[0]}, which will not be "
@@ -271,60 +280,73 @@ class DueQueue(DueRequests):
         for unsent in islice(self._unsent, _TOGETHER):
             arguments = [*unsent[0], *self._pace(unsent[0][0])]
             command = link.script(scripts.PUSH, self._keys, arguments)
-            found.append(Waiting(command, partial(self._is_queued, unsent)))
-        return found
+            commands.append(Waiting(command, partial(self._is_queued, unsent)))
+        return commands
 
     def _is_queued(self, unsent: tuple[_Entry, str]) -> None:
-        """Redis has the entry: whichever worker claims it, its request is not lost."""
+        """Note that Redis has the entry, so that its request cannot be lost."""
         self._unsent.remove(unsent)
         self._crawl.delivery.link_ended(unsent[1])
 
     def _claim(self) -> tuple[bytes, bytes, bytes]:
-        store, patience = self._store, self._crawl.config.patience
+        store = self._store
+        patience = self._crawl.config.patience
         link = store.link
-        # The epoch is known once it has connected.
-        more = lambda: [patience, store.prefix, link.epoch, link.epoch_key, self._unused]  # noqa: E731
-        found = self._run(scripts.POP, more)
-        self._unused = b""
-        if found is None:
+        # The epoch is known only after the connection, so it is read later.
+        arguments = lambda: [patience, store.prefix, link.epoch, link.epoch_key, self._unused_host]  # noqa: E731
+        reply = self._run(scripts.POP, arguments)
+        self._unused_host = b""
+        if reply is None:
             link.lose("it may have lost records")
             raise StoreAway(link.outage())
-        host, number, data, ahead = found
+        host, number, data, ahead = reply
         store.take_ahead(ahead)
         return host, number, data
 
-    def _run(self, script: str, more: Callable[[], Sequence[Any]] = tuple) -> Any:
-        """Run *script*, which tells Redis what has become of the claims: its first arguments are
-        those of RENEW. *more*: the others, asked for once Redis is connected.
+    def _run(self, script: str, arguments: Callable[[], Sequence[Any]] = tuple) -> Any:
+        """Run *script*, whose first arguments are those of RENEW: the state of our claims.
+
+        *arguments*: returns the further arguments. It is called after the connection to Redis.
         """
-        store, done = self._store, self._done
-        under_way = {*compat.under_way(self._crawl.crawler), *(each for _, _, each in self._soon)}
-        for request in [each for each in self._held if each not in under_way]:
-            done.append(self._held.pop(request))
-        # Not before Redis has taken what is to be queued: that may come from one of them.
-        ended = 0 if self._unsent else len(done)
-        told, left = " ".join(done[:ended]), " ".join([*self._held.values(), *done[ended:]])
-        standing = [store.worker, self.lease, told, left, self._crawl.config.min_interval]
+        store = self._store
+        ended_claims = self._ended_claims
+        under_way = {
+            *compat.under_way(self._crawl.crawler),
+            *(request for _, _, request in self._soon),
+        }
+        for request in [request for request in self._claims if request not in under_way]:
+            ended_claims.append(self._claims.pop(request))
+        # End claims only after the new requests are stored, because these may come from them.
+        count = 0 if self._unsent else len(ended_claims)
+        ended_numbers = " ".join(ended_claims[:count])
+        current_numbers = " ".join([*self._claims.values(), *ended_claims[count:]])
+        standing = [
+            store.worker,
+            self.lease,
+            ended_numbers,
+            current_numbers,
+            self._crawl.config.min_interval,
+        ]
         command = partial(store.link.script, script, self._keys)
-        found = store.ask(lambda: store.exchange(command([*standing, *more()])))
-        del done[:ended]
+        reply = store.ask(lambda: store.exchange(command([*standing, *arguments()])))
+        del ended_claims[:count]
         if self._renewal.pending:
             self._renewal.set(self._renewed_after)
-        return found
+        return reply
 
     def _renew(self) -> None:
         self._run(scripts.RENEW)
 
     def _keep_renewing(self) -> None:
-        """Renew the lease also while a request is under way and nothing is popped."""
+        """Renew the lease while a request is under way and nothing is popped."""
         with suppress(StoreAway):
             self._renew()
         self._renewal.set(self._renewed_after)
 
-    def _taken(self, number: str, data: bytes) -> Request | None:
-        """The request in *data*; the claim *number* lasts until the engine is done with it.
+    def _read_claim(self, number: str, data: bytes) -> Request | None:
+        """Return the request in *data*. Its claim *number* lasts until the engine has finished it.
 
-        None where *data* cannot be read, or no worker of ours wrote it (no number).
+        Returns None if *data* is unreadable, or has no number because no worker of ours wrote it.
         """
         try:
             if not number:
@@ -333,27 +355,27 @@ class DueQueue(DueRequests):
         except Exception as error:
             set_aside(self._crawl, self._store.link.client, self._keys[0], data, error)
             if number:
-                self._done.append(number)
+                self._ended_claims.append(number)
             return None
-        self._held[request] = number
+        self._claims[request] = number
         if not self._renewal.pending:
             self._renewal.set(self._renewed_after)
         return request
 
     def _pace(self, key: str) -> tuple[float, float, int]:
-        """Seconds for which requests to a host wait, its interval, and whether it goes last."""
-        host, now = self._crawl.pacing.met(key), self._crawl.monotonic()
-        if host is None:  # what waits takes up no memory here
+        """Return the seconds until a host is due, its interval, and 1 if it goes last."""
+        host = self._crawl.pacing.met(key)
+        now = self._crawl.monotonic()
+        if host is None:  # do not create it, because that takes memory
             return 0.0, self._crawl.config.min_interval, 0
         return host.wait(now), host.traffic.interval, int(host.goes_last(now))
 
 
 class DueSpiderMixin:
-    """For a ``scrapy_redis.spiders.RedisSpider``, before it in the list of bases.
+    """A mixin for ``scrapy_redis.spiders.RedisSpider``. It must be the first base class.
 
-    What comes from the operator's list in Redis, and nothing else, is declared (R6). The list
-    is read whenever no host is due, not only when the queue is empty. An outage of Redis does not
-    end the crawl.
+    Only URLs from the operator's list in Redis are declared (R6). The list is read when no host is
+    due, not only when the queue is empty. An outage of Redis does not end the crawl.
     """
 
     crawler: Crawler
@@ -363,14 +385,14 @@ class DueSpiderMixin:
     fetch_data: Callable[[str, int | None], list[bytes]]
 
     async def start(self) -> AsyncIterator[Request]:
-        """The first batch of the operator's list."""
+        """Yield the first batch of the operator's list."""
         for request in self.next_requests():
             yield request
 
     def next_requests(self) -> Iterator[Request]:
-        """The next batch, declared as targets. Entries that give no request are set aside."""
+        """Declare and yield the next batch. Entries without a request are set aside."""
         crawl = Crawl.of(self.crawler)
-        if crawl.halted is not None:  # what it takes would be lost
+        if crawl.halted is not None:  # the entries would be lost
             return
         try:
             entries = self.fetch_data(self.redis_key, self.redis_batch_size)
@@ -379,7 +401,7 @@ class DueSpiderMixin:
             return
         for entry in entries:
             try:
-                requests = [crawl.intake.request(each) for each in self._requests_of(entry)]
+                requests = [crawl.intake.request(request) for request in self._requests_of(entry)]
             except Exception as error:
                 set_aside(crawl, self.server, self.redis_key, entry, error)
                 continue
@@ -389,24 +411,24 @@ class DueSpiderMixin:
                 yield request
 
     def _requests_of(self, entry: bytes) -> list[Request]:
-        made = self.make_request_from_data(entry)  # type: ignore[attr-defined]
-        requests = [made] if isinstance(made, Request) else list(made or ())
-        if not requests or not all(isinstance(each, Request) for each in requests):
+        result = self.make_request_from_data(entry)  # type: ignore[attr-defined]
+        requests = [result] if isinstance(result, Request) else list(result or ())
+        if not requests or not all(isinstance(request, Request) for request in requests):
             raise ValueError("no request can be made of it")
         return requests
 
     def schedule_next_requests(self) -> None:
-        """Take the next batch into the queue; what cannot be queued makes the run not well."""
+        """Queue the next batch. If a request cannot be queued, the run is not well."""
         for request in () if compat.closing(self.crawler) else self.next_requests():
             try:
                 compat.crawl(self.crawler, request)
-            # Of ``DueQueue.push``, and of scrapy-redis's own filter.
+            # ``DueQueue.push`` and scrapy-redis's filter raise these.
             except (ValueError, redis.RedisError) as error:
                 line = f"{request.url} could not be queued, and will not be sent: {error}"
                 Crawl.of(self.crawler).recorder.own_fault(line)
 
     def spider_idle(self) -> None:
-        """As ``RedisSpider.spider_idle``; raises DontCloseSpider during an outage too."""
+        """Call ``RedisSpider.spider_idle``. Raises DontCloseSpider also during an outage."""
         try:
             super().spider_idle()  # type: ignore[misc]
         except redis.RedisError:

@@ -1,13 +1,13 @@
-"""R4: the scheduler's queue, in which requests wait until their host is due (D18).
+"""The scheduler's queue, in which requests wait until their host is due (R4, D18).
 
-``policy/agenda.py`` says which host is next; the requests of each host are kept in order beside it.
-Where no host is due, ``pop`` returns None, and a timer wakes Scrapy's engine at the next due time.
-A request that the gates refuse already does not wait: it is given out at once and ends at the gate.
-With a JOBDIR, the requests are in one SQLite file, whatever the number of hosts.
+``policy/agenda.py`` decides which host is next. The requests of each host are kept in order. If no
+host is due, ``pop`` returns None, and a timer wakes Scrapy's engine at the next due time. If the
+gates refuse a request already, it does not wait: it is given out at once, and ends at the gate.
+With a JOBDIR, the requests of all hosts are in one SQLite file.
 
-A request for a URL that `Spider.start` may still declare is parked: it waits here until ``start``
-has ended, or has yielded nothing for a while, and is then taken in like any other. So is one whose
-source was sent almost an hour ago, until the hour is over (R8).
+If `Spider.start` may still declare a URL, its request is parked until ``start`` has ended, or has
+yielded nothing for a while. If a source was sent less than an hour ago, and the hour is almost
+over, its request waits for the end of the hour (R8).
 """
 
 from __future__ import annotations
@@ -48,27 +48,27 @@ if TYPE_CHECKING:
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-#: Rank; negated priority, or since when it is deferred; order of arrival.
+#: Rank; negated priority, or the time of the deferral; order of arrival.
 Key = tuple[int, int, int]
 
-#: Ranks: retries and requests that came back; what earlier runs deferred; all others.
+#: Ranks: retries and returned requests; requests that earlier runs deferred; all others.
 _FIRST, _PUT_OFF, _OTHERS = 0, 1, 2
-#: The most requests that wait for the end of `Spider.start`; further ones are judged at once.
+#: The most parked requests. Further ones are judged at once.
 _PARKED: Final = 10_000
-#: Requests that one pop takes in of those, and hosts of an earlier run that it looks at.
+#: The most parked requests and resumed hosts that one pop handles.
 _AT_ONCE: Final = 64
 
 
 class MemoryLines:
-    """The requests of each host, in memory, in the order in which they go."""
+    """The requests of each host in memory, in sending order."""
 
     def __init__(self) -> None:
         self._lines: dict[str, list[tuple[Key, Request]]] = {}
 
     def check(self, request: Request) -> None:
-        """Nothing: any request can be kept."""
+        """Do nothing, because memory can keep any request."""
 
-    #: Whether another process finds what this one has not sent.
+    #: Whether another process can send the remaining requests.
     is_lasting = False
 
     def push(self, host: str, key: Key, request: Request) -> None:
@@ -84,46 +84,51 @@ class MemoryLines:
         return request
 
     def first(self, host: str) -> str | None:
-        """The URL that is first in *host*'s queue; None where nothing waits."""
+        """Return the first URL in *host*'s queue, or None."""
         line = self._lines.get(host)
-        return line[0][1].url if line else None
+        if line:
+            return line[0][1].url
+        return None
 
-    def take(self, host: str, refused: Callable[[str], bool]) -> list[Request]:
-        """Take out every request of *host* for whose URL *refused* is true."""
-        kept: list[tuple[Key, Request]] = []
-        out: list[tuple[Key, Request]] = []
+    def take(self, host: str, is_refused: Callable[[str], bool]) -> list[Request]:
+        """Take out all requests of *host* for which *is_refused* (of their URL) is true."""
+        staying: list[tuple[Key, Request]] = []
+        leaving: list[tuple[Key, Request]] = []
         for entry in self._lines.pop(host, []):
-            (out if refused(entry[1].url) else kept).append(entry)
-        if kept:
-            heapq.heapify(kept)
-            self._lines[host] = kept
-        return [request for _, request in sorted(out)]
+            if is_refused(entry[1].url):
+                leaving.append(entry)
+            else:
+                staying.append(entry)
+        if staying:
+            heapq.heapify(staying)
+            self._lines[host] = staying
+        return [request for _, request in sorted(leaving)]
 
     def counts(self) -> Iterable[tuple[str, int]]:
-        """Hosts, and how many requests wait for each."""
+        """Return each host and the number of its requests."""
         return ((host, len(line)) for host, line in self._lines.items())
 
     def stands_for(self, request: Request) -> bool:  # noqa: ARG002
-        """False: memory has nothing of an earlier run."""
+        """Return False, because memory has no requests of earlier runs."""
         return False
 
     def sources(self) -> Iterable[Earlier]:
-        """Empty: memory has nothing of an earlier run."""
+        """Return nothing, because memory has no requests of earlier runs."""
         return ()
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
 def ends_crawl(method: Callable[_P, _T]) -> Callable[_P, _T | None]:
-    """*method* of a queue; where it raises, the crawl ends (``Context.fail``).
+    """Decorate a *method* of a queue: if it raises, the crawl ends (``Context.fail``).
 
-    Its callers are Scrapy's engine and the turnstile: they would drop what it raises, and what it
-    should have moved on would wait for ever. ValueError, which Scrapy's scheduler knows, is raised.
+    Scrapy's engine and the turnstile call it. They would drop the exception, and requests would
+    wait for ever. Only ValueError is passed on, because Scrapy's scheduler handles it.
     """
 
     @wraps(method)
-    def called(*args: _P.args, **kwargs: _P.kwargs) -> _T | None:
+    def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _T | None:
         try:
             return method(*args, **kwargs)
         except (ValueError, Closing):
@@ -132,20 +137,20 @@ def ends_crawl(method: Callable[_P, _T]) -> Callable[_P, _T | None]:
             cast("HostQueue", args[0])._crawl.fail(error)
             return None
 
-    return called
+    return wrapper
 
 
 def refuses(answer: Verdict | NeedDocument) -> bool:
-    """Whether a gate refuses a request already, by the documents that are cached."""
+    """Whether a gate refuses the request by cached documents."""
     return not (isinstance(answer, NeedDocument) or answer.allowed)
 
 
 class DueRequests:
-    """What the queue of a crawl and that of a fleet have in common: what waits for no host's time.
+    """The common part of the crawl's and the fleet's queue: requests that wait for no host.
 
-    ``_free``: what a gate refuses waits for nothing. ``_soon``: what waits for the end of an hour
-    (R8), and when that is, by the monotonic clock. ``counted``: the stats in which its scheduler
-    counts what it gives out.
+    ``_free``: requests that a gate refuses, which do not wait. ``_soon``: requests that wait for
+    the end of an hour (R8), with that time in monotonic seconds. ``counted``: the stats in which
+    the scheduler counts given-out requests.
     """
 
     counted: tuple[str, ...] = ()
@@ -160,70 +165,71 @@ class DueRequests:
         crawl.stops.append(self.stop)
 
     def stop(self) -> None:
-        """Cancel all timers: the engine is not woken any more."""
+        """Cancel all timers, so that the engine is not woken any more."""
         self._closed = True
         self._timer.cancel()
 
-    def _wait_for(self, request: Request, ticket: Ticket, left: float) -> None:
-        """Keep *request* for *left* seconds: then the hour of its source is over (R8)."""
+    def _wait_for(self, request: Request, ticket: Ticket, seconds: float) -> None:
+        """Keep *request* for *seconds*, until the hour of its source is over (R8)."""
         if not self._soon:
-            logger.info("%s may be sent in %.0f s: the run waits for that (R8)", ticket.url, left)
+            logger.info(
+                "%s may be sent in %.0f s: the run waits for that (R8)", ticket.url, seconds
+            )
         ticket.verdict = ticket.hour_left = None
-        due = self._crawl.monotonic() + left
+        due = self._crawl.monotonic() + seconds
         heapq.heappush(self._soon, (due, next(self._arrivals), request))
 
-    def _hour_over(self) -> Request | None:
-        """A request whose hour is over; None while there is none."""
+    def _pop_after_hour(self) -> Request | None:
+        """Return a request if its hour is over, else None."""
         if self._soon and self._soon[0][0] <= self._crawl.monotonic():
             return heapq.heappop(self._soon)[2]
         return None
 
-    def _settle(self) -> None:
-        """Look at the requests whose callbacks have ended since the last look (R7, R8)."""
+    def _settle_ended(self) -> None:
+        """Settle the requests whose callbacks have ended meanwhile (R7, R8)."""
         crawl = self._crawl
         under_way = compat.under_way(crawl.crawler)
         crawl.sources.settle(under_way)
         crawl.delivery.settle(under_way)
 
-    def _popped(self, request: Request) -> Request:
+    def _give_out(self, request: Request) -> Request:
         self._crawl.tickets.of(request).queue = self
         return request
 
     def take_back(self, request: Request) -> None:
-        """Take in *request*, which this queue gave out; it counts once among what was."""
+        """Take *request* back. It must count only once as given out."""
         for name in self.counted:
             if self._crawl.crawler.stats.get_value(name):
                 self._crawl.crawler.stats.inc_value(name, -1)
         try:
             self.push(request)
-        except ValueError as error:  # a middleware has put into it what this queue cannot keep
+        except ValueError as error:  # a middleware has added something that cannot be serialised
             queues: list[Any] = self._crawl.queues
-            others = [queue for queue in queues if queue is not self]
-            if others:
-                others[0].push(request)
+            other_queues = [queue for queue in queues if queue is not self]
+            if other_queues:
+                other_queues[0].push(request)
                 return
             line = f"{request.url} could not be queued again, and will not be sent: {error}"
             self._crawl.recorder.own_fault(line)
 
     def push(self, request: Request) -> None:
-        """Take *request* in; ValueError where it cannot be kept."""
+        """Take *request* in. Raises ValueError if it cannot be kept."""
         raise NotImplementedError
 
 
 class HostQueue(DueRequests):
-    """Gives out a request when its host is due; ``policy/agenda.py`` says which host goes first.
+    """Gives out a request when its host is due. ``policy/agenda.py`` orders the hosts.
 
-    ``context.Queue`` says what the crawl asks of it.
-
-    Within a host: retries first, then what earlier runs deferred, the earliest first, then by
-    ``request.priority``, then by arrival.
+    ``context.Queue`` describes its methods. The requests of a host go in this order: retries,
+    requests that earlier runs deferred (the earliest first), then all others by
+    ``request.priority`` and arrival.
     """
 
     @classmethod
     def from_crawler(cls, crawler: Crawler, *, key: str, **_: object) -> HostQueue:
-        """Called by Scrapy's scheduler; *key* is the JOBDIR's folder, "" for memory.
+        """Create the queue for Scrapy's scheduler. *key*: the folder in the JOBDIR, "" for memory.
 
-        What else it names is the queue of each host, which we keep no file for.
+        The other arguments are for queues of single hosts, which we do not need.
         """
         return cls(Crawl.of(crawler), key)
 
@@ -235,17 +241,18 @@ class HostQueue(DueRequests):
         self.counted = ("scheduler/dequeued", f"scheduler/dequeued/{'disk' if key else 'memory'}")
         crawl.queues.append(self)
         self._free_turn = False
-        #: Requests that wait for the end of `Spider.start`.
+        #: Requests for URLs that `Spider.start` may still declare.
         self._parked: deque[Request] = deque()
         self._agenda = Agenda()
         self.gives_way = self._agenda.gives_way
-        #: What earlier runs of the job left. `Spider.start` names it once more when the job goes
-        #: on: each stands for one request that it names.
-        self.earlier, self.stands_for = self._lines.sources, self._lines.stands_for
-        #: Hosts that :meth:`ahead` has looked at.
+        # Requests of earlier runs. When the job goes on, `Spider.start` yields them again, and each
+        # old request replaces one new request.
+        self.earlier = self._lines.sources
+        self.stands_for = self._lines.stands_for
+        #: Hosts that :meth:`ahead` has already handled.
         self._ahead: set[str] = set()
-        #: Hosts with requests of an earlier run. From the first pop on they are ranked by what is
-        #: stored of them (D30), and that they wait is recorded.
+        #: Hosts with requests of an earlier run. Beginning with the first pop, their records are
+        #: loaded to rank them (D30), and their waits are recorded.
         self._resumed: list[str] = []
         self._timer_due = math.inf
         for host, count in self._lines.counts():
@@ -257,10 +264,10 @@ class HostQueue(DueRequests):
 
     @ends_crawl
     def push(self, request: Request) -> None:
-        """Take *request* in; ValueError where it cannot be kept on disk."""
+        """Take *request* in. Raises ValueError if it cannot be stored on disk."""
         if "@" in request.url:
             request = self._crawl.intake.request(request)
-        if self._crawl.halted is not None:  # the store may be closed by now
+        if self._crawl.halted is not None:  # the store may be closed already
             self._free.append(request)
             return
         ticket = self._crawl.tickets.of(request)
@@ -277,13 +284,13 @@ class HostQueue(DueRequests):
             self._wait_for(request, ticket, ticket.hour_left)
 
     def _keep(self, request: Request, ticket: Ticket) -> None:
-        """Add *request* to its host's line; ValueError as for :meth:`push`."""
+        """Add *request* to its host's queue. Raises ValueError like :meth:`push`."""
         self._lines.push(ticket.host.key, self._key(request, ticket), request)
         if self._lines.is_lasting:
             self._crawl.delivery.link_ended(ticket.key)
 
     def _park(self, request: Request, ticket: Ticket) -> None:
-        """Keep *request* for the end of `Spider.start`; ValueError as for :meth:`push`."""
+        """Park *request* until `Spider.start` has ended. Raises ValueError like :meth:`push`."""
         if len(self._parked) < _PARKED:
             self._lines.check(request)
             self._parked.append(request)
@@ -292,10 +299,10 @@ class HostQueue(DueRequests):
         self._free.append(request)
 
     def _unpark(self) -> None:
-        """Take in some of what waited for the end of `Spider.start`, once that has ended.
+        """Take in some parked requests if `Spider.start` has ended or stalls.
 
-        Or once it has yielded nothing for a while: it may be what waits here that `start` waits
-        for. Then that is judged by what has been declared so far (R6).
+        If it stalls, it may be waiting for a parked request itself. Then parked requests are judged
+        by the targets declared so far (R6).
         """
         growing = self._crawl.scope.growing
         if not self._parked or (growing and not self._crawl.intake.stalled()):
@@ -308,11 +315,12 @@ class HostQueue(DueRequests):
             self.push(request)
 
     def load(self) -> Load:
-        """How much waits, without what waits for the end of `Spider.start`."""
+        """Return the number of waiting requests, without parked ones."""
         return Load(self._agenda.requests, self._agenda.most, len(self._free))
 
     def outlook(self) -> tuple[int, int, float]:
-        due, now = self._agenda.ready(), self._crawl.monotonic()
+        due = self._agenda.ready()
+        now = self._crawl.monotonic()
         return due, len(self._agenda) - due, self._agenda.seconds_left(now)
 
     @ends_crawl
@@ -320,54 +328,63 @@ class HostQueue(DueRequests):
         host = None if self._closed else self._agenda.next(self._crawl.monotonic(), self._idle)
         if host is None or host.key in self._ahead or (url := self._lines.first(host.key)) is None:
             return None
-        self._ahead.add(host.key)  # refused or not: it is judged once
+        self._ahead.add(host.key)  # it is judged only once
         answer = self._crawl.gate.judge(url, runs=False)
-        # Whom the list refuses is not asked for its name either.
-        may = answer.kind == ROBOTS if isinstance(answer, NeedDocument) else answer.allowed
-        return host.key if may else None
+        # Do not resolve the name of a blocklisted host.
+        may_resolve = not isinstance(answer, NeedDocument) and answer.allowed
+        if isinstance(answer, NeedDocument):
+            may_resolve = answer.kind == ROBOTS
+        if may_resolve:
+            return host.key
+        return None
 
     @ends_crawl
     def pop(self) -> Request | None:
-        """The request to send now; None where no host is due: the engine is woken later."""
-        self._settle()
+        """Return the request to send now.
+
+        If no host is due, return None, and wake the engine later.
+        """
+        self._settle_ended()
         for _ in range(min(_AT_ONCE, len(self._resumed))):
             self._tell_wait(self._crawl.pacing.host(self._resumed.pop()))
         self._unpark()
-        while (request := self._hour_over()) is not None:
+        while (request := self._pop_after_hour()) is not None:
             self.push(request)
         self._free_turn = not self._free_turn
         for _ in range(_AT_ONCE):
-            now, free_first = self._crawl.monotonic(), self._free and self._free_turn
-            host = None if free_first else self._agenda.next(now, self._idle)
+            now = self._crawl.monotonic()
+            host = None
+            if not (self._free and self._free_turn):
+                host = self._agenda.next(now, self._idle)
             if host is None:
                 if self._free:
-                    return self._popped(self._free.popleft())
+                    return self._give_out(self._free.popleft())
                 self._wake_later()
                 return None
-            if not host.known:  # an earlier run's: with what is stored of it, it may not be due
+            if not host.known:  # from an earlier run: its record may show that it is not due
                 self._crawl.pacing.host(host.key)
                 continue
             request = self._lines.pop(host.key)
             self._agenda.remove(host, now)
             if request is not None:
-                return self._popped(request)
-        self._timer.set(0)  # so many could not be read, or were not due: let others run
+                return self._give_out(request)
+        self._timer.set(0)  # let the event loop run, then try further requests
         return None
 
     def _idle(self) -> bool:
-        """Whether neither `start` nor a request that was given out may bring work of its own."""
+        """Whether no other work can come soon, from `start` or from a request under way."""
         crawl = self._crawl
         return not (compat.under_way(crawl.crawler) or self._parked or crawl.pacing.taking_in())
 
     def close(self) -> list[int]:
-        """Close the file, if there is one; what waited in it stays there."""
+        """Close the file, if there is one. Waiting requests stay in it."""
         self.stop()
         try:
             self._parked.extend(request for _, _, request in self._soon)
             self._soon.clear()
             while self._free or self._parked:
                 request = (self._free or self._parked).popleft()
-                with contextlib.suppress(ValueError):  # not serialisable, and refused anyway
+                with contextlib.suppress(ValueError):  # it is refused anyway
                     self._keep(request, self._crawl.tickets.of(request))
             self._lines.close()
         except StateError as error:
@@ -377,7 +394,7 @@ class HostQueue(DueRequests):
 
     @ends_crawl
     def nudge(self, host: str) -> None:
-        """An exchange with *host* has ended, in any crawl: look at its due time again."""
+        """Look at the due time of *host* again, after an exchange of any crawl."""
         if self._closed:
             return
         nudged = self._agenda.nudge(host, self._crawl.monotonic())
@@ -390,11 +407,11 @@ class HostQueue(DueRequests):
 
     @ends_crawl
     def judge_again(self, host: str) -> None:
-        """A document about *host* has come: give out what it refuses, which need not wait."""
-        if refused := self._lines.take(host, lambda url: refuses(self._crawl.gate.judge(url))):
+        """Judge the requests for *host* again after a new document; give out refused ones."""
+        if requests := self._lines.take(host, lambda url: refuses(self._crawl.gate.judge(url))):
             now = self._crawl.monotonic()
-            self._agenda.remove(self._crawl.pacing.host(host), now, len(refused))
-            self._free.extend(refused)
+            self._agenda.remove(self._crawl.pacing.host(host), now, len(requests))
+            self._free.extend(requests)
 
     def _key(self, request: Request, ticket: Ticket) -> Key:
         arrival = next(self._arrivals) * (-1 if ticket.given_back else 1)
@@ -406,51 +423,64 @@ class HostQueue(DueRequests):
         return (_OTHERS, -request.priority, arrival)
 
     def _wake_later(self) -> None:
-        """Wake the engine when the next host is due, or an hour is over, so that it pops again."""
-        due, over = self._agenda.next_due(), self._soon[0][0] if self._soon else math.inf
-        due = over if due is None else min(due, over)
-        set_already = self._timer.pending is not None and self._timer_due <= due
-        if due < math.inf and not set_already:
+        """Wake the engine when the next host is due, or the next hour is over."""
+        due = self._soon[0][0] if self._soon else math.inf
+        host_due = self._agenda.next_due()
+        if host_due is not None:
+            due = min(due, host_due)
+        is_set = self._timer.pending is not None and self._timer_due <= due
+        if due < math.inf and not is_set:
             self._timer_due = due
             self._timer.set(due - self._crawl.monotonic())
 
 
 class Fingerprinter:
-    """R7: two requests are the same if method, canonical URL (spec section 10.2) and body are."""
+    """Two requests are the same if they have the same method, canonical URL and body (R7).
+
+    Spec section 10.2 defines the canonical URL.
+    """
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Fingerprinter:
-        """Make the seat. Scrapy makes it first of all, before extensions: it needs no crawl."""
+        """Create the seat. It needs no crawl, because Scrapy creates it before all others."""
         seats.check(crawler)
-        named = plugins.packages(crawler.settings)
-        paths = [path for name, path in plugins.FINGERPRINTERS.items() if name in named]
-        made = cls([build_from_crawler(load_object(path), crawler) for path in paths])
+        package_names = plugins.packages(crawler.settings)
+        paths = [path for name, path in plugins.FINGERPRINTERS.items() if name in package_names]
+        fingerprinter = cls([build_from_crawler(load_object(path), crawler) for path in paths])
         if paths:
-            crawler.signals.connect(made._dropped, signals.request_dropped)
-        return made
+            crawler.signals.connect(fingerprinter._on_dropped, signals.request_dropped)
+        return fingerprinter
 
-    def __init__(self, others: Sequence[Any] = ()) -> None:
-        self._others = others
-        #: By fingerprint, an octet of what the others make of the first such request.
-        self._firsts = Digests()
+    def __init__(self, fingerprinters: Sequence[Any] = ()) -> None:
+        self._fingerprinters = fingerprinters
+        #: By fingerprint, an octet from the plugins' fingerprints of the first such request.
+        self._first_marks = Digests()
 
     def fingerprint(self, request: Request) -> bytes:
-        """SHA-1 over method, canonical URL and body."""
-        found = self._fingerprint(request)
-        if self._others and self._firsts.mark(found.hex()) is None:
-            self._firsts.add(found.hex(), self._of_others(request))
-        return found
+        """Return the SHA-1 of method, canonical URL and body."""
+        fingerprint = self._fingerprint(request)
+        if self._fingerprinters and self._first_marks.mark(fingerprint.hex()) is None:
+            self._first_marks.add(fingerprint.hex(), self._mark_of_plugins(request))
+        return fingerprint
 
-    def _of_others(self, request: Request) -> int:
+    def _mark_of_plugins(self, request: Request) -> int:
         try:
-            return int(sum(each.fingerprint(request)[0] for each in self._others)) % 256
-        except Exception:  # of a plugin's: what follows says it where the request is used
+            return (
+                int(
+                    sum(
+                        fingerprinter.fingerprint(request)[0]
+                        for fingerprinter in self._fingerprinters
+                    )
+                )
+                % 256
+            )
+        except Exception:  # a plugin's; it will raise again when the request is used
             return 0
 
-    def _dropped(self, request: Request) -> None:
-        first = self._firsts.mark(self.fingerprint(request).hex())
-        if self._others and first != self._of_others(request):
-            self._others = ()
+    def _on_dropped(self, request: Request) -> None:
+        first_mark = self._first_marks.mark(self.fingerprint(request).hex())
+        if self._fingerprinters and first_mark != self._mark_of_plugins(request):
+            self._fingerprinters = ()
             logger.warning(
                 "%s is filtered, and so is each like it: it was requested before, for another page "
                 "object or with other page_params, and one URL is requested once (R7): let one "

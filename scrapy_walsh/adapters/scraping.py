@@ -1,9 +1,10 @@
-"""R9.1: HTML is not scraped: what happens when a spider makes a selector of a page (D15).
+"""Refuses selectors on HTML pages, because HTML is not scraped (R9.1, D15).
 
-Under walsh-research that raises an error. Under an identity of one's own there is one warning a
-run, unless ``WALSH_SCRAPING`` says that it is meant. In ``scrapy shell`` a person looks at a page,
-which is not scraping. Selectors for feeds and other XML work as ever. Responses are recognised by
-their request, so copies of them, and other classes, are noticed too.
+With the identity walsh-research, a selector raises an error. With another identity, it logs one
+warning a run, unless ``WALSH_SCRAPING`` is set. In ``scrapy shell`` a person looks at a page, which
+is not scraping. Selectors on feeds and other XML are allowed.
+
+A response is recognised by its request, so that copies and other classes of responses count, too.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from scrapy_walsh.policy.formats.representation import header, is_html
 
 
 def look(response: Any) -> None:
-    """Raise ScrapingRefused, or warn once a crawl, where *response* is a page of a crawl's."""
+    """Raise ScrapingRefused, or warn once a crawl, if *response* is an HTML page of a crawl."""
     request = getattr(response, "request", None)
     ticket = ticket_of(request) if isinstance(request, Request) else None
     if ticket is None or ticket.tickets.refuses_pages is None:
         return
-    declared, html = header(response, "Content-Type"), isinstance(response, HtmlResponse)
-    if not is_html(declared, response.body, taken_for=html):
+    content_type = header(response, "Content-Type")
+    is_html_response = isinstance(response, HtmlResponse)
+    if not is_html(content_type, response.body, taken_for=is_html_response):
         return
     if ticket.tickets.refuses_pages:
         raise ScrapingRefused(

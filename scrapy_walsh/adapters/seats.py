@@ -1,9 +1,12 @@
-"""What must be in place: tables of settings that are pinned, and of seats for our components.
+"""The pinned settings and the seats of our components, and checks that all are in place.
 
-The add-on sets them: ``ADDONS = {"scrapy_walsh.Addon": 500}`` is the whole installation. Without
-it, they are written into the settings by hand (docs/install.md). In both cases each seat that is
-made looks whether all the others are in the settings (``check``): one seat alone would let requests
-past that no gate has judged. ``not_made`` looks at what is really in place when the spider opens.
+The add-on sets them, so the whole installation is one setting:
+
+    ADDONS = {"scrapy_walsh.Addon": 500}
+
+Without the add-on, the settings are written by hand (docs/install.md). In both cases each seat
+checks that all other seats are in the settings (``check``), because a missing seat would let
+requests bypass the gates. When the spider opens, ``not_made`` checks which components exist.
 """
 
 from __future__ import annotations
@@ -28,17 +31,17 @@ if TYPE_CHECKING:
 
 _HERE: Final = "scrapy_walsh.adapters"
 _SPIDERS: Final = "scrapy_walsh.spiders"
-#: Above the command line and the job settings of Scrapy Cloud.
+#: Higher than the priorities of the command line and of Scrapy Cloud's job settings.
 _PRIORITY: Final = 1000
 
-#: The setting with Scrapy's own handlers, of which our handler wraps those of two schemes.
+#: The setting with Scrapy's own handlers. Our handler wraps those for two schemes.
 BASE: Final = "DOWNLOAD_HANDLERS_BASE"
 SCHEMES: Final = ("http", "https")
 
-#: The only component that a project may leave out: redirects are not followed then.
+#: The only component that a project may leave out. Without it, redirects are not followed.
 _REDIRECTS: Final = f"{_HERE}.downloadermiddlewares.RedirectMiddleware"
 
-#: Settings with one permitted value. ``USER_AGENT`` is pinned too, to that of the identity.
+#: Settings with one permitted value. ``USER_AGENT`` is pinned, too, to the identity's.
 PINS: Final[Mapping[str, Any]] = {
     "CONCURRENT_REQUESTS": 1,
     "CONCURRENT_REQUESTS_PER_DOMAIN": 1,
@@ -61,22 +64,22 @@ PINS: Final[Mapping[str, Any]] = {
     },
 }
 
-#: Settings for which we have a better default for a serial job; a value of the project's stays. A
-#: host that hangs costs the whole job DOWNLOAD_TIMEOUT for each request (Scrapy's: 180 s). And
-#: Scrapy makes CONCURRENT_ITEMS tasks for each response, used or not: its 100 take a fifth of the
-#: processor time of a request.
+#: Better defaults for a serial job. A value of the project stays. Because requests are serial, a
+#: host that hangs blocks the job for DOWNLOAD_TIMEOUT (Scrapy's default: 180 s) for each request.
+#: For each response, Scrapy creates CONCURRENT_ITEMS tasks, used or not. Its default of 100 tasks
+#: needs a fifth of a request's processor time.
 PREFERRED: Final[Mapping[str, Any]] = {"DOWNLOAD_TIMEOUT": 30, "CONCURRENT_ITEMS": 8}
 
-#: Values for what our components do in place of Scrapy's own: they are overridden without a word.
+#: Values that our components fulfil instead of Scrapy's. They are overridden without a warning.
 GRANTED: Final[Mapping[str, Any]] = {"ROBOTSTXT_OBEY": True, "RETRY_ENABLED": True}
 
-#: Pinned values that a project must not rely on, though they are ours: what happens instead.
+#: Pinned values that are the same in the project, but have another effect: the explanation.
 UNHEARD: Final[Mapping[str, str]] = {
     "ROBOTSTXT_OBEY": "robots.txt is obeyed all the same, by the gate of scrapy_walsh"
 }
 _OVERRIDDEN: Final = "scrapy_walsh overrides it with {}"
 
-#: By setting, our components and their places; None takes one of Scrapy's out.
+#: By setting, our components and their places. None removes a component of Scrapy.
 SEATS: Final[Mapping[str, Mapping[str, int | None]]] = {
     "DOWNLOADER_MIDDLEWARES": {
         f"{_HERE}.downloadermiddlewares.GateMiddleware": 40,
@@ -94,7 +97,7 @@ SEATS: Final[Mapping[str, Mapping[str, int | None]]] = {
 
 
 def wrapped(settings: BaseSettings) -> dict[str, Any]:
-    """By scheme, the handlers in *settings* that ours may not wrap (``compat.may_carry``)."""
+    """Return, by scheme, handlers in *settings* that we may not wrap (``compat.may_carry``)."""
     base = settings.getdict(BASE)
     return {
         scheme: base.get(scheme) for scheme in SCHEMES if not compat.may_carry(base.get(scheme))
@@ -102,39 +105,39 @@ def wrapped(settings: BaseSettings) -> dict[str, Any]:
 
 
 def pinned(config: WalshConfig) -> dict[str, Any]:
-    """Name and value of every setting that is pinned in this version of Scrapy."""
-    known = {name: value for name, value in PINS.items() if name in compat.KNOWN_SETTINGS}
-    return {"USER_AGENT": config.identity.user_agent, **known}
+    """Return the pinned settings of this version of Scrapy, with their values."""
+    supported = {name: value for name, value in PINS.items() if name in compat.KNOWN_SETTINGS}
+    return {"USER_AGENT": config.identity.user_agent, **supported}
 
 
 class Addon:
-    """Pins the settings that the specification needs, and warns of each value that it overrides.
+    """Pins the settings that the specification needs, and warns if it overrides a value.
 
-    It also sets defaults of its own (``PREFERRED``) where a project sets nothing.
+    It also sets our own defaults (``PREFERRED``) if the project does not set them.
     """
 
     @classmethod
     def update_pre_crawler_settings(cls, settings: BaseSettings) -> None:
-        """Add ``walsh_metadata`` to the project's spiders; called before those are looked for.
+        """Add ``walsh_metadata`` to the project's spiders, before Scrapy looks for spiders.
 
-        It comes first: of two spiders of one name, Scrapy takes the last.
+        It comes first, because of two spiders with the same name Scrapy takes the last.
         """
-        listed = settings.getlist("SPIDER_MODULES")
-        if not any(each.startswith(_SPIDERS) for each in listed):
+        modules = settings.getlist("SPIDER_MODULES")
+        if not any(module.startswith(_SPIDERS) for module in modules):
             priority = settings.getpriority("SPIDER_MODULES") or 0
-            settings.set("SPIDER_MODULES", [_SPIDERS, *listed], priority=priority)
+            settings.set("SPIDER_MODULES", [_SPIDERS, *modules], priority=priority)
 
     def update_settings(self, settings: Settings) -> None:
-        """Called by Scrapy before a crawl starts; ConfigError for settings that cannot be used."""
+        """Set all settings before a crawl starts. Refuses the start if settings are unusable."""
         try:
             config = WalshConfig.from_settings(settings, default_state_dir)
-            if (why := disk_lines.why_unusable(settings)) is not None:
-                raise StateError(f"{why}: set another, or remove it")
+            if (reason := disk_lines.why_unusable(settings)) is not None:
+                raise StateError(f"{reason}: set another, or remove it")
         except WalshError as error:
             compat.refuse_start(error)
         for line in unknown_settings(settings):
             logger.warning("%s", line)
-        tell_plugins(settings)  # before components are overridden
+        tell_plugins(settings)  # must come before components are overridden
         for name, value in PREFERRED.items():
             settings.set(name, value, priority="addon")
         for name, value in pinned(config).items():
@@ -145,7 +148,7 @@ class Addon:
 
 
 def tell_plugins(settings: BaseSettings) -> None:
-    """Say of each package that *settings* name what does not happen with it."""
+    """Log a sentence for each package in *settings* that has no full effect."""
     for level, line in plugins.sentences(settings):
         logger.log(min(level, logging.WARNING), "%s", line)
 
@@ -153,24 +156,28 @@ def tell_plugins(settings: BaseSettings) -> None:
 def _pin(settings: BaseSettings, name: str, value: Any) -> None:
     if SETTINGS_PRIORITIES["addon"] <= (settings.getpriority(name) or 0) < _PRIORITY:
         granted = name in GRANTED and _agrees(settings, name, GRANTED[name])
-        told = UNHEARD.get(name) if _agrees(settings, name, value) else _OVERRIDDEN.format(value)
-        if told and not granted:
-            found = settings.get(name)
-            text = one_line(dict(found) if hasattr(found, "keys") else repr(found))
-            logger.warning("%s is %s: %s", name, text, told)
+        explanation = (
+            UNHEARD.get(name) if _agrees(settings, name, value) else _OVERRIDDEN.format(value)
+        )
+        if explanation and not granted:
+            current = settings.get(name)
+            text = one_line(dict(current) if hasattr(current, "keys") else repr(current))
+            logger.warning("%s is %s: %s", name, text, explanation)
     settings.set(name, value, priority=_PRIORITY)
 
 
 def _keep_handlers(settings: BaseSettings) -> None:
-    """Put Scrapy's own handlers back where others are set that our handler may not wrap."""
-    for scheme, found in wrapped(settings).items():
-        own = default_settings.DOWNLOAD_HANDLERS_BASE[scheme]
-        logger.warning("%s[%r] is %s: scrapy_walsh overrides it with %s", BASE, scheme, found, own)
-        settings.set(BASE, {**settings.getdict(BASE), scheme: own}, priority=_PRIORITY)
+    """Restore Scrapy's own handlers if the project has set others that we may not wrap."""
+    for scheme, handler in wrapped(settings).items():
+        default = default_settings.DOWNLOAD_HANDLERS_BASE[scheme]
+        logger.warning(
+            "%s[%r] is %s: scrapy_walsh overrides it with %s", BASE, scheme, handler, default
+        )
+        settings.set(BASE, {**settings.getdict(BASE), scheme: default}, priority=_PRIORITY)
 
 
 def _seat(settings: BaseSettings, name: str, components: Any) -> None:
-    """Set the seats on top of the project's own, which stay."""
+    """Add our seats to the project's components, which stay."""
     merged = settings.getdict(name)
     for path, place in components.items():
         if path in merged and merged[path] != place:
@@ -180,66 +187,66 @@ def _seat(settings: BaseSettings, name: str, components: Any) -> None:
 
 
 def check(crawler: Crawler) -> None:
-    """Refuse the start of a crawl whose settings lack a pin or a seat (``compat.refuse_start``).
+    """Refuse the start of a crawl if its settings lack a pin or a seat.
 
-    Every seat calls it before it is made: no request can be on its way by then.
+    Every seat calls it before its creation, when no request can be under way.
     """
     settings = crawler.settings
     try:
         config = WalshConfig.from_settings(settings, default_state_dir)
-        if missing := [*_pins_missing(settings, config), *_seats_missing(settings)]:
-            raise ConfigError(incomplete(missing))
+        if problems := [*_missing_pins(settings, config), *_missing_seats(settings)]:
+            raise ConfigError(incomplete(problems))
     except WalshError as error:
         compat.refuse_start(error)
 
 
-def incomplete(missing: list[str]) -> str:
-    """What is said where parts are *missing*: a line for each, with what to do."""
-    return f"scrapy_walsh is not completely installed: {'; '.join(missing)}"
+def incomplete(problems: list[str]) -> str:
+    """Return the message for an incomplete installation, with all *problems* in one line."""
+    return f"scrapy_walsh is not completely installed: {'; '.join(problems)}"
 
 
-def _pins_missing(settings: BaseSettings, config: WalshConfig) -> Iterator[str]:
+def _missing_pins(settings: BaseSettings, config: WalshConfig) -> Iterator[str]:
     for name, value in pinned(config).items():
         if name != "DOWNLOAD_HANDLERS" and not _agrees(settings, name, value):
             yield f"{name} is {settings.get(name)!r}, set it to {value!r}"
 
 
 def _agrees(settings: BaseSettings, name: str, value: Any) -> bool:
-    """Whether the setting *name*, however it is written, has *value*."""
-    found = settings.get(name)
+    """Whether the setting *name* has *value*, in any way of writing it."""
+    current = settings.get(name)
     try:
         if isinstance(value, bool):
-            return settings.getbool(name) is value  # the command line's "1", a file's "true"
+            return settings.getbool(name) is value  # for example "1" or "true"
         if isinstance(value, str):
-            return bool(found == value) or _is_at(found, value)
-        return bool(found == value) or float(found) == value
+            return bool(current == value) or _is_at(current, value)
+        return bool(current == value) or float(current) == value
     except (TypeError, ValueError):
         return False
 
 
-def _is_at(found: Any, path: str) -> bool:
-    """Whether *found*, a class or where one can be imported from, is the class at *path*."""
+def _is_at(component: Any, path: str) -> bool:
+    """Whether *component*, a class or its import path, is the class at *path*."""
     try:
-        return load_object(found) is load_object(path)
+        return load_object(component) is load_object(path)
     except (ImportError, NameError, TypeError, ValueError):
-        return False  # another setting's text, or no import path
+        return False  # it is no import path
 
 
-def _seats_missing(settings: BaseSettings) -> Iterator[str]:
+def _missing_seats(settings: BaseSettings) -> Iterator[str]:
     for setting, components in SEATS.items():
         if setting == "EXTENSIONS" and not settings.getbool("AUTOTHROTTLE_ENABLED"):
-            continue  # neither of the two is made
-        named = build_component_list(settings.getwithbase(setting))
+            continue  # Scrapy creates neither of the two
+        installed = build_component_list(settings.getwithbase(setting))
         for path, place in components.items():
             if path == _REDIRECTS and not settings.getbool("REDIRECT_ENABLED"):
                 continue
-            is_named = any(_is_at(each, path) for each in named)
+            is_named = any(_is_at(component, path) for component in installed)
             if place is not None and not is_named:
                 yield f"{path} is not in {setting}, add it at {place}"
             if place is None and is_named:
                 yield f"{path} is in {setting}, set it to None"
-    for scheme, found in wrapped(settings).items():
-        yield f"{BASE}[{scheme!r}] is {found!r}, leave it as Scrapy has it"
+    for scheme, handler in wrapped(settings).items():
+        yield f"{BASE}[{scheme!r}] is {handler!r}, leave it as Scrapy has it"
     handlers = settings.getwithbase("DOWNLOAD_HANDLERS")
     for scheme in SCHEMES:
         path = PINS["DOWNLOAD_HANDLERS"][scheme]
@@ -249,19 +256,19 @@ def _seats_missing(settings: BaseSettings) -> Iterator[str]:
 
 
 def not_made(crawler: Crawler, config: WalshConfig) -> list[str]:
-    """A line for each thing that the settings name and that is not in use; empty when all is.
+    """Return a line for each component in the settings that was not created.
 
-    To be called when the spider opens: the gate and the wire hold back every request by then.
+    It is called when the spider opens. Until then the gate and the wire hold every request back.
     """
     lacking = [
         f"the {scheme} handler of scrapy_walsh could not be made, see ERROR above"
         for scheme in SCHEMES
         if compat.download_handler(crawler, scheme) is None
     ]
-    return [*lacking, *_queue_missing(crawler, config)]
+    return [*lacking, *_missing_queue(crawler, config)]
 
 
-def _queue_missing(crawler: Crawler, config: WalshConfig) -> list[str]:
+def _missing_queue(crawler: Crawler, config: WalshConfig) -> list[str]:
     scheduler = compat.scheduler(crawler)
     expected = load_object(PINS["SCHEDULER_PRIORITY_QUEUE"])
     if isinstance(getattr(scheduler, "mqs", None), expected):
@@ -270,12 +277,12 @@ def _queue_missing(crawler: Crawler, config: WalshConfig) -> list[str]:
         fleet = load_object(f"{_HERE}.redis_queue.DueQueue")
         if isinstance(getattr(scheduler, "queue", None), fleet):
             return []
-    if any(each.__module__.startswith("scrapy_redis.") for each in type(scheduler).__mro__):
+    if any(cls.__module__.startswith("scrapy_redis.") for cls in type(scheduler).__mro__):
         queue = f"{_HERE}.redis_queue.DueQueue"
         also = "" if config.shared_state is not None else ", and WALSH_SHARED_STATE to its Redis"
         return [f"scrapy-redis does not use {queue}: set SCHEDULER_QUEUE_CLASS to it{also}"]
-    own = plugins.path_of(expected)
+    queue = plugins.path_of(expected)
     if crawler.settings.getpriority("SCHEDULER"):
         name = plugins.path_of(crawler.settings["SCHEDULER"])
-        return [f"SCHEDULER is {name}, which does not use {own}: remove the setting"]
-    return [f"the scheduler does not use {own}"]
+        return [f"SCHEDULER is {name}, which does not use {queue}: remove the setting"]
+    return [f"the scheduler does not use {queue}"]

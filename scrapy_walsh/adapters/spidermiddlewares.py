@@ -1,4 +1,4 @@
-"""The spider middleware: what a spider declares, and what reaches it (R6, R5.8)."""
+"""The spider middleware. It declares targets, and checks responses for the spider (R6, R5.8)."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ if TYPE_CHECKING:
 
 
 class ScopeMiddleware(Seat):
-    """R6: what ``Spider.start`` yields is declared, and nothing else.
+    """Declares the requests of ``Spider.start``, and no others (R6).
 
-    R5.8: no 429 or 503 reaches a spider.
+    It lets no 429 or 503 reach a spider (R5.8).
     """
 
     async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """*start*, by slices, its requests noted as declared targets.
+        """Declare the requests of *start* as targets, and yield them in slices.
 
-        Without those that an earlier run of the job has left in its JOBDIR: they are sent once,
-        though `start` names them again, and with dont_filter, which Scrapy's `start_urls` have.
+        If an earlier run of the job left a request in its JOBDIR, `start` yields it again, perhaps
+        with dont_filter. Such a request is dropped here, so that it is sent only once.
         """
         async for entry in self.crawl.intake.taken_in(start):
-            taken = self._taken(entry)
-            if not isinstance(taken, Request) or self._declared(taken):
-                yield taken
+            output = self._take_in(entry)
+            if not isinstance(output, Request) or self._declare(output):
+                yield output
 
-    def _declared(self, request: Request) -> bool:
-        """Note *request* as a declared target; False if it is not to be sent (again).
+    def _declare(self, request: Request) -> bool:
+        """Declare *request* as a target. Returns whether to yield it.
 
-        An earlier run may have left it, or it repeats another of the ``start_urls``.
+        It is not yielded if an earlier run has left it, or if it repeats another of the
+        ``start_urls``.
         """
         try:
             self.crawl.intake.declare(request)
@@ -52,20 +53,20 @@ class ScopeMiddleware(Seat):
     def process_spider_output(
         self, response: Response, result: Iterable[Any], **_: Any
     ) -> Iterator[Any]:
-        """*result*; at its end, note that the spider has taken *response* (R7, R8)."""
-        for each in result:
-            yield self._taken(each, response)
-        self._ended(response)
+        """Yield *result*. At its end, note that the spider has taken *response* (R7, R8)."""
+        for entry in result:
+            yield self._take_in(entry, response)
+        self._note_taken(response)
 
     async def process_spider_output_async(
         self, response: Response, result: AsyncIterator[Any], **_: Any
     ) -> AsyncIterator[Any]:
-        """As :meth:`process_spider_output`."""
-        async for each in result:
-            yield self._taken(each, response)
-        self._ended(response)
+        """Do the same as :meth:`process_spider_output`."""
+        async for entry in result:
+            yield self._take_in(entry, response)
+        self._note_taken(response)
 
-    def _ended(self, response: Response) -> None:
+    def _note_taken(self, response: Response) -> None:
         if response.request is not None:
             try:
                 self.crawl.delivery.taken(response.request)
@@ -74,15 +75,18 @@ class ScopeMiddleware(Seat):
                 self.crawl.fail(error)
                 raise
 
-    def _taken(self, entry: Any, response: Response | None = None) -> Any:
-        """*entry* as the crawl takes it; *response*: what led its spider to it, if any did."""
+    def _take_in(self, entry: Any, response: Response | None = None) -> Any:
+        """Return *entry* for the crawl, without userinfo and with a new ticket if it is a request.
+
+        *response*: the response of its callback, if it comes from one.
+        """
         if not isinstance(entry, Request):
             return entry
         tickets = self.crawl.tickets
         leads = None
         if response is not None and response.request is not None:
             leads = tickets.of(response.request).leads()
-        tickets.forget(entry)  # a spider that copies meta makes another request
+        tickets.forget(entry)  # a spider may have copied the meta of another request
         request = self.crawl.intake.request(entry) if "@" in entry.url else entry
         if leads is not None:
             tickets.keep(request, tickets.of(request), {"led": list(leads)})
@@ -91,7 +95,7 @@ class ScopeMiddleware(Seat):
         return request
 
     def process_spider_input(self, response: Response, **_: Any) -> None:
-        """Note *response* as read or not; raise ``GaveUp`` for 429 and 5xx (R5.8)."""
+        """Note whether *response* is read. Raises ``GaveUp`` for 429 and 5xx (R5.8)."""
         try:
             self.crawl.sources.reached(response)
         except Exception as error:

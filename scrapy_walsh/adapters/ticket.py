@@ -1,20 +1,18 @@
-"""One request on its way: all that is known of it, in one object.
+"""Tickets hold our knowledge of each request.
 
-A ticket is of one Request object with one URL, and is kept beside it, by the object. If the request
-goes back to the queue, it is the same object, with a new ticket. Whoever makes another Request (a
-redirect, a middleware, a queue on disk) makes another ticket: it takes over what lasts
-(:meth:`Ticket.lasting`), and nothing else. So nothing that a gate has let pass lets anything else
-pass.
+A ticket belongs to one Request object with one URL, and is kept beside it. If the request goes back
+to the queue, the same object gets a new ticket. Another Request (for example a redirect, or a copy
+by a middleware or a queue on disk) gets another ticket. It takes over only the lasting part
+(:meth:`Ticket.lasting`). So a gate's permission for one request never passes to another.
 
-What lasts stands in the request's meta, under :data:`TICKET`, as values that JSON and pickle have.
-A copy by a downloader middleware has it from there. When the request has ended for its spider, it
-is taken out of the meta: what a spider copies says nothing.
+The lasting part is also in the request's meta, under :data:`TICKET`, as values for JSON and pickle.
+A copy by a downloader middleware gets it from there. When the request has ended for its spider, it
+is removed from the meta, so that a spider cannot copy it.
 
-A document's ticket (``fetcher.Document``) counts for each Request whose meta names it, for as long
-as it is being fetched: whatever the project's components have made of that, it is sent as it was
-made.
+During the fetch of a document, its ticket (``fetcher.Document``) belongs to each Request with its
+name in the meta. The original request is sent, even if the project's components have changed it.
 
-``Retries`` has what R5 counts by URL and by origin: it outlives any one request.
+``Retries`` counts retries by URL, and trials of https by origin (R5), for longer than one request.
 """
 
 from __future__ import annotations
@@ -41,29 +39,29 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.robots.usage import Statement
     from scrapy_walsh.policy.verdict import Unanswered, Verdict
 
-#: The key of ``Request.meta`` for a dict: what lasts of the ticket, or which document it is for.
+#: The key of ``Request.meta`` for a dict: the lasting part of the ticket, or a document's name.
 TICKET: Final = "walsh_ticket"
-#: The key that marks a trial of https, after which http is tried.
+#: The key for a trial of https. If it fails, http is tried.
 TRY_HTTPS: Final = "walsh_try_https"
 
 
 class Origin(Protocol):
-    """A queue that has given out a request."""
+    """A queue that has given a request out."""
 
     def take_back(self, request: Request) -> None:
-        """Take in *request* again, as if it had not been given out."""
+        """Take *request* back, as if it had not been given out."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Ticket:
-    """What is known of one request.
+    """Our knowledge of one request.
 
-    ``tickets``: of its crawl. ``host``: where it goes. ``form``, ``key``: R8's (``urls.key_of``).
-    ``ours``: it is for a document that the gates need, and no target; ``attempt`` and ``hops``:
-    retries and redirects before it. ``trial``: it only tries whether its host answers https.
+    ``tickets``: the tickets of its crawl. ``host``: its host. ``form``, ``key``: R8's
+    (``urls.key_of``). ``ours``: whether it is for a document. ``attempt``, ``hops``: the number of
+    retries and redirects before it. ``trial``: whether it is a trial of https.
 
-    What lasts: ``source``, R8's key of the declared source whose request it is; ``via``, the keys
-    of the sources that redirects led from; and ``led``: which URL led to it (D38).
+    Its lasting part: ``source``, R8's key of its declared source; ``via``, the keys of the sources
+    whose redirects led here; ``led``, the URL that led here (D38).
 
     ``verdict``: the last one, and the documents that it was made from (``basis``, and ``rules``,
     the robots.txt). ``hour_left``: seconds that it should wait where R8 refuses it
@@ -117,121 +115,132 @@ class Ticket:
 
     @property
     def popped(self) -> bool:
-        """Whether a queue has given its request out, and the downloader has not ended it."""
+        """Whether a queue has given its request out, and it has not ended yet."""
         return self.queue is not None
 
     def lasting(self) -> dict[str, Any]:
-        """What another Request takes over, in this process or in another, as JSON has it."""
+        """Return the lasting part, as values for JSON. Copies of the request take it over."""
         led = list(self.led) if self.led.url else None
         lasts = {"source": self.source, "via": self.via, "led": led}
         return {name: value for name, value in lasts.items() if value}
 
     def leads(self) -> Led:
-        """What it is to the URLs that its answer leads to, by a redirect or a link (D38)."""
-        return Led(self.url, addresses.kind_of(self.address) if self.address else addresses.PUBLIC)
+        """Return the lead for URLs in its answer: redirects and links (D38)."""
+        if not self.address:
+            return Led(self.url, addresses.PUBLIC)
+        return Led(self.url, addresses.kind_of(self.address))
 
 
-#: By Request object, of all crawls of the process.
+#: The tickets of all crawls of the process, by Request object.
 _TICKETS: Final[WeakKeyDictionary[Request, Ticket]] = WeakKeyDictionary()
 
 
 def ticket_of(request: Any) -> Ticket | None:
-    """The ticket of the target *request*, of whatever crawl; None where its URL is another now."""
+    """Return the ticket of the target *request*, of any crawl; None if its URL has changed."""
     ticket = _TICKETS.get(request)
-    return ticket if ticket is not None and ticket.url == request.url else None
+    if ticket is None or ticket.url != request.url:
+        return None
+    return ticket
 
 
 def form_of(request: Request) -> str:
-    """Method and digest of the body of *request*; "" for a plain GET (``urls.form_of``)."""
+    """Return method and body digest of *request*; "" for a plain GET (``urls.form_of``)."""
     return urls.form_of(request.method, request.body)
 
 
 def key_of(request: Request) -> str:
-    """By which a source is known everywhere (``urls.key_of``)."""
+    """Return R8's key of *request* (``urls.key_of``)."""
     ticket = ticket_of(request)
-    return urls.key_of(request.url, form_of(request)) if ticket is None else ticket.key
+    if ticket is None:
+        return urls.key_of(request.url, form_of(request))
+    return ticket.key
 
 
 def lasting_of(request: Request) -> dict[str, Any]:
-    """What lasts of the ticket of *request*, or of the one that it will be given."""
+    """Return the lasting part of the ticket of *request*, or of its future ticket."""
     ticket = ticket_of(request)
-    return _read_lasting(request.meta.get(TICKET)) if ticket is None else ticket.lasting()
+    if ticket is None:
+        return _read_lasting(request.meta.get(TICKET))
+    return ticket.lasting()
 
 
 def _read_lasting(value: object) -> dict[str, Any]:
-    """*value*, as far as it is what :meth:`Ticket.lasting` gives: it may come from Redis."""
-    found: dict[str, Any] = {}
+    """Return the valid members of *value*, a lasting part that may come from Redis."""
+    lasting: dict[str, Any] = {}
     if not isinstance(value, dict):
-        return found
+        return lasting
     if isinstance(source := value.get("source"), str):
-        found["source"] = source
+        lasting["source"] = source
     if isinstance(via := value.get("via"), list):
-        found["via"] = [key for key in via if isinstance(key, str)]
+        lasting["via"] = [key for key in via if isinstance(key, str)]
     if (led := _led(value.get("led"))).url:
-        found["led"] = list(led)
-    return found
+        lasting["led"] = list(led)
+    return lasting
 
 
 class Tickets:
-    """The tickets of one crawl. ``host_of``: the host of a URL (``Pacing.host_of``)."""
+    """The tickets of a crawl. ``host_of``: returns the host of a URL (``Pacing.host_of``)."""
 
     def __init__(self, host_of: Callable[[str], Host]) -> None:
         self.host_of = host_of
-        #: Whether a selector of a page is refused (R9), or warned of, once; None: neither.
+        #: True if selectors on pages are refused, False if the first is logged, None if they are
+        #: allowed (R9).
         self.refuses_pages: bool | None = None
-        #: Those of the documents that are being fetched, by a name that no spider can guess.
+        #: The tickets of documents during their fetch, by a random name.
         self._documents: dict[str, Ticket] = {}
-        #: Of the request that is being sent.
+        #: The ticket of the request that is being sent.
         self.sending: Ticket | None = None
 
     def note_head(self, **_: Any) -> None:
-        """Note that the head of an answer has come to what is being sent."""
+        """Note that the head of an answer has come to the request that is being sent."""
         if self.sending is not None:
             self.sending.headed = True
 
     def of(self, request: Request) -> Ticket:
-        """The ticket of *request*, which is made if there is none."""
-        return self.known(request) or self._made(request)
+        """Return the ticket of *request*. It is created if there is none."""
+        return self.known(request) or self._make(request)
 
     def known(self, request: Request) -> Ticket | None:
-        """The ticket of *request*, if there is one."""
-        written = request.meta.get(TICKET)
-        if isinstance(written, dict) and (name := written.get("document")) is not None:
+        """Return the ticket of *request*, or None."""
+        value = request.meta.get(TICKET)
+        if isinstance(value, dict) and (name := value.get("document")) is not None:
             document = self._documents.get(name) if isinstance(name, str) else None
             if document is not None:
                 return document
-        found = ticket_of(request)
-        if found is None or found.tickets is not self:
+        ticket = ticket_of(request)
+        if ticket is None or ticket.tickets is not self:
             return None
-        if found.form or request.body or request.method != "GET":  # a middleware may change these
-            _read_form(found, request)
-        return found
+        if ticket.form or request.body or request.method != "GET":  # a middleware may change them
+            _read_form(ticket, request)
+        return ticket
 
     def begin(self, document: Ticket) -> dict[str, Any]:
-        """Let *document* count from now on; returns what names it in the meta of a request."""
+        """Begin the fetch of *document*. Returns the meta with its name."""
         name = secrets.token_hex(8)
         self._documents[name] = document
         return {TICKET: {"document": name}}
 
-    def end(self, named: dict[str, Any]) -> None:
-        """Let the document no longer count that *named*, of :meth:`begin`, names."""
-        self._documents.pop(named[TICKET]["document"], None)
+    def end(self, meta: dict[str, Any]) -> None:
+        """End the fetch of the document in *meta*, which comes from :meth:`begin`."""
+        self._documents.pop(meta[TICKET]["document"], None)
 
-    def _made(self, request: Request) -> Ticket:
-        url, before = request.url, _TICKETS.get(request)
+    def _make(self, request: Request) -> Ticket:
+        url = request.url
+        previous = _TICKETS.get(request)
         trial = url.startswith("https://") and bool(request.meta.get(TRY_HTTPS))
         ticket = Ticket(self, url, self.host_of(url), trial=trial)
         _read_form(ticket, request)
         lasting = _read_lasting(request.meta.get(TICKET))
-        if before is not None and before.tickets is self and before.url != url:
-            ticket.before = before.before or before.url
-            lasting = before.lasting()
+        if previous is not None and previous.tickets is self and previous.url != url:
+            ticket.before = previous.before or previous.url
+            lasting = previous.lasting()
         self.keep(request, ticket, lasting)
         return ticket
 
     def keep(self, request: Request, ticket: Ticket, lasting: dict[str, Any]) -> None:
-        """Let *ticket* be that of *request*, and *lasting* what lasts of it."""
-        ticket.source, ticket.via = lasting.get("source"), lasting.get("via", [])
+        """Make *ticket* the ticket of *request*, with *lasting* as its lasting part."""
+        ticket.source = lasting.get("source")
+        ticket.via = lasting.get("via", [])
         ticket.led = _led(lasting.get("led"))
         _TICKETS[request] = ticket
         request.meta.pop(TICKET, None)
@@ -239,42 +248,45 @@ class Tickets:
             request.meta[TICKET] = lasting
 
     def forget(self, request: Request) -> None:
-        """Let *request*, which a spider yields, be one of which nothing is known."""
+        """Delete our knowledge of *request*, which comes from a spider."""
         request.meta.pop(TICKET, None)
         _TICKETS.pop(request, None)
 
     def again(
-        self, request: Request, other: Request | None = None, *, first: bool = True
+        self, request: Request, replacement: Request | None = None, *, first: bool = True
     ) -> Request:
-        """*request*, or *other* in its place, with a new ticket: it goes back to its queue.
+        """Return *request*, or its *replacement*, with a new ticket, to go back to its queue.
 
-        Scrapy neither filters nor counts it a second time (:meth:`take_back`). It goes first on
-        its host; where *first* is false, before others of the same rank.
+        Scrapy does not filter or count it again (:meth:`take_back`). It goes first on its host. If
+        *first* is false, it goes before others of the same rank.
         """
-        before = self.of(request)
-        again = request if other is None else other
-        ticket = Ticket(self, again.url, self.host_of(again.url), trial=before.trial)
-        _read_form(ticket, again)
-        self.keep(again, ticket, before.lasting())
-        ticket.back, ticket.first, ticket.given_back = before.queue, first, not first
-        return again
+        previous = self.of(request)
+        returned = request if replacement is None else replacement
+        ticket = Ticket(self, returned.url, self.host_of(returned.url), trial=previous.trial)
+        _read_form(ticket, returned)
+        self.keep(returned, ticket, previous.lasting())
+        ticket.back = previous.queue
+        ticket.first = first
+        ticket.given_back = not first
+        return returned
 
     def take_back(self, request: Request) -> bool:
-        """Whether *request* goes back to the queue that gave it out, which has it now.
+        """Put *request* back into its queue, if it should go back there. Returns whether it did.
 
-        It is the same request: Scrapy's signal, filter and stats have seen it once.
+        Scrapy's signal, filter and stats have seen this request already.
         """
         ticket = self.known(request)
         if ticket is None or ticket.back is None:
             return False
-        queue, ticket.back = ticket.back, None
+        queue = ticket.back
+        ticket.back = None
         queue.take_back(request)
         return True
 
 
-def _led(found: Any) -> Led:
-    """What a queue has of how a crawl came to a URL; of what cannot be read, the strictest."""
-    match found:
+def _led(value: Any) -> Led:
+    """Return the lead in *value*, from a queue. If it is unreadable, the strictest is assumed."""
+    match value:
         case [str(url), (addresses.PRIVATE | addresses.LINK_LOCAL) as kind]:
             return Led(url, kind)
         case [str(url), *_]:
@@ -283,7 +295,7 @@ def _led(found: Any) -> Led:
 
 
 def is_conditional(request: Request) -> bool:
-    """Whether *request* has validators, so that 304 is an answer to it (RFC 9110 section 13.1)."""
+    """Whether *request* has validators, so that a 304 may follow (RFC 9110 section 13.1)."""
     return bool(request.headers.get("If-None-Match") or request.headers.get("If-Modified-Since"))
 
 
@@ -293,22 +305,25 @@ def _read_form(ticket: Ticket, request: Request) -> None:
 
 
 class Retries:
-    """The retries of one crawl, those of an earlier run within the last hour included."""
+    """The retries of a crawl, and of earlier runs within the last hour."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        #: By R8's key, of those that were sent again; one that was given up has more than there may
-        #: be.
+        #: The retries of each target, by R8's key. If it was given up, the number is one above the
+        #: limit.
         self.attempts: dict[str, int] = {}
-        #: The origins that gave no answer to a trial of https.
+        #: Origins that did not answer a trial of https.
         self.silent_by_https: set[str] = set()
 
     def unanswered(self, ticket: Ticket) -> str | Unanswered:
         """Count a request that got no answer. Returns why no retry may follow, "" if one may."""
         if ticket.trial:
             self.silent_by_https.add(hosts.origin(ticket.url))
-            return "" if ticket.ours else "https is tried once, then http"
-        silence, now = ticket.host.silence, self._context.monotonic()
+            if ticket.ours:
+                return ""
+            return "https is tried once, then http"
+        silence = ticket.host.silence
+        now = self._context.monotonic()
         robots = ticket.purpose == records.ROBOTS
         silence.note(now, urls.exact_url(ticket.url), robots=robots)
         if (ticket.ours and not robots) or not silence.spent(now, robots=robots):
@@ -316,25 +331,27 @@ class Retries:
         return silence.unanswered(ticket.host.key, now)
 
     def tried(self, key: str) -> int:
-        """Retries made so far for the target *key*, also by a run within the last hour (R5.6)."""
+        """Return the retries of the target *key*, with those of the last hour's runs (R5.6)."""
         if key in self.attempts:
             return self.attempts[key]
         context = self._context
-        found = context.recall(lambda: context.store.get(records.Attempts, key))
-        counts = found is not None and abs(context.wall() - found.last_at) < visits.REVISIT_FLOOR
-        return min(found.count, context.config.max_retries) if found and counts else 0
+        record = context.recall(lambda: context.store.get(records.Attempts, key))
+        counts = record is not None and abs(context.wall() - record.last_at) < visits.REVISIT_FLOOR
+        if record and counts:
+            return min(record.count, context.config.max_retries)
+        return 0
 
     def retry(self, key: str) -> None:
-        """Count one more retry of the target *key*."""
+        """Count another retry of the target *key*."""
         count = self.attempts[key] = self.tried(key) + 1
         tried = records.Attempts(key, count, self._context.wall())
         self._context.remember(lambda: self._context.store.put(tried))
 
     def give_up(self, key: str) -> None:
-        """Note that the target *key* is requested no more in this run."""
+        """Note that this run does not request the target *key* any more."""
         self.attempts[key] = self._context.config.max_retries + 1
         self.forget(key)
 
     def forget(self, key: str) -> None:
-        """Let later runs begin anew with the target *key*: it was answered, or given up."""
+        """Delete the stored retries of the target *key*, after an answer or its end."""
         self._context.remember(lambda: self._context.store.delete(records.Attempts, key))

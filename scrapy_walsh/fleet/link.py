@@ -1,9 +1,8 @@
-"""R4.6: one worker's connection to Redis: calls with a time limit, outages, and two clocks.
+"""A worker's connection to Redis, with time limits, outages and two clocks (R4.6).
 
-Redis is *away* while it cannot be relied on. The *epoch* is a random word in Redis that changes
-whenever its memory may have been lost (``fleet.scripts`` says how that is found out), so a worker
-that knows another word knows that records were lost. *Calm* is the time for which all hosts are
-then left alone.
+Redis is *away* if we cannot rely on it. The *epoch* is a random word in Redis. It changes when
+Redis may have lost records (see ``fleet.scripts``), so a worker with another word knows that
+records were lost. *Calm* is the time after that in which no host gets a request.
 """
 
 from __future__ import annotations
@@ -32,34 +31,34 @@ from scrapy_walsh.state.forms import FORM, refusal
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-#: Returns Unix seconds.
+#: A function that returns Unix seconds.
 Clock = Callable[[], float]
 #: A command of Redis and its arguments.
 Command = tuple[Any, ...]
 
-#: Seconds that one answer of Redis may take; the event loop waits for it. A booking usually takes
-#: a tenth of a millisecond. Without an answer no request may be sent anyway.
+#: The longest wait for an answer of Redis, in seconds. The event loop waits meanwhile, because no
+#: request may be sent without the answer. A booking usually takes a tenth of a millisecond.
 TIMEOUT: Final = 1.0
-#: Seconds between two looks at Redis while it answers, and while it does not.
+#: Seconds between two checks of Redis, while it answers and while it does not.
 BEAT: Final = 1.0
 LONGEST_PAUSE: Final = 5.0
-#: Seconds: two workers may notice a loss at times that differ by this much more than their pauses.
+#: Seconds, beyond the longest pause, by which workers may differ in noticing a loss.
 _MARGIN: Final = 3.0
-#: Seconds for which all hosts are left alone once records were lost: within that time each worker
-#: looks at Redis, and writes back what it knows.
+#: Seconds without requests after a loss of records. In that time each worker checks Redis, and
+#: writes its own records back.
 CALM: Final = LONGEST_PAUSE + _MARGIN
-#: Seconds after which a worker gives up a Redis that cannot be used. A machine has started by then.
+#: Seconds after which a worker gives up. A machine that restarts is back before that.
 LONGEST_OUTAGE: Final = 600.0
 #: Seconds without a failure after which the next one is a new outage.
 _WELL: Final = 30.0
 
-#: What another Redis costs.
+#: The price of using another Redis, for messages.
 _PRICE: Final = "in another Redis the holds and last requests of hosts are lost"
-#: The declared types of times that have passed.
+#: The declared types of past times.
 _PASSED: Final = ("Wall", "Steady")
-#: What Redis refuses for a while only: it is full, saves, is busy, or lacks its replicas.
+#: Errors of Redis that may pass, for example because it is full, busy or without its replicas.
 _PASSING: Final = "OOM|MISCONF|BUSY|NOREPLICAS|not enough good|max number of|loading|WRONGTYPE"
-#: By script, the SHA-1 that Redis knows it by.
+#: The SHA-1 by which Redis knows each script.
 _DIGESTS: Final = {
     script: hashlib.sha1((scripts.LIBRARY + script).encode(), usedforsecurity=False).hexdigest()
     for script in scripts.ALL
@@ -67,18 +66,18 @@ _DIGESTS: Final = {
 
 
 class NewerRecords(redis.RedisError):
-    """The records in Redis are of a later stored form than this worker knows (D16)."""
+    """A newer version has written the records in Redis; this worker cannot read them (D16)."""
 
 
 class Link:
-    """The connection to the Redis at *url*; *token* is a part of ``prefix``, that of our keys.
+    """The connection to the Redis at *url*.
 
-    ``token`` has it in lower case.
+    *token*: the bot's token. In lower case it is ``token``, and part of ``prefix``, with which all
+    our keys begin. *wall*, *steady*: this machine's clocks, Unix seconds.
 
-    ``away``: why Redis cannot be relied on now, in one line; None while it can. ``asked``: whether
-    a connection was ever tried. ``epoch``: the word by which this worker knows Redis, and ``word``:
-    Redis's own when it was last asked. *wall*, *steady*: this machine's clocks, Unix seconds.
-    ConfigError for a URL that Redis's client does not understand.
+    ``away``: the reason, in one line, if we cannot rely on Redis now; else None. ``asked``: whether
+    a connection was ever tried. ``epoch``: the epoch that this worker knows. ``word``: the epoch of
+    Redis at the last check. Raises ConfigError if Redis's client cannot read the URL.
     """
 
     def __init__(
@@ -92,13 +91,13 @@ class Link:
         self.token = token.lower()
         self.prefix = f"walsh:{{{self.token}}}:"
         self.epoch_key = f"{self.prefix}epoch"
-        #: By declared type of a time (``policy.times``), the clock that it is of.
+        #: The clock for each declared type of time (``policy.times``).
         self._clocks = {"Wall": wall, "Due": wall, "Steady": steady, "Until": steady}
         self._ahead = 0.0  # Redis's clock minus the monotonic one
-        #: Monotonic seconds: when what fails now began to, and when it last failed.
+        #: Monotonic seconds: the beginning of the current outage, and the last failure.
         self._failing_since, self._failed_at = 0.0, -math.inf
         limits: dict[str, Any] = {"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT}
-        # A connection that was idle for long may be gone: one more try, on a new one.
+        # An idle connection may be gone, so try once more on a new connection.
         retry = Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,))
         try:
             self.client: Any = redis.Redis.from_url(url, retry=retry, **limits)
@@ -108,14 +107,14 @@ class Link:
     # -- at the start ---------------------------------------------------------------------
 
     def begin(self) -> str | None:
-        """Whether Redis does what is asked of it: a warning for the log, "" where there is none.
+        """Check Redis at the start of a crawl.
 
-        None where it is not there yet. ConfigError where it answers and will not do: only an
-        operator can mend that.
+        Returns a warning for the log, "" if there is nothing to warn of, or None if Redis does not
+        answer yet. Raises ConfigError if only an operator can correct the problem.
         """
         try:
             self.greet()
-            return self._how_kept()
+            return self._check_persistence()
         except NewerRecords as error:
             raise ConfigError(f"WALSH_SHARED_STATE: {error}") from None
         except (redis.RedisError, TypeError) as error:
@@ -123,16 +122,17 @@ class Link:
                 raise self._mistake(error) from None
             return None
 
-    def _how_kept(self) -> str:
-        """What is to be said of how Redis keeps its data; "" where that is well."""
-        memory, kept = self.client.info("memory"), self.client.info("persistence")
+    def _check_persistence(self) -> str:
+        """Return a warning if Redis may lose records in a crash, else "". Raises ConfigError."""
+        memory = self.client.info("memory")
+        persistence = self.client.info("persistence")
         policy = memory.get("maxmemory_policy")
         if memory.get("maxmemory") and policy != "noeviction":
             raise ConfigError(
                 f"WALSH_SHARED_STATE: {self.name} throws records away when its memory is full, "
                 f"opt-outs and holds among them (maxmemory-policy {policy}): set noeviction"
             )
-        if kept.get("aof_enabled"):
+        if persistence.get("aof_enabled"):
             return ""
         return (
             f"{self.name} forgets its latest records in a crash (appendonly no): what a worker "
@@ -140,13 +140,13 @@ class Link:
         )
 
     def _is_mistake(self, error: Exception) -> bool:
-        """Whether time does not mend *error*. What Redis answers is meant, but for a few states."""
+        """Whether an operator must correct the cause of *error*, because it will not pass."""
         if isinstance(error, (TypeError, redis.ResponseError, redis.AuthenticationError)):
             return not re.search(_PASSING, str(error))
         cause = error.__cause__ or error.__context__
-        # Who speaks TLS alone ends a connection without it; who does not, waits.
-        other = re.search("closed by server|reset by peer|handshake", f"{error} {cause}")
-        return isinstance(cause, (ssl.SSLError, FileNotFoundError)) or other is not None
+        # A server that only speaks TLS closes a connection without it.
+        plain_tls = re.search("closed by server|reset by peer|handshake", f"{error} {cause}")
+        return isinstance(cause, (ssl.SSLError, FileNotFoundError)) or plain_tls is not None
 
     def _mistake(self, error: object) -> ConfigError:
         return ConfigError(
@@ -154,54 +154,54 @@ class Link:
             "its URL (user and password, rediss:// for TLS), or that Redis (docs/fleet.md)"
         )
 
-    # -- while it is used -----------------------------------------------------------------
+    # -- during the crawl -----------------------------------------------------------------
 
     def script(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Command:
-        """The command that runs *script* in Redis."""
+        """Return the command that runs *script* in Redis."""
         return ("EVALSHA", _DIGESTS[script], len(keys), *keys, *arguments)
 
     def exchange(self, commands: Sequence[Command]) -> list[Any]:
-        """Send *commands* in this order, in one round trip, and return the answers to them.
+        """Send *commands* in one round trip, and return their answers in the same order.
 
-        Where Redis refuses one, its error stands in place of an answer. Raises ``redis.RedisError``
-        without answers.
+        If Redis refuses a command, its error takes the place of the answer. Raises
+        ``redis.RedisError`` if Redis does not answer.
         """
         with self.client.pipeline(transaction=False) as pipe:
-            for each in commands:
-                pipe.execute_command(*each)
+            for command in commands:
+                pipe.execute_command(*command)
             answers: list[Any] = pipe.execute(raise_on_error=False)
         return answers
 
     def greet(self) -> float:
-        """Ask Redis whether it is the one that this worker knew: ``word`` is ``epoch`` then.
+        """Ask Redis for its epoch, and set ``word``. If it equals ``epoch``, nothing was lost.
 
-        Returns the seconds for which no host may be booked. Raises ``redis.RedisError``.
+        Returns the seconds in which no host may be booked. Raises ``redis.RedisError``.
         """
         arguments = [uuid.uuid4().hex, self.epoch, CALM, _MARGIN, FORM, __version__]
         command = self.script(scripts.GREET, [self.epoch_key], arguments)
-        if not self.word:  # at first, since it may know those of another version
+        if not self.word:  # at the first call, because Redis may have another version's scripts
             self._tell_scripts()
         try:
-            found = self.client.execute_command(*command)
-        except NoScriptError:  # it was started anew
+            reply = self.client.execute_command(*command)
+        except NoScriptError:  # Redis has restarted
             self._tell_scripts()
-            found = self.client.execute_command(*command)
-        self.set_time(found[1])
-        self._check_form(*found[3:])
-        self.word = found[0].decode()
-        return float(found[2])
+            reply = self.client.execute_command(*command)
+        self.set_time(reply[1])
+        self._check_form(*reply[3:])
+        self.word = reply[0].decode()
+        return float(reply[2])
 
     def _check_form(self, form: bytes | None = None, writer: bytes | None = None) -> None:
-        """Raise NewerRecords where the records have a stored *form* that is not known here."""
+        """Raise NewerRecords if the records have a newer stored *form*."""
         number = int(form or 0)
         self._newer = number > FORM
         if self._newer:
             version = (writer or b"").decode("ascii", "replace") or None
-            what = f"the records in {self.name} have the stored form"
-            raise NewerRecords(refusal(what, number, version, _PRICE))
+            subject = f"the records in {self.name} have the stored form"
+            raise NewerRecords(refusal(subject, number, version, _PRICE))
 
     def look(self) -> float:
-        """As :meth:`greet`, for who only reads: nothing is written, not even a first epoch."""
+        """Like :meth:`greet`, but for readers: it writes nothing, not even a first epoch."""
         self._ask_time()
         names = ("word", "calm", "form", "writer")
         word, calm, form, writer = self.client.hmget(self.epoch_key, *names)
@@ -215,16 +215,16 @@ class Link:
             self.client.script_load(scripts.LIBRARY + script)
 
     def forget(self) -> None:
-        """Have Redis count as one that has just lost records. Raises ``redis.RedisError``."""
-        # An estimate of its time may lie before a booking that it has just made. That booking would
-        # then count as later than the loss, and its host as free.
+        """Note in Redis that records were lost just now. Raises ``redis.RedisError``."""
+        # Ask for the time, because an estimate may lie before the last booking. That booking would
+        # then seem to be later than the loss, and its host would seem to be free.
         self._ask_time()
-        lost = {"word": uuid.uuid4().hex, "lost": self.now(), "calm": self.now() + CALM}
-        self.client.hset(self.epoch_key, mapping=lost)
+        fields = {"word": uuid.uuid4().hex, "lost": self.now(), "calm": self.now() + CALM}
+        self.client.hset(self.epoch_key, mapping=fields)
 
-    def lose(self, why: object) -> None:
-        """Note that Redis is away. *why*: what is put into one line."""
-        self.away = one_line(why, 300)
+    def lose(self, reason: object) -> None:
+        """Note that Redis is away. *reason*: an error or a text; it is shortened to one line."""
+        self.away = one_line(reason, 300)
         now = time.monotonic()
         if now - self._failed_at > _WELL:
             self._failing_since = now
@@ -232,13 +232,11 @@ class Link:
 
     @property
     def given_up(self) -> bool:
-        """Whether the worker is to end: Redis has failed for so long, again and again, or has
-        records that only a later version reads.
-        """
+        """Whether the worker must end, because the outage lasts too long or records are newer."""
         return self._newer or self._failed_at - self._failing_since > LONGEST_OUTAGE
 
     def outage(self) -> str:
-        """One line for the log: which Redis is away, and why."""
+        """Return one line for the log: the name of Redis, and the reason of the outage."""
         return f"the shared store {self.name} cannot be relied on: {self.away}"
 
     def _ask_time(self) -> None:
@@ -246,36 +244,39 @@ class Link:
         self.set_time(f"{seconds}.{micros:06}".encode())
 
     def set_time(self, now: bytes) -> None:
-        """Take over the time of Redis, *now*, that a script has just returned."""
+        """Set the clock of Redis to *now*, which a script has just returned."""
         self._ahead = float(now) - time.monotonic()
 
     def now(self) -> float:
-        """The time by Redis's clock."""
+        """Return the time by Redis's clock, in Unix seconds."""
         return time.monotonic() + self._ahead
 
     def to_shared(self) -> Mapping[str, Callable[[float], float]]:
-        """By declared type of a time of this machine, what makes it one of Redis's clock."""
+        """Return, by declared type, functions from this machine's times to those of Redis."""
         now = self.now()
         return {kind: partial(_moved, now - clock()) for kind, clock in self._clocks.items()}
 
     def to_local(self) -> Mapping[str, Callable[[float], float]]:
-        """By declared type, what makes a time of Redis's clock one of this machine's.
+        """Return, by declared type, functions from times of Redis to this machine's times.
 
-        A slow answer must not move what has passed to the future.
+        After a slow answer, a past time must not lie in the future.
         """
         now = self.now()
-        return {
-            kind: partial(_moved, clock() - now, latest=clock() if kind in _PASSED else math.inf)
-            for kind, clock in self._clocks.items()
-        }
+        converters = {}
+        for kind, clock in self._clocks.items():
+            latest = clock() if kind in _PASSED else math.inf
+            converters[kind] = partial(_moved, clock() - now, latest=latest)
+        return converters
 
 
 def _moved(by: float, at: float, latest: float = math.inf) -> float:
     local = at + by
-    return latest if latest < local < latest + TIMEOUT else local
+    if latest < local < latest + TIMEOUT:
+        return latest
+    return local
 
 
 def _without_password(url: str) -> str:
-    # D36: the URL of Redis, for messages.
+    # This text is only for messages (D36).
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

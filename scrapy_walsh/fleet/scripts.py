@@ -1,22 +1,24 @@
-"""R4: the Lua scripts with which a fleet's workers share hosts and a queue in Redis (D20).
+"""The Lua scripts with which a fleet's workers share hosts and a queue in Redis (R4, D20).
 
-Each runs as one transaction, by Redis's own clock. Times in Redis are Unix seconds of that clock;
-about a host a worker sends durations only. The fields of a record are those of its declaration
-(``state.records``); a host has one more, ``by``: the worker that booked it last.
+Each script runs as one transaction, by Redis's clock. Times in Redis are Unix seconds of that
+clock. A worker sends only durations, for example the seconds of a hold. ``state.records`` declares
+the fields of a record. A host has one more: ``by``, the worker that booked it last.
 
-"Is this still the Redis that the workers knew?" is asked in ``known`` and ``GREET`` alone. The hash
-``epoch`` has a random ``word``, and ``here``, the history of data that it was written in: Redis's
-own ``master_replid``, which changes whenever a primary is started, and when a replica becomes one.
-A Redis that comes back with older data has the word, but another history. So whoever looks first
-changes the word, and a worker that knows another one gets no booking before it has
-written back what it knows (``SharedStore.tend``). ``lost``: when that was last noticed; from then
-on all hosts count as requested at that time. ``calm``: until when no host is booked at all.
-``form``: the stored form of the records (``state.forms``), and ``writer``: the version of this
-package that raised it. The other fields are the times at which the latest blocklists were fetched,
-by their keys.
+Only ``known`` and ``GREET`` check whether this is still the same Redis, with all its records. The
+hash ``epoch`` has these fields:
 
-Rule for whoever edits this file: ``wait_for`` says in Lua what ``throttle.shared_wait`` says in
-Python. Change both.
+- ``word``: random. A worker with another word gets no booking until it has written its records
+  back (``SharedStore.tend``).
+- ``here``: the history of the data when the word was written, which is Redis's ``master_replid``.
+  It changes if a primary starts, and if a replica becomes primary. If Redis comes back with older
+  data, the word is the same, but the history is not. Then the first worker changes the word.
+- ``lost``: the time of the last loss. All hosts count as requested at that time.
+- ``calm``: the time until which no host is booked.
+- ``form``: the stored form of the records (``state.forms``). ``writer``: the version of this
+  package that raised it.
+- The other fields are the times at which the latest blocklists were fetched, by their keys.
+
+If you edit ``wait_for``, edit ``throttle.shared_wait``, too: it is the same rule in Python.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from typing import Final
 
 from scrapy_walsh.state.records import HOSTS
 
-#: What each script begins with: functions about hosts, and about the queue of a fleet.
+#: The beginning of each script: functions for hosts, and for the queue of a fleet.
 LIBRARY: Final = f"""
 local function clock()
   local time = redis.call('TIME')
@@ -146,12 +148,12 @@ local function settle(worker, lease, done, held, interval, now)
 end
 """
 
-#: Begins everything that is run in Redis. KEYS epoch; ARGV a new word, the word that the worker
-#: knows or '', seconds for which hosts are left alone where records were lost, the least that are
-#: left when a worker comes to write back, the worker's stored form, and its version. Returns the
-#: word, Redis's time, and the seconds for which hosts are still left alone. Where the records are
-#: of a later form: no word, the time, 0, that form, and the version. Records of an earlier form
-#: count as lost: so the workers that know no other form get no booking, and come here.
+#: Checks the epoch; a worker runs this first. KEYS: epoch. ARGV: a new word, the worker's word or
+#: '', the seconds of calm after a loss, the least seconds of calm for a worker that must write its
+#: records back, the worker's stored form, and its version. Returns the word, Redis's time, and the
+#: seconds of calm that are left. If the records have a newer form, it returns '', the time, 0, that
+#: form, and its version. If they have an older form, they count as lost. So workers with the older
+#: form get no booking, and run this script.
 GREET: Final = """
 local key, new, knew, calm = KEYS[1], ARGV[1], ARGV[2], number(ARGV[3])
 if redis.call('TYPE', key).ok ~= 'hash' then redis.call('DEL', key) end
@@ -176,9 +178,9 @@ end
 return {word, text(now), text(math.max(0, till - now))}
 """
 
-#: Books a host. KEYS host, epoch; ARGV worker, interval, word. Returns the seconds to wait (0:
-#: booked, -1: nothing may be booked now), the time, the record of the host as it was, and when its
-#: last request ended, '-inf' for never. A hold of the host has ended by then, and is dropped.
+#: Books a host. KEYS: host, epoch. ARGV: worker, interval, word. Returns the seconds to wait (0 if
+#: it is booked, -1 if nothing may be booked now), the time, the previous record of the host, and
+#: the end of its last request, '-inf' if there was none. If a hold has ended, it is deleted.
 RESERVE: Final = """
 local now = clock()
 local lost = known(KEYS[2], ARGV[3], now)
@@ -193,11 +195,11 @@ keep(KEYS[1], now)
 return {'0', text(now), found, last}
 """
 
-#: Writes the end of a request to a host. KEYS host; ARGV worker, interval, seconds since that end,
-#: seconds of hold that are left, seconds since the last request that went ahead of a slow host's
-#: Crawl-delay (D11), '' for none, and what the host has taught. The record's ``by`` stays the
-#: worker only if nobody else has booked the host since. Otherwise it is empty, that other request
-#: counts as under way, every worker keeps the spacing, and the longer taught interval stays.
+#: Writes the end of a request to a host. KEYS: host. ARGV: worker, interval, seconds since that
+#: end, seconds of hold that are left, seconds since the last visit of a slow host or '' (D11), and
+#: the taught interval. If another worker has booked the host since, ``by`` becomes empty, because
+#: the other request is under way. Then every worker keeps the spacing, and the longer taught
+#: interval stays.
 BOOK: Final = """
 local now, record, by = clock(), record_of(KEYS[1]), ARGV[1]
 local ended = now - number(ARGV[3])
@@ -222,9 +224,9 @@ keep(KEYS[1], now)
 return text(now)
 """
 
-#: Stores a record, unless Redis has a later one, or has had one that it has lost. KEYS record, and
-#: for a blocklist the epoch; ARGV seconds to keep it, '' for ever,
-#: the field by which it may be later ('' for none) and that time, names of fields and their values.
+#: Stores a record, unless Redis has a later one, or has lost a later one. KEYS: record, and for a
+#: blocklist the epoch. ARGV: seconds to keep it or '' for ever, the field with the time that is
+#: compared or '', that time, and names and values of all fields.
 PUT: Final = """
 local held = ARGV[2] ~= '' and tonumber(redis.call('HGET', KEYS[1], ARGV[2]) or '')
 if held and held > tonumber(ARGV[3]) then return end
@@ -241,14 +243,13 @@ if ARGV[1] ~= '' then redis.call('EXPIRE', KEYS[1], ARGV[1]) end
 # -- the queue of a fleet (adapters/redis_queue.py) -------------------------------------------
 #
 # KEYS of each script: hosts that are due, by work left; hosts that wait, by due time; the number of
-# requests; the serial number of arrivals; the workers, by the end of their leases; and the time for
-# which workers have been seen at all. Keys that begin with KEYS[1] have the requests of one host,
-# by rank, and those that one worker has claimed, by arrival. A request counts until its worker is
-# done with it.
+# requests; the serial number of arrivals; the workers, by the end of their leases; and the time in
+# which workers were seen. Further keys begin with KEYS[1]: the requests of one host, by rank, and
+# the claims of one worker, by arrival. A request counts until its worker has finished it.
 
-#: Adds a request. ARGV host, rank, request, whether it comes back (1: its claim, which had the host
-#: wait for an interval, was not used), seconds until the worker may send it, interval, and whether
-#: its host goes last (1): what comes back says so.
+#: Adds a request. ARGV: host, rank, request, 1 if it comes back, seconds until the worker may send
+#: it, interval, and 1 if it comes back and its host goes last. If a request comes back, its claim
+#: was not used, so its host need not wait for the interval of that claim.
 PUSH: Final = """
 local host, wait, now = ARGV[1], number(ARGV[5]), clock()
 local arrival = redis.call('INCR', serial)
@@ -264,21 +265,23 @@ elseif not due then
 end
 """
 
-#: Renews a worker's lease. ARGV worker, seconds of its lease, the numbers of the claims that it is
-#: done with, the numbers of those that it still has, interval.
+#: Renews a worker's lease. ARGV: worker, seconds of its lease, the numbers of its ended claims, the
+#: numbers of its current claims, interval.
 RENEW: Final = """
 settle(ARGV[1], number(ARGV[2]), ARGV[3], ARGV[4], number(ARGV[5]), clock())
 """
 
-#: Claims a request. ARGV as RENEW, then patience, prefix of all records, the epoch's word and key,
-#: and a host that is due at once, since nothing came of the claim that had it wait ('' for none).
-#: Returns, for the due host with the most work left, which then waits an interval: the host, the
-#: number of the claim, the request, and the records that its worker reads next (name, value, name,
-#: value). Where none is due: '', '', the seconds until one may be, 1 where none waits, an empty
-#: list. Nothing while nothing may be claimed. A host that must wait longer than the patience is
-#: given out all the same, so that the gate defers its requests. An entry that no worker of ours has
-#: written has no number. A host that gives no answer (D13, D31) gets the lowest score when its turn
-#: has come, and is given out when no other host waits.
+#: Claims a request. ARGV: those of RENEW, then the patience, the prefix of all records, the epoch's
+#: word and key, and a host or ''. That host is due at once, because its last claim was not used.
+#:
+#: It takes the due host with the most work left, which must then wait for an interval. Returns the
+#: host, the number of the claim, the request, and the records that its worker reads next (name,
+#: value, name, value). If no host is due, it returns '', '', the seconds until one may be due (1 if
+#: no host waits), and an empty list. If nothing may be claimed, it returns nothing.
+#:
+#: If a host must wait longer than the patience, its request is given out at once, so that the gate
+#: defers it. If no worker of ours wrote an entry, it has no number. If a host is silent (D13, D31),
+#: it gets the lowest score, and its requests are given out when no other host waits.
 POP: Final = """
 local interval, patience, now = number(ARGV[5]), number(ARGV[6]), clock()
 settle(ARGV[1], number(ARGV[2]), ARGV[3], ARGV[4], interval, now)
@@ -342,5 +345,5 @@ local first = redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')
 return {'', '', first[1] and text(math.max(0, number(first[2]) - now)) or '1', {}}
 """
 
-#: What a worker tells a Redis; ``GREET`` last, since it asks whether that one is known.
+#: All scripts, in loading order. ``GREET`` is last: if Redis knows it, it knows the others, too.
 ALL: Final = (RESERVE, BOOK, PUT, PUSH, RENEW, POP, GREET)

@@ -1,24 +1,23 @@
-"""By whose fault a document did not come: the site's, or ours (design: the fourth answer).
+"""Decides whether the site or our side caused a failed fetch of a document (D33).
 
-A robots.txt or a blocklist travels like a target: through the downloader middlewares and signal
-receivers of the project, to the wire, and back. ``handler`` notes what the wire brought, and that
-counts, whatever the project's components make of it later. Where the wire brought no answer, this
-module says why:
+A request for a robots.txt or a blocklist passes the project's downloader middlewares and signal
+receivers, like a target. ``handler`` notes the answer at the wire, and only that answer counts. If
+there was none, this module finds the cause:
 
-| how the fetch ended | whose fault |
+| end of the fetch | cause |
 |---|---|
-| an error of the network | the site's: it cannot be reached |
-| the same, with an error number of our machine in its chain of causes | ours |
-| the same, with a proxy, unless a tunnel was answered with 5xx | ours |
-| the certificate of the operator's server does not verify (R3) | ours |
-| any other error, raised at the wire or before it | ours |
-| it never came to the wire: a component answered or refused it | ours |
+| an error of the network | the site: it cannot be reached |
+| the same, with an error number of our machine in its chain of causes | our side |
+| the same, through a proxy, unless a tunnel was answered with 5xx | our side |
+| the certificate of the operator's server does not verify (R3) | our side |
+| any other error, at the wire or before it | our side |
+| the request never reached the wire: a component answered or refused it | our side |
 
-One kind of proxy is not looked at: the sandbox, which plays all sites itself. While it runs it
-names itself in the environment variable :data:`LAB_PROXY`.
+The sandbox is the only exception for proxies, because it plays all sites itself. While it runs, its
+URL is in the environment variable :data:`LAB_PROXY`.
 
-The class of an error alone does not tell. Scrapy's handlers turn "too many open files" and a proxy
-that refuses into "connection refused", and the network's errors include every OSError.
+The class of an error is not enough. For example, Scrapy's handlers turn "too many open files" and
+a failed proxy into "connection refused", and every OSError is an error of the network.
 """
 
 from __future__ import annotations
@@ -43,24 +42,24 @@ from scrapy_walsh.policy.backoff import NoAnswer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Names the proxies, separated by commas, that are the sites themselves (``proof.sandbox``).
+#: The variable with the URLs of sandbox proxies, separated by commas (``proof.sandbox``).
 LAB_PROXY: Final = "WALSH_LAB_PROXY"
-#: Error numbers with which this machine, and no site, ends a connection.
+#: Error numbers that come from this machine, not from a site.
 _OF_THIS_MACHINE: Final = frozenset(
     {
         *(errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EACCES, errno.EPERM),
         *(errno.EADDRNOTAVAIL, errno.EADDRINUSE, errno.ENETDOWN, errno.ENETUNREACH),
     }
 )
-#: OSErrors whose number is of another table: those of OpenSSL and of ``getaddrinfo``.
+#: OSErrors with numbers from other tables: OpenSSL's and ``getaddrinfo``'s.
 _NUMBERED_OTHERWISE: Final = (ssl.SSLError, gaierror)
-#: How Scrapy's handlers tell the status with which a proxy refused a tunnel.
+#: Finds the status of a refused tunnel in the errors of Scrapy's handlers.
 _TUNNEL_STATUS: Final = re.compile(r"(?:'status': |^)([1-5]\d\d)\b")
 _TUNNEL_ERRORS: Final = frozenset({"TunnelError", "ProxyError", "ClientHttpProxyError"})
 _SEE_MACHINE: Final = "see this machine's network and its limits (ulimit -n)"
 _LONGEST: Final = 200
-#: What it means, in a few words, where a connection ended with an error whose name, or that of what
-#: led to it, has that in it. The first counts. Scrapy and Twisted have several classes for each.
+#: Explanations for errors. Each key is a part of the class name of the error, or of its cause. The
+#: first match counts. Parts are used because Scrapy and Twisted have several classes for each.
 _MEANINGS: Final = {
     "HeaderTooLarge": "its header section is too large",
     **dict.fromkeys(("Resolve", "DNSLookup"), "its name cannot be resolved"),
@@ -70,99 +69,102 @@ _MEANINGS: Final = {
     "Refused": "connection refused",
     "ConnectionDone": "connection closed",
 }
-#: The errors of Twisted's and aiohttp's parsers for what is no answer in HTTP/1.1; and others that
-#: are one where an answer of Twisted's has failed by them.
+#: Errors of Twisted's and aiohttp's parsers for an answer that is not HTTP/1.1.
 _OF_PARSERS: Final = frozenset(
     {
         *("ParseError", "BadResponseVersion", "InvalidHeaderName", "InvalidHeaderValue"),
         *("_MalformedChunkedDataError", "BadStatusLine", "BadHttpMessage"),
     }
 )
+#: Errors that mean the same if they made Twisted's ``ResponseFailed``.
 _OF_AN_ANSWER: Final = frozenset({"ValueError", "KeyError"})
 
 
 def of_transfer(error: BaseException, *, proxy: str | None) -> OwnFault | None:
-    """What failed on our side where an exchange ended with *error*; None where the site failed.
+    """Return the fault of our side that ended an exchange with *error*, or None for the site's.
 
-    *proxy*: URL of the proxy that the request went through, if any.
+    *proxy*: the URL of the request's proxy, if any.
     """
     if (fault := of_machine(error)) is not None:
         return fault
     if not isinstance(error, compat.TRANSPORT_ERRORS):
         return OwnFault(f"{_text(error)}: see the log for its cause", type(error).__name__)
     if _fails_for_us(proxy) and not any(map(_is_tunnels_5xx, _causes(error))):
-        return OwnFault(f"its proxy failed ({_text(error)}): see {_shown(proxy)}", f"proxy {proxy}")
+        return OwnFault(
+            f"its proxy failed ({_text(error)}): see {_without_password(proxy)}", f"proxy {proxy}"
+        )
     return None
 
 
 def is_unreadable(error: BaseException) -> bool:
-    """Whether *error*, of the network, is that an answer came, and was not HTTP/1.1."""
-    names = {type(each).__name__ for each in _causes(error)}
+    """Whether an answer came, but *error* shows that it was not HTTP/1.1."""
+    names = {type(cause).__name__ for cause in _causes(error)}
     of_answer = "ResponseFailed" in names and bool(names & _OF_AN_ANSWER)
     return of_answer or bool(names & _OF_PARSERS)
 
 
 def no_answer(error: BaseException) -> NoAnswer:
-    """The network's *error* with which an exchange ended, for a person."""
+    """Return the reason of an exchange that ended with *error*, an error of the network."""
     return NoAnswer(None if is_unreadable(error) else meaning(error))
 
 
 def meaning(error: BaseException) -> str:
-    """Why there was no answer, in a few words, where an exchange ended with *error*."""
-    names = [type(each).__name__ for each in _causes(error)]
-    found = (words for part, words in _MEANINGS.items() if any(part in name for name in names))
-    return next(found, _text(error))
+    """Return the cause of *error*, in a few words, for an exchange without an answer."""
+    names = [type(cause).__name__ for cause in _causes(error)]
+    meanings = (words for part, words in _MEANINGS.items() if any(part in name for name in names))
+    return next(meanings, _text(error))
 
 
 def of_machine(error: BaseException) -> OwnFault | None:
-    """What of our code or of this machine led to *error*; None where nothing of it did."""
-    for each in _causes(error):
-        if isinstance(each, OwnFault):
-            return each
-        if _number(each) in _OF_THIS_MACHINE or isinstance(each, (ConnectBindError, NoRouteError)):
-            cause = f"{type(each).__name__} {_number(each)}"
-            return OwnFault(f"{_text(each)}: {_SEE_MACHINE}", cause)
+    """Return the fault of our code or this machine that led to *error*, or None."""
+    for nested in _causes(error):
+        if isinstance(nested, OwnFault):
+            return nested
+        if _number(nested) in _OF_THIS_MACHINE or isinstance(
+            nested, (ConnectBindError, NoRouteError)
+        ):
+            cause = f"{type(nested).__name__} {_number(nested)}"
+            return OwnFault(f"{_text(nested)}: {_SEE_MACHINE}", cause)
     return None
 
 
 def of_certificate(error: BaseException) -> OwnFault | None:
-    """What to do where *error* is that a certificate does not verify; None for any other.
+    """Return a fault if *error* means that a certificate does not verify, else None.
 
-    It may be this machine's CAs or clock, somebody on the path, or the operator's server: none of
-    them says that a list has no entries.
+    The cause may be this machine's CAs or clock, an interceptor, or the operator's server. In none
+    of these cases do we know that the list has no entries.
     """
-    for each in _causes(error):
-        mismatch = type(each).__module__.startswith("service_identity")
-        if mismatch or "certificate verify failed" in str(each).lower():
+    for cause in _causes(error):
+        mismatch = type(cause).__module__.startswith("service_identity")
+        if mismatch or "certificate verify failed" in str(cause).lower():
             line = "the certificate of its server does not verify: see this machine's CAs (package "
             line += "ca-certificates, SSL_CERT_FILE) and clock, then the operator's server"
-            return OwnFault(f"{line} ({_text(each)})", "certificate")
+            return OwnFault(f"{line} ({_text(cause)})", "certificate")
     return None
 
 
 def says_something(error: BaseException) -> bool:
-    """Whether an exchange that ended with *error* says something about the server (R5).
+    """Whether an exchange that ended with *error* counts for the server's back-off (R5).
 
-    An error of this machine does not, nor does an exchange that this side broke off. That a proxy
-    failed is taken for the server's error: R5 is as patient with it.
+    It does not count if this machine failed, or if our side broke the exchange off. If a proxy
+    failed, it counts, because R5 should be as patient with it.
     """
     return of_transfer(error, proxy=None) is None
 
 
 def of_answer(status: int, proxy: str | None) -> OwnFault | None:
-    """What failed on our side though an answer with *status* came; None where all is well.
-
-    407 is the proxy's, not the site's.
-    """
+    """Return a fault if the answer came from the proxy, which is so for status 407; else None."""
     if status != 407 or not _fails_for_us(proxy):
         return None
-    return OwnFault(f"its proxy asks for a password (407): see {_shown(proxy)}", f"proxy {proxy}")
+    return OwnFault(
+        f"its proxy asks for a password (407): see {_without_password(proxy)}", f"proxy {proxy}"
+    )
 
 
 def before_wire(error: BaseException | None) -> OwnFault:
-    """What failed where a document's request never came to the wire.
+    """Return the fault if a document's request never reached the wire.
 
-    *error*: what was raised; None where a component gave an answer in the place of the site's.
+    *error*: the exception, or None if a component of the project answered instead of the site.
     """
     let = "let requests pass that have walsh_document in their meta"
     if error is None:
@@ -173,87 +175,94 @@ def before_wire(error: BaseException | None) -> OwnFault:
 
 
 def _component(error: BaseException) -> str:
-    """The class or module of the project whose code raised *error*, for a person to look for."""
-    others = {"scrapy", "twisted", "scrapy_walsh", *sys.stdlib_module_names}
+    """Return the project's class or module that raised *error*, for the message."""
+    libraries = {"scrapy", "twisted", "scrapy_walsh", *sys.stdlib_module_names}
     for frame, _ in walk_tb(error.__traceback__):
         module = str(frame.f_globals.get("__name__", ""))
-        if module.partition(".")[0] not in others:
+        if module.partition(".")[0] not in libraries:
             owner = frame.f_locals.get("self")
-            return module if owner is None else f"{module}.{type(owner).__name__}"
+            if owner is None:
+                return module
+            return f"{module}.{type(owner).__name__}"
     return "a component of this project"
 
 
-def pass_on(what: str, error: Exception) -> NoReturn:
-    """Raise *error*, or an OwnFault that begins with *what* where our own code should not raise it.
+def pass_on(failure: str, error: Exception) -> NoReturn:
+    """Raise *error*, or an OwnFault that begins with *failure* if *error* is unexpected.
 
-    What this package raises on purpose (IgnoreRequest, WalshError) goes on as it is.
+    Errors that this package raises on purpose (IgnoreRequest, WalshError) stay as they are.
     """
     if isinstance(error, (IgnoreRequest, WalshError)):
         raise error
-    cause = f"{what} {type(error).__name__}"
-    raise OwnFault(f"{what}: {_text(error)}: please report it", cause) from error
+    cause = f"{failure} {type(error).__name__}"
+    raise OwnFault(f"{failure}: {_text(error)}: please report it", cause) from error
 
 
 @contextmanager
-def ours(what: str) -> Iterator[None]:
-    """:func:`pass_on` what is raised within."""
+def ours(failure: str) -> Iterator[None]:
+    """Call :func:`pass_on` for an exception in the block."""
     try:
         yield
     except Exception as error:
-        pass_on(what, error)
+        pass_on(failure, error)
 
 
 def _fails_for_us(proxy: str | None) -> bool:
-    """Whether what *proxy* does not bring is our fault: it is one, and not the sandbox."""
+    """Whether a failure of *proxy* is our fault: there is a proxy, and it is no sandbox."""
     return bool(proxy) and not is_lab(proxy)
 
 
 def is_lab(proxy: str | None) -> bool:
-    """Whether *proxy* is the sandbox, which plays the sites, with certificates of its own."""
+    """Whether *proxy* is the sandbox. It plays the sites, with its own certificates."""
     return proxy in os.environ.get(LAB_PROXY, "").split(",")
 
 
-def _shown(proxy: str | None) -> str:
-    """*proxy* without a password."""
+def _without_password(proxy: str | None) -> str:
+    """Return *proxy* without user name and password."""
     return str(proxy).rpartition("@")[2]
 
 
 def _text(error: BaseException) -> str:
-    name, lines = type(error).__name__, str(error).splitlines()
-    return f"{name}: {lines[0]}"[:_LONGEST] if lines else name
+    name = type(error).__name__
+    lines = str(error).splitlines()
+    if lines:
+        return f"{name}: {lines[0]}"[:_LONGEST]
+    return name
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """*error* and all errors that led to it: causes, members of groups, Twisted's reasons."""
-    found: list[object] = [error]
-    seen: set[int] = set()
-    while found:
-        each = found.pop(0)
-        each = getattr(each, "value", each)  # of a Failure
-        if not isinstance(each, BaseException) or id(each) in seen:
+    """Yield *error* and all errors that led to it: causes, group members, Twisted's reasons."""
+    queue: list[object] = [error]
+    seen_ids: set[int] = set()
+    while queue:
+        cause = queue.pop(0)
+        cause = getattr(cause, "value", cause)  # of a Failure
+        if not isinstance(cause, BaseException) or id(cause) in seen_ids:
             continue
-        seen.add(id(each))
-        yield each
-        found += (each.__cause__, each.__context__, getattr(each, "os_error", None))
-        found += getattr(each, "reasons", None) or ()
-        found += getattr(each, "exceptions", None) or ()
+        seen_ids.add(id(cause))
+        yield cause
+        queue += (cause.__cause__, cause.__context__, getattr(cause, "os_error", None))
+        queue += getattr(cause, "reasons", None) or ()
+        queue += getattr(cause, "exceptions", None) or ()
 
 
 def _number(error: BaseException) -> int:
-    """The error number of *error*, by errno's table; 0 for none."""
+    """Return the number of *error* in errno's table; 0 if it has none."""
     if isinstance(error, _NUMBERED_OTHERWISE):
         return 0
     number = getattr(error, "osError", None)  # of Twisted's
     if number is None and isinstance(error, OSError):
         number = error.errno
-    return number if isinstance(number, int) else 0
+    if isinstance(number, int):
+        return number
+    return 0
 
 
 def _is_tunnels_5xx(error: BaseException) -> bool:
-    """Whether a proxy answered 5xx when it was to open a tunnel: it cannot reach the site."""
+    """Whether a proxy answered 5xx to a request for a tunnel, because it cannot reach the site."""
     if type(error).__name__ not in _TUNNEL_ERRORS:
         return False
     status = getattr(error, "status", None)
-    if status is None and (found := _TUNNEL_STATUS.search(str(error))):
-        status = int(found[1])
+    if status is None and (match := _TUNNEL_STATUS.search(str(error))):
+        status = int(match[1])
     return isinstance(status, int) and status >= 500

@@ -1,18 +1,19 @@
-"""Requests the documents that the gates need, on the way of any other request.
+"""Fetches the documents that the gates need, like any other request.
 
-So they pass the project's downloader middlewares (a proxy, a password) and our download handler
-(R1, R4, R5). The gates let them pass, and know them by their tickets, which are made here, and
-count only while the fetch goes on. What a middleware or a signal receiver makes of such a request,
-or of its answer, does not count:
+The requests pass the project's downloader middlewares, for example for a proxy or a password, and
+our download handler (R1, R4, R5). The gates recognise them by their tickets and let them pass. This
+module makes the tickets, and they are valid only during the fetch.
 
-- At the wire, :meth:`Document.restored` puts the request back as it was made. So a spider that
-  copies ``meta`` gains nothing: it would request the document once more.
-- The answer is taken there (:meth:`Document.brought`), before any middleware has it. Receivers of
-  ``headers_received`` and ``bytes_received`` never hear of a document (``compat.Quiet``).
-- It is no page of the spider's: no signal is sent for it, and Scrapy does not count it
-  (``compat.download_apart``). It has stats of its own, ``walsh/documents/``.
-- How the fetch ends after that is nobody's business. Where it ends without having come to the wire,
-  the document is not known because of us (``faults``).
+Middlewares and signal receivers cannot change the request or its answer:
+
+- At the wire, :meth:`Document.restored` returns the original request. So if a spider copies
+  ``meta``, it gains nothing: its request would fetch the document once more.
+- The answer is read at the wire (:meth:`Document.brought`), before any middleware sees it. No
+  receiver of ``headers_received`` or ``bytes_received`` is called (``compat.Quiet``).
+- Scrapy sends no signal for it and does not count it (``compat.download_apart``), because it is no
+  page of the spider. Its stats begin with ``walsh/documents/``.
+- Later errors of the fetch do not matter. If the request never reached the wire, the document is
+  not known because of us (``faults``).
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.policy.backoff import GiveUp, NoAnswer, Retry
 
-#: What a request for the operator's list or schema is for.
+#: The purpose of a request for the operator's list or schema.
 OPERATOR: Final = "operator"
 _META: Final[Mapping[str, Any]] = {
-    "walsh_document": True,  # for the project's middlewares: a spider may write it too
+    "walsh_document": True,  # only a hint for middlewares, because a spider may set it, too
     "handle_httpstatus_all": True,
     "dont_redirect": True,
     "dont_retry": True,
@@ -61,21 +62,20 @@ _META: Final[Mapping[str, Any]] = {
     "download_warnsize": 0,
     "download_fail_on_dataloss": True,
 }
-#: What a project's components may add to a document's request: the way to the site, and what lets
-#: us in. A target of that host would carry the same.
+#: The project's components may add these to a document's request: the way to the site, and a
+#: password. A target on that host would have the same.
 _META_KEPT: Final = ("proxy", "_auth_proxy", "bindaddress")
 _HEADERS_KEPT: Final = ("Authorization", "Proxy-Authorization")
 
 
 @dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class Document(Ticket):
-    """The ticket of a document, whose fetch is under way until it has ``ended``.
+    """The ticket of a document during its fetch.
 
-    ``trial``: the fetch is for a target that tries whether its host answers https. ``made``: its
-    request, as it was made, which no component of the project gets. ``limit``: octets of the body
-    that are read; the rest is not. ``received``: octets so far. ``outcome``: what the wire brought,
-    or why it brought nothing; None before that. ``origin``: of a robots.txt, whose rules it is to
-    bring. ``body``: of its answer; None where it cannot be decoded.
+    ``trial``: the fetch is for a trial of https. ``made``: the original request, which no component
+    of the project sees. ``limit``: the octets of the body that are read. ``received``: octets so
+    far. ``outcome``: the answer at the wire, or the error; None before that. ``origin``: the origin
+    whose robots.txt it is. ``body``: the body of the answer; None if it cannot be decoded.
     """
 
     made: Request
@@ -87,38 +87,43 @@ class Document(Ticket):
     outcome: Fetched | OwnFault | IgnoreRequest | None = None
 
     def restored(self, request: Request) -> Request:
-        """What to send for *request*, which the project's components have seen: as it was made.
+        """Return the original request, to send it instead of *request*.
 
-        Raises IgnoreRequest where the answer has come: a middleware sends it again.
+        The project's components may have changed *request*. Raises IgnoreRequest if the answer has
+        come already, because a middleware sends it again.
         """
         if isinstance(self.outcome, Fetched) and self.outcome.status is not None:
             raise IgnoreRequest(f"{request.url} is not requested again: its answer has come")
-        sent = self.made.copy()
+        original = self.made.copy()
         for name in _HEADERS_KEPT:
             if name in request.headers:
-                sent.headers[name] = request.headers[name]
-        sent.meta.update({name: request.meta[name] for name in _META_KEPT if name in request.meta})
-        sent.meta[TICKET] = request.meta[TICKET]  # which names this document
-        self.received, self.failure = 0, None
-        return sent
+                original.headers[name] = request.headers[name]
+        original.meta.update(
+            {name: request.meta[name] for name in _META_KEPT if name in request.meta}
+        )
+        original.meta[TICKET] = request.meta[TICKET]  # the name of this document
+        self.received = 0
+        self.failure = None
+        return original
 
     def seen(self, response: Response) -> dict[str, Any]:
-        """Take the body that came, unpacked and within bounds; what the ledger says of it."""
+        """Read the body, unpacked and within the limit. Returns members for the ledger."""
         self.body = bounded(response, self.limit, or_text=self.purpose == ROBOTS)
-        found: dict[str, Any] = {"whole": self.received <= self.limit}
+        members: dict[str, Any] = {"whole": self.received <= self.limit}
         if self.purpose == ROBOTS and response.status // 100 == 2:
-            found["body"] = None if self.body is None else hashlib.sha256(self.body).hexdigest()
-        return found
+            members["body"] = None if self.body is None else hashlib.sha256(self.body).hexdigest()
+        return members
 
     def brought(self, request: Request, response: Response) -> Response:
-        """Take the answer to *request*, as it was sent, after :meth:`seen`.
+        """Set the outcome from the answer to *request*, after :meth:`seen`.
 
-        What the middlewares get is a plain ``Response`` with that body: a TextResponse would decode
-        it when it is copied.
+        Returns a plain ``Response`` with that body for the middlewares, because a TextResponse
+        would decode it when it is copied.
         """
-        body, headers = self.body or b"", response.headers
+        body = self.body or b""
+        headers = response.headers
         packed = b", ".join(headers.getlist("Content-Encoding")).decode("latin-1")
-        left = packed if self.body is None else None
+        encoding = packed if self.body is None else None
         headers.pop("Content-Encoding", None)
         fault = faults.of_answer(response.status, request.meta.get("proxy"))
         self.outcome = fault or Fetched(
@@ -127,13 +132,13 @@ class Document(Ticket):
             body,
             headers,
             failure=self.failure,
-            encoding=left,
+            encoding=encoding,
             leads=self.leads(),
         )
         return Response(request.url, response.status, headers, body)
 
     def broke_off(self, request: Request, error: Exception) -> None:
-        """Note that the wire has ended *request*, as it was sent, with *error*."""
+        """Set the outcome if *request* ended with *error* at the wire."""
         if isinstance(error, UNSENT):
             self.outcome = error
             return
@@ -146,10 +151,10 @@ class Document(Ticket):
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What a fetch brought. Without an answer, ``status`` is None and ``error`` says why.
+    """The result of a fetch. If there was no answer, ``status`` is None, and ``error`` the reason.
 
-    ``encoding``: of a body that cannot be read, and so is empty here, its Content-Encoding; else
-    None. ``leads``: what it is to a URL that it redirects to.
+    ``encoding``: the Content-Encoding if the body is unreadable; then ``body`` is empty. Else None.
+    ``leads``: the lead for the URL to which it redirects (D38).
     """
 
     url: str
@@ -163,29 +168,34 @@ class Fetched:
 
     @property
     def why(self) -> str:
-        """The answer in a few words."""
-        return f"HTTP {self.status}" if self.error is None else str(self.error)
+        """The result in a few words, for example ``HTTP 404``."""
+        if self.error is None:
+            return f"HTTP {self.status}"
+        return str(self.error)
 
     @property
     def location(self) -> str:
-        """The URL that a redirect leads to, without a fragment; "" where it leads to none.
+        """The URL of a redirect, without fragment; "" if there is no usable URL.
 
-        It is escaped as Scrapy escapes a target's, so that what is judged, sent and recorded is the
-        same URL. What is no http or https URL with a readable host is none.
+        Scrapy's escaping is applied, so that the same URL is judged, sent and recorded. The URL is
+        unusable if it is not http or https, or its host is unreadable.
         """
         if not (location := self.headers.get("Location")):
             return ""
         try:
-            # D36: whatever it makes of a Location is the URL that is judged, and then sent.
+            # The same URL is judged and then sent, however it was parsed (D36).
             url = Request(urljoin(self.url, safe_url_string(location))).url.partition("#")[0]
             hosts.host_key(url)
         except ValueError:
             return ""
-        return url if url.startswith(("http://", "https://")) else ""
+        if url.startswith(("http://", "https://")):
+            return url
+        return ""
 
     def record(self, kind: str, key: str, body: bytes, outcome: str, now: float) -> StoredDocument:
-        """What is kept of it: *body*, which was had at *now* (Unix seconds)."""
-        tag, modified = header(self, "ETag"), header(self, "Last-Modified")
+        """Return the record to store, with *body*. *now*: Unix seconds."""
+        tag = header(self, "ETag")
+        modified = header(self, "Last-Modified")
         return StoredDocument(kind, key, self.url, body, now, self.status, outcome, tag, modified)
 
 
@@ -195,18 +205,18 @@ class Fetcher:
     def __init__(self, context: Context, tickets: Tickets) -> None:
         self._context = context
         self._tickets = tickets
-        #: By key, those who wait for the work of :meth:`alone` that is going on.
+        #: For each key with work in :meth:`alone`, the callers that wait for its end.
         self._waiters: dict[str, list[Deferred[None]]] = {}
-        #: For the handlers that send documents: the crawler, without the project's receivers. Who
-        #: is on the path to the operator must not be able to empty the list (R3); a site's
-        #: robots.txt is read exactly where the crawl reads the site.
+        #: The crawler without the project's receivers, for the handlers that send documents. For
+        #: the operator's list, certificates are verified, because an interceptor could empty it
+        #: (R3). For a robots.txt they are checked as for the pages of its site.
         self._quiet = compat.Quiet(context.crawler, self._count_bytes, tickets.note_head)
         self._verifying = compat.Quiet(
             context.crawler, self._count_bytes, tickets.note_head, verify=True
         )
 
     async def alone(self, key: str, work: Callable[[], Awaitable[object]]) -> None:
-        """Do *work*; where such work for *key* is going on, wait for its end: then look again."""
+        """Do *work*. If other work for *key* is going on, only wait for its end."""
         if key in self._waiters:
             waiter: Deferred[None] = Deferred()
             self._waiters[key].append(waiter)
@@ -216,16 +226,18 @@ class Fetcher:
         try:
             await work()
         finally:
-            for each in self._waiters.pop(key):
-                each.callback(None)
+            for waiter in self._waiters.pop(key):
+                waiter.callback(None)
 
     def crawler_of(self, request: Request, ticket: Ticket) -> Any:
-        """What stands for the crawler in the handler that sends *request*, a document's."""
+        """Return the crawler for the handler that sends *request*, which is for a document."""
         verify = ticket.purpose == OPERATOR and not faults.is_lab(request.meta.get("proxy"))
-        return self._verifying if verify else self._quiet
+        if verify:
+            return self._verifying
+        return self._quiet
 
     def _count_bytes(self, data: bytes, request: Request) -> None:
-        """Stop reading a body beyond its limit (R2.10, T40)."""
+        """Stop reading a body at its limit (R2.10, T40)."""
         document = self._tickets.known(request)
         if isinstance(document, Document):
             document.received += len(data)
@@ -233,24 +245,26 @@ class Fetcher:
                 raise StopDownload(fail=False)
 
     async def fetch(
-        self, url: str, purpose: str, headers: Mapping[str, str], *, timeout: float, **asked: Any
+        self, url: str, purpose: str, headers: Mapping[str, str], *, timeout: float, **members: Any
     ) -> Fetched:
-        """Request *url* once; *timeout* in seconds. Errors of the network are in the result.
+        """Request *url* once. An error of the network is part of the result.
 
-        *asked*: further fields of the :class:`Document`. Raises Refused beyond WALSH_PATIENCE,
-        NotYet and Closing where it is not sent, and OwnFault where the document is not known
-        because of us.
+        *timeout*: seconds. *members*: further fields of the :class:`Document`. Raises Refused if
+        the host is due after WALSH_PATIENCE, NotYet or Closing if the request is not sent, and
+        OwnFault if the document is not known because of us.
         """
         host = self._tickets.host_of(url)
-        made = Request(
+        original = Request(
             url,
             headers={"Accept-Encoding": "identity", **headers},
             meta={**_META, "download_timeout": timeout},
             callback=NO_CALLBACK,
             dont_filter=True,
         )
-        request = made.copy()
-        document = Document(self._tickets, url, host, key=url, purpose=purpose, made=made, **asked)
+        request = original.copy()
+        document = Document(
+            self._tickets, url, host, key=url, purpose=purpose, made=original, **members
+        )
         name = self._tickets.begin(document)
         request.meta.update(name)
         raised: Exception | None = None
@@ -271,7 +285,7 @@ class Fetcher:
         raise faults.before_wire(raised) from raised
 
     async def _download(self, request: Request, document: Document) -> None:
-        """Download *request*; OwnFault where a middleware puts another request in its place."""
+        """Download *request*. Raises OwnFault if a middleware replaces it by another request."""
         result: Request | Response = request
         while isinstance(result, Request):
             if self._tickets.known(result) is not document:
@@ -280,20 +294,22 @@ class Fetcher:
 
 
 def bounded(response: Response, limit: int, *, or_text: bool) -> bytes | None:
-    """The first *limit* octets of the body, unpacked; None where they cannot be read.
+    """Return the first *limit* octets of the body, unpacked; None if they are unreadable.
 
-    ``or_text``: of a robots.txt. A body whose content coding is not known is taken as it came if it
-    is text; and one that is packed, whatever its header says, is unpacked once more.
+    ``or_text``: for a robots.txt. If its content coding is unknown, but the body is text, that text
+    is used. If the body is still packed after that, it is unpacked once more.
     """
     fields = [value.decode("latin-1") for value in response.headers.getlist("Content-Encoding")]
-    times, other = packing.packings(fields)
+    times, is_unknown = packing.packings(fields)
     body: bytes | None = response.body[:limit] if times == 0 else None
     if times == 1:
         with contextlib.suppress(zlib.error):
             body = packing.unpacked(response.body, limit)
-    if other and body is not None and not (or_text and packing.is_text(body)):
+    if is_unknown and body is not None and not (or_text and packing.is_text(body)):
         return None
     if body is None or not or_text:
         return body
-    more = packing.unpacked_once_more(body, limit)
-    return more if more is not None and is_readable(more) else None
+    inner = packing.unpacked_once_more(body, limit)
+    if inner is not None and is_readable(inner):
+        return inner
+    return None

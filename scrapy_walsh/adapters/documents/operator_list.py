@@ -1,10 +1,11 @@
-"""R3's document: the operator's blocklist, requested, validated, kept, and put into force.
+"""Fetches, validates, stores and adopts the operator's blocklist (R3).
 
-``policy/list/operator.py`` decides when it is requested and what follows from each attempt; its
-docstring says how. ``OperatorList`` makes the requests, and does what was decided. A list goes into
-the crawl and into the store in threads, since it may take seconds with a million domains (D3): to
-parse and to look at each entry, to write it to the disk, and to read it from there. Python code
-lets go of the interpreter lock every 5 ms, and file, hash and SQLite while they work.
+``policy/list/operator.py`` decides when to request it, and what follows from each attempt. See its
+docstring. ``OperatorList`` makes the requests and carries the decisions out.
+
+A list with a million domains may take seconds to parse, check, write or read (D3). So that is done
+in threads: Python code releases the interpreter lock every 5 ms, and file access, hashing and
+SQLite release it while they work.
 """
 
 from __future__ import annotations
@@ -46,24 +47,24 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.verdict import Verdict
     from scrapy_walsh.state.store import Store
 
-#: Seconds that the validator may take (D3), and more for each MiB: a million entries need some.
+#: Seconds for the validator (D3), and further seconds for each MiB of the list.
 _VALIDATION_TIMEOUT: Final = 5.0
 _VALIDATION_PER_MIB: Final = 1.0
-#: Seconds between two looks at whether the shared store is back.
+#: Seconds between two checks whether the shared store is back.
 _AWAY: Final = 0.5
-#: What the store says of a list or a schema.
+#: The outcome in the record of a list or a schema.
 _HELD: Final = "held"
 _T = TypeVar("_T")
 
 
 _MAX_HOPS: Final = 5
-#: Seconds between looks at whether the spider is closing.
+#: Seconds between two checks whether the spider is closing.
 _CLOSING_CHECK: Final = 0.2
 _MAX_LIFTED_LOGGED: Final = 20
 
 
 class OperatorList:
-    """The blocklist of one crawl. ``state``: how the crawl stands with it, for others to read."""
+    """The blocklist of a crawl. ``state``: its current state, for others to read."""
 
     def __init__(self, context: Context, fetcher: Fetcher, pacing: Pacing) -> None:
         self._context = context
@@ -71,30 +72,33 @@ class OperatorList:
         self._pacing = pacing
         self._url = context.config.blocklist_url
         self._token = context.config.identity.token.lower()
-        #: The record of the list in force, without its text: what a conditional request is made
-        #: from. None where no list of this address is held.
+        #: The record of the list in force, without its text, for conditional requests. None if
+        #: there is no list from this URL.
         self._document: StoredDocument | None = None
-        self._retry = compat.Timer(lambda: compat.run(self._beside_the_crawl()))
-        #: Stops the attempts beside the crawl.
+        self._retry = compat.Timer(lambda: compat.run(self._attempt_in_background()))
+        #: Stops the attempts in the background.
         self.close = self._retry.cancel
-        self._change(operator.State(self._url, context.config.blocklist_unreachable))
+        self._set_state(operator.State(self._url, context.config.blocklist_unreachable))
 
     def current(self) -> Blocklist | Verdict | None:
-        """The list to go by now, or what stands for it; None: await :meth:`bring` first."""
-        now = self._in_force
-        return now.answer if now.since <= self._context.wall() < now.until else None
+        """Return the list in force, or a verdict instead; None if :meth:`bring` is needed first."""
+        in_force = self._in_force
+        if in_force.since <= self._context.wall() < in_force.until:
+            return in_force.answer
+        return None
 
     def answered(self) -> None:
-        """Let no target pass before what the operator's server has answered was read."""
-        self._change(self.state.answered())
+        """Let no target pass until the answer of the operator's server was read."""
+        self._set_state(self.state.answered())
 
     def bring(self) -> Awaitable[None]:
-        """Load what earlier runs held and, when that is stale, ask for the list once."""
+        """Load the stored list, and request it once if it is stale."""
         return self._fetcher.alone(BLOCKLIST, self._bring)
 
-    def _change(self, state: operator.State) -> None:
-        # What is in force is asked for several times a request: it is worked out once.
-        self.state, self._in_force = state, state.in_force()
+    def _set_state(self, state: operator.State) -> None:
+        self.state = state
+        # Each request reads this several times, so it is computed once.
+        self._in_force = state.in_force()
 
     async def _bring(self) -> None:
         if not self.state.begun:
@@ -103,159 +107,170 @@ class OperatorList:
         while wait is not None:
             await _pause(self._context, wait)
             wait = await self._attempt()
-        self._change(self.state.begin())
+        self._set_state(self.state.begin())
 
     async def _load(self) -> None:
-        """Take up the copy of an earlier run: "first-ever" counts that one too (T7)."""
+        """Take up the list of an earlier run. It counts, too, as "first-ever" (T7)."""
         try:
             with faults.ours("the blocklist that was held cannot be read"):
-                found = await self._stored(0.0)
+                lists = await self._read_stored(0.0)
         except (DocumentInvalid, OwnFault) as error:
             cause = f"the blocklist that was held cannot be read ({error})"
-            self._change(self.state.lose(cause))
+            self._set_state(self.state.lose(cause))
             remedy = f"no request is sent before {self._url} can be had: see that it answers"
             self._context.recorder.own_fault(f"{cause}: {remedy}, or bring a backup back")
             return
-        if found:
-            await self._take_up(found)
+        if lists:
+            await self._take_up(lists)
 
     # -- one attempt ----------------------------------------------------------------------
 
     async def _attempt(self) -> float | None:
-        """Try once to get the list; the seconds for which targets wait for the next attempt."""
+        """Try once to fetch the list. Returns the seconds to the next attempt if targets wait."""
         try:
             with faults.ours("the blocklist could not be put in force"):
-                # R5 may leave the list's host alone.
+                # If R5 holds the list's host, the attempt fails without a request.
                 traffic = self._pacing.host_of(self._url).traffic
                 wait = traffic.wait(self._context.monotonic())
-                if (held := operator.held_off(wait, traffic.interval)) is not None:
-                    why = f"its host may not be asked for {held:.0f} s"
-                    return self._failed(why, Retry(held))
+                if (pause := operator.held_off(wait, traffic.interval)) is not None:
+                    reason = f"its host may not be asked for {pause:.0f} s"
+                    return self._record_failure(reason, Retry(pause))
                 await self._renew()
         except OwnFault as fault:
             line = f"nothing is requested: the blocklist is not known because of us: {fault}"
             self._context.recorder.own_fault(line, fault.cause or str(fault))
-            return self._failed(str(fault), None, ours=True)
+            return self._record_failure(str(fault), None, is_own_fault=True)
         except (DocumentInvalid, Refused, _NotFetched) as error:
-            why = error.verdict.reason if isinstance(error, Refused) else str(error)
-            return self._failed(why, error.failure if isinstance(error, _NotFetched) else None)
+            reason = error.verdict.reason if isinstance(error, Refused) else str(error)
+            return self._record_failure(
+                reason, error.failure if isinstance(error, _NotFetched) else None
+            )
         else:
-            self._change(self.state.succeeded())
+            self._set_state(self.state.succeeded())
             return None
         finally:
-            self._change(self.state.over())
+            self._set_state(self.state.over())
 
     async def _renew(self) -> None:
-        """Ask for the list, unless another process has brought it meanwhile (R4.6)."""
-        context, url = self._context, self._url
+        """Request the list, unless another process has stored a new one meanwhile (R4.6)."""
+        context = self._context
+        url = self._url
         look = self.state.looks_first
-        while not (look and await self._taken_up()):
+        while not (look and await self._use_stored()):
             look = True
             wait = self._pacing.host_of(url).traffic.wait(context.monotonic())
             if wait <= 0:
-                # Where lists of other addresses bind, only a list that is adopted lifts them.
-                held = None if self.state.elsewhere else self._document
+                # If lists from other URLs are binding, a 304 cannot lift them; only a 200 can.
+                previous = None if self.state.elsewhere else self._document
                 try:
-                    await self._take(await self._fetch(url, held))
+                    await self._process_answer(await self._fetch(url, previous))
                 except NotYet as error:
                     wait = error.wait
                 else:
                     return
-            # While another crawl of the process requests it, only the end of that says how long.
+            # While another crawl of this process requests it, the wait is not known yet.
             await _pause(context, _CLOSING_CHECK if wait == math.inf else wait)
 
-    async def _taken_up(self) -> bool:
-        """Go by the list in the store where that is a later one; whether it is fresh."""
-        found: list[tuple[Blocklist, StoredDocument]] = []
+    async def _use_stored(self) -> bool:
+        """Adopt the stored list if it is a later one. Returns whether it is fresh."""
+        lists: list[tuple[Blocklist, StoredDocument]] = []
         with contextlib.suppress(DocumentInvalid):
-            found = await self._stored(self.state.newer_from)
-        if not found:
+            lists = await self._read_stored(self.state.newer_from)
+        if not lists:
             return False
-        await self._take_up(found)
+        await self._take_up(lists)
         return not self.state.is_stale(self._context.wall())
 
-    async def _take(self, fetched: Fetched) -> None:
+    async def _process_answer(self, fetched: Fetched) -> None:
         if fetched.status == 304 and self._document is not None:
             await self._confirm(self._document)
             return
         if len(fetched.body) >= MAX_OCTETS:
             raise DocumentInvalid(f"blocklist is longer than {MAX_OCTETS} octets")
         document = fetched.record(BLOCKLIST, self._url, fetched.body, _HELD, self._context.wall())
-        blocklist = await self._validated(document.body)
+        blocklist = await self._validate(document.body)
         document = replace(document, refresh=blocklist.refresh, tokens=self._token)
         await self._adopt([(blocklist, document)], ADOPTED)
         await self._write(lambda store: store.hold_list(document, self._context.wall()))
 
-    async def _validated(self, body: bytes) -> Blocklist:
-        """The list in *body*. Raises DocumentInvalid; OwnFault where nobody can validate it."""
+    async def _validate(self, body: bytes) -> Blocklist:
+        """Return the list in *body*. Raises DocumentInvalid, or OwnFault if validation fails."""
         time = _VALIDATION_TIMEOUT + _VALIDATION_PER_MIB * (len(body) // 2**20)
-        found = await compat.run_in_thread(lambda: schema.read_document(body))
-        standalone = None if is_inline(found) else await self._standalone_schema()
-        # In a thread also where it is short: the first list imports jsonschema (60 ms).
+        content = await compat.run_in_thread(lambda: schema.read_document(body))
+        standalone = None if is_inline(content) else await self._standalone_schema()
+        # A short list is validated in a thread, too, because the first import takes 60 ms.
         try:
-            await compat.run_in_thread(lambda: validate(found, body, standalone, time))
+            await compat.run_in_thread(lambda: validate(content, body, standalone, time))
         finally:
             # A child that the end of the crawl has stopped is no fault: the next run asks again.
             if compat.closing(self._context.crawler):
                 raise Closing
-        return await compat.run_in_thread(lambda: schema.blocklist_in(found, body, self._url))
+        return await compat.run_in_thread(lambda: schema.blocklist_in(content, body, self._url))
 
     async def _confirm(self, record: StoredDocument) -> None:
-        """Hold the list of *record* anew from now on: it is still the operator's (304)."""
+        """Make the list of *record* fresh again: the operator has not changed it (304)."""
         now = self._context.wall()
 
         def renew(store: Store) -> None:
-            kept = store.get(StoredDocument, BLOCKLIST, self._url)
-            # Another one must not pass for fresh: the disk may have refused to keep ours.
-            if kept is not None and replace(kept, body=b"", fetched_at=record.fetched_at) == record:
-                store.put(replace(kept, fetched_at=now))
+            stored = store.get(StoredDocument, BLOCKLIST, self._url)
+            # The disk may have refused our list. Another list there must not become fresh.
+            if (
+                stored is not None
+                and replace(stored, body=b"", fetched_at=record.fetched_at) == record
+            ):
+                store.put(replace(stored, fetched_at=now))
 
         self._document = replace(record, fetched_at=now)
-        self._change(self.state.confirm(now))
+        self._set_state(self.state.confirm(now))
         await self._write(renew)
         if self.state.blocklist is not None:
-            self._tell(TAKEN_UP, self.state.blocklist, "304, not modified")
+            self._record_in_force(TAKEN_UP, self.state.blocklist, "304, not modified")
 
-    async def _take_up(self, found: list[tuple[Blocklist, StoredDocument]]) -> None:
-        """Go by lists that the store has: that of this address, and those of others (D39)."""
-        await self._adopt(found, TAKEN_UP)
-        for _, document in found:
+    async def _take_up(self, lists: list[tuple[Blocklist, StoredDocument]]) -> None:
+        """Adopt stored *lists*: from this URL and, if they are binding, from others (D39)."""
+        await self._adopt(lists, TAKEN_UP)
+        for _, document in lists:
             if document.tokens and self._token not in document.tokens.split():
-                held = replace(document, tokens=self._token)
-                await self._write(partial(_hold, held))
+                own_document = replace(document, tokens=self._token)
+                await self._write(partial(_hold, own_document))
 
-    async def _adopt(self, found: list[tuple[Blocklist, StoredDocument]], kind: EventKind) -> None:
-        """Go by the lists *found*, record that, and keep what they were read from.
+    async def _adopt(self, lists: list[tuple[Blocklist, StoredDocument]], kind: EventKind) -> None:
+        """Put *lists* into force, record that, and store their texts.
 
-        Then say what a person should see: odd entries, and which opt-outs the operator lifted.
+        Then log odd entries, and the opt-outs that the operator has lifted.
         """
-        before, adopted = self.state.blocklist, together([each for each, _ in found])
-        own = next((document for _, document in found if document.key == self._url), None)
-        # The text would take memory from now on.
-        self._document = None if own is None else replace(own, body=b"")
-        fetched_at = max(document.fetched_at for _, document in found)
-        elsewhere = any(document.key != self._url for _, document in found)
-        self._change(self.state.adopt(adopted, fetched_at, elsewhere=elsewhere))
-        for each, document in found:
-            await self._note(each, document, kind)
-        if before is None:
+        previous = self.state.blocklist
+        adopted = together([blocklist for blocklist, _ in lists])
+        own_document = next((document for _, document in lists if document.key == self._url), None)
+        # Drop the text, because it would take memory.
+        self._document = None if own_document is None else replace(own_document, body=b"")
+        fetched_at = max(document.fetched_at for _, document in lists)
+        elsewhere = any(document.key != self._url for _, document in lists)
+        self._set_state(self.state.adopt(adopted, fetched_at, elsewhere=elsewhere))
+        for blocklist, document in lists:
+            await self._record_adoption(blocklist, document, kind)
+        if previous is None:
             return
-        if gone := await compat.run_in_thread(lambda: lifted(before, adopted)):
-            shown = ", ".join(sorted(gone[:_MAX_LIFTED_LOGGED]))
-            logger.warning("the operator lifted the opt-out of: %s", shown)
+        if lifted_domains := await compat.run_in_thread(lambda: lifted(previous, adopted)):
+            names = ", ".join(sorted(lifted_domains[:_MAX_LIFTED_LOGGED]))
+            logger.warning("the operator lifted the opt-out of: %s", names)
 
-    async def _note(self, adopted: Blocklist, document: StoredDocument, kind: EventKind) -> None:
-        """Record that *adopted* is in force; keep what it was read from and validated with."""
+    async def _record_adoption(
+        self, adopted: Blocklist, document: StoredDocument, kind: EventKind
+    ) -> None:
+        """Record that *adopted* is in force. Keep its text and its schema for the ledger."""
         context = self._context
-        body, digest = document.body, adopted.digest or ""
+        body = document.body
+        digest = adopted.digest or ""
         await compat.run_in_thread(lambda: context.recorder.keep(BLOCKLIST, body, digest))
         is_own = document.key == self._url
-        by, schema_url = None, context.config.schema_url if is_own and not adopted.inline else None
-        if schema_url and (stored := context.store.get(StoredDocument, SCHEMA, schema_url)):
-            by = hashlib.sha256(stored.body).hexdigest()
-            context.recorder.keep(SCHEMA, stored.body, by)
-        told = f"blocklist of {plural(len(adopted), 'domain')}, refresh {adopted.refresh:g} s"
-        self._tell(kind, adopted, told, by)
+        schema_digest = None
+        schema_url = context.config.schema_url if is_own and not adopted.inline else None
+        if schema_url and (record := context.store.get(StoredDocument, SCHEMA, schema_url)):
+            schema_digest = hashlib.sha256(record.body).hexdigest()
+            context.recorder.keep(SCHEMA, record.body, schema_digest)
+        summary = f"blocklist of {plural(len(adopted), 'domain')}, refresh {adopted.refresh:g} s"
+        self._record_in_force(kind, adopted, summary, schema_digest)
         for warning in adopted.warnings if kind == ADOPTED else ():
             logger.warning("blocklist: %s", warning)
         if not is_own:
@@ -265,48 +280,54 @@ class OperatorList:
                 self._url,
             )
 
-    def _tell(
-        self, kind: EventKind, adopted: Blocklist, reason: str, by: str | None = None
+    def _record_in_force(
+        self, kind: EventKind, adopted: Blocklist, reason: str, schema_digest: str | None = None
     ) -> None:
-        """Record that *adopted* is in force. *by*: digest of the standalone schema, if one."""
+        """Record that *adopted* is in force.
+
+        *schema_digest*: of the standalone schema, if one was used.
+        """
         url = adopted.document or self._url
-        event = Event(kind, url, "R3", reason=reason, digest=adopted.digest, schema=by)
+        event = Event(kind, url, "R3", reason=reason, digest=adopted.digest, schema=schema_digest)
         self._context.recorder.record(event)
 
-    # -- the list that is kept ------------------------------------------------------------
+    # -- the store ------------------------------------------------------------------------
 
-    async def _stored(self, not_before: float) -> list[tuple[Blocklist, StoredDocument]]:
-        """The lists that are kept and bind (D39), that of this address first.
+    async def _read_stored(self, not_before: float) -> list[tuple[Blocklist, StoredDocument]]:
+        """Read the stored lists that are binding (D39). The list from this URL comes first.
 
-        None where all of them were fetched before *not_before* (Unix seconds).
-        Raises DocumentInvalid or StateError where there is one, or may be, and it cannot be read.
-        What was adopted was validated, and what is read is what was adopted (its checksum): so
-        the floor checks alone are made again, and no child decides whether it is in force.
+        Returns an empty list if all were fetched before *not_before* (Unix seconds). Raises
+        DocumentInvalid or StateError if there is a list, or may be, and it is unreadable.
+
+        A stored list was validated before it was adopted, and has a checksum. So only the floor
+        checks are made again, without a child.
         """
         now = self._context.wall()
         while True:
             try:
-                kept = await self._apart(
+                documents = await self._run_in_thread(
                     lambda store: store.binding_lists(self._url, self._token, now)
                 )
                 break
-            except StoreAway:  # nothing is sent meanwhile, and ``Pulse`` ends the wait
+            except StoreAway:  # nothing is sent meanwhile; ``Pulse`` limits the wait
                 await _pause(self._context, _AWAY)
-        if all(each.body and each.fetched_at < not_before for each in kept):
+        if all(document.body and document.fetched_at < not_before for document in documents):
             return []
-        return await compat.run_in_thread(lambda: [(reread(each), each) for each in kept])
+        return await compat.run_in_thread(
+            lambda: [(reread(document), document) for document in documents]
+        )
 
     async def _write(self, write: Callable[[Store], None]) -> None:
         try:
-            await self._apart(write)
+            await self._run_in_thread(write)
         except OwnFault as error:
             self._context.recorder.own_fault(str(error))
 
-    async def _apart(self, work: Callable[[Store], _T]) -> _T:
-        """Do *work* in a thread, over a connection of its own. Raises StateError."""
+    async def _run_in_thread(self, work: Callable[[Store], _T]) -> _T:
+        """Do *work* in a thread, with its own connection. Raises StateError."""
         context = self._context
         if context.config.state_dir is None and context.config.shared_state is None:
-            return work(context.store)  # this process's memory
+            return work(context.store)  # it is in this process's memory
 
         def opened() -> _T:
             store = context.open_store()
@@ -314,35 +335,44 @@ class OperatorList:
                 return work(store)
             finally:
                 store.close()
-                context.store.notices += store.notices  # told at the end of the crawl
+                context.store.notices += store.notices  # logged at the end of the crawl
 
         return await compat.run_in_thread(opened)
 
-    # -- what follows from a failure ------------------------------------------------------
+    # -- failures -------------------------------------------------------------------------
 
-    def _failed(
-        self, why: str, failure: Retry | GiveUp | None, *, ours: bool = False
+    def _record_failure(
+        self, reason: str, failure: Retry | GiveUp | None, *, is_own_fault: bool = False
     ) -> float | None:
-        """Go on as the state machine says; the seconds for which targets wait, if they do."""
+        """Record a failed attempt. Returns the seconds to the next attempt if targets wait."""
         context = self._context
-        follows = self.state.failed(why, failure, context.gates, context.rand(), own_fault=ours)
-        context.recorder.record(follows.event)
-        self._change(follows.state)
-        if follows.targets_wait:
-            return follows.delay
-        self._retry.set(follows.delay)
+        next_step = self.state.failed(
+            reason, failure, context.gates, context.rand(), own_fault=is_own_fault
+        )
+        context.recorder.record(next_step.event)
+        self._set_state(next_step.state)
+        if next_step.targets_wait:
+            return next_step.delay
+        self._retry.set(next_step.delay)
         return None
 
-    async def _beside_the_crawl(self) -> None:
+    async def _attempt_in_background(self) -> None:
         if not compat.closing(self._context.crawler):
             with contextlib.suppress(Closing, Halted):
                 await self._fetcher.alone(BLOCKLIST, self._attempt)
 
     # -- the requests ---------------------------------------------------------------------
 
-    async def _fetch(self, url: str, held: StoredDocument | None) -> Fetched:
-        """The answer 200 (or 304 to *held*) from *url*, redirects within its origin followed."""
-        conditions = validators.conditional_headers(held.etag, held.last_modified) if held else {}
+    async def _fetch(self, url: str, previous: StoredDocument | None) -> Fetched:
+        """Fetch *url*, and follow redirects within its origin.
+
+        Returns the answer 200, or 304 if *previous* is still current.
+        """
+        conditions = (
+            validators.conditional_headers(previous.etag, previous.last_modified)
+            if previous
+            else {}
+        )
         headers = {"Accept": "application/json", **conditions}
         origin = hosts.origin(url)
         attempt = min(self.state.failures, self._context.config.max_retries)
@@ -362,7 +392,10 @@ class OperatorList:
         raise _NotFetched(f"more than {_MAX_HOPS} redirects", None)
 
     async def _standalone_schema(self) -> dict[str, Any] | None:
-        """The schema beside the list (R10): cached seven days, kept when a refresh fails."""
+        """Return the standalone schema (R10). It is cached for seven days.
+
+        If a refresh fails, the cached schema stays.
+        """
         url = self._context.config.schema_url
         if url is None:
             return None
@@ -372,7 +405,7 @@ class OperatorList:
         try:
             fetched = await self._fetch(url, stored)
             body = fetched.body if fetched.status == 200 or stored is None else stored.body
-            found = schema.read_schema(body)
+            content = schema.read_schema(body)
         except NotYet as error:
             await _pause(self._context, error.wait)
             return await self._standalone_schema()
@@ -383,7 +416,7 @@ class OperatorList:
             return schema.read_schema(stored.body)
         document = fetched.record(SCHEMA, url, body, _HELD, self._context.wall())
         self._context.remember(lambda: self._context.store.put(document))
-        return found
+        return content
 
 
 def _hold(document: StoredDocument, store: Store) -> None:
@@ -391,17 +424,17 @@ def _hold(document: StoredDocument, store: Store) -> None:
 
 
 class _NotFetched(WalshError):
-    """No usable answer; ``failure`` is what R5 says of it."""
+    """There was no usable answer. ``failure``: R5's decision."""
 
-    def __init__(self, why: str, failure: Retry | GiveUp | None) -> None:
-        super().__init__(why)
+    def __init__(self, reason: str, failure: Retry | GiveUp | None) -> None:
+        super().__init__(reason)
         self.failure = failure
 
 
 async def _pause(context: Context, seconds: float) -> None:
-    """Let others run for *seconds*; raises Closing when the spider is being closed."""
+    """Wait for *seconds*. Raises Closing if the spider is closing."""
     end = context.monotonic() + seconds
-    while (left := end - context.monotonic()) > 0:
+    while (remaining := end - context.monotonic()) > 0:
         if compat.closing(context.crawler):
             raise Closing
-        await compat.sleep(min(left, _CLOSING_CHECK))
+        await compat.sleep(min(remaining, _CLOSING_CHECK))

@@ -1,13 +1,13 @@
-"""R2's document: robots.txt per origin, fetched step by step, kept parsed and stored.
+"""Fetches the robots.txt of each origin step by step, and keeps it parsed and stored (R2).
 
-One call of ``step`` makes at most one request. A caller that comes from the queue gives its
-request back between steps, so that a robots.txt that backs off holds its host alone (R5).
+One call of ``step`` makes at most one request. Between two steps, a request from the queue goes
+back there. So if a robots.txt backs off, only its own host waits (R5).
 
-A robots.txt may redirect to a page of another origin. Before that is requested, the other origin's
-robots.txt is read (D37): its fetch is *nested* in the first one, unless a target of that origin
-wants it, too. ``_Progress.waits`` says for which origin a fetch waits. So a step for the first
-origin makes the next request of the last fetch in that row. A fetch that would wait for itself ends
-with its hop refused.
+A robots.txt may redirect to a page of another origin. Then the robots.txt of that origin is read
+first (D37). That fetch is *nested*, unless a target of the other origin needs the file, too. A
+fetch may wait for a nested one, which may wait for another (``_Progress.waits_for``). A step makes
+the next request of the last fetch in this chain. If a fetch would wait for itself, its hop is
+refused.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.documents.fetcher import Document, Fetched, Fetcher
     from scrapy_walsh.policy.host import Host
 
-#: Octets of a robots.txt that are fetched: what is read of it, and a little more, so that the
-#: parser sees that there was more.
+#: Octets of a robots.txt that are fetched. It is a little more than the parser reads, so that the
+#: parser notices a longer file.
 _LIMIT: Final = robots_fetch.MAX_OCTETS + 1024
-#: The most seconds that a robots.txt may take. With Scrapy's 180 s, a server that never ends its
-#: answer would hold the one wire for half an hour, retries included.
+#: The longest time for a robots.txt, in seconds. With Scrapy's 180 s, a server that never ends its
+#: answer would block the wire for half an hour, with retries.
 _TIMEOUT: Final = 30.0
-#: What counts as an answer about the rules.
+#: Meanings that count as an answer.
 _ANSWERS: Final = (robots_fetch.PARSE, robots_fetch.NO_RULES, robots_fetch.UNREADABLE)
 
 
-#: Seconds by which this process may take a host that it booked itself for another's.
+#: A wait up to this long, in seconds, may come from a booking of our own.
 _ROUNDING: Final = 0.05
 _SERIALS: Final = itertools.count(1)
 
 
 @dataclass(slots=True)
 class _Entry:
-    """Rules that targets go by from ``since`` on, before ``until``; Unix seconds."""
+    """Rules that are in force from ``since`` until ``until`` (Unix seconds)."""
 
     rules: Rules
     since: float
@@ -69,21 +69,21 @@ class _Entry:
 
 @dataclass(slots=True)
 class _Progress:
-    """How far the fetch for one origin has come.
+    """The progress of the fetch for one origin.
 
-    ``url``: what is requested next, and ``led``: how the crawl came to it (D38). ``own``: a target
-    of the origin wants it; else a redirect of another robots.txt does, and it must not leave its
-    authority (D37). ``waits``: the origin whose robots.txt is being read for it. ``taken``: another
-    process has booked the host that it was to request.
+    ``url``: the URL to request next. ``led``: the URL that led to it (D38). ``is_wanted``: a target
+    of the origin needs the file. Otherwise only a redirect of another robots.txt needs it, and the
+    fetch must not leave its authority (D37). ``waits_for``: another origin, if its robots.txt must
+    be read first. ``is_taken``: another process has booked the host of the next request.
     """
 
     url: str
     hops: int = 0
     attempt: int = 0
     led: Led = NO_LEAD
-    own: bool = False
-    waits: str = ""
-    taken: bool = False
+    is_wanted: bool = False
+    waits_for: str = ""
+    is_taken: bool = False
 
 
 class RobotsTxt:
@@ -94,158 +94,173 @@ class RobotsTxt:
         self._fetcher = fetcher
         self._pacing = pacing
         self._documents = documents
-        self._held: OrderedDict[str, _Entry] = OrderedDict()
-        #: What goes in place of a file that cannot be had: no store would bring it back.
-        self._standing: dict[str, _Entry] = {}
+        self._cache: OrderedDict[str, _Entry] = OrderedDict()
+        #: Rules in force instead of a file that could not be fetched. They are not stored.
+        self._substitutes: dict[str, _Entry] = {}
         #: The fetches that have begun, by origin.
         self._progress: dict[str, _Progress] = {}
         of_targets = context.crawler.settings.getfloat("DOWNLOAD_TIMEOUT")
         self._timeout = min(of_targets or _TIMEOUT, _TIMEOUT)
-        #: Decisions by a file that was cached (``hits``) or fetched for it (``misses``); requests
-        #: for files (``asked``), those that told the rules (``answered``); files ``evicted``.
+        #: ``hits``, ``misses``: decisions with a cached file, and with one fetched for them.
+        #: ``asked``, ``answered``: requests, and those with an answer. ``evicted``: removed files.
         self.counts: Counter[str] = Counter()
 
     def current(self, origin: str) -> Rules | None:
-        """The rules to go by now, or None when a request must be made first."""
-        entry = self._fresh(origin) or self._stored(origin)
-        return None if entry is None else entry.rules
+        """Return the rules in force, or None if a request is needed first."""
+        entry = self._fresh_entry(origin) or self._load_stored(origin)
+        if entry is None:
+            return None
+        return entry.rules
 
     def _in_memory(self, origin: str) -> _Entry | None:
-        return self._standing.get(origin) or self._held.get(origin)
+        return self._substitutes.get(origin) or self._cache.get(origin)
 
-    def _fresh(self, origin: str) -> _Entry | None:
+    def _fresh_entry(self, origin: str) -> _Entry | None:
         entry = self._in_memory(origin)
-        known = entry is not None and entry.since <= self._context.wall() < entry.until
-        return entry if known else None
+        if entry is None or not entry.since <= self._context.wall() < entry.until:
+            return None
+        return entry
 
     def last(self, origin: str) -> Rules | None:
-        """The rules in memory for *origin*, fresh or not; those of the store are not taken up."""
+        """Return the rules in memory for *origin*, fresh or not."""
         entry = self._in_memory(origin)
-        return None if entry is None else entry.rules
+        if entry is None:
+            return None
+        return entry.rules
 
     def serial(self, url: str) -> int | None:
-        """The number of the fresh rules for *url*; None where they are not in memory."""
+        """Return the number of the fresh rules for *url*, or None if none are in memory."""
         try:
-            entry = self._fresh(hosts.origin(url))
+            entry = self._fresh_entry(hosts.origin(url))
         except ValueError:
             return None
-        return None if entry is None else entry.serial
+        if entry is None:
+            return None
+        return entry.serial
 
     def next_host(self, origin: str) -> Host:
-        """The host that the next step will ask."""
-        met: set[str] = set()
-        while origin not in met:
-            met.add(origin)
-            needed = self._against(origin, self._begun(origin))
-            if not isinstance(needed, NeedDocument) or needed.kind != ROBOTS:
+        """Return the host of the next step's request."""
+        visited: set[str] = set()
+        while origin not in visited:
+            visited.add(origin)
+            obstacle = self._find_obstacle(origin, self._progress_of(origin))
+            if not isinstance(obstacle, NeedDocument) or obstacle.kind != ROBOTS:
                 break
-            origin = needed.origin
-        return self._pacing.host_of(self._begun(origin).url)
+            origin = obstacle.origin
+        return self._pacing.host_of(self._progress_of(origin).url)
 
-    def _begun(self, origin: str) -> _Progress:
+    def _progress_of(self, origin: str) -> _Progress:
         return self._progress.setdefault(origin, _Progress(f"{origin}/robots.txt"))
 
     def step(self, origin: str, *, trial: bool = False, led: Led = NO_LEAD) -> Awaitable[None]:
-        """Make the next request for *origin*'s robots.txt, or wait for the one under way.
+        """Make the next request for *origin*'s robots.txt, or wait for the current one.
 
-        ``trial``: for a target that only tries whether its host speaks https. ``led``: how the
-        crawl came to the target that needs it. Raises Refused where the robots.txt itself may not
-        be requested at its host's address (D38).
+        ``trial``: it is for a trial of https. ``led``: the URL that led to the target. Raises
+        Refused if the robots.txt may not be requested from its host's address (D38).
         """
-        self._begun(origin).own = True
-        return self._fetcher.alone(origin, lambda: self._ask(origin, led, trial=trial))
+        self._progress_of(origin).is_wanted = True
+        return self._fetcher.alone(origin, lambda: self._make_step(origin, led, trial=trial))
 
     def may_go(self, document: Document) -> bool:
-        """Whether *document*, a robots.txt whose turn it is, may still be requested."""
+        """Whether *document*, a robots.txt, may still be requested when it has its turn."""
         progress = self._progress.get(document.origin)
         if progress is None or not document.hops:
             return True
-        return self._against(document.origin, progress) is None
+        return self._find_obstacle(document.origin, progress) is None
 
-    def _against(self, origin: str, progress: _Progress) -> Verdict | NeedDocument | None:
-        """What is against the next request for *origin*, if a redirect has led to it (D5)."""
+    def _find_obstacle(self, origin: str, progress: _Progress) -> Verdict | NeedDocument | None:
+        """Return a verdict against the next hop, or a document needed first; else None (D5)."""
         if not progress.hops:
             return None
-        scope, gates = self._context.scope, self._context.gates
+        scope = self._context.scope
+        gates = self._context.gates
         return judge_robots_hop(
             progress.url, origin, scope, self._documents, gates, led=progress.led
         )
 
     def no_retry(self, document: Document, status: int | None) -> str:
-        """As ``robots_fetch.no_retry``, for the answer to *document*."""
-        known = robots_fetch.is_broken(status) and (
-            document.origin in self._held or self._kept(document.origin) is not None
+        """Return ``robots_fetch.no_retry`` for the answer to *document*."""
+        has_rules = robots_fetch.is_broken(status) and (
+            document.origin in self._cache or self._stored_document(document.origin) is not None
         )
-        return robots_fetch.no_retry(status, document.attempt, known=known)
+        return robots_fetch.no_retry(status, document.attempt, known=has_rules)
 
-    def _kept(self, origin: str) -> StoredDocument | None:
-        """What the store has of *origin*; None also where the disk fails."""
+    def _stored_document(self, origin: str) -> StoredDocument | None:
+        """Return the stored record for *origin*; None if there is none, or the disk fails."""
         context = self._context
         return context.recall(lambda: context.store.get(StoredDocument, ROBOTS, origin))
 
     def count(self) -> None:
-        """Put the counts into the stats, at the end of a crawl: SPYDER's list, and the cache."""
-        tell, counts = self._context.recorder.set, self.counts
-        tell("robots/cached", len(self._held))
+        """Set the stats of robots.txt files at the end of a crawl."""
+        tell = self._context.recorder.set
+        counts = self.counts
+        tell("robots/cached", len(self._cache))
         tell("robots/evicted", counts["evicted"])
         tell("robots/cache_hits", counts["hits"])
         tell("robots/cache_misses", counts["misses"])
-        if used := counts["hits"] + counts["misses"]:
-            tell("robots/cache_hit_rate", counts["hits"] / used)
+        if lookups := counts["hits"] + counts["misses"]:
+            tell("robots/cache_hit_rate", counts["hits"] / lookups)
         if counts["asked"]:
             tell("robots/fetch_success_rate", counts["answered"] / counts["asked"])
 
-    async def _ask(self, origin: str, led: Led, *, trial: bool) -> None:
-        progress = self._begun(origin)
-        progress.taken = False
+    async def _make_step(self, origin: str, led: Led, *, trial: bool) -> None:
+        progress = self._progress_of(origin)
+        progress.is_taken = False
         if not progress.hops:
             progress.led = led
-        against = self._against(origin, progress)
-        if isinstance(against, Verdict):
-            self._refuse_hop(origin, progress, against.reason, against.address)
-        elif against is None:
+        obstacle = self._find_obstacle(origin, progress)
+        if isinstance(obstacle, Verdict):
+            self._refuse_hop(origin, progress, obstacle.reason, obstacle.address)
+        elif obstacle is None:
             await self._request(origin, progress, trial=trial)
-        elif against.kind == ROBOTS:
-            await self._read_for(origin, progress, against.origin)
+        elif obstacle.kind == ROBOTS:
+            await self._read_for(origin, progress, obstacle.origin)
 
-    async def _read_for(self, origin: str, progress: _Progress, other: str) -> None:
-        """Make the next request for the robots.txt of *other*, whose page *origin*'s leads to.
+    async def _read_for(self, origin: str, progress: _Progress, other_origin: str) -> None:
+        """Make the next request for the robots.txt of *other_origin*.
 
-        Where that cannot be had, the hop is refused (D37).
+        The robots.txt of *origin* redirects to a page there. If the other robots.txt cannot be
+        fetched, that hop is refused (D37).
         """
-        if self._would_wait(other, origin):
-            self._refuse_hop(origin, progress, f"the robots.txt of {other} waits for this one")
+        if self._would_wait(other_origin, origin):
+            self._refuse_hop(
+                origin, progress, f"the robots.txt of {other_origin} waits for this one"
+            )
             return
-        progress.waits = other
+        progress.waits_for = other_origin
         try:
-            await self._fetcher.alone(other, lambda: self._ask(other, progress.led, trial=False))
+            await self._fetcher.alone(
+                other_origin, lambda: self._make_step(other_origin, progress.led, trial=False)
+            )
         except Refused as error:
             self._refuse_hop(origin, progress, error.verdict.reason, error.verdict.address)
             return
         finally:
-            progress.waits = ""
-        nested = self._progress.get(other)
+            progress.waits_for = ""
+        nested = self._progress.get(other_origin)
         if nested is None:
-            if self._documents.robots(other) is None:
-                self._refuse_hop(origin, progress, f"{other}/robots.txt is not to be had for now")
-        elif nested.taken:
-            why = f"another process requests {hosts.host_or_url(nested.url)}"
-            self._refuse_hop(origin, progress, why)
-        elif not nested.own and _leaves(other, nested.url):
-            del self._progress[other]  # it is no answer of that authority
-            why = f"{other}/robots.txt, which decides about that, leads to {nested.url}"
-            self._refuse_hop(origin, progress, why)
+            if self._documents.robots(other_origin) is None:
+                self._refuse_hop(
+                    origin, progress, f"{other_origin}/robots.txt is not to be had for now"
+                )
+        elif nested.is_taken:
+            reason = f"another process requests {hosts.host_or_url(nested.url)}"
+            self._refuse_hop(origin, progress, reason)
+        elif not nested.is_wanted and _is_elsewhere(other_origin, nested.url):
+            del self._progress[other_origin]  # an answer from there is not that authority's
+            reason = f"{other_origin}/robots.txt, which decides about that, leads to {nested.url}"
+            self._refuse_hop(origin, progress, reason)
 
-    def _would_wait(self, origin: str, other: str) -> bool:
-        """Whether the fetch for *origin* waits for that of *other*, maybe by a third one."""
-        met: set[str] = set()
-        while origin != other and origin not in met:
-            met.add(origin)
+    def _would_wait(self, origin: str, other_origin: str) -> bool:
+        """Whether the fetch for *origin* waits for *other_origin*, directly or through others."""
+        visited: set[str] = set()
+        while origin != other_origin and origin not in visited:
+            visited.add(origin)
             progress = self._progress.get(origin)
-            if progress is None or not progress.waits:
+            if progress is None or not progress.waits_for:
                 return False
-            origin = progress.waits
-        return origin == other
+            origin = progress.waits_for
+        return origin == other_origin
 
     async def _request(self, origin: str, progress: _Progress, *, trial: bool) -> None:
         try:
@@ -262,21 +277,22 @@ class RobotsTxt:
                 trial=trial and not progress.hops and origin.startswith("https://"),
             )
             with faults.ours("a robots.txt could not be read"):
-                self._take(origin, progress, fetched)
-        except NotYet as error:  # another process asks this host now, may bring its robots.txt
-            progress.taken = error.wait > _ROUNDING
+                self._process_answer(origin, progress, fetched)
+        except NotYet as error:  # another process uses this host, and may store its robots.txt
+            progress.is_taken = error.wait > _ROUNDING
         except OwnFault as fault:
             host = hosts.host_key(origin)
             line = f"nothing is requested of {host}: its robots.txt is not known because of us: "
             self._context.recorder.own_fault(f"{line}{fault}", fault.cause or str(fault), host)
-            self._do_without(origin, robots_fetch.OURS, str(fault))
+            self._use_fallback(origin, robots_fetch.OURS, str(fault))
         except Refused as error:
-            # Of the address that it has (D38). Beyond the patience, it is the target that waits.
+            # Refuse the hop only because of its address (D38). If the host is due after the
+            # patience, the target is deferred.
             if not progress.hops or error.verdict.name != PRIVATE_ADDRESS:
                 raise
             self._refuse_hop(origin, progress, error.verdict.reason, error.verdict.address)
 
-    def _take(self, origin: str, progress: _Progress, fetched: Fetched) -> None:
+    def _process_answer(self, origin: str, progress: _Progress, fetched: Fetched) -> None:
         meaning = robots_fetch.meaning(
             fetched.status,
             location=bool(fetched.location),
@@ -295,91 +311,99 @@ class RobotsTxt:
         elif meaning == robots_fetch.FOLLOW:
             self._follow(origin, progress, fetched)
         elif meaning == robots_fetch.PARSE and self._is_doubted(origin, fetched):
-            self._do_without(origin, robots_fetch.PAGE, f"{fetched.why}, no robots.txt but a page")
+            self._use_fallback(
+                origin, robots_fetch.PAGE, f"{fetched.why}, no robots.txt but a page"
+            )
         elif meaning in (robots_fetch.PARSE, robots_fetch.NO_RULES):
             self._adopt(origin, meaning, fetched)
         else:
             packed = meaning == robots_fetch.UNREADABLE
-            self._do_without(origin, meaning, (fetched.encoding or "") if packed else fetched.why)
+            self._use_fallback(origin, meaning, (fetched.encoding or "") if packed else fetched.why)
 
     def _is_doubted(self, origin: str, fetched: Fetched) -> bool:
-        """Whether *fetched* is a page in place of known rules, and not believed yet (D44).
+        """Whether *fetched* is a page instead of known rules, and not trusted yet (D44).
 
-        The store keeps how often one has come.
+        The store counts how often a page has come.
         """
         media_type = (header(fetched, "Content-Type") or "").partition(";")[0].strip().lower()
         if not robots_fetch.is_page(fetched.status, media_type, fetched.body):
             return False
-        # What is stored and cannot be read is not known because of us.
-        stored = self._context.store.get(StoredDocument, ROBOTS, origin)
-        if stored is None or not has_field(stored.body):
+        # If the record is unreadable, StateError shows that it is not known because of us.
+        document = self._context.store.get(StoredDocument, ROBOTS, origin)
+        if document is None or not has_field(document.body):
             return False
-        pages, at = robots_fetch.seen_page(stored.pages, stored.page_at, self._context.wall())
+        pages, at = robots_fetch.seen_page(document.pages, document.page_at, self._context.wall())
         if pages >= robots_fetch.PAGES:
             return False
-        counted = replace(stored, pages=pages, page_at=at)
-        if counted != stored:
-            self._context.remember(lambda: self._context.store.put(counted))
+        updated = replace(document, pages=pages, page_at=at)
+        if updated != document:
+            self._context.remember(lambda: self._context.store.put(updated))
         return True
 
     def _follow(self, origin: str, progress: _Progress, fetched: Fetched) -> None:
-        """Take the next hop, unless something is against it (D5); a new host is a new start."""
+        """Go on with the next hop, unless it is refused (D5). Its retries begin anew."""
         progress.url = fetched.location
         progress.hops += 1
         progress.attempt = 0
         progress.led = fetched.leads
-        if not progress.own and _leaves(origin, progress.url):
-            return  # whoever reads it for a hop of another file refuses that one
-        against = self._against(origin, progress)
-        if isinstance(against, Verdict):
-            self._refuse_hop(origin, progress, against.reason, against.address)
+        if not progress.is_wanted and _is_elsewhere(origin, progress.url):
+            return  # the other file, which waits for this, refuses its own hop
+        obstacle = self._find_obstacle(origin, progress)
+        if isinstance(obstacle, Verdict):
+            self._refuse_hop(origin, progress, obstacle.reason, obstacle.address)
         else:
             _hold_origin(self._pacing, origin, progress.url)
 
     def _refuse_hop(
         self, origin: str, progress: _Progress, reason: str, address: str | None = None
     ) -> None:
-        """Go by the rules of *origin* that are known, or by none: its hop is not followed (D37)."""
-        why = f"{progress.url}, which is refused: {reason}"
+        """Do not follow the hop (D37). The stored rules of *origin* stay, or none are in force."""
+        explanation = f"{progress.url}, which is refused: {reason}"
         cause = robots_fetch.HOP_REFUSED
-        self._do_without(origin, cause, why, hop=progress.url, address=address)
+        self._use_fallback(origin, cause, explanation, hop=progress.url, address=address)
 
-    def _do_without(self, origin: str, cause: str, why: str, **more: Any) -> None:
-        """Go by what ``robots_fetch.without`` says, since there are no new rules of *origin*.
+    def _use_fallback(self, origin: str, cause: str, reason: str, **members: Any) -> None:
+        """Put the decision of ``robots_fetch.without`` into force: *origin* gave no new rules.
 
-        *more*: members of the event that says so.
+        *members*: further members of the event.
         """
-        config, url = self._context.config, f"{origin}/robots.txt"
+        config = self._context.config
+        url = f"{origin}/robots.txt"
         self._progress.pop(origin, None)
         fleet = config.shared_state is not None
-        found = robots_fetch.without(cause, why, url, config.robots_unreachable, fleet=fleet)
-        if isinstance(found, robots_fetch.Keep):
-            # Rules that are stored and cannot be read are not known because of us.
-            if (stored := self._context.store.get(StoredDocument, ROBOTS, origin)) is not None:
-                rules = self._parsed(origin, stored)
-                pages = stored.pages if cause == robots_fetch.PAGE else None
-                self._record(REJECTED, origin, stored, rules, found.reason, pages=pages, **more)
-                self._put_in_place(origin, rules, robots_fetch.REASK)
+        fallback = robots_fetch.without(cause, reason, url, config.robots_unreachable, fleet=fleet)
+        if isinstance(fallback, robots_fetch.Keep):
+            # If the stored rules are unreadable, StateError shows that it is because of us.
+            if (document := self._context.store.get(StoredDocument, ROBOTS, origin)) is not None:
+                rules = self._parse(origin, document)
+                pages = document.pages if cause == robots_fetch.PAGE else None
+                self._record_rules(
+                    REJECTED, origin, document, rules, fallback.reason, pages=pages, **members
+                )
+                self._use_substitute(origin, rules, robots_fetch.REASK)
                 return
-            found = found.otherwise
-        if isinstance(found, robots_fetch.Leave):
+            fallback = fallback.otherwise
+        if isinstance(fallback, robots_fetch.Leave):
             self._pacing.hold(self._pacing.host_of(origin), robots_fetch.REASK)
-            self._tell(REJECTED, origin, found.reason)
+            self._record_event(REJECTED, origin, fallback.reason)
         else:
-            self._tell(REJECTED, origin, found.verdict.reason, verdict=found.verdict.name, **more)
-            self._put_in_place(origin, found, found.ttl)
+            self._record_event(
+                REJECTED, origin, fallback.verdict.reason, verdict=fallback.verdict.name, **members
+            )
+            self._use_substitute(origin, fallback, fallback.ttl)
 
-    def _put_in_place(self, origin: str, found: Rules, ttl: float) -> None:
+    def _use_substitute(self, origin: str, rules: Rules, ttl: float) -> None:
         now = self._context.wall()
-        self._standing[origin] = _Entry(found, now, now + ttl)
+        self._substitutes[origin] = _Entry(rules, now, now + ttl)
         _judge_again(self._context, self._pacing.host_of(origin))
 
-    def _tell(self, kind: EventKind, origin: str, reason: str, **more: Any) -> None:
-        """Record what became of the robots.txt of *origin*; *more*: members of the event."""
-        url, host = f"{origin}/robots.txt", hosts.host_key(origin)
-        self._context.recorder.record(Event(kind, url, "R2", reason=reason, host=host, **more))
+    def _record_event(self, kind: EventKind, origin: str, reason: str, **members: Any) -> None:
+        """Record an event about the robots.txt of *origin*. *members*: further members of it."""
+        url = f"{origin}/robots.txt"
+        host = hosts.host_key(origin)
+        self._context.recorder.record(Event(kind, url, "R2", reason=reason, host=host, **members))
 
-    def _record(
+    def _record_rules(
         self,
         kind: EventKind,
         origin: str,
@@ -388,43 +412,44 @@ class RobotsTxt:
         reason: str,
         **members: Any,
     ) -> None:
-        """Record which rules are in force for *origin* now, and keep what they were read from.
+        """Record the rules in force for *origin*, and keep their text for the ledger.
 
-        *members*: further ones of the event.
+        *members*: further members of the event.
         """
         if rules.digest is not None:
             self._context.recorder.keep(ROBOTS, document.body, rules.digest)
         elsewhere = None if document.url == f"{origin}/robots.txt" else document.url
-        more = {"document": elsewhere, "status": document.status, "digest": rules.digest}
+        facts = {"document": elsewhere, "status": document.status, "digest": rules.digest}
         line = f"{reason}, group {' '.join(rules.group) or 'none'}"
-        self._tell(kind, origin, line, group=rules.group, **more, **members)
+        self._record_event(kind, origin, line, group=rules.group, **facts, **members)
 
     def _adopt(self, origin: str, meaning: str, fetched: Fetched) -> None:
         body = fetched.body if meaning == robots_fetch.PARSE else b""
         document = fetched.record(ROBOTS, origin, body, meaning, self._context.wall())
-        rules = self._parsed(origin, document)
+        rules = self._parse(origin, document)
         self._progress.pop(origin, None)
-        # Before another process can take it up: its line must not come first.
-        self._record(ADOPTED, origin, document, rules, f"{fetched.why}, {meaning}")
+        # Record it before another process can take it up, because our line must come first.
+        self._record_rules(ADOPTED, origin, document, rules, f"{fetched.why}, {meaning}")
         self._context.remember(lambda: self._context.store.put(document))
-        self._hold(origin, rules, document.fetched_at, self._ttl(origin))
+        self._keep_rules(origin, rules, document.fetched_at, self._ttl(origin))
         self._pacing.host_of(origin).traffic.visit(self._context.config.patience)
 
     def _ttl(self, origin: str) -> float:
-        """Seconds that rules of *origin* are held."""
+        """Return the lifetime of rules of *origin*, in seconds."""
         interval = self._pacing.host_of(origin).traffic.interval
         return robots_fetch.robots_ttl(self._context.config.robots_ttl, interval)
 
-    def _stored(self, origin: str) -> _Entry | None:
-        # One that cannot be read is fetched anew: what the site says now counts.
-        document, ttl = self._kept(origin), self._ttl(origin)
+    def _load_stored(self, origin: str) -> _Entry | None:
+        # If the record is unreadable, the file is fetched again, because its current text counts.
+        document = self._stored_document(origin)
+        ttl = self._ttl(origin)
         if document is None or not is_fresh(document.fetched_at, self._context.wall(), ttl):
             return None
-        rules = self._parsed(origin, document)
-        self._record(TAKEN_UP, origin, document, rules, "held from an earlier fetch")
-        return self._hold(origin, rules, document.fetched_at, ttl)
+        rules = self._parse(origin, document)
+        self._record_rules(TAKEN_UP, origin, document, rules, "held from an earlier fetch")
+        return self._keep_rules(origin, rules, document.fetched_at, ttl)
 
-    def _parsed(self, origin: str, document: StoredDocument) -> Robots:
+    def _parse(self, origin: str, document: StoredDocument) -> Robots:
         if document.outcome == robots_fetch.NO_RULES:
             rules = no_rules(document.url)
         else:
@@ -435,33 +460,34 @@ class RobotsTxt:
         traffic.set_interval(0.0, source=EARLIER_RUN)
         return rules
 
-    def _hold(self, origin: str, rules: Rules, fetched_at: float, ttl: float) -> _Entry:
+    def _keep_rules(self, origin: str, rules: Rules, fetched_at: float, ttl: float) -> _Entry:
         host = self._pacing.host_of(origin)
         host.robots_failed = False
-        self._standing.pop(origin, None)
-        entry = self._held[origin] = _Entry(rules, fetched_at, fetched_at + ttl)
-        self._held.move_to_end(origin)
-        while len(self._held) > self._context.config.robots_cache_size:
-            self._held.popitem(last=False)
+        self._substitutes.pop(origin, None)
+        entry = self._cache[origin] = _Entry(rules, fetched_at, fetched_at + ttl)
+        self._cache.move_to_end(origin)
+        while len(self._cache) > self._context.config.robots_cache_size:
+            self._cache.popitem(last=False)
             self.counts["evicted"] += 1
         _judge_again(self._context, host)
         return entry
 
 
 def _judge_again(context: Context, host: Host) -> None:
-    """Have the queues look again at what waits for *host*: other rules are in force."""
+    """Let the queues judge the requests for *host* again, because its rules have changed."""
     for queue in context.queues:
         queue.judge_again(host.key)
 
 
-def _leaves(origin: str, url: str) -> bool:
-    """Whether *url* is of another authority than *origin*; http and https of one host are one."""
+def _is_elsewhere(origin: str, url: str) -> bool:
+    """Whether *url* has another host than *origin*. The scheme does not matter."""
     return hosts.host_or_url(url) != hosts.host_or_url(origin)
 
 
 def _hold_origin(pacing: Pacing, origin: str, url: str) -> None:
-    """Targets of *origin* wait for the host that its robots.txt comes from, if another."""
-    host, asked = pacing.host_of(origin), pacing.host_of(url)
-    due = asked.traffic.document_due
-    if host.key != asked.key and due < math.inf:  # else a request to it is under way
+    """Let targets of *origin* wait for the host of its robots.txt, if it is another host."""
+    host = pacing.host_of(origin)
+    server = pacing.host_of(url)
+    due = server.traffic.document_due
+    if host.key != server.key and due < math.inf:  # infinite while a request is under way
         host.traffic.hold(due)

@@ -1,16 +1,20 @@
-"""R10: validates a blocklist, and has a child process say yes or no where that may be costly.
+"""Validates a blocklist, in a child process if that may be costly (R10).
 
-A hostile ``pattern`` takes for ever, with the interpreter lock held, and nothing in a process can
-end that. By a *tame* schema (``policy.list.schema``) nothing can take long, so then no child is
-needed.
+A hostile ``pattern`` may run for ever with the interpreter lock held, and nothing in the same
+process can end it. A *tame* schema (``policy.list.schema``) is always fast, so it needs no child.
 
-The child runs :func:`main` below, started by this interpreter with ``-I -S``:
-neither variables of the environment nor a sitecustomize have a say in it, and its standard library
-comes before what this process has on its path, so that no file there (PyPI's ``typing``,
-``enum34``) hides a module of Python. It reads from stdin one line of JSON, the task, and then
-``length`` octets of body. It answers with a line of JSON on a descriptor of its own: ``{"ok":
-true}`` with what the task asked for, and lines after it; ``{"ok": false, "error", "costly"}``, a
-real no; or ``{"ok": false, "limit"}``. Any other end says nothing of the document: OwnFault.
+The child runs :func:`main` in this interpreter, with ``-I -S``. So environment variables and a
+sitecustomize have no effect. Its standard library comes first on the path, because a file of this
+process's path (for example PyPI's ``typing`` or ``enum34``) could hide a module of Python.
+
+The child reads the task, a line of JSON, from stdin, and then ``length`` octets of body. It answers
+with a line of JSON on its own descriptor:
+
+- ``{"ok": true}`` with the results of the task, which may continue in further lines;
+- ``{"ok": false, "error", "costly"}`` if the document is invalid;
+- ``{"ok": false, "limit"}`` if it needs too much memory.
+
+Any other end does not concern the document, so it raises OwnFault.
 """
 
 from __future__ import annotations
@@ -42,11 +46,11 @@ from scrapy_walsh.adapters.documents.validate import main
 main(task)
 """
 _ROOT: Final = str(Path(__file__).parents[3])
-#: Octets of memory that the validator may take: a list of a million entries needs a third.
+#: Octets of memory for the validator. A list with a million entries needs a third of that.
 _MEMORY: Final = 2 * 1024**3
-#: Seconds in which any machine can start a child and validate an empty list.
+#: Seconds for a test of the child, enough for any machine.
 _TEST_TIME: Final = 60.0
-#: Seconds of processor time; the caller's timeout is what ends a child, unless the caller died.
+#: Seconds of processor time, in case the caller dies. Otherwise its timeout ends the child.
 _CPU: Final = 300
 _TEST_LIST: Final = b'{"contract": "walsh-research-blocklist/v1", "blocked": []}'
 
@@ -56,9 +60,9 @@ _CHILDREN: Final[set[subprocess.Popen[bytes]]] = set()
 
 
 class AtLimit(OwnFault):
-    """The child was ended at a limit of time or memory, or by a signal.
+    """The child was ended by a limit of time or memory, or by a signal.
 
-    A slow machine cannot be told from a hostile document.
+    The cause may be a slow machine or a hostile document.
     """
 
 
@@ -67,73 +71,75 @@ class Stopped(OwnFault):
 
 
 def validate(
-    found: dict[str, Any], body: bytes, fallback_schema: dict[str, Any] | None, timeout: float
+    content: dict[str, Any], body: bytes, fallback_schema: dict[str, Any] | None, timeout: float
 ) -> None:
-    """As ``policy.list.schema.check_schema``, in at most about *timeout* seconds.
+    """Like ``policy.list.schema.check_schema``, but within about *timeout* seconds.
 
-    *found* was read from *body*. Blocks: an event loop calls it in a thread. Also raises OwnFault
-    where a child is needed, and does not say yes or no.
+    *content* was read from *body*. It blocks, so an event loop calls it in a thread. Also raises
+    OwnFault if a child is needed and gives no answer.
     """
-    if schema.is_tame(found, fallback_schema):
-        schema.check_schema(found, fallback_schema)
+    if schema.is_tame(content, fallback_schema):
+        schema.check_schema(content, fallback_schema)
     else:
         ask_child({"fallback_schema": fallback_schema}, body, timeout, _MEMORY)
 
 
-def reread(kept: StoredDocument) -> Blocklist:
-    """The list that is *kept* (``schema.reread_blocklist``). Raises DocumentInvalid.
+def reread(document: StoredDocument) -> Blocklist:
+    """Return the list in *document*, a stored record (``schema.reread_blocklist``).
 
-    It does so, too, where only the record of the list is left.
+    Raises DocumentInvalid, also if only the record is left and its text is lost.
     """
-    if not kept.body:
+    if not document.body:
         raise DocumentInvalid("its text is lost: no copy of it is left")
-    return schema.reread_blocklist(kept.body, kept.key)
+    return schema.reread_blocklist(document.body, document.key)
 
 
 def ask_child(
     task: dict[str, Any], body: bytes, timeout: float, memory: int
 ) -> tuple[dict[str, Any], bytes]:
-    """Have a child process do *task*: the first line of its answer, and what comes after it.
+    """Let a child process do *task*. Returns the first line of its answer, and further lines.
 
-    Blocks for *timeout* seconds at most, and at the first call for a test of the child. *memory*:
-    octets. Raises DocumentInvalid (one line) where the child says no; OwnFault where it does not
-    say: AtLimit where it was ended, Stopped where :func:`stop_children` did that.
+    Blocks for at most *timeout* seconds, and at the first call also for a test of the child.
+    *memory*: octets. Raises DocumentInvalid if the document is invalid, AtLimit if the child was
+    ended, Stopped if :func:`stop_children` ended it, and another OwnFault if it gave no answer.
     """
     test_child()
     return _ask(task, body, timeout, memory)
 
 
-@cache  # what raises is not cached: a machine may have been short of processes for a while
+@cache  # an exception is not cached, because a machine may lack processes only for a while
 def test_child() -> None:
-    """Have a child validate an empty list. Raises OwnFault where none can be had."""
+    """Let a child validate an empty list. Raises OwnFault if that fails."""
     try:
         _ask({"fallback_schema": {}}, _TEST_LIST, _TEST_TIME, _MEMORY)
-    except (AtLimit, DocumentInvalid) as error:  # no document is at fault
+    except (AtLimit, DocumentInvalid) as error:  # our own document cannot be the cause
         raise OwnFault(str(error)) from error
 
 
 def _ask(
     task: dict[str, Any], body: bytes, timeout: float, memory: int
 ) -> tuple[dict[str, Any], bytes]:
-    path = [*map(str, sys.path), _ROOT]  # in the order in which this process looks
+    path = [*map(str, sys.path), _ROOT]  # in this process's order
     head = json.dumps({**task, "length": len(body), "memory": memory, "path": path}).encode()
     try:
         child = _run(b"%s\n%s" % (head, body), timeout)
     except subprocess.TimeoutExpired as error:
-        raise AtLimit(_line(f"no answer in {timeout:g} s")) from error
+        raise AtLimit(_failure_line(f"no answer in {timeout:g} s")) from error
     except (OSError, ValueError) as error:
-        raise OwnFault(_line(f"it cannot be started: {one_line(error)}")) from error
-    code, (first, _, rest) = child.returncode, child.stdout.partition(b"\n")
-    answer = _answer(first) if code == 0 else None  # part of an answer is none
+        raise OwnFault(_failure_line(f"it cannot be started: {one_line(error)}")) from error
+    code = child.returncode
+    answer_line, _, lines = child.stdout.partition(b"\n")
+    # If the child failed, its answer may be cut off.
+    answer = _read_answer(answer_line) if code == 0 else None
     if answer is None:
-        last = one_line(child.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2])
-        why = f"it ended with code {code} and no answer{': ' if last else ''}{last}"
-        raise (AtLimit if code < 0 else OwnFault)(_line(why))
+        last_error = one_line(child.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2])
+        reason = f"it ended with code {code} and no answer{': ' if last_error else ''}{last_error}"
+        raise (AtLimit if code < 0 else OwnFault)(_failure_line(reason))
     if "limit" in answer:
-        raise AtLimit(_line(f"it would need more than {memory >> 20} MiB of memory"))
+        raise AtLimit(_failure_line(f"it would need more than {memory >> 20} MiB of memory"))
     if not answer["ok"]:
         raise (DocumentTooCostly if answer["costly"] else DocumentInvalid)(answer["error"])
-    return answer, rest
+    return answer, lines
 
 
 def _run(task: bytes, timeout: float) -> subprocess.CompletedProcess[bytes]:
@@ -165,18 +171,20 @@ def stop_children() -> None:
         _CHILDREN.pop().kill()
 
 
-def _answer(line: bytes) -> dict[str, Any] | None:
-    """What the child says in *line*; None where a child of ours would not say that."""
+def _read_answer(line: bytes) -> dict[str, Any] | None:
+    """Return the answer in *line*, or None if it is no answer of our child."""
     try:
-        found = json.loads(line)
+        answer = json.loads(line)
     except ValueError:
         return None
-    return found if isinstance(found, dict) and "ok" in found else None
+    if isinstance(answer, dict) and "ok" in answer:
+        return answer
+    return None
 
 
-def _line(why: str) -> str:
+def _failure_line(reason: str) -> str:
     return (
-        f"the child process that reads costly documents gave no answer ({why}): see that "
+        f"the child process that reads costly documents gave no answer ({reason}): see that "
         f"sys.executable, {sys.executable!r}, is this environment's Python and may start processes"
     )
 
@@ -185,31 +193,31 @@ def _line(why: str) -> str:
 
 
 def main(task: dict[str, Any]) -> None:
-    """Do *task*: read its body, and write the answer."""
+    """Read the body of *task*, do it, and write the answer."""
     with os.fdopen(os.dup(1), "wb") as answer:
-        os.dup2(2, 1)  # what else is printed goes to stderr
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C lets a crawl end what it has begun
-        gc.disable()  # a short life with a million small objects
+        os.dup2(2, 1)  # other output goes to stderr
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # after Ctrl-C a crawl finishes its work
+        gc.disable()  # the child makes a million small objects, and soon ends
         limit("RLIMIT_AS", task["memory"])
         limit("RLIMIT_CPU", _CPU)
-        answer.write(_done(task, sys.stdin.buffer))
+        answer.write(_do_task(task, sys.stdin.buffer))
 
 
-def limit(name: str, most: int) -> None:
-    """Set one limit where this system has it: macOS refuses RLIMIT_AS, and Windows has none."""
+def limit(name: str, maximum: int) -> None:
+    """Set a limit if the system has it. macOS refuses RLIMIT_AS, and Windows has no limits."""
     with suppress(ImportError, AttributeError, OSError, ValueError):
         import resource  # noqa: PLC0415
 
-        resource.setrlimit(getattr(resource, name), (most, most))
+        resource.setrlimit(getattr(resource, name), (maximum, maximum))
 
 
-def _done(task: dict[str, Any], given: Any) -> bytes:
+def _do_task(task: dict[str, Any], stream: Any) -> bytes:
     try:
-        body = given.read(task["length"])
+        body = stream.read(task["length"])
         if "format" not in task:
             schema.check_schema(schema.read_document(body), task["fallback_schema"])
             return line_of({"ok": True})
-        from scrapy_walsh.policy.formats.links import links_of  # noqa: PLC0415 - for this alone
+        from scrapy_walsh.policy.formats.links import links_of  # noqa: PLC0415 - only for this task
 
         links = links_of(task["format"], body, task["content_type"], task["url"])
         names = (field.name for field in fields(links) if field.name != "entries")
@@ -223,5 +231,5 @@ def _done(task: dict[str, Any], given: Any) -> bytes:
 
 
 def line_of(value: dict[str, Any] | tuple[Any, ...]) -> bytes:
-    """One line of the answer."""
+    """Return *value* as one line of the answer."""
     return json.dumps(value).encode() + b"\n"

@@ -1,1 +1,1 @@
-"""What happens at the wire: whose turn it is, and what of a request is tagged and signed."""
+"""The last steps before a request is sent: its turn, its tags and its signature."""

@@ -1,13 +1,13 @@
-"""D38: the addresses of a name, and the one that the request which is connecting may use.
+"""Resolves names, and chooses the one address to which a request may connect (D38).
 
-``Names`` looks names up for Scrapy's handler on Twisted: both families, within DNS_TIMEOUT, with a
-cache as large as DNSCACHE_SIZE. Scrapy's own default, ``CachingThreadedResolver``, knows IPv4
-alone; its other one, ``CachingHostnameResolver``, has no limit of time. A DNS_RESOLVER that the
-project sets is used as it is. aiohttp, of the other handler, looks names up by itself.
+``Names`` resolves names for Scrapy's handler on Twisted: IPv4 and IPv6, within DNS_TIMEOUT, with a
+cache of DNSCACHE_SIZE. Scrapy's default, ``CachingThreadedResolver``, finds only IPv4, and
+``CachingHostnameResolver`` has no time limit. If the project sets a DNS_RESOLVER, we use that. The
+other handler uses aiohttp, which resolves names itself.
 
-``Connecting`` stands after both, and after their caches: it is of one request, is asked when that
-connects, and gives one address. So no later look-up can change what was judged, and no two
-connections race (R4).
+``Connecting`` works after both handlers and their caches. It belongs to one request, and returns
+one address when the request connects. So a later look-up cannot replace the judged address, and
+two connections never race (R4).
 """
 
 from __future__ import annotations
@@ -33,36 +33,36 @@ if TYPE_CHECKING:
 
 
 class Names:
-    """Looks names up for one crawl. Without a reactor it is not used."""
+    """The resolver of a crawl. It is not used without a reactor."""
 
     def __init__(self, settings: BaseSettings) -> None:
         self._timeout = settings.getfloat("DNS_TIMEOUT")
-        #: Whether the project has set a resolver of its own, which is then used.
-        self._by_reactor = compat.sets_resolver(settings)
-        self._told = False
+        #: Whether the project has set its own resolver.
+        self._uses_reactor = compat.sets_resolver(settings)
+        self._has_warned = False
         size = settings.getint("DNSCACHE_SIZE") if settings.getbool("DNSCACHE_ENABLED") else 0
         self._cache: LocalCache[str, list[str]] = LocalCache(size)
-        self._keeps = size > 0
-        #: Of the request that is being sent.
+        self._has_cache = size > 0
+        #: The connection of the request that is being sent.
         self.connecting: Connecting | None = None
 
     def current(self) -> Connecting:
-        """What the request that is being sent may connect to."""
+        """Return the connection of the request that is being sent."""
         if self.connecting is None:
             raise OwnFault("a connection begins, and no request is being sent: please report it")
         return self.connecting
 
     def look_up(self, name: str, tell: Callable[[list[str]], object]) -> None:
-        """Call *tell* with the addresses of *name*; with none where it cannot be resolved."""
+        """Call *tell* with the addresses of *name*; the list is empty if there are none."""
         if name in self._cache:
             tell(self._cache[name])
             return
 
         def keep(ips: list[str]) -> None:
-            if ips and self._keeps:
+            if ips and self._has_cache:
                 self._cache[name] = ips
-            if not ips and self._by_reactor and not self._told:
-                self._told = True
+            if not ips and self._uses_reactor and not self._has_warned:
+                self._has_warned = True
                 logger.warning(
                     "%s has no address by the resolver that TWISTED_DNS_RESOLVER (DNS_RESOLVER) "
                     "sets: CachingThreadedResolver knows IPv4 alone; without the setting both "
@@ -71,7 +71,7 @@ class Names:
                 )
             tell(ips)
 
-        if self._by_reactor:
+        if self._uses_reactor:
             compat.resolve_by_reactor(name, keep)
         else:
             nothing: list[str] = []
@@ -79,9 +79,9 @@ class Names:
 
 
 def _addresses_of(name: str) -> list[str]:
-    """The addresses of *name*, in the system's order; none where there are none."""
-    # The first time without families that this machine has no address of; some names, such as
-    # ``::1``, are found only without that condition.
+    """Return the addresses of *name* in the system's order; an empty list if there are none."""
+    # Try first only the families for which this machine has an address. Some names, for example
+    # ``::1``, resolve only without that condition.
     for flags in (socket.AI_ADDRCONFIG, 0):
         try:
             rows = socket.getaddrinfo(name, 0, type=socket.SOCK_STREAM, flags=flags)
@@ -97,36 +97,40 @@ _FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
 
 
 class Connecting:
-    """What the request of *ticket* may connect to.
+    """The connection of one request, which belongs to *ticket*.
 
-    *named*: what the operator's settings name, if it is that: the blocklist, or a proxy.
-    ``refused``: the verdict against the first address, if there is something against each of them.
-    ``address``: the one that was chosen, else empty.
+    *configured*: the URL or host from the operator's settings, if the request goes to the blocklist
+    or through a proxy. ``refused``: the verdict on the first address, if all addresses are refused.
+    ``address``: the chosen address; empty before that.
     """
 
-    def __init__(self, context: Context, names: Names, ticket: Ticket, named: str | None) -> None:
+    def __init__(
+        self, context: Context, names: Names, ticket: Ticket, configured: str | None
+    ) -> None:
         self._context = context
         self._names = names
         self._ticket = ticket
-        self._named = named
+        self._configured = configured
         self.refused: Verdict | None = None
         self.address = ""
 
     def resolve(self, name: str, tell: Callable[[str | None], object]) -> None:
-        """Call *tell* with the address of *name* to connect to; with None for none."""
+        """Call *tell* with the address to connect to; None if there is none."""
         self._names.look_up(name, lambda ips: tell(self.choose(ips)))
 
     def _judge(self, address: str) -> Verdict | None:
-        """D38: the verdict against connecting to *address*, or None."""
-        context, ticket, named = self._context, self._ticket, self._named
-        if not named:
+        """Return the verdict that refuses *address*, or None (D38)."""
+        context = self._context
+        ticket = self._ticket
+        configured = self._configured
+        if not configured:
             url = ticket.url
             return chain.judge_addresses(url, (address,), context.scope, context.gates, ticket.led)
-        url = named if "://" in named else f"http://{named}"
+        url = configured if "://" in configured else f"http://{configured}"
         return chain.judge_addresses(url, (address,), None, context.gates)
 
     def choose(self, ips: Sequence[str]) -> str | None:
-        """The address of *ips* to connect to: of IPv4, if there is one; None for none."""
+        """Return the address of *ips* to connect to, IPv4 first; None if all are refused."""
         verdicts = [self._judge(ip) for ip in ips]
         allowed = [ip for ip, verdict in zip(ips, verdicts, strict=True) if verdict is None]
         if not allowed:

@@ -1,13 +1,13 @@
-"""R4: one request at a time in the process, and a host not before its time.
+"""Sends one request at a time in the process, and none before its host is due (R4).
 
-The rule itself is ``policy/host.py`` and ``policy/chain.admit``. Three things are here:
+``policy/host.py`` and ``policy/chain.admit`` have the rules. This module has three parts:
 
-- ``TURNSTILE``: a request waits at it until the wire is free and its host is due, the earliest due
-  first. Whoever has the turn books the host, sends, and leaves. It is shared by the whole process,
-  as nothing else in this package is: crawlers that run side by side wait for their turn at it.
-- ``Pulse``: in a fleet, whether its Redis answers. While it does not, the turnstile is shut.
-- ``Pacing``: the hosts of one crawl. A URL becomes a host, what earlier runs stored about it is
-  brought in at first use, it is booked before a request is sent, and each wait is recorded once.
+- ``TURNSTILE``: requests wait here until the wire is free and their host is due. The request whose
+  host is due first goes first. It books the host, is sent, and leaves. All crawls of the process
+  share this turnstile, and nothing else in the package.
+- ``Pulse``: checks regularly whether a fleet's Redis answers. If not, it shuts the turnstile.
+- ``Pacing``: the hosts of one crawl. It finds the host of a URL, loads the host's record at first
+  use, books it before a request, and records each wait once.
 """
 
 from __future__ import annotations
@@ -56,14 +56,16 @@ class _Waiter:
     @property
     def due(self) -> float:
         traffic = self.host.traffic
-        return traffic.document_due if self.document else traffic.due
+        if self.document:
+            return traffic.document_due
+        return traffic.due
 
 
 class Turnstile:
-    """Gives turns: one request at a time, the earliest due first; no host before its due time."""
+    """Gives turns to requests, one at a time. The host that is due first goes first."""
 
     def __init__(self) -> None:
-        #: By throttle key, what the process sends to each host.
+        #: The traffic of the process to each host, by throttle key.
         self.traffic: dict[str, Traffic] = {}
         self._busy = False
         self._waiters: list[_Waiter] = []
@@ -72,14 +74,14 @@ class Turnstile:
         self._timer = compat.Timer(self._tick)
 
     def join(self, crawl: Context) -> None:
-        """From now on, tell the queues of *crawl* whenever a turn has ended."""
+        """Add *crawl*: its queues are told when a turn has ended."""
         self._crawls.add(crawl)
 
     def leave_for_good(self, crawl: Context) -> None:
-        """Drop *crawl*. Its requests that still wait here end with Closing."""
+        """Remove *crawl*. Its requests that still wait here end with Closing."""
         self._crawls.discard(crawl)
         self._shut_by.discard(crawl)
-        self._turn_out([crawl])
+        self._end_waiters_of([crawl])
         self._advance()
 
     def shut(self, crawl: Context) -> None:
@@ -87,24 +89,24 @@ class Turnstile:
         self._shut_by.add(crawl)
 
     def open(self, crawl: Context) -> None:
-        """Give turns again, as far as *crawl* is concerned."""
+        """Give turns again, unless another crawl has shut the turnstile."""
         self._shut_by.discard(crawl)
         self._advance()
-        for each in self._crawls:
-            compat.wake_engine(each.crawler)
+        for member in self._crawls:
+            compat.wake_engine(member.crawler)
 
     def taken(self) -> bool:
-        """Whether a request from the queue would have to wait here, whatever its host."""
+        """Whether any request from the queue would have to wait here."""
         if self._shut_by or self._busy:
             return True
         now = time.monotonic()
         return any(waiter.due <= now for waiter in self._waiters)
 
     async def enter(self, crawl: Context, host: Host, *, document: bool) -> bool:
-        """Wait for a turn, when *host* is due. Returns whether *host* never had a request before.
+        """Wait for a turn until *host* is due. Returns whether *host* never had a request before.
 
-        Raises Refused when *host*'s time is beyond WALSH_PATIENCE, Closing when the spider is
-        being closed. Whoever gets in must call :meth:`leave`.
+        After that the caller must call :meth:`leave`. Raises Refused if *host* is due later than
+        WALSH_PATIENCE allows, and Closing if the spider is closing.
         """
         waiter = _Waiter(crawl, host, document)
         self._waiters.append(waiter)
@@ -120,12 +122,12 @@ class Turnstile:
             raise
 
     def give_back(self, host: Host, wait: float) -> None:
-        """End a turn without a request; none may be sent to *host* for *wait* seconds."""
+        """End a turn without a request. *host* gets no request for *wait* seconds."""
         host.traffic.gave_back(time.monotonic() + wait)
         self.leave(host)
 
     def leave(self, host: Host) -> None:
-        """End a turn; the caller has noted the end of the exchange with *host*."""
+        """End a turn, after the caller has noted the end of the exchange with *host*."""
         self._busy = False
         self._advance()
         for crawl in self._crawls:
@@ -140,24 +142,25 @@ class Turnstile:
             if self._shut_by:
                 self._timer.set(_CLOSING_CHECK)
                 return
-            first = self._waiters[0]
+            next_waiter = self._waiters[0]
             try:
-                now, first = time.monotonic(), min(self._waiters, key=lambda each: each.due)
-                if first.due <= now:
-                    self._grant(first, now)
-                elif not any(self._turned_away(each, now) for each in list(self._waiters)):
-                    self._timer.set(min(first.due - now, _CLOSING_CHECK))
+                now = time.monotonic()
+                next_waiter = min(self._waiters, key=lambda waiter: waiter.due)
+                if next_waiter.due <= now:
+                    self._grant(next_waiter, now)
+                elif not any(self._end_if_refused(waiter, now) for waiter in list(self._waiters)):
+                    self._timer.set(min(next_waiter.due - now, _CLOSING_CHECK))
                     return
-            except Exception as error:  # ours: it ends this one, and must not keep the others
-                self._fail(first, error)
-                first.crawl.fail(error)
+            except Exception as error:  # our bug: fail this waiter only
+                self._fail(next_waiter, error)
+                next_waiter.crawl.fail(error)
 
     def _tick(self) -> None:
-        self._turn_out([crawl for crawl in self._crawls if compat.closing(crawl.crawler)])
+        self._end_waiters_of([crawl for crawl in self._crawls if compat.closing(crawl.crawler)])
         self._advance()
 
-    def _turn_out(self, crawls: list[Context]) -> None:
-        for waiter in [each for each in self._waiters if each.crawl in crawls]:
+    def _end_waiters_of(self, crawls: list[Context]) -> None:
+        for waiter in [waiter for waiter in self._waiters if waiter.crawl in crawls]:
             self._fail(waiter, Closing())
 
     def _grant(self, waiter: _Waiter, now: float) -> None:
@@ -167,8 +170,8 @@ class Turnstile:
         self._busy = waiter.granted = True
         waiter.turn.callback(unseen)
 
-    def _turned_away(self, waiter: _Waiter, now: float) -> bool:
-        """End *waiter* with Refused if the chain refuses it by now. Returns whether it does."""
+    def _end_if_refused(self, waiter: _Waiter, now: float) -> bool:
+        """End *waiter* with Refused if the chain now refuses it. Returns whether it does."""
         step = waiter.host.admit(now, document=waiter.document)
         if not isinstance(step, Verdict):
             return False
@@ -185,12 +188,12 @@ TURNSTILE: Final = Turnstile()
 
 
 class Pulse:
-    """The heartbeat of one crawl; it does nothing where the store is not shared.
+    """Checks the shared store regularly. Without a shared store it does nothing.
 
-    ``timer``: of the next look.
+    ``timer``: starts the next check.
 
-    ConfigError where Redis answers, and will not do what is needed. StoreAway where it does not,
-    and the scheduler is scrapy-redis's, which would end in a traceback.
+    Raises ConfigError if Redis answers, but its configuration does not fit. Raises StoreAway if
+    Redis does not answer and the scheduler is scrapy-redis's, which would end in a traceback.
     """
 
     def __init__(self, context: Context) -> None:
@@ -209,15 +212,16 @@ class Pulse:
                 )
 
     def _begin(self, store: SharedStore) -> None:
-        """Say once, when Redis is there, how it keeps its data. Raises ConfigError."""
+        """Log once, when Redis answers, a warning about its persistence. Raises ConfigError."""
         if not self._begun and (line := store.link.begin()) is not None:
             self._begun = True
             if line:
                 logger.warning("%s", line)
 
     def beat(self) -> None:
-        """Look now, and again whenever the store says (``SharedStore.beat``)."""
-        store, context = self._store, self._context
+        """Check now, and again after the delay that ``SharedStore.beat`` returns."""
+        store = self._store
+        context = self._context
         if store is None:
             return
         try:
@@ -234,7 +238,7 @@ class Pulse:
             self.timer.set(delay)
 
     def look(self) -> None:
-        """Shut the turnstile if the store is away, open it if it is back; log either once."""
+        """Shut the turnstile if the store is away, and open it if it is back. Log each once."""
         if self._store is None:
             return
         link = self._store.link
@@ -248,29 +252,30 @@ class Pulse:
         self._shut = away
 
 
-#: What a host's interval is called until its robots.txt has been read in this run.
+#: The source of a host's stored interval, until this run has read its robots.txt.
 EARLIER_RUN: Final = "earlier run"
-#: Seconds for which a request that was booked may be on its way to the server.
+#: Seconds that a booked request may need to reach the server.
 _REACH: Final = 0.25
-#: Seconds by which two calculations of one due time may differ.
+#: Seconds by which two calculations of the same due time may differ.
 _ROUNDING: Final = 0.005
 
 
 class Pacing:
-    """The hosts of one crawl, by their throttle keys (``hosts.host_key``), and its ``pulse``."""
+    """The hosts of a crawl, by their throttle keys (``hosts.host_key``), and its ``pulse``."""
 
     def __init__(self, context: Context) -> None:
         config = context.config
         self._context = context
         self.pulse = Pulse(context)
-        #: What the process sends to each host, whichever of its crawls does.
+        #: The traffic of all crawls of the process.
         self.traffic = TURNSTILE.traffic
         self._slots: dict[str, dict[str, Any]] = context.crawler.settings.getdict("DOWNLOAD_SLOTS")
         self._hosts: dict[str, Host] = {}
-        #: A worker of a fleet may run for weeks, so it forgets which hosts gave no answer.
+        # A fleet's worker may run for weeks, so it forgets which hosts were silent.
         forget_after = math.inf if config.shared_state is None else REASK
         spacing = config.min_interval if config.pace_robots else None
-        position, wall = config.robots_unreachable, context.wall
+        position = config.robots_unreachable
+        wall = context.wall
         self._terms = Terms(
             context.gates, position, forget_after, spacing, wall, taking_in=self.taking_in
         )
@@ -278,42 +283,45 @@ class Pacing:
     # -- a host ---------------------------------------------------------------------------
 
     def host_of(self, url: str) -> Host:
-        """The host of *url*; where it has none that can be read, one that nobody else knows."""
+        """Return the host of *url*. If its host is unreadable, return a new one for this URL."""
         key = hosts.host_or_url(url)
         if key == url:
             return Host(key, self._terms)
         host = self._hosts.get(key)
-        return host if host is not None and host.known else self.host(key)
+        if host is not None and host.known:
+            return host
+        return self.host(key)
 
     def host(self, key: str) -> Host:
-        """The host with this throttle key.
-
-        At first use, what earlier runs stored about it is brought in.
-        """
+        """Return the host with this throttle key. Its record is loaded at first use."""
         host = self._hosts.get(key) or self.named(key)
-        return host if host.known else self._know(host)
+        if host.known:
+            return host
+        return self._load(host)
 
     def met(self, key: str) -> Host | None:
-        """The host with this throttle key, if this crawl has had to do with it."""
+        """Return the host with this throttle key, if this crawl has it already."""
         return self._hosts.get(key)
 
     def named(self, key: str) -> Host:
-        """As :meth:`host`, without a look into the store: a JOBDIR may name a million hosts."""
+        """Return the host without its record, because a JOBDIR may name a million hosts."""
         host = self._hosts.get(key)
         if host is None:
-            least = self._context.config.min_interval
-            traffic = self.traffic.setdefault(key, Traffic(least))
-            traffic.raise_minimum(least)
+            minimum = self._context.config.min_interval
+            traffic = self.traffic.setdefault(key, Traffic(minimum))
+            traffic.raise_minimum(minimum)
             host = self._hosts[key] = Host(key, self._terms, traffic)
         return host
 
-    def _know(self, host: Host) -> Host:
-        context, now = self._context, self._context.monotonic()
-        steady, host.known = context.steady(), True
+    def _load(self, host: Host) -> Host:
+        context = self._context
+        now = self._context.monotonic()
+        steady = context.steady()
+        host.known = True
         try:
             restore(host, context.store, now, steady)
         except StateError as error:
-            # Its record cannot be read, so it is spaced as if it had just been requested.
+            # We do not know its last request, so we assume that it was just now.
             context.recorder.own_fault(str(error), kept=True)
             host.traffic.restore(now, now)
         slot = self._slots.get(host.key) or self._slots.get(host.key.partition(":")[0]) or {}
@@ -322,27 +330,33 @@ class Pacing:
         return host
 
     def taking_in(self) -> bool:
-        """Whether `Spider.start` may still name a target that goes before others.
+        """Whether `Spider.start` may still yield a target that goes before others.
 
-        False after WALSH_PATIENCE at the latest: a `start` may have no end.
+        After WALSH_PATIENCE we stop waiting for that, because a `start` may never end.
         """
-        context, now = self._context, self._context.monotonic()
+        context = self._context
+        now = self._context.monotonic()
         return context.scope.growing and now - context.begun < context.config.patience
 
     # -- the queue ------------------------------------------------------------------------
 
-    def tell_wait(self, host: Host | None, first: Callable[[], str | None]) -> None:
-        """Record that *host* is not due, once for each due time; *first*: the URL that waits."""
-        context, now = self._context, self._context.monotonic()
+    def tell_wait(self, host: Host | None, first_url: Callable[[], str | None]) -> None:
+        """Record that *host* is not due, once for each due time.
+
+        *first_url*: returns the first URL in its queue.
+        """
+        context = self._context
+        now = self._context.monotonic()
         if host is None or not now < host.traffic.due < math.inf:
             return
         wait = host.wait(now)
         due = now + wait
-        if wait == 0 or due - host.told < _ROUNDING or (url := first()) is None:
+        if wait == 0 or due - host.told < _ROUNDING or (url := first_url()) is None:
             return
         host.told = due
-        why, until = f"{host.key} is not due for {wait:.3f} s", context.wall() + wait
-        event = Event(events.HELD, url, "R4", reason=why, host=host.key, wait=wait, due=until)
+        reason = f"{host.key} is not due for {wait:.3f} s"
+        until = context.wall() + wait
+        event = Event(events.HELD, url, "R4", reason=reason, host=host.key, wait=wait, due=until)
         context.recorder.record(event)
 
     def tell_failure(
@@ -354,20 +368,21 @@ class Pacing:
         *,
         trial: bool = False,
     ) -> str:
-        """Record what R5 has decided on a request to *url*; the reason.
+        """Record a failed request to *url*, as R5 decided. Returns the reason.
 
-        *error*: why there was no answer, None if there was one. *trial*: as for
-        ``Recorder.record``.
+        *error*: the cause if there was no answer, else None. *trial*: as for ``Recorder.record``.
         """
-        why = failure.reason(error)
-        context, host, wait = self._context, self.host_of(url).key, failure.delay
+        reason = failure.reason(error)
+        context = self._context
+        host = self.host_of(url).key
+        wait = failure.delay
         kind: EventKind = events.RETRIED if isinstance(failure, Retry) else events.GIVEN_UP
         due = context.wall() + wait
         event = Event(
             kind,
             url,
             "R5",
-            reason=why,
+            reason=reason,
             host=host,
             status=status,
             wait=wait,
@@ -376,16 +391,17 @@ class Pacing:
             unanswered=failure.unanswered if isinstance(failure, GiveUp) else None,
         )
         context.recorder.record(event, trial=trial)
-        return why
+        return reason
 
     # -- the wire -------------------------------------------------------------------------
 
     def reserve(self, host: Host) -> Booking | None:
-        """Book *host* for this process now, or learn how long it must wait (R4.6).
+        """Book *host* for this process, or return how long it must wait (R4.6).
 
-        None while the shared store is away: nothing may be sent then, and the turnstile is shut.
+        Returns None if the shared store is away. Then the turnstile is shut and nothing is sent.
         """
-        context, steady = self._context, self._context.steady()
+        context = self._context
+        steady = self._context.steady()
         try:
             booking = context.store.reserve_host(host.key, host.traffic.untaught, steady)
         except StoreAway:
@@ -400,13 +416,14 @@ class Pacing:
         return booking
 
     def finished(self, host: Host, answer: Answer, concluded: Conclusion, *, ended: float) -> None:
-        """Note and store the end of a request to *host*: its spacing, and its hold (R5).
+        """Note and store the end of a request: the spacing of *host*, and its hold (R5).
 
         *ended*: Unix seconds by the steady clock.
         """
-        context, now = self._context, self._context.monotonic()
+        context = self._context
+        now = self._context.monotonic()
         host.finished(answer, concluded, now, ended)
-        # The one target of a slow host that goes ahead of its interval is booked as such (D11).
+        # A slow host's visit may go before the interval is over, and is stored as a visit (D11).
         visit = host.traffic.ahead and answer.purpose == TARGET
         self._remember(host, now, ended, visit=visit)
         self._remember_silence(host, now)
@@ -414,21 +431,24 @@ class Pacing:
             context.remember(context.store.flush)
 
     def hold(self, host: Host, seconds: float) -> None:
-        """Leave *host* alone for *seconds*, in later runs too (D8)."""
-        context, now = self._context, self._context.monotonic()
+        """Hold *host* for *seconds*, also for later runs (D8)."""
+        context = self._context
+        now = self._context.monotonic()
         host.traffic.hold(now + seconds)
         self._remember(host, now, context.steady())
         context.remember(context.store.flush)
 
     def _remember(self, host: Host, now: float, steady: float, *, visit: bool = False) -> None:
         """Store interval, last request and hold of *host* for later runs and other processes."""
-        context, traffic = self._context, host.traffic
-        until, visited = steady + max(0.0, traffic.not_before - now), steady if visit else None
-        ended = HostRecord(host.key, steady, traffic.untaught, until, visited, host.learned)
-        context.remember(lambda: context.store.book_host(ended))
+        context = self._context
+        traffic = host.traffic
+        until = steady + max(0.0, traffic.not_before - now)
+        visited = steady if visit else None
+        record = HostRecord(host.key, steady, traffic.untaught, until, visited, host.learned)
+        context.remember(lambda: context.store.book_host(record))
 
     def _remember_silence(self, host: Host, now: float) -> None:
-        """Store that *host* gives no answer, or that it has given one again (D31)."""
+        """Store whether *host* is silent, if that has changed (D31)."""
         silent = host.silence.lasts(now)
         if silent == host.kept_silent:
             return
@@ -437,30 +457,34 @@ class Pacing:
         since = context.steady() if silent else None
 
         def change(record: HostRecord | None) -> HostRecord | None:
-            return None if record is None else replace(record, silent_since=since)
+            if record is None:
+                return None
+            return replace(record, silent_since=since)
 
         context.remember(lambda: context.store.update_host(host.key, change))
 
 
 def restore(host: Host, store: Store, now: float, steady: float) -> None:
-    """Bring in what *store* has of *host* (T33). Raises StateError.
+    """Load the record of *host* from *store* (T33). Raises StateError.
 
-    Its times become those of the clock that *now* was read from. *steady*: Unix seconds by the
-    steady clock, of which stored times are (D9).
+    Stored times are by the steady clock, which reads *steady* now, in Unix seconds (D9). They are
+    converted to the monotonic clock, which reads *now*.
     """
-    record, traffic = store.get(HostRecord, host.key), host.traffic
-    if store.rows_lost:  # a host may have had a request that is not on record
+    record = store.get(HostRecord, host.key)
+    traffic = host.traffic
+    if store.rows_lost:  # the record of the last request may be lost
         traffic.restore(now, now)
     if record is None:
         return
-    known, record = record, record.at(steady)
-    # The start of a request was booked here, and the server saw it later.
+    stored = record
+    record = record.at(steady)
+    # A request under way was booked at its start, and reached the server a little later.
     since = max(0.0, steady - record.last_end - (_REACH if record.under_way else 0.0))
-    held = max(0.0, (record.not_before or steady) - steady)
+    hold = max(0.0, (record.not_before or steady) - steady)
     visited = None if record.visited_at is None else now - (steady - record.visited_at)
-    traffic.restore(now - since, now + held, visited)
+    traffic.restore(now - since, now + hold, visited)
     traffic.set_interval(record.interval, source=EARLIER_RUN)
     host.take(eased(record.taught, steady))
     host.silence.before = host.kept_silent = record.silent_since is not None
-    if record is not known:
-        store.update_host(host.key, lambda found: found and found.at(steady))
+    if record is not stored:
+        store.update_host(host.key, lambda current: current and current.at(steady))

@@ -1,8 +1,8 @@
-"""Signs the requests of one crawl (D25); the rules are those of ``policy/signing.py``.
+"""Signs the requests of a crawl (D25). ``policy/signing.py`` has the rules.
 
-RFC 9421 is done by the package ``http-message-signatures``: which octets are signed, and how the
-parameters are written. It is given the values of what is covered, not the request: only the
-download handler knows what is sent.
+The package ``http-message-signatures`` implements RFC 9421: it builds the signature base and the
+parameters. We pass it the values of the covered components, not the Request object, because only
+the download handler knows the values that are sent.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 
 class _Values:
-    """Tells the library the value of a component."""
+    """Gives the library the values of the covered components."""
 
     def __init__(self, message: SimpleNamespace) -> None:
         self._values: dict[str, str] = message.values
 
     def resolve(self, component: Any) -> str:
-        """The value of *component*, an item of RFC 9651."""
+        """Return the value of *component*, an item of RFC 9651."""
         return self._values[str(component)]
 
 
 class Signer:
-    """Signs with one key. ``keyid``: its thumbprint; ``directory``: the URL where it is listed."""
+    """Signs with one key. ``keyid``: its thumbprint. ``directory``: the URL of its directory."""
 
     def __init__(self, key: Ed25519PrivateKey, directory: str) -> None:
         self._key = key
@@ -48,9 +48,9 @@ class Signer:
         )
 
     def fields(self, target: Target, now: float) -> dict[str, str]:
-        """The three header fields of a request to *target*, signed *now* (Unix seconds)."""
+        """Return the three header fields of a request to *target*. *now*: Unix seconds."""
         created, expires = signing.window(now)
-        # What the library signs: values of what is covered, and no header fields to read.
+        # The library reads the values from here, and no header fields.
         message = SimpleNamespace(values=signing.covered_values(target, self.directory), headers={})
         prepared = self._library.prepare(
             message,
@@ -58,7 +58,7 @@ class Signer:
             created=datetime.fromtimestamp(created, UTC),
             expires=datetime.fromtimestamp(expires, UTC),
             tag=signing.TAG,
-            include_alg=False,  # the key says it, and the draft does not ask for it
+            include_alg=False,  # the key determines it, and the draft does not ask for it
             covered_component_ids=signing.COVERED,
         )
         signature = self._key.sign(prepared.signature_base)
@@ -66,9 +66,9 @@ class Signer:
 
 
 def signer_of(config: WalshConfig) -> Signer | None:
-    """What signs the requests of a crawl with *config*; None where they are not signed.
+    """Return the signer for a crawl with *config*, or None if its requests are not signed.
 
-    Raises ConfigError, in one line, where the key cannot be used.
+    Raises ConfigError if the key is unusable.
     """
     if config.signing_key is None:
         return None

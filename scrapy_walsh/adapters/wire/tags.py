@@ -1,7 +1,7 @@
-"""R13: the tags with which the operator's own URLs may be sent.
+"""Adds implementation tags to requests for the operator's own URLs (R13).
 
-They are added in a conformance run (``WALSH_TAG_REQUESTS``) and in a shell, never in an ordinary
-crawl. The gates see the URL without tags. Where robots.txt refuses the URL with tags, it is sent
+Tags are added in a conformance run (``WALSH_TAG_REQUESTS``) and in a shell, never in an ordinary
+crawl. The gates judge the URL without tags. If robots.txt refuses the URL with tags, it is sent
 without them (N3).
 """
 
@@ -19,15 +19,16 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.policy.chain import Rules
 
-#: The commit that a shell names (spec section 1.1).
+#: The commit in the tags of a shell (spec section 1.1).
 _SHELL: Final = "dev"
 _SHORT: Final = 7
 
 
 class Tags:
-    """The tags of one crawl, made where requests are to have some. *shell*: of a person's.
+    """The tags of a crawl.
 
-    *robots*: returns the robots.txt rules for a URL that are in force, or None.
+    *robots*: returns the robots.txt rules in force for a URL, or None. *shell*: whether a person
+    works in a shell.
     """
 
     def __init__(
@@ -42,23 +43,26 @@ class Tags:
             self._commit = _SHELL
 
     def sent_as(self, url: str) -> str:
-        """*url* as it is to be sent: with tags, or as it is."""
+        """Return *url* with tags, if it may be sent with them."""
         if not is_operator_url(url, self._operator):
             return url
         tagged = tag_url(url, self._impl, self._commit, SPEC_VERSION)
         rules = self._robots(url)
-        return tagged if rules is None or rules.decide(tagged).allowed else url
+        if rules is None or rules.decide(tagged).allowed:
+            return tagged
+        return url
 
 
 def implementation(
     setting: str | None, environment: Mapping[str, str]
 ) -> tuple[str | None, str | None]:
-    """``organisation/repository`` and commit: from WALSH_IMPL, else from GitHub's variables.
+    """Return ``organisation/repository`` and commit, from WALSH_IMPL or GitHub's variables.
 
-    None for what is not known: then nothing is tagged, or the commit is left out.
+    If the repository is None, nothing is tagged. If the commit is None, it is left out.
     """
     if setting is not None:
         name, _, commit = setting.partition("@")
         return name, commit or None
-    name, commit = (environment.get(f"GITHUB_{each}", "") for each in ("REPOSITORY", "SHA"))
+    name = environment.get("GITHUB_REPOSITORY", "")
+    commit = environment.get("GITHUB_SHA", "")
     return name or None, commit[:_SHORT] or None
