@@ -159,7 +159,8 @@ class Crawl(Context):
         if shell or self.config.tag_requests:
             self.tags = Tags(self, self.documents.rules_of, shell=shell)
         self.recorder.note("started", **self._terms())
-        if problems := seats.not_made(self.crawler, self.config):
+        problems = seats.not_made(self.crawler, self.config)
+        if problems:
             self.halt(seats.incomplete(problems))
         elif self._lease is not None and (overlap := self._lease.take()) is not None:
             self.halt(overlap)

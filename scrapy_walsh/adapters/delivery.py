@@ -132,7 +132,8 @@ class Delivery:
 
         Otherwise a later 304 would report "no new data", although the page was never read.
         """
-        if (answer := self._open.get(request)) is not None:
+        answer = self._open.get(request)
+        if answer is not None:
             answer.validators = None
         if self._context.look is None:
             self._forget_stored(request)
@@ -180,7 +181,8 @@ class Delivery:
 
     def taken(self, request: Request) -> None:
         """Note that the callback of *request* has ended without an error."""
-        if (answer := self._open.get(request)) is not None:
+        answer = self._open.get(request)
+        if answer is not None:
             answer.is_taken = True
 
     def _answer_of(self, response: Any) -> _Answer | None:
@@ -202,11 +204,13 @@ class Delivery:
             answer.slots.update(slot for slot in slots if not slot.is_stored)
 
     def _on_dropped(self, item: Any, response: Response | None) -> None:
-        if (answer := self._answer_of(response)) is not None:
+        answer = self._answer_of(response)
+        if answer is not None:
             answer.items.pop(id(item), None)
 
     def _on_item_error(self, item: Any, response: Response | None) -> None:
-        if (answer := self._answer_of(response)) is not None:
+        answer = self._answer_of(response)
+        if answer is not None:
             answer.is_lost = True
             answer.items.pop(id(item), None)
 

@@ -236,7 +236,8 @@ class Handler(Seat):
         if request.meta.get("proxy"):
             return
         for queue in self.crawl.queues:
-            if (host := queue.ahead()) is not None and compat.has_reactor():
+            host = queue.ahead()
+            if host is not None and compat.has_reactor():
                 # If the name is not needed later, no promise is broken (D36).
                 self._names.look_up(urlsplit(f"//{host}").hostname or "", bool)
 

@@ -187,7 +187,8 @@ class Intake:
         if request.dont_filter and not self._context.fleet:
             page = self._fingerprint(request)
             self._pages.add(page)
-            if (call := _callback_key(request, self._context.crawler.spider)) is not None:
+            call = _callback_key(request, self._context.crawler.spider)
+            if call is not None:
                 self._calls.add(f"{page} {call}")
 
     def is_repeated(self, request: Request) -> bool:
@@ -361,10 +362,12 @@ class Intake:
             if key in meta:
                 meta[key] = [url for url in self._urls_in(request, key) if is_valid(url)]
         meta.pop(REVISIT, None)
-        if (revisit := scope.cadence(scope.source_of(request.url) or "")) is not None:
+        revisit = scope.cadence(scope.source_of(request.url) or "")
+        if revisit is not None:
             meta[REVISIT] = revisit
         meta.pop(TICKET, None)
-        if lasting := lasting_of(request):
+        lasting = lasting_of(request)
+        if lasting:
             meta[TICKET] = lasting
         if meta.pop("_scheme_proxy", False):
             meta.pop("proxy", None)

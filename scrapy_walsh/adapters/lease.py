@@ -113,7 +113,8 @@ class Lease:
         with _log_failure():
             for lease in self._leases.get():
                 ages[str(lease["job"])] = now - float(lease["seen"])
-            if void := [_key(job) for job, age in ages.items() if abs(age) >= EXPIRY]:
+            void = [_key(job) for job, age in ages.items() if abs(age) >= EXPIRY]
+            if void:
                 self._leases.delete(void)
         return {job: age for job, age in ages.items() if job != self._job and abs(age) < EXPIRY}
 

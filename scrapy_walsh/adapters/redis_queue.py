@@ -158,7 +158,8 @@ class DueQueue(DueRequests):
         self._settle_ended()
         if self._free:
             return self._give_out(self._free.popleft())
-        if (over := self._pop_after_hour()) is not None:
+        over = self._pop_after_hour()
+        if over is not None:
             return self._give_out(over)
         for _ in range(_UNREADABLE_AT_ONCE):
             try:

@@ -408,7 +408,8 @@ class HostQueue(DueRequests):
     @ends_crawl
     def judge_again(self, host: str) -> None:
         """Judge the requests for *host* again after a new document; give out refused ones."""
-        if requests := self._lines.take(host, lambda url: refuses(self._crawl.gate.judge(url))):
+        requests = self._lines.take(host, lambda url: refuses(self._crawl.gate.judge(url)))
+        if requests:
             now = self._crawl.monotonic()
             self._agenda.remove(self._crawl.pacing.host(host), now, len(requests))
             self._free.extend(requests)

@@ -131,7 +131,8 @@ class Addon:
         """Set all settings before a crawl starts. Refuses the start if settings are unusable."""
         try:
             config = WalshConfig.from_settings(settings, default_state_dir)
-            if (reason := disk_lines.why_unusable(settings)) is not None:
+            reason = disk_lines.why_unusable(settings)
+            if reason is not None:
                 raise StateError(f"{reason}: set another, or remove it")
         except WalshError as error:
             compat.refuse_start(error)
@@ -194,7 +195,8 @@ def check(crawler: Crawler) -> None:
     settings = crawler.settings
     try:
         config = WalshConfig.from_settings(settings, default_state_dir)
-        if problems := [*_missing_pins(settings, config), *_missing_seats(settings)]:
+        problems = [*_missing_pins(settings, config), *_missing_seats(settings)]
+        if problems:
             raise ConfigError(incomplete(problems))
     except WalshError as error:
         compat.refuse_start(error)

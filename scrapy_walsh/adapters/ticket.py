@@ -173,7 +173,8 @@ def _read_lasting(value: object) -> dict[str, Any]:
         lasting["source"] = source
     if isinstance(via := value.get("via"), list):
         lasting["via"] = [key for key in via if isinstance(key, str)]
-    if (led := _led(value.get("led"))).url:
+    led = _led(value.get("led"))
+    if led.url:
         lasting["led"] = list(led)
     return lasting
 
@@ -244,7 +245,8 @@ class Tickets:
         ticket.led = _led(lasting.get("led"))
         _TICKETS[request] = ticket
         request.meta.pop(TICKET, None)
-        if lasting := ticket.lasting():
+        lasting = ticket.lasting()
+        if lasting:
             request.meta[TICKET] = lasting
 
     def forget(self, request: Request) -> None:

@@ -85,7 +85,8 @@ def of_transfer(error: BaseException, *, proxy: str | None) -> OwnFault | None:
 
     *proxy*: the URL of the request's proxy, if any.
     """
-    if (fault := of_machine(error)) is not None:
+    fault = of_machine(error)
+    if fault is not None:
         return fault
     if not isinstance(error, compat.TRANSPORT_ERRORS):
         return OwnFault(f"{_text(error)}: see the log for its cause", type(error).__name__)

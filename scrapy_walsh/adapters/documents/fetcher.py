@@ -180,7 +180,8 @@ class Fetched:
         Scrapy's escaping is applied, so that the same URL is judged, sent and recorded. The URL is
         unusable if it is not http or https, or its host is unreadable.
         """
-        if not (location := self.headers.get("Location")):
+        location = self.headers.get("Location")
+        if not location:
             return ""
         try:
             # The same URL is judged and then sent, however it was parsed (D36).

@@ -132,7 +132,8 @@ class OperatorList:
                 # If R5 holds the list's host, the attempt fails without a request.
                 traffic = self._pacing.host_of(self._url).traffic
                 wait = traffic.wait(self._context.monotonic())
-                if (pause := operator.held_off(wait, traffic.interval)) is not None:
+                pause = operator.held_off(wait, traffic.interval)
+                if pause is not None:
                     reason = f"its host may not be asked for {pause:.0f} s"
                     return self._record_failure(reason, Retry(pause))
                 await self._renew()
@@ -251,7 +252,8 @@ class OperatorList:
             await self._record_adoption(blocklist, document, kind)
         if previous is None:
             return
-        if lifted_domains := await compat.run_in_thread(lambda: lifted(previous, adopted)):
+        lifted_domains = await compat.run_in_thread(lambda: lifted(previous, adopted))
+        if lifted_domains:
             names = ", ".join(sorted(lifted_domains[:_MAX_LIFTED_LOGGED]))
             logger.warning("the operator lifted the opt-out of: %s", names)
 

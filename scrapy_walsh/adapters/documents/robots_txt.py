@@ -198,7 +198,8 @@ class RobotsTxt:
         tell("robots/evicted", counts["evicted"])
         tell("robots/cache_hits", counts["hits"])
         tell("robots/cache_misses", counts["misses"])
-        if lookups := counts["hits"] + counts["misses"]:
+        lookups = counts["hits"] + counts["misses"]
+        if lookups:
             tell("robots/cache_hit_rate", counts["hits"] / lookups)
         if counts["asked"]:
             tell("robots/fetch_success_rate", counts["answered"] / counts["asked"])
@@ -374,7 +375,8 @@ class RobotsTxt:
         fallback = robots_fetch.without(cause, reason, url, config.robots_unreachable, fleet=fleet)
         if isinstance(fallback, robots_fetch.Keep):
             # If the stored rules are unreadable, StateError shows that it is because of us.
-            if (document := self._context.store.get(StoredDocument, ROBOTS, origin)) is not None:
+            document = self._context.store.get(StoredDocument, ROBOTS, origin)
+            if document is not None:
                 rules = self._parse(origin, document)
                 pages = document.pages if cause == robots_fetch.PAGE else None
                 self._record_rules(
