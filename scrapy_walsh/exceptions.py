@@ -27,7 +27,7 @@ from __future__ import annotations
 def visible(text: str) -> str:
     """Return *text* on one line, without characters that could control a log or a terminal.
 
-    If Python calls a character unprintable, it is escaped as in a string literal: for example line
+    If Python calls a character unprintable, it is escaped as in a string literal. Examples are line
     ends, other control characters, bidirectional overrides and lone surrogates.
     """
     if text.isprintable():

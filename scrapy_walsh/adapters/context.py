@@ -112,8 +112,8 @@ class Context:
     """The shared things of a crawl.
 
     It has three clocks: ``monotonic`` for waiting, ``wall`` for records of documents and sources,
-    and ``steady`` for records of hosts, because setting the clock must not move those (D9). Raises
-    StateError if the state directory is unusable.
+    and ``steady`` for records of hosts. If a person sets the clock, ``steady`` does not move (D9).
+    Raises StateError if the state directory is unusable.
     """
 
     def __init__(self, crawler: Crawler, config: WalshConfig) -> None:

@@ -172,7 +172,7 @@ class Crawl(Context):
                 self.recorder.ledger.write("", {"kind": LIFTED, "host": host, "reason": reason})
 
     def _break_off(self) -> None:
-        """End what is under way: whoever has sent the signal will soon kill this process."""
+        """End what is under way: the sender of the signal will soon kill this process."""
         self.break_off()
         validate.stop_children()
         self._last_call.set(_LAST_LOOKS)

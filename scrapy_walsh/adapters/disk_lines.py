@@ -97,7 +97,7 @@ SELECT id, url FROM line
 WHERE typeof(host) <> 'text' OR typeof(url) <> 'text' OR typeof(source) NOT IN ('text', 'null')
     OR typeof(revisit) NOT IN ('real', 'null')
 """
-#: The order of the requests of one host.
+#: The order of a host's requests.
 _ORDER = "FROM line WHERE host = ? ORDER BY rank, priority, arrival, id"
 #: Seconds to wait at the start for another process that is closing the file.
 _PATIENCE = 1.0
@@ -307,7 +307,7 @@ class DiskLines:
             self._execute("DELETE FROM taken WHERE id = ?", (self._taken_rows.pop(request),))
 
     def take(self, host: str, is_refused: Callable[[str], bool]) -> list[Request]:
-        """Take out all requests of *host* for which *is_refused* (of their URL) is true.
+        """Take out all requests of *host* if *is_refused* of their URL is true.
 
         An unreadable request stays until its turn comes.
         """

@@ -223,7 +223,9 @@ class Handler(Seat):
         """
         crawl = self.crawl
         self._give_back(ticket)
-        crawl.pacing.hold(ticket.host, 0.0)  # ends the booking, for which other processes wait
+        crawl.pacing.hold(
+            ticket.host, 0.0
+        )  # end the booking, because other processes wait for that
         if ticket.ours:
             return Refused(ticket.url, verdict)
         return crawl.gate.refuse(ticket, verdict)

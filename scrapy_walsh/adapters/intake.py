@@ -2,16 +2,16 @@
 
 User name and password are removed from each URL (``policy.urls.without_userinfo``), so that they
 are in no log, ledger, state, JOBDIR or queue. If a request is stored in a queue, its meta keeps
-only declared targets (``ALSO``), sitemap indexes that may declare sitemaps (``CHILDREN``, R6), and
-the cadence of its source (``REVISIT``).
+only what the next process may use: declared targets (``ALSO``), sitemap indexes that may declare
+sitemaps (``CHILDREN``), and the cadence of its source (``REVISIT``) (R6, R8).
 
 ``Spider.start`` is read as follows:
 
 - Scrapy's engine asks it for requests again and again while a request is under way, and runs
   nothing else. So after each slice of 10 ms the intake rests for 10 ms. The targets of a slice are
-  written to the ledger together. The rest must be that long, because the first request needs about
-  a hundred turns of the event loop, for example to adopt the list and a robots.txt. With a slice
-  before each turn, that would take seconds.
+  written to the ledger together. The rest must be that long, because the first request needs many
+  turns of the event loop, for example to adopt the list and a robots.txt. With a slice before each
+  turn, that would take seconds.
 - While enough requests wait (``policy.agenda.enough``), the intake pauses. This limits its memory.
 - Python's garbage collector checks all waiting requests again and again. With 100,000 requests that
   takes most of a second, and nothing else runs. So all objects are exempt after the first slice
@@ -352,8 +352,8 @@ class Intake:
         """Return *request* as a dict, for a queue that another process reads.
 
         The other process declares the URLs in its meta (R6). A proxy from the environment is left
-        out: the other process has its own environment, and the proxy's password must not be in a
-        file or in Redis.
+        out, because its password must not be in a file or in Redis. The other process has its own
+        environment.
         """
         fields: dict[str, Any] = request.to_dict(spider=self._context.crawler.spider)
         meta: dict[str, Any] = dict(fields["meta"])

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Refused(IgnoreRequest):
     """A gate refused or deferred the request. ``verdict``: the gate's decision and its reason.
 
-    ``due``: if it was deferred, Unix seconds from which a later run may send it; else None.
+    ``due``: if it was deferred, the Unix seconds when a later run may send it; else None.
     ``proxy``: the host of its proxy, if that was refused and not the URL's host; else None.
     """
 

@@ -1,7 +1,7 @@
 """Warns of packages and settings that have no effect, or break a rule, together with this add-on.
 
-The start of a crawl, and ``walsh doctor``, print a sentence for each package in the project's
-settings. docs/compatibility.md has results of tests with the packages.
+At the start of a crawl, and in ``walsh doctor``, each such package in the project's settings gets a
+sentence. docs/compatibility.md has results of tests with the packages.
 """
 
 from __future__ import annotations

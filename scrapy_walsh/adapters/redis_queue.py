@@ -73,7 +73,7 @@ _BATCH: Final = 1000
 _TOGETHER: Final = 100
 _LARGEST_PRIORITY: Final = 10**8
 _KEYS: Final = ("", ":waiting", ":size", ":serial", ":workers", ":looked")
-#: The most unreadable entries that one pop sets aside.
+#: The most unreadable entries that a pop sets aside.
 _UNREADABLE_AT_ONCE: Final = 100
 
 

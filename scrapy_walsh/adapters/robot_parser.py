@@ -25,7 +25,7 @@ _CACHE_SIZE = 16
 
 
 class RobotParser(ScrapyRobotParser):
-    """The rules of one robots.txt, for any User-Agent (R2; docs/robots.md).
+    """The rules of a robots.txt, for any User-Agent (R2; docs/robots.md).
 
     A User-Agent may have several names (``policy.given.tokens_of``). A URL is allowed if it is
     allowed for each name that the file has. If it has none of them, the group ``*`` counts.

@@ -6,8 +6,8 @@ gates refuse a request already, it does not wait: it is given out at once, and e
 With a JOBDIR, the requests of all hosts are in one SQLite file.
 
 If `Spider.start` may still declare a URL, its request is parked until ``start`` has ended, or has
-yielded nothing for a while. If a source was sent less than an hour ago, and the hour is almost
-over, its request waits for the end of the hour (R8).
+yielded nothing for a while. If a source was sent almost an hour ago, its request waits until the
+hour is over (R8).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Key = tuple[int, int, int]
 _FIRST, _PUT_OFF, _OTHERS = 0, 1, 2
 #: The most parked requests. Further ones are judged at once.
 _PARKED: Final = 10_000
-#: The most parked requests and resumed hosts that one pop handles.
+#: The most parked requests and resumed hosts that a pop handles.
 _AT_ONCE: Final = 64
 
 
@@ -91,7 +91,7 @@ class MemoryLines:
         return None
 
     def take(self, host: str, is_refused: Callable[[str], bool]) -> list[Request]:
-        """Take out all requests of *host* for which *is_refused* (of their URL) is true."""
+        """Take out all requests of *host* if *is_refused* of their URL is true."""
         staying: list[tuple[Key, Request]] = []
         leaving: list[tuple[Key, Request]] = []
         for entry in self._lines.pop(host, []):
@@ -331,9 +331,7 @@ class HostQueue(DueRequests):
         self._ahead.add(host.key)  # it is judged only once
         answer = self._crawl.gate.judge(url, runs=False)
         # Do not resolve the name of a blocklisted host.
-        may_resolve = not isinstance(answer, NeedDocument) and answer.allowed
-        if isinstance(answer, NeedDocument):
-            may_resolve = answer.kind == ROBOTS
+        may_resolve = answer.kind == ROBOTS if isinstance(answer, NeedDocument) else answer.allowed
         if may_resolve:
             return host.key
         return None

@@ -54,14 +54,14 @@ class Origin(Protocol):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Ticket:
-    """Our knowledge of one request.
+    """Our knowledge of a request.
 
     ``tickets``: the tickets of its crawl. ``host``: its host. ``form``, ``key``: R8's
     (``urls.key_of``). ``ours``: whether it is for a document. ``attempt``, ``hops``: the number of
     retries and redirects before it. ``trial``: whether it is a trial of https.
 
-    Its lasting part: ``source``, R8's key of its declared source; ``via``, the keys of the sources
-    whose redirects led here; ``led``, the URL that led here (D38).
+    Its lasting part: ``source``, R8's key of its declared source. ``via``, the keys of earlier
+    sources that redirected here. ``led``, the URL that led here (D38).
 
     ``verdict``: the last one, and the documents that it was made from (``basis``, and ``rules``,
     the robots.txt). ``hour_left``: seconds that it should wait where R8 refuses it

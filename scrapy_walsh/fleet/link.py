@@ -42,7 +42,7 @@ TIMEOUT: Final = 1.0
 #: Seconds between two checks of Redis, while it answers and while it does not.
 BEAT: Final = 1.0
 LONGEST_PAUSE: Final = 5.0
-#: Seconds, beyond the longest pause, by which workers may differ in noticing a loss.
+#: Workers may notice a loss at different times: the longest pause, and these seconds.
 _MARGIN: Final = 3.0
 #: Seconds without requests after a loss of records. In that time each worker checks Redis, and
 #: writes its own records back.
@@ -72,8 +72,8 @@ class NewerRecords(redis.RedisError):
 class Link:
     """The connection to the Redis at *url*.
 
-    *token*: the bot's token. In lower case it is ``token``, and part of ``prefix``, with which all
-    our keys begin. *wall*, *steady*: this machine's clocks, Unix seconds.
+    *token*: the bot's token. In lower case it is ``token``, and a part of ``prefix``. All our keys
+    begin with that. *wall*, *steady*: this machine's clocks, Unix seconds.
 
     ``away``: the reason, in one line, if we cannot rely on Redis now; else None. ``asked``: whether
     a connection was ever tried. ``epoch``: the epoch that this worker knows. ``word``: the epoch of

@@ -244,8 +244,8 @@ if ARGV[1] ~= '' then redis.call('EXPIRE', KEYS[1], ARGV[1]) end
 #
 # KEYS of each script: hosts that are due, by work left; hosts that wait, by due time; the number of
 # requests; the serial number of arrivals; the workers, by the end of their leases; and the time in
-# which workers were seen. Further keys begin with KEYS[1]: the requests of one host, by rank, and
-# the claims of one worker, by arrival. A request counts until its worker has finished it.
+# which workers were seen. Further keys begin with KEYS[1]: the requests of a host, by rank, and
+# the claims of a worker, by arrival. A request counts until its worker has finished it.
 
 #: Adds a request. ARGV: host, rank, request, 1 if it comes back, seconds until the worker may send
 #: it, interval, and 1 if it comes back and its host goes last. If a request comes back, its claim

@@ -251,8 +251,8 @@ class Fetcher:
         """Request *url* once. An error of the network is part of the result.
 
         *timeout*: seconds. *members*: further fields of the :class:`Document`. Raises Refused if
-        the host is due after WALSH_PATIENCE, NotYet or Closing if the request is not sent, and
-        OwnFault if the document is not known because of us.
+        the host is due after WALSH_PATIENCE. Raises NotYet or Closing if the request is not sent,
+        and OwnFault if the document is not known because of us.
         """
         host = self._tickets.host_of(url)
         original = Request(

@@ -4,8 +4,8 @@
 docstring. ``OperatorList`` makes the requests and carries the decisions out.
 
 A list with a million domains may take seconds to parse, check, write or read (D3). So that is done
-in threads: Python code releases the interpreter lock every 5 ms, and file access, hashing and
-SQLite release it while they work.
+in threads. Python code releases the interpreter lock every 5 ms. File access, hashing and SQLite
+release it while they work.
 """
 
 from __future__ import annotations

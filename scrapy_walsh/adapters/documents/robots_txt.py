@@ -87,7 +87,7 @@ class _Progress:
 
 
 class RobotsTxt:
-    """The robots.txt files of one crawl."""
+    """The robots.txt files of a crawl."""
 
     def __init__(self, context: Context, fetcher: Fetcher, pacing: Pacing, documents: Held) -> None:
         self._context = context

@@ -4,8 +4,8 @@ A hostile ``pattern`` may run for ever with the interpreter lock held, and nothi
 process can end it. A *tame* schema (``policy.list.schema``) is always fast, so it needs no child.
 
 The child runs :func:`main` in this interpreter, with ``-I -S``. So environment variables and a
-sitecustomize have no effect. Its standard library comes first on the path, because a file of this
-process's path (for example PyPI's ``typing`` or ``enum34``) could hide a module of Python.
+sitecustomize have no effect. Its standard library comes first on the path. Otherwise another
+package there, for example PyPI's ``enum34``, could hide a module of Python.
 
 The child reads the task, a line of JSON, from stdin, and then ``length`` octets of body. It answers
 with a line of JSON on its own descriptor:
@@ -100,8 +100,8 @@ def ask_child(
     """Let a child process do *task*. Returns the first line of its answer, and further lines.
 
     Blocks for at most *timeout* seconds, and at the first call also for a test of the child.
-    *memory*: octets. Raises DocumentInvalid if the document is invalid, AtLimit if the child was
-    ended, Stopped if :func:`stop_children` ended it, and another OwnFault if it gave no answer.
+    *memory*: octets. Raises DocumentInvalid if the document is invalid. Raises AtLimit if the child
+    was ended, Stopped if :func:`stop_children` did that, and OwnFault if it gave no answer.
     """
     test_child()
     return _ask(task, body, timeout, memory)

@@ -1,4 +1,4 @@
-"""Resolves names, and chooses the one address to which a request may connect (D38).
+"""Resolves names, and chooses one address for the connection of a request (D38).
 
 ``Names`` resolves names for Scrapy's handler on Twisted: IPv4 and IPv6, within DNS_TIMEOUT, with a
 cache of DNSCACHE_SIZE. Scrapy's default, ``CachingThreadedResolver``, finds only IPv4, and
@@ -80,8 +80,8 @@ class Names:
 
 def _addresses_of(name: str) -> list[str]:
     """Return the addresses of *name* in the system's order; an empty list if there are none."""
-    # Try first only the families for which this machine has an address. Some names, for example
-    # ``::1``, resolve only without that condition.
+    # First, skip a family if this machine has no address of it. Some names, for example ``::1``,
+    # resolve only without that condition.
     for flags in (socket.AI_ADDRCONFIG, 0):
         try:
             rows = socket.getaddrinfo(name, 0, type=socket.SOCK_STREAM, flags=flags)
@@ -97,7 +97,7 @@ _FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
 
 
 class Connecting:
-    """The connection of one request, which belongs to *ticket*.
+    """The connection of the request that belongs to *ticket*.
 
     *configured*: the URL or host from the operator's settings, if the request goes to the blocklist
     or through a proxy. ``refused``: the verdict on the first address, if all addresses are refused.
