@@ -227,9 +227,11 @@ return text(now)
 #: Stores a record, unless Redis has a later one, or has lost a later one. KEYS: record, and for a
 #: blocklist the epoch. ARGV: seconds to keep it or '' for ever, the field with the time that is
 #: compared or '', that time, and names and values of all fields.
+#: Two looks at the clock of Redis differ by up to a second (``link.TIMEOUT``). So a record that was
+#: read and changed, for example a visit that has failed since, may seem older than it was.
 PUT: Final = """
 local held = ARGV[2] ~= '' and tonumber(redis.call('HGET', KEYS[1], ARGV[2]) or '')
-if held and held > tonumber(ARGV[3]) then return end
+if held and held > tonumber(ARGV[3]) + 1 then return end
 if KEYS[2] then
   local latest = tonumber(redis.call('HGET', KEYS[2], KEYS[1]) or '')
   if latest and latest > tonumber(ARGV[3]) + 1 then return end

@@ -15,6 +15,7 @@ from scrapy_walsh.state.records import (
     BLOCKLIST,
     DOCUMENTS,
     HOSTS,
+    ROBOTS,
     TABLE_OF,
     Deferral,
     HostRecord,
@@ -160,6 +161,40 @@ def test_a_later_record_is_not_replaced_by_an_older_one(server: Server) -> None:
     found = worker(server).get(VisitRecord, URL)
     assert found is not None
     assert found.outcome == "200"
+
+
+@pytest.mark.parametrize("shift", [-0.9, -0.01, -1e-5, 0.0, 1e-5, 0.01, 0.9])
+@pytest.mark.parametrize(
+    ("record", "change"),
+    [
+        (VisitRecord(URL, 1.0, "200"), {"gave_up_at": 2.0, "failures": 1}),
+        (VisitRecord(URL, 0.0, ""), {"gave_up_at": 2.0, "failures": 3}),
+        (StoredDocument(ROBOTS, URL, URL, b"", 1.0, 200, "parse"), {"pages": 1, "page_at": 2.0}),
+        (StoredDocument(BLOCKLIST, URL, URL, b"{}", 1.0, 200, "held"), {"tokens": "examplebot"}),
+        (Reading(URL, 0.0, 1.0, 1, ""), {"reason": "HTTP 500"}),
+    ],
+    ids=["failed visit", "first visit failed", "page", "token", "reading"],
+)
+def test_r8_a_record_that_is_read_and_changed_reaches_the_fleet(
+    server: Server, record: Any, change: dict[str, Any], shift: float
+) -> None:
+    """Each booking looks at Redis's clock anew, and so takes the same time for another one."""
+    began = time.time() - HOUR
+    latest = TABLE_OF[type(record)].latest
+    times = {latest: began} if getattr(record, latest) else {}
+    worker(server).put(replace(record, **times))
+    key = TABLE_OF[type(record)].key_of(record)
+    one = worker(server)
+    found = one.get(type(record), *key)
+    assert found is not None
+    one.link._ahead -= shift
+    changed = {name: began + 1 if value == 2.0 else value for name, value in change.items()}
+    one.put(replace(found, **changed))
+    other = worker(server).get(type(record), *key)
+    assert other is not None
+    for name, value in changed.items():
+        read = getattr(other, name)
+        assert read == (pytest.approx(value, abs=2) if isinstance(value, float) else value)
 
 
 def test_the_digest_of_a_body_is_called_so(server: Server) -> None:
