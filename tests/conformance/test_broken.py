@@ -282,10 +282,10 @@ BUILDS: dict[str, dict[str, Break]] = {
             """
             import math
             from scrapy_walsh.adapters.documents.robots_txt import RobotsTxt
-            whole = RobotsTxt._hold
+            whole = RobotsTxt._keep_rules
             def for_ever(self, origin, rules, fetched_at, ttl):
                 return whole(self, origin, rules, fetched_at, math.inf)
-            RobotsTxt._hold = for_ever
+            RobotsTxt._keep_rules = for_ever
             """,
         ),
         "another User-Agent on conditional requests": broken_so(
@@ -295,12 +295,12 @@ BUILDS: dict[str, dict[str, Break]] = {
             },
             """
             from scrapy_walsh.adapters import handler
-            whole = handler.Handler._dress
+            whole = handler.Handler._set_headers
             def dress(self, request):
                 whole(self, request)
                 if b"If-None-Match" in request.headers or b"If-Modified-Since" in request.headers:
                     request.headers["User-Agent"] = "Mozilla/5.0"
-            handler.Handler._dress = dress
+            handler.Handler._set_headers = dress
             """,
         ),
         "Last-Modified not replayed": broken_so(

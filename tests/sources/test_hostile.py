@@ -24,10 +24,10 @@ LIMIT = 2.0
 LIMITS = f"""
 from scrapy_walsh.adapters.documents import apart
 
-def limited(kind, body, content_type, url, timeout, whole=apart._apart):
+def limited(kind, body, content_type, url, timeout, whole=apart._read_in_child):
     return whole(kind, body, content_type, url, {LIMIT} if url in SLOW else 600.0)
 
-apart._apart = limited
+apart._read_in_child = limited
 """
 PATHS = tuple(f"/{number}.md" for number in range(6))
 ONE = Route(body="[a link](http://news.test/x)", content_type="text/markdown")
