@@ -31,7 +31,7 @@ ERRORS = {name for name, value in vars(exceptions).items() if isinstance(value, 
 #: By module and logged expression, the place of the text.
 MADE_ELSEWHERE = {
     ("adapters/seats.py", "line"): "config.py",  # unknown_settings
-    ("adapters/context.py", "why"): "adapters/seats.py, adapters/lease.py",
+    ("adapters/context.py", "reason"): "adapters/seats.py, adapters/lease.py",
     ("adapters/events.py", "line"): "policy/event.py, policy/verdict.py, and its own",
     ("adapters/context.py", "line"): "notices",
     ("adapters/events.py", "self.ledger.notices.pop(0)"): "notices",
