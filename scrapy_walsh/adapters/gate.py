@@ -79,7 +79,10 @@ class Documents:
         self.robots = self.robots_txt.current
 
     def basis(self, url: str) -> tuple[int, int] | None:
-        """Numbers of the list and the rules that decide about *url*; None if one is missing."""
+        """Numbers of the list and the rules that decide about *url*; None if one is missing.
+
+        While they stay the same, the last verdict on *url* holds.
+        """
         rules = self.robots_txt.serial(url)
         if rules is None or self.blocklist() is None:
             return None
@@ -162,10 +165,11 @@ class Gate:
     sources: Sources
     delivery: Delivery
     retries: Retries
-    #: Whether a person looks at one page: if there is none, stderr has the reason (exit 1).
+    #: Whether a command shows one page to a person, for example ``scrapy fetch``. If no page comes,
+    #: it prints the reason and exits with 1.
     looks: bool = False
-    #: Of answers that did not come by our handler, whether they said that they came from the
-    #: network: a warning has named one of each kind.
+    #: The kinds of answers of other components that were warned about already. True: the answer
+    #: says that it came from the network. False: it does not.
     warned: set[bool] = field(default_factory=set)
 
     # -- 1: at the queue ------------------------------------------------------------------
@@ -173,8 +177,9 @@ class Gate:
     def at_queue(self, ticket: Ticket, *, runs: bool = True) -> Verdict | NeedDocument:
         """The verdict on a request with the cached documents: the last one, if none has changed.
 
-        ``NeedDocument`` if a document must be fetched first. *runs*: as for :meth:`judge`. R8's
-        record is read once more at the wire, when no other process can send the source any more.
+        ``NeedDocument`` if a document must be fetched first. *runs*: as for :meth:`judge`. The last
+        verdict may be older than R8's record. So ``at_wire`` reads that record once more, when the
+        source is locked for this process.
         """
         url = ticket.url
         verdict = ticket.verdict
@@ -183,6 +188,7 @@ class Gate:
             return verdict
         answer = self.judge(url, ticket.form, runs=runs, led=ticket.led)
         if ticket.late and isinstance(answer, NeedDocument) and answer.kind == chain.START:
+            # It waits no longer for `Spider.start`, so what is declared by now decides.
             answer = self.context.scope.refuses(url) or answer
         if isinstance(answer, Verdict):
             if answer.allowed:
@@ -219,18 +225,24 @@ class Gate:
             faults.pass_on("a request could not be judged", error)
 
     async def _through(self, request: Request, ticket: Ticket) -> Request | None:
+        """Judge *request* until there is a verdict, then admit it. Returns as ``at_gate``."""
         self._stop_if_halted()
         fetched = False
+        # After a robots.txt, R8 is not read again: it has let this request pass, before R2.
         while isinstance(answer := self.at_queue(ticket, runs=not fetched), NeedDocument):
             self._end_trial(ticket)
             if (back := await self._bring_for(request, ticket, answer)) is not None:
                 return back
             fetched = fetched or answer.kind == chain.ROBOTS
+        # A request that came back goes first. Its decision was counted before, unless it has
+        # fetched the robots.txt only now.
         if answer.requirement == "R2" and (fetched or not ticket.first):
             self.documents.robots_txt.counts["misses" if fetched else "hits"] += 1
+        # A robots.txt without an answer by https may allow or refuse. Either way, try http then.
         if answer.allowed or answer.name == UNKNOWN_UNREACHABLE:
             self._end_trial(ticket)
         if not answer.allowed:
+            # R8 ends within minutes, so the request waits for that in the queue.
             if ticket.popped and ticket.hour_left is not None:
                 return self.tickets.again(request)
             raise self.refuse(ticket, answer)
@@ -272,9 +284,11 @@ class Gate:
     def _admitted(
         self, request: Request, ticket: Ticket, host: Host, *, document: bool
     ) -> Request | None:
-        """The request to give back to the queue while *host* is not due; None to go on.
+        """Admit *request* to *host*. Returns None if it goes on.
 
-        A request of ``engine.download_async`` did not come from the queue: it waits at the wire.
+        If *host* is not due, returns the request to give back to the queue. Raises Refused if
+        the chain refuses or defers it. A request of ``engine.download_async`` did not come from the
+        queue: it waits at the wire.
         """
         step = host.admit(self.context.monotonic(), document=document)
         if isinstance(step, Verdict):
@@ -282,7 +296,8 @@ class Gate:
         if not step or not ticket.popped:
             return None
         slow = ticket.host.slow  # its requests go in the order of their deferral
-        if not slow and step < math.inf:  # else the queue looks again after that request
+        # An infinite step: a request to the host is under way. The queue looks again at its end.
+        if not slow and step < math.inf:
             ticket.host.traffic.hold(self.context.monotonic() + step)
         return self.tickets.again(request, first=not slow)
 
@@ -297,14 +312,14 @@ class Gate:
         it. Raises IgnoreRequest if no gate has let the request pass.
         """
         self._stop_if_halted()
-        if ticket.before:
+        if ticket.before:  # a middleware has changed its URL
             self._stop_elsewhere(ticket.before, ticket.url)
         if self.documents.operator.state.arrived and ticket.purpose != OPERATOR:
             return NeedDocument(chain.BLOCKLIST)
         self._stop_if_spent(ticket)
         robots_txt = self.documents.robots_txt
         if isinstance(ticket, Document) and ticket.origin and not robots_txt.may_go(ticket):
-            raise NotYet(ticket.host.key, 0.0)  # it is judged again
+            raise NotYet(ticket.host.key, 0.0)  # the next step judges its hop again
         if not ticket.ours and self.context.scope.is_source(ticket.url):
             # Another process may request the source, or may have had an answer since.
             refusal = self.sources.take(ticket.key) or chain.too_soon(
@@ -338,6 +353,11 @@ class Gate:
             raise Refused(url, refusal)
 
     def _stop_if_spent(self, ticket: Ticket) -> None:
+        """Raise if the host has used up its attempts without an answer (D13).
+
+        Raises Refused for a target, and NotYet for a robots.txt. The blocklist is exempt: it has a
+        schedule of its own (``policy/list/operator.py``).
+        """
         if ticket.purpose == OPERATOR:
             return
         if not ticket.ours:
@@ -350,6 +370,7 @@ class Gate:
         raise self.refuse(ticket, verdict)
 
     def _stop_if_halted(self) -> None:
+        """Raise Halted if the crawl was refused meanwhile, because then nothing may be sent."""
         if self.context.halted is not None:
             raise Halted(self.context.halted)
 
@@ -359,10 +380,12 @@ class Gate:
             raise GaveUp(ticket.url, "no answer by https")
 
     def _judge_proxy(self, ticket: Ticket, proxy: str | None) -> NeedDocument | None:
-        """R3 for the *proxy* that a request goes through; raises ``Refused``.
+        """Judge the *proxy* that a request goes through (R3). Raises Refused.
 
-        The proxy is known only here: Scrapy's middleware has read the environment by now. The
-        operator's own documents are let through, since R3 cannot be decided without them.
+        Returns the document that is needed first, or None.
+
+        The proxy is known only here, because Scrapy's middleware has read the environment by now.
+        The operator's own documents are let through, because R3 cannot be decided without them.
         """
         if not proxy or ticket.purpose == OPERATOR:
             return None
@@ -424,7 +447,7 @@ class Gate:
     def _exchange_of(
         self, sent: Sent, answer: Answer, concluded: chain.Conclusion
     ) -> events.Exchange:
-        """The line of the exchange. Of most members False is left out, as None."""
+        """The line of the exchange. None leaves a member out, so most members are never False."""
         ticket = sent.ticket
         is_target = not ticket.ours
         is_silent = answer.whole and answer.status is None and not answer.cut
@@ -454,7 +477,7 @@ class Gate:
             self.sources.let_go(ticket.key)
             if meaning == visits.FAILED:
                 self.sources.visit_failed(ticket)
-            elif sent.whole:
+            elif sent.whole:  # without a meaning a retry follows, unless our side broke it off
                 self.sources.retried(ticket)
 
     def _no_retry(self, sent: Sent) -> str | Unanswered:
@@ -471,8 +494,8 @@ class Gate:
 
         *outcome*: the answer or error for its spider, or the Request that takes its place, for
         example a retry or the next hop. So each target counts once in ``fetched`` and in the stats
-        of the verdicts. Raises Refused for a Request to another host, which must not take its
-        place.
+        of the verdicts. Raises Refused if the Request is no redirect and leads to another host:
+        such a Request must not take the target's place (D24).
         """
         ticket = self.tickets.of(request)
         ticket.queue = None
@@ -489,6 +512,7 @@ class Gate:
             self._end(request, ticket, outcome)
 
     def _end(self, request: Request, ticket: Ticket, outcome: Response | BaseException) -> None:
+        """Count and record the end of the target *request*, which no other Request replaces."""
         if ticket.cleared and ticket.verdict is not None and not isinstance(outcome, Refused):
             self.context.recorder.count(f"verdict/{ticket.verdict.name}")
         if not isinstance(outcome, (Closing, Halted, NotYet)):
@@ -502,7 +526,7 @@ class Gate:
                 compat.fail_command(str(outcome))
             return
         unfollowed, status = self.sources.ends(ticket) or None, outcome.status
-        if ticket.status is None:
+        if ticket.status is None:  # our handler has sent nothing for it
             self._tell_answered(ticket, outcome, unfollowed=unfollowed)
         elif not is_failure(status):
             ticket.said = self.documents.read_usage(outcome, ticket.rules)
@@ -518,22 +542,22 @@ class Gate:
 
     def _tell_answered(self, ticket: Ticket, response: Response, **more: Any) -> None:
         """Record that a middleware of the project has answered in place of a site."""
-        by = ticket.by or "a middleware"
-        reason = f"answered by {by}, not requested"
+        middleware = ticket.by or "a middleware"
+        reason = f"answered by {middleware}, not requested"
         self.tell(events.ANSWERED, ticket, response.status, reason, **more)
-        how = "and its answer says that it came from the network: "
+        detail = "and its answer says that it came from the network: "
         is_of_network = compat.is_of_network(response)
         if not is_of_network:
-            if by.partition(".")[0] in NOTED:  # what these request passes the gates
+            if middleware.partition(".")[0] in NOTED:  # these request nothing past the gates
                 return
-            how = "not by scrapy_walsh; if it requested the page by itself, "
+            detail = "not by scrapy_walsh; if it requested the page by itself, "
         if is_of_network not in self.warned:
             self.warned.add(is_of_network)
             logger.warning(
                 "%s was answered by %s, %sR1 to R5 do not hold for what that requests: take it out",
                 ticket.url,
-                by,
-                how,
+                middleware,
+                detail,
             )
 
     # -- what is recorded -----------------------------------------------------------------
@@ -556,11 +580,11 @@ class Gate:
         due = self._due_again(host, verdict)
         kind: events.EventKind = events.REFUSED if due is None else events.DEFERRED
         via = ticket.led.url if verdict.name == PRIVATE_ADDRESS else ""
-        next_due = verdict.due if due is None else due
-        more = {"due": next_due, "form": ticket.form, "proxy": proxy, "via": via}
+        next_due = verdict.due if due is None else due  # R8's verdict has its own due time
+        members = {"due": next_due, "form": ticket.form, "proxy": proxy, "via": via}
         if verdict.requirement in ("R4", "R5") and robots_host != host.key:
-            more["robots_host"] = robots_host
-        context.recorder.record(events.Event.of(kind, url, verdict, host.key, **more))
+            members["robots_host"] = robots_host
+        context.recorder.record(events.Event.of(kind, url, verdict, host.key, **members))
         self.sources.refused(ticket.key, verdict, host.key, due)
         return Refused(url, verdict, due, proxy)
 
@@ -592,7 +616,10 @@ class Gate:
 
 
 def _count_in_robots(statements: Sequence[Statement]) -> int | None:
-    """How many of *statements*, the first ones, stand in a robots.txt; None if there are none."""
+    """The number of *statements* that stand in a robots.txt; None if there are no statements.
+
+    They come first, so the number tells them from those of the answer.
+    """
     if not statements:
         return None
     return sum(statement.line is not None for statement in statements)
@@ -601,6 +628,7 @@ def _count_in_robots(statements: Sequence[Statement]) -> int | None:
 def _of_request(ticket: Ticket, answer: Answer) -> dict[str, Any]:
     """The members of an exchange about the request that was sent."""
     verdict = ticket.verdict
+    # A public host needs no permission for its address (D38), so the lead is left out.
     led_by_public = ticket.leads().kind == PUBLIC
     return {
         "url": ticket.url,
@@ -637,7 +665,10 @@ def _of_answer(answer: Answer, concluded: chain.Conclusion) -> dict[str, Any]:
 
 
 def _of_host(host: Host) -> dict[str, Any]:
-    """The members of an exchange about its host, as it was before the exchange."""
+    """The members of an exchange about its host, as it was before the exchange.
+
+    ``newly_taken`` returns a learned pace only once, so call this once for each exchange.
+    """
     return {
         "interval": host.traffic.interval,
         "taught": host.newly_taken(),

@@ -5,8 +5,8 @@ hops, retries, ``engine.download_async`` and media pipelines. So only here reque
 process: one at a time, spaced for each host, and with the exact User-Agent.
 
 ``Downloader`` wraps all downloader middlewares, so it sees how a request ends for its spider, and
-if a middleware replaces it. CONCURRENT_REQUESTS is 1, but a request at the turnstile must not block
-others. So such a request does not count in the downloader.
+if a middleware replaces it. CONCURRENT_REQUESTS is 1. But a request that bypassed the queue may
+wait long at the turnstile, and must not block the queue. So ``needs_backout`` does not count it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.policy.verdict import Verdict
 
-#: Seconds without a turn after an exchange without an answer.
+#: Seconds without a turn after an exchange without an answer, so that the server sees the
+#: connection end before the next one begins.
 _GRACE: Final = 0.1
 #: The entry for ``Request(cookies=...)`` among the removed header fields.
 _COOKIES: Final = b"Request(cookies=...)"
@@ -103,6 +104,7 @@ def _address_of(response: Response, url: str, proxy: str | None, chosen: str) ->
 class Handler(Seat):
     """The download handler for http and https. It wraps Scrapy's handler."""
 
+    #: Scrapy creates the handler when the crawl begins. So an error in the settings ends it.
     lazy = False
 
     @classmethod
@@ -118,6 +120,7 @@ class Handler(Seat):
         self.crawler = crawl.crawler
         self.crawler.signals.connect(crawl.tickets.note_head, signals.headers_received)
         self._user_agent = crawl.config.identity.user_agent
+        #: Scrapy's handlers, by scheme and crawler.
         self._inner: dict[tuple[str, object], Any] = {}
         self._names = names.Names(self.crawler.settings)
         #: Removed header fields, because each is logged only once.
@@ -140,10 +143,14 @@ class Handler(Seat):
         return self._inner[scheme, crawler]
 
     async def download_request(self, request: Request) -> Response:
-        """Return the answer to *request*. The answer for a document is read here."""
+        """Return the answer to *request*.
+
+        A document's ticket notes the answer here, before a middleware of the project can change it.
+        """
         ticket = self.crawl.tickets.of(request)
         if not isinstance(ticket, Document):
             return await self._exchange(request, ticket)
+        # A middleware may have changed the document's request, so the original is sent (D33).
         original = ticket.restored(request)
         try:
             response = await self._exchange(original, ticket)
@@ -165,6 +172,8 @@ class Handler(Seat):
         is_connected = True
         sent = Sent(request, ticket, unseen, crawl.steady())
         proxy = request.meta.get("proxy")
+        # The operator's settings name the blocklist and the proxy, so these may have a private
+        # address (D38).
         configured = ticket.url if ticket.purpose == OPERATOR and not proxy else proxy
         connecting = names.Connecting(crawl, self._names, ticket, configured)
         self._names.connecting = connecting
@@ -181,10 +190,11 @@ class Handler(Seat):
             sent.response = response
             ticket.address = _address_of(response, ticket.url, proxy, connecting.address)
         except BaseException as error:
-            if connecting.refused is not None:
+            if connecting.refused is not None:  # so the error is ours, and nothing was sent
                 is_connected = False
                 raise self._not_connected(ticket, connecting.refused) from error
             sent.whole = faults.says_something(error)
+            # An answer that cannot be read is an answer, too: the host is not silent.
             ticket.headed = ticket.headed or (sent.whole and faults.is_unreadable(error))
             if isinstance(error, compat.OVER_LIMIT) and not ticket.ours:
                 # The visit counts (R8), so that a body that is too long is not sent again soon.
@@ -223,9 +233,8 @@ class Handler(Seat):
         """
         crawl = self.crawl
         self._give_back(ticket)
-        crawl.pacing.hold(
-            ticket.host, 0.0
-        )  # end the booking, because other processes wait for that
+        # End the booking, because other processes wait for its end.
+        crawl.pacing.hold(ticket.host, 0.0)
         if ticket.ours:
             return Refused(ticket.url, verdict)
         return crawl.gate.refuse(ticket, verdict)
@@ -233,14 +242,15 @@ class Handler(Seat):
     def _look_ahead(self, request: Request) -> None:
         """Resolve the name of the next host while *request* is under way.
 
-        A proxy would resolve names itself.
+        Behind a proxy nothing is resolved here, because the proxy does that.
         """
         if request.meta.get("proxy"):
             return
         for queue in self.crawl.queues:
             host = queue.ahead()
             if host is not None and compat.has_reactor():
-                # If the name is not needed later, no promise is broken (D36).
+                # ``bool`` ignores the addresses: the look-up only fills the cache of names. If the
+                # name is not needed later, no promise is broken (D36).
                 self._names.look_up(urlsplit(f"//{host}").hostname or "", bool)
 
     async def _send(self, handler: Any, request: Request, ticket: Ticket) -> Response:
@@ -284,6 +294,7 @@ class Handler(Seat):
                 booking = crawl.pacing.reserve(host) if need is None else None
             except BaseException as error:
                 self._give_back(ticket)
+                # An IgnoreRequest ends only this request. Any other error ends the crawl.
                 if isinstance(error, Exception) and not isinstance(error, IgnoreRequest):
                     crawl.fail(error)
                 raise
@@ -291,13 +302,18 @@ class Handler(Seat):
                 return unseen and not booking.known
             wait = 0.0 if booking is None else booking.wait
             self._give_back(ticket, wait)
+            # A request from the queue waits there, and a document's fetch is begun again later. Any
+            # other request stays here. So does a document while the shared store is away.
             if ticket.popped or (ticket.ours and (need or wait > 0)):
                 raise NotYet(host.key, wait)
             if need is not None:
                 await crawl.gate.at_gate(request, ticket)
 
     def _give_back(self, ticket: Ticket, wait: float = 0.0) -> None:
-        """End the turn without a request. Its host gets no request for *wait* seconds."""
+        """End the turn without a request, and unlock its source for other runs.
+
+        Its host gets no request for *wait* seconds.
+        """
         TURNSTILE.give_back(ticket.host, wait)
         self.crawl.sources.let_go(ticket.key)
 
@@ -308,7 +324,7 @@ class Handler(Seat):
             # A signed request has only the crawl's own signature.
             if may_send(name) and not (signed and is_signature_field(name)):
                 continue
-            # A proxy needs it. Without a proxy, Scrapy's middleware removes it.
+            # A proxy needs this field. Without a proxy, Scrapy's middleware removes it.
             if name == b"Proxy-Authorization" and request.meta.get("proxy"):
                 continue
             del request.headers[name]
@@ -341,24 +357,28 @@ class Downloader(ScrapyDownloader):
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
         self._crawl = Crawl.of(crawler)
-        # Ours comes before any middleware's.
+        # Our method comes first, so that no middleware sees a gate's exception.
         self.middleware.methods["process_exception"].appendleft(self._process_outcome)
         for name in ("process_request", "process_exception"):
             self._watch(self.middleware.methods[name])
 
     def _watch(self, methods: deque[Any]) -> None:
-        """Note which middleware of the project is called, because it may answer itself."""
+        """Before each method of a project's middleware, insert one that notes its name.
 
-        def noting(path: str) -> Callable[..., None]:
+        A middleware may answer a request by itself. Then the ticket says which one did (``by``).
+        """
+
+        def note_of(path: str) -> Callable[..., None]:
             def note(request: Request, **_: Any) -> None:
                 self._crawl.tickets.of(request).by = path
 
             return note
 
+        # The deque is changed in place: each method moves to its end, behind the note about it.
         for method in [*methods]:
             path = path_of(type(getattr(method, "__self__", method)))
             if not path.startswith(_NOT_OF_PROJECTS):
-                methods.append(noting(path))
+                methods.append(note_of(path))
             methods.append(method)
             methods.popleft()
 
@@ -371,6 +391,7 @@ class Downloader(ScrapyDownloader):
         return fetched.addBoth(self._record_end, request)
 
     def _record_end(self, result: Any, request: Request) -> Any:
+        """Tell the gate how *request* ended. If it refuses what replaces it, that is the end."""
         outcome: Any = result.value if isinstance(result, Failure) else result
         try:
             self._crawl.gate.over(request, outcome)

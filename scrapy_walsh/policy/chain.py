@@ -80,7 +80,7 @@ class Held(Protocol):
         """The rules of ``scheme://host[:port]``."""
 
     def last_visit(self, key: str) -> visits.Visit | None:
-        """The last answered request of an earlier run for *key* (``urls.key_of``), if any."""
+        """The record of the last visit of the source *key* (``urls.key_of``); None without one."""
 
 
 # -- 1: may it be requested at all? -----------------------------------------------------------
@@ -103,6 +103,7 @@ def judge(
     Unix seconds. *form*: of ``urls.form_of``, empty for a plain GET. *runs*: False leaves R8 for a
     later call. *led*: how the crawl came to *url*. Raises ValueError if the port cannot be read.
     """
+    # Each gate returns None (or False) to let the next one decide. The last always decides.
     return (
         _out_of_scope(url, scope)
         or _operator_blocks(url, records)
@@ -114,6 +115,7 @@ def judge(
 
 
 def _out_of_scope(url: str, scope: Scope) -> Verdict | NeedDocument | None:
+    """Judge *url* by R6. While `Spider.start` may still declare it, the rest of that is needed."""
     refusal = scope.refuses(url)
     return NeedDocument(START) if refusal and scope.undecided(url) else refusal
 
@@ -128,9 +130,10 @@ def judge_robots_hop(
 ) -> Verdict | NeedDocument | None:
     """Judge a redirect of *origin*'s robots.txt to *url* (D5, D37); None if it may go there.
 
-    If *url* is on another origin and no robots.txt, the rules of that origin apply to it as to a
-    target. Otherwise a site could make us request another site's pages. *led*: how the crawl came
-    to *url*. Raises ValueError as :func:`judge`.
+    If *url* is a page of another origin, and not its /robots.txt, the rules of that origin apply to
+    it as to a target. Otherwise a site could make us request another site's pages.
+
+    *led*: how the crawl came to *url*. Raises ValueError as :func:`judge`.
     """
     refusal = judge_host(url, records, gates) or judge_addresses(
         url, addresses.literals_of(url), scope, gates, led
@@ -156,7 +159,9 @@ def judge_addresses(
         kind = addresses.kind_of(address)
         if kind == addresses.PUBLIC:
             continue
+        # A URL that a person types is declared, but a URL that it leads to is not.
         declared = scope is None or scope.is_named(url) or (scope.typed and not led.url)
+        # A name could lead to a cloud's credentials, so only the address itself declares that.
         literal = kind == addresses.LINK_LOCAL and address in addresses.literals_of(url)
         if not addresses.may_reach(kind, declared=declared, literal=literal, led=led):
             return addresses.refusal(address, led)
@@ -172,6 +177,7 @@ def judge_proxy(host: str, records: Held, gates: Gates) -> Verdict | NeedDocumen
 
 
 def _operator_blocks(url: str, records: Held) -> Verdict | NeedDocument | None:
+    """Judge *url* by R3. A host that cannot be read might be on the list, so it is refused."""
     match blocklist := records.blocklist():
         case None:
             return NeedDocument(BLOCKLIST)
@@ -187,6 +193,7 @@ def _operator_blocks(url: str, records: Held) -> Verdict | NeedDocument | None:
 
 
 def _excluded(url: str, gates: Gates) -> Verdict | None:
+    """Judge *url* by WALSH_EXCLUDED_TLDS."""
     if not gates.excluded_tlds:
         return None
     suffix = hosts.excluded_suffix(hosts.host_of(url), gates.excluded_tlds)
@@ -197,11 +204,15 @@ def _excluded(url: str, gates: Gates) -> Verdict | None:
 
 
 def too_soon(key: str, records: Held, gates: Gates, now: float) -> Verdict | None:
-    """Judge the source *key* by R8 alone, because another process may have sent it meanwhile."""
+    """The refusal of the source *key* by R8; None if it is due.
+
+    The gate calls it again at the wire, because another process may have sent it meanwhile.
+    """
     return visits.not_due(records.last_visit(key), now, gates.revisit, gates.revisit_reason)
 
 
 def _robots(url: str, records: Held, gates: Gates) -> Verdict | NeedDocument:
+    """The verdict of robots.txt on *url* (R2), and then that of WALSH_USAGE."""
     origin = hosts.origin(url)
     rules = records.robots(origin)
     if rules is None:
@@ -223,11 +234,12 @@ def admit(pace: Pace, gates: Gates, now: float, *, document: bool = False) -> Ve
     infinite means after the request to its host that is under way. *now*: Unix seconds. *document*:
     whether it is for a robots.txt.
     """
-    if pace.spent is not None:
+    if pace.spent is not None:  # its attempts without an answer are used up (D13)
         return pace.spent
     if pace.wait == math.inf:  # the wait is known when the request under way ends
         return math.inf
     patience = f"beyond WALSH_PATIENCE ({gates.patience:g} s)"
+    # A robots.txt is exempt, because a new one may ask for a shorter interval.
     if gates.skip_slow and not document and pace.interval > gates.patience:
         cause = f"{pace.host} asks for {pace.interval:g} s between requests"
         return _deferred(f'{cause}, {patience}, and WALSH_SLOW_HOSTS is "skip"')
@@ -251,10 +263,9 @@ class Conclusion:
 
     ``failure``: what R5 decides; None if it does not apply. ``wait``: seconds to leave the host
     alone, by R5 or by a Retry-After; None if there is no need. ``exempt``: one target may follow at
-    once (T1). ``visit``: the meaning of a target's answer for R8 (``visits.of_answer``). It is
-    ANSWERED, FAILED, or LEADS_ON to another URL, and then the answer of that URL counts. It is
-    empty if a retry follows, or if our side broke the exchange off. ``learned``: the host's learned
-    pace, with this answer (D28).
+    once (T1). ``visit``: the meaning of a target's answer for R8: ANSWERED, FAILED or LEADS_ON
+    (``visits.of_answer``). It is empty for a document, if a retry follows, or if our side broke the
+    exchange off. ``learned``: the host's learned pace, with this answer (D28).
     """
 
     failure: backoff.Retry | backoff.GiveUp | None = None
@@ -265,8 +276,9 @@ class Conclusion:
 
 
 def conclude(answer: backoff.Answer, gates: Gates, now: float, rand: float) -> Conclusion:
-    """Conclude from *answer*.
+    """Decide what follows from *answer*: a retry, a hold, an exemption, a pace, a visit.
 
+    An exchange that our side broke off says nothing about the server, so it teaches nothing.
     *now*: Unix seconds. *rand*: in [0, 1), for the back-off; ValueError otherwise.
     """
     failure = backoff.after_failure(answer, gates, now, rand) if answer.whole else None
@@ -274,7 +286,7 @@ def conclude(answer: backoff.Answer, gates: Gates, now: float, rand: float) -> C
     if failure is not None:
         wait = failure.delay
     elif answer.whole:
-        wait = backoff.held_for(answer, now)
+        wait = backoff.held_for(answer, now)  # any answer may have a Retry-After
     exempt = (
         failure is None
         and answer.unseen

@@ -4,18 +4,18 @@ A source is requested daily or less, and not again within the hour (spec section
 
 R8 compares runs (D12). Within one run a source is requested as often as its spider yields it. From
 run to run a source has a *due time*, WALSH_REVISIT after the previous due time. A run may send it a
-little early, by a tenth of WALSH_REVISIT at most, and we still count from the due time that it met.
-So a daily run finds each source due each day, at any minute, and its times do not drift. If a
-source was sent at another time, it is next due WALSH_REVISIT after that; missed periods are not
-made up. However early a run is, nine tenths of WALSH_REVISIT, and an hour, must have passed since
-the source was last sent.
+little early, by a tenth of WALSH_REVISIT at most. The next due time is still counted from the due
+time that this run *met*, and not from the minute of the run. So a daily run finds each source due
+each day, and the times do not drift. If a source was sent at another time, it is next due
+WALSH_REVISIT after that; missed periods are not made up. Between the requests of two runs, at least
+an hour and nine tenths of WALSH_REVISIT must pass.
 
 Every answer is a visit (D41): :func:`of_answer` has a meaning for each status. A visit that
 *failed* counts beside the last successful one, and does not move its due time. After the n-th
 failure in a row the source is left alone for 1 h, 2 h, 4 h and so on, at most for its own interval.
 
-If a run begins some seconds before the hour is over, it waits for them (:func:`hour_left`). If it
-did not, an hourly job would read each source every second hour.
+If a run begins some seconds before the hour is over, it waits for them (:func:`hour_left`).
+Otherwise an hourly job that begins a second early would read each source every second hour.
 
 A source may have a cadence of its own (:func:`cadence`), for example ``P7D``. Otherwise its
 interval is WALSH_REVISIT. A source that has answered 410 is *retired* for 30 days.
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 
 #: Seconds: the shortest time between two runs of a source without a written reason.
 REVISIT_FLOOR: Final = 3600.0
-#: A run waits so many seconds of that time at most.
+#: Seconds: the longest time that a run waits for the end of REVISIT_FLOOR (:func:`hour_left`).
 WAITS_FOR_THE_HOUR: Final = 300.0
 #: Seconds: the longest interval. Records are kept longer than this (``state.records``).
 REVISIT_LONGEST: Final = 365 * 86400.0
 
-#: A run may be early, or late, for a due time by this part of the interval.
+#: A part of the interval. A run that is early or late by at most this much meets the due time.
 SLACK: Final = 0.1
 
 #: Seconds in which a source is left alone after an answer 410 (RFC 9110 section 15.5.11).
@@ -57,7 +57,8 @@ RETIRED: Final = 30 * 86400.0
 #: "Gone": the site asks that links to it be removed.
 GONE: Final = 410
 NOT_MODIFIED: Final = 304
-#: So many failures in a row double the wait: 1 h and 13 doublings are above a year.
+#: The wait after failures is doubled at most this often. 1 h doubled 13 times is 341 days, which
+#: is near REVISIT_LONGEST.
 _DOUBLINGS: Final = 13
 
 
@@ -87,8 +88,8 @@ class Due(NamedTuple):
     """When a source is due. Times are Unix seconds.
 
     ``at``: a run may send it from then on. ``cause``: the reason, one of the constants below.
-    ``nominal``: the end of its period, from which the next one is counted if a visit is on time; 0
-    if the cause does not move that.
+    ``nominal``: the end of its period. If the next visit is on time, the period after it begins
+    there. It is 0 for failures, because they do not move it.
     """
 
     at: float
@@ -104,7 +105,7 @@ INTERVAL: Final = "interval"
 RETIREMENT: Final = "retirement"
 #: Its last visits failed.
 FAILURES: Final = "failures"
-#: Another run is requesting it; that decides no due time.
+#: Another run is requesting it. No ``Due`` has this cause, only the verdict UNDER_WAY.
 UNDER_WAY_NOW: Final = "under_way"
 
 #: The meaning of an answer for its source. ANSWERED: the visit is over. LEADS_ON: a redirect, so
@@ -134,12 +135,14 @@ def of_answer(status: int | None, *, unasked: bool = False) -> str:
 def cadence(written: object) -> float:
     """The seconds of *written*: a number, or an ISO 8601 duration, for example ``P7D``.
 
-    Raises ValueError, with the accepted values, also if they are too few or too many (R8.2).
+    Raises ValueError, with the accepted values, if *written* is neither. It also does if the
+    seconds are below REVISIT_FLOOR or above REVISIT_LONGEST (R8.2).
     """
     seconds = written
     try:
         if isinstance(written, str) and written.lstrip().startswith("P"):
             seconds = parse_duration(written.strip())
+        # ``True`` is the number 1 in Python. NaN is within no limits, so it is refused.
         seconds = math.nan if isinstance(written, bool) else float(seconds)  # type: ignore[arg-type]
         if REVISIT_FLOOR <= seconds <= REVISIT_LONGEST:
             return seconds
@@ -152,26 +155,31 @@ def cadence(written: object) -> float:
 
 
 def interval_of(cadence: float | None, revisit: float) -> float:
-    """Seconds between two visits of a source; *cadence*: its cadence; *revisit*: WALSH_REVISIT."""
+    """Seconds between two visits of a source, at least REVISIT_FLOOR.
+
+    *cadence*: the source's own; None for *revisit*. *revisit*: WALSH_REVISIT.
+    """
     return max(revisit if cadence is None else cadence, REVISIT_FLOOR)
 
 
 def _causes(visit: Visit, now: float, revisit: float) -> Iterator[Due]:
     """The causes that keep a run from sending a source, for example INTERVAL.
 
-    A stored time in the future comes from a clock that was put back. Up to an interval ahead it
-    binds, beyond that it is stale (D9). So no clock can block a source for over two intervals.
+    A stored time in the future comes from a clock that was put back. It counts if it is less than
+    an interval ahead; else it is stale and ignored (D9). So a wrong clock cannot block a source for
+    more than two intervals.
     """
     interval = interval_of(visit.revisit, revisit)
     period_end = visit.counted_from + interval
     is_stale = visit.sent_at - now >= interval
     if not is_stale:
         at = 0.0
-        if visit.sent_at:
+        if visit.sent_at:  # 0 if it was never answered
             soonest = visit.sent_at + max(REVISIT_FLOOR, (1 - SLACK) * interval)
             at = max(soonest, period_end - SLACK * interval)
         yield Due(at, INTERVAL, period_end)
     if visit.gone and not is_stale:
+        # Its cadence may be longer than 30 days.
         retired = max(visit.sent_at + RETIRED, period_end)
         yield Due(retired, RETIREMENT, retired)
     if visit.gave_up_at is not None and visit.gave_up_at - now < interval:
@@ -187,12 +195,13 @@ def due(visit: Visit | None, now: float, revisit: float) -> Due:
     never_sent = Due(0.0, NEVER_SENT)
     if visit is None:
         return never_sent
+    # The latest cause decides, because ``at`` is compared first.
     return max([never_sent, *_causes(visit, now, revisit)])
 
 
 def _nominal(visit: Visit, revisit: float) -> float:
     """The due time that the next visit may meet. Failed visits do not move it."""
-    # At the time of the visit itself, so that it is not stale.
+    # *now* is the time of the visit itself, because then no cause is stale and left out.
     return max(cause.nominal for cause in _causes(visit, visit.sent_at, revisit))
 
 
@@ -209,7 +218,8 @@ def period(visit: Visit | None, cadence: float | None, revisit: float) -> float:
 def wait_after(failures: int, interval: float) -> float:
     """Seconds until a source may be sent after so many failed visits in a row.
 
-    It is the *interval* at most, and then a run may be a little early, as always.
+    It doubles with each failure up to the *interval*. A run may be early for that by SLACK, as for
+    any due time.
     """
     doublings = min(max(failures, 1) - 1, _DOUBLINGS)
     wait = REVISIT_FLOOR * 2.0**doublings
@@ -226,6 +236,7 @@ def failed(visit: Visit | None, at: float, *, again: bool = False) -> Visit:
     if visit is None:
         visit = Visit(0.0, 0.0)
     failures = visit.failures
+    # A time of failure means one failure at least, even if none was counted (``Visit``).
     if visit.gave_up_at is not None:
         failures = max(failures, 1)
     failures = max(failures, 1) if again else failures + 1
@@ -233,7 +244,7 @@ def failed(visit: Visit | None, at: float, *, again: bool = False) -> Visit:
 
 
 def next_due(visit: Visit | None, hold_end: float, now: float, revisit: float) -> float | None:
-    """Unix seconds before which no run sends a source again; None if the next run may.
+    """Unix seconds before which no run sends a source again; None if a run may send it now.
 
     *visit*, *revisit*: as for :func:`due`. *hold_end*: the end of the hold of its host (R5), Unix
     seconds. Commands and reports call this time "next due".
@@ -251,14 +262,16 @@ def hour_left(visit: Visit | None, now: float, revisit: float) -> float | None:
     moment = due(visit, now, revisit).at
     if visit is None or not 0 < moment - now <= WAITS_FOR_THE_HOUR:
         return None
+    # If it is due later than the hour, something else keeps it, and a run does not wait for that.
     hour = max(visit.sent_at, visit.gave_up_at or 0.0) + REVISIT_FLOOR
     return moment - now if moment <= hour else None
 
 
 def met(sent_at: float, visit: Visit | None, revisit: float, status: int | None = None) -> Visit:
-    """The visit that begins at *sent_at*, counted from its due time if it met that.
+    """The record of a visit sent at *sent_at*, Unix seconds; *visit*: the record before it.
 
-    *status*: of the answer.
+    If it met the due time, the next period is counted from that, else from *sent_at*. *revisit*: as
+    for :func:`due`. *status*: of the answer.
     """
     is_gone = status == GONE
     if visit is None:
@@ -275,7 +288,7 @@ UNDER_WAY: Final = Verdict(
 
 
 def not_due(visit: Visit | None, now: float, revisit: float, reason: str | None) -> Verdict | None:
-    """A refusal while it is too soon to send a source again, else None.
+    """The refusal of a source that is not due (R8); None if it may be sent.
 
     *visit*, *revisit*: as for :func:`due`. *now*: Unix seconds. A written *reason* lifts the rule.
     """
@@ -321,6 +334,7 @@ def counts_for(
                 unvisited.append(source)
     if scope.is_source(url):
         sources[key] = None
+    # No redirect of this run led here. Then the source that the scope has noted for it counts.
     elif not sources and (source_of := scope.source_of(url)) is not None:
         sources[source_of] = None
     return sources

@@ -52,14 +52,17 @@ _TIMEOUT: Final = 30.0
 _ANSWERS: Final = (robots_fetch.PARSE, robots_fetch.NO_RULES, robots_fetch.UNREADABLE)
 
 
-#: A wait up to this long, in seconds, may come from a booking of our own.
+#: Seconds. A shorter wait may be a rounding of our own booking, so no other process is assumed.
 _ROUNDING: Final = 0.05
 _SERIALS: Final = itertools.count(1)
 
 
 @dataclass(slots=True)
 class _Entry:
-    """Rules that are in force from ``since`` until ``until`` (Unix seconds)."""
+    """Rules that are in force from ``since`` until ``until`` (Unix seconds).
+
+    ``serial``: a number that no other rules have, so that a changed file is noticed.
+    """
 
     rules: Rules
     since: float
@@ -94,6 +97,7 @@ class RobotsTxt:
         self._fetcher = fetcher
         self._pacing = pacing
         self._documents = documents
+        #: Parsed files by origin, the latest last. The oldest is removed if there are too many.
         self._cache: OrderedDict[str, _Entry] = OrderedDict()
         #: Rules in force instead of a file that could not be fetched. They are not stored.
         self._substitutes: dict[str, _Entry] = {}
@@ -113,9 +117,14 @@ class RobotsTxt:
         return entry.rules
 
     def _in_memory(self, origin: str) -> _Entry | None:
+        """Return the entry of *origin*, fresh or not. A substitute replaces a cached file."""
         return self._substitutes.get(origin) or self._cache.get(origin)
 
     def _fresh_entry(self, origin: str) -> _Entry | None:
+        """Return the entry of *origin* if it is in force now.
+
+        If the clock was put back, the entry begins in the future, and is not in force (D9).
+        """
         entry = self._in_memory(origin)
         if entry is None or not entry.since <= self._context.wall() < entry.until:
             return None
@@ -139,7 +148,10 @@ class RobotsTxt:
         return entry.serial
 
     def next_host(self, origin: str) -> Host:
-        """Return the host of the next step's request."""
+        """Return the host of the next step's request.
+
+        If the fetch for *origin* needs another robots.txt first (D37), that is requested next.
+        """
         visited: set[str] = set()
         while origin not in visited:
             visited.add(origin)
@@ -150,6 +162,7 @@ class RobotsTxt:
         return self._pacing.host_of(self._progress_of(origin).url)
 
     def _progress_of(self, origin: str) -> _Progress:
+        """Return the progress of the fetch for *origin*. It is begun if there is none."""
         return self._progress.setdefault(origin, _Progress(f"{origin}/robots.txt"))
 
     def step(self, origin: str, *, trial: bool = False, led: Led = NO_LEAD) -> Awaitable[None]:
@@ -162,7 +175,10 @@ class RobotsTxt:
         return self._fetcher.alone(origin, lambda: self._make_step(origin, led, trial=trial))
 
     def may_go(self, document: Document) -> bool:
-        """Whether *document*, a robots.txt, may still be requested when it has its turn."""
+        """Whether *document*, a robots.txt, may still be requested when it has its turn.
+
+        Only a hop is judged again, because a new blocklist or other rules may refuse it.
+        """
         progress = self._progress.get(document.origin)
         if progress is None or not document.hops:
             return True
@@ -179,7 +195,7 @@ class RobotsTxt:
         )
 
     def no_retry(self, document: Document, status: int | None) -> str:
-        """Return ``robots_fetch.no_retry`` for the answer to *document*."""
+        """Return why no retry may follow the answer to *document* in this run; "" if one may."""
         has_rules = robots_fetch.is_broken(status) and (
             document.origin in self._cache or self._stored_document(document.origin) is not None
         )
@@ -191,7 +207,7 @@ class RobotsTxt:
         return context.recall(lambda: context.store.get(StoredDocument, ROBOTS, origin))
 
     def count(self) -> None:
-        """Set the stats of robots.txt files at the end of a crawl."""
+        """Write the counts of robots.txt files into the stats, at the end of a crawl."""
         tell = self._context.recorder.set
         counts = self.counts
         tell("robots/cached", len(self._cache))
@@ -205,9 +221,14 @@ class RobotsTxt:
             tell("robots/fetch_success_rate", counts["answered"] / counts["asked"])
 
     async def _make_step(self, origin: str, led: Led, *, trial: bool) -> None:
+        """Make one step of the fetch for *origin*: refuse its hop, request it, or read for it.
+
+        If the hop needs the blocklist, nothing is done here. The target needs it first, too, so the
+        gate fetches it (R3 comes before R2).
+        """
         progress = self._progress_of(origin)
         progress.is_taken = False
-        if not progress.hops:
+        if not progress.hops:  # later hops are led by the redirect before them
             progress.led = led
         obstacle = self._find_obstacle(origin, progress)
         if isinstance(obstacle, Verdict):
@@ -239,7 +260,7 @@ class RobotsTxt:
         finally:
             progress.waits_for = ""
         nested = self._progress.get(other_origin)
-        if nested is None:
+        if nested is None:  # that fetch has ended
             if self._documents.robots(other_origin) is None:
                 self._refuse_hop(
                     origin, progress, f"{other_origin}/robots.txt is not to be had for now"
@@ -248,7 +269,7 @@ class RobotsTxt:
             reason = f"another process requests {hosts.host_or_url(nested.url)}"
             self._refuse_hop(origin, progress, reason)
         elif not nested.is_wanted and _is_elsewhere(other_origin, nested.url):
-            del self._progress[other_origin]  # an answer from there is not that authority's
+            del self._progress[other_origin]  # that authority did not answer itself (D37)
             reason = f"{other_origin}/robots.txt, which decides about that, leads to {nested.url}"
             self._refuse_hop(origin, progress, reason)
 
@@ -264,6 +285,7 @@ class RobotsTxt:
         return origin == other_origin
 
     async def _request(self, origin: str, progress: _Progress, *, trial: bool) -> None:
+        """Request the next URL of the fetch for *origin*, and process its answer."""
         try:
             fetched = await self._fetcher.fetch(
                 progress.url,
@@ -282,9 +304,13 @@ class RobotsTxt:
         except NotYet as error:  # another process uses this host, and may store its robots.txt
             progress.is_taken = error.wait > _ROUNDING
         except OwnFault as fault:
-            host = hosts.host_key(origin)
-            line = f"nothing is requested of {host}: its robots.txt is not known because of us: "
-            self._context.recorder.own_fault(f"{line}{fault}", fault.cause or str(fault), host)
+            host_key = hosts.host_key(origin)
+            prefix = (
+                f"nothing is requested of {host_key}: its robots.txt is not known because of us: "
+            )
+            self._context.recorder.own_fault(
+                f"{prefix}{fault}", fault.cause or str(fault), host_key
+            )
             self._use_fallback(origin, robots_fetch.OURS, str(fault))
         except Refused as error:
             # Refuse the hop only because of its address (D38). If the host is due after the
@@ -294,6 +320,7 @@ class RobotsTxt:
             self._refuse_hop(origin, progress, error.verdict.reason, error.verdict.address)
 
     def _process_answer(self, origin: str, progress: _Progress, fetched: Fetched) -> None:
+        """Do what the answer *fetched* means: retry, follow, adopt it, or fall back."""
         meaning = robots_fetch.meaning(
             fetched.status,
             location=bool(fetched.location),
@@ -318,8 +345,10 @@ class RobotsTxt:
         elif meaning in (robots_fetch.PARSE, robots_fetch.NO_RULES):
             self._adopt(origin, meaning, fetched)
         else:
-            packed = meaning == robots_fetch.UNREADABLE
-            self._use_fallback(origin, meaning, (fetched.encoding or "") if packed else fetched.why)
+            is_unreadable = meaning == robots_fetch.UNREADABLE
+            self._use_fallback(
+                origin, meaning, (fetched.encoding or "") if is_unreadable else fetched.why
+            )
 
     def _is_doubted(self, origin: str, fetched: Fetched) -> bool:
         """Whether *fetched* is a page instead of known rules, and not trusted yet (D44).
@@ -331,12 +360,15 @@ class RobotsTxt:
             return False
         # If the record is unreadable, StateError shows that it is not known because of us.
         document = self._context.store.get(StoredDocument, ROBOTS, origin)
+        # Only known rules are kept against a page. A stored file without fields has none.
         if document is None or not has_field(document.body):
             return False
-        pages, at = robots_fetch.seen_page(document.pages, document.page_at, self._context.wall())
+        pages, page_at = robots_fetch.seen_page(
+            document.pages, document.page_at, self._context.wall()
+        )
         if pages >= robots_fetch.PAGES:
             return False
-        updated = replace(document, pages=pages, page_at=at)
+        updated = replace(document, pages=pages, page_at=page_at)
         if updated != document:
             self._context.remember(lambda: self._context.store.put(updated))
         return True
@@ -358,21 +390,26 @@ class RobotsTxt:
     def _refuse_hop(
         self, origin: str, progress: _Progress, reason: str, address: str | None = None
     ) -> None:
-        """Do not follow the hop (D37). The stored rules of *origin* stay, or none are in force."""
+        """Do not follow the hop (D37). The stored rules of *origin* stay in force.
+
+        If there are none, its targets are deferred. *reason*, *address*: of the refusal.
+        """
         explanation = f"{progress.url}, which is refused: {reason}"
         cause = robots_fetch.HOP_REFUSED
         self._use_fallback(origin, cause, explanation, hop=progress.url, address=address)
 
     def _use_fallback(self, origin: str, cause: str, reason: str, **members: Any) -> None:
-        """Put the decision of ``robots_fetch.without`` into force: *origin* gave no new rules.
+        """End the fetch for *origin* without new rules; ``robots_fetch.without`` decides.
 
-        *members*: further members of the event.
+        *cause*, *reason*: as for that function. *members*: further members of the event.
         """
         config = self._context.config
         url = f"{origin}/robots.txt"
         self._progress.pop(origin, None)
-        fleet = config.shared_state is not None
-        fallback = robots_fetch.without(cause, reason, url, config.robots_unreachable, fleet=fleet)
+        is_fleet = config.shared_state is not None
+        fallback = robots_fetch.without(
+            cause, reason, url, config.robots_unreachable, fleet=is_fleet
+        )
         if isinstance(fallback, robots_fetch.Keep):
             # If the stored rules are unreadable, StateError shows that it is because of us.
             document = self._context.store.get(StoredDocument, ROBOTS, origin)
@@ -395,6 +432,7 @@ class RobotsTxt:
             self._use_substitute(origin, fallback, fallback.ttl)
 
     def _use_substitute(self, origin: str, rules: Rules, ttl: float) -> None:
+        """Use *rules* for *origin* in place of a new file, for *ttl* seconds. Do not store them."""
         now = self._context.wall()
         self._substitutes[origin] = _Entry(rules, now, now + ttl)
         _judge_again(self._context, self._pacing.host_of(origin))
@@ -426,6 +464,7 @@ class RobotsTxt:
         self._record_event(kind, origin, line, group=rules.group, **facts, **members)
 
     def _adopt(self, origin: str, meaning: str, fetched: Fetched) -> None:
+        """Put the rules of a fetched file into force, record and store them. Ends the fetch."""
         body = fetched.body if meaning == robots_fetch.PARSE else b""
         document = fetched.record(ROBOTS, origin, body, meaning, self._context.wall())
         rules = self._parse(origin, document)
@@ -434,6 +473,7 @@ class RobotsTxt:
         self._record_rules(ADOPTED, origin, document, rules, f"{fetched.why}, {meaning}")
         self._context.remember(lambda: self._context.store.put(document))
         self._keep_rules(origin, rules, document.fetched_at, self._ttl(origin))
+        # If the host is slow, one target may follow this robots.txt (D11).
         self._pacing.host_of(origin).traffic.visit(self._context.config.patience)
 
     def _ttl(self, origin: str) -> float:
@@ -442,6 +482,7 @@ class RobotsTxt:
         return robots_fetch.robots_ttl(self._context.config.robots_ttl, interval)
 
     def _load_stored(self, origin: str) -> _Entry | None:
+        """Put the stored file of *origin* into force if it is fresh. Returns it, or None."""
         # If the record is unreadable, the file is fetched again, because its current text counts.
         document = self._stored_document(origin)
         ttl = self._ttl(origin)
@@ -452,6 +493,7 @@ class RobotsTxt:
         return self._keep_rules(origin, rules, document.fetched_at, ttl)
 
     def _parse(self, origin: str, document: StoredDocument) -> Robots:
+        """Parse *document*, and give its Crawl-delay to the host of *origin* (R4)."""
         if document.outcome == robots_fetch.NO_RULES:
             rules = no_rules(document.url)
         else:
@@ -459,10 +501,12 @@ class RobotsTxt:
             rules = parse_robots(document.body, token, document.url)
         traffic = self._pacing.host_of(origin).traffic
         traffic.set_interval(rules.crawl_delay or 0.0, source=origin)
+        # The stored interval held only until this file was read.
         traffic.set_interval(0.0, source=EARLIER_RUN)
         return rules
 
     def _keep_rules(self, origin: str, rules: Rules, fetched_at: float, ttl: float) -> _Entry:
+        """Put *rules* into force for *ttl* seconds from *fetched_at* (Unix seconds)."""
         host = self._pacing.host_of(origin)
         host.robots_failed = False
         self._substitutes.pop(origin, None)

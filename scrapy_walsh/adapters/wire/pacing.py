@@ -47,6 +47,12 @@ _CLOSING_CHECK: Final = 0.2
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
+    """A request that waits for its turn. ``document``: it is for a document.
+
+    ``turn``: fires with the result of :meth:`Turnstile.enter`. ``granted``: it has fired, so the
+    turn must be given back on every way out.
+    """
+
     crawl: Context
     host: Host
     document: bool
@@ -70,6 +76,7 @@ class Turnstile:
         self._busy = False
         self._waiters: list[_Waiter] = []
         self._crawls: set[Context] = set()
+        #: The crawls whose shared store is away. While there are any, nothing is sent.
         self._shut_by: set[Context] = set()
         self._timer = compat.Timer(self._tick)
 
@@ -99,14 +106,17 @@ class Turnstile:
         """Whether any request from the queue would have to wait here."""
         if self._shut_by or self._busy:
             return True
+        # A waiter whose host is due goes before any request that the queue would give out.
         now = time.monotonic()
         return any(waiter.due <= now for waiter in self._waiters)
 
     async def enter(self, crawl: Context, host: Host, *, document: bool) -> bool:
         """Wait for a turn until *host* is due. Returns whether *host* never had a request before.
 
-        After that the caller must call :meth:`leave`. Raises Refused if *host* is due later than
-        WALSH_PATIENCE allows, and Closing if the spider is closing.
+        Then the caller must call :meth:`leave` or :meth:`give_back`.
+
+        Raises Refused if *host* is due later than WALSH_PATIENCE allows, and Closing if the spider
+        is closing.
         """
         waiter = _Waiter(crawl, host, document)
         self._waiters.append(waiter)
@@ -116,7 +126,7 @@ class Turnstile:
         except BaseException:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
-            if waiter.granted:
+            if waiter.granted:  # cancelled after its turn came; the host counts as requested
                 host.traffic.finished(time.monotonic())
                 self.leave(host)
             raise
@@ -127,7 +137,10 @@ class Turnstile:
         self.leave(host)
 
     def leave(self, host: Host) -> None:
-        """End a turn, after the caller has noted the end of the exchange with *host*."""
+        """End a turn, after the caller has noted the end of the exchange with *host*.
+
+        Every queue looks at *host* again, because its due time has changed.
+        """
         self._busy = False
         self._advance()
         for crawl in self._crawls:
@@ -142,12 +155,13 @@ class Turnstile:
             if self._shut_by:
                 self._timer.set(_CLOSING_CHECK)
                 return
-            next_waiter = self._waiters[0]
+            next_waiter = self._waiters[0]  # if the search for the next one fails, end this one
             try:
                 now = time.monotonic()
                 next_waiter = min(self._waiters, key=lambda waiter: waiter.due)
                 if next_waiter.due <= now:
                     self._grant(next_waiter, now)
+                # If one of them was refused, look again: there is one waiter less.
                 elif not any(self._end_if_refused(waiter, now) for waiter in list(self._waiters)):
                     self._timer.set(min(next_waiter.due - now, _CLOSING_CHECK))
                     return
@@ -156,6 +170,7 @@ class Turnstile:
                 next_waiter.crawl.fail(error)
 
     def _tick(self) -> None:
+        """End the waiters of crawls that are closing. Then give the turn, if a host is due."""
         self._end_waiters_of([crawl for crawl in self._crawls if compat.closing(crawl.crawler)])
         self._advance()
 
@@ -164,6 +179,7 @@ class Turnstile:
             self._fail(waiter, Closing())
 
     def _grant(self, waiter: _Waiter, now: float) -> None:
+        """Give the turn to *waiter*, and note that a request to its host is under way."""
         unseen = not waiter.host.traffic.seen
         waiter.host.started(now, document=waiter.document)
         self._waiters.remove(waiter)
@@ -179,6 +195,7 @@ class Turnstile:
         return True
 
     def _fail(self, waiter: _Waiter, error: Exception) -> None:
+        """End *waiter* with *error*, unless it has had its turn or its end meanwhile."""
         if waiter in self._waiters:
             self._waiters.remove(waiter)
             waiter.turn.errback(error)
@@ -193,11 +210,12 @@ class Pulse:
     ``timer``: starts the next check.
 
     Raises ConfigError if Redis answers, but its configuration does not fit. Raises StoreAway if
-    Redis does not answer and the scheduler is scrapy-redis's, which would end in a traceback.
+    Redis does not answer and the scheduler is scrapy-redis's, because that ends in a traceback.
     """
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        #: ``_shut``: this crawl has shut the turnstile. ``_begun``: Redis has answered once.
         self._shut = self._begun = False
         self.timer = compat.Timer(self.beat)
         shared = context.store.shared is not None
@@ -212,7 +230,10 @@ class Pulse:
                 )
 
     def _begin(self, store: SharedStore) -> None:
-        """Log once, when Redis answers, a warning about its persistence. Raises ConfigError."""
+        """Check Redis's configuration when it first answers. Raises ConfigError.
+
+        If its persistence may lose records, one warning is logged.
+        """
         if not self._begun and (line := store.link.begin()) is not None:
             self._begun = True
             if line:
@@ -273,6 +294,7 @@ class Pacing:
         self._hosts: dict[str, Host] = {}
         # A fleet's worker may run for weeks, so it forgets which hosts were silent.
         forget_after = math.inf if config.shared_state is None else REASK
+        # The other terms are explained at ``Terms`` and ``Silence`` in ``policy/host.py``.
         spacing = config.min_interval if config.pace_robots else None
         position = config.robots_unreachable
         wall = context.wall
@@ -285,7 +307,7 @@ class Pacing:
     def host_of(self, url: str) -> Host:
         """Return the host of *url*. If its host is unreadable, return a new one for this URL."""
         key = hosts.host_or_url(url)
-        if key == url:
+        if key == url:  # no host can be read
             return Host(key, self._terms)
         host = self._hosts.get(key)
         if host is not None and host.known:
@@ -304,12 +326,15 @@ class Pacing:
         return self._hosts.get(key)
 
     def named(self, key: str) -> Host:
-        """Return the host without its record, because a JOBDIR may name a million hosts."""
+        """Return the host with this throttle key, and do not load its record.
+
+        A JOBDIR may name a million hosts, and to load them all would take too long.
+        """
         host = self._hosts.get(key)
         if host is None:
             minimum = self._context.config.min_interval
             traffic = self.traffic.setdefault(key, Traffic(minimum))
-            traffic.raise_minimum(minimum)
+            traffic.raise_minimum(minimum)  # another crawl may have made it with a shorter one
             host = self._hosts[key] = Host(key, self._terms, traffic)
         return host
 
@@ -324,6 +349,7 @@ class Pacing:
             # We do not know its last request, so we assume that it was just now.
             context.recorder.own_fault(str(error), kept=True)
             host.traffic.restore(now, now)
+        # Scrapy's slots are named by host. A throttle key may have a port as well.
         slot = self._slots.get(host.key) or self._slots.get(host.key.partition(":")[0]) or {}
         if slot.get("delay"):
             host.traffic.set_interval(float(slot["delay"]), source="DOWNLOAD_SLOTS")
@@ -351,6 +377,7 @@ class Pacing:
             return
         wait = host.wait(now)
         due = now + wait
+        # A due time that was recorded is not recorded again.
         if wait == 0 or due - host.told < _ROUNDING or (url := first_url()) is None:
             return
         host.told = due
@@ -396,9 +423,10 @@ class Pacing:
     # -- the wire -------------------------------------------------------------------------
 
     def reserve(self, host: Host) -> Booking | None:
-        """Book *host* for this process, or return how long it must wait (R4.6).
+        """Book *host* for this process (R4.6).
 
-        Returns None if the shared store is away. Then the turnstile is shut and nothing is sent.
+        If another process has booked it, the Booking has the seconds to wait. Returns None if
+        the shared store is away. Then the turnstile is shut and nothing is sent.
         """
         context = self._context
         steady = self._context.steady()
@@ -409,6 +437,7 @@ class Pacing:
             return None
         except StateError as error:
             context.recorder.own_fault(str(error), kept=True)
+            # The crawl goes on by its own spacing.
             booking = Booking(0.0, known=False)
         if booking.taught != NOTHING:
             host.take(eased(booking.taught, steady))
@@ -427,7 +456,7 @@ class Pacing:
         visit = host.traffic.ahead and answer.purpose == TARGET
         self._remember(host, now, ended, visit=visit)
         self._remember_silence(host, now)
-        if concluded.wait is not None:
+        if concluded.wait is not None:  # other processes must keep this hold at once
             context.remember(context.store.flush)
 
     def hold(self, host: Host, seconds: float) -> None:
@@ -457,7 +486,7 @@ class Pacing:
         since = context.steady() if silent else None
 
         def change(record: HostRecord | None) -> HostRecord | None:
-            if record is None:
+            if record is None:  # the host was never booked, so there is no record to change
                 return None
             return replace(record, silent_since=since)
 
@@ -476,6 +505,7 @@ def restore(host: Host, store: Store, now: float, steady: float) -> None:
         traffic.restore(now, now)
     if record is None:
         return
+    # If the clock was put back, times in the future count as now. The result is stored below.
     stored = record
     record = record.at(steady)
     # A request under way was booked at its start, and reached the server a little later.
