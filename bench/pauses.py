@@ -337,7 +337,7 @@ class Reads(WalshMetadataSpider):
         heartbeat: Heartbeat = self.crawler.heartbeat  # type: ignore[attr-defined]
         heartbeat.task.cancel()
         took = time.perf_counter() - self.crawler.heartbeat.began  # type: ignore[attr-defined]
-        (seen,) = (visit.row for visit in self.visits.values())
+        (seen,) = (walk.row for walk in self.walks.values())
         row = {"wall ms": heartbeat.wall * 1e3, "cpu ms": heartbeat.cpu * 1e3, "took s": took}
         print(json.dumps({**row, "outcome": seen.outcome, "items": seen.items}), flush=True)
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parent.parent / "scrapy_walsh"
+import scrapy_walsh
+
+PACKAGE = Path(scrapy_walsh.__file__).parent
 #: Modules with public names (docs/api.md, docs/reference.md) that must begin with an example.
 PUBLIC = (
     "scrapy_walsh",

@@ -150,12 +150,12 @@ def test_nothing_is_requested_for_it(plain: Run) -> None:
 
 
 CHAIN = frozenset({"n", "prev", "hash"})
-SIGNAL = "robots.txt:6 Content-Signal: search=yes, ai-input=no"
+SIGNAL_LINE = "robots.txt:6 Content-Signal: search=yes, ai-input=no"
 
 
 def test_the_ledger_has_it_beside_each_answer(plain: Run) -> None:
     told = {line["url"]: line.get("usage") for line in plain.lines() if line["kind"] == "fetched"}
-    assert told[f"{HOST}/plain"] == ["robots.txt:3 Content-Usage: train-ai=n", SIGNAL]
+    assert told[f"{HOST}/plain"] == ["robots.txt:3 Content-Usage: train-ai=n", SIGNAL_LINE]
     assert "header TDM-Reservation: 1" in told[f"{HOST}/fields"]
     assert told[SILENT] is None
 
@@ -166,7 +166,7 @@ def test_verify_derives_it_again(plain: Run) -> None:
     assert "nothing wrong was found" in done.stdout, done.stdout
 
 
-SAID = ["robots.txt:3 Content-Usage: train-ai=n", SIGNAL]
+SAID = ["robots.txt:3 Content-Usage: train-ai=n", SIGNAL_LINE]
 
 
 @pytest.mark.parametrize(
