@@ -69,9 +69,6 @@ TRANSPORT_ERRORS: Final[tuple[type[BaseException], ...]] = (
 #: The error of a body over DOWNLOAD_MAXSIZE. Nothing is retried, because the network did not fail.
 OVER_LIMIT: Final = getattr(exceptions, "DownloadCancelledError", CancelledError)
 
-#: The errors of a :class:`Task` that was broken off.
-CANCELLED: Final = (CancelledError, asyncio.CancelledError)
-
 #: The settings of this version. Only these are pinned.
 KNOWN_SETTINGS: Final = frozenset(dir(default_settings))
 
@@ -106,14 +103,20 @@ def run(coroutine: Coroutine[Any, Any, _T]) -> Deferred[_T]:
 class Task:
     """A coroutine that runs from now on, and that :meth:`cancel` can break off.
 
-    ``result``: to be awaited once. It ends with a CancelledError after :meth:`cancel`.
+    ``result``: to be awaited once. ``is_cancelled``: it was broken off. Its error then depends on
+    Scrapy's version, and on the handler that was at work.
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, _T]) -> None:
-        deferred = run(coroutine)
-        #: Break the coroutine off, where it awaits something.
-        self.cancel: Callable[[], None] = deferred.cancel
-        self.result: Awaitable[Any] = future(deferred)
+        self._deferred = run(coroutine)
+        self.is_cancelled = False
+        self.result: Awaitable[Any] = future(self._deferred)
+
+    def cancel(self) -> None:
+        """Break the coroutine off at the point that it waits at, if it has not ended."""
+        if not self._deferred.called:
+            self.is_cancelled = True
+            self._deferred.cancel()
 
 
 def _reactor() -> Any:

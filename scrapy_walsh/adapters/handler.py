@@ -170,6 +170,7 @@ class Handler(Seat):
         except Exception as error:
             faults.pass_on("a request could not be made", error)
         is_connected = True
+        exchange: compat.Task | None = None
         sent = Sent(request, ticket, unseen, crawl.steady())
         proxy = request.meta.get("proxy")
         # The operator's settings name the blocklist and the proxy, so these may have a private
@@ -193,14 +194,16 @@ class Handler(Seat):
             if connecting.refused is not None:  # so the error is ours, and nothing was sent
                 is_connected = False
                 raise self._not_connected(ticket, connecting.refused) from error
+            if exchange is not None and exchange.is_cancelled:
+                # The end of the crawl broke it off, which says nothing about the host.
+                sent.whole = False
+                raise Closing from error
             sent.whole = faults.says_something(error)
             # An answer that cannot be read is an answer, too: the host is not silent.
             ticket.headed = ticket.headed or (sent.whole and faults.is_unreadable(error))
             if isinstance(error, compat.OVER_LIMIT) and not ticket.ours:
                 # The visit counts (R8), so that a body that is too long is not sent again soon.
                 crawl.sources.answered(request, ticket, "200", crawl.wall())
-            if compat.closing(crawl.crawler) and isinstance(error, compat.CANCELLED):
-                raise Closing from error
             raise
         finally:
             crawl.tickets.sending = None
