@@ -202,6 +202,8 @@ LOCK: Final = "ledger.lock"
 KEPT: Final = 256 * 1024**2
 ROTATE_AT: Final = 16 * 1024**2
 _FILES: Final = 16
+#: Octets read of the head: more than its line has.
+_HEAD_LINE: Final = 128
 #: Octets read from the end of a file to find its last line: more than any line has.
 _LAST: Final = 256 * 1024
 
@@ -313,7 +315,7 @@ class Ledger:
             self._begin_file(full_files, reason)
             return
         try:
-            line, torn_octets = self._last_line()
+            line, torn_octets = _last_line(self._descriptor, self._end)
             members = parsed(line)
         except ValueError as error:
             aside = files.set_aside(self.directory / FILE)
@@ -328,18 +330,6 @@ class Ledger:
                 "", {"kind": "gap", "reason": f"a line of {torn_octets} octets was cut off"}
             )
 
-    def _last_line(self) -> tuple[bytes, int]:
-        """The last whole line, and the number of octets after it.
-
-        Raises ValueError if there is none.
-        """
-        start = max(0, self._end - _LAST)
-        tail = os.pread(self._descriptor, self._end - start, start)
-        lines, newline, half_line = tail.rpartition(b"\n")
-        if not newline:
-            raise ValueError("holds no whole line")
-        return lines.rpartition(b"\n")[2], len(half_line)
-
     def _begin_file(self, full_files: Sequence[Path], reason: str) -> None:
         """Write the first line of a file, chained to the last line of the file before.
 
@@ -348,7 +338,8 @@ class Ledger:
         """
         head = read_head(self.directory / HEAD)
         if full_files and self.number == 0:
-            line = full_files[-1].read_bytes().rstrip(b"\n").rpartition(b"\n")[2]
+            with full_files[-1].open("rb") as file:
+                line, _ = _last_line(file.fileno(), os.fstat(file.fileno()).st_size)
             self.number, self.head = parsed(line)["n"], line[-66:-2].decode("ascii")
         previous_number = self.number
         self._append("", {"kind": "ledger", "contract": CONTRACT, "file": self.file})
@@ -395,6 +386,19 @@ def rotated(directory: Path) -> list[Path]:
     return sorted(directory.glob("ledger-[0-9][0-9][0-9][0-9][0-9][0-9].jsonl"))
 
 
+def _last_line(descriptor: int, end: int) -> tuple[bytes, int]:
+    """The last whole line of the first *end* octets, and the number of octets after it.
+
+    Raises ValueError if there is none.
+    """
+    start = max(0, end - _LAST)
+    tail = os.pread(descriptor, end - start, start)
+    lines, newline, half_line = tail.rpartition(b"\n")
+    if not newline:
+        raise ValueError("holds no whole line")
+    return lines.rpartition(b"\n")[2], len(half_line)
+
+
 def _number_of(path: Path) -> int:
     return int(path.stem.partition("-")[2])
 
@@ -402,7 +406,8 @@ def _number_of(path: Path) -> int:
 def read_head(path: Path) -> tuple[int, str] | None:
     """The number and the hash of the last line that was written; None without a readable head."""
     try:
-        number, digest = path.read_text(encoding="ascii").split()
+        with path.open("rb") as file:
+            number, digest = file.readline(_HEAD_LINE).decode("ascii").split()
         return int(number), digest
     except (OSError, ValueError):
         return None

@@ -16,6 +16,7 @@ their names.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -26,6 +27,7 @@ from dataclasses import asdict, fields
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import StateError, one_line
+from scrapy_walsh.policy.list.blocklist import MAX_OCTETS
 from scrapy_walsh.spec import __version__
 from scrapy_walsh.state.records import BLOCKLIST, DamageError, StoredDocument
 
@@ -40,7 +42,7 @@ SECOND: Final = "blocklist-2.json"
 COPIES: Final = (COPY, SECOND)
 #: The names of copies, for any address of a list.
 _LIST: Final = r"blocklist(?:-[0-9a-f]{16})?(?:-2)?\.json"
-#: Octets of a copy's first lines that are read; a URL may be long.
+#: Octets of a copy's first lines that are read; a URL may be long. No small file has more.
 _HEAD: Final = 1 << 16
 
 #: The names of our own files in a state directory. Damaged files have a suffix after them.
@@ -105,6 +107,19 @@ def private(path: Path, mode: str) -> IO[Any]:
 def open_private(path: str | Path, flags: int = os.O_RDWR | os.O_CREAT) -> int:
     """As ``os.open``; if it makes the file, its mode is 0600. Raises OSError."""
     return os.open(path, flags | _SAFELY, 0o600)
+
+
+def read_small(path: Path) -> bytes:
+    """The octets of a small file of ours; OSError if it has more than we write into one."""
+    with open(path, "rb", opener=_open_safely) as file:
+        octets: bytes = file.read(_HEAD + 1)
+    if len(octets) > _HEAD:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    return octets
+
+
+def _open_safely(path: str, flags: int) -> int:
+    return os.open(path, flags | _SAFELY)
 
 
 def replace_private(path: Path, *pieces: bytes) -> None:
@@ -246,7 +261,9 @@ def read_copy(directory: Path, name: str = COPY) -> StoredDocument | None:
     """
     try:
         with (directory / name).open("rb") as file:
-            digest, head, body = file.readline(), file.readline(), file.read()
+            if os.fstat(file.fileno()).st_size > MAX_OCTETS + 2 * _HEAD:
+                raise DamageError(f"it has more than the {MAX_OCTETS >> 20} MiB of any list")
+            digest, head, body = file.readline(_HEAD), file.readline(_HEAD), file.read()
     except FileNotFoundError:
         return None
     except OSError as error:

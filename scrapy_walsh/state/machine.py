@@ -79,7 +79,7 @@ def steady_clock(
     stored: _Start | None = None
     with suppress(OSError, MsgspecError):
         if directory is not None:
-            stored = json.decode((directory / CLOCK).read_bytes(), type=_Start)
+            stored = json.decode(files.read_small(directory / CLOCK), type=_Start)
     start = stored if stored is not None and stored.boot == boot else _Start(boot, wall, wall)
     offset = start.offset
     jump = wall - (offset if start.wall is None else start.wall)
@@ -162,7 +162,7 @@ def claim(directory: Path, *, may_write: bool = True) -> None:
     own_digest = hashlib.sha256(b"scrapy_walsh " + machine_id).hexdigest()[:32].encode()
     stored = b""
     with suppress(OSError):
-        stored = path.read_bytes() if path.is_file() else b""  # a FIFO would be waited for
+        stored = files.read_small(path)
     if stored == own_digest:
         return
     if len(stored) == len(own_digest):  # otherwise the file is damaged

@@ -270,3 +270,14 @@ def test_start_compares_each_command_with_scrapys(tmp_path):
     for plain, ours in (crawls, commands):
         assert rows[plain]["ratio"] == 1
         assert rows[ours]["ratio"] == pytest.approx(rows[ours]["cpu s"] / rows[plain]["cpu s"])
+
+
+@pytest.mark.crawl
+def test_memory_has_a_row_for_each_step(tmp_path):
+    result = run("memory", tmp_path)
+    rows = result["rows"]
+    assert [row["requests"] for row in rows] == [20, 40, 60, 80, 100, 120]
+    assert [row["hosts"] for row in rows] == [10, 20, 30, 40, 50, 60]
+    assert all(row["MB"] > 10 for row in rows)
+    for row in rows[2:]:
+        assert row["of 20k"] == pytest.approx(row["MB"] / rows[1]["MB"])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.proof.sandbox import Sandbox, hosts
+from scrapy_walsh.proof.sandbox import Route, Sandbox, hosts
 from tests.crawl.harness import Crawl, crawl, make_project, site, solo
 
 if TYPE_CHECKING:
@@ -232,3 +232,77 @@ def test_no_more_is_taken_in_than_enough_once_many_hosts_are_known(
     (line,) = result.lines("MOST")
     assert int(line.split()[1]) in most
     assert sum(item["status"] == 200 for item in result.items) == 60
+
+
+#: It collects garbage after every ten targets. At the end it prints, by its type, what only the
+#: exemption from garbage collection has kept in memory.
+EXEMPT = """
+import asyncio, collections, gc
+import scrapy
+from scrapy_walsh.adapters import intake
+
+intake._FREEZE = 10
+freeze, unfreeze, freezes = gc.freeze, gc.unfreeze, []
+
+def count():
+    freezes.append(0)
+    freeze()
+
+def tell():
+    gc.collect()
+    unfreeze()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    gc.collect()
+    kinds = collections.Counter(type(each).__qualname__ for each in gc.garbage)
+    print("KEPT", len(freezes), *(f"{name}={kinds[name]}" for name in kinds), flush=True)
+
+gc.freeze, gc.unfreeze = count, tell
+
+class Probe(scrapy.Spider):
+    name = "probe"
+    ended = 0
+
+    async def start(self):
+        for number in range(80):
+            while number - self.ended > 5:
+                await asyncio.sleep(0.01)
+            yield scrapy.Request(f"http://many{number}.test/", errback=self.failed)
+
+    def parse(self, response):
+        self.ended += 1
+
+    def failed(self, failure):
+        self.ended += 1
+"""
+#: Kinds of objects that Twisted and Scrapy keep in a cycle while a connection is open. A collection
+#: meets one exchange at most. The standard library's types in a cycle are not told apart.
+KNOWN = {
+    *("Deferred", "Client", "Connector", "_WrappingFactory", "_LenientHTTP11ClientProtocol"),
+    *("bound_headers.<locals>.Bounded", "IPv4Address", "Implements", "ClassProvides"),
+    "FreezableDefaultDict",
+}
+PLAIN = {
+    *("list", "dict", "tuple", "cell", "function", "frame", "method", "staticmethod", "type"),
+    *("getset_descriptor", "coroutine", "set", "builtin_function_or_method", "traceback"),
+}
+
+
+def test_nothing_that_is_exempt_from_collection_is_in_a_cycle(
+    run: Callable[..., Crawl], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Objects of libraries too: Protego's rules were, and 20,000 hosts filled the memory."""
+    monkeypatch.setenv("WALSH_TESTS_PLAIN", "1")  # a forked process never ends the exemption
+    rules = "User-agent: *\nDisallow: /a/*\nCrawl-delay: 1\nUser-agent: other\nDisallow: /b$\n"
+    sites = [site(f"many{number}.test", robots=rules) for number in range(80)]
+    sites[3] = site("many3.test", robots="User-agent: *\nDisallow: /\n")
+    sites[4] = site("many4.test", {"/": Route(302, location="http://many5.test/hop")})
+    sites[6] = site("many6.test", {"/": Route(404)})
+    sites[7] = site("many7.test", {"/": Route(behaviour="close")})
+    settings = {"WALSH_ROBOTS_CACHE_SIZE": 5, "WALSH_MAX_RETRIES": 0}
+    result = run(sites=sites, spider=EXEMPT, settings=settings, timeout=120)
+    (line,) = result.lines("KEPT")
+    _, freezes, *words = line.split()
+    kinds = {name: int(count) for name, _, count in (word.rpartition("=") for word in words)}
+    assert int(freezes) >= 5
+    assert kinds.keys() <= KNOWN | PLAIN, kinds
+    assert all(kinds[name] <= 2 * int(freezes) for name in KNOWN & kinds.keys()), kinds

@@ -151,6 +151,10 @@ class SecondOpinion:
             with suppress(Exception):  # then the strict layer decides alone
                 readable = text if text.isascii() else text.encode("utf-8", "replace").decode()
                 self._parsed = Protego.parse(readable)
+                # Each rule set points back to the parser. The intake exempts objects from garbage
+                # collection, and such a cycle would then stay in memory for ever.
+                for rule_set in self._parsed._user_agents.values():
+                    del rule_set._parser_instance
 
     def allows(self, url: str, paths: Sequence[str] = ()) -> bool:
         """Whether Protego allows *url*, and each form of its path in *paths* but the first.
