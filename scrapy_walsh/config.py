@@ -23,6 +23,7 @@ from w3lib.url import safe_url_string
 from scrapy_walsh.exceptions import ConfigError
 from scrapy_walsh.policy.addresses import ALLOW, DECLARED
 from scrapy_walsh.policy.gates import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES, REVISIT, Gates
+from scrapy_walsh.policy.hints import LONGEST
 from scrapy_walsh.policy.identity import Identity, identity_from, is_walsh
 from scrapy_walsh.policy.robots.fetch import ROBOTS_TTL
 from scrapy_walsh.policy.robots.usage import CATEGORIES, RECORD, REFUSE
@@ -302,6 +303,7 @@ class WalshConfig:
     excluded_tlds: tuple[str, ...] = _row(_names, (), terms=True)
     revisit: float = _row(_revisit, REVISIT, "R8", terms=True, least=REVISIT_FLOOR)
     revisit_reason: str | None = _row(_text, None, "R8", terms=True)
+    hints: float = _row(_number(0.0, LONGEST), LONGEST, "R8", terms=True)
     follow_links: bool = _row(_flag, False, "R6", terms=True, attested=ELSEWHERE)
     scraping: bool = _row(_flag, False, "R9", terms=True)
     usage: tuple[tuple[str, str], ...] = _row(_usage, {}, terms=True)

@@ -77,6 +77,7 @@ SETTINGS: dict[str, Any] = {
     "excluded_tlds": [],
     "revisit": 86400.0,
     "revisit_reason": None,
+    "hints": 86400.0,
     "follow_links": False,
     "scraping": False,
     "slow_hosts": "skip",

@@ -131,7 +131,8 @@ class RevalidateMiddleware(Seat):
         if ticket.ours or ticket.status is None:  # without a status, a middleware has answered
             return response
         if response.status == NOT_MODIFIED and is_conditional(request):
-            self.crawl.gate.tell(events.NOT_MODIFIED, ticket, 304, "304, no new data")
+            hints = self.crawl.sources.hear(request, response)
+            self.crawl.gate.tell(events.NOT_MODIFIED, ticket, 304, "304, no new data", hints=hints)
             self.crawl.sources.taken((request,))
             self.crawl.sources.ended(request, readings.Result(readings.READ))
             record = self.crawl.delivery.stored(request)

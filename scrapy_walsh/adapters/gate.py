@@ -538,6 +538,7 @@ class Gate:
                 usage=tuple(map(str, ticket.said)),
                 in_robots=_count_in_robots(ticket.said),
                 unfollowed=unfollowed,
+                hints=self.sources.hear(request, outcome),
             )
 
     def _tell_answered(self, ticket: Ticket, response: Response, **more: Any) -> None:

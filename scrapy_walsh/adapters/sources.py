@@ -36,6 +36,7 @@ from scrapy_walsh.adapters.progress import ProgressMap
 from scrapy_walsh.adapters.ticket import TICKET, key_of, lasting_of, ticket_of
 from scrapy_walsh.exceptions import StateError, one_line
 from scrapy_walsh.policy import readings, urls, visits
+from scrapy_walsh.policy.hints import NO_HINTS, Hints, read_hints
 from scrapy_walsh.policy.readings import Cause, Result
 from scrapy_walsh.policy.verdict import NOT_DUE, Verdict, remedy_of
 from scrapy_walsh.state.machine import UnderWay
@@ -180,8 +181,9 @@ class Sources:
         return self._visit(record)
 
     def _visit(self, record: VisitRecord) -> visits.Visit:
-        """The visit of *record*, with the cadence that this run declares."""
-        return record.visit._replace(revisit=self._context.scope.cadence(record.url))
+        """The visit of *record*, by the cadence and the settings of this run."""
+        cadence = self._context.scope.cadence(record.url)
+        return record.visit._replace(revisit=cadence, hints_hold=self._context.config.hints)
 
     def _lifts(self, key: str) -> bool:
         """Whether R8 allows *key* in this run, whatever its record is.
@@ -233,6 +235,20 @@ class Sources:
             if record.visit.gone:
                 self._progress.update(source, is_gone=True)
             self._visiting.discard(source)
+
+    def hear(self, request: Request, response: Response) -> Hints | None:
+        """Note the hints of the answer to *request*, when to come back; None without any (R8)."""
+        records = self._untaken.get(request)
+        if not records:
+            return None
+
+        def field(name: str) -> str:
+            return b", ".join(response.headers.getlist(name)).decode("latin-1")
+
+        # Of several sources that redirect here, each has had the same answers.
+        hints = read_hints(field, response.body, self._context.wall(), records[0].hints)
+        self._untaken[request] = [replace(record, hints=hints) for record in records]
+        return None if hints == NO_HINTS else hints
 
     def redirected(self, ticket: Ticket) -> None:
         """Note that a request got a redirect."""
@@ -351,6 +367,7 @@ class Sources:
             reason=context.config.revisit_reason,
             counted_from=None if visit.counted_from == sent_at else visit.counted_from,
             revisit=context.scope.cadence(key),
+            hints=record.hints if record and outcome == str(visits.NOT_MODIFIED) else NO_HINTS,
         )
 
     def _dropped(self, request: Request) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from scrapy_walsh.commands.terminal import due_at, table, when
 from scrapy_walsh.exceptions import visible
 from scrapy_walsh.policy import hosts, visits
+from scrapy_walsh.policy.hints import Hints
 from scrapy_walsh.policy.readings import is_unread
 from scrapy_walsh.policy.throttle import eased
 from scrapy_walsh.policy.times import duration, iso
@@ -151,8 +152,12 @@ class _Look:
         if table is SOURCES:
             until = self._hold(row["url"])
             usual = self._config.revisit
-            due = visits.next_due(VisitRecord(**row).visit, until, self._now, usual)
+            hints = Hints(**row["hints"])
+            visit = VisitRecord(**row | {"hints": hints}).visit
+            visit = visit._replace(hints_hold=self._config.hints)
+            due = visits.next_due(visit, until, self._now, usual)
             return row | {
+                "hint": str(hints),
                 "next_due": _iso(due),
                 "every": row["revisit"] or usual,
             }
@@ -220,6 +225,7 @@ _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
         "every",
         "failures",
         "next_due",
+        "hint",
         "reason",
     ),
     "readings": ("url", "read", "since", "declared_at", "reason", "moved_to"),

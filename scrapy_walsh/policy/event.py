@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 
+from scrapy_walsh.policy.hints import Hints  # noqa: TC001  a reader needs it
 from scrapy_walsh.policy.verdict import (  # noqa: TC001  a reader needs them
     Unanswered,
     Verdict,
@@ -90,7 +91,7 @@ class Event(Struct, frozen=True):
     if the target waits for a robots.txt on another host than ``host``. ``error``: of what failed
     without an answer: the network's, in a few words. ``unanswered``, ``cause``: as in a
     ``Verdict``; the first also of a target that was given up. ``in_robots``: how many of ``usage``,
-    the first ones, stand in the robots.txt.
+    the first ones, stand in the robots.txt. ``hints``: of an answer, when to come back.
     """
 
     kind: EventKind
@@ -121,6 +122,7 @@ class Event(Struct, frozen=True):
     unanswered: Unanswered | None = None
     cause: str = ""
     in_robots: Count | None = None
+    hints: Hints | None = None
 
     @classmethod
     def of(cls, kind: EventKind, url: str, verdict: Verdict, host: str, **members: Any) -> Event:

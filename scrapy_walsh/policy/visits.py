@@ -20,6 +20,9 @@ Otherwise an hourly job that begins a second early would read each source every 
 A source may have a cadence of its own (:func:`cadence`), for example ``P7D``. Otherwise its
 interval is WALSH_REVISIT. A source that has answered 410 is *retired* for 30 days.
 
+The *hints* of its last answer (``policy.hints``) hold if they ask for more than the interval, and
+for WALSH_HINTS at most.
+
 :func:`_causes` alone decides when a source is due: :func:`due`, :func:`next_due`, :func:`met` and
 :func:`period` ask it, and each command and report asks them. A new cause is one more ``yield``
 there, and nothing elsewhere.
@@ -33,6 +36,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scrapy_walsh.policy.backoff import REDIRECTS, TOO_MANY_REQUESTS
 from scrapy_walsh.policy.freshness import parse_duration
+from scrapy_walsh.policy.hints import LONGEST, NO_HINTS, Hints
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.verdict import NOT_DUE, Verdict
 from scrapy_walsh.policy.words import plural
@@ -69,7 +73,8 @@ class Visit(NamedTuple):
     the due time that this request met; ``sent_at`` if it met none. ``gone``: the answer was 410.
     ``gave_up_at``: when a later visit failed; None if none did. ``failures``: how many failed in a
     row; if ``gave_up_at`` is set, 0 counts as 1. ``revisit``: the source's own cadence, seconds;
-    None for WALSH_REVISIT.
+    None for WALSH_REVISIT. ``hints``: of the last answer. ``hints_hold``: the most seconds that
+    they hold (WALSH_HINTS).
     """
 
     sent_at: float
@@ -78,6 +83,8 @@ class Visit(NamedTuple):
     gave_up_at: float | None = None
     revisit: float | None = None
     failures: int = 0
+    hints: Hints = NO_HINTS
+    hints_hold: float = LONGEST
 
 
 #: The record of a source's visits, by its key (``urls.key_of``); None without a record.
@@ -101,6 +108,8 @@ class Due(NamedTuple):
 NEVER_SENT: Final = "never_sent"
 #: Its interval, since it was last answered.
 INTERVAL: Final = "interval"
+#: A hint of its last answer.
+HINT: Final = "hint"
 #: It has answered 410.
 RETIREMENT: Final = "retirement"
 #: Its last visits failed.
@@ -178,12 +187,27 @@ def _causes(visit: Visit, now: float, revisit: float) -> Iterator[Due]:
             soonest = visit.sent_at + max(REVISIT_FLOOR, (1 - SLACK) * interval)
             at = max(soonest, period_end - SLACK * interval)
         yield Due(at, INTERVAL, period_end)
+        soonest = max(at, now)
+        hinted = _hinted(visit, soonest, interval)
+        if hinted > soonest:
+            yield Due(hinted, HINT, hinted)
     if visit.gone and not is_stale:
         # Its cadence may be longer than 30 days.
         retired = max(visit.sent_at + RETIRED, period_end)
         yield Due(retired, RETIREMENT, retired)
     if visit.gave_up_at is not None and visit.gave_up_at - now < interval:
         yield Due(visit.gave_up_at + wait_after(visit.failures, interval), FAILURES)
+
+
+def _hinted(visit: Visit, soonest: float, interval: float) -> float:
+    """The end of the hints of *visit* for a run at *soonest*, when the *interval* is over."""
+    # A daily source is not read less often because of a server's default.
+    if interval >= visit.hints_hold:
+        return 0.0
+    hints = visit.hints
+    wait = hints.seconds if hints.seconds > interval else 0.0
+    opens = hints.opens(max(visit.sent_at + wait, soonest))
+    return min(opens, visit.sent_at + visit.hints_hold)
 
 
 def due(visit: Visit | None, now: float, revisit: float) -> Due:
@@ -300,6 +324,8 @@ def not_due(visit: Visit | None, now: float, revisit: float, reason: str | None)
     brief = f"last requested {iso(visit.sent_at)}"
     if cause == RETIREMENT:
         brief += ", answered 410 (Gone) and left alone for 30 days"
+    elif cause == HINT:
+        brief += f", {visit.hints}"
     elif cause == FAILURES:
         count = plural(max(visit.failures, 1), "time")
         brief = f"given up {iso(visit.gave_up_at or 0.0)}, failed {count} in a row"

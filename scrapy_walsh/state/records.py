@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, get_
 
 from msgspec import DecodeError, convert, json
 
+from scrapy_walsh.policy.hints import NO_HINTS, Hints
 from scrapy_walsh.policy.readings import Reading
 from scrapy_walsh.policy.throttle import NOTHING, Due, Learned, Steady, Until, Wall
 from scrapy_walsh.policy.validators import Validators
@@ -264,13 +265,22 @@ class VisitRecord:
     gave_up_at: Wall | None = None
     revisit: float | None = None
     failures: int = 0
+    hints: Hints = NO_HINTS
 
     @property
     def visit(self) -> Visit:
         """The same as a value, by which R8 decides."""
         since = self.last_run_at if self.counted_from is None else self.counted_from
         is_gone = self.outcome == str(GONE)
-        return Visit(self.last_run_at, since, is_gone, self.gave_up_at, self.revisit, self.failures)
+        return Visit(
+            self.last_run_at,
+            since,
+            is_gone,
+            self.gave_up_at,
+            self.revisit,
+            self.failures,
+            self.hints,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,11 +140,11 @@ def test_r4_what_no_slow_host_excuses_is_named(
     assert any(line.startswith(f"line {forge.number(wrong)}: R4") for line in found), found
 
 
-def rhythm(*times: float, revisit: float = DAY) -> Forge:
+def rhythm(*times: float, revisit: float = DAY, **settings: Any) -> Forge:
     """A run at each of *times*, which sends one source."""
     forge = Forge()
     for number, at in enumerate(times):
-        a_day(forge, number, at, revisit=revisit)
+        a_day(forge, number, at, revisit=revisit, **settings)
         forge.robots(at + 1)
         forge.entries[-2]["exempt"] = number == 0
         forge.get(at + 4, f"{H}/a")
@@ -207,6 +207,29 @@ def test_a_source_that_is_gone_and_sent_within_thirty_days_is_named(
     for each in (entry for entry in forge.entries if entry.get("url") == f"{H}/a"):
         if each.get("status") == 200 and each["kind"] in {"asked", "fetched"}:
             each["status"] = 410
+    found = told(forge.check(tmp_path))
+    assert [line for line in found if ": R8" in line] == [] if kept else found, found
+
+
+@pytest.mark.parametrize(
+    ("hints", "second", "holds", "kept"),
+    [
+        ({"seconds": 7200.0, "origin": "ttl"}, 3700, DAY, False),
+        ({"seconds": 7200.0, "origin": "ttl"}, 7300, DAY, True),
+        ({"seconds": 7200.0, "origin": "ttl"}, 3700, 0.0, True),
+        ({"seconds": 9e9, "origin": "ttl"}, DAY + 100, DAY, True),
+        ({"seconds": 3600.0, "origin": "ttl"}, 3700, DAY, True),
+        ({"skip_hours": 2**24 - 1}, 3700, DAY, False),
+        (None, 3700, DAY, True),
+    ],
+)
+def test_a_source_that_is_sent_before_its_hint_is_over_is_named(
+    hints: dict[str, Any] | None, second: float, holds: float, kept: bool, tmp_path: Path
+) -> None:
+    forge = rhythm(0, second, hints=holds, revisit=3600.0)
+    for entry in forge.entries:
+        if entry["kind"] == "fetched" and hints:
+            entry["hints"] = hints
     found = told(forge.check(tmp_path))
     assert [line for line in found if ": R8" in line] == [] if kept else found, found
 

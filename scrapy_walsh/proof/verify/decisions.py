@@ -8,7 +8,7 @@ derived and is counted as such, which is not a finding.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
     from scrapy_walsh.policy.chain import Conclusion
+    from scrapy_walsh.policy.hints import Hints
     from scrapy_walsh.policy.visits import Visit
     from scrapy_walsh.proof.ledger import Line
     from scrapy_walsh.proof.verify.adoptions import Adoptions
@@ -318,6 +319,15 @@ class Decisions:
         if run.terms.look is None:
             self._answered[source] = _Answered(visit, run.name, line.n)
 
+    def _note_hints(self, run: Run, exchange: Line, hints: Hints) -> None:
+        """Note the *hints* of the answer to *exchange* for the sources that it counts for."""
+        key = urls.key_of(exchange.url, exchange.form)
+        for source in _sources_of_answer(run, exchange.url, key):
+            answer = self._answered.get(source)
+            if answer is not None and answer.line == exchange.n:
+                visit = answer.visit._replace(hints=hints)
+                self._answered[source] = replace(answer, visit=visit)
+
     def _note_failure(self, run: Run, line: Line, sources: Iterable[str]) -> None:
         """Note that the visit of *sources* has failed."""
         for source in sources:
@@ -360,6 +370,8 @@ class Decisions:
     def judge_answer(self, run: Run, line: Line) -> None:
         """Judge a line ``fetched`` or ``not_modified``: it must agree with its exchange."""
         exchange, verdict = run.passed.pop(line.url, (None, None))
+        if exchange is not None and line.hints is not None:
+            self._note_hints(run, exchange, line.hints)
         if line.status in REDIRECTS:
             run.redirects_told[line.url] = line.n
         wrong_end = self._end_of_visit(run, line)
@@ -484,7 +496,7 @@ def _is_right_kind(line: Line, exchange: Line | None) -> bool:
 
 def _visit_of(run: Run, answered: _Answered, source: str) -> Visit:
     """The visit of *source*, with the cadence that *run* has declared for it."""
-    return answered.visit._replace(revisit=run.scope.cadence(source))
+    return answered.visit._replace(revisit=run.scope.cadence(source), hints_hold=run.terms.hints)
 
 
 def _sources_of_answer(run: Run, url: str, key: str) -> dict[str, None]:

@@ -109,6 +109,7 @@ class Terms(Struct, frozen=True):
     excluded_tlds: tuple[str, ...] = ()
     revisit: Seconds = REVISIT_FLOOR
     revisit_reason: str | None = None
+    hints: Seconds = 0.0
     follow_links: bool = False
     scraping: bool = False
     slow_hosts: str = SLOW_SKIP
