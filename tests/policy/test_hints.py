@@ -23,9 +23,7 @@ RSS = "<rss version='2.0'><channel>{}<item><title>a</title></item>{}</channel></
 SYNDICATED = "<rdf:RDF xmlns:sy='s'><channel>{}</channel><item><title>a</title></item></rdf:RDF>"
 
 
-def hints(
-    fields: dict[str, str] | None = None, body: str = "", before: Hints = NO_HINTS
-) -> Hints:
+def hints(fields: dict[str, str] | None = None, body: str = "", before: Hints = NO_HINTS) -> Hints:
     return read_hints(lambda name: (fields or {}).get(name, ""), body.encode(), NOW, before)
 
 
@@ -69,13 +67,23 @@ def test_a_field_is_a_hint(fields: dict[str, str], seconds: float, origin: str) 
         (RSS, "<ttl> 120 </ttl>", Hints(7200, "ttl")),
         (RSS, "<ttl>soon</ttl>", NO_HINTS),
         (RSS, "<!-- <ttl>120</ttl> -->", NO_HINTS),
-        (RSS, "<skipHours><hour>1</hour><hour>24</hour><hour>99</hour></skipHours>", Hints(skip_hours=3)),
-        (RSS, "<skipDays><day>Monday</day><day>sunday</day></skipDays>", Hints(skip_days=0b1000001)),
+        (
+            RSS,
+            "<skipHours><hour>1</hour><hour>24</hour><hour>99</hour></skipHours>",
+            Hints(skip_hours=3),
+        ),
+        (
+            RSS,
+            "<skipDays><day>Monday</day><day>sunday</day></skipDays>",
+            Hints(skip_days=0b1000001),
+        ),
         (SYNDICATED, "<sy:updatePeriod>daily</sy:updatePeriod>", Hints(DAY, "sy:updatePeriod")),
         (
             SYNDICATED,
-            "<sy:updatePeriod> hourly </sy:updatePeriod>"
-            "<sy:updateFrequency>0</sy:updateFrequency>",
+            (
+                "<sy:updatePeriod> hourly </sy:updatePeriod>"
+                "<sy:updateFrequency>0</sy:updateFrequency>"
+            ),
             Hints(HOUR, "sy:updatePeriod"),
         ),
         (

@@ -87,4 +87,3 @@ def test_the_ledger_names_hint_and_cause_and_verify_agrees(job: _Job) -> None:
     of_feed = [line["hints"]["origin"] for line in answers if line["host"] == "feed.test"]
     assert of_feed == ["ttl"] * 3  # an answer 304 has no body
     assert verified(job.project) == 0
-
