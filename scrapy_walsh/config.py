@@ -371,6 +371,11 @@ def scrapes(settings: BaseSettings) -> bool:
     return bool(settings.getbool("WALSH_SCRAPING"))
 
 
+def hides_queries(settings: SettingsLike) -> bool:
+    """Whether no query of a URL may be shown, in the ledger or elsewhere."""
+    return bool(settings.get("WALSH_LEDGER") == LEDGER_REDACTED)
+
+
 def is_shared(settings: SettingsLike) -> bool:
     """Whether workers on many machines share records through Redis."""
     return settings.get("WALSH_SHARED_STATE") is not None

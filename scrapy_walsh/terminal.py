@@ -1,16 +1,38 @@
-"""Formats columns and local times as plain text, for the crawl's log and for pipes."""
+"""Plain text for the crawl's log and for pipes: columns, local times, and what may be shown."""
 
 from __future__ import annotations
 
 import math
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.exceptions import visible
 from scrapy_walsh.policy.times import LAST_SECOND
+from scrapy_walsh.policy.urls import without_queries
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
+
+#: What this process leaves out of each text that it shows: nothing, unless a member is set.
+_LEFT_OUT: Final[set[str]] = set()
+
+
+def leave_out_queries() -> None:
+    """From now on, show no query of a URL in this process (WALSH_LEDGER = "redact").
+
+    It is never undone: a line about an earlier crawl may still come.
+    """
+    _LEFT_OUT.add("queries")
+
+
+def leaves_out_queries() -> bool:
+    """Whether :func:`leave_out_queries` was called."""
+    return bool(_LEFT_OUT)
+
+
+def shown(text: str) -> str:
+    """*text* as it may be shown, in a log, on a terminal, and in a report."""
+    return without_queries(text) if _LEFT_OUT else text
 
 
 def local(seconds: float) -> str:

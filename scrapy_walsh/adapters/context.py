@@ -18,7 +18,7 @@ from scrapy.utils.conf import closest_scrapy_cfg, get_config
 from scrapy.utils.project import inside_project
 
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.adapters.events import Recorder, logger, quiet_libraries
+from scrapy_walsh.adapters.events import Recorder, logger, quiet_libraries, redact_logs
 from scrapy_walsh.adapters.outcomes import Closing
 from scrapy_walsh.config import LEDGER_OFF, LEDGER_REDACTED, WalshConfig, gates_of
 from scrapy_walsh.exceptions import OwnFault, StateError
@@ -120,6 +120,8 @@ class Context:
         self.crawler = crawler
         self.config = config
         quiet_libraries()
+        if redacts := config.ledger == LEDGER_REDACTED:
+            redact_logs()
         self.monotonic: Callable[[], float] = time.monotonic
         self.wall: Callable[[], float] = time.time
         self.rand: Callable[[], float] = random.random
@@ -128,10 +130,9 @@ class Context:
         self.store = self.open_store()
         self.recorder = Recorder(crawler)
         if config.state_dir is not None and config.ledger != LEDGER_OFF:
-            redact = config.ledger == LEDGER_REDACTED
             limit = config.ledger_kept
             with self.recorder.told_once():
-                ledger = Ledger(config.state_dir, self.wall, redact=redact, keep_octets=limit)
+                ledger = Ledger(config.state_dir, self.wall, redact=redacts, keep_octets=limit)
                 self.recorder.ledger = ledger
         notices: list[str] = []
         self.steady = machine.steady_clock(self.config.state_dir, notices)

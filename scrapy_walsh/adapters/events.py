@@ -14,7 +14,7 @@ import math
 import os
 import secrets
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -38,6 +38,7 @@ from scrapy_walsh.policy.verdict import (
     remedy_of,
 )
 from scrapy_walsh.policy.words import plural
+from scrapy_walsh.terminal import leave_out_queries, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.ledger import Ledger
 
 logger = logging.getLogger("scrapy_walsh")
+_FORMATTER: Final = logging.Formatter()
 
 
 def _escape(record: logging.LogRecord) -> bool:
@@ -56,6 +58,28 @@ def _escape(record: logging.LogRecord) -> bool:
 
 
 logger.addFilter(_escape)
+
+
+def redact_logs() -> None:
+    """Leave out the queries of URLs in each log record of this process, Scrapy's too.
+
+    The records are changed when they are made, because handlers may be added at any time.
+    """
+    make = logging.getLogRecordFactory()
+    leave_out_queries()
+    if getattr(make, "redacts", False):
+        return
+
+    def made(*arguments: Any, **options: Any) -> logging.LogRecord:
+        record = make(*arguments, **options)
+        with suppress(Exception):  # its arguments do not fit: logging reports that
+            record.msg, record.args = shown(record.getMessage()), None
+        if record.exc_info:
+            record.exc_text = shown(_FORMATTER.formatException(record.exc_info))
+        return record
+
+    made.redacts = True  # type: ignore[attr-defined]
+    logging.setLogRecordFactory(made)
 
 
 def _is_heard(level: int) -> bool:

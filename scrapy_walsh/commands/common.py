@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from scrapy_walsh.commands.terminal import encodable, show
-from scrapy_walsh.config import WalshConfig, identity_given, unknown_settings
+from scrapy_walsh.config import WalshConfig, hides_queries, identity_given, unknown_settings
 from scrapy_walsh.exceptions import DocumentInvalid, WalshError, visible
 from scrapy_walsh.ledger.files import FILE
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.given import product_token
 from scrapy_walsh.policy.list.blocklist import MAX_OCTETS
+from scrapy_walsh.terminal import leave_out_queries
 
 if TYPE_CHECKING:
     import argparse
@@ -195,7 +196,14 @@ def project_settings(options: Mapping[str, Any]) -> Settings:
 
     settings = get_project_settings()
     settings.setdict(options, priority="cmdline")
+    heed(settings)
     return settings
+
+
+def heed(settings: SettingsLike) -> None:
+    """Show from now on no more of a URL than *settings* permit."""
+    if hides_queries(settings):
+        leave_out_queries()
 
 
 def settings_to_send(
@@ -227,6 +235,7 @@ def settings_to_read(args: argparse.Namespace) -> SettingsLike:
     """The settings of a command that sends nothing, so needs no identity; Misuse."""
     options = given_settings(args)
     settings = project_settings(options) if in_project() else options
+    heed(settings)
     if not identity_given(settings):  # nothing is sent, so no operator is impersonated
         settings.update({"WALSH_IDENTITY": "walsh-research"})
     return settings

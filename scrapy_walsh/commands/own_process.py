@@ -18,6 +18,7 @@ from threading import Timer
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import WalshError, one_line
+from scrapy_walsh.terminal import leave_out_queries, leaves_out_queries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -43,6 +44,8 @@ APART: Final[Mapping[str, Any]] = {
 
 #: The name in place of a spider, if the project has none.
 NO_SPIDER: Final = "(no spider yet)"
+#: The member of an answer that tells whether queries are hidden, as the spider's settings say.
+_HIDES: Final = "hides_queries"
 #: Seconds after which a person at the terminal is told what goes on.
 _SILENCE: Final = 2.0
 
@@ -90,6 +93,8 @@ def ask(module: str, arguments: Mapping[str, Any], timeout: float) -> dict[str, 
         raise NoAnswerError(ending) from None
     finally:
         progress.cancel()
+    if answer.pop(_HIDES):
+        leave_out_queries()
     return answer
 
 
@@ -105,7 +110,8 @@ def answer(look: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         os.dup2(2, 1)  # what the project prints
         warnings.simplefilter("ignore")
         os.environ.pop("SHUB_JOBKEY", None)  # the look is no job, and must post no lease
-        file.write(json.dumps(look(json.loads(sys.argv[1]))))
+        answer = look(json.loads(sys.argv[1]))
+        file.write(json.dumps({**answer, _HIDES: leaves_out_queries()}))
     sys.stderr.flush()
     os._exit(0)
 

@@ -36,6 +36,7 @@ from scrapy_walsh.adapters.seats import tell_plugins
 from scrapy_walsh.commands.common import (
     NO_IDENTITY,
     Misuse,
+    heed,
     project_settings,
     view,
 )
@@ -172,6 +173,7 @@ class _Plan:
         if not identity_given(settings):
             raise Misuse(NO_IDENTITY)
         config = WalshConfig.from_settings(settings, default_state_dir)
+        heed(settings)
         tell_plugins(settings)  # before they are set apart
         if settings.get("JOBDIR"):
             _warn("JOBDIR is left out: what waits there is not in this plan")

@@ -27,6 +27,7 @@ from scrapy_walsh.proof.report.tally import Tally
 from scrapy_walsh.state.database import has_records
 from scrapy_walsh.state.records import Reading
 from scrapy_walsh.state.store import SqliteStore
+from scrapy_walsh.terminal import shown
 
 if TYPE_CHECKING:
     import argparse
@@ -120,6 +121,7 @@ def _write_extract(args: argparse.Namespace, host: str, output: str, days: Histo
 
 def _put(output: str, page: str, verified: Verified) -> int:
     """Write *page*; 1 if the ledger does not hold, as ``verify``."""
+    page = shown(page)
     if output == "-":
         sys.stdout.buffer.write(page.encode())
         sys.stdout.buffer.flush()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from scrapy_walsh.exceptions import visible
 from scrapy_walsh.policy.times import duration
-from scrapy_walsh.terminal import columns, local
+from scrapy_walsh.terminal import columns, local, shown
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
@@ -75,7 +75,8 @@ def table(
     gap: int = 2,
 ) -> Iterator[str]:
     """*rows* below *headings*, as lines for stdout; as :func:`columns` if it is no terminal."""
-    all_rows = [tuple(headings), *rows] if headings else list(rows)
+    # Before cells are folded: half of a query would not be recognised.
+    all_rows = [tuple(map(shown, row)) for row in ([headings] if headings else []) + [*rows]]
     if not all_rows:
         return
     room = shutil.get_terminal_size().columns
@@ -110,7 +111,8 @@ def table(
 
 
 def encodable(text: str) -> str:
-    """*text* as stdout can write it, whatever its encoding."""
+    """*text* as it may be shown, and as stdout can write it, whatever its encoding."""
+    text = shown(text)
     encoding = (sys.stdout and sys.stdout.encoding) or "ascii"  # None if it was closed
     return text.encode(encoding, "backslashreplace").decode(encoding)
 

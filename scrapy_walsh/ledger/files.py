@@ -32,6 +32,7 @@ import msgspec
 
 from scrapy_walsh.exceptions import StateError, one_line
 from scrapy_walsh.policy.strict_json import json_object
+from scrapy_walsh.policy.urls import REDACTED, without_queries
 from scrapy_walsh.state import files
 from scrapy_walsh.state.database import Connection, is_damage
 
@@ -131,9 +132,6 @@ FILE: Final = "ledger.jsonl"
 HEAD: Final = "ledger.head"
 #: The hash "before" the first line of a ledger.
 GENESIS: Final = "0" * 64
-#: Replaces a query in a redacted ledger.
-REDACTED: Final = "?redacted"
-
 #: Made once: ``json.dumps`` would make one for each line, which takes as long as the line itself.
 _ENCODER: Final = json.JSONEncoder(
     separators=(",", ":"), allow_nan=False, default=msgspec.to_builtins
@@ -144,7 +142,11 @@ _HASH: Final = b',"hash":"'
 _TAIL: Final = len(_HASH) + 64 + len(b'"}')
 #: Values that say nothing, so they are left out. An infinite time never comes.
 _NOTHING: Final[tuple[object, ...]] = (None, "", (), [], math.inf)
-_URL_MEMBERS: Final = ("url", "document", "sent", "via", "by", "reason")
+_URL_MEMBERS: Final = (
+    *("url", "document", "sent", "via", "by", "hop"),
+    *("blocklist_url", "schema_url"),
+)
+_SENTENCES: Final = ("reason", "error", "cause")
 
 
 def chained(entry: Mapping[str, Any], number: int, previous: str) -> tuple[bytes, str]:
@@ -182,17 +184,19 @@ def parsed(line: bytes) -> dict[str, Any]:
 
 
 def redacted(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """*entry* without the query strings of its URLs, in its reason too."""
+    """*entry* without the query strings of its URLs, in its sentences too."""
     queries = {
         "?" + value.partition("?")[2]
-        for name in _URL_MEMBERS[:-1]
+        for name in _URL_MEMBERS
         if isinstance(value := entry.get(name), str) and "?" in value
     }
+
     members = dict(entry)
-    for name in _URL_MEMBERS:
-        for query in queries:
-            if isinstance(members.get(name), str):
-                members[name] = members[name].replace(query, REDACTED)
+    for name in (*_URL_MEMBERS, *_SENTENCES):
+        if isinstance(value := members.get(name), str):
+            for query in queries:  # first, because a sentence may have half of a URL
+                value = value.replace(query, REDACTED)
+            members[name] = without_queries(value)
     return members
 
 

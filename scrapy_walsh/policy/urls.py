@@ -64,6 +64,33 @@ def without_userinfo(url: str) -> str:
     return f"{match[1]}{url[match.end() :]}" if match else url
 
 
+#: Replaces a query if queries are not shown (WALSH_LEDGER = "redact").
+REDACTED: Final = "?redacted"
+#: A URL in a text: the part before a query or a fragment, and the rest. White space, a quote and
+#: angle brackets end it. After a backslash a quote does not, because JSON escapes one so.
+_IN_TEXT: Final = re.compile(
+    r"""(\b[a-z][a-z0-9+.-]{0,15}:[/\\]++(?:\\["\\]|[^\s"<>?#])*+)([?#](?:\\["\\]|[^\s"<>])*+)?""",
+    re.IGNORECASE,
+)
+#: The end of a sentence or of a list after a URL.
+_PUNCTUATION: Final = ")]}',.;:"
+
+
+def without_queries(text: str) -> str:
+    """*text* as it may be shown if queries may not: each URL in it ends before its query.
+
+    ``?redacted`` stands for the query, and a fragment is left out, because both may have a token.
+    A path stays as it is. It takes linear time.
+    """
+    return _IN_TEXT.sub(_without_query, text)
+
+
+def _without_query(match: re.Match[str]) -> str:
+    start, rest = match[1], match[2] or ""
+    end = rest[len(rest.rstrip(_PUNCTUATION)) :]
+    return f"{start}{REDACTED if rest[:1] == '?' else ''}{end}"
+
+
 def is_http_url(url: str) -> bool:
     """Tell whether *url* is an absolute http or https URL that can be sent as it is."""
     try:

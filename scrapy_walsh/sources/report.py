@@ -17,7 +17,7 @@ from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy import visits
 from scrapy_walsh.policy.readings import NOT_REQUESTED
 from scrapy_walsh.policy.verdict import NOT_DUE
-from scrapy_walsh.terminal import columns, local
+from scrapy_walsh.terminal import columns, local, shown
 
 #: These are besides the outcomes of ``policy.readings``.
 FED: Final = "fed"
@@ -76,7 +76,7 @@ def check_writable(path: str) -> None:
 
 def write(document: dict[str, Any], path: str) -> None:
     """Write a report to *path* as JSON. Raises SourcesInvalid if that fails."""
-    text = json.dumps(document, indent=2) + "\n"
+    text = shown(json.dumps(document, indent=2)) + "\n"
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from scrapy_walsh.ledger.files import FILE, REDACTED, parsed, rotated
+from scrapy_walsh.ledger.files import FILE, parsed, rotated
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.event import ASKED
+from scrapy_walsh.policy.urls import REDACTED
 from scrapy_walsh.proof.audit.reading import Unreadable
 from scrapy_walsh.proof.audit.rows import Row
 from scrapy_walsh.proof.ledger import GAP, line_of, lines_in

@@ -13,7 +13,6 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from scrapy_walsh.ledger.files import REDACTED
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.event import ASKED
@@ -23,6 +22,7 @@ from scrapy_walsh.policy.robots.groups import (
     decode,
     select,
 )
+from scrapy_walsh.policy.urls import REDACTED
 from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR, DISALLOWED_EXPLICIT
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.findings import Outcome

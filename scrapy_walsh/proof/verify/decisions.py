@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.ledger.files import REDACTED
 from scrapy_walsh.policy import chain, urls, visits
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.addresses import PUBLIC, kind_of
@@ -20,6 +19,7 @@ from scrapy_walsh.policy.backoff import BACKOFF_STATUSES, REDIRECTS, is_failure
 from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.policy.scope import MAX_CHILDREN
+from scrapy_walsh.policy.urls import REDACTED
 from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, OUT_OF_SCOPE, Verdict
 from scrapy_walsh.proof.verify.run import LIST, Snapshot
 from scrapy_walsh.proof.verify.terms import ANY_ANSWER, GIVES_UP

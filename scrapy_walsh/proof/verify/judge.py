@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from msgspec.structs import replace
 
-from scrapy_walsh.ledger.files import HEAD, REDACTED, read_head
+from scrapy_walsh.ledger.files import HEAD, read_head
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import REDIRECTS
@@ -22,6 +22,7 @@ from scrapy_walsh.policy.event import ASKED, Pace
 from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.tagging import is_operator_url, tag_url
+from scrapy_walsh.policy.urls import REDACTED
 from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR, Verdict
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof import ledger

@@ -16,12 +16,12 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.config import SLOW_VISIT
-from scrapy_walsh.ledger.files import REDACTED
 from scrapy_walsh.policy import chain, urls
 from scrapy_walsh.policy.backoff import Answer, GiveUp
 from scrapy_walsh.policy.event import GIVEN_UP, TARGET, Pace
 from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.throttle import NOTHING, Learned, accepts, eased
+from scrapy_walsh.policy.urls import REDACTED
 from scrapy_walsh.policy.verdict import Unanswered, Verdict
 from scrapy_walsh.proof.ledgered import Exchanges, Sent
 from scrapy_walsh.proof.spacing import ONE_CLOCK, is_short
