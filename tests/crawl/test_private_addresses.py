@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: The addresses of names. For these crawls 127.0.0.1 is the internet, and 127.0.0.2 an intranet.
 NAMES = {
-    **{f"{name}.test": ["127.0.0.1"] for name in ("operator", "out", "robots", "index")},
+    **{f"{name}.test": ["127.0.0.1"] for name in ("operator", "out", "robots", "odd", "index")},
     **{f"{name}.test": ["127.0.0.2"] for name in ("in", "home", "inside")},
     "metadata.test": ["169.254.169.254"],
     "mixed.test": ["127.0.0.2", "127.0.0.1"],
@@ -137,9 +137,10 @@ def sites(port: int) -> list[Any]:
         site("out.test", {**moved, **linked}),
         site("home.test", home),
         site("robots.test", robots=Route(302, location=url("in.test", "robots.txt"))),
+        site("odd.test", robots=Route(302, location=url("127.1", "robots.txt"))),
         site("index.test", {"/index.xml": Route(body=index, content_type="application/xml")}),
         *map(site, ("in.test", "inside.test", "mixed.test", "six.test", "metadata.test")),
-        *map(site, ("127.0.0.2", "0x7f.2", "169.254.169.254", "[::ffff:127.0.0.2]")),
+        *map(site, ("127.1", "127.0.0.2", "0x7f.2", "169.254.169.254", "[::ffff:127.0.0.2]")),
     ]
 
 
@@ -147,7 +148,7 @@ PATHS = (
     *("out.test/to/name", "out.test/to/address", "out.test/to/number", "out.test/to/mapped"),
     *("out.test/to/metadata", "out.test/to/home", "out.test/to/mixed", "out.test/links/in"),
     *("home.test/to/inside", "home.test/to/metadata", "home.test/links/inside"),
-    *("robots.test/page", "metadata.test/page", "six.test/page", "home.test/page"),
+    *("odd.test/page", "robots.test/page", "metadata.test/page", "six.test/page", "home.test/page"),
 )
 #: Where a hop is refused: the host that is not requested, and where it came from.
 REFUSED = {
@@ -267,6 +268,18 @@ def test_a_refused_hop_of_robots_txt_defers_the_targets(done: tuple[Crawl, int])
     why = crawl.why(f"http://robots.test:{port}/page")
     assert "R2 deferred" in why
     assert f"redirects to http://in.test:{port}/robots.txt, which is refused" in why
+
+
+def test_a_redirect_of_robots_txt_that_a_handler_cannot_send_is_refused(
+    done: tuple[Crawl, int],
+) -> None:
+    """127.1 is a public address here, and aiohttp sends nothing to an address in that form."""
+    crawl, port = done
+    if crawl.fetched(f"http://odd.test:{port}/page"):
+        assert asked(crawl)["127.1"] == ["/robots.txt"]
+        return
+    assert "127.1" not in asked(crawl)
+    assert "its URL cannot be sent" in crawl.why(f"http://odd.test:{port}/page")
 
 
 def test_it_is_no_fault_of_ours_and_no_silence(done: tuple[Crawl, int]) -> None:

@@ -108,6 +108,15 @@ def test_what_is_no_error_of_the_network_is_ours(error: BaseException) -> None:
     assert isinstance(faults.of_transfer(error, proxy=None), OwnFault)
 
 
+def test_a_url_that_the_handler_does_not_send_is_the_sites_and_no_failure_of_its_server() -> None:
+    """A site may redirect or link to ``http://192.168.257/``; aiohttp sends nothing there."""
+    cause = type("InvalidUrlClientError", (Exception,), {})("is not a canonical IPv4 address")
+    error = caused(NotSupported("why"), cause)
+    assert faults.of_transfer(error, proxy=None) is None
+    assert not faults.says_something(error)
+    assert "its URL cannot be sent" in str(faults.no_answer(error))
+
+
 @pytest.mark.parametrize("error", SITES.values(), ids=SITES)
 def test_behind_a_proxy_it_may_be_the_proxys_so_it_is_ours(error: BaseException) -> None:
     fault = faults.of_transfer(error, proxy="http://me:secret@proxy.test:3128")

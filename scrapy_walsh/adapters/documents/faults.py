@@ -58,10 +58,14 @@ _TUNNEL_STATUS: Final = re.compile(r"(?:'status': |^)([1-5]\d\d)\b")
 _TUNNEL_ERRORS: Final = frozenset({"TunnelError", "ProxyError", "ClientHttpProxyError"})
 _SEE_MACHINE: Final = "see this machine's network and its limits (ulimit -n)"
 _LONGEST: Final = 200
+#: aiohttp's error for a URL that it does not send, for example ``http://192.168.257/``. A site may
+#: redirect or link to such a URL, so this is not our fault.
+_UNSENDABLE: Final = "InvalidUrlClientError"
 #: Explanations for errors. Each key is a part of the class name of the error, or of its cause. The
 #: first match counts. Parts are used because Scrapy and Twisted have several classes for each.
 _MEANINGS: Final = {
     "HeaderTooLarge": "its header section is too large",
+    _UNSENDABLE: "its URL cannot be sent",
     **dict.fromkeys(("Resolve", "DNSLookup"), "its name cannot be resolved"),
     **dict.fromkeys(("Timeout", "TimedOut"), "timed out"),
     "DataLoss": "cut off",
@@ -88,6 +92,8 @@ def of_transfer(error: BaseException, *, proxy: str | None) -> OwnFault | None:
     fault = of_machine(error)
     if fault is not None:
         return fault
+    if is_unsendable(error):
+        return None
     if not isinstance(error, compat.TRANSPORT_ERRORS):
         return OwnFault(f"{_text(error)}: see the log for its cause", type(error).__name__)
     if _fails_for_us(proxy) and not any(map(_is_tunnels_5xx, _causes(error))):
@@ -147,10 +153,10 @@ def of_certificate(error: BaseException) -> OwnFault | None:
 def says_something(error: BaseException) -> bool:
     """Whether an exchange that ended with *error* counts for the server's back-off (R5).
 
-    It does not count if this machine failed, or if our side broke the exchange off. If a proxy
-    failed, it counts, because R5 should be as patient with it.
+    It does not count if this machine failed, if our side broke the exchange off, or if the URL
+    cannot be sent. If a proxy failed, it counts, because R5 should be as patient with it.
     """
-    return of_transfer(error, proxy=None) is None
+    return of_transfer(error, proxy=None) is None and not is_unsendable(error)
 
 
 def of_answer(status: int, proxy: str | None) -> OwnFault | None:
@@ -229,6 +235,11 @@ def _text(error: BaseException) -> str:
     if lines:
         return f"{name}: {lines[0]}"[:_LONGEST]
     return name
+
+
+def is_unsendable(error: BaseException) -> bool:
+    """Whether nothing was sent because the handler does not take such a URL."""
+    return any(type(cause).__name__ == _UNSENDABLE for cause in _causes(error))
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -145,7 +145,11 @@ class Document(Ticket):
         fault = faults.of_certificate(error) if self.purpose == OPERATOR else None
         fault = fault or faults.of_transfer(error, proxy=request.meta.get("proxy"))
         self.outcome = fault or Fetched(
-            request.url, None, error=faults.no_answer(error), failure=self.failure
+            request.url,
+            None,
+            error=faults.no_answer(error),
+            failure=self.failure,
+            is_sent=not faults.is_unsendable(error),
         )
 
 
@@ -155,6 +159,7 @@ class Fetched:
 
     ``encoding``: the Content-Encoding if the body is unreadable; then ``body`` is empty. Else None.
     ``leads``: the lead for the URL to which it redirects (D38).
+    ``is_sent``: False if the handler cannot send such a URL.
     """
 
     url: str
@@ -165,6 +170,7 @@ class Fetched:
     failure: Retry | GiveUp | None = None
     encoding: str | None = None
     leads: Led = NO_LEAD
+    is_sent: bool = True
 
     @property
     def why(self) -> str:

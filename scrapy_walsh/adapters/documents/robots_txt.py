@@ -336,6 +336,8 @@ class RobotsTxt:
                 self._pacing.host_of(origin).robots_failed = True
             _hold_origin(self._pacing, origin, progress.url)
             self._pacing.tell_failure(progress.url, fetched.failure, fetched.status, fetched.error)
+        elif progress.hops and not fetched.is_sent:
+            self._refuse_hop(origin, progress, fetched.why)
         elif meaning == robots_fetch.FOLLOW:
             self._follow(origin, progress, fetched)
         elif meaning == robots_fetch.PARSE and self._is_doubted(origin, fetched):

@@ -445,6 +445,8 @@ def _fault_of_refusal(run: Run, line: Line, origin: str) -> str | None:
     that says so uses the rules that are known, or sends nothing.
     """
     redirect = run.robots_read.get(origin)
+    if redirect is not None and redirect.url == line.hop and redirect.status is None:
+        return None  # the hop was tried, and its URL could not be sent
     if redirect is None or redirect.status not in REDIRECTS:
         return f"the robots.txt of {origin} did not redirect to {line.hop}"
     snapshot = Snapshot(run, line.moment)
