@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scrapy.exceptions import IgnoreRequest
@@ -33,7 +34,7 @@ from scrapy_walsh.adapters.ticket import TICKET, is_conditional
 from scrapy_walsh.policy import chain, hosts, visits
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.addresses import NO_LEAD, PUBLIC, Led
-from scrapy_walsh.policy.backoff import Answer, GiveUp, is_failure
+from scrapy_walsh.policy.backoff import Answer, GiveUp, is_failure, seconds_to_reset
 from scrapy_walsh.policy.chain import NeedDocument, Rules
 from scrapy_walsh.policy.formats import representation as formats
 from scrapy_walsh.policy.robots import usage
@@ -146,6 +147,12 @@ class Sent:
     def is_unasked(self) -> bool:
         """Whether the answer is a 304, and the request was not conditional."""
         return self.status == visits.NOT_MODIFIED and not is_conditional(self.request)
+
+    def reset(self, now: float) -> float | None:
+        """``seconds_to_reset`` of the answer. *now*: Unix seconds."""
+        if self.response is None:
+            return None
+        return seconds_to_reset(partial(formats.joined, self.response.headers), now)
 
     def fields(self, name: str) -> tuple[str, ...]:
         """The values of the answer's header fields of that name."""
@@ -442,6 +449,7 @@ class Gate:
             date=dates[-1] if dates and retry_after else "",
             unasked=sent.is_unasked,
             cut=sent.whole and sent.response is None and ticket.headed,
+            reset=sent.reset(self.context.wall()),
         )
 
     def _exchange_of(
@@ -657,6 +665,7 @@ def _of_answer(answer: Answer, concluded: chain.Conclusion) -> dict[str, Any]:
         "retry_after": tuple(answer.retry_after),
         "date": answer.date,
         "cut": answer.cut or None,
+        "reset": answer.reset,
         "unasked": (answer.purpose == events.TARGET and answer.unasked) or None,
         "wait": concluded.wait,
         "gives_up": isinstance(concluded.failure, GiveUp),

@@ -36,6 +36,7 @@ from scrapy_walsh.adapters.progress import ProgressMap
 from scrapy_walsh.adapters.ticket import TICKET, key_of, lasting_of, ticket_of
 from scrapy_walsh.exceptions import StateError, one_line
 from scrapy_walsh.policy import readings, urls, visits
+from scrapy_walsh.policy.formats.representation import joined
 from scrapy_walsh.policy.hints import NO_HINTS, Hints, read_hints
 from scrapy_walsh.policy.readings import Cause, Result
 from scrapy_walsh.policy.verdict import NOT_DUE, Verdict, remedy_of
@@ -242,9 +243,7 @@ class Sources:
         if not records:
             return None
 
-        def field(name: str) -> str:
-            return b", ".join(response.headers.getlist(name)).decode("latin-1")
-
+        field = partial(joined, response.headers)
         # Of several sources that redirect here, each has had the same answers.
         hints = read_hints(field, response.body, self._context.wall(), records[0].hints)
         self._untaken[request] = [replace(record, hints=hints) for record in records]

@@ -5,6 +5,9 @@ is none, the hold is a random part of a time that doubles with each attempt. A r
 interval too (T24), by :mod:`~scrapy_walsh.policy.host`. If an answer that is no failure has a
 Retry-After, the host is held as well, and nothing is retried.
 
+If an answer says that nothing is left of its rate limit, the host waits until the reset
+(:func:`seconds_to_reset`), before it has to answer 429.
+
 See :mod:`~scrapy_walsh.policy.host` for hosts that give no answer.
 """
 
@@ -25,7 +28,7 @@ from scrapy_walsh.policy.verdict import Unanswered
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 TOO_MANY_REQUESTS: Final = 429
 #: The statuses that always need a back-off (R5). Unlike other 5xx they also mean that the request
@@ -72,6 +75,12 @@ _DATES: Final = tuple(
 #: If an answer's own Date differs from our clock by more seconds, it is not used.
 _OWN_DATE: Final = 86400.0
 _SECONDS: Final = re.compile(r"[0-9]+")
+#: Seconds: a rate limit that is reset later counts as none.
+_LONGEST_RESET: Final = 86400.0
+#: A larger number is a time: in Unix seconds since 2001, or in milliseconds.
+_UNIX_SECONDS: Final = 1e9
+_MILLISECONDS: Final = 1e12
+_ZERO: Final = re.compile(r"\s*0+\s*")
 _NUMBER: Final = re.compile(r"(?<![-\w.])[0-9]+(?:\.[0-9]+)?", re.ASCII)
 
 
@@ -86,7 +95,7 @@ class Answer(Struct, frozen=True):
     retry may follow, or empty. ``cut``: an answer came, but was cut off or cannot be read.
     ``spacing``: how the request was spaced; None if that does not matter. ``known``: the host's
     record of learned pace before. ``unasked``: it is a 304, although the request was not
-    conditional.
+    conditional. ``reset``: of :func:`seconds_to_reset`.
     """
 
     purpose: str
@@ -103,6 +112,7 @@ class Answer(Struct, frozen=True):
     date: str = ""
     unasked: bool = False
     cut: bool = False
+    reset: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +243,51 @@ def held_for(answer: Answer, now: float) -> float | None:
     """
     required, readable = asked_for(answer, now)
     return (readable if required is None else required) or None
+
+
+def seconds_to_reset(field: Callable[[str], str], now: float) -> float | None:
+    """Seconds until a rate limit is reset that an answer has used up; None if there is none.
+
+    *field*: the text of a header field, "" without one. *now*: Unix seconds. It reads RateLimit and
+    RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers, also in the form of its version 07), and
+    three older pairs of fields. A reset beyond a day counts as none.
+    """
+    resets = [_reset(reset, now) for left, reset in _rate_limits(field) if _ZERO.fullmatch(left)]
+    return max((seconds for seconds in resets if 0 < seconds <= _LONGEST_RESET), default=None)
+
+
+def _rate_limits(field: Callable[[str], str]) -> Iterator[tuple[str, str]]:
+    """By limit of an answer: the text of the requests left, and of the reset."""
+    windows = {name: members.get("w", "") for name, members in _items(field("RateLimit-Policy"))}
+    items = list(_items(field("RateLimit")))
+    for name, members in items:
+        yield members.get("r", ""), members.get("t") or windows.get(name, "")
+    version_07 = {key: value for name, _ in items for key, value in [_member(name)]}
+    yield version_07.get("remaining", ""), version_07.get("reset", "")
+    for prefix in ("RateLimit", "X-RateLimit", "X-Rate-Limit"):
+        yield field(f"{prefix}-Remaining"), field(f"{prefix}-Reset")
+
+
+def _items(text: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """The items of a structured field, and their parameters (RFC 9651)."""
+    for item in text.split(","):
+        name, *parameters = item.split(";")
+        yield name.strip(), dict(map(_member, parameters))
+
+
+def _member(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name.strip(), value.strip()
+
+
+def _reset(text: str, now: float) -> float:
+    """The seconds of a reset: their number, a time in Unix seconds or milliseconds, or a date."""
+    if not _NUMBER.fullmatch(text.strip()):
+        return (http_date(text, now) or 0.0) - now
+    seconds = float(text)
+    if seconds > _MILLISECONDS:
+        seconds /= 1000
+    return seconds - now if seconds > _UNIX_SECONDS else seconds
 
 
 def backoff_delay(

@@ -262,10 +262,10 @@ class Conclusion:
     """The meaning of an answer.
 
     ``failure``: what R5 decides; None if it does not apply. ``wait``: seconds to leave the host
-    alone, by R5 or by a Retry-After; None if there is no need. ``exempt``: one target may follow at
-    once (T1). ``visit``: the meaning of a target's answer for R8: ANSWERED, FAILED or LEADS_ON
-    (``visits.of_answer``). It is empty for a document, if a retry follows, or if our side broke the
-    exchange off. ``learned``: the host's learned pace, with this answer (D28).
+    alone, by R5, a Retry-After or a rate limit; None if there is no need. ``exempt``: one target
+    may follow at once (T1). ``visit``: the meaning of a target's answer for R8: ANSWERED, FAILED or
+    LEADS_ON (``visits.of_answer``). It is empty for a document, if a retry follows, or if our side
+    broke the exchange off. ``learned``: the host's learned pace, with this answer (D28).
     """
 
     failure: backoff.Retry | backoff.GiveUp | None = None
@@ -287,6 +287,8 @@ def conclude(answer: backoff.Answer, gates: Gates, now: float, rand: float) -> C
         wait = failure.delay
     elif answer.whole:
         wait = backoff.held_for(answer, now)  # any answer may have a Retry-After
+    if answer.whole and answer.reset is not None:
+        wait = max(wait or 0.0, answer.reset)
     exempt = (
         failure is None
         and answer.unseen

@@ -92,6 +92,7 @@ class Event(Struct, frozen=True):
     without an answer: the network's, in a few words. ``unanswered``, ``cause``: as in a
     ``Verdict``; the first also of a target that was given up. ``in_robots``: how many of ``usage``,
     the first ones, stand in the robots.txt. ``hints``: of an answer, when to come back.
+    ``max_age``: of a robots.txt in force, by its Cache-Control.
     """
 
     kind: EventKind
@@ -123,6 +124,7 @@ class Event(Struct, frozen=True):
     cause: str = ""
     in_robots: Count | None = None
     hints: Hints | None = None
+    max_age: Seconds | None = None
 
     @classmethod
     def of(cls, kind: EventKind, url: str, verdict: Verdict, host: str, **members: Any) -> Event:
@@ -178,7 +180,8 @@ class Exchange(Event, frozen=True, kw_only=True):
     next accepted answer on (D28). ``taught``: the members of the ``Learned`` in the store, if this
     run did not know it before. ``silent``: True if the host gave no answer in an earlier run, nor
     in this run so far, so this is its only attempt (D31). ``unasked``: True for a 304 to a request
-    that was not conditional. ``pace``: the facts that *admit* decided from; None in a ledger of
+    that was not conditional. ``reset``: seconds until its rate limit is reset, if nothing is left
+    of that. ``pace``: the facts that *admit* decided from; None in a ledger of
     before.
     """
 
@@ -208,4 +211,5 @@ class Exchange(Event, frozen=True, kw_only=True):
     taught: tuple[Seconds, ...] = ()
     silent: bool | None = None
     unasked: bool | None = None
+    reset: Seconds | None = None
     pace: Pace | None = None

@@ -95,9 +95,9 @@ class Scope:
     it may still declare targets. ``typed``: a person types the requests, so a request is declared
     if no other URL led to it. ``_sources``: the declared targets. ``_authorities``: the hosts and
     ports of the targets that the operator has named. ``_cadences``: the longest cadence of each
-    target that has one, seconds (R8). ``_hops``: the URLs that they redirect to, each with the
-    source that led to it. ``_children``: the sitemaps that each index with ``children`` has
-    declared.
+    target that has one, seconds (R8). ``_shortest``: by host, the shortest of them. ``_hops``:
+    the URLs that they redirect to, each with the source that led to it. ``_children``: the sitemaps
+    that each index with ``children`` has declared.
     """
 
     follow_links: bool = False
@@ -106,6 +106,7 @@ class Scope:
     _sources: Digests = field(default_factory=Digests)
     _authorities: Digests = field(default_factory=Digests)
     _cadences: dict[str, float] = field(default_factory=dict)
+    _shortest: dict[str, float] = field(default_factory=dict)
     _hops: dict[str, str] = field(default_factory=dict)
     _children: dict[str, set[str]] = field(default_factory=dict)
 
@@ -126,7 +127,13 @@ class Scope:
         if revisit is None or revisit <= self._cadences.get(url, 0.0):
             return False
         self._cadences[url] = revisit
+        host = _host(url)
+        self._shortest[host] = min(revisit, self._shortest.get(host, revisit))
         return True
+
+    def shortest(self, url: str, revisit: float) -> float:
+        """The shortest interval of a target on the host of *url*, seconds; *revisit*: the usual."""
+        return min(revisit, self._shortest.get(_host(url), revisit))
 
     def cadence(self, url: str) -> float | None:
         """The seconds between two visits of *url* or of R8's key of it; None for WALSH_REVISIT.

@@ -8,6 +8,7 @@ from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from scrapy_walsh.policy.backoff import (
     backoff_delay,
     parse_retry_after,
     retry_after_floor,
+    seconds_to_reset,
 )
 from scrapy_walsh.policy.chain import conclude
 from scrapy_walsh.policy.gates import Gates
@@ -243,3 +245,68 @@ def test_r5_3_the_host_stays_held_after_giving_up() -> None:
 
 def test_reasons_are_one_line() -> None:
     assert "\n" not in decide(429, "12\n0").reason()
+
+
+# -- a rate limit that is used up ---------------------------------------------------------
+
+POLICY = '"burst";q=10;w=60, "day";q=100;w=3600'
+
+
+@pytest.mark.parametrize(
+    ("fields", "seconds"),
+    [
+        ({"RateLimit": '"default";r=0;t=30'}, 30),
+        ({"RateLimit": '"default" ; r=0 ; t=30'}, 30),
+        ({"RateLimit": '"default";r=5;t=30'}, None),
+        ({"RateLimit": '"burst";r=0;t=5, "day";r=3;t=3000'}, 5),
+        ({"RateLimit": '"burst";r=0;t=5, "day";r=0;t=3000'}, 3000),
+        ({"RateLimit": '"day";r=0', "RateLimit-Policy": POLICY}, 3600),
+        ({"RateLimit": '"day";r=0;t=12', "RateLimit-Policy": POLICY}, 12),
+        ({"RateLimit": '"other";r=0', "RateLimit-Policy": POLICY}, None),
+        ({"RateLimit-Policy": POLICY}, None),
+        ({"RateLimit": "limit=100, remaining=0, reset=50"}, 50),
+        ({"RateLimit": "limit=100, remaining=1, reset=50"}, None),
+        ({"RateLimit-Remaining": "0", "RateLimit-Reset": "50"}, 50),
+        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": f"{NOW + 90:.0f}"}, 90),
+        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": f"{NOW * 1000 + 90500:.0f}"}, 90.5),
+        ({"X-Rate-Limit-Remaining": " 0 ", "X-Rate-Limit-Reset": "12.5"}, 12.5),
+        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "Sat, 23 May 2026 00:02:00 GMT"}, 120),
+        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "2026-05-23T00:02:00Z"}, 120),
+        ({"X-RateLimit-Remaining": "1", "X-RateLimit-Reset": "50"}, None),
+        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "86400"}, 86400),
+        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "86401"}, None),
+        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": f"{NOW - 5:.0f}"}, None),
+        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "0"}, None),
+        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "soon"}, None),
+        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "9" * 400}, None),
+        ({"X-RateLimit-Remaining": "0"}, None),
+        ({"X-RateLimit-Reset": "50"}, None),
+        ({"X-RateLimit-Remaining": "0", "RateLimit-Reset": "50"}, None),
+        ({}, None),
+    ],
+)
+def test_a_rate_limit_that_is_used_up_names_its_reset(
+    fields: dict[str, str], seconds: float | None
+) -> None:
+    found = seconds_to_reset(lambda name: fields.get(name, ""), NOW)
+    assert found == (None if seconds is None else pytest.approx(seconds))
+
+
+@given(st.text(max_size=200))
+def test_any_text_of_a_rate_limit_is_read(text: str) -> None:
+    seconds = seconds_to_reset(lambda _: text, NOW)
+    assert seconds is None or 0 < seconds <= 86400
+
+
+@pytest.mark.parametrize("status", [200, 304, 404, 429, 503, None])
+def test_the_host_waits_for_the_reset_and_for_no_less(status: int | None) -> None:
+    for retry_after in ((), ("5",), ("9000",)):
+        answer = Answer("target", status, retry_after=retry_after, attempt=0)
+        without = conclude(answer, Gates(), NOW, 0.5)
+        limited = conclude(msgspec.structs.replace(answer, reset=600.0), Gates(), NOW, 0.5)
+        assert limited.wait == max(without.wait or 0.0, 600.0)
+        assert limited.failure == without.failure
+
+
+def test_an_exchange_that_we_broke_off_has_no_reset() -> None:
+    assert conclude(Answer("target", 200, whole=False, reset=600.0), Gates(), NOW, 0.5).wait is None

@@ -87,6 +87,7 @@ def test_r2_only_the_body_of_a_200_must_be_readable(status, failure, meaning):
 
 
 HOUR = 3600.0
+DAY = 86400.0
 ROBOTS = "http://h.test/robots.txt"
 
 
@@ -153,3 +154,25 @@ def test_a_robots_txt_that_answers_5xx_has_one_retry_and_none_where_rules_are_kn
     status: int | None, attempt: int, known: bool, again: bool
 ) -> None:
     assert (not robots_fetch.no_retry(status, attempt, known=known)) is again
+
+
+@pytest.mark.parametrize(
+    ("max_age", "shortest", "ttl"),
+    [
+        (None, HOUR, DAY),
+        (HOUR, HOUR, HOUR),
+        (2 * HOUR, HOUR, 2 * HOUR),
+        (HOUR, 6 * HOUR, 6 * HOUR),  # no source of the host is read more often
+        (HOUR, 7 * DAY, DAY),
+        (DAY, HOUR, DAY),
+        (HOUR - 1, HOUR, DAY),
+        (0.0, HOUR, DAY),
+        (DAY + 1, HOUR, DAY),
+    ],
+)
+def test_a_max_age_between_an_hour_and_a_day_is_the_time_to_live(
+    max_age: float | None, shortest: float, ttl: float
+) -> None:
+    assert robots_ttl(DAY, 1.0, max_age, shortest) == ttl
+    assert robots_ttl(1800.0, 1.0, max_age, shortest) == 1800  # it is never kept for longer
+    assert robots_ttl(DAY, 5 * HOUR, max_age, shortest) == min(max(ttl, 10 * HOUR), DAY)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from scrapy_walsh.proof.sandbox import Route
-from tests.crawl.harness import HOUR, Runs, site
+from tests.crawl.harness import HOUR, LIST_SPIDER, Runs, site
 from tests.ledger.test_crawl import ledger_of
 from tests.runs.test_revisit import verified
 
@@ -87,3 +87,61 @@ def test_the_ledger_names_hint_and_cause_and_verify_agrees(job: _Job) -> None:
     of_feed = [line["hints"]["origin"] for line in answers if line["host"] == "feed.test"]
     assert of_feed == ["ttl"] * 3  # an answer 304 has no body
     assert verified(job.project) == 0
+
+
+# -- what else an answer says about time --------------------------------------------------
+
+
+def test_a_robots_txt_is_read_again_when_its_max_age_is_over(tmp_path: Path) -> None:
+    """An hourly bot hears of a Disallow within two hours, and a daily one is no more curious."""
+    fields = {"Cache-Control": "max-age=3600"}
+
+    def rules(text: str) -> Route:
+        return Route(body=f"User-agent: *\n{text}\n", content_type="text/plain", headers=fields)
+
+    hosts = ("hourly.test", "daily.test", "silent.test")
+    sites = [site(host, {}, rules("Allow: /")) for host in hosts[:2]]
+    spider = LIST_SPIDER.replace(
+        "self.failed)", "self.failed, meta={'walsh_revisit': 3600 if 'hourly' in url else None})"
+    )
+    urls = [f"http://{host}/{page}" for host in hosts for page in "ab"]
+    asked: dict[str, list[int]] = {host: [] for host in hosts}
+    with Runs(tmp_path, *sites, site("silent.test"), spider=spider) as runs:
+        start = time.time() + HOUR
+        for hour in range(4):
+            if hour == 2:
+                runs.serve("hourly.test", "/robots.txt", rules("Disallow: /"))
+            runs.at(start + hour * (HOUR + 60))
+            done = runs(*urls, *(f"http://{host}/{hour}" for host in hosts[1:]))
+            for host in hosts:
+                asked[host] += [hour] * done.robots_asked(host)
+            assert bool(done.targets("hourly.test")) is (hour < 2)
+        assert asked == {"hourly.test": [0, 1, 2, 3], "daily.test": [0], "silent.test": [0]}
+        assert verified(runs.project) == 0
+        adopted = [line for line in ledger_of(runs.project) if line["kind"] == "adopted"]
+        assert {line.get("max_age") for line in adopted} == {3600, None}
+
+
+def test_a_rate_limit_that_is_used_up_holds_its_host_until_the_reset(tmp_path: Path) -> None:
+    used_up = {"RateLimit": '"hour";r=0;t=2400'}
+    left = {"X-RateLimit-Remaining": "3", "X-RateLimit-Reset": "2400"}
+    routes = {
+        "limited.test": {"/a": Route(body="a", headers=used_up)},
+        "free.test": {"/a": Route(body="a", headers=left)},
+        "far.test": {"/a": Route(body="a", headers={"RateLimit": '"year";r=0;t=99999'})},
+    }
+    urls = [f"http://{host}/{page}" for page in "ab" for host in routes]
+    with Runs(tmp_path, *[site(host, pages) for host, pages in routes.items()]) as runs:
+        start = time.time() + HOUR
+        runs.at(start)
+        first = runs(*urls)
+        assert first.targets("limited.test") == ["/a"]
+        assert first.lines("deferred", "http://limited.test/b"), first.output
+        assert first.targets("free.test") == first.targets("far.test") == ["/a", "/b"]
+        runs.at(start + 2000)
+        assert runs(*urls).log == []
+        runs.at(start + 2500)
+        assert runs(*urls).targets("limited.test") == ["/b"]
+        resets = [line["reset"] for line in ledger_of(runs.project) if line.get("reset")]
+        assert resets == [2400]
+        assert verified(runs.project) == 0

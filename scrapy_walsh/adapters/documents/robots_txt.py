@@ -27,8 +27,9 @@ from scrapy_walsh.policy.addresses import NO_LEAD, Led
 from scrapy_walsh.policy.backoff import Retry
 from scrapy_walsh.policy.chain import Held, NeedDocument, Rules, judge_robots_hop
 from scrapy_walsh.policy.event import ADOPTED, REJECTED, TAKEN_UP, Event, EventKind
-from scrapy_walsh.policy.formats.representation import header
+from scrapy_walsh.policy.formats.representation import header, joined
 from scrapy_walsh.policy.freshness import is_fresh
+from scrapy_walsh.policy.hints import max_age
 from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.robots.file import Robots, no_rules, parse_robots
 from scrapy_walsh.policy.robots.groups import has_field
@@ -461,7 +462,12 @@ class RobotsTxt:
         if rules.digest is not None:
             self._context.recorder.keep(ROBOTS, document.body, rules.digest)
         elsewhere = None if document.url == f"{origin}/robots.txt" else document.url
-        facts = {"document": elsewhere, "status": document.status, "digest": rules.digest}
+        facts = {
+            "document": elsewhere,
+            "status": document.status,
+            "digest": rules.digest,
+            "max_age": document.refresh,
+        }
         line = f"{reason}, group {' '.join(rules.group) or 'none'}"
         self._record_event(kind, origin, line, group=rules.group, **facts, **members)
 
@@ -469,26 +475,31 @@ class RobotsTxt:
         """Put the rules of a fetched file into force, record and store them. Ends the fetch."""
         body = fetched.body if meaning == robots_fetch.PARSE else b""
         document = fetched.record(ROBOTS, origin, body, meaning, self._context.wall())
+        document = replace(document, refresh=max_age(joined(fetched.headers, "Cache-Control")))
         rules = self._parse(origin, document)
         self._progress.pop(origin, None)
         # Record it before another process can take it up, because our line must come first.
         self._record_rules(ADOPTED, origin, document, rules, f"{fetched.why}, {meaning}")
         self._context.remember(lambda: self._context.store.put(document))
-        self._keep_rules(origin, rules, document.fetched_at, self._ttl(origin))
+        self._keep_rules(origin, rules, document.fetched_at, self._ttl(origin, document))
         # If the host is slow, one target may follow this robots.txt (D11).
         self._pacing.host_of(origin).traffic.visit(self._context.config.patience)
 
-    def _ttl(self, origin: str) -> float:
-        """Return the lifetime of rules of *origin*, in seconds."""
+    def _ttl(self, origin: str, document: StoredDocument) -> float:
+        """Return the lifetime of the rules in *document*, in seconds."""
+        config = self._context.config
         interval = self._pacing.host_of(origin).traffic.interval
-        return robots_fetch.robots_ttl(self._context.config.robots_ttl, interval)
+        shortest = self._context.scope.shortest(origin, config.revisit)
+        return robots_fetch.robots_ttl(config.robots_ttl, interval, document.refresh, shortest)
 
     def _load_stored(self, origin: str) -> _Entry | None:
         """Put the stored file of *origin* into force if it is fresh. Returns it, or None."""
         # If the record is unreadable, the file is fetched again, because its current text counts.
         document = self._stored_document(origin)
-        ttl = self._ttl(origin)
-        if document is None or not is_fresh(document.fetched_at, self._context.wall(), ttl):
+        if document is None:
+            return None
+        ttl = self._ttl(origin, document)
+        if not is_fresh(document.fetched_at, self._context.wall(), ttl):
             return None
         rules = self._parse(origin, document)
         self._record_rules(TAKEN_UP, origin, document, rules, "held from an earlier fetch")

@@ -127,6 +127,11 @@ def header(message: Any, name: str) -> str | None:
     return None if value is None else value.decode("latin-1")
 
 
+def joined(headers: Any, name: str) -> str:
+    """The values of the fields *name* in Scrapy's *headers*, joined by commas (RFC 9110 5.3)."""
+    return b", ".join(headers.getlist(name)).decode("latin-1")
+
+
 def representation(content_type: str | None, body: bytes) -> str:
     """The format of *body*: one of the constants FEED to OTHER of this module.
 

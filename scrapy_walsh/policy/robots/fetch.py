@@ -151,13 +151,20 @@ def no_retry(status: int | None, attempt: int, *, known: bool) -> str:
     return "" if attempt < RETRIES else "a run requests a robots.txt that answers 5xx twice"
 
 
-def robots_ttl(setting: float, interval: float) -> float:
+def robots_ttl(
+    setting: float, interval: float, max_age: float | None = None, shortest: float = ROBOTS_TTL
+) -> float:
     """Seconds that a robots.txt is fresh if WALSH_ROBOTS_TTL is *setting*.
+
+    *max_age*: of its Cache-Control; None without one. From an hour to a day it is the time to live
+    (RFC 9309 2.4), but never less than *shortest*, the shortest interval of a source on its host.
 
     *interval*: seconds between two requests to its host. The time is at least two intervals, and at
     most ROBOTS_TTL. If it were shorter, it would be over before a target may be sent, and only
     robots.txt would ever be requested.
     """
+    if max_age is not None and REASK <= max_age <= ROBOTS_TTL:
+        setting = min(setting, max(max_age, shortest))
     return min(max(setting, 2 * interval), ROBOTS_TTL)
 
 

@@ -374,7 +374,12 @@ class Adoptions:
         else:
             self._report.derived += 1
         delay = 0.0 if rules is None else rules.crawl_delay or 0.0
-        ttl = robots_fetch.robots_ttl(run.terms.robots_ttl, max(delay, run.terms.min_interval))
+        ttl = robots_fetch.robots_ttl(
+            run.terms.robots_ttl,
+            max(delay, run.terms.min_interval),
+            line.max_age,
+            run.scope.shortest(origin, run.terms.revisit),
+        )
         ttl = ttl if ttl_of_kept is None else ttl_of_kept
         run.held.put(
             origin,

@@ -108,6 +108,7 @@ class Replay:
             date=line.date,
             unasked=bool(line.unasked),
             cut=bool(line.cut),
+            reset=line.reset,
         )
         chances = (line.at, 0.0), (line.at - _LATER, _MOST)
         return [chain.conclude(answer, run.terms.gates, at, rand) for at, rand in chances]
