@@ -70,7 +70,10 @@ def read_sources(path: str | Path) -> tuple[list[Source], list[str]]:
     if reader is None:
         raise SourcesInvalid(f"{path.name}: unknown kind of file; use {', '.join(_READERS)}")
     problems: list[str] = []
-    return _checked(reader(_octets_of(path), path.name, problems), path.name, problems)
+    try:
+        return _checked(reader(_octets_of(path), path.name, problems), path.name, problems)
+    except (MemoryError, RecursionError) as error:
+        raise SourcesInvalid(f"{path.name}: too large or too deep to be read; divide it") from error
 
 
 def parse_urls(text: str) -> tuple[list[Source], list[str]]:
@@ -109,13 +112,23 @@ def _text(octets: bytes, name: str) -> str:
 # --- readers: octets of a file to entries -----------------------------------------------------
 
 
+#: A dotted key with very many parts: the parser's memory grows with the square of their number.
+_DEEP_KEY: Final = re.compile(
+    r"""(?:^|[\[{,])[ \t]*+(?:(?:"[^"\n]*+"|'[^'\n]*+'|[\w-]++)[ \t]*+\.[ \t]*+){100}""",
+    re.ASCII | re.MULTILINE,
+)
+
+
 def _toml(octets: bytes, name: str, _problems: list[str]) -> Iterator[_Entry]:
+    text = _text(octets, name)
     try:
-        tables = tomllib.loads(_text(octets, name)).get("source")
-    except tomllib.TOMLDecodeError as error:
-        raise SourcesInvalid(f"{name}: not TOML: {one_line(error)}") from error
+        if _DEEP_KEY.search(text):
+            raise RecursionError
+        tables = tomllib.loads(text).get("source")
     except RecursionError as error:
         raise SourcesInvalid(f"{name}: nested too deeply; write [[source]] tables") from error
+    except ValueError as error:  # also a number with very many digits
+        raise SourcesInvalid(f"{name}: not TOML: {one_line(error)}") from error
     if not isinstance(tables, list):
         raise SourcesInvalid(f"{name}: no [[source]] table; write one for each source")
     for number, table in enumerate(tables, 1):

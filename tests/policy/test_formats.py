@@ -288,6 +288,13 @@ def test_plain_text(markup: str, text: str) -> None:
     assert plain_text(markup) == text
 
 
+#: Each bidirectional control, and its escapes.
+BIDIRECTIONAL = [
+    (chr(code), "".join(f"%{octet:02X}" for octet in chr(code).encode()))
+    for code in (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+]
+
+
 @pytest.mark.parametrize(
     ("url", "usable"),
     [
@@ -298,6 +305,10 @@ def test_plain_text(markup: str, text: str) -> None:
         ("mailto:x@a.test", None),
         ("/x", None),
         ("http://", None),
+        ("https://a.test/".ljust(2048, "a"), "https://a.test/".ljust(2048, "a")),
+        ("https://a.test/".ljust(2049, "a"), None),
+        ("https://a.test/".ljust(5_000_000, "a"), None),
+        *((f"https://a.test/1{mark}2", f"https://a.test/1{code}2") for mark, code in BIDIRECTIONAL),
     ],
 )
 def test_absolute_http_url(url: str, usable: str | None) -> None:
@@ -310,3 +321,35 @@ def test_utc_iso() -> None:
     assert utc_iso(datetime(2026, 5, 23, 0, 0, 0, 999, tzinfo=UTC)) == "2026-05-23T00:00:00Z"
     assert utc_iso(datetime(2026, 5, 23)) == "2026-05-23T00:00:00Z"
     assert utc_iso(datetime(1, 1, 1, tzinfo=east)) is None
+
+
+#: Documents with two links, by their types.
+TWO_LINKS = {
+    "application/rss+xml": (
+        "<rss version='2.0'><channel><item><link>{}</link>"
+        "<enclosure url='https://cdn.test/1.mp3'/></item>"
+        "<item><link>{}</link></item></channel></rss>"
+    ),
+    "application/atom+xml": (
+        "<feed xmlns='http://www.w3.org/2005/Atom'><entry><link href='{}'/></entry>"
+        "<entry><link href='{}'/></entry></feed>"
+    ),
+    "application/feed+json": (
+        '{{"version": "https://jsonfeed.org/version/1.1", "items": ['
+        '{{"url": "{}", "external_url": "https://c.test/"}}, {{"url": "{}"}}]}}'
+    ),
+    "application/xml": "<urlset><url><loc>{}</loc></url><url><loc>{}</loc></url></urlset>",
+    "text/markdown": "[a]({}) [b]({})",
+}
+
+
+@pytest.mark.parametrize("content_type", TWO_LINKS)
+def test_a_link_of_any_length_is_left_out_and_counted(content_type: str) -> None:
+    """It is never cut, and no other link of its entry, for example a sound, stands in for it."""
+    for size in (2049, 900_000):
+        long = "https://a.test/".ljust(size, "a")
+        body = TWO_LINKS[content_type].format(long, "https://b.test/").encode()
+        kind = representation(content_type, body)
+        found = formats.links_of(kind, body, content_type, "https://s.test/")
+        assert [entry.url for entry in found.entries] == ["https://b.test/"]
+        assert "1 " in found.note

@@ -394,3 +394,50 @@ def test_a_file_that_would_never_end_or_fit_costs_one_line(
     monkeypatch.setattr("scrapy_walsh.sources.sources.MAX_FILE", 1_000)
     with pytest.raises(SourcesInvalid, match="longer than"):
         read_sources(long)
+
+
+DEEP = 100_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(f"source = {opening * DEEP}" for opening in ("[", "{a = ", "[{a = [")),
+        *(f"{start}{'.a' * DEEP}{end}" for start, end in (
+            ("a", " = 1"), ("[a", "]"), ("[[source", "]]"), ("a. a .'a'", " = 1"),
+        )),
+        *(f"[[source]]\n{key}{'.a' * DEEP} = 1" for key in ("revisit", "name", "other", '"x y"')),
+        f"[[source]]\nrevisit = {'[' * 700}{']' * 700}",
+        f"[[source]]\nrevisit = {'1' * 10_000}",
+    ],
+)  # fmt: skip
+def test_a_file_that_is_nested_or_long_beyond_measure_costs_one_line(
+    tmp_path: Path, text: str
+) -> None:
+    with pytest.raises(SourcesInvalid) as caught:
+        read_sources(write(tmp_path, "deep.toml", text))
+    message = str(caught.value)
+    assert message.startswith("deep.toml: ")
+    assert len(message) < 300
+    assert message.isprintable()
+
+
+def test_a_url_with_many_dots_is_no_deep_key(tmp_path: Path) -> None:
+    url = f"https://{'a.' * 50}test/{'b.' * 400}"
+    path = write(tmp_path, "sources.toml", f'[[source]]\nurl = "{url}"\n# {url}\n')
+    (source,), problems = read_sources(path)
+    assert (source.url, problems) == (url, [])
+
+
+def test_a_file_for_which_no_memory_is_left_costs_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise MemoryError
+
+    for name in ("a.toml", "a.jsonl", "a.opml", "a.txt"):
+        path = write(tmp_path, name, "x")
+        monkeypatch.setattr("scrapy_walsh.sources.sources._text", full)
+        monkeypatch.setattr("scrapy_walsh.sources.sources.xml_text", full)
+        with pytest.raises(SourcesInvalid, match=f"{name}: too large or too deep"):
+            read_sources(path)

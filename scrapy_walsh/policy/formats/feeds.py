@@ -23,6 +23,7 @@ from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
 from scrapy_walsh.policy.formats import dates
 from scrapy_walsh.policy.formats.representation import FEED, HTML, JSON_FEED, representation
 from scrapy_walsh.policy.formats.text import (
+    MAX_URL,
     Entry,
     Links,
     absolute_http_url,
@@ -178,8 +179,15 @@ def _is_picture(link: Any) -> bool:
 
 
 def _first_link(candidates: Iterable[str], base: str) -> str | None:
-    """The first of *candidates* that is a usable link, as an absolute URL."""
-    return next((link for candidate in candidates if (link := resolved(base, candidate))), None)
+    """The first of *candidates* that is a usable link, as an absolute URL.
+
+    None if a longer one comes before it: another link, for example of a sound, is not the entry's.
+    """
+    for candidate in candidates:
+        link = resolved(base, candidate)
+        if link or len(candidate) > MAX_URL:
+            return link
+    return None
 
 
 def _first_date(texts: Iterable[str]) -> str | None:

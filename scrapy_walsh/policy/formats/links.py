@@ -13,6 +13,7 @@ from scrapy_walsh.policy.formats import text as texts
 from scrapy_walsh.policy.formats.feeds import read_feed
 from scrapy_walsh.policy.formats.sitemaps import read_sitemap
 from scrapy_walsh.policy.formats.text import Entry, Heading, Links
+from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,6 +50,7 @@ def markdown_links(text: str) -> Links:
     titles: dict[str, str] = {}
     headings: list[Heading] = []
     level = 0
+    too_long = 0
     for token in _tokens(text):
         if token.type == "heading_open":
             level = int(token.tag[1:])
@@ -62,9 +64,14 @@ def markdown_links(text: str) -> Links:
                 if url := texts.absolute_http_url(href):
                     # Before a link with words there is often the same link around an image.
                     titles[url] = titles.get(url) or title
+                too_long += len(href) > texts.MAX_URL
     entries = tuple(Entry(title, url, None) for url, title in titles.items())
-    cut = len(text) > MAX_MARKDOWN
-    return Links(entries, tuple(headings), f"read up to {MAX_MARKDOWN} characters" if cut else "")
+    notes = []
+    if len(text) > MAX_MARKDOWN:
+        notes.append(f"read up to {MAX_MARKDOWN} characters")
+    if too_long:
+        notes.append(f"{plural(too_long, 'link')} longer than {texts.MAX_URL} characters left out")
+    return Links(entries, tuple(headings), "; ".join(notes))
 
 
 def _tokens(text: str) -> list[Token]:

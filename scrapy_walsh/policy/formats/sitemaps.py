@@ -19,8 +19,6 @@ from scrapy_walsh.policy.words import plural
 
 #: Entries of a sitemap, or sitemaps of an index, that are read: the protocol's limit.
 MAX_ENTRIES: Final = 50_000
-#: Characters of a URL; the protocol's are shorter.
-MAX_URL: Final = 2_048
 
 #: By root element, the element that is one entry.
 _ENTRIES: Final = {"urlset": "url", "sitemapindex": "sitemap"}
@@ -141,7 +139,7 @@ class _Reader:
 
 def _entry(fields: dict[str, str]) -> Entry | None:
     url = absolute_http_url(fields.get("loc", ""))
-    if url is None or len(url) > MAX_URL:
+    if url is None:
         return None
     texts = (fields.get("published", ""), fields.get("lastmod", ""))
     published = next(filter(None, map(dates.published, texts)), None)

@@ -6,7 +6,7 @@ import html
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
-from urllib.parse import urljoin
+from urllib.parse import quote, urljoin
 
 from scrapy_walsh.policy.urls import is_http_url, without_userinfo
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: Characters of a title, with its markup, that are read.
 MAX_TITLE: Final = 10_000
+#: Characters of a link, as in the sitemap protocol. A longer link is left out, and never cut.
+MAX_URL: Final = 2_048
 
 _SCRIPT: Final = re.compile(r"<(script|style)\b.*?</\1[^<>]*>", re.IGNORECASE | re.DOTALL)
 #: The elements of HTML (WHATWG HTML, its index of elements) and those that it made obsolete.
@@ -37,6 +39,8 @@ _BLOCK: Final = re.compile(r"</?(?:br|p|div|li|tr|td|h[1-6])\b[^<>]*>", re.IGNOR
 _GONE: Final = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069\ufeff]"
 )
+#: Characters of a URL that change the order in which it is read (Unicode, UAX 9).
+_BIDIRECTIONAL: Final = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 # Codecs of Python that no publisher uses. Their time grows faster than the text.
 _SLOW_CODECS: Final = frozenset({"idna", "punycode"})
 
@@ -108,13 +112,15 @@ def plain_text(text: str, markup: bool = True) -> str:
 def absolute_http_url(url: str) -> str | None:
     """*url* as a link can be sent: without blanks around it, tabs, line ends and userinfo.
 
-    None if it is not an absolute http or https URL, or has U+FFFD: a damaged octet stood there, so
-    there is no such URL.
+    Bidirectional controls are percent-encoded, because they can make it look like another URL. None
+    if it is not an absolute http or https URL, if it is longer than MAX_URL, or has U+FFFD: a
+    damaged octet stood there, so there is no such URL.
     """
     if "\ufffd" in url:
         return None
     url = without_userinfo(re.sub(r"[\t\r\n]", "", url.strip()).replace(" ", "%20"))
-    return url if is_http_url(url) else None
+    url = _BIDIRECTIONAL.sub(lambda match: quote(match[0]), url)
+    return url if len(url) <= MAX_URL and is_http_url(url) else None
 
 
 def resolved(base: str, target: str) -> str | None:
