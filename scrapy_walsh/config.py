@@ -30,7 +30,7 @@ from scrapy_walsh.policy.robots.usage import CATEGORIES, RECORD, REFUSE
 from scrapy_walsh.policy.signing import directory_url
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 from scrapy_walsh.policy.urls import is_http_url, without_userinfo
-from scrapy_walsh.policy.visits import REVISIT_FLOOR, cadence
+from scrapy_walsh.policy.visits import AUTO, REVISIT_FLOOR, cadence
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
@@ -126,9 +126,14 @@ def _number(minimum: float, maximum: float | None = None, *, whole: bool = False
 
 def _revisit(name: str, value: Any) -> float:
     try:
-        return cadence(value)
+        return cadence(value) or REVISIT  # "auto" begins with a day
     except ValueError as error:
         raise ConfigError(f"{name} is {error}") from None
+
+
+def _auto(_name: str, value: Any) -> bool:
+    """Whether WALSH_REVISIT, which :func:`_revisit` has read, is "auto"."""
+    return cadence(value) == AUTO
 
 
 _flag: Final = _of_type(bool, "True or False")
@@ -302,6 +307,9 @@ class WalshConfig:
     robots_cache_size: int = _row(_number(1, whole=True), 4096, "R2")
     excluded_tlds: tuple[str, ...] = _row(_names, (), terms=True)
     revisit: float = _row(_revisit, REVISIT, "R8", terms=True, least=REVISIT_FLOOR)
+    auto_revisit: bool = _row(
+        _auto, REVISIT, "R8", terms=True, attested=ELSEWHERE, named="WALSH_REVISIT"
+    )
     revisit_reason: str | None = _row(_text, None, "R8", terms=True)
     hints: float = _row(_number(0.0, LONGEST), LONGEST, "R8", terms=True)
     follow_links: bool = _row(_flag, False, "R6", terms=True, attested=ELSEWHERE)

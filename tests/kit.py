@@ -78,6 +78,7 @@ SETTINGS: dict[str, Any] = {
     "revisit": 86400.0,
     "revisit_reason": None,
     "hints": 86400.0,
+    "auto_revisit": False,
     "follow_links": False,
     "scraping": False,
     "slow_hosts": "skip",

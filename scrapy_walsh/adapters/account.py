@@ -21,6 +21,7 @@ from scrapy_walsh.policy import readings, summary
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.readings import Result
 from scrapy_walsh.policy.times import duration
+from scrapy_walsh.policy.visits import is_auto
 from scrapy_walsh.state.records import Reading
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class Account:
         updates = []
         for key, result in unstored:
             if has_records or result.gone:
-                cadence = context.scope.cadence(key)
+                cadence = self.interval_of(key)
                 old = self._record_of(key) if has_records else None
                 updates.append(readings.updated(old, key, replace(result, revisit=cadence), now))
         if has_records:
@@ -150,6 +151,14 @@ class Account:
             else:
                 self._ailing.pop(reading.url, None)
         return has_records
+
+    def interval_of(self, key: str) -> float | None:
+        """The own interval of the source *key*, seconds; None for WALSH_REVISIT."""
+        cadence = self._context.scope.cadence(key)
+        if not is_auto(cadence, auto=self._context.config.auto_revisit):
+            return cadence
+        visit = self.visit_of(key)
+        return None if visit is None else visit.revisit
 
     def _record_of(self, key: str) -> Reading | None:
         return self._context.recall(lambda: self._context.store.get(Reading, key))

@@ -364,7 +364,7 @@ class Intake:
         meta.pop(REVISIT, None)
         revisit = scope.cadence(scope.source_of(request.url) or "")
         if revisit is not None:
-            meta[REVISIT] = revisit
+            meta[REVISIT] = visits.as_written(revisit)
         meta.pop(TICKET, None)
         lasting = lasting_of(request)
         if lasting:

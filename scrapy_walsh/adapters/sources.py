@@ -183,8 +183,17 @@ class Sources:
 
     def _visit(self, record: VisitRecord) -> visits.Visit:
         """The visit of *record*, by the cadence and the settings of this run."""
+        interval = self._own_interval(record)
+        return record.visit._replace(revisit=interval, hints_hold=self._context.config.hints)
+
+    def _own_interval(self, record: VisitRecord) -> float | None:
+        config = self._context.config
         cadence = self._context.scope.cadence(record.url)
-        return record.visit._replace(revisit=cadence, hints_hold=self._context.config.hints)
+        return visits.own_interval(cadence, record.visit, config.revisit, auto=config.auto_revisit)
+
+    def _is_auto(self, key: str) -> bool:
+        cadence = self._context.scope.cadence(key)
+        return visits.is_auto(cadence, auto=self._context.config.auto_revisit)
 
     def _lifts(self, key: str) -> bool:
         """Whether R8 allows *key* in this run, whatever its record is.
@@ -245,8 +254,13 @@ class Sources:
 
         field = partial(joined, response.headers)
         # Of several sources that redirect here, each has had the same answers.
-        hints = read_hints(field, response.body, self._context.wall(), records[0].hints)
-        self._untaken[request] = [replace(record, hints=hints) for record in records]
+        is_auto = any(self._is_auto(record.url) for record in records)
+        now = self._context.wall()
+        hints = read_hints(field, response.body, now, records[0].hints, dated=is_auto)
+        records = [replace(record, hints=hints) for record in records]
+        self._untaken[request] = [
+            replace(record, revisit=self._own_interval(record)) for record in records
+        ]
         return None if hints == NO_HINTS else hints
 
     def redirected(self, ticket: Ticket) -> None:
@@ -297,9 +311,9 @@ class Sources:
         is_repeated = not self._context.fleet and self._progress.of(key).has_failed
         visit = visits.failed(record.visit, self._context.wall(), again=is_repeated)
         record = replace(record, gave_up_at=visit.gave_up_at, failures=visit.failures)
-        cadence = self._context.scope.cadence(key)
-        if cadence is not None:
-            record = replace(record, revisit=cadence)
+        interval = self._own_interval(record)
+        if interval is not None:
+            record = replace(record, revisit=interval)
         self._context.store.put(record)
 
     def hop(self, key: str, ticket: Ticket) -> list[str]:
@@ -341,8 +355,13 @@ class Sources:
         """Seconds between two visits of the sources of a request: the longest interval (R8)."""
         scope = self._context.scope
         default = self._context.config.revisit
-        cadences = [scope.cadence(source) for source in self._counts_for(ticket)]
-        intervals = [visits.interval_of(cadence, default) for cadence in cadences]
+        sources = self._counts_for(ticket)
+        intervals = [
+            visits.AUTO_LONGEST
+            if self._is_auto(source)
+            else visits.interval_of(scope.cadence(source), default)
+            for source in sources
+        ]
         return max(intervals, default=default)
 
     def _counts_for(self, ticket: Ticket) -> Iterable[str]:
@@ -359,15 +378,15 @@ class Sources:
             record = context.recall(lambda: context.store.get(VisitRecord, key))
         visit_before = None if record is None else self._visit(record)
         visit = visits.met(sent_at, visit_before, context.config.revisit)
-        return VisitRecord(
+        new_record = VisitRecord(
             key,
             sent_at,
             outcome,
             reason=context.config.revisit_reason,
             counted_from=None if visit.counted_from == sent_at else visit.counted_from,
-            revisit=context.scope.cadence(key),
             hints=record.hints if record and outcome == str(visits.NOT_MODIFIED) else NO_HINTS,
         )
+        return replace(new_record, revisit=self._own_interval(new_record))
 
     def _dropped(self, request: Request) -> None:
         """Note that the duplicate filter dropped *request*.

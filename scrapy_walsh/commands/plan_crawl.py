@@ -263,7 +263,7 @@ class _Plan:
         self.target(url).update(
             decision=decision,
             verdict=None if verdict is None else asdict(verdict),
-            revisit=self.crawl.scope.cadence(url),
+            revisit=self.crawl.sources.account.interval_of(url),
         )
 
     # -- the wire -------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """When an answer asks us to come back (R8): hints of its header fields and of its feed.
 
+For a source with ``revisit = "auto"`` its dates are read as well (``visits.own_interval``).
+
 A hint is a "not before" time of a source: Cache-Control and Expires (RFC 9111), and in a feed
 ``ttl``, ``skipHours`` and ``skipDays`` (RSS 2.0) and ``sy:updatePeriod`` (RSS 1.0). ``visits``
 decides how long a hint holds. All times are UTC.
@@ -9,10 +11,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy.backoff import http_date
-from scrapy_walsh.policy.formats.representation import FEED, representation
+from scrapy_walsh.policy.formats.dates import published
+from scrapy_walsh.policy.formats.representation import FEED, JSON_FEED, SITEMAP, representation
 from scrapy_walsh.policy.times import duration
 
 if TYPE_CHECKING:
@@ -29,6 +33,18 @@ _COMMENT: Final = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _TTL: Final = re.compile(r"<ttl>\s*([0-9]{1,7})\s*<", re.IGNORECASE)
 _SKIPPED: Final = re.compile(r"<(hour|day)>\s*([0-9a-z]{1,9})\s*<", re.IGNORECASE)
 _UPDATE: Final = re.compile(r"<[\w.-]{1,20}:update(Period|Frequency)>\s*([0-9a-z]{1,9})\s*<")
+#: The formats with dates, how many of the latest dates count, and the octets that are searched.
+_DATED: Final = (FEED, JSON_FEED, SITEMAP)
+LATEST: Final = 10
+_SEARCHED: Final = 1 << 20
+_DATE: Final = re.compile(
+    r"(?:<(?:[\w.-]{1,20}:)?(?P<name>pubDate|published|date|updated|lastmod)(?:\s[^<>]{0,100})?>"
+    r"\s{0,9}(?:<!\[CDATA\[)?|\"(?P<member>date_published)\"\s{0,9}:\s{0,9}\")"
+    r"(?P<date>[^<\]\"]{1,100})",
+    re.IGNORECASE,
+)
+#: The first of these names that a document has. Atom's "updated" may be only a correction.
+_BY_CHOICE: Final = ("pubdate", "published", "date_published", "date", "updated", "lastmod")
 _PERIODS: Final = {
     "hourly": 3600.0,
     "daily": 86400.0,
@@ -45,13 +61,17 @@ class Hints:
 
     ``seconds``: the largest wait that it asks for; 0 for none. ``origin``: the field or element
     that asks for it. ``skip_hours``: bit n is set if the hour n must be skipped. ``skip_days``: the
-    same for days, from 0 for Monday.
+    same for days, from 0 for Monday. ``entries``: how many dates of its entries were read, LATEST
+    at most; 1 for an answer without dates, and 0 if they were not read. ``since``: the earliest of
+    them, Unix seconds.
     """
 
     seconds: float = 0.0
     origin: str = ""
     skip_hours: int = 0
     skip_days: int = 0
+    entries: int = 0
+    since: float = 0.0
 
     def opens(self, at: float) -> float:
         """The first time from *at*, Unix seconds, that is not skipped; two days later at most."""
@@ -74,19 +94,31 @@ class Hints:
 NO_HINTS: Final = Hints()
 
 
-def read_hints(field: Callable[[str], str], body: bytes, now: float, before: Hints) -> Hints:
+def read_hints(
+    field: Callable[[str], str],
+    body: bytes,
+    now: float,
+    before: Hints,
+    *,
+    dated: bool = False,
+) -> Hints:
     """The hints of an answer.
 
     *field*: the text of a header field, joined by commas if it is repeated; "" without one. *now*:
     Unix seconds. *before*: for a 304 the hints of the answer before, which its own fields replace;
-    else NO_HINTS.
+    else NO_HINTS. *dated*: whether dates are read.
     """
     waits = dict(_of_header(field, now))
     hints = before
-    if representation(field("Content-Type"), body) == FEED:
+    kind = representation(field("Content-Type"), body)
+    if kind == FEED:
         text = _without_entries(body.replace(b"\0", b""))
         waits |= dict(_of_feed(text))
         hints = _skipped(text)
+    if dated and not hints.entries:
+        # Without dates, an answer other than 304 is as good as a new entry.
+        latest = _latest(body, now) if kind in _DATED else []
+        hints = replace(hints, entries=len(latest) or 1, since=min(latest, default=now))
     origin = max(waits, key=lambda name: waits[name], default="")
     if not origin or waits[origin] <= 0:
         return hints
@@ -108,6 +140,21 @@ def _of_header(field: Callable[[str], str], now: float) -> Iterator[tuple[str, f
     expires = http_date(field("Expires"), now)
     if expires is not None:
         yield "Expires", expires - (http_date(field("Date"), now) or now)
+
+
+def _latest(body: bytes, now: float) -> list[float]:
+    """The latest different dates of entries that are not in the future, Unix seconds."""
+    first = _ENTRY.search(body)
+    text = body[first.start() if first else 0 : _SEARCHED].replace(b"\0", b"").decode("latin-1")
+    texts: dict[str, list[str]] = {}
+    for match in _DATE.finditer(text):
+        name = match["name"] or match["member"]
+        texts.setdefault(name.lower(), []).append(match["date"].strip())
+    written = next((texts[name] for name in _BY_CHOICE if name in texts), [])
+    # The entries of a sitemap may be in any order, for example the oldest first.
+    moments = {published(date) for date in (*written[:100], *written[-100:])}
+    seconds = {datetime.fromisoformat(moment).timestamp() for moment in moments if moment}
+    return sorted(second for second in seconds if second <= now)[-LATEST:]
 
 
 def _of_feed(text: str) -> Iterator[tuple[str, float]]:

@@ -124,11 +124,12 @@ class Scope:
 
     def _lengthen(self, url: str, revisit: float | None) -> bool:
         """Give *url* that cadence if it is longer than the declared one. Returns whether it is."""
-        if revisit is None or revisit <= self._cadences.get(url, 0.0):
+        if revisit is None or revisit <= self._cadences.get(url, -1.0):
             return False
         self._cadences[url] = revisit
         host = _host(url)
-        self._shortest[host] = min(revisit, self._shortest.get(host, revisit))
+        if revisit:  # by "auto" it is WALSH_REVISIT at least
+            self._shortest[host] = min(revisit, self._shortest.get(host, revisit))
         return True
 
     def shortest(self, url: str, revisit: float) -> float:
@@ -138,7 +139,7 @@ class Scope:
     def cadence(self, url: str) -> float | None:
         """The seconds between two visits of *url* or of R8's key of it; None for WALSH_REVISIT.
 
-        If several were declared for a URL, the longest cadence wins.
+        If several were declared for a URL, the longest cadence wins, and any over "auto".
         """
         return self._cadences.get(exact_url(url).partition(" ")[0])
 

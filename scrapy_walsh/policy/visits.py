@@ -17,8 +17,8 @@ failure in a row the source is left alone for 1 h, 2 h, 4 h and so on, at most f
 If a run begins some seconds before the hour is over, it waits for them (:func:`hour_left`).
 Otherwise an hourly job that begins a second early would read each source every second hour.
 
-A source may have a cadence of its own (:func:`cadence`), for example ``P7D``. Otherwise its
-interval is WALSH_REVISIT. A source that has answered 410 is *retired* for 30 days.
+A source may have a cadence of its own (:func:`cadence`), for example ``P7D`` or ``auto``.
+Otherwise its interval is WALSH_REVISIT. A source that has answered 410 is *retired* for 30 days.
 
 The *hints* of its last answer (``policy.hints``) hold if they ask for more than the interval, and
 for WALSH_HINTS at most.
@@ -53,6 +53,11 @@ WAITS_FOR_THE_HOUR: Final = 300.0
 #: Seconds: the longest interval. Records are kept longer than this (``state.records``).
 REVISIT_LONGEST: Final = 365 * 86400.0
 
+#: In place of a cadence in seconds: what the source did decides (:func:`own_interval`).
+AUTO: Final = 0.0
+#: Seconds: the longest interval by AUTO.
+AUTO_LONGEST: Final = 30 * 86400.0
+
 #: A part of the interval. A run that is early or late by at most this much meets the due time.
 SLACK: Final = 0.1
 
@@ -61,6 +66,7 @@ RETIRED: Final = 30 * 86400.0
 #: "Gone": the site asks that links to it be removed.
 GONE: Final = 410
 NOT_MODIFIED: Final = 304
+_AUTO: Final = "auto"
 #: The wait after failures is doubled at most this often. 1 h doubled 13 times is 341 days, which
 #: is near REVISIT_LONGEST.
 _DOUBLINGS: Final = 13
@@ -144,10 +150,14 @@ def of_answer(status: int | None, *, unasked: bool = False) -> str:
 def cadence(written: object) -> float:
     """The seconds of *written*: a number, or an ISO 8601 duration, for example ``P7D``.
 
+    AUTO for ``auto``.
+
     Raises ValueError, with the accepted values, if *written* is neither. It also does if the
     seconds are below REVISIT_FLOOR or above REVISIT_LONGEST (R8.2).
     """
     seconds = written
+    if written == _AUTO:
+        return AUTO
     try:
         if isinstance(written, str) and written.lstrip().startswith("P"):
             seconds = parse_duration(written.strip())
@@ -158,17 +168,50 @@ def cadence(written: object) -> float:
     except (TypeError, ValueError):
         pass
     raise ValueError(
-        f"{ascii(written)[:100]}; accepted: a number of seconds, or a duration such as P7D, "
-        f"at least {REVISIT_FLOOR:g}, at most {REVISIT_LONGEST:.0f} (365 days)"
+        f"{ascii(written)[:100]}; accepted: {_AUTO}, a number of seconds, or a duration "
+        f"such as P7D, at least {REVISIT_FLOOR:g}, at most {REVISIT_LONGEST:.0f} (365 days)"
     )
+
+
+def as_written(cadence: float | None) -> float | str | None:
+    """*cadence* as :func:`cadence` reads it."""
+    return _AUTO if cadence == AUTO else cadence
+
+
+def is_auto(cadence: float | None, *, auto: bool) -> bool:
+    """Whether the interval of a source with that *cadence* follows from its answers.
+
+    *cadence*: the source's own; None without one. *auto*: whether WALSH_REVISIT is "auto".
+    """
+    return auto if cadence is None else cadence == AUTO
+
+
+def own_interval(
+    cadence: float | None, visit: Visit, revisit: float, *, auto: bool
+) -> float | None:
+    """Seconds between two visits of a source, as far as its *visit* decides; None for *revisit*.
+
+    *cadence*, *auto*: as for :func:`is_auto`. *revisit*: WALSH_REVISIT, a day if that is "auto".
+
+    By AUTO it is the geometric mean of *revisit* and of half the mean time between the source's
+    last dates, up to the visit. So a source that falls silent is visited less and less. Among rules
+    with as many requests, this one finds the entries of many different sources soonest.
+    """
+    if not is_auto(cadence, auto=auto):
+        return cadence
+    hints = visit.hints
+    if not hints.entries:
+        return None
+    half = max(0.0, visit.sent_at - hints.since) / hints.entries / 2
+    return min(max(math.sqrt(half * revisit), revisit), max(AUTO_LONGEST, revisit))
 
 
 def interval_of(cadence: float | None, revisit: float) -> float:
     """Seconds between two visits of a source, at least REVISIT_FLOOR.
 
-    *cadence*: the source's own; None for *revisit*. *revisit*: WALSH_REVISIT.
+    *cadence*: the source's own; None, or AUTO, for *revisit*. *revisit*: WALSH_REVISIT.
     """
-    return max(revisit if cadence is None else cadence, REVISIT_FLOOR)
+    return max(cadence or revisit, REVISIT_FLOOR)
 
 
 def _causes(visit: Visit, now: float, revisit: float) -> Iterator[Due]:

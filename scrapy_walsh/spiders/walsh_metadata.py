@@ -30,6 +30,7 @@ from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.urls import canonical_url, key_of
 from scrapy_walsh.policy.verdict import NOT_DUE
+from scrapy_walsh.policy.visits import as_written
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.sources import report
 from scrapy_walsh.sources.answers import (
@@ -191,7 +192,7 @@ class WalshMetadataSpider(Spider):
                 *group[0],
                 walsh_also=list(dict.fromkeys(also)),
                 walsh_children=indexes,
-                walsh_revisit=sources[0].revisit,
+                walsh_revisit=as_written(sources[0].revisit),
             )
         for walk, step, answer in too_long:
             for request in self._go_on(walk, step, answer):

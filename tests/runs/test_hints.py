@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from email.utils import formatdate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from scrapy_walsh.proof.sandbox import Route
-from tests.crawl.harness import HOUR, LIST_SPIDER, Runs, site
+from tests.crawl.harness import DAY, HOUR, LIST_SPIDER, Runs, site
 from tests.ledger.test_crawl import ledger_of
 from tests.runs.test_revisit import verified
 
@@ -144,4 +145,46 @@ def test_a_rate_limit_that_is_used_up_holds_its_host_until_the_reset(tmp_path: P
         assert runs(*urls).targets("limited.test") == ["/b"]
         resets = [line["reset"] for line in ledger_of(runs.project) if line.get("reset")]
         assert resets == [2400]
+        assert verified(runs.project) == 0
+
+
+def test_a_source_with_auto_is_read_as_often_as_it_writes(tmp_path: Path) -> None:
+    """In a daily job: one that wrote each day, one that wrote once a year ago, and a page."""
+    start = time.time() + HOUR
+
+    def feed(*days_ago: float) -> Route:
+        items = [f"<item><pubDate>{formatdate(start - days * DAY)}</pubDate></item>"
+                 for days in days_ago]  # fmt: skip
+        body = f"<rss version='2.0'><channel>{''.join(items)}</channel></rss>"
+        return Route(body=body, content_type="application/rss+xml", etag='"1"')
+
+    routes = {
+        "daily.test": feed(0.5, 1.5, 2.5),
+        "monthly.test": feed(20, 50),  # every 3.5 days
+        "page.test": Route(body="<p>page</p>", etag='"1"'),
+        "weekly.test": Route(body="<p>page</p>"),
+    }
+    cadences = "{'daily': 'auto', 'monthly': 'auto', 'page': 'auto', 'weekly': 'P7D'}"
+    meta = f"meta={{'walsh_revisit': {cadences}[url.split('/')[2].split('.')[0]]}}"
+    spider = LIST_SPIDER.replace("self.failed)", f"self.failed, {meta})")
+    read: dict[str, list[int]] = {host: [] for host in routes}
+    sites = [site(host, {"/p": route}) for host, route in routes.items()]
+    with Runs(tmp_path, *sites, spider=spider) as runs:
+        for day in (0, 1, 2, 3, 4):
+            runs.at(start + day * (DAY + 60))
+            done = runs(*[f"http://{host}/p" for host in routes])
+            for host in routes:
+                read[host] += [day] * len(done.targets(host))
+        shown = json.loads(runs.command("state", "show", "--json").stdout)["sources"]
+        every = {row["url"]: row["every"] / DAY for row in shown}
+        assert every["http://monthly.test/p"] == pytest.approx(3.7, abs=0.1)
+        assert every["http://weekly.test/p"] == 7
+        assert read == {
+            "daily.test": [0, 1, 2, 3, 4],
+            "monthly.test": [0, 4],
+            "page.test": [0, 1, 2, 3, 4],
+            "weekly.test": [0],
+        }
+        declared = [line for line in ledger_of(runs.project) if line["kind"] == "declared"]
+        assert {line["revisit"] for line in declared} == {0, 7 * DAY}
         assert verified(runs.project) == 0

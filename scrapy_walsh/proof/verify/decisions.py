@@ -496,7 +496,11 @@ def _is_right_kind(line: Line, exchange: Line | None) -> bool:
 
 def _visit_of(run: Run, answered: _Answered, source: str) -> Visit:
     """The visit of *source*, with the cadence that *run* has declared for it."""
-    return answered.visit._replace(revisit=run.scope.cadence(source), hints_hold=run.terms.hints)
+    terms = run.terms
+    cadence = run.scope.cadence(source)
+    visit = answered.visit
+    own = visits.own_interval(cadence, visit, terms.revisit, auto=terms.auto_revisit)
+    return visit._replace(revisit=own, hints_hold=terms.hints)
 
 
 def _sources_of_answer(run: Run, url: str, key: str) -> dict[str, None]:

@@ -110,6 +110,7 @@ class Terms(Struct, frozen=True):
     revisit: Seconds = REVISIT_FLOOR
     revisit_reason: str | None = None
     hints: Seconds = 0.0
+    auto_revisit: bool = False
     follow_links: bool = False
     scraping: bool = False
     slow_hosts: str = SLOW_SKIP
