@@ -122,8 +122,8 @@ def test_r8_1_a_source_has_a_cadence_of_its_own(tmp_path: Path, name: str) -> No
     ]
     short, again, twice = problems
     assert short.endswith(
-        "revisit is 'PT5M'; accepted: a number of seconds, or a duration such as P7D, at least "
-        "3600, at most 31536000 (365 days)"
+        "revisit is 'PT5M'; accepted: auto, a number of seconds, or a duration such as P7D, "
+        "at least 3600, at most 31536000 (365 days)"
     )
     assert again.endswith("dropped")
     assert twice.endswith("dropped")
