@@ -300,12 +300,13 @@ def _through_tunnel(
     return tunnel
 
 
-def guard_connections(handler: Any, current: Callable[[], Any]) -> None:
+def guard_connections(handler: Any, current: Callable[[], Any], timeout: float) -> None:
     """Make *handler* connect each request to an address that we have chosen for it.
 
     *current*: returns the object that chooses (``names.Connecting``). We call it when a connection
     begins, so it belongs to this request, however long the look-up takes. If the request needs a
-    tunnel, we choose the address of the proxy.
+    tunnel, we choose the address of the proxy. *timeout*: DNS_TIMEOUT, for aiohttp's look-up; 0: no
+    limit.
     """
     pool: Any = getattr(handler, "_pool", None)
     if pool is not None:
@@ -331,7 +332,10 @@ def guard_connections(handler: Any, current: Callable[[], Any]) -> None:
 
     async def resolve_host(host: str, port: int, *args: Any, **kwargs: Any) -> list[Any]:
         connecting = current()
-        records = await resolve(host, port, *args, **kwargs)
+        try:
+            records = await asyncio.wait_for(resolve(host, port, *args, **kwargs), timeout or None)
+        except TimeoutError:
+            raise OSError(f"{host} was not resolved within DNS_TIMEOUT ({timeout} s)") from None
         by_address = {record["host"]: record for record in records}
         chosen = connecting.choose(list(by_address))
         if chosen is None:

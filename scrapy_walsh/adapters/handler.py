@@ -138,7 +138,7 @@ class Handler(Seat):
             path = self.crawler.settings.get("DOWNLOAD_HANDLERS_BASE")[scheme]
             handler = build_from_crawler(load_object(path), crawler)
             prepare(handler)
-            compat.guard_connections(handler, self._names.current)
+            compat.guard_connections(handler, self._names.current, self._names.timeout)
             self._inner[scheme, crawler] = handler
         return self._inner[scheme, crawler]
 

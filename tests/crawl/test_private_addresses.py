@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
 from contextlib import ExitStack, closing, contextmanager, suppress
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from scrapy.settings import default_settings
+from scrapy.settings import Settings, default_settings
 
+from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.wire.names import Names
 from scrapy_walsh.proof.sandbox import Route, Sandbox
 from tests import zygote
 from tests.crawl.harness import (
@@ -341,3 +345,16 @@ def test_the_name_of_a_proxy_that_opens_a_tunnel_is_judged(
 def ledger(folder: Path) -> list[dict[str, Any]]:
     lines = (folder / ".scrapy/walsh/ledger.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
+
+
+def test_a_look_up_by_aiohttp_ends_within_dns_timeout() -> None:
+    async def resolve(host: str, port: int) -> list[Any]:
+        await asyncio.sleep(3600)
+        return [host, port]
+
+    connector = SimpleNamespace(_resolve_host=resolve)
+    handler = SimpleNamespace(_session=SimpleNamespace(connector=connector))
+    names = Names(Settings({"DNS_TIMEOUT": 0.05}))
+    compat.guard_connections(handler, object, names.timeout)
+    with pytest.raises(OSError, match=r"mute.test was not resolved within DNS_TIMEOUT \(0.05 s\)"):
+        asyncio.run(connector._resolve_host("mute.test", 80))

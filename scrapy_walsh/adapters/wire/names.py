@@ -3,7 +3,7 @@
 ``Names`` resolves names for Scrapy's handler on Twisted: IPv4 and IPv6, within DNS_TIMEOUT, with a
 cache of DNSCACHE_SIZE. Scrapy's default, ``CachingThreadedResolver``, finds only IPv4, and
 ``CachingHostnameResolver`` has no time limit. If the project sets a DNS_RESOLVER, we use that. The
-other handler uses aiohttp, which resolves names itself.
+other handler uses aiohttp, which resolves names itself, within DNS_TIMEOUT as well.
 
 ``Connecting`` works after both handlers and their caches. It belongs to one request, and returns
 one address when the request connects. So a later look-up cannot replace the judged address, and
@@ -36,7 +36,8 @@ class Names:
     """The resolver of a crawl. It is not used without a reactor."""
 
     def __init__(self, settings: BaseSettings) -> None:
-        self._timeout = settings.getfloat("DNS_TIMEOUT")
+        #: Seconds for a look-up; 0: no limit.
+        self.timeout = settings.getfloat("DNS_TIMEOUT")
         #: Whether the project has set its own resolver.
         self._uses_reactor = compat.sets_resolver(settings)
         self._has_warned = False
@@ -75,7 +76,7 @@ class Names:
             compat.resolve_by_reactor(name, keep)
         else:
             nothing: list[str] = []
-            compat.in_thread(lambda: _addresses_of(name), self._timeout, keep, nothing)
+            compat.in_thread(lambda: _addresses_of(name), self.timeout, keep, nothing)
 
 
 def _addresses_of(name: str) -> list[str]:
