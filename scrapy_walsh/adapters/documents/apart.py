@@ -21,7 +21,7 @@ from scrapy_walsh.policy.formats.text import Entry, Heading, Links
 
 #: The largest body, in octets, that the crawl's process reads itself. It takes 0.1 s at most.
 SMALL: Final = 8 * 1024
-#: Seconds. On an idle machine a plain feed of ``answers.MAX_BODY`` octets takes 6 s.
+#: Seconds of processor time. A plain feed of ``answers.MAX_BODY`` octets takes 6 s.
 TIME_LIMIT: Final = 60.0
 #: Octets of memory for one child, about eight times the need of a plain feed of ``MAX_BODY``.
 _MEMORY: Final = 1024**3
@@ -34,8 +34,8 @@ async def links_of(
 ) -> Links:
     """Like ``policy.formats.links.links_of``, but without blocking the event loop.
 
-    Also raises DocumentTooCostly if the body is not read within *timeout* seconds, and OwnFault if
-    no child process can be started.
+    Also raises DocumentTooCostly if the body is not read within *timeout* seconds of processor
+    time, and OwnFault if no child process can be started, or this container has too little memory.
     """
     if len(body) <= SMALL and not body.startswith(
         representation.GZIP_MAGIC

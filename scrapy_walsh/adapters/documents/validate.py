@@ -21,10 +21,12 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from dataclasses import astuple, fields
 from functools import cache
@@ -50,10 +52,16 @@ _ROOT: Final = str(Path(__file__).parents[3])
 _MEMORY: Final = 2 * 1024**3
 #: Seconds for a test of the child, enough for any machine.
 _TEST_TIME: Final = 60.0
-#: Seconds of processor time, in case the caller dies. Otherwise its timeout ends the child.
-_CPU: Final = 300
+#: A child may take so many seconds by the clock for each second of processor time. A busy machine
+#: is not the fault of a document.
+_PATIENCE: Final = 10
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+_OWN_CGROUPS: Final = Path("/proc/self/cgroup")
 _TEST_LIST: Final = b'{"contract": "walsh-research-blocklist/v1", "blocked": []}'
 
+
+_XCPU: Final = getattr(signal, "SIGXCPU", math.inf)  # Windows has neither
+_KILL: Final = getattr(signal, "SIGKILL", math.inf)
 
 #: The children that are at work.
 _CHILDREN: Final[set[subprocess.Popen[bytes]]] = set()
@@ -66,6 +74,10 @@ class AtLimit(OwnFault):
     """
 
 
+class NoMemory(OwnFault):
+    """The child was ended because this machine's container leaves little memory."""
+
+
 class Stopped(OwnFault):
     """The child was ended because a crawl is: this is no fault, and says nothing of a document."""
 
@@ -73,7 +85,8 @@ class Stopped(OwnFault):
 def validate(
     content: dict[str, Any], body: bytes, fallback_schema: dict[str, Any] | None, timeout: float
 ) -> None:
-    """Like ``policy.list.schema.check_schema``, but within about *timeout* seconds.
+    """Like ``policy.list.schema.check_schema``, but within about *timeout* seconds of processor
+    time.
 
     *content* was read from *body*. It blocks, so an event loop calls it in a thread. Also raises
     OwnFault if a child is needed and gives no answer.
@@ -99,9 +112,11 @@ def ask_child(
 ) -> tuple[dict[str, Any], bytes]:
     """Let a child process do *task*. Returns the first line of its answer, and further lines.
 
-    Blocks for at most *timeout* seconds, and at the first call also for a test of the child.
-    *memory*: octets. Raises DocumentInvalid if the document is invalid. Raises AtLimit if the child
-    was ended, Stopped if :func:`stop_children` did that, and OwnFault if it gave no answer.
+    The child may take *timeout* seconds of processor time, and ten times that by the clock. At the
+    first call it is tested. *memory*: octets, but at most half of what the container leaves. Raises
+    DocumentInvalid if the document is invalid. Raises AtLimit if the child was ended, NoMemory if
+    the container is the reason, Stopped if :func:`stop_children` did that, and OwnFault if it gave
+    no answer.
     """
     test_child()
     return _ask(task, body, timeout, memory)
@@ -120,17 +135,28 @@ def _ask(
     task: dict[str, Any], body: bytes, timeout: float, memory: int
 ) -> tuple[dict[str, Any], bytes]:
     path = [*map(str, sys.path), _ROOT]  # in this process's order
-    head = json.dumps({**task, "length": len(body), "memory": memory, "path": path}).encode()
+    allowed = min(memory, memory_left() // 2)
+    limits = {"memory": allowed, "cpu": timeout}
+    head = json.dumps({**task, **limits, "length": len(body), "path": path}).encode()
+    longest = timeout * _PATIENCE
     try:
-        child = _run(b"%s\n%s" % (head, body), timeout)
+        child = _run(b"%s\n%s" % (head, body), longest)
     except subprocess.TimeoutExpired as error:
-        raise AtLimit(_failure_line(f"no answer in {timeout:g} s")) from error
+        raise AtLimit(_failure_line(f"no answer in {longest:g} s")) from error
     except (OSError, ValueError) as error:
         raise OwnFault(_failure_line(f"it cannot be started: {one_line(error)}")) from error
     code = child.returncode
+    if code == -_XCPU:
+        raise AtLimit(_failure_line(f"no answer in {timeout:g} s of processor time"))
     answer_line, _, lines = child.stdout.partition(b"\n")
     # If the child failed, its answer may be cut off.
     answer = _read_answer(answer_line) if code == 0 else None
+    is_short = code == -_KILL or (answer is not None and "limit" in answer)
+    if is_short and allowed < memory:
+        raise NoMemory(
+            f"more than {allowed >> 20} MiB of memory would be needed, which is half of what this "
+            "container leaves: give it more memory"
+        )
     if answer is None:
         last_error = one_line(child.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2])
         reason = f"it ended with code {code} and no answer{': ' if last_error else ''}{last_error}"
@@ -198,17 +224,72 @@ def main(task: dict[str, Any]) -> None:
         os.dup2(2, 1)  # other output goes to stderr
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # after Ctrl-C a crawl finishes its work
         gc.disable()  # the child makes a million small objects, and soon ends
-        limit("RLIMIT_AS", task["memory"])
-        limit("RLIMIT_CPU", _CPU)
+        with suppress(OSError):  # if memory runs out all the same, the child goes before the crawl
+            Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+        limit("RLIMIT_AS", task["memory"] + _mapped_only())
+        limit("RLIMIT_CORE", 0)
+        limit("RLIMIT_CPU", math.ceil(time.process_time() + task["cpu"]), 1)
         answer.write(_do_task(task, sys.stdin.buffer))
 
 
-def limit(name: str, maximum: int) -> None:
-    """Set a limit if the system has it. macOS refuses RLIMIT_AS, and Windows has no limits."""
+def limit(name: str, maximum: int, spare: int = 0) -> None:
+    """Set a limit if the system has it. macOS refuses RLIMIT_AS, and Windows has no limits.
+
+    *spare*: by how much the hard limit is larger, so that the signal tells that it was the limit.
+    """
     with suppress(ImportError, AttributeError, OSError, ValueError):
         import resource  # noqa: PLC0415
 
-        resource.setrlimit(getattr(resource, name), (maximum, maximum))
+        resource.setrlimit(getattr(resource, name), (maximum, maximum + spare))
+
+
+def _mapped_only() -> int:
+    """Octets of address space that use no memory, for example of libraries."""
+    with suppress(OSError, ValueError):
+        size, resident = map(int, Path("/proc/self/statm").read_text().split()[:2])
+        return (size - resident) * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+def memory_left() -> int:
+    """Octets that the container of this process leaves; a very large number without a limit.
+
+    It is the least of all control groups around it, by cgroups(7) of version 2 or 1. The cache of
+    files counts as left.
+    """
+    left = sys.maxsize
+    with suppress(OSError):
+        for line in _OWN_CGROUPS.read_text(encoding="utf-8").splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers in ("", "memory"):
+                names = _NAMES[controllers]
+                here = _CGROUPS / controllers / path.lstrip("/")
+                for group in (here, *here.parents):
+                    if group.is_relative_to(_CGROUPS):
+                        left = min(left, _left_in(group, *names))
+    return left
+
+
+#: By controllers of a line of ``/proc/self/cgroup``: the files of the limit and of the use, and the
+#: name of cached files in ``memory.stat``.
+_NAMES: Final = {
+    "": ("memory.max", "memory.current", "inactive_file "),
+    "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "),
+}
+
+
+def _left_in(group: Path, most: str, used: str, cached: str) -> int:
+    """Octets that one control group leaves; a very large number if it has no limit."""
+    try:
+        maximum = int((group / most).read_text())
+        current = int((group / used).read_text())
+    except (OSError, ValueError):  # no such group, or the word "max"
+        return sys.maxsize
+    with suppress(OSError, ValueError):
+        for line in (group / "memory.stat").read_text().splitlines():
+            if line.startswith(cached):
+                current -= int(line.removeprefix(cached))
+    return max(maximum - current, 0)
 
 
 def _do_task(task: dict[str, Any], stream: Any) -> bytes:
