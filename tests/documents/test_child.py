@@ -237,7 +237,7 @@ HOSTILE = text_of("a.test", schema=WILD, operator="a" * 60 + "!")
 
 
 def test_d3_a_child_over_its_time_is_our_fault(place: Place) -> None:
-    with pytest.raises(OwnFault, match="no answer in (1 s of processor time|10 s)"):
+    with pytest.raises(OwnFault, match=r"no answer in (1 s of processor time|10 s)"):
         validate.validate(json.loads(HOSTILE), HOSTILE, None, 1)
 
 

@@ -19,6 +19,7 @@ Any other end does not concern the document, so it raises OwnFault.
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import math
@@ -151,18 +152,18 @@ def _ask(
     answer_line, _, lines = child.stdout.partition(b"\n")
     # If the child failed, its answer may be cut off.
     answer = _read_answer(answer_line) if code == 0 else None
-    is_short = code == -_KILL or (answer is not None and "limit" in answer)
-    if is_short and allowed < memory:
+    has_no_memory = code == errno.ENOMEM or (answer is not None and "limit" in answer)
+    if allowed < memory and (has_no_memory or code == -_KILL):
         raise NoMemory(
             f"more than {allowed >> 20} MiB of memory would be needed, which is half of what this "
             "container leaves: give it more memory"
         )
+    if has_no_memory:
+        raise AtLimit(_failure_line(f"it would need more than {memory >> 20} MiB of memory"))
     if answer is None:
         last_error = one_line(child.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2])
         reason = f"it ended with code {code} and no answer{': ' if last_error else ''}{last_error}"
         raise (AtLimit if code < 0 else OwnFault)(_failure_line(reason))
-    if "limit" in answer:
-        raise AtLimit(_failure_line(f"it would need more than {memory >> 20} MiB of memory"))
     if not answer["ok"]:
         raise (DocumentTooCostly if answer["costly"] else DocumentInvalid)(answer["error"])
     return answer, lines
@@ -229,7 +230,10 @@ def main(task: dict[str, Any]) -> None:
         limit("RLIMIT_AS", task["memory"] + _mapped_only())
         limit("RLIMIT_CORE", 0)
         limit("RLIMIT_CPU", math.ceil(time.process_time() + task["cpu"]), 1)
-        answer.write(_do_task(task, sys.stdin.buffer))
+        try:
+            answer.write(_do_task(task, sys.stdin.buffer))
+        except MemoryError:  # also while the answer to the first one was made
+            os._exit(errno.ENOMEM)
 
 
 def limit(name: str, maximum: int, spare: int = 0) -> None:
