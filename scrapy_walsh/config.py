@@ -24,6 +24,7 @@ from scrapy_walsh.exceptions import ConfigError
 from scrapy_walsh.policy.addresses import ALLOW, DECLARED
 from scrapy_walsh.policy.gates import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES, REVISIT, Gates
 from scrapy_walsh.policy.hints import LONGEST
+from scrapy_walsh.policy.hosts import BY_ADDRESS, BY_HOST
 from scrapy_walsh.policy.identity import Identity, identity_from, is_walsh
 from scrapy_walsh.policy.robots.fetch import ROBOTS_TTL
 from scrapy_walsh.policy.robots.usage import CATEGORIES, RECORD, REFUSE
@@ -196,6 +197,13 @@ _uses: Final = _of_type(
 )
 
 
+_Name = Annotated[str, msgspec.Meta(min_length=1)]
+_pace_by: Final = _of_type(
+    Literal[BY_HOST, BY_ADDRESS] | dict[_Name, _Name],
+    'host, address, or a dict of patterns to names, such as {"*.blog.example": "blogs"}',
+)
+
+
 def _closed(position: str) -> float:
     """Return how strict a value of WALSH_PRIVATE_ADDRESSES is."""
     return float(position == DECLARED)
@@ -297,6 +305,7 @@ class WalshConfig:
     backoff_base: float = _row(_number(0.001), BACKOFF_BASE, "R5", terms=True, least=BACKOFF_BASE)
     backoff_cap: float = _row(_number(0.001), BACKOFF_CAP, "R5", terms=True, least=BACKOFF_CAP)
     patience: float = _row(_number(0.0), 300.0, "R5", terms=True)
+    pace_by: str | dict[str, str] = _row(_pace_by, BY_HOST, "R5", terms=True)
     robots_ttl: float = _row(
         _number(0.1, ROBOTS_TTL), ROBOTS_TTL, "R2", terms=True, most=ROBOTS_TTL
     )

@@ -386,6 +386,14 @@ class Recorder:
                 max(exchange.learned, MIN_REQUEST_INTERVAL),
                 exchange.interval,
             )
+        if exchange.server_wait is not None:  # T43
+            self.count("server_waits")
+            logger.info(
+                "%s: hosts there answer 429 (Too Many Requests), so all of them wait for %.0f s, "
+                "and are spaced as one host then (WALSH_PACE_BY)",
+                exchange.server.removeprefix("@"),
+                exchange.server_wait,
+            )
         if exchange.silent and not exchange.once:  # after a trial of https, http is tried
             self.count("silent_hosts")
             self.count("silent_hosts/answered", int(answered))

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Request, Response
 
@@ -417,6 +418,12 @@ class Gate:
         answer = self._answer_of(sent)
         concluded = chain.conclude(answer, context.gates, context.wall(), context.rand())
         exchange = self._exchange_of(sent, answer, concluded)
+        server_wait = self.pacing.share(
+            ticket.host, answer, concluded.wait, sent.started, sent.ended
+        )
+        if server_wait is not None:
+            server = self.pacing.server_of(ticket.host)
+            exchange = replace(exchange, server=server and server.key, server_wait=server_wait)
         if sent.response is not None and ticket.purpose == OPERATOR:
             self.documents.operator.answered()
         if concluded.failure is not None:
@@ -459,6 +466,7 @@ class Gate:
         ticket = sent.ticket
         is_target = not ticket.ours
         is_silent = answer.whole and answer.status is None and not answer.cut
+        server = self.pacing.server_of(ticket.host)
         return events.Exchange(
             started=sent.started,
             ended=sent.ended,
@@ -466,6 +474,8 @@ class Gate:
             again=(is_target and self.sources.again(ticket)) or None,
             visit=(is_target and ticket.host.traffic.ahead) or None,
             once=(is_silent and ticket.trial) or None,
+            server="" if server is None else server.key,
+            server_interval=None if server is None else server.traffic.interval,
             **_of_request(ticket, answer),
             **_of_answer(answer, concluded),
             **_of_host(ticket.host),

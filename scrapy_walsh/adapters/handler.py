@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from scrapy.http import Request, Response
     from twisted.internet.defer import Deferred
 
-    from scrapy_walsh.policy.verdict import Verdict
-
 #: Seconds without a turn after an exchange without an answer, so that the server sees the
 #: connection end before the next one begins.
 _GRACE: Final = 0.1
@@ -148,8 +146,12 @@ class Handler(Seat):
         A document's ticket notes the answer here, before a middleware of the project can change it.
         """
         ticket = self.crawl.tickets.of(request)
-        if not isinstance(ticket, Document):
-            return await self._exchange(request, ticket)
+        while not isinstance(ticket, Document):
+            try:
+                return await self._exchange(request, ticket)
+            except NotYet:
+                if ticket.popped:  # it waits in the queue; any other request waits here
+                    raise
         # A middleware may have changed the document's request, so the original is sent (D33).
         original = ticket.restored(request)
         try:
@@ -173,11 +175,7 @@ class Handler(Seat):
         exchange: compat.Task | None = None
         sent = Sent(request, ticket, unseen, crawl.steady())
         proxy = request.meta.get("proxy")
-        # The operator's settings name the blocklist and the proxy, so these may have a private
-        # address (D38).
-        configured = ticket.url if ticket.purpose == OPERATOR and not proxy else proxy
-        connecting = names.Connecting(crawl, self._names, ticket, configured)
-        self._names.connecting = connecting
+        connecting = self._names.connecting = self._connecting(sent, proxy)
         ticket.headed = False
         crawl.tickets.sending = ticket
         try:
@@ -191,9 +189,9 @@ class Handler(Seat):
             sent.response = response
             ticket.address = _address_of(response, ticket.url, proxy, connecting.address)
         except BaseException as error:
-            if connecting.refused is not None:  # so the error is ours, and nothing was sent
+            if connecting.is_stopped:  # so the error is ours, and nothing was sent
                 is_connected = False
-                raise self._not_connected(ticket, connecting.refused) from error
+                raise self._not_connected(ticket, connecting) from error
             if exchange is not None and exchange.is_cancelled:
                 # The end of the crawl broke it off, which says nothing about the host.
                 sent.whole = False
@@ -215,6 +213,27 @@ class Handler(Seat):
             response.headers["Location"] = bare.encode("latin-1")
         return response
 
+    def _connecting(self, sent: Sent, proxy: str | None) -> names.Connecting:
+        """Return the connection of a request, through *proxy* if that is not None."""
+        crawl = self.crawl
+        ticket = sent.ticket
+        if proxy:
+            crawl.pacing.behind_proxy()
+            return names.Connecting(crawl, self._names, ticket, proxy)
+        # The operator's settings name the blocklist and the proxy, so these may have a private
+        # address (D38).
+        configured = ticket.url if ticket.purpose == OPERATOR else None
+
+        def reached(address: str) -> float:
+            wait = crawl.pacing.reached(ticket.host, address)
+            if (
+                ticket.host.traffic.server is not None
+            ):  # it is spaced from now, not from the look-up
+                sent.started = crawl.steady()
+            return wait
+
+        return names.Connecting(crawl, self._names, ticket, configured, reached)
+
     def _conclude(self, sent: Sent) -> None:
         """Apply the result of an exchange, and give its turn back."""
         crawl = self.crawl
@@ -229,15 +248,19 @@ class Handler(Seat):
             else:  # wait until the server has seen the end of the connection
                 compat.call_later(_GRACE, lambda: TURNSTILE.leave(host))
 
-    def _not_connected(self, ticket: Ticket, verdict: Verdict) -> Refused:
+    def _not_connected(self, ticket: Ticket, connecting: names.Connecting) -> Refused | NotYet:
         """End the turn of a request because all addresses of its host are refused (D38).
 
-        Nothing was sent, so this is no exchange, and does not count for the host.
+        Or because its server is left alone (T43). Nothing was sent, so this is no exchange, and
+        does not count for the host.
         """
         crawl = self.crawl
-        self._give_back(ticket)
+        self._give_back(ticket, connecting.wait)
         # End the booking, because other processes wait for its end.
         crawl.pacing.hold(ticket.host, 0.0)
+        verdict = connecting.refused
+        if verdict is None:
+            return NotYet(ticket.host.key, connecting.wait)
         if ticket.ours:
             return Refused(ticket.url, verdict)
         return crawl.gate.refuse(ticket, verdict)

@@ -149,7 +149,13 @@ class Addon:
 
 
 def tell_plugins(settings: BaseSettings) -> None:
-    """Log a sentence for each package in *settings* that has no full effect."""
+    """Log a sentence for each package in *settings* that has no full effect.
+
+    And for each setting of Scrapy that paces several hosts together elsewhere (T43).
+    """
+    for name in ("DOWNLOAD_SLOTS", "CONCURRENT_REQUESTS_PER_IP"):
+        if settings.get(name) and str(settings[name]) != "0":
+            logger.warning("%s paces no hosts together here: WALSH_PACE_BY does", name)
     for level, line in plugins.sentences(settings):
         logger.log(min(level, logging.WARNING), "%s", line)
 

@@ -131,8 +131,12 @@ class _Look:
             taught = eased(record.taught, self._now).in_force
             interval = max(record.interval, self._config.min_interval, taught)
             due = max(record.last_end + interval, record.not_before or 0.0)
+            server = self._server_of(record)
+            if server is not None:
+                due = max(due, self.row(server)["next_request"])
             return {
                 **row,
+                "server": None if server is None else server.host,
                 "next_request": due,
                 "interval": interval,
                 "learned": taught or None,
@@ -144,6 +148,16 @@ class _Look:
             usual = self._config.revisit
             row["unread"] = is_unread(record, self._now, usual, self._store.visit_of)
         return row
+
+    def _server_of(self, record: HostRecord) -> HostRecord | None:
+        """The record of the server that a host is paced with (T43); None if there is none."""
+        pace_by = self._config.pace_by
+        key = hosts.server_key(record.host, record.address, pace_by)
+        server = self._store.get(HostRecord, key) if key else None
+        is_bound = server and (
+            pace_by != hosts.BY_HOST or moved(server, self._to_wall).binds(self._now)
+        )
+        return server if is_bound else None
 
     def completed(self, table: Table[Any], row: dict[str, Any]) -> dict[str, Any]:
         """*row* as it is shown."""

@@ -178,28 +178,40 @@ end
 return {word, text(now), text(math.max(0, till - now))}
 """
 
-#: Books a host. KEYS: host, epoch. ARGV: worker, interval, word. Returns the seconds to wait (0 if
-#: it is booked, -1 if nothing may be booked now), the time, the previous record of the host, and
-#: the end of its last request, '-inf' if there was none. If a hold has ended, it is deleted.
+#: Books a host. KEYS: host, epoch, and its server or nothing. ARGV: worker, interval, word, and the
+#: interval of the server if the operator says so, else 0. Returns the seconds to wait (0 if it is
+#: booked, -1 if nothing may be booked now), the time, the previous record of the host, the end of
+#: its last request, '-inf' if there was none, and the previous record of the server if its hosts
+#: are paced together (T43): then it is booked, too. If a hold has ended, it is deleted.
 RESERVE: Final = """
 local now = clock()
 local lost = known(KEYS[2], ARGV[3], now)
-if not lost then return {'-1', text(now), {}, '0'} end
+if not lost then return {'-1', text(now), {}, '0', {}} end
+local function book(key, interval)
+  redis.call('HSET', key, 'last_end', text(now), 'interval', interval, 'under_way', '1',
+    'by', ARGV[1])
+  redis.call('HDEL', key, 'not_before')
+  keep(key, now)
+end
 local found, record = redis.call('HGETALL', KEYS[1]), host_of(KEYS[1], lost, now)
 local wait, last = wait_for(record, ARGV[1], number(ARGV[2]), now), record.last_end or '-inf'
-if wait > 0 then return {text(wait), text(now), found, last} end
-redis.call('HSET', KEYS[1], 'last_end', text(now), 'interval', ARGV[2], 'under_way', '1',
-  'by', ARGV[1])
-redis.call('HDEL', KEYS[1], 'not_before')
-keep(KEYS[1], now)
-return {'0', text(now), found, last}
+local server, together, least = KEYS[3] and host_of(KEYS[3], lost, now), {}, number(ARGV[4])
+-- As ``HostRecord.binds``.
+if server and (least > 0 or taught(server.taught) > 0 or number(server.not_before) > now) then
+  together = redis.call('HGETALL', KEYS[3])
+  wait = math.max(wait, wait_for(server, ARGV[1], least, now))
+  if wait <= 0 then book(KEYS[3], ARGV[4]) end
+end
+if wait > 0 then return {text(wait), text(now), found, last, together} end
+book(KEYS[1], ARGV[2])
+return {'0', text(now), found, last, together}
 """
 
 #: Writes the end of a request to a host. KEYS: host. ARGV: worker, interval, seconds since that
-#: end, seconds of hold that are left, seconds since the last visit of a slow host or '' (D11), and
-#: the taught interval. If another worker has booked the host since, ``by`` becomes empty, because
-#: the other request is under way. Then every worker keeps the spacing, and the longer taught
-#: interval stays.
+#: end, seconds of hold that are left, seconds since the last visit of a slow host or '' (D11), the
+#: taught interval, and the address or ''. If another worker has booked the host since, ``by``
+#: becomes empty, because the other request is under way. Then every worker keeps the spacing, and
+#: the longer taught interval stays.
 BOOK: Final = """
 local now, record, by = clock(), record_of(KEYS[1]), ARGV[1]
 local ended = now - number(ARGV[3])
@@ -220,6 +232,7 @@ if by ~= '' or taught(ARGV[6]) >= taught(record.taught) then
   redis.call('HSET', KEYS[1], 'taught', ARGV[6])
   if ARGV[6] == '' then redis.call('HDEL', KEYS[1], 'taught') end
 end
+if ARGV[7] ~= '' then redis.call('HSET', KEYS[1], 'address', ARGV[7]) end
 keep(KEYS[1], now)
 return text(now)
 """

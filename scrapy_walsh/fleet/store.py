@@ -24,6 +24,7 @@ import math
 import time
 import uuid
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
@@ -103,6 +104,7 @@ class Hashes:
             max(0.0, (record.not_before or now) - now),
             "" if visited is None else now - visited,
             "" if taught == NOTHING else json.encode(taught),
+            record.address,
         ]
         return self._link.script(scripts.BOOK, [self.name(HOSTS, record.host)], arguments)
 
@@ -378,14 +380,17 @@ class SharedStore(Store):
 
     # -- hosts ----------------------------------------------------------------------------
 
-    def reserve_host(self, host: str, interval: float, now: float) -> Booking:  # noqa: ARG002
+    def reserve_host(
+        self, host: str, interval: float, now: float, server: str = "", least: float = 0.0
+    ) -> Booking:
         link, key = self.link, self.key(HOSTS, host)
+        keys = [key, link.epoch_key, *([self.key(HOSTS, server)] if server else [])]
 
         def book() -> Booking:
             # Called after ``ask`` has connected, which makes the epoch known.
-            arguments = [self.worker, interval, link.epoch]
-            wait, at, fields, last_at = self.exchange(
-                link.script(scripts.RESERVE, [key, link.epoch_key], arguments)
+            arguments = [self.worker, interval, link.epoch, least]
+            wait, at, fields, last_at, together = self.exchange(
+                link.script(scripts.RESERVE, keys, arguments)
             )
             link.set_time(at)
             if float(wait) < 0:
@@ -394,13 +399,19 @@ class SharedStore(Store):
             record = self._read(HOSTS, (host,), fields)
             rested = max(0.0, float(at) - float(last_at))
             taught = NOTHING if record is None else record.taught
-            return Booking(float(wait), known=rested < math.inf, rested=rested, taught=taught)
+            shared = self._read(HOSTS, (server,), together)
+            return Booking(
+                float(wait), known=rested < math.inf, rested=rested, taught=taught, server=shared
+            )
 
         booking = self.ask(book)
         self._ahead.pop(key, None)
         if booking.wait == 0:
             record = HostRecord(host, self._steady(), interval, taught=booking.taught)
             self._under_way = {host: (self.worker, record)}
+            if booking.server is not None or least:
+                together = booking.server or HostRecord(server, now, least)
+                self._under_way[server] = self.worker, replace(together, last_end=record.last_end)
         return booking
 
     def book_host(self, ended: HostRecord) -> None:
@@ -412,9 +423,9 @@ class SharedStore(Store):
             _, record = self._unbooked[host]
             until = max(until, record.not_before or 0.0)
             visited = visited or record.visited_at
-        booked = HostRecord(host, end, ended.interval, until, visited, ended.taught)
+        booked = replace(ended, last_end=end, not_before=until, visited_at=visited)
         self._unbooked[host] = (self.worker, booked)
-        self._under_way = {}
+        self._under_way.pop(host, None)
         self._ahead.pop(self.key(HOSTS, host), None)
         self.send_soon()  # ``tend`` writes it if Redis is away
         self._local.book_host(ended)

@@ -62,13 +62,13 @@ class Traffic:
     ``credit``: when a target may go before the interval is over, or None. ``slow``: the credit
     comes from ``visit_from``. ``ahead``: the last request used the credit. ``rested``: seconds
     without a request of any process before the last request. ``visited_at``: when a target last
-    went ahead by ``visit_from``.
+    went ahead by ``visit_from``. ``address``: that the host was reached at last, or empty.
+    ``server``: the traffic to all hosts that are paced together with this one; None if there are
+    none (T43). Of a server's own traffic, no request is noted as under way.
 
     These follow from the fields above, and are computed when one of those changes. ``interval``:
     seconds from the end of an answer to the start of the next request (R4.3). ``untaught``: the
-    same without the learned interval (D28). ``due``: the earliest time for a target, ``inf`` while
-    a request is under way. ``document_due``: the same for a robots.txt, without the exceptions.
-    ``changes``: how often they were computed.
+    same without the learned interval (D28). ``changes``: how often they were computed.
     """
 
     least: float = throttle.MIN_REQUEST_INTERVAL
@@ -82,14 +82,33 @@ class Traffic:
     ahead: bool = False
     rested: float = 0.0
     visited_at: float | None = None
+    address: str = ""
+    server: Traffic | None = None
     interval: float = field(init=False)
     untaught: float = field(init=False)
-    due: float = throttle.UNSEEN
-    document_due: float = throttle.UNSEEN
     changes: int = 0
+    _due: float = throttle.UNSEEN
+    _document_due: float = throttle.UNSEEN
 
     def __post_init__(self) -> None:
         self.interval = self.untaught = self.least
+
+    @property
+    def due(self) -> float:
+        """The earliest time for a target, ``inf`` while a request is under way."""
+        return self._due if self.server is None else max(self._due, self.server.due)
+
+    @property
+    def document_due(self) -> float:
+        """The same for a robots.txt, without the exceptions."""
+        if self.server is None:
+            return self._document_due
+        return max(self._document_due, self.server.due)
+
+    @property
+    def serial(self) -> int:
+        """A number that changes with each due time, also with that of its server."""
+        return self.changes if self.server is None else self.changes + self.server.changes
 
     def wait(self, now: float, *, document: bool = False) -> float:
         """Seconds from *now* until the host is due, at least 0; *document*: for a robots.txt."""
@@ -125,7 +144,7 @@ class Traffic:
 
     def started(self, now: float = math.inf, *, document: bool = False) -> None:
         """Note the start of a request. ``document``: it is for a robots.txt."""
-        self.ahead = self.slow and not document and now < self.document_due
+        self.ahead = self.slow and not document and now < self._document_due
         self.seen = self.in_flight = True
         self._changed()
 
@@ -170,8 +189,8 @@ class Traffic:
         self.interval = max(self.untaught, sources.get(throttle.LEARNED, 0.0))
         spaced = max(self.last_end + self.interval, self.not_before)
         early = spaced if self.credit is None else max(self.credit, self.not_before)
-        self.due = math.inf if self.in_flight else min(early, spaced)
-        self.document_due = math.inf if self.in_flight else spaced
+        self._due = math.inf if self.in_flight else min(early, spaced)
+        self._document_due = math.inf if self.in_flight else spaced
 
 
 @dataclass(slots=True)
@@ -329,7 +348,7 @@ class Host:
         """
         if document:
             return self._admit(self._pace(now, document=True), document=True)
-        basis = self.traffic.changes + self.silence.changes
+        basis = self.traffic.serial + self.silence.changes
         if basis != self._basis or now >= self._until:
             pace = self._pace(now)
             self._step = self._admit(pace)

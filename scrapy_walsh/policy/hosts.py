@@ -15,6 +15,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_to_bytes
@@ -24,7 +25,7 @@ import idna
 from scrapy_walsh.policy.urls import DEFAULT_PORT, stripped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 # The common case: an ASCII authority without userinfo and escapes. Its last label is not a number,
 # and it has at most the 127 labels of DNS. Everything else takes the slow path.
@@ -130,6 +131,26 @@ def host_key(url: str) -> str:
     or port.
     """
     return _names(url)[1]
+
+
+#: Values of ``WALSH_PACE_BY``: hosts are paced by name alone, or also by address.
+BY_HOST, BY_ADDRESS = "host", "address"
+
+
+def server_key(key: str, address: str, pace_by: str | Mapping[str, str]) -> str:
+    """Return the key of the server that the host *key* is paced with (T43); "" for none.
+
+    It cannot be the key of a host. *address*: of the host; "" if it is not known. *pace_by*:
+    WALSH_PACE_BY. The first pattern that matches the host without its port counts.
+    """
+    name = address
+    if not isinstance(pace_by, str) and not key.startswith("@"):
+        name = ""
+        with suppress(ValueError):  # another version may have stored a key that is unreadable
+            host = host_of(key)
+            matches = (name for pattern, name in pace_by.items() if fnmatchcase(host, pattern))
+            name = next(matches, "")
+    return name and f"@{name}"
 
 
 @lru_cache(maxsize=1024)

@@ -33,7 +33,7 @@ shortens a Crawl-delay.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 #: The types of times in a record, so that a tool can move each time to another clock. ``Wall`` and
@@ -148,6 +148,64 @@ class Spacing:
     interval: float
     gap: float | None
     ended: float
+
+
+# -- hosts of one server (T43) ------------------------------------------------------------
+
+#: Seconds within which two hosts of an address must answer 429, so that all of them wait.
+TOGETHER: Final = 600.0
+#: Seconds: the longest wait of a host because of its neighbours.
+LONGEST_TOGETHER: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The last answer 429 of a server: its ``host``, and when the answer ended."""
+
+    host: str = ""
+    at: Steady = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the hosts of a server share: the last ``refusal``, and the ``learned`` pace of all.
+
+    ``wait``: seconds to leave all of them alone after the last answer; None if there is no need.
+    ``declared``: the operator says that the hosts belong together.
+    """
+
+    refusal: Refusal = field(default_factory=Refusal)
+    learned: Learned = NOTHING
+    wait: float | None = None
+    declared: bool = False
+
+
+def share(
+    shared: Shared, answer: tuple[str, int | None, float], spacing: Spacing, patience: float
+) -> Shared:
+    """What the hosts of a server share after one of them has answered (T43).
+
+    *answer*: the key of the host, the status, and the seconds that R5 holds the host itself.
+    *spacing*: of the request among all to the server. *patience*: WALSH_PATIENCE. For 429, two
+    hosts must answer so; but one is enough if the operator has declared that they belong together.
+    """
+    host, status, wait = answer
+    learned = eased(shared.learned, spacing.ended)
+    if status != 429:
+        learned = learn(learned, status, spacing, patience)
+        return replace(shared, learned=learned, wait=None)
+    last = shared.refusal
+    is_second = last.host not in ("", host) and spacing.ended - last.at <= TOGETHER
+    shared = replace(shared, refusal=Refusal(host, spacing.ended), learned=learned, wait=None)
+    if not (is_second or shared.declared):
+        return shared
+    if is_second and not learned.interval:
+        # The neighbour's answer counts as the first.
+        learned = replace(learned, calm=0, at=last.at)
+    learned = learn(learned, status, spacing, patience)
+    # It binds at once, because most of its hosts have not refused, and have no jitter of R5.
+    learned = replace(learned, before=learned.interval)
+    return replace(shared, learned=learned, wait=min(wait, LONGEST_TOGETHER))
 
 
 def accepts(status: int | None) -> bool:

@@ -102,6 +102,8 @@ class Exchanges:
     def __init__(self) -> None:
         self._hosts: dict[str, Past] = {}
         self._busy: dict[str, Line] = {}
+        #: The server of each host, by key (T43).
+        self.servers: dict[str, str] = {}
 
     def of(self, host: str) -> Past:
         """The record of *host*."""
@@ -123,7 +125,10 @@ class Exchanges:
         spaced = [
             exchange.line.ended + max(exchange.need, interval) for exchange in past.sent.values()
         ]
-        return max([*(hold.until for hold in past.holds), *spaced], default=-math.inf)
+        due = max([*(hold.until for hold in past.holds), *spaced], default=-math.inf)
+        if host in self.servers:
+            return max(due, self.due(self.servers[host], 0.0))
+        return due
 
     def hold(self, host: str, hold: Hold) -> None:
         """R5: *host* is to be left alone."""

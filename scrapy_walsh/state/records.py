@@ -11,7 +11,7 @@ lifetime of each record, are at the end.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, get_type_hints
@@ -20,7 +20,7 @@ from msgspec import DecodeError, convert, json
 
 from scrapy_walsh.policy.hints import NO_HINTS, Hints
 from scrapy_walsh.policy.readings import Reading
-from scrapy_walsh.policy.throttle import NOTHING, Due, Learned, Steady, Until, Wall
+from scrapy_walsh.policy.throttle import NOTHING, Due, Learned, Refusal, Steady, Until, Wall
 from scrapy_walsh.policy.validators import Validators
 from scrapy_walsh.policy.visits import GONE, REVISIT_FLOOR, Visit
 
@@ -293,7 +293,9 @@ class HostRecord:
     ``not_before``: the end of a hold, or None. ``visited_at``: when the last answer ended to a
     target that was sent ahead of the host's Crawl-delay, because that is longer than
     WALSH_PATIENCE; or None. ``silent_since``: when a run found the host silent; None if it was
-    never silent, or has answered since (D31).
+    never silent, or has answered since (D31). ``address``: that the host was reached at last, or
+    empty. The record of a server (``hosts.server_key``) is of the requests to all of its hosts, and
+    has their last ``refusal`` (T43).
     """
 
     host: str
@@ -304,11 +306,17 @@ class HostRecord:
     taught: Learned = NOTHING
     silent_since: Steady | None = None
     under_way: int = 0
+    address: str = ""
+    refusal: Refusal = field(default_factory=Refusal)
 
     @property
     def spacing(self) -> float:
         """Seconds between two requests to the host, by all that is on record."""
         return max(self.interval, self.taught.in_force)
+
+    def binds(self, now: float) -> bool:
+        """Whether the hosts of this server are paced together, although nobody declared it."""
+        return self.taught.interval > 0 or (self.not_before or 0.0) > now
 
     def at(self, now: float) -> HostRecord:
         """The record as it counts at *now*.
@@ -382,13 +390,15 @@ class Booking(NamedTuple):
     ``wait``: 0 if it is booked; else the seconds until it may be. ``known``: a process has
     requested the host before (T1). ``rested``: seconds since the last request to it by any process;
     infinite if there was none, 0 if that cannot be known. ``taught``: the host's learned
-    pace (D28).
+    pace (D28). ``server``: the record of the host's server before, if its hosts are paced together
+    (T43).
     """
 
     wait: float
     known: bool
     rested: float = 0.0
     taught: Learned = NOTHING
+    server: HostRecord | None = None
 
 
 # -- the tables, and how long records stay --------------------------------------------------

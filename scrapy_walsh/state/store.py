@@ -192,13 +192,24 @@ class Store(ABC):
         if new_record is not None:
             self.put(new_record)
 
-    def reserve_host(self, host: str, interval: float, now: float) -> Booking:
+    def reserve_host(
+        self, host: str, interval: float, now: float, server: str = "", least: float = 0.0
+    ) -> Booking:
         """Book a request to *host* at *now*, unless *interval* or a hold forbids it (R4.6).
 
         *interval*: seconds, without the learned interval, because the store has that. It reads and
         writes in one transaction, so that processes that share the store keep the spacing together.
-        Raises StoreAway, without a booking, if a shared store does not answer.
+        *server*: the key of the host's server, booked before it if its hosts are paced together;
+        *least*: seconds between two requests to it, if the operator says so, else 0 (T43). Raises
+        StoreAway, without a booking, if a shared store does not answer.
         """
+        together = self.get(HostRecord, server) if server else None
+        if least or (together is not None and together.binds(now)):
+            booking = self.reserve_host(server, least, now)
+            if booking.wait > 0:
+                return booking._replace(server=together)
+        else:
+            together = None
         booking = Booking(0.0, known=False)
 
         def book(record: HostRecord | None) -> HostRecord | None:
@@ -219,7 +230,7 @@ class Store(ABC):
         self.update_host(host, book)
         if booking.wait <= 0:
             self._own[host] = now
-        return booking
+        return booking._replace(server=together)
 
     def book_host(self, update: HostRecord) -> None:
         """Store the end of a request to a host: its ``last_end`` is now.
@@ -227,7 +238,7 @@ class Store(ABC):
         ``not_before``: the end of a hold that begins, or None (R5). ``visited_at``: now if a slow
         host's target went ahead of the Crawl-delay (D11). ``taught``: the learned pace by now. If
         another process has requested the host meanwhile, the slower of this pace and the stored
-        pace stays (D28). The other fields stay as stored.
+        pace stays (D28). ``address``: empty if it is not known. The other fields stay as stored.
         """
         host, now = update.host, update.last_end
         own_end = self._own.get(host)
@@ -248,6 +259,7 @@ class Store(ABC):
                 visited_at=record.visited_at if update.visited_at is None else now,
                 taught=slower(update.taught, NOTHING if is_own else record.taught),
                 under_way=0 if is_own else record.under_way,
+                address=update.address or record.address,
             )
 
         self.update_host(host, merge, waits=True)

@@ -47,6 +47,7 @@ STANDARD = dict.fromkeys(
     ],
     EVERYTHING,
 ) | {
+    "fnmatch": frozenset({"fnmatchcase"}),
     "io": frozenset({"BytesIO"}),
     "xml.parsers.expat": frozenset({"ExpatError", "ParserCreate"}),
     "zlib": frozenset({"decompressobj", "error"}),

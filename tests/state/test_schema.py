@@ -183,7 +183,7 @@ def test_a_host_has_no_field_that_nothing_writes() -> None:
     """C12: ``why`` is gone."""
     assert [each.name for each in fields(HostRecord)] == [
         "host", "last_end", "interval", "not_before", "visited_at", "taught", "silent_since",
-        "under_way",
+        "under_way", "address", "refusal",
     ]  # fmt: skip
 
 

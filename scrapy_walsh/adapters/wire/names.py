@@ -102,18 +102,32 @@ class Connecting:
 
     *configured*: the URL or host from the operator's settings, if the request goes to the blocklist
     or through a proxy. ``refused``: the verdict on the first address, if all addresses are refused.
-    ``address``: the chosen address; empty before that.
+    ``address``: the chosen address; empty before that. *reached*: called with it, unless there is a
+    proxy (``Pacing.reached``). ``wait``: the seconds that it has returned: if there are any, no
+    connection is made.
     """
 
     def __init__(
-        self, context: Context, names: Names, ticket: Ticket, configured: str | None
+        self,
+        context: Context,
+        names: Names,
+        ticket: Ticket,
+        configured: str | None,
+        reached: Callable[[str], float] | None = None,
     ) -> None:
         self._context = context
         self._names = names
         self._ticket = ticket
         self._configured = configured
+        self._reached = reached
         self.refused: Verdict | None = None
         self.address = ""
+        self.wait = 0.0
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether no connection is made."""
+        return self.refused is not None or self.wait > 0
 
     def resolve(self, name: str, tell: Callable[[str | None], object]) -> None:
         """Call *tell* with the address to connect to; None if there is none."""
@@ -139,4 +153,6 @@ class Connecting:
         by_version_4 = [ip for ip in allowed if ":" not in ip]
         chosen = next(iter(by_version_4 or allowed), None)
         self.address = chosen or ""
-        return chosen
+        if chosen is not None and self._reached is not None:
+            self.wait = self._reached(chosen)
+        return None if self.wait > 0 else chosen

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from dataclasses import dataclass, field, replace
@@ -25,11 +26,11 @@ from scrapy_walsh.adapters.outcomes import Closing, Refused
 from scrapy_walsh.exceptions import ConfigError, StateError, StoreAway
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts
-from scrapy_walsh.policy.backoff import Answer, GiveUp, NoAnswer, Retry
+from scrapy_walsh.policy.backoff import TOO_MANY_REQUESTS, Answer, GiveUp, NoAnswer, Retry
 from scrapy_walsh.policy.event import TARGET, Event, EventKind
 from scrapy_walsh.policy.host import Host, Terms, Traffic
 from scrapy_walsh.policy.robots.fetch import REASK
-from scrapy_walsh.policy.throttle import NOTHING, eased
+from scrapy_walsh.policy.throttle import NOTHING, Shared, Spacing, accepts, eased, share
 from scrapy_walsh.policy.verdict import Verdict
 from scrapy_walsh.state.records import Booking, HostRecord
 
@@ -288,8 +289,13 @@ class Pacing:
         config = context.config
         self._context = context
         self.pulse = Pulse(context)
-        #: The traffic of all crawls of the process.
+        #: The traffic of all crawls of the process, to hosts and servers.
         self.traffic = TURNSTILE.traffic
+        self._pace_by = config.pace_by
+        #: The interval of servers that the operator has declared; else 0.
+        self._declared = config.pace_by != hosts.BY_HOST
+        self._least = config.min_interval if self._declared else 0.0
+        self._has_told_proxy = False
         self._slots: dict[str, dict[str, Any]] = context.crawler.settings.getdict("DOWNLOAD_SLOTS")
         self._hosts: dict[str, Host] = {}
         # A fleet's worker may run for weeks, so it forgets which hosts were silent.
@@ -349,6 +355,9 @@ class Pacing:
             # We do not know its last request, so we assume that it was just now.
             context.recorder.own_fault(str(error), kept=True)
             host.traffic.restore(now, now)
+        server = self._server_key(host)
+        if server and (self._least or server in self._hosts):
+            host.traffic.server = self._server(server).traffic
         # Scrapy's slots are named by host. A throttle key may have a port as well.
         slot = self._slots.get(host.key) or self._slots.get(host.key.partition(":")[0]) or {}
         if slot.get("delay"):
@@ -431,7 +440,9 @@ class Pacing:
         context = self._context
         steady = self._context.steady()
         try:
-            booking = context.store.reserve_host(host.key, host.traffic.untaught, steady)
+            booking = context.store.reserve_host(
+                host.key, host.traffic.untaught, steady, self._server_key(host), self._least
+            )
         except StoreAway:
             self.pulse.look()
             return None
@@ -442,7 +453,125 @@ class Pacing:
         if booking.taught != NOTHING:
             host.take(eased(booking.taught, steady))
         host.traffic.rested = booking.rested
+        if booking.server is not None:
+            self._server(self._server_key(host), booking.server)
         return booking
+
+    # -- hosts of one server (T43) --------------------------------------------------------
+
+    def _server_key(self, host: Host) -> str:
+        return hosts.server_key(host.key, host.traffic.address, self._pace_by)
+
+    def server_of(self, host: Host) -> Host | None:
+        """Return the server of *host*, if its hosts are paced together, else None."""
+        return self._hosts.get(self._server_key(host))
+
+    def _server(self, key: str, record: HostRecord | None = None) -> Host:
+        """Return the server with this *key*. From now on its hosts are paced together.
+
+        *record*: its record, if another process may have written it.
+        """
+        server = self._hosts.get(key)
+        if server is None:
+            traffic = self.traffic.setdefault(key, Traffic(self._least))
+            server = self._hosts[key] = Host(key, self._terms, traffic, known=True)
+            for name, member in self.traffic.items():
+                if hosts.server_key(name, member.address, self._pace_by) == key:
+                    member.server = traffic
+        if record is not None:
+            take_record(server, record, self._context.monotonic(), self._context.steady())
+        return server
+
+    def reached(self, host: Host, address: str) -> float:
+        """Note that *host* is about to be reached at *address*.
+
+        Returns the seconds that it must wait because of its server. If they are 0, the server is
+        booked.
+        """
+        traffic = host.traffic
+        if traffic.address == address:  # the server was booked with the host
+            return 0.0
+        before, traffic.address = self._server_key(host), address
+        key = self._server_key(host)
+        if key == before:
+            return 0.0
+        traffic.server = None
+        context = self._context
+        steady = context.steady()
+        record = context.recall(lambda: context.store.get(HostRecord, key))
+        is_bound = record is not None and record.binds(steady)
+        if not (self._least or is_bound or key in self._hosts):
+            return 0.0
+        server = self._server(key, record if is_bound else None)
+        traffic.server = server.traffic
+        wait = server.traffic.wait(context.monotonic())
+        if wait > 0 or not (self._least or is_bound):
+            return wait
+        booking = context.recall(lambda: context.store.reserve_host(key, self._least, steady))
+        if booking is None or booking.wait <= 0:
+            return 0.0
+        server.traffic.hold(context.monotonic() + booking.wait)
+        return booking.wait
+
+    def behind_proxy(self) -> None:
+        """Say once that the addresses of hosts are not known."""
+        if self._has_told_proxy or not isinstance(self._pace_by, str):
+            return
+        self._has_told_proxy = True
+        logger.log(
+            logging.WARNING if self._least else logging.INFO,
+            "a proxy is in use, so the addresses of hosts are not known: hosts of one server are "
+            'not paced together; WALSH_PACE_BY = {"*.blog.example": "blogs"} does it by name',
+        )
+
+    def share(
+        self, host: Host, answer: Answer, wait: float | None, started: float, ended: float
+    ) -> float | None:
+        """Note what an answer of *host* means for the other hosts of its server.
+
+        *wait*: seconds that R5 holds *host*. *started*, *ended*: of the exchange, Unix seconds by
+        the steady clock. Returns the seconds that all hosts of the server must wait, or None.
+        """
+        key = self._server_key(host)
+        server = self._hosts.get(key)
+        if not key or not answer.whole or (server is None and answer.status != TOO_MANY_REQUESTS):
+            return None
+        context = self._context
+        config = context.config
+        interval = config.min_interval if server is None else server.traffic.interval
+        gap = None if server is None or server.accepted is None else started - server.accepted
+        spacing = Spacing(max(config.min_interval, interval), gap, ended)
+        shared = Shared(
+            learned=NOTHING if server is None else server.learned, declared=self._declared
+        )
+        reply = host.key, answer.status, wait or 0.0
+
+        def change(record: HostRecord | None) -> HostRecord:
+            nonlocal shared
+            record = (record or HostRecord(key, ended, self._least)).at(ended)
+            stored = replace(shared, refusal=record.refusal, learned=record.taught)
+            shared = share(stored, reply, spacing, config.patience)
+            until = max(record.not_before or 0.0, ended + (shared.wait or 0.0))
+            not_before = until if until > ended else None
+            return replace(
+                record, refusal=shared.refusal, taught=shared.learned, not_before=not_before
+            )
+
+        if answer.status == TOO_MANY_REQUESTS:
+            context.remember(lambda: context.store.update_host(key, change))
+            if server is None and shared.wait is None:
+                return None
+        else:
+            shared = share(shared, reply, spacing, config.patience)
+        server = self._server(key)
+        now = context.monotonic()
+        if accepts(answer.status):
+            server.accepted = ended
+        server.learn(shared.learned)
+        server.traffic.finished(now)
+        server.traffic.hold(now + (shared.wait or 0.0))
+        self._remember(server, now, ended)
+        return shared.wait
 
     def finished(self, host: Host, answer: Answer, concluded: Conclusion, *, ended: float) -> None:
         """Note and store the end of a request: the spacing of *host*, and its hold (R5).
@@ -473,7 +602,15 @@ class Pacing:
         traffic = host.traffic
         until = steady + max(0.0, traffic.not_before - now)
         visited = steady if visit else None
-        record = HostRecord(host.key, steady, traffic.untaught, until, visited, host.learned)
+        record = HostRecord(
+            host.key,
+            steady,
+            traffic.untaught,
+            until,
+            visited,
+            host.learned,
+            address=traffic.address,
+        )
         context.remember(lambda: context.store.book_host(record))
 
     def _remember_silence(self, host: Host, now: float) -> None:
@@ -505,8 +642,17 @@ def restore(host: Host, store: Store, now: float, steady: float) -> None:
         traffic.restore(now, now)
     if record is None:
         return
-    # If the clock was put back, times in the future count as now. The result is stored below.
-    stored = record
+    traffic.address = traffic.address or record.address
+    host.silence.before = host.kept_silent = record.silent_since is not None
+    take_record(host, record, now, steady)
+    if record.at(steady) is not record:
+        store.update_host(host.key, lambda current: current and current.at(steady))
+
+
+def take_record(host: Host, record: HostRecord, now: float, steady: float) -> None:
+    """Apply the *record* of a host or server to its traffic and pace. Clocks as in `restore`."""
+    traffic = host.traffic
+    # If the clock was put back, times in the future count as now.
     record = record.at(steady)
     # A request under way was booked at its start, and reached the server a little later.
     since = max(0.0, steady - record.last_end - (_REACH if record.under_way else 0.0))
@@ -515,6 +661,3 @@ def restore(host: Host, store: Store, now: float, steady: float) -> None:
     traffic.restore(now - since, now + hold, visited)
     traffic.set_interval(record.interval, source=EARLIER_RUN)
     host.take(eased(record.taught, steady))
-    host.silence.before = host.kept_silent = record.silent_since is not None
-    if record is not stored:
-        store.update_host(host.key, lambda current: current and current.at(steady))

@@ -15,12 +15,15 @@ from dataclasses import fields, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from scrapy_walsh.config import SLOW_VISIT
-from scrapy_walsh.policy import chain, urls
+from scrapy_walsh.policy import chain, hosts, urls
+from scrapy_walsh.policy.addresses import literals_of
 from scrapy_walsh.policy.backoff import Answer, GiveUp
 from scrapy_walsh.policy.event import GIVEN_UP, TARGET, Pace
 from scrapy_walsh.policy.robots import fetch as robots_fetch
-from scrapy_walsh.policy.throttle import NOTHING, Learned, accepts, eased
+from scrapy_walsh.policy.throttle import NOTHING, Learned, Shared, Spacing, accepts, eased, share
 from scrapy_walsh.policy.urls import REDACTED
 from scrapy_walsh.policy.verdict import Unanswered, Verdict
 from scrapy_walsh.proof.ledgered import Exchanges, Sent
@@ -59,6 +62,8 @@ class Replay:
     def __init__(self, report: Report) -> None:
         self.exchanges = Exchanges()
         self.gap: Gap | None = None
+        #: By key of a server, what its hosts share by the lines so far, and their exchanges (T43).
+        self._shared: dict[str, Shared] = {}
         self._report = report
         self._left: dict[str, dict[str, tuple[Learned, float]]] = {}
 
@@ -76,6 +81,7 @@ class Replay:
         for rule, fault in (
             *self._judge_pace(run, line, shortest, partial=partial),
             *_check_wait(run, line, shortest, longest),
+            *self._judge_server(run, line),
             *_check_tries(run, line),
         ):
             self._report.find(line.n, rule, fault)
@@ -147,6 +153,51 @@ class Replay:
                 "R4",
                 f"{line.host} had been asked before the robots.txt that was exempt (T1)",
             )
+        self.exchanges.take(exchange)
+
+    # -- T43: hosts of one server -------------------------------------------------------------
+
+    def _judge_server(self, run: Run, line: Line) -> Iterator[tuple[str, str]]:
+        """Judge an exchange among those with all hosts of its server.
+
+        Between processes the pace of a server is only as the lines say, because each learns from
+        the others' answers through the store.
+        """
+        key = _server_of(run, line)
+        if line.server not in ("", key):
+            yield "R5", f"it says that it was paced by {line.server}, which is not of its host"
+        if not key or run.has_gaps:
+            return
+        terms = run.terms
+        declared = terms.pace_by != hosts.BY_HOST
+        interval = line.server_interval or 0.0
+        if declared and is_short(interval, terms.min_interval, ONE_CLOCK):
+            yield "R5", f"{key} is paced by {interval:g} s, {terms.min_interval:g} s are due"
+        spacing = Spacing(max(interval, terms.min_interval), None, line.ended)
+        before = replace(self._shared.get(key, Shared()), declared=declared)
+        reply = line.host, line.status if line.answered else None, line.wait or 0.0
+        shared = self._shared[key] = share(before, reply, spacing, terms.patience)
+        if is_short(line.server_wait or 0.0, shared.wait or 0.0, ONE_CLOCK):
+            text = f"the hosts of {key} wait for {line.server_wait or 0.0:.3f} s"
+            # Another process may have been answered meanwhile.
+            self._report.find(
+                line.n,
+                "R5",
+                f"{text}, {shared.wait:.3f} s are due",
+                explained=before.refusal.at > line.started,
+            )
+        together = structs.replace(
+            line, host=key, wait=shared.wait if line.server_wait is None else line.server_wait
+        )
+        exchange = Sent(together, run.process, interval)
+        gap = self.exchanges.gap(exchange)
+        hold = self.exchanges.held(exchange)
+        if gap is not None and gap.short:
+            text = f"{key} was asked {gap.seconds:.3f} s after {gap.since} of line {gap.before.n}"
+            yield "R5", f"{text}, {gap.required:g} s were due"
+        if hold is not None and hold.until - line.started > hold.slack(run.process):
+            yield "R5", f"{key} was asked {hold.until - line.started:.3f} s early: {hold.why}"
+        self.exchanges.servers[line.host] = key
         self.exchanges.take(exchange)
 
     def _check_spacing(self, exchange: Sent) -> Iterator[tuple[str, str]]:
@@ -360,6 +411,18 @@ class Replay:
 
 
 # -- R5: retries ------------------------------------------------------------------------------
+
+
+def _server_of(run: Run, line: Line) -> str:
+    """The key of the server that the host of *line* is paced with; "" if it is not known.
+
+    Behind a proxy the crawl knows no address, and the line has one only if it is in the URL.
+    """
+    is_literal = line.address in literals_of(line.url) and not line.server
+    pace_by = run.terms.pace_by
+    if is_literal or pace_by is None:
+        return ""
+    return hosts.server_key(line.host, line.address or "", pace_by)
 
 
 def _no_retry(line: Line) -> str:

@@ -84,7 +84,8 @@ class Terms(Struct, frozen=True):
     ``look``: the command that a person looked at pages with; then no request of the run is a visit
     (R8). ``stored_form``: the form of the run's lines; 1 if none is named, as 0.2.0 wrote them.
     ``silent_attempts``: requests that a run grants a host that gives no answer.
-    ``longest_learned``: the longest interval that a run learns (D28).
+    ``longest_learned``: the longest interval that a run learns (D28). ``pace_by``: None if the
+    version did not pace hosts of one server together (T43).
     """
 
     spider: str | None = None
@@ -120,6 +121,7 @@ class Terms(Struct, frozen=True):
     longest_learned: Seconds = 0.0
     usage: dict[str, str] = {}
     private_addresses: str = ALLOW
+    pace_by: str | dict[str, str] | None = None
 
     def is_held_to(self, rule: str) -> bool:
         """Whether the run's lines are of a form that *rule*, one of ``SINCE``, holds for."""
