@@ -25,6 +25,8 @@ from scrapy_walsh.policy.visits import is_auto
 from scrapy_walsh.state.records import Reading
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.policy.visits import Visit
 
@@ -70,6 +72,10 @@ class Account:
         self.links: Counter[str] = Counter()
         #: Sources that have ended and are not stored yet.
         self._unstored: list[tuple[str, Result]] = []
+        #: How many of the sources that were read have not changed; None if they are not counted.
+        self.unchanged: int | None = None
+        #: Writes the last line of the run, a text with a level of the log.
+        self.write: Callable[[int, str], object] = logger.log
         #: How many sources need a person. Counted by :meth:`close`.
         self.needy = 0
         #: By key, the records of sources that need a person, are unread, or have moved.
@@ -256,7 +262,8 @@ class Account:
             halted=ending.is_halted,
             unstored=recorder.unstored,
             was_done=ending.was_done,
+            unchanged=self.unchanged,
         )
         level = logging.WARNING if ending.warns else logging.INFO
         line += ending.hints
-        logger.log(level, "%s", line)
+        self.write(level, line)

@@ -15,9 +15,12 @@ import os
 import sys
 from contextvars import ContextVar
 from traceback import walk_stack
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 from scrapy import Spider, exceptions, signals, version_info
+from scrapy.commands.crawl import Command as CrawlCommand
+from scrapy.crawler import CrawlerProcess
 from scrapy.downloadermiddlewares.stats import DownloaderStats
 from scrapy.dupefilters import RFPDupeFilter
 from scrapy.extensions.feedexport import FeedExporter
@@ -962,6 +965,25 @@ def fail_command(reason: str = "") -> bool:
         return False
     running.exitcode = 1
     return True
+
+
+def run_as_command(
+    settings: Settings, name: str, prepare: Callable[[Crawler], object], **arguments: Any
+) -> int:
+    """Run the spider *name* as ``scrapy crawl`` does, without a project; return the exit code.
+
+    *prepare*: called with the crawler before it starts.
+    """
+    command = CrawlCommand()
+    command.crawler_process = CrawlerProcess(settings)
+    crawler = command.crawler_process.create_crawler(name)
+    prepare(crawler)
+
+    def _run_command(cmd: Any) -> None:  # `_running_command` looks for these names
+        cmd.run([crawler], SimpleNamespace(spargs=arguments))
+
+    _run_command(command)
+    return command.exitcode
 
 
 class NotSwallowed(BaseException):

@@ -11,13 +11,14 @@ import os
 import re
 import sys
 import time
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from scrapy_walsh.commands.terminal import encodable, show
 from scrapy_walsh.config import WalshConfig, hides_queries, identity_given, unknown_settings
-from scrapy_walsh.exceptions import DocumentInvalid, WalshError, visible
+from scrapy_walsh.exceptions import DocumentInvalid, WalshError, one_line, visible
 from scrapy_walsh.ledger.files import FILE
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.given import product_token
@@ -42,6 +43,8 @@ NO_IDENTITY: Final = (
     "no identity: WALSH_IDENTITY is not set: set it in the project, or give --identity"
 )
 
+#: The state directory of a crawl without a project.
+_HERE: Final = str(Path(".scrapy", "walsh"))
 #: The name of the profile, or a product in an identity that is written out.
 _WALSH: Final = re.compile(r"""(?:^|["'])\s*walsh-research\b""", re.IGNORECASE)
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?![0-9])")  # and not "host:8080"
@@ -111,6 +114,57 @@ def in_project() -> bool:
     return "SCRAPY_SETTINGS_MODULE" in os.environ or any(
         (folder / "scrapy.cfg").exists() for folder in (here, *here.parents)
     )
+
+
+def _user_folder(variable: str, default: str) -> Path:
+    """Our folder in a base directory of the XDG specification, which must be absolute."""
+    base = Path(os.environ.get(variable, ""))
+    return (base if base.is_absolute() else Path(os.path.expanduser("~"), default)) / "walsh"  # noqa: PTH111
+
+
+def user_file() -> Path:
+    """The user's configuration: ``$XDG_CONFIG_HOME/walsh/walsh.toml``."""
+    return _user_folder("XDG_CONFIG_HOME", ".config") / "walsh.toml"
+
+
+def user_state() -> str:
+    """The user's state directory: ``$XDG_STATE_HOME/walsh``."""
+    return str(_user_folder("XDG_STATE_HOME", ".local/state"))
+
+
+def user_settings() -> dict[str, Any]:
+    """The settings in the user's configuration, with a state directory; {} without a file.
+
+    Its table ``identity`` is WALSH_IDENTITY, its table ``settings`` has any settings. Misuse.
+    """
+    path = user_file()
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise Misuse(f"{path}: not TOML: {one_line(error)}") from error
+    unknown = sorted(tables.keys() - {"identity", "settings"})
+    settings = tables.get("settings", {})
+    if unknown or not isinstance(settings, dict):
+        name = unknown[0] if unknown else "settings"
+        raise Misuse(f"{path}: {name!r} is no table [identity] or [settings]: write these two")
+    for problem in unknown_settings(settings):
+        raise Misuse(f"{path}: {problem}")
+    if "identity" in tables:
+        settings["WALSH_IDENTITY"] = tables["identity"]
+    return {"WALSH_STATE_DIR": user_state(), **settings}
+
+
+def user_crawl_settings(options: Mapping[str, Any]) -> Settings:
+    """The user's settings for a crawl without a project, and *options* of the command line."""
+    from scrapy.settings import Settings  # noqa: PLC0415  slow
+
+    settings = Settings()
+    settings.setdict({"WALSH_STATE_DIR": user_state(), **user_settings()}, priority="project")
+    settings.setdict(options, priority="cmdline")
+    heed(settings)
+    return settings
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
@@ -195,6 +249,8 @@ def project_settings(options: Mapping[str, Any]) -> Settings:
     from scrapy.utils.project import get_project_settings  # noqa: PLC0415  slow
 
     settings = get_project_settings()
+    if not in_project():
+        settings.setdict(user_settings(), priority="project")
     settings.setdict(options, priority="cmdline")
     heed(settings)
     return settings
@@ -207,18 +263,23 @@ def heed(settings: SettingsLike) -> None:
 
 
 def settings_to_send(
-    args: argparse.Namespace, instead: str = "", *, to_others: bool = True
+    args: argparse.Namespace,
+    instead: str = "",
+    *,
+    to_others: bool = True,
+    load: Callable[[Mapping[str, Any]], Settings] = project_settings,
 ) -> Settings:
     """The settings of a command that sends requests; Misuse if they name no operator.
 
     *instead*: why, or what can be given so that nothing need be sent. *to_others*: to hosts that
     are not the operator's own. Then no foreign identity is taken from the command line (R1.5).
+    *load*: returns the settings, with those options of the command line.
     """
     options = given_settings(args)
-    settings = project_settings(options)
+    settings = load(options)
     if not identity_given(settings):
         raise Misuse(NO_IDENTITY + (f", {instead}" if instead else ""))
-    if to_others and _is_walsh(options) and not _is_walsh(project_settings({})):
+    if to_others and _is_walsh(options) and not _is_walsh(load({})):
         raise Misuse(
             "walsh-research is the identity of the operator of wal.sh/bot, for a project whose "
             "settings name it (R1.5): make your own with `walsh init`"
@@ -234,7 +295,11 @@ def _is_walsh(settings: SettingsLike) -> bool:
 def settings_to_read(args: argparse.Namespace) -> SettingsLike:
     """The settings of a command that sends nothing, so needs no identity; Misuse."""
     options = given_settings(args)
-    settings = project_settings(options) if in_project() else options
+    settings: dict[str, Any] | Settings = options
+    if in_project():
+        settings = project_settings(options)
+    elif not Path(_HERE).is_dir():  # no crawl was called here
+        settings = {**user_settings(), **options}
     heed(settings)
     if not identity_given(settings):  # nothing is sent, so no operator is impersonated
         settings.update({"WALSH_IDENTITY": "walsh-research"})
@@ -244,7 +309,7 @@ def settings_to_read(args: argparse.Namespace) -> SettingsLike:
 def default_state_dir() -> str:
     """The directory that keeps the state of a crawl called here, unless WALSH_STATE_DIR is set."""
     if not in_project():
-        return str(Path(".scrapy", "walsh"))
+        return _HERE
     from scrapy_walsh.adapters import context  # noqa: PLC0415  slow
 
     return context.default_state_dir()

@@ -21,13 +21,15 @@ from functools import partial
 from html import escape
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
+
+import tomlkit
 
 from scrapy_walsh.commands import own_process
 from scrapy_walsh.commands.common import Misuse, blocklist_of
 from scrapy_walsh.commands.terminal import NAMED, named, show
-from scrapy_walsh.exceptions import visible
+from scrapy_walsh.exceptions import WalshError, visible
 from scrapy_walsh.policy.identity import identity_from
 from scrapy_walsh.policy.signing import (
     DIRECTORY_PATH,
@@ -84,6 +86,13 @@ _SOURCES: Final = """\
 """
 
 
+_PRODUCT: Final = "name of the bot, such as ExampleBot: "
+_SITE: Final = "URL below which its pages will be, such as https://bot.example: "
+#: The files of ours that a site serves.
+_PAGES: Final = ("blocklist.json", "policy.html")
+#: Stands for a site while the product is checked.
+_ANY_SITE: Final = "https://bot.example"
+_T = TypeVar("_T")
 #: The question to a person at the terminal if the spider needs the setting.
 _SWITCHES: Final = {
     "WALSH_FOLLOW_LINKS": "follow links?",
@@ -112,7 +121,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--contact",
         metavar="MAIL",
-        help="whom to write to (default: opt-out@ the site's host)",
+        help="whom to write to (default: opt-out@ the site's host, if that is your own)",
     )
     add(
         "--dir",
@@ -143,19 +152,7 @@ def run(args: argparse.Namespace) -> int:
 
     If it is called again, it goes on at the place where an earlier call was stopped.
     """
-    product = args.product or _answer("name and version, such as ExampleBot/1.0: ")
-    site = (args.site or _answer("URL below which its pages will be: ")).rstrip("/")
-    if not (product and site):
-        raise Misuse("give --product and --site; see --help")
-    urls = {
-        "policy_url": f"{site}/policy.html",
-        "blocklist_url": f"{site}/blocklist.json",
-    }
-    identity = identity_from({"product": product, **urls})
-    host = (urlsplit(site).hostname or "").removeprefix("www.")
-    contact = args.contact or f"opt-out@{host}"
-    if contact.count("@") != 1 or not contact.isprintable() or " " in contact:
-        raise Misuse(f"--contact {contact!r} is no mail address")
+    identity, contact = choose_identity(args.product, args.site, args.contact)
     directory = directory_url(identity.policy_url) if args.sign else ""
     project = _settings_file(args.dir)
     target = project if args.write == Path() else args.write
@@ -202,6 +199,90 @@ def run(args: argparse.Namespace) -> int:
     steps = _next_steps(identity, contact, args.dir, "" if target else block, directory)
     show([*map(visible, lines), *steps])
     return 0
+
+
+def choose_identity(product: str = "", site: str = "", contact: str = "") -> tuple[Identity, str]:
+    """The identity, and the mail address for opt-outs; a person at a terminal is asked for both.
+
+    Raises Misuse and ConfigError without a terminal.
+    """
+    identity = _accepted(product, _PRODUCT, lambda text: _identity(text, _ANY_SITE))
+    name = identity.product
+    identity = _accepted(site, _SITE, lambda text: _identity(name, text))
+    suggestion = _address(urlsplit(identity.policy_url).hostname or "")
+    question = f"mail address for opt-outs{f' [{suggestion}]' if suggestion else ''}: "
+    return identity, _accepted(contact, question, _contact, suggestion)
+
+
+def write_identity(file: Path) -> Iterator[str]:
+    """Ask for an identity, and append it to the user's configuration, *file*.
+
+    The pages to publish are written beside it. Returns lines that say so.
+    """
+    identity, contact = choose_identity()
+    table = tomlkit.table()
+    for name in ("product", "policy_url", "blocklist_url"):
+        table[name] = getattr(identity, name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    old = file.read_text(encoding="utf-8").rstrip() + "\n\n" if file.exists() else ""
+    for name, text in _files(identity, contact, follows=False).items():
+        if name in _PAGES and not os.path.lexists(file.parent / name):
+            replace_file(file.parent / name, text.encode())
+    replace_file(file, (old + tomlkit.dumps({"identity": table})).lstrip().encode())
+    yield f"written: {file}"
+    yield f"to upload from {file.parent}, before the first run:"
+    yield from _to_upload(identity)
+
+
+def _accepted(value: str, question: str, read: Callable[[str], _T], default: str = "") -> _T:
+    """*value*, else the answer to *question*, as *read* returns it; after an error it asks again.
+
+    *default*: taken without an answer. Without a terminal errors are raised; Misuse without a
+    value.
+    """
+    is_terminal = sys.stdin is not None and sys.stdin.isatty()
+    while True:
+        text = value or _answer(question) or default
+        try:
+            if text or not is_terminal:
+                return read(text)
+        except WalshError as error:
+            if value or not is_terminal:
+                raise
+            show([visible(str(error))])
+
+
+def _identity(product: str, site: str) -> Identity:
+    """The identity for the answers *product* and *site*. Raises Misuse, ConfigError."""
+    if not (product and site):
+        raise Misuse("give --product and --site; see --help")
+    if "/" not in product:
+        product += "/1.0"
+    site = (site if "://" in site else f"https://{site}").rstrip("/")
+    urls = {"policy_url": f"{site}/policy.html", "blocklist_url": f"{site}/blocklist.json"}
+    return identity_from({"product": product, **urls})
+
+
+def _contact(text: str) -> str:
+    if not text:
+        raise Misuse("give --contact: mail to the site's domain would reach its owner, not you")
+    name, _, host = text.partition("@")
+    if not (name and host and text.isprintable()) or "@" in host or " " in text:
+        raise Misuse(f"--contact {text!r} is no mail address")
+    return text
+
+
+def _address(host: str) -> str:
+    """A mail address below *host*; "" if the domain is not the operator's own.
+
+    For example, ``jane.github.io`` belongs to a service that lends names to its users.
+    """
+    from tldextract import TLDExtract  # noqa: PLC0415  slow; Scrapy needs it, too
+
+    extract = TLDExtract(cache_dir=None, suffix_list_urls=())
+    if extract(host).suffix != extract(host, include_psl_private_domains=True).suffix:
+        return ""
+    return f"opt-out@{host.removeprefix('www.')}"
 
 
 def _answer(question: str) -> str:
@@ -412,8 +493,7 @@ def _next_steps(
         yield "\nfor the project's settings.py, beside what it has (--write appends them):\n"
         yield block.rstrip()
     yield "\nto upload, before the first run:"
-    yield f"  policy.html     to {identity.policy_url}; add to it what you read, and why"
-    yield f"  blocklist.json  to {identity.blocklist_url}"
+    yield from _to_upload(identity)
     if directory:
         yield f"  keys{DIRECTORY_PATH.removeprefix('/.well-known')} to {directory},"
         yield f"    served as {DIRECTORY_TYPE}; key.pem stays here"
@@ -425,6 +505,11 @@ def _next_steps(
     line = f"cd {where} && {shlex.quote(sys.executable)} -m scrapy {crawl}"
     yield f"  {_cron(identity)} {line.replace('%', chr(92) + '%')}"
     yield "\nthen, in the project: walsh doctor --online"
+
+
+def _to_upload(identity: Identity) -> Iterator[str]:
+    yield f"  policy.html     to {identity.policy_url}; add to it what you read, and why"
+    yield f"  blocklist.json  to {identity.blocklist_url}"
 
 
 def _cron(identity: Identity) -> str:

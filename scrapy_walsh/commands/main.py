@@ -104,6 +104,13 @@ SUBCOMMANDS: Final = {
         "it would request none",
         ("-a sources=sources.toml", "my_spider --json"),
     ),
+    "read": Subcommand(
+        "read a list of feeds, without a project; write what is new",
+        "the run ended well",
+        "it did not, as with `scrapy crawl walsh_metadata`",
+        ("feeds.opml", "https://site.example/ --format md", "sources.toml --all > items.jsonl"),
+        "there is no identity, or its pages are not published yet",
+    ),
     "report": Subcommand(
         "draw a run: its ledger as one HTML file",
         "written, and nothing in it is broken",
@@ -138,7 +145,7 @@ def run() -> int:
 
 def main(argv: list[str]) -> int:
     """Run the subcommand that *argv* starts with; its exit code. SystemExit by argparse."""
-    name = argv[0] if argv else ""
+    name = argv[0] if argv else "-h"
     if name not in SUBCOMMANDS and (close := get_close_matches(name.lower(), SUBCOMMANDS, n=1)):
         print(
             f"walsh: no subcommand {name!r}; did you mean {close[0]}?",
@@ -146,7 +153,7 @@ def main(argv: list[str]) -> int:
         )
         return 2
     try:
-        args = parser_of(name).parse_args(argv)
+        args = parser_of(name).parse_args(argv or [name])
         code: int = args.runs(args)
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -111,6 +111,7 @@ def last_line(
     halted: bool = False,
     unstored: int = 0,
     was_done: bool = False,
+    unchanged: int | None = None,
 ) -> str:
     """The last line of a run, for readers who see no other.
 
@@ -118,9 +119,10 @@ def last_line(
     *close_reason*: Scrapy's. *rules*: by requirement, the sources that it refused. *links*: the
     same of the spider's other requests. *halted*: the run was ended early. *unstored*: items that a
     feed has not stored. *was_done*: earlier runs of the job have requested all sources.
+    *unchanged*: how many of the sources that were read have not changed; None counts them together.
     """
     counts = Counter(outcomes)
-    parts = _counted(counts, rules or {})
+    parts = _counted(counts, rules or {}, unchanged)
     if was_done and not counts.total():
         parts = ["earlier runs of this JOBDIR have requested all sources"]
     if unstored:
@@ -142,12 +144,18 @@ def last_line(
     return f"{line}; {needy} {verb} a person: {_PLACES}"
 
 
-def _counted(counts: Counter[str], rules: Mapping[str, int]) -> list[str]:
+def _counted(counts: Counter[str], rules: Mapping[str, int], unchanged: int | None) -> list[str]:
     """The parts of the last line that count sources, for example ``3 refused (R2)``."""
     total = counts.total()
     if not total:
         return ["no source was declared"]
-    parts = [f"{counts[READ]} of {plural(total, 'source')} read or unchanged"]
+    sources = plural(total, "source")
+    if unchanged is None:
+        parts = [f"{counts[READ]} of {sources} read or unchanged"]
+    else:
+        parts = [f"{counts[READ] - unchanged} of {sources} read"]
+        if unchanged:
+            parts.append(f"{unchanged} unchanged")
     for outcome in OUTCOMES[1:]:
         if counts[outcome]:
             part = f"{counts[outcome]} {outcome.replace('_', ' ')}"

@@ -250,6 +250,8 @@ class _Outline:
 
 
 _READERS: Final = {".toml": _toml, ".jsonl": _jsonl, ".opml": _opml, ".txt": _txt}
+#: The suffixes of files of sources.
+KINDS: Final = tuple(_READERS)
 
 
 # --- checks: entries to sources ---------------------------------------------------------------

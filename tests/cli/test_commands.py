@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 BASH = shutil.which("bash") or ""
 DOCUMENT = (ROOT / "docs" / "commands.md").read_text()
 #: What has no answer for a program, or is JSON as it stands.
-NOT_JSON = {"attest", "completion", "demo", "init", "report"}
+NOT_JSON = {"attest", "completion", "demo", "init", "read", "report"}
 #: What reads no setting.
 NO_SETTINGS = {"blocklist add", "blocklist remove", "completion", "demo", "init", "sandbox"}
 
@@ -110,7 +110,8 @@ def test_the_same_option_is_for_the_same_thing_everywhere() -> None:
 @pytest.mark.parametrize(
     "words",
     ["check http://h.test/ --robots robots.txt", "state show", "verify", "audit access.log",
-     "blocklist check http://h.test/list", "conformance", "attest", "discover h.test", "plan"],
+     "blocklist check http://h.test/list", "conformance", "attest", "discover h.test", "plan",
+     "read h.test --identity x"],
 )  # fmt: skip
 def test_a_mistyped_setting_is_refused_with_the_one_that_may_be_meant(
     words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -128,7 +129,7 @@ def test_a_mistyped_setting_is_refused_with_the_one_that_may_be_meant(
 
 READING = (
     "state show", "state verify --json",
-    "state forget h.test", "verify", "verify none", "report",
+    "state forget h.test", "read h.test", "read none.opml", "verify", "verify none", "report",
     "report none -o out.html", "plan", "plan -a sources=none.toml", "plan -a urls=http://h.test/",
     "doctor --json", "check http://h.test/ --robots robots.txt",
     "check http://h.test/ --robots none.txt", "audit none.log", "blocklist add h.test",

@@ -128,9 +128,12 @@ def test_init_after_init_changes_nothing(folder: Path, capsys: pytest.CaptureFix
     [
         ((), "give --product and --site"),
         (GIVEN[:2], "give --product and --site"),
-        (("--product", "OurBot", *GIVEN[2:]), "Token/MAJOR.MINOR"),
+        (("--product", "Our Bot", *GIVEN[2:]), "Token/MAJOR.MINOR"),
         (("--product", "Googlebot/2.1", *GIVEN[2:]), "use your own"),
-        ((*GIVEN[:2], "--site", "bots.org"), "absolute http or https URL"),
+        ((*GIVEN[:2], "--site", "ftp://bots.org"), "absolute http or https URL"),
+        # Its owner would get the mail.
+        ((*GIVEN[:2], "--site", "https://jane.github.io"), "give --contact"),
+        ((*GIVEN[:2], "--site", "https://jane.gitlab.io/bot"), "give --contact"),
         ((*GIVEN, "--contact", "nobody"), "no mail address"),
         ((*GIVEN, "--write"), "give --write FILE"),
         ((*GIVEN, "--write", "none.py"), "none.py: No such file"),
@@ -164,13 +167,20 @@ def test_on_a_terminal_it_asks_for_what_is_not_given(folder: Path) -> None:
         text=True,
         env=environment(),
     ) as child:
-        os.write(ours, b"https://bots.org\n")
+        os.write(ours, b"bots.org\n\n")
         said, _ = child.communicate(timeout=120)
     os.close(theirs)
     os.close(ours)
     assert child.returncode == 0
     assert "URL below which its pages will be" in said
     assert json.loads((folder / "blocklist.json").read_text())["contact"] == "opt-out@bots.org"
+
+
+def test_a_name_and_a_host_are_enough(folder: Path) -> None:
+    assert main(["init", "--product", "JanesNews", "--site", "jane.example.org"]) == 0
+    policy = (folder / "policy.html").read_text()
+    assert "JanesNews/1.0; +https://jane.example.org/policy.html" in policy
+    assert "opt-out@jane.example.org" in policy
 
 
 def test_who_does_not_answer_gets_nothing_written(
@@ -301,7 +311,7 @@ def test_what_is_agreed_to_on_the_terminal_is_set(
 
     monkeypatch.setattr(sys, "stdin", type("Terminal", (), {"isatty": lambda _: True})())
     monkeypatch.setattr("builtins.input", answer)
-    assert main(["init", *GIVEN, "--write"]) == 0
+    assert main(["init", *GIVEN, "--contact", "a@bots.org", "--write"]) == 0
     assert asked == [
         "follow links? [y/N] (books, pages, shops): ", "scrape HTML? [y/N] (books, pages): "
     ]  # fmt: skip

@@ -90,19 +90,27 @@ def test_an_unknown_subcommand_names_the_nearest(
 
 
 def test_one_that_is_like_none_is_answered_with_all(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["xyzzy", "-h"], []):
-        with pytest.raises(SystemExit, match="2"):
-            commands.main(words)
+    with pytest.raises(SystemExit, match="2"):
+        commands.main(["xyzzy", "-h"])
     out, err = capsys.readouterr()
     assert out == ""
     assert all(name in err for name in ["SUBCOMMAND", *commands.SUBCOMMANDS])
+
+
+def test_the_name_alone_lists_all(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([], ["-h"]):
+        with pytest.raises(SystemExit, match="0"):
+            commands.main(words)
+        out, err = capsys.readouterr()
+        assert err == ""
+        assert all(f"    {name} " in out for name in commands.SUBCOMMANDS)
 
 
 def test_the_console_script_is_the_module(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    assert scripts == {"walsh": f"{commands.__name__}:run"}
+    assert scripts == dict.fromkeys(("walsh", "scrapy-walsh"), f"{commands.__name__}:run")
     assert module.run is commands.run
     monkeypatch.setattr(sys, "argv", ["walsh", "--version"])
     with pytest.raises(SystemExit, match="0"):
