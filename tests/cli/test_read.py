@@ -11,7 +11,7 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import tomlkit
@@ -27,7 +27,7 @@ from scrapy_walsh.state.store import SqliteStore
 from tests.crawl.harness import environment, site, walsh
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 pytestmark = pytest.mark.crawl
 
@@ -72,9 +72,9 @@ class User:
         }
         (self.here / "feeds.opml").write_text(OPML)
 
-    def configure(self, **settings: Any) -> None:
+    def configure(self, again: Mapping[str, str] = AGAIN) -> None:
         self.config.parent.mkdir(parents=True, exist_ok=True)
-        tables = {"identity": IDENTITY, "settings": {**AGAIN, **settings}}
+        tables = {"identity": IDENTITY, "settings": again}
         self.config.write_text(tomlkit.dumps(tables))
 
     def feed(self, *titles: str) -> None:
@@ -131,7 +131,7 @@ def test_a_day_with_a_list(user: User) -> None:
     shown = user.run("state", "show", "--json")
     assert json.loads(shown.stdout)["directory"] == str(user.state)
     assert user.run("verify").returncode == 0
-    user.configure(WALSH_REVISIT_REASON="")
+    user.configure(again={})
     for folder in (user.here, user.home):
         (folder / "scrapy.cfg").write_text("[settings]\ndefault = of_a_project_that_is_not_there\n")
     early = user.read()
