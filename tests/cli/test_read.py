@@ -136,7 +136,7 @@ def test_a_day_with_a_list(user: User) -> None:
         (folder / "scrapy.cfg").write_text("[settings]\ndefault = of_a_project_that_is_not_there\n")
     early = user.read()
     assert (early.returncode, early.stdout) == (0, "")
-    assert early.stderr.startswith("walsh: 0 of 2 sources read, 2 not due")
+    assert early.stderr.startswith("walsh: 0 of 2 sources read, 1 not due, 1 refused (R2)")
 
 
 WANTED = {
