@@ -193,7 +193,7 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
             raise self._record_too_many(request, response.status) from None
         if result is response and self._is_for_spider(request, response.status):
             ticket = self.crawl.tickets.of(request)
-            self.crawl.sources.answered(request, ticket, str(response.status), self.crawl.wall())
+            self.crawl.sources.answered(request, ticket, response.status, self.crawl.wall())
         if isinstance(result, Request):
             result.meta.pop(TRY_HTTPS, None)  # a host that redirects has answered
             self.crawl.intake.declare_hop(result, request)

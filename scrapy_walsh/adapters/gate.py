@@ -31,6 +31,7 @@ from scrapy_walsh.adapters.documents.robots_txt import RobotsTxt
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import Closing, GaveUp, Halted, NotModified, NotYet, Refused
 from scrapy_walsh.adapters.plugins import NOTED
+from scrapy_walsh.adapters.sources import words_of
 from scrapy_walsh.adapters.ticket import TICKET, is_conditional
 from scrapy_walsh.policy import chain, hosts, visits
 from scrapy_walsh.policy import event as events
@@ -476,6 +477,7 @@ class Gate:
             once=(is_silent and ticket.trial) or None,
             server="" if server is None else server.key,
             server_interval=None if server is None else server.traffic.interval,
+            words=words_of(sent.response) if is_target else "",
             **_of_request(ticket, answer),
             **_of_answer(answer, concluded),
             **_of_host(ticket.host),
@@ -488,7 +490,8 @@ class Gate:
         self.delivery.link_ended(ticket.key)
         if meaning == visits.ANSWERED:
             sent_at = self.context.wall() - (sent.ended - sent.started)
-            self.sources.answered(sent.request, ticket, str(sent.status), sent_at)
+            words = words_of(sent.response)
+            self.sources.answered(sent.request, ticket, sent.status, sent_at, words)
         elif meaning == visits.LEADS_ON:
             self.sources.redirected(ticket)
         else:

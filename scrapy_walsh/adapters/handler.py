@@ -201,7 +201,7 @@ class Handler(Seat):
             ticket.headed = ticket.headed or (sent.whole and faults.is_unreadable(error))
             if isinstance(error, compat.OVER_LIMIT) and not ticket.ours:
                 # The visit counts (R8), so that a body that is too long is not sent again soon.
-                crawl.sources.answered(request, ticket, "200", crawl.wall())
+                crawl.sources.answered(request, ticket, 200, crawl.wall())
             raise
         finally:
             crawl.tickets.sending = None

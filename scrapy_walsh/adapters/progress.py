@@ -17,15 +17,14 @@ class Progress(NamedTuple):
     """The progress of a source, or of a redirect's target, in this run.
 
     ``is_answered``: an answer counts for it (R8). ``is_redirected``: only redirects have answered
-    so far. ``is_not_due``: R8 has refused it. ``has_failed``: its visit has failed. ``is_gone``: it
-    has answered 410. ``outcome``: one of ``readings.OUTCOMES``; None until it has ended.
+    so far. ``is_not_due``: R8 has refused it. ``has_failed``: its visit has failed. ``outcome``:
+    one of ``readings.OUTCOMES``; None until it has ended.
     """
 
     is_answered: bool = False
     is_redirected: bool = False
     is_not_due: bool = False
     has_failed: bool = False
-    is_gone: bool = False
     outcome: str | None = None
 
     @property

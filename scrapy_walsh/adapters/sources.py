@@ -20,6 +20,7 @@ A source has one key everywhere (``urls.key_of``). Its run is a ``Progress``.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -54,6 +55,9 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.event import Event
 
 _PERMANENT: Final = (301, 308)
+#: The types of a short body with the reason of a closed door, and the octets that are read of it.
+_TEXT: Final = re.compile(r"text/plain|application/([\w.-]+\+)?json", re.IGNORECASE)
+_WORDS: Final = 300
 
 
 class _Deferrals:
@@ -108,6 +112,8 @@ class Sources:
         self._hops: dict[str, dict[str, None]] = {}
         #: By source, how many of its requests are to be dropped because an earlier one waits.
         self._repeated: Counter[str] = Counter()
+        #: By source, the answer that has retired it: its status, and the words of a closed door.
+        self._retired: dict[str, tuple[int, str]] = {}
         #: The sources that were requested, until their visits end.
         self._visiting: set[str] = set()
         #: By source, the hop that it redirects to, if this run had requested that hop before.
@@ -177,7 +183,7 @@ class Sources:
             context.recorder.own_fault(str(error), kept=True)
             return VisitRecord(key, context.wall(), "unknown").visit
         self._looked_up = key, record
-        if record is None or (self._lifts(key) and not record.visit.gone):
+        if record is None or (self._lifts(key) and not record.visit.retired):
             return None
         return self._visit(record)
 
@@ -198,7 +204,7 @@ class Sources:
     def _lifts(self, key: str) -> bool:
         """Whether R8 allows *key* in this run, whatever its record is.
 
-        True if this run has requested it, or a redirect led to it, unless it is gone.
+        True if this run has requested it, or a redirect led to it, unless it is retired.
         """
         if key in self._hops:
             return True
@@ -232,18 +238,23 @@ class Sources:
 
     # -- after an answer, or without one --------------------------------------------------
 
-    def answered(self, request: Request, ticket: Ticket, outcome: str, sent_at: float) -> None:
-        """Note that *request*, sent at *sent_at* (Unix seconds), got an answer that R8 counts."""
+    def answered(
+        self, request: Request, ticket: Ticket, status: int | None, sent_at: float, words: str = ""
+    ) -> None:
+        """Note that *request*, sent at *sent_at* (Unix seconds), got an answer that R8 counts.
+
+        *words*: of an answer that closes its door (``words_of``).
+        """
         key = ticket.key
         self._progress.update(key, is_redirected=False)
         if key in self._hops:
             self._progress.update(key, is_answered=True)
         for source in self._counts_for(ticket):
-            record = self._new_record(source, sent_at, outcome)
+            record = self._new_record(source, sent_at, status, words)
             self._untaken.setdefault(request, []).append(record)
             self._progress.update(source, is_answered=True)
-            if record.visit.gone:
-                self._progress.update(source, is_gone=True)
+            if retired := record.visit.retired:
+                self._retired[source] = retired, words
             self._visiting.discard(source)
 
     def hear(self, request: Request, response: Response) -> Hints | None:
@@ -369,8 +380,8 @@ class Sources:
         scope = self._context.scope
         return visits.counts_for(ticket.key, ticket.url, scope, ticket.via, self._hops)
 
-    def _new_record(self, key: str, sent_at: float, outcome: str) -> VisitRecord:
-        """The record of an answer to the source *key*; *outcome*: its status."""
+    def _new_record(self, key: str, sent_at: float, status: int | None, words: str) -> VisitRecord:
+        """The record of an answer to the source *key*. *words*: as in :meth:`answered`."""
         context = self._context
         cached_key, record = self._looked_up
         self._looked_up = "", None
@@ -381,10 +392,11 @@ class Sources:
         new_record = VisitRecord(
             key,
             sent_at,
-            outcome,
+            str(status),
             reason=context.config.revisit_reason,
             counted_from=None if visit.counted_from == sent_at else visit.counted_from,
-            hints=record.hints if record and outcome == str(visits.NOT_MODIFIED) else NO_HINTS,
+            hints=record.hints if record and status == visits.NOT_MODIFIED else NO_HINTS,
+            words=words,
         )
         return replace(new_record, revisit=self._own_interval(new_record))
 
@@ -401,11 +413,11 @@ class Sources:
         via = lasting.get("via", ())
         progress = self._progress.of(key)
         if progress.is_answered:
-            outcome = str(visits.GONE) if progress.is_gone else "200"
+            answer = self._retired.get(key, (200, ""))
             for redirecting in via:
                 if not self._progress.of(redirecting).is_answered:
                     self._progress.update(redirecting, is_redirected=True)
-                    record = self._new_record(redirecting, self._context.wall(), outcome)
+                    record = self._new_record(redirecting, self._context.wall(), *answer)
                     self._remember(request, record)
             self._context.write()
             for redirecting in via:
@@ -523,10 +535,14 @@ class Sources:
         earlier = progress.outcome
         if earlier is None or readings.replaces(earlier, outcome):
             self._progress.update(key, outcome=outcome)
+            reason = result.reason
+            if words := self._retired.get(key, (0, ""))[1]:
+                reason = f"{reason}: {words}"
             # Sources with the same reason share one string.
-            reason = sys.intern(one_line(result.reason, 500)) if result.reason else ""
-            is_gone = outcome != readings.READ and progress.is_gone
-            result = replace(result, reason=reason, at=self._context.wall(), gone=is_gone)
+            reason = sys.intern(one_line(reason, 500)) if reason else ""
+            result = replace(result, reason=reason, at=self._context.wall())
+            if outcome != readings.READ and key in self._retired:
+                result = replace(result, cause=Cause(status=self._retired[key][0]), gone=True)
             self.account.add(key, result, earlier)
 
     def close(self) -> None:
@@ -544,6 +560,21 @@ class Sources:
                 result = Result(outcome)
             if result is not None and source in self.account.left:
                 self._end(source, replace(result, reason=result.reason or f"see {key}"))
+
+
+def words_of(response: Response | None) -> str:
+    """The words of a *response* that closes a door (``visits.words_of``), or ""."""
+    if response is None or response.status not in visits.CLOSED:
+        return ""
+    headers = response.headers
+
+    def fields(name: str) -> list[str]:
+        return [value.decode("latin-1") for value in headers.getlist(name)]
+
+    text = ""
+    if _TEXT.match("".join(fields("Content-Type"))) and not fields("Content-Encoding"):
+        text = response.body[:_WORDS].decode("utf-8", "replace")
+    return visits.words_of(response.status, fields, text)
 
 
 def moved_for_good(request: Request | None) -> str | None:

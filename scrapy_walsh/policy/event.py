@@ -181,10 +181,10 @@ class Exchange(Event, frozen=True, kw_only=True):
     run did not know it before. ``silent``: True if the host gave no answer in an earlier run, nor
     in this run so far, so this is its only attempt (D31). ``unasked``: True for a 304 to a request
     that was not conditional. ``reset``: seconds until its rate limit is reset, if nothing is left
-    of that. ``pace``: the facts that *admit* decided from; None in a ledger of before. ``server``:
-    the key of the host's server, if its hosts are paced together (T43). ``server_interval``:
-    seconds between two requests to it. ``server_wait``: seconds that all of its hosts are left
-    alone after this answer.
+    of that. ``words``: of an answer that closes the target's door (``visits.words_of``). ``pace``:
+    the facts that *admit* decided from; None in a ledger of before. ``server``: the key of the
+    host's server, if its hosts are paced together (T43). ``server_interval``: seconds between two
+    requests to it. ``server_wait``: seconds that all of its hosts are left alone after this answer.
     """
 
     kind: EventKind = ASKED
@@ -214,6 +214,7 @@ class Exchange(Event, frozen=True, kw_only=True):
     silent: bool | None = None
     unasked: bool | None = None
     reset: Seconds | None = None
+    words: str = ""
     pace: Pace | None = None
     server: str = ""
     server_interval: Seconds | None = None

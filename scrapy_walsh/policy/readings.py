@@ -15,7 +15,7 @@ from scrapy_walsh.policy import verdict as verdicts
 from scrapy_walsh.policy.hosts import host_key
 from scrapy_walsh.policy.throttle import Wall  # noqa: TC001  a store reads the declared types
 from scrapy_walsh.policy.verdict import DEFERRED, NOT_DUE, Verdict
-from scrapy_walsh.policy.visits import SLACK, VisitOf, interval_of, period
+from scrapy_walsh.policy.visits import CLOSED, SLACK, VisitOf, interval_of, period
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
@@ -78,8 +78,9 @@ class Reading:
     was never read. ``declared_at``: when a run last declared it. ``read``: 1 if it was ever read,
     else 0. ``reason``: why the last visit did not read it, one line; None if it did. ``cause``: the
     same in fields. ``moved_to``: the target of permanent redirects at the last visit that read it.
-    ``gone_at``: when it answered 410; None if it did not. ``revisit``: its own cadence, seconds, as
-    in a ``Visit``. ``told_at``: when a warning last named its present condition; None if none did.
+    ``gone_at``: when it answered 410, or its door was closed (``visits.CLOSED``); else None.
+    ``revisit``: its own cadence, seconds, as in a ``Visit``. ``told_at``: when a warning last named
+    its present condition; None if none did.
     ``read_as``: the declared document that was read, FEED or SITEMAP; None if a page is declared,
     or something else was read in its place. ``entries``: how many the feed or sitemap had at the
     last reading, 0 if it was never read. ``ends_early``: 1 if its end was missing then.
@@ -106,7 +107,7 @@ class Result:
 
     ``outcome``: one of the constants above. ``reason``: why it was not read, one line. ``cause``:
     the same in fields. ``at``: the time of the outcome, Unix seconds. ``moved_to``: the target of
-    permanent redirects, if no others led there. ``gone``: it answered 410. ``revisit``,
+    permanent redirects, if no others led there. ``gone``: as for ``gone_at``. ``revisit``,
     ``read_as``, ``entries``, ``ends_early``: as in a :class:`Reading`; ``entries`` is None if no
     entries were read.
     """
@@ -270,6 +271,14 @@ def is_unread(reading: Reading, now: float, revisit: float, visit_of: VisitOf = 
 def is_named_once(reading: Reading) -> bool:
     """Whether the source is gone, or refused by its owner: no person could mend that."""
     return reading.gone_at is not None or reading.cause in _OPT_OUTS
+
+
+def why_gone(reading: Reading) -> str:
+    """Why a source with ``gone_at`` is left alone, and the remedy."""
+    if reading.cause.status in CLOSED:
+        closed = CLOSED[reading.cause.status]
+        return f"{closed} ({reading.reason}): ask its owner, or take it out of your list"
+    return "gone (410): take it out of your list"
 
 
 def has_opted_out(reading: Reading) -> bool:

@@ -20,6 +20,7 @@ from scrapy_walsh.policy.readings import (
     is_named_once,
     is_unread,
     no_visit,
+    why_gone,
 )
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.verdict import DEFERRED, OUT_OF_SCOPE, REMEDIES
@@ -53,7 +54,7 @@ def attention(reading: Reading, now: float, revisit: float, visit_of: VisitOf = 
     if is_named_once(reading) and reading.told_at is not None:
         return ""
     if reading.gone_at is not None:
-        return "is gone (410): take it out of your list"
+        return f"is {why_gone(reading)}"
     if has_opted_out(reading):
         return f"by {reading.reason}: take them out, this is said once"
     if reading.moved_to is not None:

@@ -18,7 +18,8 @@ If a run begins some seconds before the hour is over, it waits for them (:func:`
 Otherwise an hourly job that begins a second early would read each source every second hour.
 
 A source may have a cadence of its own (:func:`cadence`), for example ``P7D`` or ``auto``.
-Otherwise its interval is WALSH_REVISIT. A source that has answered 410 is *retired* for 30 days.
+Otherwise its interval is WALSH_REVISIT. A source that is gone (410), or whose owner has closed its
+door (CLOSED), is *retired* for 30 days.
 
 The *hints* of its last answer (``policy.hints``) hold if they ask for more than the interval, and
 for WALSH_HINTS at most.
@@ -31,9 +32,11 @@ there, and nothing elsewhere.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from scrapy_walsh.exceptions import one_line
 from scrapy_walsh.policy.backoff import REDIRECTS, TOO_MANY_REQUESTS
 from scrapy_walsh.policy.freshness import parse_duration
 from scrapy_walsh.policy.hints import LONGEST, NO_HINTS, Hints
@@ -61,10 +64,24 @@ AUTO_LONGEST: Final = 30 * 86400.0
 #: A part of the interval. A run that is early or late by at most this much meets the due time.
 SLACK: Final = 0.1
 
-#: Seconds in which a source is left alone after an answer 410 (RFC 9110 section 15.5.11).
+#: Seconds in which a retired source is left alone.
 RETIRED: Final = 30 * 86400.0
-#: "Gone": the site asks that links to it be removed.
+#: "Gone": the site asks that links to it be removed (RFC 9110 section 15.5.11).
 GONE: Final = 410
+#: 401: it closes a door only with the challenge of a licence.
+_UNAUTHORIZED: Final = 401
+#: The doors that owners close for a reason, by status (RSL 1.0; RFC 9110 section 15.5.3; RFC 7725).
+CLOSED: Final = {
+    _UNAUTHORIZED: "closed: it asks for a licence",
+    402: "closed: it asks for payment",
+    451: "closed for legal reasons (451)",
+}
+#: The fields that say more about a closed door: of Cloudflare, x402, RFC 9110, and RFC 7725.
+_FIELDS: Final = ("Crawler-Price", "Payment-Required", "WWW-Authenticate", "Link")
+#: The scheme ``License`` among the challenges of a WWW-Authenticate (RSL 1.0). A parameter of that
+#: name, for example ``license=x``, is none.
+_LICENCE: Final = re.compile(r"(?:^|,)\s*license(?=\s*(?:,|$)|\s+[^\s=])", re.IGNORECASE)
+_QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
 NOT_MODIFIED: Final = 304
 _AUTO: Final = "auto"
 #: The wait after failures is doubled at most this often. 1 h doubled 13 times is 341 days, which
@@ -76,7 +93,8 @@ class Visit(NamedTuple):
     """The last visit of a source. Times are Unix seconds.
 
     ``sent_at``: when the last answered request was sent; 0 if none was answered. ``counted_from``:
-    the due time that this request met; ``sent_at`` if it met none. ``gone``: the answer was 410.
+    the due time that this request met; ``sent_at`` if it met none. ``retired``: the status of the
+    answer if that retires the source (:func:`retirement`), else 0.
     ``gave_up_at``: when a later visit failed; None if none did. ``failures``: how many failed in a
     row; if ``gave_up_at`` is set, 0 counts as 1. ``revisit``: the source's own cadence, seconds;
     None for WALSH_REVISIT. ``hints``: of the last answer. ``hints_hold``: the most seconds that
@@ -85,7 +103,7 @@ class Visit(NamedTuple):
 
     sent_at: float
     counted_from: float
-    gone: bool = False
+    retired: int = 0
     gave_up_at: float | None = None
     revisit: float | None = None
     failures: int = 0
@@ -116,8 +134,10 @@ NEVER_SENT: Final = "never_sent"
 INTERVAL: Final = "interval"
 #: A hint of its last answer.
 HINT: Final = "hint"
-#: It has answered 410.
+#: It is gone (410).
 RETIREMENT: Final = "retirement"
+#: Its owner has closed its door (CLOSED).
+CLOSED_DOOR: Final = "closed_door"
 #: Its last visits failed.
 FAILURES: Final = "failures"
 #: Another run is requesting it. No ``Due`` has this cause, only the verdict UNDER_WAY.
@@ -145,6 +165,28 @@ def of_answer(status: int | None, *, unasked: bool = False) -> str:
     if status in REDIRECTS:
         return LEADS_ON
     return FAILED
+
+
+def words_of(status: int | None, fields: Callable[[str], Iterable[str]], text: str = "") -> str:
+    """The words of an answer with *status* that closes a door, one line; "" if it has none.
+
+    *fields*: the values of a header field, by its name. *text*: its body if that is short, plain
+    text or JSON, else "". A 401 closes a door only with the challenge ``License`` (RSL 1.0).
+    """
+    if status not in CLOSED:
+        return ""
+    challenges = ", ".join(fields("WWW-Authenticate"))
+    if status == _UNAUTHORIZED and not _LICENCE.search(_QUOTED.sub('""', challenges)):
+        return ""
+    words = [f"{name}: {', '.join(fields(name))}" for name in _FIELDS if fields(name)]
+    return one_line("; ".join(filter(None, [*words, text])))
+
+
+def retirement(status: int | None, words: str) -> int:
+    """*status* if such an answer retires its source, else 0. *words*: of :func:`words_of`."""
+    if status == GONE or (status in CLOSED and (words or status != _UNAUTHORIZED)):
+        return status
+    return 0
 
 
 def cadence(written: object) -> float:
@@ -234,10 +276,11 @@ def _causes(visit: Visit, now: float, revisit: float) -> Iterator[Due]:
         hinted = _hinted(visit, soonest, interval)
         if hinted > soonest:
             yield Due(hinted, HINT, hinted)
-    if visit.gone and not is_stale:
+    if visit.retired and not is_stale:
         # Its cadence may be longer than 30 days.
         retired = max(visit.sent_at + RETIRED, period_end)
-        yield Due(retired, RETIREMENT, retired)
+        cause = CLOSED_DOOR if visit.retired in CLOSED else RETIREMENT
+        yield Due(retired, cause, retired)
     if visit.gave_up_at is not None and visit.gave_up_at - now < interval:
         yield Due(visit.gave_up_at + wait_after(visit.failures, interval), FAILURES)
 
@@ -334,18 +377,18 @@ def hour_left(visit: Visit | None, now: float, revisit: float) -> float | None:
     return moment - now if moment <= hour else None
 
 
-def met(sent_at: float, visit: Visit | None, revisit: float, status: int | None = None) -> Visit:
+def met(sent_at: float, visit: Visit | None, revisit: float, retired: int = 0) -> Visit:
     """The record of a visit sent at *sent_at*, Unix seconds; *visit*: the record before it.
 
     If it met the due time, the next period is counted from that, else from *sent_at*. *revisit*: as
-    for :func:`due`. *status*: of the answer.
+    for :func:`due`. *retired*: as in a ``Visit``.
     """
-    is_gone = status == GONE
+    new = Visit(sent_at, sent_at, retired)
     if visit is None:
-        return Visit(sent_at, sent_at, is_gone)
+        return new
     due_time = _nominal(visit, revisit)
     on_time = abs(sent_at - due_time) <= SLACK * interval_of(visit.revisit, revisit)
-    return Visit(sent_at, due_time if on_time else sent_at, is_gone)
+    return new._replace(counted_from=due_time) if on_time else new
 
 
 #: The refusal of a source that another run is requesting, without an answer yet.
@@ -365,8 +408,9 @@ def not_due(visit: Visit | None, now: float, revisit: float, reason: str | None)
     if now >= moment:
         return None
     brief = f"last requested {iso(visit.sent_at)}"
-    if cause == RETIREMENT:
-        brief += ", answered 410 (Gone) and left alone for 30 days"
+    if cause in (RETIREMENT, CLOSED_DOOR):
+        cause_text = CLOSED.get(visit.retired, "answered 410 (Gone)")
+        brief += f", {cause_text} and left alone for 30 days"
     elif cause == HINT:
         brief += f", {visit.hints}"
     elif cause == FAILURES:

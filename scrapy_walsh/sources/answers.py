@@ -20,7 +20,7 @@ from scrapy_walsh.adapters.outcomes import (
     Refused,
     TooManyRedirects,
 )
-from scrapy_walsh.adapters.sources import moved_for_good
+from scrapy_walsh.adapters.sources import moved_for_good, words_of
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly, OwnFault, one_line
 from scrapy_walsh.policy import visits
 from scrapy_walsh.policy.formats import representation as formats
@@ -95,7 +95,7 @@ def max_body(step: formats.Step) -> int:
 async def from_response(step: formats.Step, response: Response) -> Answer:
     """The answer that *response* is to *step*. A large body is parsed in a child process."""
     if response.status not in _SUCCESSES:
-        return _without_page(step, response.status)
+        return _without_page(step, response)
     content_type = formats.header(response, "Content-Type")
     kind = formats.representation(content_type, response.body)
     if kind == formats.GZIP and step.kind == "feed":
@@ -148,7 +148,7 @@ def from_failure(step: formats.Step, error: BaseException) -> Answer:
     """The answer to *step* if its errback got *error* in place of a response."""
     match error:
         case HttpError():
-            return _without_page(step, error.response.status)
+            return _without_page(step, error.response)
         case Refused():
             verdict = error.verdict
             outcome = outcome_of(verdict, error.due)
@@ -171,12 +171,15 @@ def from_failure(step: formats.Step, error: BaseException) -> Answer:
     return _useless(step, reason, FAILED, failed=True, forget=True)
 
 
-def _without_page(step: formats.Step, status: int) -> Answer:
-    """The answer of a *status* that is no success. A missing page offers no format (R9).
+def _without_page(step: formats.Step, response: Response) -> Answer:
+    """The answer that a *response* without success is. A missing page offers no format (R9).
 
-    A failed visit ends the requests for its source, and no other step stands in for it.
+    A failed visit, or a closed door, ends the requests for its source. No other step stands in for
+    it.
     """
-    if visits.of_answer(status, unasked=True) != visits.ANSWERED:
+    status = response.status
+    is_closed = visits.retirement(status, words_of(response)) in visits.CLOSED
+    if is_closed or visits.of_answer(status, unasked=True) != visits.ANSWERED:
         return _useless(step, f"HTTP {status}", FAILED, failed=True)
     return _useless(step, f"HTTP {status}", failed=step.kind != "page" or status not in _NO_PAGE)
 

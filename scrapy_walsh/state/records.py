@@ -22,7 +22,7 @@ from scrapy_walsh.policy.hints import NO_HINTS, Hints
 from scrapy_walsh.policy.readings import Reading
 from scrapy_walsh.policy.throttle import NOTHING, Due, Learned, Refusal, Steady, Until, Wall
 from scrapy_walsh.policy.validators import Validators
-from scrapy_walsh.policy.visits import GONE, REVISIT_FLOOR, Visit
+from scrapy_walsh.policy.visits import REVISIT_FLOOR, Visit, retirement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -254,7 +254,8 @@ class VisitRecord:
     if the request is no plain GET. ``last_run_at``: when the answered request was sent; 0 if none
     was answered. ``outcome``: the status of the answer, or "". ``reason``: the
     WALSH_REVISIT_REASON that lifted R8. The other fields are those of a :class:`Visit`, but
-    ``counted_from`` is None for ``last_run_at``.
+    ``counted_from`` is None for ``last_run_at``. ``words``: of an answer that has closed its door
+    (``visits.words_of``), or "".
     """
 
     url: str
@@ -266,16 +267,17 @@ class VisitRecord:
     revisit: float | None = None
     failures: int = 0
     hints: Hints = NO_HINTS
+    words: str = ""
 
     @property
     def visit(self) -> Visit:
         """The same as a value, by which R8 decides."""
         since = self.last_run_at if self.counted_from is None else self.counted_from
-        is_gone = self.outcome == str(GONE)
+        status = int(self.outcome) if self.outcome.isdecimal() else None
         return Visit(
             self.last_run_at,
             since,
-            is_gone,
+            retirement(status, self.words),
             self.gave_up_at,
             self.revisit,
             self.failures,

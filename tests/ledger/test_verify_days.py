@@ -200,15 +200,41 @@ def test_r8_a_source_is_judged_by_the_cadence_that_its_run_declares(
 
 
 @pytest.mark.parametrize(("days", "kept"), [(2, False), (29, False), (30.1, True)])
-def test_a_source_that_is_gone_and_sent_within_thirty_days_is_named(
-    days: float, kept: bool, tmp_path: Path
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(410, ""), (402, ""), (402, "Crawler-Price: USD 1"), (451, ""), (401, "License")],
+)
+def test_a_source_that_is_gone_or_closed_and_sent_within_thirty_days_is_named(
+    status: int, words: str, days: float, kept: bool, tmp_path: Path
 ) -> None:
+    found = told(closed(status, words, days).check(tmp_path))
+    assert [line for line in found if ": R8" in line] == [] if kept else found, found
+
+
+def closed(status: int, words: str, days: float) -> Forge:
+    """As :func:`rhythm`, with a second run after *days*. Each answer has *status* and *words*."""
     forge = rhythm(0, days * DAY)
     for each in (entry for entry in forge.entries if entry.get("url") == f"{H}/a"):
         if each.get("status") == 200 and each["kind"] in {"asked", "fetched"}:
-            each["status"] = 410
-    found = told(forge.check(tmp_path))
-    assert [line for line in found if ": R8" in line] == [] if kept else found, found
+            each["status"] = status
+            if each["kind"] == "asked" and words:
+                each["words"] = words
+    return forge
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_another_refusal_keeps_the_interval(status: int, tmp_path: Path) -> None:
+    """A 401 without the challenge of a licence closes no door."""
+    assert told(closed(status, "", 1).check(tmp_path)) == []
+
+
+@pytest.mark.parametrize("status", [402, 451])
+def test_a_ledger_of_before_knows_no_closed_doors(status: int, tmp_path: Path) -> None:
+    forge = closed(status, "", 1)
+    for each in forge.entries:
+        if each["kind"] == "started":
+            del each["stored_form"]
+    assert [line for line in told(forge.check(tmp_path)) if ": R8" in line] == []
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def test_a_source_with_a_cadence_of_its_own_is_missed_by_that() -> None:
 
 
 def test_a_source_that_was_retired_is_missed_by_that() -> None:
-    visit = Visit(BEGIN, BEGIN, gone=True)
+    visit = Visit(BEGIN, BEGIN, retired=410)
     reading = Reading(URL, BEGIN, BEGIN, 1, "dead")
     unread = [is_unread(reading, BEGIN + day * DAY, DAY, lambda _: visit) for day in (4, 86, 88)]
     assert unread == [False, False, True]
@@ -340,6 +340,26 @@ def test_what_is_gone_is_named_once() -> None:
     for days, visit in ((31, (DEFERRED, DEAD, 0.0)), (40, (FAILED, "HTTP 410", 0.0, None, True))):
         gone = updated(gone, URL, Result(*visit), BEGIN + days * DAY)
         assert summary.attention(gone, BEGIN + days * DAY, DAY) == ""
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (401, "closed: it asks for a licence"),
+        (402, "closed: it asks for payment"),
+        (451, "closed for legal reasons (451)"),
+    ],
+)
+def test_a_closed_door_needs_a_person_once(status: int, words: str) -> None:
+    result = Result(FAILED, f"HTTP {status}", BEGIN, gone=True, cause=Cause(status=status))
+    closed = updated(None, URL, result, BEGIN)
+    line = f"{URL} is {words} (HTTP {status}): ask its owner, or take it out of your list"
+    assert summary.attention_lines([closed], BEGIN, DAY) == [line]
+    month_later = BEGIN + 31 * DAY
+    again = updated(
+        replace(closed, told_at=BEGIN), URL, replace(result, at=month_later), month_later
+    )
+    assert summary.attention(again, month_later, DAY) == ""
 
 
 def test_a_clock_that_was_put_back_silences_nothing() -> None:

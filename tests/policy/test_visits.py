@@ -13,7 +13,10 @@ from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.urls import form_of, key_of
 from scrapy_walsh.policy.verdict import Verdict
 from scrapy_walsh.policy.visits import (
+    CLOSED,
+    CLOSED_DOOR,
     INTERVAL,
+    RETIREMENT,
     REVISIT_FLOOR,
     Visit,
     cadence,
@@ -25,8 +28,11 @@ from scrapy_walsh.policy.visits import (
     not_due,
     of_answer,
     reason_of,
+    retirement,
     wait_after,
+    words_of,
 )
+from scrapy_walsh.state.records import VisitRecord
 
 NOW = 1779494400.0  # 2026-05-23T00:00:00Z
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
@@ -286,6 +292,64 @@ def test_r8_2_days_of_cron(every: float, days: int, revisit: float, answers: boo
             assert len(moments) <= slow + 1 + days * DAY / (0.9 * revisit)
 
 
+LICENCE = 'License error="invalid_request", error_description="a licence, please"'
+#: What an answer says, by field; and the status that retires its source, or 0.
+ANSWERS: list[tuple[int, dict[str, list[str]], int]] = [
+    (410, {}, 410),
+    (402, {}, 402),
+    (402, {"Crawler-Price": ["USD 0.01"]}, 402),
+    (451, {}, 451),
+    (451, {"Link": ['<https://law.test/>; rel="blocked-by"']}, 451),
+    (401, {"WWW-Authenticate": [LICENCE]}, 401),
+    (401, {"WWW-Authenticate": ["license"]}, 401),
+    (401, {"WWW-Authenticate": ['Basic realm="x"', LICENCE]}, 401),
+    (401, {"WWW-Authenticate": ['Basic realm="x", License realm="y"']}, 401),
+    # These 401 ask for something else.
+    (401, {}, 0),
+    (401, {"WWW-Authenticate": ['Basic realm="x"']}, 0),
+    (401, {"WWW-Authenticate": ['Basic realm=", License x"']}, 0),
+    (401, {"WWW-Authenticate": ['Basic realm="x", license="y"']}, 0),
+    (401, {"WWW-Authenticate": ['Basic realm="x", license  = "y"']}, 0),
+    (401, {"WWW-Authenticate": ["Licensed x=1"]}, 0),
+    # These statuses close no door, whatever they say.
+    *((status, {"WWW-Authenticate": [LICENCE]}, 0) for status in (200, 304, 403, 404, 429, 503)),
+]
+
+
+@pytest.mark.parametrize("revisit", [HOUR, DAY, 40 * DAY])
+@pytest.mark.parametrize(("status", "fields", "retired"), ANSWERS)
+def test_a_source_that_is_gone_or_closed_is_left_alone_for_30_days(
+    status: int, fields: dict[str, list[str]], retired: int, revisit: float
+) -> None:
+    words = words_of(status, lambda name: fields.get(name, []))
+    assert retirement(status, words) == retired
+    visit = met(NOW, None, revisit, retired)
+    stored = VisitRecord("https://x.test/", NOW, str(status), words=words).visit
+    assert stored == visit
+    wait = max(30 * DAY, revisit)
+    refusal = not_due(visit, NOW + wait - 1, revisit, None)
+    if not retired:
+        assert due(visit, NOW, revisit).cause == INTERVAL
+        return
+    assert refusal is not None
+    assert (refusal.cause, refusal.due) == (
+        RETIREMENT if status == 410 else CLOSED_DOOR,
+        NOW + wait,
+    )
+    text = CLOSED.get(status, "answered 410 (Gone)")
+    assert f", {text} and left alone for 30 days" in refusal.brief
+    assert not_due(visit, NOW + wait, revisit, None) is None
+    assert not met(NOW + wait, visit, revisit).retired
+
+
+def test_the_words_of_a_closed_door_are_its_fields_and_its_text_on_one_line() -> None:
+    fields = {"Crawler-Price": ["USD 0.01"], "Link": ["</pay>; rel=payment"], "Server": ["x"]}
+    words = words_of(402, lambda name: fields.get(name, []), '{"error":\n"pay"}\x1b[1m')
+    assert words.startswith('Crawler-Price: USD 0.01; Link: </pay>; rel=payment; {"error": "pay"}')
+    assert "\x1b" not in words
+    assert len(words_of(451, lambda _: ["x" * 9_999])) <= 300
+
+
 def test_a_run_waits_for_the_hour_alone() -> None:
     day_old = first(NOW - 0.9 * DAY + 10)
     assert not_due(day_old, NOW, DAY, None) is not None
@@ -294,5 +358,5 @@ def test_a_run_waits_for_the_hour_alone() -> None:
     assert hour_left(first(NOW - HOUR + 301), NOW, HOUR) is None
     assert hour_left(first(NOW - HOUR), NOW, HOUR) is None, "it may be sent"
     assert hour_left(None, NOW, HOUR) is None
-    gone = first(NOW - HOUR + 10)._replace(gone=True)
+    gone = first(NOW - HOUR + 10)._replace(retired=410)
     assert hour_left(gone, NOW, HOUR) is None

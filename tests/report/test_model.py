@@ -79,7 +79,7 @@ def test_r8_what_was_given_up_and_what_is_gone_have_rows_of_their_own():
     now, day = T, 86_400.0
     visits = {
         "/a": Visit(now - 99, now - 99), "/b": Visit(now - 50, now - 50),
-        "/gone": Visit(now - day, now - day, gone=True),
+        "/gone": Visit(now - day, now - day, 410),
         "/down": Visit(0.0, 0.0, gave_up_at=now - 60), "/busy": Visit(0.0, 0.0, gave_up_at=now - 9),
     }  # fmt: skip
     refusals = {path: not_due(visit, now, day, None) for path, visit in visits.items()}

@@ -59,7 +59,7 @@ def test_410_counts_for_thirty_days_or_a_longer_revisit(revisit: float) -> None:
     assert visits.not_due(gone, until - 1, revisit, None) is not None
     assert visits.not_due(gone, until, revisit, None) is None
     assert visits.not_due(gone, DAY, revisit, "the site is back, they say") is None
-    assert visits.met(until, gone, revisit, 200).gone is False
+    assert visits.met(until, gone, revisit).retired == 0
 
 
 def test_a_redirect_does_not_lead_back_to_what_is_gone(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.proof.sandbox import Route
-from scrapy_walsh.state.records import VisitRecord
-from tests.crawl.harness import DAY, HOUR, OWN_IDENTITY, Crawl, Runs, site, state_dir, verify
+from scrapy_walsh.state.records import Reading, VisitRecord
+from tests.crawl.harness import DAY, HOUR, OWN_IDENTITY, Crawl, Runs, site, state_dir, verify, walsh
 from tests.ledger.test_crawl import ledger_of
 
 if TYPE_CHECKING:
@@ -429,3 +429,56 @@ def test_r8_1_a_daily_job_sends_each_source_each_day(
                 store.put(replace(record, last_run_at=sent_at, counted_from=earlier))
             found.append(runs(url).targets("daily.test"))
     assert found == [["/p"]] * (len(days) + 1)
+
+
+#: The answers of hosts, and what is said of them once; nothing of the last two.
+DOORS = {
+    "pays.test": (
+        Route(402, headers=[("crawler-price", "USD 0.01")]),
+        "closed: it asks for payment (HTTP 402: Crawler-Price: USD 0.01)",
+    ),
+    "x402.test": (
+        Route(402, '{"x402Version": 1}', "application/json"),
+        'closed: it asks for payment (HTTP 402: {"x402Version": 1})',
+    ),
+    "law.test": (Route(451), "closed for legal reasons (451) (HTTP 451)"),
+    "rsl.test": (
+        Route(401, headers=[("WWW-Authenticate", 'License error="invalid_request"')]),
+        "closed: it asks for a licence (HTTP 401: WWW-Authenticate: License error=",
+    ),
+    "led.test": (
+        Route(302, location="http://law.test/other"),
+        "closed for legal reasons (451) (HTTP 451",
+    ),
+    "open.test": (Route(403), ""),
+    "basic.test": (Route(401, headers=[("WWW-Authenticate", 'Basic realm="x"')]), ""),
+}
+
+
+def test_a_closed_door_is_left_alone_for_30_days_and_named_once(tmp_path: Path) -> None:
+    sites = [site(host, {"/p": route, "/other": route}) for host, (route, _) in DOORS.items()]
+    urls = [f"http://{host}/p" for host in DOORS]
+    closed = {host for host, (_, words) in DOORS.items() if words}
+    with Runs(tmp_path, *sites) as runs:
+        crawls = [runs(*urls)]
+        assert verified(runs.project) == 0
+        again = runs(*urls)
+        assert again.lines("refused", "closed: it asks for a licence and left alone"), again.output
+        assert verified(runs.project) == 0
+        for days in (2, 27, 1.2):
+            runs.pass_time(days * DAY)
+            crawls.append(runs(*urls))
+        with runs.store() as store:
+            record = store.get(VisitRecord, "http://rsl.test/p")
+            reading = store.get(Reading, "http://pays.test/p")
+        shown = walsh(runs.project, "state", "show").stdout
+    asked = [{host for host in DOORS if crawl.targets(host)} for crawl in crawls]
+    assert asked == [set(DOORS), set(DOORS) - closed, set(DOORS) - closed, set(DOORS)]
+    for host, (_, words) in DOORS.items():
+        named = [f"http://{host}/p is {words or 'closed'}" in crawl.output for crawl in crawls]
+        assert named == [bool(words), False, False, False], host + "\n".join(
+            crawls[0].lines("WARNING", "")
+        )
+    assert (record.outcome, record.words[:24]) == ("401", "WWW-Authenticate: Licens")
+    assert reading.gone_at is not None
+    assert "Crawler-Price: USD 0.01" in shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -29,8 +30,9 @@ from scrapy_walsh.adapters.outcomes import (
     Refused,
     TooManyRedirects,
 )
+from scrapy_walsh.policy.formats.representation import Step
 from scrapy_walsh.policy.verdict import Verdict
-from scrapy_walsh.sources.answers import MAX_BODY
+from scrapy_walsh.sources.answers import MAX_BODY, from_response
 from scrapy_walsh.sources.items import MetadataItem
 from scrapy_walsh.spiders import walsh_metadata
 from scrapy_walsh.spiders.walsh_metadata import WalshMetadataSpider
@@ -312,6 +314,25 @@ def test_nothing_but_errors_is_failed() -> None:
     net = crawl("https://a.test/p", {"https://a.test/p": (410, "text/html", HTML)})
     assert net.rows[0].outcome == "failed"
     assert net.rows[0].reason == "page: HTTP 410; llms.txt: HTTP 404"
+
+
+@pytest.mark.parametrize("status", [402, 451])
+def test_nothing_stands_in_for_a_closed_door(status: int) -> None:
+    net = crawl("https://a.test/p", {"https://a.test/p": (status, "text/html", HTML)})
+    assert (net.rows[0].outcome, net.rows[0].reason) == ("failed", f"page: HTTP {status}")
+
+
+@pytest.mark.parametrize(
+    ("challenge", "ends"),
+    [("License", True), ('Basic realm="License"', False), ("", False)],
+)
+@pytest.mark.parametrize("kind", ["page", "feed", "sitemap"])
+def test_a_challenge_of_a_licence_ends_the_visit_whatever_was_requested(
+    kind: str, challenge: str, ends: bool
+) -> None:
+    response = Response("https://a.test/p", 401, {"WWW-Authenticate": challenge})
+    answer = asyncio.run(from_response(Step(kind, response.url, "*/*"), response))
+    assert (answer.outcome == "failed") is ends
 
 
 def test_an_unreadable_feed_falls_back(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from scrapy_walsh.policy.readings import PERIODS, is_unread, no_visit
+from scrapy_walsh.policy.readings import PERIODS, is_unread, no_visit, why_gone
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.visits import interval_of
 from scrapy_walsh.policy.words import plural
@@ -100,7 +100,7 @@ def _row(reading: Reading, now: float, *, is_late: bool) -> SourceRow:
         state = READ
     if reading.gone_at is not None:
         state = NEEDS
-        why = "gone (410): take it out of your list"
+        why = why_gone(reading)
     elif reading.moved_to is not None:
         state = NEEDS
         why = f"moved for good to {reading.moved_to}: change it in your list"

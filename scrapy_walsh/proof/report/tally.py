@@ -27,7 +27,7 @@ _OF_RULES: Final = (
 )  # fmt: skip
 _IDS: Final = [requirement.id for requirement in REQUIREMENTS]
 #: The causes of R8, beside the time of the last request, that have a row of their own (D35).
-_OF_R8: Final = (visits.FAILURES, visits.RETIREMENT)
+_OF_R8: Final = (visits.FAILURES, visits.RETIREMENT, visits.CLOSED_DOOR)
 #: How many URLs a rule has as examples.
 _EXAMPLES: Final = 3
 #: How many hosts are candidates for a picture: the first that were requested.

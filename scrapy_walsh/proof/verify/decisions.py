@@ -22,7 +22,7 @@ from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.urls import REDACTED
 from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, OUT_OF_SCOPE, Verdict
 from scrapy_walsh.proof.verify.run import LIST, Snapshot
-from scrapy_walsh.proof.verify.terms import ANY_ANSWER, GIVES_UP
+from scrapy_walsh.proof.verify.terms import ANY_ANSWER, DOORS, GIVES_UP
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -309,7 +309,10 @@ class Decisions:
         for source in sources:
             answer = self._answered.get(source)
             before_that = None if answer is None else _visit_of(run, answer, source)
-            visit = visits.met(start, before_that, run.terms.revisit, line.status)
+            retired = visits.retirement(line.status, line.words)
+            if retired in visits.CLOSED and not run.terms.is_held_to(DOORS):
+                retired = 0
+            visit = visits.met(start, before_that, run.terms.revisit, retired)
             run.answered.add(source)
             self._note_answer(run, line, source, visit)
             run.visiting.discard(source)
