@@ -418,9 +418,14 @@ def _server_of(run: Run, line: Line) -> str:
 
     Behind a proxy the crawl knows no address, and the line has one only if it is in the URL.
     """
-    is_literal = line.address in literals_of(line.url) and not line.server
     pace_by = run.terms.pace_by
-    if is_literal or pace_by is None:
+    if pace_by is None:
+        return ""
+    try:
+        is_literal = line.address in literals_of(line.url)
+    except ValueError:  # its host cannot be read, so it has no server
+        return ""
+    if is_literal and not line.server:
         return ""
     return hosts.server_key(line.host, line.address or "", pace_by)
 
