@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _SPIDER: Final = "walsh_metadata"
 #: By option, Scrapy's name of the format.
-_FORMATS: Final = {
+FORMATS: Final = {
     "table": "walsh_table", "jsonl": "jsonlines", "json": "json", "csv": "csv", "md": "walsh_md",
 }  # fmt: skip
 #: Each batch needs a place in the URI, but has the same one.
@@ -61,7 +61,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("list", metavar="LIST", nargs="+", help=f"a file ({', '.join(KINDS)}), or URLs")
     add(
         "--format",
-        choices=tuple(_FORMATS),
+        choices=tuple(FORMATS),
         help="by default table on a terminal, else jsonl: JSON lines",
     )
     add("--all", action="store_true", help="also what was seen in an earlier run")
@@ -70,7 +70,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read the list; 0 and 1 as ``scrapy crawl`` has them."""
-    arguments = _of_list(args.list)
+    arguments = arguments_of(args.list)
     if not (common.user_settings().get("WALSH_IDENTITY") or args.identity):
         return _ask_identity(args.list)
     settings = common.settings_to_send(args, load=common.user_crawl_settings)
@@ -86,7 +86,7 @@ def _is_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
-def _of_list(words: Sequence[str]) -> dict[str, str]:
+def arguments_of(words: Sequence[str]) -> dict[str, str]:
     """The spider's argument for a file, or for URLs. Misuse for several files."""
     paths = [word for word in words if "://" not in word and _is_file(Path(word))]
     if not paths:
@@ -119,7 +119,7 @@ def _ask_identity(words: Sequence[str]) -> int:
 
 def _set_output(settings: Settings, form: str) -> None:
     feed: dict[str, Any] = {
-        "format": _FORMATS[form],
+        "format": FORMATS[form],
         "encoding": "utf8",
         "store_empty": form == "json",
     }

@@ -18,7 +18,7 @@ import tomlkit
 
 from scrapy_walsh.commands.common import Misuse, user_settings
 from scrapy_walsh.commands.main import parser_of
-from scrapy_walsh.commands.read import _FORMATS, _of_list
+from scrapy_walsh.commands.read import FORMATS, arguments_of
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.proof.sandbox import Route, Sandbox, default_sites, requests, user_agents
 from scrapy_walsh.sources.sources import KINDS
@@ -153,7 +153,7 @@ WANTED = {
 def test_each_format_has_every_title(user: User) -> None:
     titles = ["a [link](x) *b* `c`", "caf\xe9 \u2192 \u65e5\u672c", "|,;\"'"]
     user.configure()
-    assert WANTED.keys() == _FORMATS.keys()
+    assert WANTED.keys() == FORMATS.keys()
     for form, read in WANTED.items():
         user.feed(*titles, f"of {form}")  # so that no answer is a 304
         done = user.read("--format", form, "--all", "feeds.opml")
@@ -308,7 +308,7 @@ def test_the_blocks_of_read_md_are_true(tmp_path: Path, monkeypatch: pytest.Monk
     bash, last, text = re.findall(r"^```\w+\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     for line in bash.splitlines():
         args = parser_of("read").parse_args(line.split()[1:])
-        assert _of_list(args.list)
+        assert arguments_of(args.list)
     assert last == LAST
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     (tmp_path / "walsh").mkdir()
@@ -321,8 +321,8 @@ def test_the_blocks_of_read_md_are_true(tmp_path: Path, monkeypatch: pytest.Monk
 def test_words_are_one_file_or_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for kind in KINDS:
-        assert _of_list([f"list{kind}"]) == {"sources": f"list{kind}"}
-        assert _of_list([f"https://x.test/a{kind}"]) == {"urls": f"https://x.test/a{kind}"}
+        assert arguments_of([f"list{kind}"]) == {"sources": f"list{kind}"}
+        assert arguments_of([f"https://x.test/a{kind}"]) == {"urls": f"https://x.test/a{kind}"}
         with pytest.raises(Misuse, match="give one file, or URLs"):
-            _of_list([f"list{kind}", "x.test"])
-    assert _of_list(["x.test", "http://y.test/"]) == {"urls": "x.test http://y.test/"}
+            arguments_of([f"list{kind}", "x.test"])
+    assert arguments_of(["x.test", "http://y.test/"]) == {"urls": "x.test http://y.test/"}

@@ -377,8 +377,8 @@ def test_what_a_container_leaves(
         lines = zip(in_octets[::2], in_octets[1::2], strict=True) if " " in text else ()
         (root / path).write_text("\n".join(map(" ".join, lines)) or in_octets[0])
     (tmp_path / "own").write_text(own)
-    monkeypatch.setattr(validate, "_CGROUPS", root)
-    monkeypatch.setattr(validate, "_OWN_CGROUPS", tmp_path / "own")
+    monkeypatch.setattr(validate, "CGROUPS", root)
+    monkeypatch.setattr(validate, "OWN_CGROUPS", tmp_path / "own")
     assert validate.memory_left() == (sys.maxsize if left is None else left << 20)
 
 

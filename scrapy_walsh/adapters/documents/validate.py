@@ -56,8 +56,8 @@ _TEST_TIME: Final = 60.0
 #: A child may take so many seconds by the clock for each second of processor time. A busy machine
 #: is not the fault of a document.
 _PATIENCE: Final = 10
-_CGROUPS: Final = Path("/sys/fs/cgroup")
-_OWN_CGROUPS: Final = Path("/proc/self/cgroup")
+CGROUPS: Final = Path("/sys/fs/cgroup")
+OWN_CGROUPS: Final = Path("/proc/self/cgroup")
 _TEST_LIST: Final = b'{"contract": "walsh-research-blocklist/v1", "blocked": []}'
 
 
@@ -263,13 +263,13 @@ def memory_left() -> int:
     """
     left = sys.maxsize
     with suppress(OSError):
-        for line in _OWN_CGROUPS.read_text(encoding="utf-8").splitlines():
+        for line in OWN_CGROUPS.read_text(encoding="utf-8").splitlines():
             _, controllers, path = line.split(":", 2)
             if controllers in ("", "memory"):
                 names = _NAMES[controllers]
-                here = _CGROUPS / controllers / path.lstrip("/")
+                here = CGROUPS / controllers / path.lstrip("/")
                 for group in (here, *here.parents):
-                    if group.is_relative_to(_CGROUPS):
+                    if group.is_relative_to(CGROUPS):
                         left = min(left, _left_in(group, *names))
     return left
 
