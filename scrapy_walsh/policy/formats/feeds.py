@@ -144,6 +144,8 @@ def _parsed(text: str, url: str) -> Any:
             sanitize_html=False,  # titles are stripped here, nothing else is kept
             resolve_relative_uris=False,
         )
+    except MemoryError:  # of this machine; it says nothing of the feed
+        raise
     except Exception as error:  # the parser does not say which errors it raises
         kind = type(error).__name__
         raise DocumentInvalid(f"{url}: cannot be read as a feed ({kind})") from error
