@@ -73,7 +73,7 @@ class ScrapingRefused(WalshError, RuntimeError):
 class OwnFault(WalshError):
     """We could not read or store something because of a failure on our side.
 
-    If we could not read a document because of us, we must not treat the site as unreachable. So
+    If our side could not load a document, we must not treat the site as unreachable. So
     nothing is sent that the document might refuse, and the run ends with exit code 1. The message
     names the cause and what to do. ``cause``: its key in the log. Faults with the same key are
     logged once, even if they concern many hosts. If it is empty, the message is the key.

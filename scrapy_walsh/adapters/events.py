@@ -180,7 +180,7 @@ class Recorder:
     lost: str | None = None
 
     def own_fault(self, line: str, cause: str = "", host: str = "", *, kept: bool = False) -> None:
-        """Log a failure of our own in one line: from now on, this run is not well (exit 1).
+        """Log an error on our side in one line. The run then ends with exit code 1.
 
         *line*: the failure, and the remedy. *cause*: each one is logged once; by default the line.
         *host*: the one that gets no request because of it, if there is one. *kept*: it concerns
@@ -212,13 +212,11 @@ class Recorder:
                 self.lost,
             )
         elif self.own_faults:
-            count = plural(len(self.own_faults), "thing")
+            count = plural(len(self.own_faults), "internal error")
             cost = ""
             if self._unasked:
-                cost = f"; nothing was requested of {plural(len(self._unasked), 'host')}"
-            logger.warning(
-                "this run is not well: %s of ours failed%s; see ERROR above", count, cost
-            )
+                cost = f"; nothing was requested from {plural(len(self._unasked), 'host')}"
+            logger.warning("this run failed: %s%s; see ERROR above", count, cost)
 
     def record(self, event: events.Event, *, trial: bool = False) -> None:
         """Log *event*, count it, and write it to the ledger.

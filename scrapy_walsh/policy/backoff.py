@@ -126,7 +126,7 @@ class NoAnswer:
 
     def __str__(self) -> str:
         if self.error is None:
-            return "answered, but not in HTTP/1.1 that can be read"
+            return "its answer is not valid HTTP/1.1"
         return f"no answer: {self.error}"
 
 

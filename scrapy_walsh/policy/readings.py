@@ -277,8 +277,8 @@ def why_gone(reading: Reading) -> str:
     """Why a source with ``gone_at`` is left alone, and the remedy."""
     if reading.cause.status in CLOSED:
         closed = CLOSED[reading.cause.status]
-        return f"{closed} ({reading.reason}): ask its owner, or take it out of your list"
-    return "gone (410): take it out of your list"
+        return f"{closed} ({reading.reason}): ask its owner, or remove it from your list"
+    return "gone (410): remove it from your list"
 
 
 def has_opted_out(reading: Reading) -> bool:

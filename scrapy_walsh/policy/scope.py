@@ -220,8 +220,8 @@ class Scope:
         if is_refused or _same_host(url, other):
             return None
         return _refused(
-            f"a downloader middleware sends {other.partition('?')[0]} in its place: its host would "
-            "fetch the page past the gates"
+            f"a downloader middleware sends {other.partition('?')[0]} instead, "
+            "whose host would fetch the page without our checks"
         )
 
 

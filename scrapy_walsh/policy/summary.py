@@ -56,11 +56,11 @@ def attention(reading: Reading, now: float, revisit: float, visit_of: VisitOf = 
     if reading.gone_at is not None:
         return f"is {why_gone(reading)}"
     if has_opted_out(reading):
-        return f"by {reading.reason}: take them out, this is said once"
+        return f"by {reading.reason}: remove them; shown once"
     if reading.moved_to is not None:
         return f"has moved for good to {reading.moved_to}: change it in your list"
     if is_unread(reading, now, revisit, visit_of):
-        reason = reading.reason or "no run since then was answered before it ended"
+        reason = reading.reason or "since then, each run ended before it got an answer"
         if reading.cause == Cause("R4", DEFERRED):
             lift = f'scrapy walsh state forget {host_of(reading.url)} --hold "REASON"'
             reason = f"{reason}; if its server set that by mistake: {lift}"
@@ -92,7 +92,7 @@ def attention_lines(
         if has_opted_out(reading):
             host = host_of(name)
             count = plural(sources_by_host[host], "source")
-            name = f"{host} refuses from now on what it let be read: {count} of your list,"
+            name = f"{host} no longer allows your bot: {count} of your list,"
         line = f"{name} {attention(reading, now, revisit, visit_of)}"
         line_by_name.setdefault(name, line)
     lines = list(line_by_name.values())
@@ -137,7 +137,7 @@ def last_line(
     if close_reason == _FINISHED:
         stopped = ""
     elif close_reason == NOT_WELL and not halted:
-        stopped = "ended, but not well: "
+        stopped = "ended with errors: "
     line = f"walsh: {stopped}{', '.join(parts)}"
     if not needy:
         return line

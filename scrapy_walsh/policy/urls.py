@@ -50,7 +50,7 @@ def stripped(text: str) -> str:
 
 #: The warning about a URL with userinfo, and the remedy.
 HAS_USERINFO: Final = (
-    "holds a user name or a password; it is not used: give a target's credentials by Scrapy's "
+    "holds a user name or a password; it is ignored: set a target's credentials with Scrapy's "
     "http_user, http_pass and http_auth_domain"
 )
 
@@ -211,5 +211,5 @@ def request_target(url: str, *, absolute: bool = False) -> str:
 def _sendable(url: str) -> re.Match[str]:
     parts = _SENDABLE.fullmatch(url)
     if parts is None:
-        raise ValueError("no request line can hold it: escape it, or take out its user name")
+        raise ValueError("it is not valid in a request line: escape it, or remove its user name")
     return parts

@@ -65,23 +65,27 @@ OWNERS_NO: Final = frozenset({("R2", DISALLOWED_EXPLICIT), ("R3", BLOCKED_OPERAT
 
 #: Advice about a target that was not sent, by requirement and name of the verdict.
 REMEDIES: Final[Mapping[tuple[str, str], str]] = {
-    ("R2", DISALLOWED_EXPLICIT): "take it out of the sources, or ask the site's owner",
-    ("R2", DEFERRED): "mend what it names, if that is yours; the next run tries again",
+    ("R2", DISALLOWED_EXPLICIT): "remove it from the sources, or ask the site's owner",
+    ("R2", DEFERRED): "fix the cause if it is on your side; the next run tries again",
     ("R2", UNKNOWN_UNREACHABLE): "WALSH_ROBOTS_UNREACHABLE decides about such hosts",
     ("R2", UNKNOWN_PARSE_ERROR): "the next run requests robots.txt again",
-    ("R3", BLOCKED_OPERATOR): "its owner opted out: take it out of the sources",
-    ("R3", DEFERRED): "see that the URL of the blocklist answers, or mend what the log names",
-    ("R3", UNKNOWN_BLOCKLIST): "see that the URL of the blocklist answers",
-    (BY_SETTING, EXCLUDED_TLD): f"take it out of the sources, or its suffix out of {BY_SETTING}",
-    (BY_USAGE, DISALLOWED_USAGE): f"take it out of the sources, or the use out of {BY_USAGE}",
+    ("R3", BLOCKED_OPERATOR): "its owner opted out: remove it from the sources",
+    ("R3", DEFERRED): "check that the blocklist's URL answers, or fix the error in the log",
+    ("R3", UNKNOWN_BLOCKLIST): "check that the blocklist's URL answers",
+    (BY_SETTING, EXCLUDED_TLD): f"remove it from the sources, or its suffix from {BY_SETTING}",
+    (BY_USAGE, DISALLOWED_USAGE): f"remove it from the sources, or the use from {BY_USAGE}",
     (BY_ADDRESS, PRIVATE_ADDRESS): f'declare that URL itself, or set {BY_ADDRESS} to "allow"',
-    ("R4", DEFERRED): "WALSH_PATIENCE says how long a run waits for a host",
-    ("R5", DEFERRED): "if it stays so, correct its address, or take it out of the sources",
+    ("R4", DEFERRED): "WALSH_PATIENCE sets how long a run waits for a host",
+    ("R5", DEFERRED): "if this goes on, correct its address, or remove it from the sources",
     ("R6", OUT_OF_SCOPE): (
-        "WALSH_FOLLOW_LINKS = True follows links, if the bot may; or yield them from start()"
+        "set WALSH_FOLLOW_LINKS = True if the bot may follow links, or yield them from start()"
     ),
-    ("R8", NOT_DUE): "to send it sooner in one run, give a WALSH_REVISIT_REASON",
+    ("R8", NOT_DUE): "to request it sooner in one run, set WALSH_REVISIT_REASON",
 }
+
+
+#: The document that each requirement needs.
+_DOCUMENTS: Final = {"R2": "robots.txt", "R3": "the blocklist"}
 
 
 def remedy_of(requirement: str, name: str, url: str) -> str:
@@ -104,9 +108,8 @@ class Unanswered(Struct, frozen=True, omit_defaults=True):
 
     def reason(self, host: str) -> str:
         """One line; *host*: the host's name in it."""
-        requests = plural(self.requests, "request")
         past = ", nor in an earlier run" if self.earlier else ""
-        return f"{host} gave no answer to {requests}{past}, and this run makes no more to it"
+        return f"{host} did not answer {plural(self.requests, 'time')}{past}; skipped"
 
     def __str__(self) -> str:
         return self.reason(self.host)
@@ -147,12 +150,12 @@ class Verdict:
 
 
 def not_known(requirement: str, cause: str, document: str | None = None) -> Verdict:
-    """The verdict if the rules are not known because of us.
+    """The verdict if our side could not load the rules.
 
     Our own code, machine, proxy or another component of the project kept the document from us. It
     is no answer of the site, so no setting about unreachable sites applies. This run sends no
     request that the document would decide about. *requirement*: of the document, ``R2`` or ``R3``.
     *cause*: one line. *document*: its URL.
     """
-    reason = f"not known because of us: {cause}"
+    reason = f"could not load {_DOCUMENTS[requirement]} (our side): {cause}"
     return Verdict(False, DEFERRED, requirement, reason, document)

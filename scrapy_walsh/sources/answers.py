@@ -115,7 +115,7 @@ async def from_response(step: formats.Step, response: Response) -> Answer:
     except (DocumentTooCostly, OwnFault) as error:
         fault = ""
         if isinstance(error, OwnFault) and not isinstance(error, Stopped):
-            fault = f"{response.url}: not read because of us: {error}"
+            fault = f"{response.url}: not read, error on our side: {error}"
         return _useless(step, fault or error, FAILED, failed=True, forget=True, fault=fault)
     except DocumentInvalid as error:
         return _useless(step, error, forget=True)

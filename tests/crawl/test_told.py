@@ -155,5 +155,5 @@ def test_of_one_host_the_first_refusal_is_told_and_the_others_are_at_debug(
     for level, each in (("INFO", 1), ("DEBUG", 2)):
         for host in ("denied.test", "other.test"):
             assert len(done.lines(f"[scrapy_walsh] {level}: refused http://{host}/")) == each
-    (remedy,) = done.lines("[scrapy_walsh] INFO: refused", "take it out of the sources")
+    (remedy,) = done.lines("[scrapy_walsh] INFO: refused", "remove it from the sources")
     assert "denied.test" in remedy

@@ -15,7 +15,7 @@ from tests.crawl.harness import Crawl, site
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-WORDS = "answered, but not in HTTP/1.1 that can be read"
+WORDS = "its answer is not valid HTTP/1.1"
 
 
 def named(name: str) -> Exception:

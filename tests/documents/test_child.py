@@ -1,8 +1,8 @@
 """D3: what the environment can do to the child process, and what each document is read as then.
 
 Each row is a fault. Where the child survives it, a document of each of its two tasks is read. Where
-none can be had, those are read for which none is needed, and the others are *not known because of
-us*: never taken for invalid, and never for a list that was not held.
+none can be had, those are read for which none is needed, and the others *could not be loaded
+(our side)*: never taken for invalid, and never for a list that was not held.
 """
 
 from __future__ import annotations
@@ -292,11 +292,13 @@ def test_a_source_that_we_cannot_read_fails_because_of_us(tmp_path: Path) -> Non
         run = crawl(project, box, spider_name="walsh_metadata", arguments=given)
     (row,) = json.loads((project / "report.json").read_text())["sources"]
     assert row["outcome"] == "failed"
-    assert "not read because of us" in row["reason"]
+    assert "not read, error on our side" in row["reason"]
     assert "60 s" not in row["reason"]
     assert run.returncode == 1
     assert run.stats["walsh/own_faults"] == 1
-    assert run.lines("ERROR", "http://feed.test/: not read because of us", "sys.executable, ''")
+    assert run.lines(
+        "ERROR", "http://feed.test/: not read, error on our side", "sys.executable, ''"
+    )
 
 
 @pytest.mark.parametrize("fails", [False, True])

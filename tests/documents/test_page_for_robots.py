@@ -177,7 +177,7 @@ def test_r2_a_packed_robots_txt_is_judged_by_its_octets(tmp_path: Path) -> None:
         assert run.targets(host) == [], host
         assert "R2 unknown_parse_error" in run.why(f"http://{host}/open")
         (line,) = run.lines("INFO: rejected", f"http://{host}/")
-        assert "without a Content-Encoding and is not text" in line
+        assert "without a Content-Encoding and is not readable text" in line
     assert told(report_of(state_dir(tmp_path))) == []
 
 

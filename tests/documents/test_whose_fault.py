@@ -1,4 +1,4 @@
-"""D33: the line between a site that cannot be reached, and what is not known because of us.
+"""D33: the line between a site that cannot be reached, and an error on our side.
 
 Each row is an error that a fetch may end with. That real crawls keep to it is in ``tests/faults``.
 """

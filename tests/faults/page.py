@@ -22,7 +22,7 @@ This table lists faults of a project's middlewares, signals and settings, of the
 Python's environment, the disk, a paused job, and of this package. It says how a crawl reacts to
 each.
 
-One promise holds for all rows: **if the rules are unknown because of us, nothing is sent that they
+One promise holds for all rows: **if our side cannot load the rules, nothing is sent that they
 might refuse**, neither in this run nor in the next one. The log then names the cause, and the run
 ends with exit code 1 and the finish reason `walsh_not_well`.
 

@@ -580,7 +580,7 @@ def _read(name: str, what: str, then: Then, fault: dict[str, Any], **more: Any) 
         more["does"] = "It is not read in this run; others are."
     return Row(
         name + more.pop("beside", ""), "environment", what, then, fault, sites=name,
-        says=("1 of 1 source read",) if then == AS_USUAL else ("not read because of us",),
+        says=("1 of 1 source read",) if then == AS_USUAL else ("not read, error on our side",),
         **_metadata("sitemap" if "sitemap" in name else "feed"), **more,
     )  # fmt: skip
 

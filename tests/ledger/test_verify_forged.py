@@ -44,6 +44,7 @@ NEW_LIST = json.dumps(blocklist("http://operator.test", "h.test")).encode()
 BAD_LIST = json.dumps({"contract": "walsh-research-blocklist/v2", "blocked": []}).encode()
 STRICT = b"User-agent: *\nDisallow: /\n"
 SLOW = b"User-agent: *\nAllow: /\nCrawl-delay: 2000\n"
+OUR_SIDE = "could not load robots.txt (our side): no disk"
 SHORT = json.dumps({**blocklist(), "refresh": "PT1M"}).encode()
 
 
@@ -218,7 +219,7 @@ def no_list(forge: Forge) -> Forge:
     """A run that says what goes where no list can be had, truly."""
     forge.start(3 * DAY, "three", "p3", blocklist_unreachable="deny")
     forge.ask(3 * DAY + 1, LIST_URL, 404, "operator")
-    reason = "no blocklist can be had, and WALSH_BLOCKLIST_UNREACHABLE is deny"
+    reason = "no blocklist is available, and WALSH_BLOCKLIST_UNREACHABLE is deny"
     forge.add(
         3 * DAY + 2, "rejected", url=LIST_URL, requirement="R3", verdict="unknown_blocklist",
         reason=reason,
@@ -595,7 +596,7 @@ PAGES = [f"{H}/{number}" for number in range(7)]
 
 def put_off(forge: Forge, url: str, **more: Any) -> dict[str, Any]:
     """That target is deferred, since its host gave no answer."""
-    members = {"requirement": "R5", "verdict": "deferred", "reason": "h.test gave no answer"}
+    members = {"requirement": "R5", "verdict": "deferred", "reason": "h.test did not answer"}
     at = 3 * DAY + 1000
     return forge.add(at, "deferred", url=url, host="h.test", due=T + at, **{**members, **more})
 
@@ -983,17 +984,17 @@ HONEST_MORE = {
             host="new.test", reason="",
         ),
     ),
-    "robots.txt is not known because of us": lambda f: (
+    "robots.txt could not be loaded (our side)": lambda f: (
         f.start(3 * DAY, "three", "p3"),
         f.operator_list(3 * DAY + 1),
         f.add(
             3 * DAY + 3, "rejected", url="http://new.test/robots.txt", requirement="R2",
-            verdict="deferred", host="new.test", reason="not known because of us: no disk",
+            verdict="deferred", host="new.test", reason=OUR_SIDE,
         ),
         f.declare(3 * DAY + 4, "http://new.test/x"),
         f.add(
             3 * DAY + 5, "deferred", url="http://new.test/x", requirement="R2", verdict="deferred",
-            host="new.test", reason="not known because of us: no disk", due=T + 3 * DAY + 5,
+            host="new.test", reason=OUR_SIDE, due=T + 3 * DAY + 5,
             document="http://new.test/robots.txt",
         ),
     ),
@@ -1010,7 +1011,7 @@ HONEST_MORE = {
         f.declare(3 * DAY + 23, f"{H}/z"),
         f.get(3 * DAY + 24, f"{H}/z"),
     ),
-    "the list is not known because of us, though one is held": lambda f: (
+    "the list could not be loaded (our side), though one is held": lambda f: (
         f.start(3 * DAY, "three", "p3"),
         f.operator_list(3 * DAY + 1),
         f.add(
@@ -1020,7 +1021,7 @@ HONEST_MORE = {
         f.declare(3 * DAY + 4, "http://new.test/x"),
         f.add(
             3 * DAY + 5, "deferred", url="http://new.test/x", requirement="R3", verdict="deferred",
-            host="new.test", reason="not known because of us: no disk", due=T + 3 * DAY + 5,
+            host="new.test", reason=OUR_SIDE, due=T + 3 * DAY + 5,
             document=LIST_URL,
         ),
     ),

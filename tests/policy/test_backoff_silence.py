@@ -43,7 +43,7 @@ def test_r5_6_else_robots_txt_may_use_all(position: str) -> None:
     verdict = host.spent(0.0, document=True)
     assert verdict is not None
     assert (verdict.allowed, verdict.name, verdict.requirement) == (False, "deferred", "R5")
-    assert verdict.reason.startswith("h gave no answer to 6 requests")
+    assert verdict.reason.startswith("h did not answer 6 times")
 
 
 #: What a run grants a host that has answered nothing in it, by WALSH_ROBOTS_UNREACHABLE and whether
@@ -137,9 +137,7 @@ def test_a_host_that_was_silent_in_an_earlier_run_gets_one_attempt(
     verdict = host.spent(0.0, document=True)
     assert verdict is not None
     assert verdict == host.spent(0.0)
-    assert verdict.reason == (
-        "h gave no answer to 1 request, nor in an earlier run, and this run makes no more to it"
-    )
+    assert verdict.reason == ("h did not answer 1 time, nor in an earlier run; skipped")
     assert silence.lasts(0.0)
 
 

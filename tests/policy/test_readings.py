@@ -119,7 +119,7 @@ def test_the_line_says_since_when_and_why() -> None:
     never = Reading("https://n.test/", BEGIN, now, 0, "dead")
     cut_off = Reading("https://c.test/", BEGIN + 1.5 * DAY, now, 1)
     dead = Reading(URL, BEGIN + 1, now, 1, "HTTP 403")
-    cut = "no run since then was answered before it ended"
+    cut = "since then, each run ended before it got an answer"
     assert summary.attention_lines([cut_off, dead, never], now, DAY) == [
         "https://n.test/ has not been read since 2026-03-01: dead",
         "https://x.test/feed has not been read since 2026-03-01: HTTP 403",
@@ -233,14 +233,14 @@ def test_a_run_that_is_not_well_was_stopped_only_if_something_was_left() -> None
     """It ends by itself, and then its outcome is told: nothing closed it before it was done."""
     four = {READ: 4}
     ended = summary.last_line(four, 0, summary.NOT_WELL)
-    assert ended == f"walsh: ended, but not well: 4 of 4 {READ_OR}"
+    assert ended == f"walsh: ended with errors: 4 of 4 {READ_OR}"
     unstored = summary.last_line(four, 0, summary.NOT_WELL, unstored=3)
-    assert unstored == f"walsh: ended, but not well: 4 of 4 {READ_OR}, 3 items not stored"
+    assert unstored == f"walsh: ended with errors: 4 of 4 {READ_OR}, 3 items not stored"
     stopped = summary.last_line(four, 0, summary.NOT_WELL, halted=True)
     assert stopped == f"walsh: stopped (walsh_not_well): 4 of 4 {READ_OR}"
 
 
-FOLLOW = "WALSH_FOLLOW_LINKS = True follows links, if the bot may; or yield them from start()"
+FOLLOW = "set WALSH_FOLLOW_LINKS = True if the bot may follow links, or yield them from start()"
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ RULE = "R2 disallowed_explicit by Disallow: / in https://x.test/robots.txt:2"
 LISTED = "R3 blocked_operator by x.test in https://operator.test/list"
 
 
-DEAD = "R5 deferred (x.test gave no answer to 1 request)"
+DEAD = "R5 deferred (x.test did not answer 1 time)"
 OPT_OUT, SILENT = cause_of("R2", "disallowed_explicit"), cause_of("R5", DEFERRED)
 
 
@@ -334,7 +334,7 @@ def test_what_has_moved_is_named_once_a_week() -> None:
 
 def test_what_is_gone_is_named_once() -> None:
     gone = updated(None, URL, Result(FAILED, "HTTP 410", BEGIN, gone=True), BEGIN)
-    line = f"{URL} is gone (410): take it out of your list"
+    line = f"{URL} is gone (410): remove it from your list"
     assert summary.attention_lines([gone], BEGIN, DAY) == [line]
     gone = replace(gone, told_at=BEGIN)
     for days, visit in ((31, (DEFERRED, DEAD, 0.0)), (40, (FAILED, "HTTP 410", 0.0, None, True))):
@@ -353,7 +353,7 @@ def test_what_is_gone_is_named_once() -> None:
 def test_a_closed_door_needs_a_person_once(status: int, words: str) -> None:
     result = Result(FAILED, f"HTTP {status}", BEGIN, gone=True, cause=Cause(status=status))
     closed = updated(None, URL, result, BEGIN)
-    line = f"{URL} is {words} (HTTP {status}): ask its owner, or take it out of your list"
+    line = f"{URL} is {words} (HTTP {status}): ask its owner, or remove it from your list"
     assert summary.attention_lines([closed], BEGIN, DAY) == [line]
     month_later = BEGIN + 31 * DAY
     again = updated(
@@ -394,8 +394,8 @@ def test_an_opt_out_is_one_line_a_host() -> None:
     both = [
         Reading(f"https://x.test/{path}", BEGIN, BEGIN, 1, RULE, cause=OPT_OUT) for path in "ab"
     ]
-    said = "x.test refuses from now on what it let be read: 2 sources of your list, by "
-    line = f"{said}{RULE}: take them out, this is said once"
+    said = "x.test no longer allows your bot: 2 sources of your list, by "
+    line = f"{said}{RULE}: remove them; shown once"
     assert summary.attention_lines(both, BEGIN, DAY) == [line]
     # It is not lost among many others that need a person.
     dead = [Reading(f"https://d{n}.test/", BEGIN - 9 * DAY, BEGIN, 1, DEAD) for n in range(30)]

@@ -112,14 +112,14 @@ def test_unreadable_refuses_whatever_was_held_or_is_set(position, fleet, ttl):
     assert isinstance(found, StandIn)
     verdict = found.decide("http://h.test/x")
     assert (verdict.allowed, verdict.name, found.ttl) == (False, "unknown_parse_error", ttl)
-    assert f"Content-Encoding '{'x' * 40}' and is not text" in verdict.reason
+    assert f"Content-Encoding '{'x' * 40}' and is not readable text" in verdict.reason
 
 
 @pytest.mark.parametrize("position", ["allow", "defer", "deny"])
 def test_r2_a_429_to_the_end_is_never_no_rules(position):
     """D7."""
     found = robots_fetch.without(DEFER, "HTTP 429", ROBOTS, position)
-    assert found == Leave("robots.txt is not to be had for now; HTTP 429")
+    assert found == Leave("robots.txt is not available now; HTTP 429")
     assert robots_fetch.REASK == HOUR
 
 

@@ -205,7 +205,7 @@ def test_a_run_whose_items_were_not_stored_is_not_well(stored: Pair) -> None:
     assert (stored.first.returncode, stored.at_once.returncode) == (1, 0)
     (line,) = stored.first.lines("ERROR", "a feed was not stored")
     assert "4 items" in line
-    assert stored.first.lines("walsh: ended, but not well: 7 of 7", ", 4 items not stored")
+    assert stored.first.lines("walsh: ended with errors: 7 of 7", ", 4 items not stored")
     assert stored.first.output.splitlines()[-1].endswith("see ERROR above")
 
 

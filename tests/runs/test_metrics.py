@@ -49,7 +49,7 @@ def test_a_run_leaves_its_figures_and_keeps_the_last_success(tmp_path: Path) -> 
     assert (second["walsh_sources_read",], second[SUCCESS,]) == (0, first[SUCCESS,])
     assert third.returncode == 1
     assert third.lines("ERROR: WALSH_METRICS: walsh.prom cannot be written (", "correct it")
-    assert third.lines("walsh: ended, but not well: 0 of 3 sources read")
+    assert third.lines("walsh: ended with errors: 0 of 3 sources read")
 
 
 @pytest.mark.parametrize("text", ["", "walsh_last_suc", f"{SUCCESS} x\n", "\0"])

@@ -258,7 +258,7 @@ def days_of(found: dict[int, list[str]], *words: str) -> list[int]:
 def test_a_mail_says_what_begins_and_then_says_it_once_a_week(
     mails: dict[int, list[str]],
 ) -> None:
-    assert days_of(mails, "dies.test", "gave no answer to 3 requests") == [9]
+    assert days_of(mails, "dies.test", "did not answer 3 times") == [9]
     assert days_of(mails, "dies.test", "has not been read since") == [11, 18, 25]
     assert days_of(mails, "dies.test") == [9, 11, 18, 25]
     assert days_of(mails, "moves.test/a/feed.xml has moved for good") == [11, 18, 25]
@@ -273,7 +273,7 @@ def test_an_opt_out_and_what_is_gone_are_mailed_once(mails: dict[int, list[str]]
     assert named == {"optsout": [16], "listed": [6], "never": [4]}
     # It gave no answer on the second day of three, let all be read in the third week, and then
     # refused again.
-    assert days_of(mails, "refuses from now on", "refuses.test") == [8, 21]
+    assert days_of(mails, "no longer allows your bot", "refuses.test") == [8, 21]
     assert days_of(mails, "gone.test") == [10]
 
 

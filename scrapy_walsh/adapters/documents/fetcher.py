@@ -13,7 +13,7 @@ Middlewares and signal receivers cannot change the request or its answer:
 - Scrapy sends no signal for it and does not count it (``compat.download_apart``), because it is no
   page of the spider. Its stats begin with ``walsh/documents/``.
 - Later errors of the fetch do not matter. If the request never reached the wire, the document is
-  not known because of us (``faults``).
+  not loaded, because of our side (``faults``).
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ class Fetcher:
 
         *timeout*: seconds. *members*: further fields of the :class:`Document`. Raises Refused if
         the host is due after WALSH_PATIENCE. Raises NotYet or Closing if the request is not sent,
-        and OwnFault if the document is not known because of us.
+        and OwnFault if our side could not load the document.
         """
         host = self._tickets.host_of(url)
         original = Request(

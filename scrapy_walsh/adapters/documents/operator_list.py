@@ -138,7 +138,7 @@ class OperatorList:
                     return self._record_failure(reason, Retry(pause))
                 await self._renew()
         except OwnFault as fault:
-            line = f"nothing is requested: the blocklist is not known because of us: {fault}"
+            line = f"nothing is requested: could not load the blocklist (our side): {fault}"
             self._context.recorder.own_fault(line, fault.cause or str(fault))
             return self._record_failure(str(fault), None, is_own_fault=True)
         except (DocumentInvalid, Refused, _NotFetched) as error:

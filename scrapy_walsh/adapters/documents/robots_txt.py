@@ -264,7 +264,7 @@ class RobotsTxt:
         if nested is None:  # that fetch has ended
             if self._documents.robots(other_origin) is None:
                 self._refuse_hop(
-                    origin, progress, f"{other_origin}/robots.txt is not to be had for now"
+                    origin, progress, f"{other_origin}/robots.txt is not available now"
                 )
         elif nested.is_taken:
             reason = f"another process requests {hosts.host_or_url(nested.url)}"
@@ -307,7 +307,7 @@ class RobotsTxt:
         except OwnFault as fault:
             host_key = hosts.host_key(origin)
             prefix = (
-                f"nothing is requested of {host_key}: its robots.txt is not known because of us: "
+                f"nothing is requested from {host_key}: could not load its robots.txt (our side): "
             )
             self._context.recorder.own_fault(
                 f"{prefix}{fault}", fault.cause or str(fault), host_key
@@ -361,7 +361,7 @@ class RobotsTxt:
         media_type = (header(fetched, "Content-Type") or "").partition(";")[0].strip().lower()
         if not robots_fetch.is_page(fetched.status, media_type, fetched.body):
             return False
-        # If the record is unreadable, StateError shows that it is not known because of us.
+        # If the record is unreadable, StateError shows an error on our side.
         document = self._context.store.get(StoredDocument, ROBOTS, origin)
         # Only known rules are kept against a page. A stored file without fields has none.
         if document is None or not has_field(document.body):
@@ -414,7 +414,7 @@ class RobotsTxt:
             cause, reason, url, config.robots_unreachable, fleet=is_fleet
         )
         if isinstance(fallback, robots_fetch.Keep):
-            # If the stored rules are unreadable, StateError shows that it is because of us.
+            # If the stored rules are unreadable, StateError shows an error on our side.
             document = self._context.store.get(StoredDocument, ROBOTS, origin)
             if document is not None:
                 rules = self._parse(origin, document)

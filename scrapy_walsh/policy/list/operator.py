@@ -26,7 +26,7 @@ because another process may have stored a newer list. It ends in one of two ways
   beside the crawl, so normally no target waits for it. Targets wait only at the beginning of a run,
   if nothing may be requested without a list, and while R5 allows a retry within WALSH_PATIENCE.
 
-If an attempt fails because of us, the list is *not known*, and nothing is requested until a list
+If an attempt fails on our side, the list is *not known*, and nothing is requested until a list
 can be loaded. The operator's server may have named more domains, and we failed to read them. The
 same holds for a stored list that cannot be read any more: site owners have opted out, and we do not
 know which. WALSH_BLOCKLIST_UNREACHABLE decides about neither case.
@@ -163,7 +163,7 @@ class State:
     # -- what happens ---------------------------------------------------------------------
 
     def lose(self, cause: str) -> State:
-        """The list is not known because of us, until one is adopted. *cause*: one line."""
+        """Our side could not load the list. This holds until one is adopted. *cause*: one line."""
         return replace(self, not_known=cause, serial=self.serial + 1)
 
     def answered(self) -> State:
@@ -234,7 +234,7 @@ class State:
                 [plural(len(self.blocklist), "domain"), *self.blocklist.addresses]
             )
             return f"the last list stays in force ({details})"
-        return "NO LIST WAS EVER HELD: no opt-out is known, nothing is blocked by R3"
+        return "no blocklist loaded yet: no opt-out is known, so R3 blocks nothing"
 
     def _backed_off(
         self, failure: Retry | GiveUp | None, gates: Gates, rand: float
@@ -279,6 +279,6 @@ def without_list(position: str, document: str) -> Verdict | None:
     """
     if position == "allow":
         return None
-    reason = f"no blocklist can be had, and WALSH_BLOCKLIST_UNREACHABLE is {position}"
+    reason = f"no blocklist is available, and WALSH_BLOCKLIST_UNREACHABLE is {position}"
     name: VerdictName = verdicts.DEFERRED if position == "defer" else verdicts.UNKNOWN_BLOCKLIST
     return Verdict(False, name, "R3", reason, document)

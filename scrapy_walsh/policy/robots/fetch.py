@@ -24,7 +24,7 @@ that, the next target makes the crawl request robots.txt again.
 | unreadable | nothing is requested: the new file may be stricter | nothing is requested |
 | a page | they stay in force until it was seen three times (D44) | parse: no rules |
 | leave the host | the host is left alone: no verdict is made up (D7) | the same |
-| not known because of us | nothing is requested: the rules may be stricter by now | the same |
+| an error on our side | nothing is requested: the rules may be stricter by now | the same |
 
 Only an unreadable file is not requested again in the same run, because its owner will hardly mend
 it within the hour. A worker of a fleet may run for weeks, so it requests the file again.
@@ -228,7 +228,7 @@ def without(
     ``deny``, of WALSH_ROBOTS_UNREACHABLE. ``fleet``: for a worker of a fleet.
     """
     if cause == DEFER:
-        return Leave(f"robots.txt is not to be had for now; {detail}")
+        return Leave(f"robots.txt is not available now; {detail}")
     if cause == OURS:
         return StandIn(verdicts.not_known("R2", detail, document))
     if cause == HOP_REFUSED:
@@ -240,8 +240,8 @@ def without(
             f"with Content-Encoding {detail[:40]!r}" if detail else "without a Content-Encoding"
         )
         reason = (
-            f"robots.txt came {coding} and is not text that "
-            "can be read: nothing of the host is requested in this run (its owner could serve "
+            f"robots.txt came {coding} and is not readable text: "
+            "nothing is requested from the host in this run (its owner could serve "
             f"robots.txt as plain text{', without that header' if detail else ''})"
         )
         verdict = Verdict(False, verdicts.UNKNOWN_PARSE_ERROR, "R2", reason, document)
