@@ -254,7 +254,7 @@ def test_a_run_that_reads_nothing_warns_and_says_what_to_do(tmp_path: Path) -> N
     assert "; the first: " in told
     for run, verdict, remedy in (
         (first, "disallowed_explicit", "or ask the site's owner"),
-        (second, "not_due", "give a WALSH_REVISIT_REASON"),
+        (second, "not_due", "set WALSH_REVISIT_REASON"),
     ):
         (line,) = (each for each in run.lines(": refused http", verdict) if remedy in each)
         assert " INFO: refused http://" in line
