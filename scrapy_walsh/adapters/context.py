@@ -23,6 +23,7 @@ from scrapy_walsh.adapters.outcomes import Closing
 from scrapy_walsh.config import LEDGER_OFF, LEDGER_REDACTED, WalshConfig, gates_of
 from scrapy_walsh.exceptions import OwnFault, StateError
 from scrapy_walsh.ledger import Ledger
+from scrapy_walsh.ledger.recovery import recover
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.summary import NOT_WELL
 from scrapy_walsh.state import machine, open_store
@@ -134,6 +135,8 @@ class Context:
             with self.recorder.told_once():
                 ledger = Ledger(config.state_dir, self.wall, redact=redacts, keep_octets=limit)
                 self.recorder.ledger = ledger
+                if (line := recover(self.store, ledger, config.revisit)) is not None:
+                    self.recorder.own_fault(line)
         notices: list[str] = []
         self.steady = machine.steady_clock(self.config.state_dir, notices)
         for line in (*self.store.news, *notices):

@@ -182,6 +182,11 @@ class Sources:
         except StateError as error:
             context.recorder.own_fault(str(error), kept=True)
             return VisitRecord(key, context.wall(), "unknown").visit
+        if record is not None and context.store.shared is None:
+            current = record.at(context.wall())
+            if current is not record:  # stored, so that it counts as now only once (D9)
+                context.remember(partial(context.store.put, current))
+                record = current
         self._looked_up = key, record
         if record is None or (self._lifts(key) and not record.visit.retired):
             return None

@@ -225,7 +225,7 @@ def _lift(args: argparse.Namespace, config: WalshConfig, directory: Path, host: 
         if config.ledger != LEDGER_OFF:  # first: no hold is lifted that no line tells of
             ledger = Ledger(directory, time.time, keep_octets=config.ledger_kept)
             ledger.write("", {"kind": LIFTED, "host": host, "reason": reason})
-            ledger.close()
+            ledger.close()  # the next run knows that line by the records, or takes it over
         for host_store in stores:
             host_store.lift(host, reason)
         for url in deferred:

@@ -167,7 +167,7 @@ class _Look:
             until = self._hold(row["url"])
             usual = self._config.revisit
             hints = Hints(**row["hints"])
-            visit = VisitRecord(**row | {"hints": hints}).visit
+            visit = VisitRecord(**row | {"hints": hints}).at(self._now).visit
             visit = visit._replace(hints_hold=self._config.hints)
             due = visits.next_due(visit, until, self._now, usual)
             return row | {

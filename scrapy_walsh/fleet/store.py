@@ -217,6 +217,11 @@ class SharedStore(Store):
     def rows_lost(self) -> bool:
         return self._local.rows_lost
 
+    def follow(self, line: Callable[[], int]) -> int | None:
+        # What binds is in Redis, so an older copy here is no loss.
+        self._local.follow(line)
+        return None
+
     def prune(self, now: float) -> None:
         self._local.prune(now)  # Redis drops what is old by itself
 

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from scrapy_walsh.exceptions import StateError, one_line
+from scrapy_walsh.policy.event import Count, Exchange, Seconds, Time
 from scrapy_walsh.policy.strict_json import json_object
 from scrapy_walsh.policy.urls import REDACTED, without_queries
 from scrapy_walsh.state import files
@@ -85,6 +86,26 @@ class Documents:
             connection.execute("DELETE FROM documents WHERE file <= ?", (file,))
 
         self._change(drop)
+
+    def get(self, digest: str) -> bytes | None:
+        """The body with that digest; None if it is not here, or cannot be read as it was."""
+        rows: list[bytes] = []
+        if self._path.exists():
+            with suppress(StateError):
+                self._change(
+                    lambda connection: rows.extend(
+                        row[0]
+                        for row in connection.execute(
+                            "SELECT body FROM documents WHERE digest = ?", (digest,)
+                        )
+                    )
+                )
+        for row in rows:
+            with suppress(zlib.error, TypeError):
+                body = zlib.decompress(row)
+                if hashlib.sha256(body).hexdigest() == digest:
+                    return body
+        return None
 
     def _change(self, change: Callable[[sqlite3.Connection], None]) -> None:
         """Call *change* in a transaction.
@@ -198,6 +219,25 @@ def redacted(entry: Mapping[str, Any]) -> dict[str, Any]:
                 value = value.replace(query, REDACTED)
             members[name] = without_queries(value)
     return members
+
+
+class Line(Exchange, frozen=True, kw_only=True):
+    """One line as a value: an event, an exchange, or what else a ledger has.
+
+    A member that it does not have is None, empty or 0; ``n`` and ``at`` are there.
+    """
+
+    n: Count
+    at: Time
+    kind: str  # type: ignore[assignment]
+    url: str = ""
+    verdict: str = ""  # type: ignore[assignment]
+    run: str = ""
+    by: str = ""
+    children: bool = False
+    revisit: Seconds | None = None
+    process: str = ""
+    lost: Count | None = None
 
 
 LOCK: Final = "ledger.lock"

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from msgspec import Struct, ValidationError, convert
 
 from scrapy_walsh.exceptions import StateError
+from scrapy_walsh.ledger import files
 from scrapy_walsh.ledger.files import (
     CONTRACT,
     DOCUMENTS,
@@ -31,7 +32,7 @@ from scrapy_walsh.ledger.files import (
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.backoff import is_failure
-from scrapy_walsh.policy.event import ASKED, Count, Exchange, Seconds, Time
+from scrapy_walsh.policy.event import ASKED
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.state.database import Connection
 
@@ -159,23 +160,8 @@ class Malformed(ValueError):
     """A line that does not have the members of its kind; the text names the member."""
 
 
-class Line(Exchange, frozen=True, kw_only=True):
-    """One line: an event, an exchange, or what else a ledger has.
-
-    A member that it does not have is None, empty or 0; ``n`` and ``at`` are there.
-    """
-
-    n: Count
-    at: Time
-    kind: str  # type: ignore[assignment]
-    url: str = ""
-    verdict: str = ""  # type: ignore[assignment]
-    run: str = ""
-    by: str = ""
-    children: bool = False
-    revisit: Seconds | None = None
-    process: str = ""
-    lost: Count | None = None
+class Line(files.Line, frozen=True, kw_only=True):
+    """One line, with what follows from its members."""
 
     @property
     def moment(self) -> Moment:

@@ -48,6 +48,13 @@ STEPS: Final[forms.Steps] = {
         "DROP TABLE validators_1",
     )
 }
+#: A table with at most one row: the number of the last ledger line that the records know; and 1 if
+#: there are visits of URLs without their queries, from a redacted ledger. Without the row, no run
+#: has noted a line yet.
+_LEDGER: Final = (
+    "CREATE TABLE IF NOT EXISTS ledger_line"
+    " (id INTEGER PRIMARY KEY CHECK (id = 1), number INTEGER NOT NULL, redacted INTEGER NOT NULL)"
+)
 #: The price of a new directory.
 PRICE: Final = (
     "in another WALSH_STATE_DIR the holds and last requests of hosts are lost, and they may be "
@@ -260,6 +267,29 @@ def _prepare_writing(connection: sqlite3.Connection, *, begun: bool) -> None:
     connection.execute("BEGIN IMMEDIATE")
     with connection:
         connection.execute(f"PRAGMA user_version={VERSION}")
+        connection.execute(_LEDGER)
+        if not begun:  # a new file knows no line, even if the ledger beside it has some
+            connection.execute("INSERT OR IGNORE INTO ledger_line VALUES (1, 0, 0)")
+
+
+def known_line(connection: sqlite3.Connection) -> tuple[int, bool] | None:
+    """The last ledger line that the file knows, and whether it has records of redacted URLs.
+
+    None if it has none noted. Raises sqlite3.Error.
+    """
+    if not forms.columns_of(connection, "ledger_line"):
+        return None
+    row = connection.execute("SELECT number, redacted FROM ledger_line").fetchone()
+    return None if row is None else (int(row[0]), bool(row[1]))
+
+
+def back_up(path: Path, copy: Path) -> None:
+    """Copy the database at *path* to *copy*, beside a running crawl too, all of it or nothing.
+
+    Raises sqlite3.Error and OSError.
+    """
+    with closing(_raw(path, "mode=rw")) as connection:
+        forms.copy_to(connection, copy)
 
 
 def has_records(directory: Path) -> bool:
@@ -279,6 +309,9 @@ class Database:
     def __init__(self, directory: Path, notices: list[str], news: list[str]) -> None:
         self.notices, self._news = notices, news
         self.rows_lost = False
+        #: Whether the file has lost records since it was opened. Then it knows no further ledger
+        #: line, and the next run reads from the ledger what is missing.
+        self._behind = False
         self._directory = directory
         self._path, self._draft = directory / DATABASE, directory / f"{DATABASE}.new"
         self._inode: int | None = None
@@ -310,8 +343,12 @@ class Database:
         self,
         changes: Mapping[tuple[Table[Any], Key], Row | None],
         bookings: Sequence[tuple[str, Rewrite]] = (),
+        line: int = 0,
     ) -> None:
-        """Write rows in one transaction, delete those that are None, and rewrite hosts' records."""
+        """Write rows in one transaction, delete those that are None, and rewrite hosts' records.
+
+        *line*: the number of the last ledger line that the records know by then.
+        """
 
         def exchange(connection: sqlite3.Connection) -> None:
             connection.execute("BEGIN IMMEDIATE")
@@ -331,8 +368,19 @@ class Database:
                     records[host] = rewrite(records[host]) or records[host]
                 for record in filter(None, records.values()):
                     connection.execute(HOSTS.replace, HOSTS.encode(record))
+                if line and not self._behind:
+                    connection.execute("UPDATE ledger_line SET number = max(number, ?)", (line,))
 
         self.run(exchange)
+
+    def known_line(self) -> tuple[int, bool] | None:
+        """As the function of that name. Raises StateError."""
+        return self.run(known_line)
+
+    def set_line(self, number: int, *, redacted: bool) -> None:
+        """Note the last ledger line that the records know, also an earlier one."""
+        values = (1, number, int(redacted))
+        self.run(lambda file: file.execute("REPLACE INTO ledger_line VALUES (?, ?, ?)", values))
 
     def run(self, operation: Callable[[sqlite3.Connection], T]) -> T:
         """Call *operation* with the connection and return its value.
@@ -352,6 +400,7 @@ class Database:
                 # The check at opening may not find this damage. So if it comes a second time, the
                 # file is replaced anyway.
                 self._reopen(damage)
+                self._behind = self._behind or self.rows_lost
                 damage = error
         raise files.unusable(self._path, "stays damaged", damage) from damage
 
@@ -364,6 +413,7 @@ class Database:
         if inode != self._inode:
             if self._inode is not None:
                 self._lose("was removed or replaced during the run: opened again")
+                self._behind = True
             self._reopen()
         return self._connection
 

@@ -141,7 +141,8 @@ def upgrade(
             f"{path} is to be brought from form {form} to {FORM}, and another process uses it: let "
             "each run and command that uses it end, and start again"
         )
-    copy = _copy(connection, path)
+    copy = path.with_name(f"{path.name}.before-{__version__}")
+    copy_to(connection, copy)
     connection.execute("BEGIN EXCLUSIVE")
     with connection:
         convert(connection, tables, steps)
@@ -175,16 +176,14 @@ def sign(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA user_version={FORM}")
 
 
-def _copy(connection: sqlite3.Connection, path: Path) -> Path:
-    """Copy the file by SQLite's own backup, all of it or nothing, beside it."""
-    copy = path.with_name(f"{path.name}.before-{__version__}")
-    draft = path.with_name(f"{copy.name}.new")
+def copy_to(connection: sqlite3.Connection, copy: Path) -> None:
+    """Copy the file to *copy* by SQLite's own backup, all of it or nothing."""
+    draft = copy.with_name(f"{copy.name}.new")
     draft.unlink(missing_ok=True)
     files.make_private(draft)
     with closing(sqlite3.connect(draft)) as target:
         connection.backup(target)
     draft.replace(copy)
-    return copy
 
 
 def _writer(connection: sqlite3.Connection) -> str | None:

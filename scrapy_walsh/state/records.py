@@ -21,6 +21,7 @@ from msgspec import DecodeError, convert, json
 from scrapy_walsh.policy.hints import NO_HINTS, Hints
 from scrapy_walsh.policy.readings import Reading
 from scrapy_walsh.policy.throttle import NOTHING, Due, Learned, Refusal, Steady, Until, Wall
+from scrapy_walsh.policy.urls import REDACTED
 from scrapy_walsh.policy.validators import Validators
 from scrapy_walsh.policy.visits import REVISIT_FLOOR, Visit, retirement
 
@@ -283,6 +284,34 @@ class VisitRecord:
             self.failures,
             self.hints,
         )
+
+    @property
+    def latest(self) -> float:
+        """When it was last answered, or last failed."""
+        return max(self.last_run_at, self.gave_up_at or 0.0)
+
+    def at(self, now: float) -> VisitRecord:
+        """The record as it counts at *now*.
+
+        A visit in the future was made before the clock was put back. It counts as *now*, because it
+        may have been a moment ago (D9). The caller must store the result; otherwise it would count
+        as *now* at each look.
+        """
+        if self.latest <= now:
+            return self
+        counted_from = self.counted_from if self.last_run_at <= now else None
+        gave_up_at = None if self.gave_up_at is None else min(self.gave_up_at, now)
+        last_run_at = min(self.last_run_at, now)
+        return replace(
+            self, last_run_at=last_run_at, counted_from=counted_from, gave_up_at=gave_up_at
+        )
+
+
+def without_query(key: str) -> str:
+    """The key of a source as a redacted ledger has it: the query is replaced, the form stays."""
+    url, blank, form = key.partition(" ")
+    path, mark, _ = url.partition("?")
+    return f"{path}{REDACTED if mark else ''}{blank}{form}"
 
 
 @dataclass(frozen=True, slots=True)

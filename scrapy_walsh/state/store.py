@@ -36,11 +36,12 @@ from scrapy_walsh.state.records import (
     HostRecord,
     StoredDocument,
     VisitRecord,
+    without_query,
 )
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from scrapy_walsh.policy.visits import Visit
@@ -105,6 +106,16 @@ class Store(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Release all resources. This class has none."""
+
+    # -- the ledger beside it -----------------------------------------------------------------
+
+    def follow(self, line: Callable[[], int]) -> int | None:  # noqa: ARG002
+        """From now on note, with each write, the number of the last ledger line that *line* gives.
+
+        Returns the number that the records know, or None if it is not known, so that nothing can be
+        missing. Without a file it is not known.
+        """
+        return None
 
     def let_wait(self, notify: Callable[[], None]) -> None:  # noqa: B027
         """Let writes wait for the next :meth:`reserve_host`, or for :meth:`flush`.
@@ -323,6 +334,11 @@ class SqliteStore(Store):
         self._write_failed = False
         self._told: Callable[[], None] | None = None
         self._waits = False
+        #: The number of the last ledger line of this process, and the number that was noted last.
+        self._line: Callable[[], int] = int
+        self._noted = 0
+        #: Whether there are visits of URLs without their queries; None if that was not read yet.
+        self._redacted: bool | None = None
 
     @property
     def rows_lost(self) -> bool:
@@ -335,11 +351,56 @@ class SqliteStore(Store):
         (``machine.mark_lost``).
         """
         try:
-            if self._waits or self._unwritten:
+            if self._waits or self._unwritten or self._line() > self._noted:
                 self._commit()
         except StateError as error:
             self.notices.append(str(error))
         self._database.end()
+
+    def follow(self, line: Callable[[], int]) -> int | None:
+        self._line = line
+        known = self._database.known_line()
+        return None if known is None else known[0]
+
+    def know(self, number: int) -> None:
+        """Note that the records know the ledger up to line *number*, perhaps an earlier one."""
+        self._database.set_line(number, redacted=self._has_redacted())
+        self._noted = number
+
+    def take_over(
+        self,
+        records: Iterable[Any],
+        rewrites: Iterable[tuple[str, Rewrite]],
+        dropped: Iterable[tuple[type, Key]],
+        line: int,
+        *,
+        redacted: bool,
+    ) -> None:
+        """Store what the ledger's lines up to *line* say and the records lack, in one transaction.
+
+        *rewrites*: changes of hosts, in order. *dropped*: keys of records to delete. ``redacted``:
+        there are visits of URLs without their queries, which count for all queries.
+        """
+        if redacted and not self._has_redacted():  # first, because the next write notes the line
+            self._database.set_line(0, redacted=True)
+            self._redacted = True
+        for record_type, key in dropped:
+            self._unwritten[TABLE_OF[record_type], key] = None, None
+        for record in records:
+            table = TABLE_OF[type(record)]
+            self._unwritten[table, table.key_of(record)] = record, table.encode(record)
+        self._bookings += rewrites
+        self._commit(line)
+
+    def lose(self) -> None:
+        """Let each host count as just requested in this run, because lines are missing."""
+        self._database.rows_lost = True
+
+    def _has_redacted(self) -> bool:
+        if self._redacted is None:
+            known = self._database.known_line()
+            self._redacted = known is not None and known[1]
+        return self._redacted
 
     def let_wait(self, notify: Callable[[], None]) -> None:
         self._told = notify
@@ -353,7 +414,16 @@ class SqliteStore(Store):
     def get(self, record: type[R], *key: str) -> R | None:
         if record is StoredDocument and key[0] == BLOCKLIST:
             return self._get_blocklist(key[1])  # type: ignore[return-value]
+        if record is VisitRecord and "?" in key[0] and self._has_redacted():
+            return self._get_visit(key[0])  # type: ignore[return-value]
         return self._read(record, key)
+
+    def _get_visit(self, key: str) -> VisitRecord | None:
+        """The later visit of the source *key*, or of any query of its path (redacted lines)."""
+        own, any_query = (self._read(VisitRecord, (name,)) for name in (key, without_query(key)))
+        if any_query is None or (own is not None and own.latest >= any_query.latest):
+            return own
+        return replace(any_query, url=key)
 
     def _read(self, record: type[R], key: Key) -> R | None:
         if record is HostRecord and any(host == key[0] for host, _ in self._bookings):
@@ -410,16 +480,19 @@ class SqliteStore(Store):
             self._waits = True
             self._told()
 
-    def _commit(self) -> None:
+    def _commit(self, line: int = 0) -> None:
         """Write everything that waits in one transaction.
 
-        If that fails, all of it stays in memory. Only the first failure raises StateError.
+        If that fails, all of it stays in memory. Only the first failure raises StateError. *line*:
+        of the ledger, that the records know by then; 0 for the last line of this process.
         """
         had_failed, bookings = self._write_failed, self._bookings
         self._bookings, self._waits = [], False
         try:
             rows = {place: row for place, (_, row) in self._unwritten.items()}
-            self._database.write(rows, bookings)
+            line = line or self._line()
+            self._database.write(rows, bookings, line)
+            self._noted = line
         except StateError:
             machine.mark_lost(self._directory)  # now, because this process may be killed later
             self._write_failed = True
@@ -479,6 +552,16 @@ class SqliteStore(Store):
             with suppress(StateError):
                 self._put_blocklist(best)
         return best
+
+    def lose_list(self, url: str, fetched_at: float) -> None:
+        """Note that a list of *url* was adopted and its text is lost, so that all waits (D14).
+
+        Copies of an earlier list are set aside, because that list is not in force any more.
+        """
+        for name in files.copies_of(self._directory, url):
+            if files.key_in(self._directory / name) == url:
+                files.set_aside(self._directory / name)
+        self._put(replace(without_text(url), fetched_at=fetched_at))
 
     def _put_blocklist(self, document: StoredDocument) -> None:
         """Write the text to two files, and a row without it, which shows that there is a list."""

@@ -188,17 +188,17 @@ def test_no_other_process_can_open_the_file_meanwhile(
     days: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even between the copy and the change: it would go on with the file of before."""
-    found, made = [], forms._copy
+    found, made = [], forms.copy_to
 
-    def meanwhile(connection: sqlite3.Connection, path: Path) -> Path:
-        with closing(sqlite3.connect(path, timeout=0.05)) as other:
+    def meanwhile(connection: sqlite3.Connection, copy: Path) -> None:
+        with closing(sqlite3.connect(days / DATABASE, timeout=0.05)) as other:
             try:
                 found.append(forms.form_of(other))
             except sqlite3.OperationalError as error:
                 found.append(str(error))
-        return made(connection, path)
+        made(connection, copy)
 
-    monkeypatch.setattr(forms, "_copy", meanwhile)
+    monkeypatch.setattr(forms, "copy_to", meanwhile)
     with closing(SqliteStore(days)):
         assert found == ["database is locked"]
         with closing(sqlite3.connect(days / DATABASE, timeout=0.05)) as later:

@@ -364,7 +364,9 @@ class RobotsTxt:
         # If the record is unreadable, StateError shows an error on our side.
         document = self._context.store.get(StoredDocument, ROBOTS, origin)
         # Only known rules are kept against a page. A stored file without fields has none.
-        if document is None or not has_field(document.body):
+        if document is None or not (
+            has_field(document.body) or document.outcome == robots_fetch.LOST
+        ):
             return False
         pages, page_at = robots_fetch.seen_page(
             document.pages, document.page_at, self._context.wall()
@@ -416,6 +418,14 @@ class RobotsTxt:
         if isinstance(fallback, robots_fetch.Keep):
             # If the stored rules are unreadable, StateError shows an error on our side.
             document = self._context.store.get(StoredDocument, ROBOTS, origin)
+            if document is not None and document.outcome == robots_fetch.LOST:
+                lost = f"its last known text is lost, and no new one came ({reason})"
+                self._context.recorder.own_fault(
+                    f"nothing is requested of {hosts.host_key(origin)}: {lost}",
+                    host=hosts.host_key(origin),
+                )
+                self._use_fallback(origin, robots_fetch.OURS, lost)
+                return
             if document is not None:
                 rules = self._parse(origin, document)
                 pages = document.pages if cause == robots_fetch.PAGE else None
@@ -427,7 +437,7 @@ class RobotsTxt:
             fallback = fallback.otherwise
         if isinstance(fallback, robots_fetch.Leave):
             self._pacing.hold(self._pacing.host_of(origin), robots_fetch.REASK)
-            self._record_event(REJECTED, origin, fallback.reason)
+            self._record_event(REJECTED, origin, fallback.reason, wait=robots_fetch.REASK)
         else:
             self._record_event(
                 REJECTED, origin, fallback.verdict.reason, verdict=fallback.verdict.name, **members
