@@ -1,4 +1,4 @@
-"""R11, ``walsh state``: shows, verifies and drops what the bot has stored.
+"""R11, ``walsh state``: shows, verifies, backs up and drops what the bot has stored.
 
 What ``forget`` drops was not promised to the host. Promises stay: its last request and its hold
 (R4, R5), deferrals (D8), and the last run of a source that is not due yet (R8). An interval that
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sqlite3
 import time
 from collections import Counter
 from contextlib import contextmanager
@@ -32,8 +33,8 @@ from scrapy_walsh.policy import hosts, visits
 from scrapy_walsh.policy.event import LIFTED
 from scrapy_walsh.policy.throttle import NOTHING
 from scrapy_walsh.policy.words import plural
-from scrapy_walsh.state import machine
-from scrapy_walsh.state.database import has_records
+from scrapy_walsh.state import files, machine
+from scrapy_walsh.state.database import DATABASE, back_up, has_records
 from scrapy_walsh.state.machine import steady_clock
 from scrapy_walsh.state.records import (
     ATTEMPTS,
@@ -85,6 +86,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="REASON",
         help="lift its hold and drop its deferrals, nothing else; the ledger has the reason",
     )
+    backup = add(
+        "backup",
+        _backup,
+        "copy the database and the blocklists to DIR, also beside a running crawl",
+    )
+    backup.add_argument("target", type=Path, metavar="DIR", help="the directory of the copy")
     add(
         "verify",
         _verify,
@@ -248,6 +255,25 @@ def _is_of(url: str, host: str) -> bool:
         return hosts.host_key(url) == host
     except ValueError:
         return False
+
+
+def _backup(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int:  # noqa: ARG001
+    """Copy the database first: a list that comes meanwhile is newer than its row, never older."""
+    target: Path = args.target
+    if (target / machine.SOURCES).exists() or (target / files.LOCK).exists():
+        raise Misuse(f"{target} is a state directory that crawls use: give another one")
+    try:
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        back_up(directory / DATABASE, target / DATABASE)
+        names = files.list_files(directory)
+        for name in names:
+            files.replace_private(target / name, (directory / name).read_bytes())
+    except (OSError, sqlite3.Error) as error:
+        raise Misuse(f"no backup of {directory} in {target}: {one_line(error)}") from error
+    members = {"directory": str(target), "files": [DATABASE, *names]}
+    line = f"{target} has the copies of {plural(len(names) + 1, 'file')}"
+    common.answer(args, members, [common.printable(line)])
+    return 0
 
 
 def _verify(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int:  # noqa: ARG001

@@ -294,7 +294,7 @@ class _Unknown:
                 f"{line}; {self._gap}, so holds and visits may be unknown, and each host counts as "
                 "just requested"
             )
-        return f"{line}: keep the files together, and back them up by `walsh state backup`"
+        return f"{line}: keep the files together, and back them up by walsh state backup"
 
     def _spread(self) -> None:
         """Let a visit without its query count for the stored sources of its host and path.

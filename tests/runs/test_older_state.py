@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,6 @@ from scrapy_walsh.state.database import COMPANIONS, DATABASE
 from tests.crawl.harness import HOUR, LIST, Crawl, Runs, served, site
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 OLDER = "older than its ledger"
@@ -88,11 +88,11 @@ def go_back(directory: Path, way: str) -> Back:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Back]]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Back]:
     made: dict[str, Back] = {}
     for way in WAYS:
         made[way] = go_back(tmp_path_factory.mktemp(way), way)
-    yield made
+    return made
 
 
 @pytest.mark.parametrize("way", ["plain", "redacted"])
@@ -112,7 +112,8 @@ def test_r8_r5_nothing_is_sent_again(made: dict[str, Back], way: str) -> None:
 def test_one_error_says_it_and_the_run_is_not_green(made: dict[str, Back], way: str) -> None:
     back, again = made[way].back, made[way].again
     lines = [line for line in back.output.splitlines() if OLDER in line]
-    assert len(lines) == 1 and "ERROR" in lines[0], back.output
+    assert len(lines) == 1, back.output
+    assert "ERROR" in lines[0]
     assert back.returncode == 1
     assert back.stats["finish_reason"] == "walsh_not_well"
     assert OLDER not in again.output
@@ -132,6 +133,37 @@ def test_a_redacted_visit_counts_for_each_query(made: dict[str, Back]) -> None:
 def test_without_a_ledger_nothing_can_be_noticed(made: dict[str, Back]) -> None:
     assert OLDER not in made["off"].back.output
     assert made["off"].back.returncode == 0
+
+
+def test_a_backup_is_made_beside_a_crawl_and_restored(tmp_path: Path) -> None:
+    with Runs(tmp_path / "project", *sites(), settings=QUICK) as runs:
+        runs(FIRST)
+        going = runs.start(f"http://first.test/{number}" for number in range(60))
+        assert going.comes_to(lambda log: len(log) > 1)
+        done = runs.command("state", "backup", str(tmp_path / "copy"))
+        going.kill()
+        assert done.returncode == 0, done.stderr
+        names = {path.name for path in (tmp_path / "copy").iterdir()}
+        assert names == {DATABASE, "blocklist.json", "blocklist-2.json"}
+        assert runs.command("state", "verify", "--dir", str(tmp_path / "copy")).returncode == 0
+        assert runs.command("state", "backup", str(runs.state)).returncode == 2
+        runs("http://busy.test/p")
+        put_back(runs, tmp_path / "copy")
+        back = runs("http://busy.test/p")
+        assert back.returncode == 1
+        assert not back.asked("busy.test"), back.output
+
+
+def test_r8_a_clock_that_was_put_back_sends_no_source_again(tmp_path: Path) -> None:
+    with Runs(tmp_path / "project", *sites(), settings={"WALSH_REVISIT": HOUR}) as runs:
+        begin = time.time()
+        runs.at(begin)
+        runs(FIRST)
+        for minutes in (5, 10):
+            runs.at(begin + 60 * minutes, -25 * HOUR)
+            assert not runs(FIRST).targets("first.test")
+        runs.at(begin + 2 * HOUR, -25 * HOUR)  # an hour after the visit was rewritten
+        assert runs(FIRST).targets("first.test") == ["/p"]
 
 
 @pytest.mark.parametrize("way", ["plain", "redacted", "rotated"])
