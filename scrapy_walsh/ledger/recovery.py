@@ -245,7 +245,12 @@ class _Unknown:
             if meaning == visits.ANSWERED:
                 visit = visits.met(sent_at, before, self._revisit)
                 record = VisitRecord(
-                    key, sent_at, str(line.status), None, visit.counted_from, record.revisit
+                    key,
+                    sent_at,
+                    str(line.status),
+                    counted_from=visit.counted_from,
+                    revisit=record.revisit,
+                    words=line.words,
                 )
                 self._deferrals[key] = None
             else:  # if a redirect's target has no answer in these lines, its visit has failed
