@@ -460,7 +460,13 @@ def test_d3_a_validator_that_hangs_does_not_outlast_the_crawl(tmp_path: Path) ->
         tmp_path / "outlast",
         *(f"http://path.test/{number}" for number in range(2)),
         sites=(operator(Route(sequence=(Route(404), hostile))),),
-        spider=f"import sys\nsys.executable = {str(hangs)!r}\n{LIST_SPIDER}",
+        spider=(
+            "import sys\n"
+            "from scrapy_walsh.adapters.documents import validate\n"
+            f"sys.executable = {str(hangs)!r}\n"
+            "validate.PATIENCE = 1\n"
+            f"{LIST_SPIDER}"
+        ),
         settings={"WALSH_BACKOFF_BASE": 0.01},
     )
     assert hangs.with_name("hangs.tested").exists()

@@ -66,7 +66,7 @@ RUN_BY: dict[str, tuple[int, tuple[str, ...]]] = {
         4,
         ("test_readme.py", "sources/test_spreadsheet.py", "sources/test_sitemap.py"),
     ),
-    "state.md": (3, ("cli/test_state.py",)),
+    "state.md": (2, ("cli/test_state.py",)),
     "tutorial.md": (24, ("site/test_tutorial.py",)),
     "usage.md": (2, ("crawl/test_usage.py",)),
 }  # fmt: skip

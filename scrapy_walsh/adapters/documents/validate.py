@@ -55,7 +55,7 @@ _MEMORY: Final = 2 * 1024**3
 _TEST_TIME: Final = 60.0
 #: A child may take so many seconds by the clock for each second of processor time. A busy machine
 #: is not the fault of a document.
-_PATIENCE: Final = 10
+PATIENCE: Final = 10
 CGROUPS: Final = Path("/sys/fs/cgroup")
 OWN_CGROUPS: Final = Path("/proc/self/cgroup")
 _TEST_LIST: Final = b'{"contract": "walsh-research-blocklist/v1", "blocked": []}'
@@ -139,7 +139,7 @@ def _ask(
     allowed = min(memory, memory_left() // 2)
     limits = {"memory": allowed, "cpu": timeout}
     head = json.dumps({**task, **limits, "length": len(body), "path": path}).encode()
-    longest = timeout * _PATIENCE
+    longest = timeout * PATIENCE
     try:
         child = _run(b"%s\n%s" % (head, body), longest)
     except subprocess.TimeoutExpired as error:
