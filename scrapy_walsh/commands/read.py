@@ -71,7 +71,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read the list; 0 and 1 as ``scrapy crawl`` has them."""
     arguments = arguments_of(args.list)
-    if not (common.user_settings().get("WALSH_IDENTITY") or args.identity):
+    if not ("WALSH_IDENTITY" in common.user_settings() or args.identity):
         return _ask_identity(args.list)
     settings = common.settings_to_send(args, load=common.user_crawl_settings)
     WalshConfig.from_settings(settings, default_state_dir)  # exit code 2 for an unusable value

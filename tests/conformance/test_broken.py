@@ -189,8 +189,8 @@ BUILDS: dict[str, dict[str, Break]] = {
                 whole(self)
                 self.interval /= 2
                 if not self.in_flight:
-                    self.document_due = max(self.last_end + self.interval, self.not_before)
-                    self.due = self.document_due if self.credit is None else self.due
+                    self._document_due = max(self.last_end + self.interval, self.not_before)
+                    self._due = self._document_due if self.credit is None else self._due
             Traffic._changed = halved
             """,
         ),

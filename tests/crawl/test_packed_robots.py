@@ -76,7 +76,7 @@ def test_r2_27_what_is_not_text_defers_the_host(found: Crawl, host: str) -> None
     for path in ("/private/x", "/open"):
         assert "R2 unknown_parse_error" in found.why(f"http://{host}{path}")
     (line,) = found.lines("INFO: rejected", f"http://{host}/")
-    assert "is not text" in line
+    assert "is not readable text" in line
     assert "owner could serve robots.txt as plain text" in line
     assert len(found.lines("WARNING: deferred", f" {host}", "(R2 unknown_parse_error): ")) == 1
 

@@ -71,7 +71,9 @@ def test_r6_1_each_refusal_is_said(scoped: Crawl) -> None:
 
 
 def test_the_last_line_counts_refused_links_and_says_how_to_follow_them(scoped: Crawl) -> None:
-    said = "WARNING: walsh: 1 of 1 source read or unchanged; 14 links refused (R6): WALSH_FOLLOW"
+    said = (
+        "WARNING: walsh: 1 of 1 source read or unchanged; 14 links refused (R6): set WALSH_FOLLOW"
+    )
     assert said in scoped.output.splitlines()[-1]
 
 

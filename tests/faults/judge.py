@@ -26,6 +26,8 @@ HELD = "held.test"
 REMEMBERING = ("no fault", "our own code", "disk", "JOBDIR")
 _RECORD = re.compile(r"[-\d]{10} [:\d]{8} \[scrapy[\w.]*\] [A-Z]+: ")
 _LOST_LINE = "the next run may request hosts and sources again too early"
+#: Or, in a later run, that it has read from the ledger what the state lacks.
+_OLDER = ".sqlite3 is older than its ledger"
 #: Faults that cannot say that they were made: what the crawl does not hear or use is not met.
 _SILENT = frozenset(
     {
@@ -139,7 +141,8 @@ def judge_after(row: Row, faulty: Crawl, ran: Crawl) -> list[str]:
     found = [f"next run {each}" for each in trespasses(ran)]
     if ran.returncode is None:
         return [*found, "next run did not end"]
-    lost = _LOST_LINE in last(faulty) and _LOST_LINE in last(ran)
+    tells = _LOST_LINE in last(ran) or _OLDER in ran.output
+    lost = _LOST_LINE in last(faulty) and tells
     if row.again and (not served(ran, "b") or (ran.returncode != 0 and not lost)):
         what = "served" if served(ran, "b") else "healthy host not served"
         found.append(f"next run: {what}, exit {ran.returncode}")

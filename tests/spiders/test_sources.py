@@ -139,7 +139,7 @@ def test_sitemaps(tmp_path: Path, name: str) -> None:
     ]
     assert [source.first for source in sources] == [news, index]
     userinfo, *said = [problem.partition("): ")[2] for problem in problems]
-    assert userinfo.startswith("a URL of s.test holds a user name or a password; it is not used")
+    assert userinfo.startswith("a URL of s.test holds a user name or a password; it is ignored")
     assert said == [
         'children = true without a sitemap; add sitemap = "https://..."',
         "Expected `bool`, got `str` - at `$.children`",

@@ -119,6 +119,7 @@ def absolute_http_url(url: str) -> str | None:
     if "\ufffd" in url:
         return None
     url = without_userinfo(re.sub(r"[\t\r\n]", "", url.strip()).replace(" ", "%20"))
+    # D36: the octets of UTF-8, each escaped, on each Python.
     url = _BIDIRECTIONAL.sub(lambda match: quote(match[0]), url)
     return url if len(url) <= MAX_URL and is_http_url(url) else None
 
