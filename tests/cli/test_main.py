@@ -103,7 +103,10 @@ def test_the_name_alone_lists_all(capsys: pytest.CaptureFixture[str]) -> None:
             commands.main(words)
         out, err = capsys.readouterr()
         assert err == ""
-        assert all(f"    {name} " in out for name in commands.SUBCOMMANDS)
+        lines = out.splitlines()  # a long name has its own line on older Pythons
+        assert all(
+            any(line.split()[:1] == [name] for line in lines) for name in commands.SUBCOMMANDS
+        )
 
 
 def test_the_console_script_is_the_module(
