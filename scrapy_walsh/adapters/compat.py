@@ -19,8 +19,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 from scrapy import Spider, exceptions, signals, version_info
-from scrapy.commands.crawl import Command as CrawlCommand
-from scrapy.crawler import CrawlerProcess
 from scrapy.downloadermiddlewares.stats import DownloaderStats
 from scrapy.dupefilters import RFPDupeFilter
 from scrapy.extensions.feedexport import FeedExporter
@@ -974,6 +972,10 @@ def run_as_command(
 
     *prepare*: called with the crawler before it starts.
     """
+    # No crawl of a project needs these.
+    from scrapy.commands.crawl import Command as CrawlCommand  # noqa: PLC0415
+    from scrapy.crawler import CrawlerProcess  # noqa: PLC0415
+
     command = CrawlCommand()
     command.crawler_process = CrawlerProcess(settings)
     crawler = command.crawler_process.create_crawler(name)

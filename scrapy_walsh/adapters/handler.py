@@ -226,10 +226,8 @@ class Handler(Seat):
 
         def reached(address: str) -> float:
             wait = crawl.pacing.reached(ticket.host, address)
-            if (
-                ticket.host.traffic.server is not None
-            ):  # it is spaced from now, not from the look-up
-                sent.started = crawl.steady()
+            if ticket.host.traffic.server is not None:
+                sent.started = crawl.steady()  # it is spaced from now, not from the look-up
             return wait
 
         return names.Connecting(crawl, self._names, ticket, configured, reached)

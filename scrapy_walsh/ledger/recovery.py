@@ -137,8 +137,11 @@ class _Unknown:
     def __init__(
         self, store: SqliteStore, ledger: Ledger, known: int, last: int, revisit: float
     ) -> None:
-        self._store, self._ledger, self._revisit = store, ledger, revisit
-        self._known, self._last = known, last
+        self._store = store
+        self._ledger = ledger
+        self._revisit = revisit
+        self._known = known
+        self._last = last
         self._runs: dict[str, _Run] = defaultdict(_Run)
         self._rewrites: list[tuple[str, Rewrite]] = []
         self._visits: dict[str, VisitRecord] = {}
@@ -276,18 +279,18 @@ class _Unknown:
         redacted = any(REDACTED in key for key in self._visits)
         if redacted:
             self._spread()
-        kept = [deferral for deferral in self._deferrals.values() if deferral is not None]
+        deferrals = [deferral for deferral in self._deferrals.values() if deferral is not None]
         dropped = [(Deferral, (key,)) for key, row in self._deferrals.items() if row is None]
-        records = [*self._visits.values(), *kept, *self._documents()]
+        records = [*self._visits.values(), *deferrals, *self._documents()]
         self._restore_lists()  # first, because the next write notes the line
         store.take_over(records, self._rewrites, dropped, self._last, redacted=redacted)
         if not self._gap and not any(run.is_lost for run in self._runs.values()):
             return None
         if self._gap:
             store.lose()
-        return self._told()
+        return self._message()
 
-    def _told(self) -> str:
+    def _message(self) -> str:
         place = self._ledger.directory / DATABASE
         line = (
             f"{place} is older than its ledger: it knows line {self._known} of {self._last}; last "

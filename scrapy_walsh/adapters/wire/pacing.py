@@ -491,9 +491,10 @@ class Pacing:
         traffic = host.traffic
         if traffic.address == address:  # the server was booked with the host
             return 0.0
-        before, traffic.address = self._server_key(host), address
+        previous_key = self._server_key(host)
+        traffic.address = address
         key = self._server_key(host)
-        if key == before:
+        if key == previous_key:
             return 0.0
         traffic.server = None
         context = self._context
