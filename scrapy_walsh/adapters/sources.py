@@ -151,9 +151,7 @@ class Sources:
     def too_long(self, request: Request) -> None:
         """Note that *request* of `Spider.start` is not sent, because its URL is too long."""
         limit = self._context.crawler.settings.getint("URLLENGTH_LIMIT")
-        length = len(request.url)
-        reason = f"its URL has {length} characters, and URLLENGTH_LIMIT is {limit}: raise it"
-        logger.warning("%s... is not requested: %s", request.url[:100], reason)
+        reason = warn_too_long(request.url, limit)
         if self.account.due and not self.by_spider:
             self._end(key_of(request), Result(readings.LEFT_OUT, reason))
 
@@ -589,3 +587,11 @@ def moved_for_good(request: Request | None) -> str | None:
     redirects = request.meta.get("redirect_reasons", [])
     is_permanent = bool(redirects) and all(status in _PERMANENT for status in redirects)
     return request.url if is_permanent else None
+
+
+def warn_too_long(url: str, limit: int) -> str:
+    """Log that *url* is longer than *limit*, Scrapy's URLLENGTH_LIMIT. Returns the reason."""
+    reason = f"its URL has {len(url)} characters, and URLLENGTH_LIMIT is {limit}: raise it"
+    # The reason stands before the URL, because a long URL hides what follows it.
+    logger.warning("a source is not requested: %s (%s...)", reason, url[:100])
+    return reason

@@ -19,7 +19,7 @@ from scrapy import Request, Spider, signals
 from scrapy.exceptions import CloseSpider
 
 from scrapy_walsh.adapters.compat import fail_command
-from scrapy_walsh.adapters.sources import moved_for_good
+from scrapy_walsh.adapters.sources import moved_for_good, warn_too_long
 from scrapy_walsh.adapters.ticket import TRY_HTTPS
 from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy import readings
@@ -203,8 +203,7 @@ class WalshMetadataSpider(Spider):
         limit = self.settings.getint("URLLENGTH_LIMIT")
         if not 0 < limit < len(step.url):
             return None
-        reason = f"{len(step.url)} characters, and URLLENGTH_LIMIT is {limit}: raise it"
-        return Answer(None, "", f"{step.kind}: its URL has {reason}")
+        return Answer(None, "", f"{step.kind}: {warn_too_long(step.url, limit)}")
 
     def _idle(self) -> None:
         # If we closed the spider within `start`, 2.13 would cancel that with a traceback.

@@ -543,7 +543,9 @@ def test_no_request_has_a_referer(tmp_path: Path) -> None:
     assert {request.meta["referrer_policy"] for request in net.asked} == {"no-referrer"}
 
 
-def test_a_url_that_scrapy_would_drop_is_a_step_of_no_use(tmp_path: Path) -> None:
+def test_a_url_that_scrapy_would_drop_is_a_step_of_no_use(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     long = f"https://a.test/{'x' * 2100}"
     source = {**WITH_FEED, "feed": long}
     net = crawl_file(tmp_path, [source], {"https://a.test/": (200, "text/markdown", MARKDOWN)})
@@ -552,6 +554,8 @@ def test_a_url_that_scrapy_would_drop_is_a_step_of_no_use(tmp_path: Path) -> Non
     why = f"feed: its URL has {len(long)} characters, and URLLENGTH_LIMIT is 2083: raise it"
     assert row.reason.startswith(why)
     assert row.outcome == "negotiated"
+    (line,) = [each for each in caplog.records if "is not requested: its" in each.getMessage()]
+    assert line.levelname == "WARNING"
     net = crawl(long, {})
     assert net.rows[0].outcome == "left_out"
     assert "URLLENGTH_LIMIT is 2083" in net.rows[0].reason
