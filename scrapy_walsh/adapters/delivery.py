@@ -242,8 +242,8 @@ class Delivery:
             if not self._is_full:
                 self._is_full = True
                 logger.warning(
-                    "more than %d answers wait for the requests of their callbacks: the oldest are "
-                    "given no validators, and fetched in full at their next visit",
+                    "more than %d answers wait for the requests of their callbacks: "
+                    "the oldest get no validators, so they are fetched in full next time",
                     MOST,
                 )
             self._give_none(next(iter(self._linked)))
@@ -337,7 +337,7 @@ class Delivery:
             )
             self._context.recorder.own_fault(
                 f"a feed was not stored ({place}): {plural(count, 'item')} of this run will be "
-                "emitted again; mend FEEDS, or the rights and the disk of the output"
+                "emitted again; correct FEEDS, or the permissions or the disk of the output"
             )
         if self._without_count:
             suffix = (
@@ -346,8 +346,8 @@ class Delivery:
                 else ""
             )
             logger.info(
-                "given no validators, and so fetched in full at their next visit, because what was "
-                "in them was not taken: %s%s",
+                "fetched in full next time, because the project did not take all of "
+                "their data: %s%s",
                 ", ".join(self._example_urls),
                 suffix,
             )

@@ -70,7 +70,7 @@ _TABLES: Final = (
 )
 #: The steps that upgrade an older file to this form (D16).
 _STEPS: Final[forms.Steps] = {}
-_PRICE: Final = "in another JOBDIR the requests that wait in this one are lost"
+_PRICE: Final = "with another JOBDIR, the requests waiting in this one are lost"
 #: Run at the start of a crawl. Requests that a killed run had taken are put back, unless it had
 #: pushed the same request again.
 _BEGIN = """
@@ -176,7 +176,7 @@ def _unusable(path: Path, error: Exception) -> StateError:
     name = getattr(error, "sqlite_errorname", "")
     if name.startswith("SQLITE_BUSY"):
         return StateError(
-            f"the JOBDIR of {path} is in use by another process: let that one end, or set another"
+            f"the JOBDIR of {path} is in use by another process: wait until it ends, or set another"
         )
     if name == "SQLITE_NOTADB" or "no such" in str(error):
         return StateError(f"{path} is not a queue of scrapy_walsh: set another JOBDIR")

@@ -210,7 +210,7 @@ def check(crawler: Crawler) -> None:
 
 def incomplete(problems: list[str]) -> str:
     """Return the message for an incomplete installation, with all *problems* in one line."""
-    return f"scrapy_walsh is not completely installed: {'; '.join(problems)}"
+    return f"scrapy_walsh is not fully installed: {'; '.join(problems)}"
 
 
 def _missing_pins(settings: BaseSettings, config: WalshConfig) -> Iterator[str]:

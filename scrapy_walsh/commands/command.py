@@ -31,9 +31,9 @@ def _refuse_if_absent(spider: Spider) -> None:
 
     compat.refuse_start(
         ConfigError(
-            f"the crawl of {spider.name} would run without scrapy_walsh, and nothing be gated or "
-            "paced: ADDONS does not have it here (custom_settings replace the project's), see "
-            "docs/install.md"
+            f"the crawl of {spider.name} would run without scrapy_walsh, so without its "
+            "checks and spacing: ADDONS does not have it here (custom_settings replace the "
+            "project's), see docs/install.md"
         )
     )
 

@@ -58,7 +58,7 @@ _LEDGER: Final = (
 #: The price of a new directory.
 PRICE: Final = (
     "in another WALSH_STATE_DIR the holds and last requests of hosts are lost, and they may be "
-    "asked too early"
+    "requested too early"
 )
 
 _MISUSE: Final = (sqlite3.ProgrammingError, sqlite3.IntegrityError, sqlite3.DataError)

@@ -138,8 +138,8 @@ def upgrade(
         mode = "busy"
     if mode != "delete":
         raise StateError(
-            f"{path} is to be brought from form {form} to {FORM}, and another process uses it: let "
-            "each run and command that uses it end, and start again"
+            f"{path} must be upgraded from form {form} to {FORM}, but another process uses it: "
+            "wait until all runs and commands have ended, and start again"
         )
     copy = path.with_name(f"{path.name}.before-{__version__}")
     copy_to(connection, copy)
@@ -151,7 +151,7 @@ def upgrade(
             raise StateError(refusal(_named(path), form, None, price, details))
     connection.execute("PRAGMA locking_mode=NORMAL")
     form_of(connection)  # the next access gives up the lock
-    return f"{path} was brought from form {form} to {FORM}; {copy.name} is a copy of before"
+    return f"{path} was upgraded from form {form} to {FORM}; {copy.name} is a copy of the old file"
 
 
 def convert(connection: sqlite3.Connection, tables: Sequence[Stored], steps: Steps) -> None:

@@ -416,7 +416,7 @@ def test_r5_5_a_shorter_back_off_than_the_specifications_fails(name: str) -> Non
 def test_what_is_missing_by_hand(visits: dict[str, Visit]) -> None:
     partly = visits["by hand, in part"]
     retry, scope = "RETRY_ENABLED is True, set it", "ScopeMiddleware is not in SPIDER_MIDDLEWARES"
-    assert partly.line("FAIL", "R0.6", "not completely installed", retry, scope)
+    assert partly.line("FAIL", "R0.6", "not fully installed", retry, scope)
     assert len(partly.marked("FAIL")) == 1
     assert "in place" not in partly.output
 

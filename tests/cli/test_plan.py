@@ -250,7 +250,7 @@ def test_d8_a_deferred_host_is_not_asked_for_its_robots_txt_either(planned: Any,
 def test_a_blocklist_that_cannot_be_used_is_said(planned: Any, put: Any) -> None:
     put(replace(operator_list(), body=b"{}"))
     _, plan, err = planned("https://a.test/")
-    assert err.startswith("walsh plan: the blocklist that was held cannot be read (")
+    assert err.startswith("walsh plan: the stored blocklist cannot be read (")
     assert documents(plan)[f"blocklist {LIST}"] == "refresh"
 
 

@@ -152,7 +152,7 @@ def test_r0_6_no_part_of_an_installation_sends_anything(box: Sandbox, tmp_path: 
     cases = combinations()
     ended = tried(tmp_path, box, [settings_of(parts) for parts in cases.values()])
     said = dict(zip(cases, ended, strict=True))
-    assert {name: why for name, why in said.items() if "not completely installed" not in why} == {}
+    assert {name: why for name, why in said.items() if "not fully installed" not in why} == {}
     assert box.log == []
 
 
@@ -169,7 +169,7 @@ def test_one_seat_alone_is_refused_by_a_command(box: Sandbox, tmp_path: Path) ->
         project = make_project(tmp_path / str(number), settings=settings)
         done = run_scrapy(project, box, "crawl", "probe", "-a", f"urls={' '.join(URLS)}")
         assert done.returncode == 1, done.stdout
-        (line,) = [each for each in done.stdout.splitlines() if "not completely installed" in each]
+        (line,) = [each for each in done.stdout.splitlines() if "not fully installed" in each]
         assert line.startswith("scrapy_walsh: ")
         assert "Traceback" not in done.stdout
     assert box.log == []

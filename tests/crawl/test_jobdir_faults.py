@@ -187,7 +187,7 @@ def test_a_second_process_on_a_jobdir_stops_at_its_start(tmp_path: Path) -> None
             second = run_scrapy(project, box, *arguments, timeout=60)
             assert second.returncode == 1, second.stdout
             (line,) = [each for each in second.stdout.splitlines() if "scrapy_walsh: " in each]
-            assert "is in use by another process: let that one end" in line
+            assert "is in use by another process: wait until it ends" in line
             assert "Traceback" not in second.stdout
         done = first.result()
         assert (done.returncode, done.stats["close_reason"]) == (0, "finished"), done.output

@@ -194,7 +194,7 @@ def stands_still(run: Crawl, *urls: str) -> None:
         assert "R3 deferred" in run.why(url)
     assert run.returncode == 1, "an error on our side makes the run fail"
     # The last line of the log points to the ERROR line, and names the cause again.
-    assert len(run.lines("ERROR: the blocklist that was held cannot be read", KEY)) == 1
+    assert len(run.lines("ERROR: the stored blocklist cannot be read", KEY)) == 1
     assert run.stats["walsh/deferred"] == 2
 
 

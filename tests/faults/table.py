@@ -415,7 +415,7 @@ _SETTINGS = (
         environment={"http_proxy": "http://127.0.0.1:<refusing>"}, says=_PROXY),
     Row("ADDONS emptied", "setting", "`ADDONS` is emptied, and `walsh_metadata` is run.", REFUSED,
         settings={"ADDONS": {}, "SPIDER_MODULES": ["scrapy_walsh.spiders"]},
-        spider="walsh_metadata", says=("ADDONS", "not completely installed")),
+        spider="walsh_metadata", says=("ADDONS", "not fully installed")),
 )  # fmt: skip
 
 

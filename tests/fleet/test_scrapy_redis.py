@@ -157,7 +157,7 @@ def test_a_crawl_that_is_refused_takes_no_start_url_from_redis(
     more = {} if shared else {"WALSH_SHARED_STATE": None}
     said = worker(tmp_path / "p", box, server, spider=spider, **given, **more).said(60, code=1)
     assert server.client.llen("probe:start_urls") == len(PAGES)
-    (line,) = [each for each in said.splitlines() if "not completely installed" in each]
+    (line,) = [each for each in said.splitlines() if "not fully installed" in each]
     assert "scrapy_walsh.adapters.redis_queue.DueQueue: set SCHEDULER_QUEUE_CLASS to it" in line
     assert ("WALSH_SHARED_STATE" in line) != shared
     assert "HostQueue" not in line

@@ -141,7 +141,7 @@ def test_r11_every_table_has_its_records(days: Path) -> None:
         assert not store.rows_lost
         aside = f"{DATABASE}.before-{forms.WRITERS[forms.FORM]}"
         assert [line.partition(" was brought ")[2] for line in store.news] == [
-            f"from form 1 to {forms.FORM}; {aside} is a copy of before"
+            f"from form 1 to {forms.FORM}; {aside} is a copy of the old file"
         ]
     finally:
         store.close()
@@ -174,7 +174,7 @@ def test_nothing_is_changed_while_another_process_has_the_file_open(
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "open\n"
-        with pytest.raises(StateError, match="another process uses it: let each run"):
+        with pytest.raises(StateError, match="another process uses it: wait until all runs"):
             SqliteStore(days)
         assert (days / DATABASE).read_bytes() == before
         assert not list(days.glob("*.before-*"))
@@ -358,7 +358,7 @@ def test_an_older_job_is_taken_up_after_a_copy(job: Path) -> None:
 def test_the_job_of_a_later_version_is_refused(job: Path, change: str, words: str) -> None:
     in_job(job, change)
     left = urls_in(job)
-    with pytest.raises(StateError, match=f"{words}.*the requests that wait in this one are lost"):
+    with pytest.raises(StateError, match=f"{words}.*the requests waiting in this one are lost"):
         disk_lines.open_job(Settings({"JOBDIR": str(job.parent)}))
     assert urls_in(job) == left
 
@@ -372,7 +372,7 @@ def test_a_crawl_goes_on_with_an_older_job(tmp_path: Path, box: Sandbox) -> None
     assert done.returncode == 0, done.output
     sent = sorted(f"http://{each.host}{each.path}" for each in targets(done.log))
     assert sent == left  # and not the page that it names, which 0.2.0 has sent
-    assert done.output.count("was brought from form 1") == 1
+    assert done.output.count("was upgraded from form 1") == 1
 
 
 # -- a fleet's Redis ----------------------------------------------------------------------
@@ -517,7 +517,7 @@ def test_the_crawl_says_that_the_file_was_upgraded_and_is_green(
     taken_up: tuple[Runs, Crawl],
 ) -> None:
     _, run = taken_up
-    assert run.output.count("was brought from form 1") == 1
+    assert run.output.count("was upgraded from form 1") == 1
     assert run.returncode == 0, run.output
 
 

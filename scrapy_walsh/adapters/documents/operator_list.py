@@ -112,13 +112,13 @@ class OperatorList:
     async def _load(self) -> None:
         """Take up the list of an earlier run. It counts, too, as "first-ever" (T7)."""
         try:
-            with faults.ours("the blocklist that was held cannot be read"):
+            with faults.ours("the stored blocklist cannot be read"):
                 lists = await self._read_stored(0.0)
         except (DocumentInvalid, OwnFault) as error:
-            cause = f"the blocklist that was held cannot be read ({error})"
+            cause = f"the stored blocklist cannot be read ({error})"
             self._set_state(self.state.lose(cause))
-            remedy = f"no request is sent before {self._url} can be had: see that it answers"
-            self._context.recorder.own_fault(f"{cause}: {remedy}, or bring a backup back")
+            remedy = f"no request is sent until {self._url} can be fetched: check that it answers"
+            self._context.recorder.own_fault(f"{cause}: {remedy}, or restore a backup")
             return
         if lists:
             await self._take_up(lists)
@@ -128,7 +128,7 @@ class OperatorList:
     async def _attempt(self) -> float | None:
         """Try once to fetch the list. Returns the seconds to the next attempt if targets wait."""
         try:
-            with faults.ours("the blocklist could not be put in force"):
+            with faults.ours("the blocklist could not be applied"):
                 # If R5 holds the list's host, the attempt fails without a request.
                 traffic = self._pacing.host_of(self._url).traffic
                 wait = traffic.wait(self._context.monotonic())
@@ -277,7 +277,7 @@ class OperatorList:
             logger.warning("blocklist: %s", warning)
         if not is_own:
             logger.info(
-                "the blocklist of %s was held and stays in force until one is adopted from %s",
+                "the blocklist of %s stays in force until one is adopted from %s",
                 document.key,
                 self._url,
             )
@@ -413,7 +413,9 @@ class OperatorList:
             return await self._standalone_schema()
         except (_NotFetched, Refused, DocumentInvalid) as error:
             if stored is None:
-                raise DocumentInvalid(f"no schema inline, and none to be had: {error}") from error
+                raise DocumentInvalid(
+                    f"no inline schema, and no other is available: {error}"
+                ) from error
             logger.warning("schema not refreshed: %s; the cached one is used (R10)", error)
             return schema.read_schema(stored.body)
         document = fetched.record(SCHEMA, url, body, _HELD, self._context.wall())
