@@ -117,7 +117,7 @@ def test_r2_what_robots_txt_said_is_there_with_what_came_of_each_line(
     text = " ".join(page_of(capsysbinary, str(ledger), "--host", HOST).text.split())
     assert "Disallow: /private/ stopped 1 request" in text
     assert "Allow: / allowed 4 requests" in text
-    assert "Crawl-delay: 2 our pauses between two requests go by it" in text
+    assert "Crawl-delay: 2 sets our pauses between two requests" in text
     assert "your robots.txt forbids it ( Disallow: /private/ ) 1 http://h.test/private/x" in text
 
 
@@ -135,7 +135,7 @@ def test_r2_robots_txt_that_changed_is_told_with_the_time_of_each():
     found.read({digest(ROBOTS): ROBOTS}.get)
     assert [bool(each.rules) for each in found.versions] == [True, False, False]
     text = Read(html_of(found)).text
-    assert "Its text is not at hand any more." in text
+    assert "We no longer have its text." in text
     assert "It was not there (404), which forbids nothing." in text
     assert [each.since - T for each in found_in(*[began(), *lines], since=T + 95).versions] == [90]
 
@@ -167,7 +167,7 @@ def test_r4_a_pause_that_was_too_short_is_said_in_the_row_and_at_the_top():
     found = found_of(lines)
     judged = verified(lines, lambda *_: None)
     text = Read(html_of(found, findings=judged.findings)).text
-    assert text.index("1 times we came too soon after the request before") < text.index(
+    assert text.index("A request came too soon after the one before (1 time).") < text.index(
         "Who we are"
     )
     assert text.count("too short: 1 s was promised") == 1
@@ -258,8 +258,8 @@ def test_what_verify_finds_about_the_host_is_counted_and_of_others_is_not():
     found = found_in(began(), asked(0), asked(2, host="x.test"), asked(4), ended())
     wrong = [Finding(Outcome.BROKEN, rule, line=n) for n, rule in ((2, "R2"), (3, "R2"), (4, "R9"))]
     text = Read(html_of(found, findings=wrong)).text
-    assert "1 times we did not keep to your robots.txt" in text
-    assert "1 more entries about your site" in text
+    assert "We did not obey your robots.txt (1 time)." in text
+    assert "Something else about your site is wrong in our record (1 time)." in text
 
 
 def test_days_bound_what_is_told(ledger: Path, capsysbinary: pytest.CaptureFixture[bytes]):
@@ -378,11 +378,11 @@ def test_r3_the_page_says_that_a_host_was_put_on_the_list(
     capsysbinary.readouterr()
     text = page_of(capsysbinary, str(ledger), "--host", HOST).text
     assert f"{HOST}  is on our list of sites that we do not visit." in text
-    assert "6 hours after its last look" in text
+    assert "6 hours after it read it before" in text
     assert "complained" not in text
     assert "blocked.test" not in text
     held = page_of(capsysbinary, str(ledger), "--host", "www.blocked.test").text
-    assert "The copy of the list that our bot goes by has your site" in held
+    assert "The list that our bot uses contains your site" in held
 
 
 def test_the_documents_of_a_forged_ledger_are_not_believed(tmp_path: Path):

@@ -117,7 +117,7 @@ def test_the_head_speaks_of_sources_before_it_speaks_of_promises():
     text = Read(html).text
     assert text.index("http://dead.test/") < text.index("http://good.test/")
     assert text.index("not read for 9 d") < text.rindex("What the ledger shows")
-    assert "No state with sources is beside this ledger." in Read(page(*shown)).text
+    assert "There is no state with sources beside this ledger." in Read(page(*shown)).text
 
 
 def test_more_sources_than_fit_are_counted():

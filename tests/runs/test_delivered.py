@@ -171,7 +171,7 @@ def test_r8_a_visit_is_stored_when_the_callback_ends_also_with_an_error(taken: P
 
 
 def test_answers_without_validators_are_named_in_one_line(taken: Pair) -> None:
-    (line,) = taken.first.lines("fetched in full next time")
+    (line,) = taken.first.lines("fetched in full next time, because")
     assert {name for name in TAKEN if url_of(name) in line} == {n for n in TAKEN if not TAKEN[n]}
 
 

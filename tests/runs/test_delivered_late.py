@@ -62,7 +62,7 @@ def test_r7_of_too_many_answers_that_wait_the_oldest_get_no_validators(tmp_path:
         assert len(first.targets("slow.test")) == len(NAMES)
         order = [each.host.partition(".")[0] for each in first.log if each.path == "/p"]
         assert len(first.lines("WARNING", "more than 2 answers wait")) == 1
-        (line,) = first.lines("fetched in full next time")
+        (line,) = first.lines("fetched in full next time, because")
         lost = {name for name in NAMES if f"http://{name}.test/p" in line}
         assert lost
         # The first link may have been sent before the other pages came; the last two waited last.
@@ -85,7 +85,7 @@ def test_r7_ctrl_c_before_the_links_were_sent_brings_the_page_again(tmp_path: Pa
         (sent,) = first.targets("slow.test")
         delivered = sent.rpartition("/")[2].partition(".")[0]
         (lost,) = set(NAMES[:2]) - {delivered}
-        (line,) = first.lines("fetched in full next time")
+        (line,) = first.lines("fetched in full next time, because")
         assert f"http://{lost}.test/p" in line
         with runs.store() as store:
             assert {each.url for each in store.rows(VisitRecord)} == set(URLS[:2])

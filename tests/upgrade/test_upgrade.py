@@ -140,7 +140,7 @@ def test_r11_every_table_has_its_records(days: Path) -> None:
         assert store.notices == []
         assert not store.rows_lost
         aside = f"{DATABASE}.before-{forms.WRITERS[forms.FORM]}"
-        assert [line.partition(" was brought ")[2] for line in store.news] == [
+        assert [line.partition(" was upgraded ")[2] for line in store.news] == [
             f"from form 1 to {forms.FORM}; {aside} is a copy of the old file"
         ]
     finally:

@@ -64,7 +64,7 @@ _WHY: Final[Mapping[tuple[str, str] | str, str]] = {
     "R6": "it is not one of the pages that we set out to read",
     "R8": "we had requested it not long before",
 }
-_WHY_ELSE: Final = "a rule of our own excludes it"
+_WHY_ELSE: Final = "one of our own rules excludes it"
 _PURPOSES: Final = {
     "robots": "your robots.txt",
     "operator": "our own documents",
@@ -116,12 +116,12 @@ class Version:
         if self.is_read:
             return ""
         if self.of.kind == events.REJECTED:
-            consequence = "we had no rules to go by"
+            consequence = "we had no rules to follow"
             if self.of.digest:
-                consequence = "we went by the one before"
-            return f"could not be had, so {consequence}"
+                consequence = "we followed the one before"
+            return f"could not be fetched, so {consequence}"
         if self.elsewhere:
-            return "redirected to another site, whose answer we went by"
+            return "redirected to another site, and we followed that answer"
         return f"was not there ({self.of.status}), which forbids nothing"
 
 
@@ -320,16 +320,13 @@ class Extract:
         text = decode(body)
         selections = select(text, Records(text, cut=len(body) > MAX_OCTETS), self.token)
         for delay in dict.fromkeys(delay for selection in selections for delay in selection.delays):
-            yield (
-                f"Crawl-delay: {delay}",
-                "our pauses between two requests go by it",
-            )
+            yield f"Crawl-delay: {delay}", "sets our pauses between two requests"
         lines = {line[2]: line for selection in selections for line in selection.lines}
         for is_used in (True, False):
             for number, (kind, value, _) in sorted(lines.items()):
                 uses = _uses_of(version, number)
                 if bool(uses) == is_used:
-                    none = "none of our requests was about it" if value else "forbids nothing"
+                    none = "matched none of our requests" if value else "forbids nothing"
                     yield f"{kind}: {value}", uses or none
 
 
@@ -349,14 +346,15 @@ def _state(line: Line) -> tuple[object, ...]:
 
 #: By requirement, the text if it was broken, and the text if it was kept.
 _PROMISES: Final = (
-    ("R2", "{} times we did not keep to your robots.txt.",
+    ("R2", "We did not obey your robots.txt ({}).",
      "We requested no page that your robots.txt forbids."),
-    ("R4", "{} times we came too soon after the request before.",
+    ("R4", "A request came too soon after the one before ({}).",
      "Every pause between two requests was as long as it had to be; the shortest was {:.1f} s."),
-    ("R5", "{} times we did not slow down as we should have.",
-     "Where your site was busy, failed, or asked us to slow down, we left it alone."),
-    ("R3", "{} requests were sent although your site is on our list of sites to leave alone.", ""),
-    ("", "{} more entries about your site are not as they should be.", ""),
+    ("R5", "We did not slow down as we should have ({}).",
+     "When your site was busy, failed, or asked us to slow down, we left it alone."),
+    ("R3",
+     "We sent a request although your site is on our list of sites that we do not visit ({}).", ""),
+    ("", "Something else about your site is wrong in our record ({}).", ""),
 )  # fmt: skip
 
 
@@ -376,7 +374,7 @@ def kept(extract: Extract, verified: Verified) -> list[tuple[Outcome, str]]:
     texts = []
     for rule, bad, good in _PROMISES:
         if broken[rule]:
-            texts.append((Outcome.BROKEN, bad.format(f"{broken[rule]:,}")))
+            texts.append((Outcome.BROKEN, bad.format(plural(broken[rule], "time"))))
         elif occasions.get(rule):
             is_shown = verified.holds and not (rule == "R2" and extract.unsure)
             outcome = Outcome.HELD if is_shown else Outcome.UNSEEN
