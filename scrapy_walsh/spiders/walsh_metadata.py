@@ -100,7 +100,8 @@ class WalshMetadataSpider(Spider):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.report_path = report
+        #: None as well if it cannot be written: then the run ends with that refusal.
+        self.report_path: str | None = None
         self.all_items = all_items == "1"
         self.refusal: str | None = None
         self.problems: list[str] = []
@@ -117,6 +118,7 @@ class WalshMetadataSpider(Spider):
         try:
             if report:
                 check_writable(report)
+                self.report_path = report
             if all_items not in ("0", "1"):
                 wrong = f"-a all_items={all_items}: write all_items=1, or leave it out"
                 raise SourcesInvalid(wrong)

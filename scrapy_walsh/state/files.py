@@ -24,6 +24,7 @@ import re
 import stat
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import StateError, one_line
@@ -33,7 +34,6 @@ from scrapy_walsh.state.records import BLOCKLIST, DamageError, StoredDocument
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 LOCK: Final = "state.lock"
 COPY: Final = "blocklist.json"
@@ -105,8 +105,20 @@ def private(path: Path, mode: str) -> IO[Any]:
 
 
 def open_private(path: str | Path, flags: int = os.O_RDWR | os.O_CREAT) -> int:
-    """As ``os.open``; if it makes the file, its mode is 0600. Raises OSError."""
-    return os.open(path, flags | _SAFELY, 0o600)
+    """As ``os.open``; if it makes the file, its mode is 0600. Raises OSError.
+
+    A file that root makes belongs to the owner of its directory, so that the bot's next run can use
+    it. A file that exists keeps its owner, because anyone may have put it there.
+    """
+    flags |= _SAFELY
+    if flags & os.O_CREAT and os.geteuid() == 0:
+        with suppress(FileExistsError):
+            descriptor = os.open(path, flags | os.O_EXCL, 0o600)
+            with suppress(OSError):  # a disk or a container may not let root do that
+                owner = Path(path).parent.stat()
+                os.fchown(descriptor, owner.st_uid, owner.st_gid)
+            return descriptor
+    return os.open(path, flags, 0o600)
 
 
 def read_small(path: Path) -> bytes:

@@ -130,7 +130,7 @@ def is_marked(directory: Path) -> bool:
             age = time.time() - mark.stat().st_mtime
         except OSError:
             with suppress(OSError):
-                ready.touch(mode=0o600)
+                files.make_private(ready)
             return False
         if not 0 <= age < _KEPT:
             with suppress(OSError):

@@ -607,6 +607,7 @@ def test_a_report_that_cannot_be_written_is_one_line_before_anything_is_asked(
     path = str(tmp_path / name)
     spider = spider_of(urls="https://a.test/", report=path)
     assert start_requests(spider) == []
+    spider.closed("finished")
     assert [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR] == [
         f"walsh_metadata: -a report={path}: cannot be written: {why}"
     ]

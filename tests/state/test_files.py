@@ -276,3 +276,39 @@ def test_a_file_that_something_has_grown_is_not_read(tmp_path: Path, name: str) 
     assert peak < 32 << 20
     grown = [path.name for path in tmp_path.iterdir() if path.stat().st_size > 1 << 20]
     assert name not in grown or name == HEAD  # only its first line is ever read or written
+
+
+def test_files_that_root_makes_belong_to_the_owner_of_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run as root leaves nothing that the bot's own next run cannot read."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.chown(tmp_path, 12345, 12346)
+    given = []
+    change = os.fchown
+
+    def fchown(descriptor: int, uid: int, gid: int) -> None:
+        given.append((uid, gid))
+        if is_root:
+            change(descriptor, uid, gid)
+
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "fchown", fchown)
+    run(tmp_path)
+    directory = tmp_path.stat()
+    assert set(given) == {(directory.st_uid, directory.st_gid)}
+    for path in tmp_path.iterdir():
+        assert path.stat().st_uid == directory.st_uid, path.name
+
+
+def test_a_file_that_exists_keeps_its_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a user could have root give another's file away, for example by a hard link."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "fchown", lambda *_: pytest.fail("the owner was changed"))
+    path = tmp_path / files.LOCK
+    path.write_bytes(b"theirs")
+    os.close(files.open_private(path))
+    assert path.read_bytes() == b"theirs"
