@@ -73,35 +73,25 @@ def summary(
     look = _Look(store, config, now)
     counts = Counter[str]()
 
-    def counted(kind: Table[Any]) -> Iterator[dict[str, Any]]:
-        for row in map(look.row, store.rows(kind.record)):
-            if kind is not READINGS or _is_worth_a_line(row):
+    def counted(kind: Table[Any]) -> Iterator[Any]:
+        for record in store.rows(kind.record):
+            if kind is not READINGS or look.is_worth_a_line(record):
                 counts[kind.name] += 1
-                yield row
+                yield record
 
-    tables = {
-        kind: heapq.nlargest(limit, counted(kind), key=_MATTERS[kind.name]) for kind in _SHOWN
-    }
+    tables = {kind: heapq.nlargest(limit, counted(kind), key=look.matters[kind]) for kind in _SHOWN}
     other_kinds = [kind for kind in TABLES if kind not in _SHOWN]
     return {
         "directory": str(directory),
         "shared": store.shared,
         "now": now.wall,
-        **{kind.name: [look.completed(kind, row) for row in rows] for kind, rows in tables.items()},
-        **{kind.name: sum(1 for _ in store.rows(kind.record)) for kind in other_kinds},
+        **{
+            kind.name: [look.completed(kind, look.row(record)) for record in records]
+            for kind, records in tables.items()
+        },
+        **{kind.name: store.count(kind.record) for kind in other_kinds},
         "counts": {kind.name: counts[kind.name] for kind in _SHOWN},
     }
-
-
-#: By kind, a sort key: the rows that matter most have the largest.
-_MATTERS: Final[Mapping[str, Callable[[dict[str, Any]], Any]]] = {
-    "hosts": lambda row: (row["silent_since"] is not None, row["next_request"]),
-    "deferrals": lambda row: row["due"],
-    "documents": lambda row: (row["kind"] != ROBOTS, row["fetched_at"]),
-    "sources": lambda row: row["last_run_at"],
-    # The sources that were declared last, and of these the longest unread first.
-    "readings": lambda row: (row["declared_at"], -row["since"]),
-}
 
 
 class Now(NamedTuple):
@@ -111,53 +101,79 @@ class Now(NamedTuple):
     steady: float
 
 
+class _Pace(NamedTuple):
+    """When a host is due, Unix seconds by the steady clock; its interval, and the learned part.
+
+    ``server``: the record of the server that it is paced with (T43).
+    """
+
+    due: float
+    interval: float
+    learned: float
+    server: HostRecord | None
+
+
 class _Look:
-    """The records of a store as JSON data, each as it is read."""
+    """The records of a store as JSON data, each as it is read.
+
+    ``matters``: by kind, a sort key of records: those that matter most have the largest.
+    """
 
     def __init__(self, store: Store, config: WalshConfig, now: Now) -> None:
         self._store = store
         self._config = config
         self._now = now.wall
-        ahead = round(now.wall - now.steady)
-        self._to_wall = dict.fromkeys(("Steady", "Until"), lambda at: at + ahead)
+        self._ahead = round(now.wall - now.steady)
+        self._to_wall = dict.fromkeys(("Steady", "Until"), lambda at: at + self._ahead)
+        self._servers = store.servers()
+        self.matters: Mapping[Table[Any], Callable[[Any], Any]] = {
+            HOSTS: lambda host: (host.silent_since is not None, self._pace_of(host).due),
+            DEFERRALS: lambda deferral: deferral.due,
+            DOCUMENTS: lambda document: (document.kind != ROBOTS, document.fetched_at),
+            SOURCES: lambda source: source.last_run_at,
+            # The sources that were declared last, and of these the longest unread first.
+            READINGS: lambda reading: (reading.declared_at, -reading.since),
+        }
+
+    def is_worth_a_line(self, reading: Reading) -> bool:
+        """Whether a source was not read at its last visit, is unread, or has moved."""
+        is_well = reading.read and not (reading.reason or reading.moved_to)
+        return not is_well or self._is_unread(reading)
 
     def row(self, record: Any) -> dict[str, Any]:
         """The members of *record*; :meth:`completed` adds what other records say of it."""
-        record = moved(record, self._to_wall)
+        shown = moved(record, self._to_wall)
         if isinstance(record, HostRecord):
-            record = record.at(self._now)
-        row = asdict(record)
-        if isinstance(record, HostRecord):
-            taught = eased(record.taught, self._now).in_force
-            interval = max(record.interval, self._config.min_interval, taught)
-            due = max(record.last_end + interval, record.not_before or 0.0)
-            server = self._server_of(record)
-            if server is not None:
-                due = max(due, self.row(server)["next_request"])
+            pace = self._pace_of(record)
             return {
-                **row,
-                "server": None if server is None else server.host,
-                "next_request": due,
-                "interval": interval,
-                "learned": taught or None,
+                **asdict(shown.at(self._now)),
+                "server": None if pace.server is None else pace.server.host,
+                "next_request": pace.due + self._ahead,
+                "interval": pace.interval,
+                "learned": pace.learned or None,
             }
+        row = asdict(shown)
         if isinstance(record, StoredDocument):
             row["octets"] = len(row.pop("body"))
             row["age"] = round(self._now - record.fetched_at) if record.fetched_at else None
         elif isinstance(record, Reading):
-            usual = self._config.revisit
-            row["unread"] = is_unread(record, self._now, usual, self._store.visit_of)
+            row["unread"] = self._is_unread(record)
         return row
 
-    def _server_of(self, record: HostRecord) -> HostRecord | None:
-        """The record of the server that a host is paced with (T43); None if there is none."""
+    def _is_unread(self, reading: Reading) -> bool:
+        return is_unread(reading, self._now, self._config.revisit, self._store.visit_of)
+
+    def _pace_of(self, record: HostRecord) -> _Pace:
+        now = self._now - self._ahead
+        record = record.at(now)
+        learned = eased(record.taught, now).in_force
+        interval = max(record.interval, self._config.min_interval, learned)
+        due = max(record.last_end + interval, record.not_before or 0.0)
         pace_by = self._config.pace_by
-        key = hosts.server_key(record.host, record.address, pace_by)
-        server = self._store.get(HostRecord, key) if key else None
-        is_bound = server and (
-            pace_by != hosts.BY_HOST or moved(server, self._to_wall).binds(self._now)
-        )
-        return server if is_bound else None
+        server = self._servers.get(hosts.server_key(record.host, record.address, pace_by))
+        if server is None or (pace_by == hosts.BY_HOST and not server.binds(now)):
+            return _Pace(due, interval, learned, None)
+        return _Pace(max(due, self._pace_of(server).due), interval, learned, server)
 
     def completed(self, table: Table[Any], row: dict[str, Any]) -> dict[str, Any]:
         """*row* as it is shown."""
@@ -214,10 +230,6 @@ def as_lines(records: dict[str, Any]) -> Iterator[str]:
             yield from table(cells, headings=headings, indent=2)
         if counts[kind] > len(rows):
             yield f"  ... and {counts[kind] - len(rows)} more (--limit, --all)"
-
-
-def _is_worth_a_line(row: dict[str, Any]) -> bool:
-    return bool(row["reason"] or row["moved_to"] or row["unread"] or not row["read"])
 
 
 _TITLES: Final[Mapping[str, str]] = {

@@ -69,6 +69,10 @@ BUSY_TIMEOUT: Final = 5.0
 #: Octets. A file must open within a tenth of a second, so a larger file is not checked then.
 CHECK_BELOW: Final = 32 << 20
 
+#: The most records that are read at once, and the octets of bodies after which no more are.
+PAGE_ROWS: Final = 500
+PAGE_OCTETS: Final = 1 << 20
+
 #: Octets of a page of a new file, SQLite's least. Each transaction writes whole pages, and a record
 #: has some hundred octets. With SQLite's default of 4096, four times as much would be written.
 _PAGE: Final = 512
@@ -331,8 +335,26 @@ class Database:
         return next(iter(self._select(table, table.select, key)), None)
 
     def page(self, table: Table[R], last: Key) -> list[R]:
-        """The next records after the key *last*, at most ``table.page_rows``."""
-        return self._select(table, table.page, (*last, table.page_rows))
+        """The next records after the key *last*: at most :data:`PAGE_ROWS`, and fewer if large."""
+
+        def read(connection: sqlite3.Connection) -> list[R]:
+            records: list[R] = []
+            room = PAGE_OCTETS
+            with closing(connection.execute(table.page, (*last, PAGE_ROWS))) as cursor:
+                for row in cursor:
+                    records.append(table.decode(row))
+                    if table.body is not None:
+                        room -= len(row[table.body])
+                    if room < 0:
+                        break
+            return records
+
+        return self.run(read)
+
+    def count(self, table: Table[Any]) -> int:
+        """How many records *table* has."""
+        count = f"SELECT count(*) FROM {table.name}"  # noqa: S608
+        return int(self.run(lambda connection: connection.execute(count).fetchone()[0]))
 
     def _select(self, table: Table[R], statement: str, values: Row) -> list[R]:
         return self.run(

@@ -101,8 +101,8 @@ class Table(Generic[R]):
         # If a key's columns come later, SQLite's check of a table without rowids reports damage.
         self.kinds = {name: kinds[name] for name in dict.fromkeys((*self.key, *kinds))}
         self.columns = tuple(self.kinds)
-        #: How many rows a page may have: few if they have bodies.
-        self.page_rows = 10 if "body" in self.columns else 500
+        #: The place of a column with bodies, which may be large; None without one.
+        self.body = self.columns.index("body") if "body" in self.columns else None
         self._nested = {name: types[name] for name in types if is_dataclass(types[name])}
         #: The fields that may be None.
         self._optional = {name for name, hint in types.items() if isinstance(None, hint)}

@@ -30,6 +30,7 @@ from scrapy_walsh.state.files import without_text
 from scrapy_walsh.state.records import (
     BLOCKLIST,
     DOCUMENTS,
+    HOSTS,
     TABLE_OF,
     Booking,
     DamageError,
@@ -192,6 +193,15 @@ class Store(ABC):
         table = TABLE_OF[record]
         records = self._rows(table, (*begin, *[""] * (len(table.key) - len(begin))))
         return takewhile(lambda row: table.key_of(row)[: len(begin)] == begin, records)
+
+    def count(self, record: type[Any]) -> int:
+        """How many records of class *record* there are."""
+        return sum(1 for _ in self.rows(record))
+
+    def servers(self) -> dict[str, HostRecord]:
+        """The records of servers, by their keys, which begin with ``@`` (T43)."""
+        rows = takewhile(lambda row: row.host.startswith("@"), self._rows(HOSTS, ("@",)))
+        return {row.host: row for row in rows}
 
     def update_host(self, host: str, change: Rewrite, *, waits: bool = False) -> None:  # noqa: ARG002
         """Replace the record of *host* by the result of *change*, in one transaction.
@@ -436,12 +446,17 @@ class SqliteStore(Store):
     def _rows(self, table: Table[R], last_key: Key) -> Iterator[R]:
         """Read records page by page, so that no transaction stays open in between."""
         self.flush()
-        page: list[R] | None = None
-        while page is None or len(page) == table.page_rows:
-            page = self._database.page(table, last_key)
+        while page := self._database.page(table, last_key):
+            last_key = table.key_of(page[-1])
             for record in page:  # the text of a list is in a file
-                last_key = table.key_of(record)
-                yield (self.get(table.record, *last_key) or record) if _is_list(record) else record
+                yield self._whole(table, record) if _is_list(record) else record
+
+    def _whole(self, table: Table[R], record: R) -> R:
+        return self.get(table.record, *table.key_of(record)) or record
+
+    def count(self, record: type[Any]) -> int:
+        self.flush()
+        return self._database.count(TABLE_OF[record])
 
     # -- writing --------------------------------------------------------------------------
 

@@ -98,6 +98,18 @@ def test_fleet_keeps_the_spacing_and_counts_its_round_trips(tmp_path):
     assert result["rows"][0]["of one"] == 1.0
 
 
+def test_tools_measure_each_command_on_a_ledger_that_holds(tmp_path):
+    rows = run("tools", tmp_path)["rows"]
+    assert [row["command"] for row in rows] == [
+        *("report --days", "report --days", "report --host", "report --host"),
+        *("verify", "state verify", "state show"),
+    ]
+    for row in rows:
+        assert row["cpu s"] > 0
+        assert row["MB"] > 10
+        assert ("ratio" in row) == bool(row["of"])
+
+
 def test_queue_measures_both_queues_and_the_jobdir(tmp_path):
     result = run("queue", tmp_path)
     assert [(row["hosts"], row["queue"]) for row in result["memory"]] == [

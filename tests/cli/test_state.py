@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from scrapy_walsh.commands import state_show
 from scrapy_walsh.commands.main import main
-from scrapy_walsh.commands.state_show import Now, summary
+from scrapy_walsh.commands.state_show import Now, everything, summary
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.ledger.files import parsed
+from scrapy_walsh.policy.throttle import NOTHING, Learned
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.proof.ledger import lifted_holds
 from scrapy_walsh.proof.sandbox import Sandbox, blocklist
@@ -37,12 +39,13 @@ from scrapy_walsh.state.records import (
     StoredDocument,
     Validators,
     VisitRecord,
+    moved,
 )
 from scrapy_walsh.state.store import SqliteStore
 from tests.crawl.harness import make_project, run_scrapy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from scrapy_walsh.state.store import Store
 
@@ -157,6 +160,64 @@ def test_show_holds_no_more_of_a_state_with_many_hosts(folder: Path) -> None:
             assert found["counts"]["hosts"] == hosts + 1
             assert [found["hosts"][0]["host"], len(found["hosts"])] == ["held.test", 5]
     assert (peaks[1] - peaks[0]) / 4_500 < 100  # octets a host; its two rows take some 600
+
+
+def test_show_chooses_as_if_each_row_were_shown_and_converts_only_the_chosen(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with servers, silent hosts, taught intervals, and a clock that was put back."""
+    config = WalshConfig.from_settings({"WALSH_IDENTITY": "walsh-research"}, lambda: folder)
+    taught = Learned(30.0, 0.0, 2, NOW, 1.0)
+    shown: list[object] = []
+
+    def noted(record: Any, converters: Any) -> Any:
+        shown.append(record)
+        return moved(record, converters)
+
+    monkeypatch.setattr(state_show, "moved", noted)
+    with closing(SqliteStore(folder / "mixed")) as store:
+        for number in range(40):
+            name = f"{number}.test"
+            at = NOW - number * 7 + (100 if number % 9 == 0 else 0)
+            host = HostRecord(name, at, 1.0, at + 50 if number % 5 == 0 else None)
+            address = f"192.0.2.{number % 4}" if number % 2 else ""
+            silent = NOW - number if number % 7 == 0 else None
+            learned = taught if number % 11 == 0 else NOTHING
+            store.put(replace(host, address=address, silent_since=silent, taught=learned))
+            store.put(VisitRecord(f"https://{name}/", at, "200"))
+            store.put(Deferral(f"https://{name}/late", name, at + 90, "429"))
+            store.put(replace(ROBOTS, key=f"https://{name}", fetched_at=at))
+            reason = "HTTP 403" if number % 3 else None
+            store.put(Reading(f"https://{name}/", at, at - number % 4, number % 2, reason))
+        store.put(HostRecord("@192.0.2.1", NOW, 0.0, NOW + 600))  # binds its hosts
+        store.put(HostRecord("@192.0.2.3", NOW, 0.0))
+        for now in (Now(NOW, NOW), Now(NOW, NOW - 20), Now(NOW, NOW + 300)):
+            rows = list(everything(store, config, now))
+            shown.clear()
+            chosen = summary(store, config, folder, now, 6)
+            assert len(shown) == 5 * 6 + 6  # a source's row has its host's hold
+            for kind, key in MATTERS.items():
+                of_kind = [dict(row) for row in rows if row["record"] == kind]
+                if kind == "readings":
+                    of_kind = [row for row in of_kind if row["reason"] or not row["read"]]
+                for row in of_kind:
+                    del row["record"]
+                assert chosen[kind] == sorted(of_kind, key=key, reverse=True)[:6], kind
+                assert chosen["counts"][kind] == len(of_kind)
+            assert chosen["hosts"][0]["silent_since"]
+        paced = [row for row in rows if row.get("server")]
+        assert {row["server"] for row in paced} == {"@192.0.2.1"}
+        assert min(row["next_request"] for row in paced) >= NOW - 300 + 600
+
+
+#: By kind, a sort key of rows: those that matter most have the largest.
+MATTERS: Mapping[str, Callable[[dict[str, Any]], Any]] = {
+    "hosts": lambda row: (row["silent_since"] is not None, row["next_request"]),
+    "deferrals": lambda row: row["due"],
+    "documents": lambda row: (row["kind"] != "robots", row["fetched_at"]),
+    "sources": lambda row: row["last_run_at"],
+    "readings": lambda row: (row["declared_at"], -row["since"]),
+}
 
 
 @pytest.mark.parametrize("action", ["show", "verify"])

@@ -163,6 +163,28 @@ def test_d3_copy_is_json_a_reader_can_take_apart(tmp_path: Path) -> None:
     assert StoredDocument(body=body, **values) == kept_list()
 
 
+def test_rows_come_by_many_but_large_bodies_by_few(tmp_path: Path) -> None:
+    """All come in key order; what is in memory at once has a bound, whatever the bodies are."""
+    store = SqliteStore(tmp_path)
+    origins = [f"https://h{number}.test" for number in range(700)]
+    for number, origin in enumerate(origins):
+        store.put(kept_robots(origin, 400_000 if 100 <= number < 110 else 10))
+    read: list[list[StoredDocument]] = []
+    page = database.Database.page
+
+    def noted(*given: Any) -> Any:
+        read.append(page(*given))
+        return read[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database.Database, "page", noted)
+        assert [each.key for each in store.rows(StoredDocument)] == sorted(origins)
+    assert store.count(StoredDocument) == 700
+    assert len(read) < 12
+    assert max(sum(len(each.body) for each in records) for records in read) < 2_000_000
+    store.close()
+
+
 def test_full_disk_is_said_once_and_made_good_later(
     tmp_path: Path, connections: list[sqlite3.Connection]
 ) -> None:
