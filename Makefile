@@ -110,7 +110,8 @@ clean:
 	$(PYTHON) -m venv $*
 
 $(VENV)/demo.stamp: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python $(PIP_INSTALL) -e .
+	@echo "installing into $(VENV): this takes a minute"
+	$(BIN)/python -m pip install --disable-pip-version-check -e .
 	touch $@
 
 # The stamps are of two environments: what is edited is installed in $(VENV), a wheel in $(TEST_VENV).

@@ -69,6 +69,8 @@ logger = logging.getLogger(__name__)
 
 _OUTWARD = re.compile(r"\]\(((?:\.\./)+[^)\s]*)\)")
 _BY_FILE_NAME = re.compile(r"\[[\w./-]+\.md\](?=\([\w./-]+\.md[#)])")
+#: In a command that is typed; in ``ORGANISATION/REPOSITORY`` it is another's.
+_OF_REPOSITORY = re.compile(r"(?<![\w/])REPOSITORY\b")
 #: Inline code, as Sphinx writes it.
 _NAME = re.compile(r'(?<=<span class="pre">)[^<]+')
 #: A code of ``decisions/``, as a word of its own.
@@ -79,7 +81,8 @@ _ANCHOR = re.compile(r'<a id="([^"]+)">')
 def lead_outward(_app: Sphinx, docname: str, source: list[str]) -> None:
     """Links to files of the repository that are no page of the site lead to the code host.
 
-    One that is called "robots.md" in the text gets the title of that page.
+    One that is called "robots.md" in the text gets the title of that page. ``REPOSITORY`` is the
+    repository's address.
     """
     here = (DOCS / docname).parent
 
@@ -92,7 +95,8 @@ def lead_outward(_app: Sphinx, docname: str, source: list[str]) -> None:
         place = target.relative_to(ROOT).as_posix()
         return f"]({REPOSITORY}/{kind}/main/{place}{anchor and '#' + anchor})"
 
-    source[0] = _BY_FILE_NAME.sub("[]", _OUTWARD.sub(absolute, source[0]))
+    text = _OF_REPOSITORY.sub(REPOSITORY, source[0])
+    source[0] = _BY_FILE_NAME.sub("[]", _OUTWARD.sub(absolute, text))
 
 
 def know_anchors(app: Sphinx, doctree: nodes.document) -> None:

@@ -99,8 +99,8 @@ def package(root: Path) -> set[Path]:
 
 @pytest.fixture(scope="module")
 def installed(folder: Path) -> Path:
-    """Where the README's first block has installed the package, all but ``make test`` typed."""
-    block = re.findall(r"```bash\n(.*?)```", readme(folder), re.DOTALL)[0]
+    """Where the README's block for a clone has installed the package, without ``make test``."""
+    (block,) = re.findall(r"<!-- clone -->\n```bash\n(.*?)```", readme(folder), re.DOTALL)
     lines = [each for each in block.splitlines() if each.split()[:2] != ["make", "test"]]
     assert len(lines) == len(block.splitlines()) - 1  # that one runs this
     assert "new links: 26" in typed(folder, "\n".join(lines), "scrapy-walsh")
@@ -151,7 +151,17 @@ def test_the_first_block_of_the_readme_installs_all_of_the_package(
     files = package(installed)
     assert files == package(folder / "scrapy-walsh")
     assert {".py", ".html", ".css", ".json", ".typed"} <= {each.suffix for each in files}
-    assert typed(folder, "walsh --version")
+    assert typed(folder, "walsh --version") == typed(folder, "scrapy-walsh --version")
+
+
+def test_the_first_block_of_the_readme_runs_a_command_of_the_package(
+    folder: Path, installed: Path
+) -> None:
+    """By a ``uvx`` that has the package, because the real one would fetch all others, too."""
+    (block, *_) = re.findall(r"```bash\n(.*?)```", readme(folder), re.DOTALL)
+    uvx = 'uvx() { [ "$1 $2" = "--from git+REPOSITORY" ]; shift 2; "$@" --help; }\n'
+    said = typed(folder, uvx + block)
+    assert [f"usage: walsh {name} " in said for name in ("demo", "read")] == [True, True]
 
 
 def test_an_index_s_page_has_the_links_of_the_readme_made_absolute(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -148,3 +149,17 @@ def test_t2_example_of_the_docs_is_refused(tmp_path: Path):
     )
     assert done.returncode == 1, done.stderr
     assert "Disallow: /*.ph" in done.stdout
+
+
+def test_the_container_runs_the_command_that_readme_names():
+    """Docker is not at hand where the tests run: the words are compared, nothing is built."""
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    (command,) = re.findall(r"`(docker build .*)`", README)
+    assert lines[0] == f"# {command}"
+    steps = dict(line.split(maxsplit=1) for line in lines if line[:1].isalpha())
+    assert json.loads(steps["ENTRYPOINT"]) == ["walsh"]
+    assert command.split()[-1] in SUBCOMMANDS
+    assert f":{steps['VOLUME']} " in command
+    version = re.match(r"python:(\d\.\d+)", steps["FROM"])
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert f"Programming Language :: Python :: {version[1]}" in project["classifiers"]
