@@ -331,13 +331,15 @@ class Delivery:
         count = self._lost_items + sum(slot.items for slot in unstored)
         self._context.recorder.unstored = count
         if count:
-            place = (
-                ", ".join(dict.fromkeys(slot.uri for slot in unstored[:_MAX_EXAMPLES]))
-                or "see ERROR above"
-            )
+            uris = [slot.uri for slot in unstored[:_MAX_EXAMPLES]]
+            remedy = "correct FEEDS, or the permissions or the disk of the output"
+            if uris and all(uri.startswith("stdout:") for uri in uris):
+                uris = ["standard output"]
+                remedy = "let its reader take all of it"
+            place = ", ".join(dict.fromkeys(uris)) or "see ERROR above"
             self._context.recorder.own_fault(
                 f"a feed was not stored ({place}): {plural(count, 'item')} of this run will be "
-                "emitted again; correct FEEDS, or the permissions or the disk of the output"
+                f"emitted again; {remedy}"
             )
         if self._without_count:
             suffix = (

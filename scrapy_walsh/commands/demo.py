@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,7 @@ from scrapy_walsh.proof.sandbox import (
     requests,
     user_agents,
 )
+from scrapy_walsh.sources.report import label
 
 if TYPE_CHECKING:
     import argparse
@@ -69,9 +71,17 @@ _RUNS: Final = (
 )
 _STATE: Final = Path(".scrapy", "walsh")
 _PAGE: Final = "report.html"
-_HEADINGS: Final = ("source", "outcome", "by", "requests", "new links")
+#: What the words of the outcomes mean.
+_LEGEND: Final = """
+read       in this format: a feed, a markdown page, or the site's llms.txt
+unchanged  the site answered that nothing is new, and sent no content
+refused    by the site's robots.txt (R2), or by the bot's list of opt-outs (R3)
+left out   it offers only HTML, which is never read, or its page is not there
+rule       of the specification: R5 failures, R7 unchanged, R9 formats
+"""
+_HEADINGS: Final = ("source", "outcome", "rule", "requests", "new links")
 _MEMBERS: Final = ("source", "outcome", "requirement", "requests", "new")
-_LEAST: Final = (36, 13, 3, 8, 10)
+_LEAST: Final = (35, 19, 4, 8, 9)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -87,6 +97,7 @@ def run(args: argparse.Namespace) -> int:
     folder = _make_project(args.dir)
     with Sandbox() as box:
         codes = [_run(number, folder, box) for number in range(len(_RUNS))]
+    print(_LEGEND, end="")
     _show_next(folder)
     if any(codes):
         return 1
@@ -151,10 +162,9 @@ def _run(number: int, folder: Path, box: Sandbox) -> int:
 
 def _table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     """A line for each source, and below it why no data came; within 80 columns but for reasons."""
-    cells = [
-        _HEADINGS,
-        *((*(str(row[name]) for name in _MEMBERS),) for row in rows),
-    ]
+    labels = [label(row["outcome"], only_html=row["only_html"]) for row in rows]
+    shown = [{**row, "outcome": text} for row, text in zip(rows, labels, strict=True)]
+    cells = [_HEADINGS, *((*(str(row[name]) for name in _MEMBERS),) for row in shown)]
     for cell, row in zip(cells, [{"reason": ""}, *rows], strict=True):
         yield from table([cell], least=_LEAST, right={3, 4}, gap=1)
         yield from table([[row["reason"]]] if row["reason"] else [], indent=4)
@@ -179,6 +189,20 @@ def _show_next(folder: Path) -> None:
     if page.exists():
         print(f"\nthe first run as a page: {page}")
     print("\nwhat to try next:")
-    print(f"  walsh verify {state}")
-    print(f"  walsh state show --dir {state}")
-    print("  walsh init -h")
+    walsh = _command()
+    print(f"  {walsh} verify {state}")
+    print(f"  {walsh} state show --dir {state}")
+    print(f"  {walsh} init -h")
+
+
+def _command() -> str:
+    """How ``walsh`` can be typed here: from an environment that is not active, with its path."""
+    script = Path(sys.executable).with_name("walsh")
+    on_path = shutil.which("walsh")
+    if on_path is not None and (Path(on_path) == script or not script.exists()):
+        return "walsh"
+    if not script.exists():
+        return f"{shlex.quote(sys.executable)} -m scrapy_walsh"
+    if script.is_relative_to(Path.cwd()):
+        script = script.relative_to(Path.cwd())
+    return shlex.quote(str(script))

@@ -31,6 +31,7 @@ from scrapy_walsh.policy.verdict import NOT_DUE
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.files import replace_file
 from scrapy_walsh.sources.answers import MAX_BODY, from_failure, from_response
+from scrapy_walsh.sources.report import label
 from scrapy_walsh.sources.sources import read_sources, text_of
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def _lines(discovery: dict[str, Any]) -> Iterator[str]:
     for probe in discovery["probes"]:
         gate = f" ({probe['requirement']})" if probe["requirement"] else ""
         reason = f": {probe['reason']}" if probe["reason"] else ""
-        yield f"{probe['url']}: {probe['outcome']}{gate}{reason}"
+        yield f"{probe['url']}: {label(probe['outcome'])}{gate}{reason}"
         for section in probe["sections"]:
             depth = "  " * section["level"]
             if section["title"]:

@@ -32,9 +32,9 @@ _COLOURS: Final = {
         ("warn", "[NOT SEEN]", "not seen", "unseen", "deferred", "stale"),
         "yellow",
     ),
-    **dict.fromkeys(("left_out",), "yellow"),
-    **dict.fromkeys(("ok", "[PASS]", "held", "fed", "negotiated", "llms.txt"), "green"),
-    **dict.fromkeys(("sitemap", "not_modified", "fresh"), "green"),
+    **dict.fromkeys(("left out", "left out: HTML only"), "yellow"),
+    **dict.fromkeys(("ok", "[PASS]", "held", "fresh", "unchanged"), "green"),
+    **dict.fromkeys(("read: feed", "read: markdown", "read: llms.txt", "read: sitemap"), "green"),
 }
 #: Columns of a terminal that is too narrow for tables: it folds their plain lines itself.
 _NARROW: Final = 60

@@ -61,6 +61,7 @@ class Answer:
     validators, because a later 304 could not repeat this answer. ``refusal``: the verdict that
     refused the request, or None. ``said``: the site's statements about use. ``fault``: the own
     fault that kept us from reading the answer, or "". ``unreachable``: the host gave no answer.
+    ``is_html``: it is HTML, which is of no use.
     """
 
     outcome: str | None
@@ -78,6 +79,7 @@ class Answer:
     said: tuple[Statement, ...] = ()
     fault: str = ""
     unreachable: bool = False
+    is_html: bool = False
 
     @property
     def ending(self) -> str:
@@ -109,6 +111,7 @@ async def from_response(step: formats.Step, response: Response) -> Answer:
             moved_to=moved_for_good(response.request),
             suggested_feeds=() if step.kind == "llms" else _suggested(response, kind),
             forget=not _is_known_page(step, content_type),
+            is_html=kind == formats.HTML,
         )
     try:
         links = await links_of(kind, response.body, content_type, response.url)
@@ -157,7 +160,7 @@ def from_failure(step: formats.Step, error: BaseException) -> Answer:
             return _useless(step, reason, outcome, requirement, due=error.due, refusal=verdict)
         case NotModified() if _is_known_page(step, error.content_type):
             # The unchanged page is HTML, which is of no use, so llms.txt is tried again.
-            return _useless(step, "HTML as before (304)")
+            return _useless(step, "HTML as before (304)", is_html=True)
         case NotModified():
             return _useless(step, "304, no new data", report.NOT_MODIFIED, "R7")
         case GaveUp() | TooManyRedirects():

@@ -1,6 +1,7 @@
 """The source report: the outcome of each source, its requirement, and its reason.
 
 For example, a source with a feed is ``fed``, and an HTML page without one is ``left_out`` (R9).
+People read "read: feed" and "left out: HTML only" (:func:`label`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy import visits
-from scrapy_walsh.policy.readings import NOT_REQUESTED
+from scrapy_walsh.policy.readings import LEFT_OUT, NOT_REQUESTED
 from scrapy_walsh.policy.verdict import NOT_DUE
 from scrapy_walsh.terminal import columns, local, shown
 
@@ -29,6 +30,22 @@ NOT_MODIFIED: Final = "not_modified"
 #: The outcomes of a source that was read: its data came, or it has not changed.
 READ: Final = frozenset({FED, SITEMAP, NEGOTIATED, LLMS, NOT_MODIFIED})
 
+#: The words for people, if they differ from the value.
+_LABELS: Final = {
+    FED: "read: feed",
+    SITEMAP: "read: sitemap",
+    NEGOTIATED: "read: markdown",
+    LLMS: "read: llms.txt",
+    NOT_MODIFIED: "unchanged",
+}
+
+
+def label(outcome: str, *, only_html: bool = False) -> str:
+    """The words for people for an *outcome*. *only_html*: of its row."""
+    if only_html and outcome == LEFT_OUT:
+        return "left out: HTML only"
+    return _LABELS.get(outcome, outcome.replace("_", " "))
+
 
 @dataclass(slots=True)
 class ReportRow:
@@ -40,6 +57,7 @@ class ReportRow:
     ``bytes``: of the bodies received. ``items``: emitted. ``new``: links that no earlier run
     emitted; ``known``: links that an earlier run emitted. ``moved_to``: the target of permanent
     redirects.
+    ``only_html``: its page, and its feed if it declares one, were HTML.
     ``suggested_feeds``: feeds that the source offers and that are not declared, and the new URL of
     a declared feed that has moved for good. ``suggested_sitemaps``: sitemaps that robots.txt names
     and that are not declared. ``next_due``: no run requests the source before, ISO 8601 in UTC;
@@ -60,6 +78,7 @@ class ReportRow:
     suggested_feeds: list[str] = field(default_factory=list)
     suggested_sitemaps: list[str] = field(default_factory=list)
     next_due: str | None = None
+    only_html: bool = False
 
 
 def check_writable(path: str) -> None:
@@ -107,7 +126,7 @@ def _members(row: ReportRow) -> dict[str, Any]:
 
 
 _COUNTS: Final = ("requests", "bytes", "new", "known")
-_HEADINGS: Final = ("source", "outcome", "by", *_COUNTS, "next due", "why")
+_HEADINGS: Final = ("source", "outcome", "rule", *_COUNTS, "next due", "why")
 _NUMBERS: Final = range(3, 7)
 _WIDEST: Final = 40
 
@@ -126,7 +145,8 @@ def _cells(row: ReportRow, names: Counter[str]) -> tuple[str, ...]:
     due = "next run"
     if row.next_due:
         due = local(datetime.fromisoformat(row.next_due).timestamp())
-    return (name, row.outcome or NOT_REQUESTED, row.requirement or "-", *counts, due, _why(row))
+    outcome = label(row.outcome or NOT_REQUESTED, only_html=row.only_html)
+    return (name, outcome, row.requirement or "-", *counts, due, _why(row))
 
 
 def _why(row: ReportRow) -> str:

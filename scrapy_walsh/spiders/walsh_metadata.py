@@ -322,6 +322,8 @@ class WalshMetadataSpider(Spider):
             if step.kind == declared:
                 moved_to = _moved(step, answer)
             row.suggested_feeds += [url for url in answer.suggested_feeds if url != source.feed]
+            if step.kind != "llms":
+                row.only_html = answer.is_html and (failed is None or row.only_html)
             if step.kind != "llms" or failed is None:
                 failed = answer.failed
             urls = self._children(walk, answer)
@@ -381,7 +383,7 @@ class WalshMetadataSpider(Spider):
                 "%s: its %s was never read; %s stands in for it until it is: %s",
                 source.first,
                 declared,
-                row.outcome,
+                report.label(row.outcome or "").removeprefix("read: "),
                 row.reason,
             )
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from scrapy_walsh.commands import demo
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.proof.sandbox import demo_sources
 from scrapy_walsh.sources.sources import read_sources
@@ -43,6 +45,53 @@ def test_the_tables_of_the_demo_fit_a_terminal(shown: str) -> None:
     assert "\x1b" not in shown, "colours are for a terminal"
     rows = [line for line in shown.splitlines() if not line.startswith("    ")]
     assert max(len(line) for line in rows if "/" not in line) <= 80
+
+
+def test_the_legend_of_the_demo_explains_each_outcome(shown: str) -> None:
+    _, tables = shown.split("== First run ==")
+    rows = re.findall(r"^\S.* (\S.*?) +(R\d+) +\d+ +\d+$", tables, re.MULTILINE)
+    assert len(rows) == 2 * len(demo_sources())
+    legend = re.search(r"\n\n(read  .*\n(?:.+\n)+)", shown)
+    assert legend is not None
+    lines = legend[1].splitlines()
+    assert len(lines) == 5
+    words = {line[:11].strip() for line in lines}
+    outcomes = set(re.findall(r"(read|unchanged|refused|left out)(?:: [\w .]+?)? +R\d", tables))
+    assert outcomes | {"rule"} == words
+    assert {rule for _, rule in rows} <= set(re.findall(r"R\d+", legend[1]))
+
+
+@pytest.mark.parametrize(
+    ("script", "on_path", "expected"),
+    [
+        ("bin/walsh", "bin/walsh", "walsh"),
+        ("bin/walsh", None, "bin/walsh"),
+        ("bin/walsh", "other/walsh", "bin/walsh"),
+        ("a b/walsh", None, "'a b/walsh'"),
+        ("../walsh", None, "{}/walsh"),
+        (None, "other/walsh", "walsh"),
+        (None, None, "{}/here/bin/python -m scrapy_walsh"),
+    ],
+)
+def test_the_demo_names_a_command_that_can_be_typed_here(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    script: str | None,
+    on_path: str | None,
+    expected: str,
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    for name in filter(None, (script, on_path)):
+        path = here / name
+        path.parent.mkdir(exist_ok=True)
+        path.touch(mode=0o755)
+    python = (here / (script or "bin/walsh")).resolve().with_name("python")
+    monkeypatch.setattr(sys, "executable", str(python))
+    folder = "empty" if on_path is None else str(Path(on_path).parent)
+    monkeypatch.setenv("PATH", str(here / folder))
+    assert demo._command() == expected.format(tmp_path)
 
 
 def test_the_demo_leaves_its_report_and_names_it(shown: str) -> None:

@@ -183,7 +183,11 @@ def test_what_standard_output_did_not_take_was_not_seen(user: User) -> None:
                 check=False,
             )
             assert done.returncode == 1
-            assert "2 items of this run will be emitted again" in done.stderr
+            assert (
+                "(standard output): 2 items of this run will be emitted again; let its reader "
+                "take all of it" in done.stderr
+            )
+            assert "FEEDS" not in done.stderr
             assert reason in done.stderr
             assert "Traceback" not in done.stderr
             with closing(SqliteStore(user.state)) as store:

@@ -82,7 +82,7 @@ def test_a_job_hands_over_items_log_stats_and_outcome(cloud: Cloud) -> None:
     assert {item["source"] for item in job.items} == {"rss.test"}
     assert job.stats["walsh/refused/R2"] == 1
     assert f"refused {DENIED} (R2 disallowed_explicit)" in job.log
-    assert re.search(r"rss\.test +fed ", job.log)
+    assert re.search(r"rss\.test +read: feed ", job.log)
     assert {entry["url"] for entry in job.of("REQ")} == {
         f"http://{request.host}{request.path}" for request in cloud.box.log
     }

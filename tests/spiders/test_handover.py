@@ -112,7 +112,7 @@ def test_r7_6_an_item_of_an_earlier_run_is_not_emitted_again(bench: Bench) -> No
     run = bench.run(report=True)
     assert urls(run) == ["c"]
     assert (bench.row["items"], bench.row["new"], bench.row["known"]) == (1, 1, 2)
-    assert run.lines("INFO: f.test  fed", "1      2")
+    assert run.lines("INFO: f.test  read: feed", "1      2")
     run = bench.run()
     assert urls(run) == []
     assert conditional(run)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.exceptions import SourcesInvalid
+from scrapy_walsh.policy import readings
+from scrapy_walsh.sources import report
 from scrapy_walsh.sources.report import ReportRow, as_document, as_lines, check_writable
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ def test_table_lines_up() -> None:
     assert lines[0].split() == [
         "source",
         "outcome",
-        "by",
+        "rule",
         "requests",
         "bytes",
         "new",
@@ -37,18 +39,36 @@ def test_table_lines_up() -> None:
         "due",
         "why",
     ]
-    assert lines[1].split() == ["a", "fed", "R9", "1", "1234", "10", "3", *shown.split()]
-    assert lines[2].startswith("x" * 39 + "…  refused  R2")
+    assert lines[1].split() == ["a", "read:", "feed", "R9", "1", "1234", "10", "3", *shown.split()]
+    assert lines[2].startswith("x" * 39 + "…  refused     R2")
     assert lines[2].endswith("  next run             robots.txt line 3")
     assert (
         len(
             {
                 line.index(word)
-                for line, word in zip(lines, ("outcome", "fed", "refused"), strict=True)
+                for line, word in zip(lines, ("outcome", "read: feed", "refused"), strict=True)
             }
         )
         == 1
     )
+
+
+def test_outcomes_are_called_by_what_happened_and_values_stay() -> None:
+    """Each outcome has a label without a riddle; the document has the value (D23)."""
+    values = [*sorted(report.READ), *(each for each in readings.OUTCOMES if each != readings.READ)]
+    labels = [report.label(value) for value in values]
+    assert [text for text in labels if text.startswith("read: ")] == [
+        "read: feed", "read: llms.txt", "read: markdown", "read: sitemap",
+    ]  # fmt: skip
+    assert len({*labels}) == len(values)
+    assert {"fed", "negotiated", "not modified"}.isdisjoint(labels)
+    assert not [text for text in labels if "_" in text]
+    html = ReportRow("a", "https://a.test/", readings.LEFT_OUT, "R9", only_html=True)
+    assert as_lines([html])[1].startswith("a       left out: HTML only  R9")
+    assert as_document([html], [], 0)["sources"][0]["outcome"] == "left_out"
+    for value in values:
+        is_html = value == readings.LEFT_OUT
+        assert (report.label(value, only_html=True) != report.label(value)) == is_html
 
 
 def test_hints_follow_the_reason() -> None:
@@ -87,6 +107,7 @@ def test_document_has_every_field() -> None:
             "suggested_feeds": [],
             "suggested_sitemaps": [],
             "next_due": None,
+            "only_html": False,
         }
     ]
 

@@ -304,6 +304,32 @@ def test_a_page_that_is_not_there_is_left_out_with_its_status(status: int) -> No
     assert row.reason == f"page: HTTP {status}; llms.txt: HTTP 404"
 
 
+@pytest.mark.parametrize(
+    ("feed", "page", "llms", "expected"),
+    [
+        (None, (200, "text/html", HTML), None, True),
+        (None, (200, "text/html", HTML), (200, "text/html", HTML), True),
+        (None, NotModified("u", "text/html"), None, True),
+        ((200, "text/html", HTML), (200, "text/html", HTML), None, True),
+        (None, (200, "application/pdf", b"%PDF"), (200, "text/html", HTML), False),
+        (None, (404, "text/html", HTML), (200, "text/html", HTML), False),
+        ((200, "text/xml", b"<a>"), (200, "text/html", HTML), None, False),
+        ((404, "text/html", HTML), (200, "text/html", HTML), None, False),
+        ((200, "text/html", HTML), (404, "text/html", HTML), None, False),
+    ],
+)
+def test_html_only_is_said_of_sources_that_answered_with_nothing_else(
+    tmp_path: Path, feed: Any, page: Any, llms: Any, expected: bool
+) -> None:
+    source = {"name": "1", "url": "https://a.test/"}
+    answers = {"https://a.test/": page, "https://a.test/llms.txt": llms, "https://a.test/f": feed}
+    if feed:
+        source["feed"] = "https://a.test/f"
+    net = crawl_file(tmp_path, [source], {url: each for url, each in answers.items() if each})
+    (row,) = net.rows
+    assert (row.outcome, row.only_html) == ("left_out", expected), row.reason
+
+
 def test_a_sitemap_that_is_not_there_has_failed(tmp_path: Path) -> None:
     source = {"name": "1", "sitemap": "https://a.test/s.xml"}
     net = crawl_file(tmp_path, [source], {})
@@ -594,7 +620,7 @@ def test_report_in_the_log_and_as_json(tmp_path: Path, caplog: pytest.LogCapture
         ("a.test", "negotiated", 2)
     ]
     lines = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
-    assert any(line.startswith("a.test  negotiated") for line in lines)
+    assert any(line.startswith("a.test  read: markdown") for line in lines)
 
 
 @pytest.mark.parametrize(
