@@ -135,7 +135,9 @@ class Context:
             with self.recorder.told_once():
                 ledger = Ledger(config.state_dir, self.wall, redact=redacts, keep_octets=limit)
                 self.recorder.ledger = ledger
-                if (line := recover(self.store, ledger, config.revisit)) is not None:
+                number = lambda: ledger.number  # noqa: E731
+                line = recover(self.store, config.state_dir, number, config.revisit)
+                if line is not None:
                     self.recorder.own_fault(line)
         notices: list[str] = []
         self.steady = machine.steady_clock(self.config.state_dir, notices)

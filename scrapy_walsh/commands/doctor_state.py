@@ -18,6 +18,7 @@ from scrapy_walsh.adapters.documents.validate import reread
 from scrapy_walsh.config import LEDGER_OFF
 from scrapy_walsh.exceptions import StateError, WalshError, one_line
 from scrapy_walsh.files import open_to_others, why_unusable
+from scrapy_walsh.ledger.recovery import rollback
 from scrapy_walsh.policy.freshness import is_fresh
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.proof.findings import Finding, Outcome
@@ -78,6 +79,8 @@ def _of_start(config: WalshConfig, directory: Path) -> Iterator[Finding]:
             news = [notice.replace(str(copy), str(directory)) for notice in store.news]
             bound = store.binding_lists(url, config.identity.token.lower(), time.time())
             losses = [notice.replace(str(copy), str(directory)) for notice in store.notices]
+    if config.ledger != LEDGER_OFF and (line := rollback(directory)) is not None:
+        losses.append(line)
     if losses:
         text = "unless you bring back a copy, the next crawl will say: "
         yield from (_state(Outcome.BROKEN, f"{text}{notice}") for notice in losses)

@@ -45,8 +45,9 @@ from scrapy_walsh.commands.own_crawl import add_addon
 from scrapy_walsh.commands.own_process import APART, heard, shut_network
 from scrapy_walsh.commands.plan import LATENCY
 from scrapy_walsh.commands.plan_clock import Loop
-from scrapy_walsh.config import WalshConfig, identity_given, is_shared
+from scrapy_walsh.config import LEDGER_OFF, WalshConfig, identity_given, is_shared
 from scrapy_walsh.exceptions import WalshError, one_line
+from scrapy_walsh.ledger.recovery import last_line, recover, unknown_lines
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.robots.fetch import NO_RULES
@@ -191,7 +192,13 @@ class _Plan:
         directory = config.state_dir
         self._place = str(config.state_dir)
         if directory is not None and has_records(directory):
+            last = last_line(directory)  # before the copy, because a crawl writes both
             copy_to(directory, self._copy)
+            if config.ledger != LEDGER_OFF and unknown_lines(directory) is not None:
+                with closing(SqliteStore(self._copy)) as local:
+                    line = recover(local, directory, lambda: last, config.revisit)
+                    for notice in filter(None, (line, *local.news, *local.notices)):
+                        _warn("%s", notice)
         if config.shared_state is None:
             return
         with closing(SqliteStore(self._copy)) as local:

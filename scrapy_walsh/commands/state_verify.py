@@ -7,6 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from scrapy_walsh.exceptions import StateError, WalshError, one_line
+from scrapy_walsh.ledger.recovery import rollback
 from scrapy_walsh.state import files, forms
 from scrapy_walsh.state.database import (
     DATABASE,
@@ -38,6 +39,8 @@ def problems(directory: Path, adopt: Callable[[bytes, str], object]) -> Iterator
         return
     lists: list[StoredDocument] = []
     yield from _of_database(directory / DATABASE, lists)
+    if (line := rollback(directory)) is not None:
+        yield line
     yield from _of_copies(directory, lists)
     for document in lists:
         try:

@@ -91,8 +91,8 @@ class Documents:
         """The body with that digest; None if it is not here, or cannot be read as it was."""
         rows: list[bytes] = []
         if self._path.exists():
-            with suppress(StateError):
-                self._change(
+            with suppress(sqlite3.Error, OSError):  # a damaged file is set aside by the next write
+                self._transact(
                     lambda connection: rows.extend(
                         row[0]
                         for row in connection.execute(

@@ -16,20 +16,30 @@ validators and readings are not restored, because no promise rests on them.
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 from collections import defaultdict
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from msgspec import MsgspecError, json
 
 from scrapy_walsh.exceptions import StateError
-from scrapy_walsh.ledger.files import FILE, HEAD, Ledger, Line, read_head, rotated
+from scrapy_walsh.ledger.files import (
+    DOCUMENTS,
+    FILE,
+    HEAD,
+    Documents,
+    Line,
+    read_head,
+    rotated,
+)
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts, urls, visits
 from scrapy_walsh.policy.robots.fetch import LOST, NO_RULES, PARSE
 from scrapy_walsh.policy.urls import REDACTED
 from scrapy_walsh.policy.words import plural
-from scrapy_walsh.state.database import DATABASE
+from scrapy_walsh.state.database import DATABASE, known_line, read_only
 from scrapy_walsh.state.records import (
     BLOCKLIST,
     ROBOTS,
@@ -42,7 +52,7 @@ from scrapy_walsh.state.records import (
 from scrapy_walsh.state.store import SqliteStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from scrapy_walsh.state.database import Rewrite
@@ -61,28 +71,59 @@ class _Line(Line, frozen=True, kw_only=True):
     token: str = ""
 
 
-def recover(store: Store, ledger: Ledger, revisit: float) -> str | None:
-    """Store what the *ledger* knows and *store* does not. Returns a line for the log.
+def recover(store: Store, directory: Path, number: Callable[[], int], revisit: float) -> str | None:
+    """Store what the ledger in *directory* knows and *store* does not. Returns a line for the log.
 
-    It returns None if the state is not older than the ledger. *revisit*: WALSH_REVISIT, seconds.
-    Raises StateError.
+    It returns None if the state is not older than the ledger. *number*: gives the number of the
+    ledger's last line. *revisit*: WALSH_REVISIT, seconds. Raises StateError.
     """
-    last = ledger.number  # before the store's number, because other runs write both
-    known = store.follow(lambda: ledger.number)
+    last = number()  # before the store's number, because other runs write both
+    known = store.follow(number)
     if not isinstance(store, SqliteStore):
         return None
-    if known is None or (known > last and known > (read_head(ledger.directory / HEAD) or (0,))[0]):
+    if known is None or (known > last and known > last_line(directory)):
         store.know(last)  # an earlier version wrote the state, or the ledger has begun anew
         return None
     if known >= last:
         return None
-    unknown = _Unknown(store, ledger, known, last, revisit)
+    unknown = Unknown(directory, known, last)
     try:
         unknown.read()
     except OSError as error:
         store.lose()
-        raise StateError(f"{ledger.directory / FILE} cannot be read: {error}") from error
-    return unknown.store_records()
+        raise StateError(f"{directory / FILE} cannot be read: {error}") from error
+    _Records(store, unknown, revisit).restore()
+    if unknown.gap:
+        store.lose()
+    return unknown.message()
+
+
+def last_line(directory: Path) -> int:
+    """The number of the last line of the ledger in *directory*; 0 without one."""
+    return (read_head(directory / HEAD) or (0,))[0]
+
+
+def unknown_lines(directory: Path) -> Unknown | None:
+    """The lines that the state in *directory* does not know; None if there are none.
+
+    Nothing is written. Without a state or a ledger that can be read, there are none.
+    """
+    last = last_line(directory)  # before the state's number, because runs write both
+    if not last or not (directory / DATABASE).exists():
+        return None
+    with suppress(sqlite3.Error, OSError), closing(read_only(directory / DATABASE)) as connection:
+        known = known_line(connection)
+        if known is not None and known[0] < last:
+            unknown = Unknown(directory, known[0], last)
+            unknown.read()
+            return unknown
+    return None
+
+
+def rollback(directory: Path) -> str | None:
+    """The line for the log if the state in *directory* is older than its ledger; else None."""
+    unknown = unknown_lines(directory)
+    return None if unknown is None else unknown.message()
 
 
 @dataclass
@@ -131,93 +172,114 @@ class _Run:
             yield urls.key_of(url)
 
 
-class _Unknown:
-    """The lines of *ledger* after line *known* up to line *last*, and the records from them."""
+class Unknown:
+    """The lines after line *known*, up to line *last*, of the ledger in *directory*.
 
-    def __init__(
-        self, store: SqliteStore, ledger: Ledger, known: int, last: int, revisit: float
-    ) -> None:
+    ``lines``: these, and lines before them that declare, oldest first. ``runs``: by their names.
+    ``gap``: the reason why lines are missing; empty if none is.
+    """
+
+    def __init__(self, directory: Path, known: int, last: int) -> None:
+        self.directory = directory
+        self.known = known
+        self.last = last
+        self.lines: list[_Line] = []
+        self.runs: dict[str, _Run] = defaultdict(_Run)
+        self.gap = ""
+
+    def read(self) -> None:
+        """Read the lines. Raises OSError."""
+        self.lines = list(self._lines())
+        for line in self.lines:
+            run = self.runs[line.run]
+            if line.n > self.known:
+                run.sent += line.kind == events.ASKED
+                run.binds |= line.kind in _BINDING
+                run.has_ended |= line.kind == "ended"
+                if line.kind == "gap" and line.lost:
+                    self.gap = f"{plural(line.lost, 'line')} could not be written"
+
+    def message(self) -> str | None:
+        """The line for the log, if the state is older than the ledger; else None."""
+        if not self.gap and not any(run.is_lost for run in self.runs.values()):
+            return None
+        requests = sum(run.sent for run in self.runs.values())
+        line = (
+            f"{self.directory / DATABASE} is older than its ledger: it knows line {self.known} of "
+            f"{self.last}; last requests, holds, visits, deferrals and documents are read from the "
+            f"lines after it ({plural(requests, 'request')})"
+        )
+        if self.gap:
+            line = (
+                f"{line}; {self.gap}, so holds and visits may be unknown, and each host counts as "
+                "just requested"
+            )
+        return f"{line}: keep the files together, and back them up by walsh state backup"
+
+    def _lines(self) -> Iterator[_Line]:
+        """The unknown lines; of the lines before them, those that declare, in the same file."""
+        number = self.known
+        for path in self._files():
+            with path.open("rb") as file:
+                for raw in file:
+                    digits = raw[_NUMBER].partition(b",")[0]
+                    is_known = digits.isdigit() and int(digits) <= self.known
+                    if is_known and not (b'"declared"' in raw or b'"started"' in raw):
+                        continue
+                    try:
+                        line = json.decode(raw, type=_Line)
+                    except (MsgspecError, UnicodeDecodeError):
+                        self.gap = "some of its lines cannot be read"
+                        continue
+                    if line.n > self.last:
+                        return
+                    if line.n > self.known:
+                        if line.n != number + 1:
+                            self.gap = f"lines {number + 1} to {line.n - 1} are gone"
+                        number = line.n
+                    yield line
+        if number < self.last:
+            self.gap = f"lines {number + 1} to {self.last} are gone"
+
+    def _files(self) -> list[Path]:
+        """The files with unknown lines, oldest first."""
+        paths = [*rotated(self.directory), self.directory / FILE]
+        first = 0
+        for index, path in enumerate(paths):
+            with path.open("rb") as file:
+                digits = file.read(_NUMBER.stop)[_NUMBER].partition(b",")[0]
+            if digits.isdigit() and int(digits) <= self.known + 1:
+                first = index
+        return paths[first:]
+
+
+class _Records:
+    """The records that *unknown* lines mean, for *store*."""
+
+    def __init__(self, store: SqliteStore, unknown: Unknown, revisit: float) -> None:
         self._store = store
-        self._ledger = ledger
+        self._unknown = unknown
+        self._documents_beside = Documents(unknown.directory / DOCUMENTS)
         self._revisit = revisit
-        self._known = known
-        self._last = last
-        self._runs: dict[str, _Run] = defaultdict(_Run)
         self._rewrites: list[tuple[str, Rewrite]] = []
         self._visits: dict[str, VisitRecord] = {}
         #: None if the target was answered, or its host's hold lifted, after it was deferred.
         self._deferrals: dict[str, Deferral | None] = {}
         self._rules: dict[str, Line] = {}
         self._lists: dict[str, Line] = {}
-        #: Why lines are missing; empty if none is.
-        self._gap = ""
-        self._requests = 0
-
-    # -- reading --------------------------------------------------------------------------
-
-    def read(self) -> None:
-        """Read the lines, oldest first."""
-        lines = list(self._lines())
-        for line in lines:
-            run = self._runs[line.run]
-            if line.n > self._known:
-                run.sent += line.kind == events.ASKED
-                run.binds |= line.kind in _BINDING
-                run.has_ended |= line.kind == "ended"
-        for line in lines:
-            self._take(line, self._runs[line.run])
-
-    def _lines(self) -> Iterator[_Line]:
-        """The unknown lines; of the lines before them, those that declare, in the same file."""
-        number = self._known
-        for path in self._files():
-            with path.open("rb") as file:
-                for raw in file:
-                    digits = raw[_NUMBER].partition(b",")[0]
-                    is_known = digits.isdigit() and int(digits) <= self._known
-                    if is_known and not (b'"declared"' in raw or b'"started"' in raw):
-                        continue
-                    try:
-                        line = json.decode(raw, type=_Line)
-                    except (MsgspecError, UnicodeDecodeError):
-                        self._gap = "some of its lines cannot be read"
-                        continue
-                    if line.n > self._last:
-                        return
-                    if line.n > self._known:
-                        if line.n != number + 1:
-                            self._gap = f"lines {number + 1} to {line.n - 1} are gone"
-                        number = line.n
-                    yield line
-        if number < self._last:
-            self._gap = f"lines {number + 1} to {self._last} are gone"
-
-    def _files(self) -> list[Path]:
-        """The files with unknown lines, oldest first."""
-        paths = [*rotated(self._ledger.directory), self._ledger.directory / FILE]
-        first = 0
-        for index, path in enumerate(paths):
-            with path.open("rb") as file:
-                digits = file.read(_NUMBER.stop)[_NUMBER].partition(b",")[0]
-            if digits.isdigit() and int(digits) <= self._known + 1:
-                first = index
-        return paths[first:]
 
     # -- one line -------------------------------------------------------------------------
 
     def _take(self, line: _Line, run: _Run) -> None:
         run.take(line)
-        if line.n <= self._known:
+        if line.n <= self._unknown.known:
             return
         if line.kind == events.ADOPTED:
             if line.requirement == "R2":
                 self._rules[hosts.origin(line.url)] = line
             else:
                 self._lists[line.url] = line
-        elif line.kind == "gap" and line.lost:
-            self._gap = f"{plural(line.lost, 'line')} could not be written"
         elif line.kind == events.ASKED:
-            self._requests += 1
             self._rewrites.append((line.host, _end_of(line)))
             if line.purpose == events.TARGET and line.answered and not run.look:
                 self._visit(line, run)
@@ -273,9 +335,10 @@ class _Unknown:
 
     # -- the records ----------------------------------------------------------------------
 
-    def store_records(self) -> str | None:
-        """Store what the lines say. Returns the line for the log, if the state is older."""
-        store = self._store
+    def restore(self) -> None:
+        """Store them. Raises StateError."""
+        for line in self._unknown.lines:
+            self._take(line, self._unknown.runs[line.run])
         redacted = any(REDACTED in key for key in self._visits)
         if redacted:
             self._spread()
@@ -283,26 +346,8 @@ class _Unknown:
         dropped = [(Deferral, (key,)) for key, row in self._deferrals.items() if row is None]
         records = [*self._visits.values(), *deferrals, *self._documents()]
         self._restore_lists()  # first, because the next write notes the line
-        store.take_over(records, self._rewrites, dropped, self._last, redacted=redacted)
-        if not self._gap and not any(run.is_lost for run in self._runs.values()):
-            return None
-        if self._gap:
-            store.lose()
-        return self._message()
-
-    def _message(self) -> str:
-        place = self._ledger.directory / DATABASE
-        line = (
-            f"{place} is older than its ledger: it knows line {self._known} of {self._last}; last "
-            "requests, holds, visits, deferrals and documents were read from the lines after it "
-            f"({plural(self._requests, 'request')})"
-        )
-        if self._gap:
-            line = (
-                f"{line}; {self._gap}, so holds and visits may be unknown, and each host counts as "
-                "just requested"
-            )
-        return f"{line}: keep the files together, and back them up by walsh state backup"
+        last = self._unknown.last
+        self._store.take_over(records, self._rewrites, dropped, last, redacted=redacted)
 
     def _spread(self) -> None:
         """Let a visit without its query count for the stored sources of its host and path.
@@ -320,7 +365,7 @@ class _Unknown:
             stored = self._store.get(StoredDocument, ROBOTS, origin)
             if stored is not None and stored.fetched_at > line.at:
                 continue
-            body = b"" if line.digest is None else self._ledger.documents.get(line.digest)
+            body = b"" if line.digest is None else self._documents_beside.get(line.digest)
             outcome = NO_RULES if line.digest is None else PARSE
             fetched_at = line.at
             if body is None:  # not fresh, and no rules to fall back on: the host waits
@@ -335,11 +380,11 @@ class _Unknown:
                 is_same = hashlib.sha256(stored.body).hexdigest() == line.digest
                 if is_same or stored.fetched_at > line.at:
                     continue
-            body = self._ledger.documents.get(line.digest or "")
+            body = self._documents_beside.get(line.digest or "")
             if body is None:
                 self._store.lose_list(url, line.at)
             else:
-                token = self._runs[line.run].token
+                token = self._unknown.runs[line.run].token
                 document = StoredDocument(
                     BLOCKLIST, url, url, body, line.at, line.status, "held", tokens=token
                 )

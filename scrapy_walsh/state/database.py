@@ -261,6 +261,10 @@ def _prepare_writing(connection: sqlite3.Connection, *, begun: bool) -> None:
             if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 for table in TABLES:
                     connection.execute(table.create)
+                # A new file knows no line, even if the ledger beside it has some, or if the first
+                # run is killed and its write-ahead log is lost.
+                connection.execute(_LEDGER)
+                connection.execute("INSERT INTO ledger_line VALUES (1, 0, 0)")
                 connection.execute(f"PRAGMA application_id={APPLICATION}")
                 forms.sign(connection)
     # With WAL, NORMAL is safe if a process is killed. A power cut may cost the last writes.
@@ -272,8 +276,6 @@ def _prepare_writing(connection: sqlite3.Connection, *, begun: bool) -> None:
     with connection:
         connection.execute(f"PRAGMA user_version={VERSION}")
         connection.execute(_LEDGER)
-        if not begun:  # a new file knows no line, even if the ledger beside it has some
-            connection.execute("INSERT OR IGNORE INTO ledger_line VALUES (1, 0, 0)")
 
 
 def known_line(connection: sqlite3.Connection) -> tuple[int, bool] | None:
