@@ -316,19 +316,18 @@ class Gate:
         """The last look at *request* when its turn comes: the document to fetch first, or None.
 
         It is judged again, because it may have waited: documents change (R12), a list may have come
-        that was not adopted yet (R3), and its host may have used up its attempts (R5). Raises
-        Refused. For a robots.txt it raises NotYet, so that the gate refuses the target that needs
-        it. Raises IgnoreRequest if no gate has let the request pass.
+        (R3), and its host may have used up its attempts (R5). Raises Refused. For a robots.txt it
+        raises NotYet, so that the gate refuses the target that needs it. Raises IgnoreRequest if no
+        gate has let the request pass.
         """
         self._stop_if_halted()
         if ticket.before:  # a middleware has changed its URL
             self._stop_elsewhere(ticket.before, ticket.url)
-        if self.documents.operator.state.arrived and ticket.purpose != OPERATOR:
-            return NeedDocument(chain.BLOCKLIST)
         self._stop_if_spent(ticket)
-        robots_txt = self.documents.robots_txt
-        if isinstance(ticket, Document) and ticket.origin and not robots_txt.may_go(ticket):
-            raise NotYet(ticket.host.key, 0.0)  # the next step judges its hop again
+        if isinstance(ticket, Document) and ticket.origin:
+            refusal = chain.judge_host(ticket.url, self.documents, self.context.gates)
+            if refusal is not None or not self.documents.robots_txt.may_go(ticket):
+                raise NotYet(ticket.host.key, 0.0)  # the gate judges its target or its hop again
         if not ticket.ours and self.context.scope.is_source(ticket.url):
             # Another process may request the source, or may have had an answer since.
             refusal = self.sources.take(ticket.key) or chain.too_soon(

@@ -124,9 +124,9 @@ SUBCOMMANDS: Final = {
         ("--port 8080", "--sites sites.toml --log requests.jsonl"),
     ),
     "state": Subcommand(
-        "show, verify or forget what is stored",
+        "show, verify, back up or forget what is stored",
         "done, and in order",
-        "not in order; nothing was stored of the host",
+        "not in order, or older than its ledger; nothing was stored of the host",
         ("show", "show --all", "verify", "forget www.site.example"),
     ),
     "verify": Subcommand(

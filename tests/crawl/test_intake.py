@@ -57,7 +57,7 @@ class Probe(scrapy.Spider):
 MANY = """
 import asyncio, os, signal
 import scrapy
-from scrapy_walsh.adapters import intake
+from scrapy_walsh.adapters import context, intake
 from scrapy_walsh.adapters.crawl import Crawl
 
 class Probe(scrapy.Spider):
@@ -67,7 +67,7 @@ class Probe(scrapy.Spider):
 
     async def start(self):
         if self.dies_at:
-            intake._SLICE = 1e9
+            intake._SLICE = context._WRITE_WITHIN = 1e9
             Crawl.of(self.crawler).on_wire.append(self.on_wire)
         yield scrapy.Request("http://first.test/", priority=1)
         for number in range(100 if self.dies_at else 20_000):
@@ -213,7 +213,7 @@ def lines(project: Path) -> list[dict[str, Any]]:
 def test_nothing_is_sent_before_its_declaration_is_in_the_ledger(
     box: Sandbox, tmp_path: Path, host: str
 ) -> None:
-    """It is killed as the first request to a host is sent, and no slice has ended."""
+    """It is killed as the first request to a host is sent. No slice or timer has ended."""
     box.put(site("first.test"))
     project = make_project(tmp_path, MANY)
     result = crawl(project, box, arguments=("-a", f"dies_at={host}"))

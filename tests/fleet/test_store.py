@@ -560,3 +560,15 @@ def test_where_another_worker_was_there_meanwhile_the_slower_stays(server: Serve
     record = one.get(HostRecord, HOST)
     assert record is not None
     assert record.taught.interval == 4.0
+
+
+def test_r5_a_hold_that_redis_does_not_know_yet_outlives_the_next_answer(
+    server: Server,
+) -> None:
+    one, _ = patient(server)
+    assert reserve(one) == 0
+    one.book_host(HostRecord(HOST, time.time(), 1.0, time.time() + 7200.0))
+    one.book_host(HostRecord(HOST, time.time(), 1.0))
+    one.book_host(HostRecord(HOST, time.time(), 1.0, time.time() + 60.0))
+    one.flush()
+    assert 7190 < reserve(worker(server)) <= 7200

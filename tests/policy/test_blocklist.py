@@ -187,3 +187,16 @@ def test_an_entry_blocks_itself_or_is_named(entry: str) -> None:
     assert domains or warnings
     made = listing(entry)
     assert all(made.blocks(domain) for domain in domains)
+
+
+@pytest.mark.parametrize("labels", [1, 2, 9, 10, 11, 63, 110])
+@pytest.mark.parametrize("below", [True, False])
+def test_r3_2_a_name_under_any_number_of_labels_is_blocked(labels: int, below: bool) -> None:
+    """A name has at most 127 labels (RFC 1035)."""
+    deep = "a." * labels
+    for name in ("xn--bcher-kva.test", "late.test"):
+        listed, host = (name, deep + name) if below else (deep + name, name)
+        urls = [f"http://{host}/", f"http://{host.upper()}./", f"http://user@{host}:8080/p", host]
+        for url in urls:
+            assert (listing(listed).blocks(url) is not None) == below, url
+    assert listing(deep + "late.test").blocks(f"http://b.{deep}late.test/") is not None

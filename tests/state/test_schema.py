@@ -26,9 +26,14 @@ from scrapy_walsh.state.records import (
     HOSTS,
     SOURCES,
     TABLES,
+    Attempts,
     DamageError,
+    Deferral,
     HostRecord,
+    Reading,
+    SeenItem,
     Table,
+    Validators,
     VisitRecord,
     moved,
 )
@@ -249,3 +254,28 @@ def test_a_value_of_another_type_is_no_record(value: Any) -> None:
         table.decode(("a", value, None, 0, b"", None))
     with pytest.raises(DamageError):
         table.decode(("a", 1.0, None, 0, b"", "{}x"))
+
+
+@pytest.mark.parametrize("years", [0, 1, 5, 70])
+def test_d9_a_clock_that_is_years_ahead_drops_nothing_that_binds(
+    tmp_path: Path, years: int
+) -> None:
+    """The time of the last request bounds it: no clock that was wrong today is believed."""
+    binding = [
+        HostRecord(HOST, NOW, 1.0, NOW + DAY),
+        HostRecord("before.test", NOW - 300 * DAY, 1.0, NOW - 290 * DAY),
+        Deferral("http://h.test/late", HOST, NOW + DAY, "Retry-After"),
+        VisitRecord("http://h.test/p", NOW - DAY, "200"),
+        Attempts("http://h.test/q", 3, NOW - 60),
+        SeenItem("http://h.test/i", NOW - DAY),
+        Reading("http://h.test/p", NOW - DAY, NOW - DAY, 1),
+        Validators("http://h.test/p", "*/*", '"v"', None, NOW - DAY, "text/xml"),
+    ]
+    expired = HostRecord("gone.test", NOW - 430 * DAY, 1.0)
+    with closing(SqliteStore(tmp_path)) as store:
+        for record in [*binding, expired]:
+            store.put(record)
+        store.prune(NOW + years * 365 * DAY)
+        kept = [record for table in TABLES for record in store.rows(table.record)]
+    assert {type(record) for record in kept} == {type(record) for record in binding}
+    assert len(kept) == len(binding)
