@@ -924,6 +924,23 @@ def skips_start_requests(cls: type[Spider]) -> bool:
     return cls.start.__module__.startswith("scrapy.spiders")
 
 
+def without_process_start(settings: BaseSettings) -> list[str]:
+    """The spider middlewares of *settings* with the deprecated ``process_start_requests()`` alone.
+
+    A Scrapy that still calls it cannot combine them with ours, which have ``process_start()``.
+    Later versions ignore it.
+    """
+    if not hasattr(Spider, "start_requests"):
+        return []
+    names = []
+    for component in build_component_list(settings.getwithbase("SPIDER_MIDDLEWARES")):
+        with contextlib.suppress(ImportError, AttributeError, ValueError):  # Scrapy says that
+            cls = load_object(component)
+            if hasattr(cls, "process_start_requests") and not hasattr(cls, "process_start"):
+                names.append(f"{cls.__module__}.{cls.__qualname__}")
+    return names
+
+
 def is_shell(crawler: Crawler) -> bool:
     """Whether this crawl is a ``scrapy shell``. Call it when the spider opens.
 

@@ -134,6 +134,11 @@ class Addon:
             reason = disk_lines.why_unusable(settings)
             if reason is not None:
                 raise StateError(f"{reason}: set another, or remove it")
+            for name in compat.without_process_start(settings):
+                raise ConfigError(
+                    f"{name} has process_start_requests() alone, with which this version of Scrapy "
+                    "cannot combine scrapy_walsh: add process_start() to it (SPIDER_MIDDLEWARES)"
+                )
         except WalshError as error:
             compat.refuse_start(error)
         for line in unknown_settings(settings):

@@ -44,6 +44,10 @@ class Own:
     def process_response(self, request, response, spider=None):
         return HtmlResponse(response.url, body=response.body, request=request)
 
+class OldStart:
+    def process_start_requests(self, start_requests, spider):
+        yield from start_requests
+
 class Probe(scrapy.Spider):
     name = "probe"
     start_urls = [
@@ -148,3 +152,22 @@ def test_doctor_says_the_same_before(world: World) -> None:
     assert "spiders.Own" not in marks
     assert marks["spiders.Documents"] == "warn"
     assert marks["DUPEFILTER_CLASS"] == "warn"
+
+
+def test_a_middleware_that_scrapy_cannot_combine_with_ours_is_refused_in_one_line(
+    tmp_path: Path,
+) -> None:
+    """Scrapy before 2.19 raises a traceback; 2.19 ignores ``process_start_requests()``."""
+    settings = SETTINGS | {"SPIDER_MIDDLEWARES": {"spiders.OldStart": 543}}
+    project = make_project(tmp_path / "p", SPIDER, settings)
+    with Sandbox() as box:
+        box.put(site("h.test"))
+        run = crawl(project, box, spider_name="again")
+    if not hasattr(scrapy.Spider, "start_requests"):
+        assert run.targets("h.test") == ["/3", "/3/"]
+        return
+    assert run.returncode == 1
+    assert run.log == []
+    assert "Traceback" not in run.output
+    (line,) = [row for row in run.output.splitlines() if "spiders.OldStart has" in row]
+    assert "add process_start() to it (SPIDER_MIDDLEWARES)" in line
