@@ -306,30 +306,49 @@ def guard_connections(handler: Any, current: Callable[[], Any], timeout: float) 
 
     *current*: returns the object that chooses (``names.Connecting``). We call it when a connection
     begins, so it belongs to this request, however long the look-up takes. If the request needs a
-    tunnel, we choose the address of the proxy. *timeout*: DNS_TIMEOUT, for aiohttp's look-up; 0: no
-    limit.
+    tunnel, we choose the address of the proxy. The object gets the transport, once there is one.
+    *timeout*: DNS_TIMEOUT, for aiohttp's look-up; 0: no limit.
     """
     pool: Any = getattr(handler, "_pool", None)
-    if pool is not None:
-        begin = pool._newConnection
-
-        def new_connection(key: Any, endpoint: Any) -> Any:
-            inner = getattr(endpoint, "_wrappedEndpoint", endpoint)
-            if hasattr(inner, "_getNameResolverAndMaybeWarn"):
-                resolver = _ChosenResolver(current())
-                inner._nameResolver = resolver
-                inner._getNameResolverAndMaybeWarn = lambda _: resolver
-            elif hasattr(inner, "_tunneledHost"):  # Scrapy's, which asks the reactor's resolver
-                return _through_tunnel(inner, current(), lambda: begin(key, endpoint))
-            return begin(key, endpoint)
-
-        pool._newConnection = new_connection
-        return
     connector: Any = getattr(getattr(handler, "_session", None), "connector", None)
-    if connector is None or not hasattr(connector, "_resolve_host"):
+    if pool is not None:
+        _guard_pool(pool, current)
+    elif hasattr(connector, "_resolve_host"):
+        _guard_connector(connector, current, timeout)
+    else:
         name = type(handler).__qualname__
         raise RuntimeError(f"{name} connects to addresses that cannot be judged")
+
+
+def _guard_pool(pool: Any, current: Callable[[], Any]) -> None:
+    """Guard the connections of Twisted's *pool*."""
+    begin = pool._newConnection
+
+    def new_connection(key: Any, endpoint: Any) -> Any:
+        connecting = current()
+        inner = getattr(endpoint, "_wrappedEndpoint", endpoint)
+        if hasattr(inner, "_tunneledHost"):  # Scrapy's, which asks the reactor's resolver
+            connection = _through_tunnel(inner, connecting, lambda: begin(key, endpoint))
+        else:
+            if hasattr(inner, "_getNameResolverAndMaybeWarn"):
+                resolver = _ChosenResolver(connecting)
+                inner._nameResolver = resolver
+                inner._getNameResolverAndMaybeWarn = lambda _: resolver
+            connection = begin(key, endpoint)
+
+        def note(protocol: Any) -> Any:
+            connecting.transport = protocol.transport
+            return protocol
+
+        return connection.addCallback(note)
+
+    pool._newConnection = new_connection
+
+
+def _guard_connector(connector: Any, current: Callable[[], Any], timeout: float) -> None:
+    """Guard the connections of aiohttp's *connector*. *timeout*: DNS_TIMEOUT."""
     resolve = connector._resolve_host
+    connect = connector.connect
 
     async def resolve_host(host: str, port: int, *args: Any, **kwargs: Any) -> list[Any]:
         connecting = current()
@@ -343,7 +362,19 @@ def guard_connections(handler: Any, current: Callable[[], Any], timeout: float) 
             raise OSError(f"{host} has no address that may be used")
         return [by_address[chosen]]
 
+    async def note_connection(*args: Any, **kwargs: Any) -> Any:
+        connecting = current()
+        connection = await connect(*args, **kwargs)
+        connecting.transport = connection.transport
+        return connection
+
     connector._resolve_host = resolve_host
+    connector.connect = note_connection
+
+
+def is_secured(transport: Any) -> bool:
+    """Whether octets may pass *transport*: if it has TLS, the handshake is over."""
+    return bool(getattr(transport, "_handshakeDone", True))
 
 
 def run_in_thread(function: Callable[[], _T]) -> Awaitable[_T]:

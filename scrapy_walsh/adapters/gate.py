@@ -129,7 +129,8 @@ class Sent:
 
     ``unseen``: its host had never been requested before. ``started``, ``ended``: Unix seconds by
     the steady clock. ``response``: None without an answer. ``whole``: False if this side broke the
-    exchange off.
+    exchange off. ``unsent``: as in an ``Exchange``. ``proxy``: the proxy's host, unless it is the
+    sandbox.
     """
 
     request: Request
@@ -139,6 +140,8 @@ class Sent:
     ended: float = 0.0
     response: Response | None = None
     whole: bool = True
+    unsent: events.Unsent | None = None
+    proxy: str | None = None
 
     @property
     def status(self) -> int | None:
@@ -477,6 +480,8 @@ class Gate:
             server="" if server is None else server.key,
             server_interval=None if server is None else server.traffic.interval,
             words=words_of(sent.response) if is_target else "",
+            unsent=sent.unsent,
+            proxy=sent.proxy,
             **_of_request(ticket, answer),
             **_of_answer(answer, concluded),
             **_of_host(ticket.host),

@@ -175,6 +175,7 @@ class Handler(Seat):
         exchange: compat.Task | None = None
         sent = Sent(request, ticket, unseen, crawl.steady())
         proxy = request.meta.get("proxy")
+        sent.proxy = hosts.proxy_host(proxy) if faults.fails_for_us(proxy) else None
         connecting = self._names.connecting = self._connecting(sent, proxy)
         ticket.headed = False
         crawl.tickets.sending = ticket
@@ -187,11 +188,14 @@ class Handler(Seat):
             crawl.break_off = exchange.cancel
             response: Response = await exchange.result
             sent.response = response
+            if faults.of_answer(response.status, proxy):
+                sent.unsent = "proxy"
             ticket.address = _address_of(response, ticket.url, proxy, connecting.address)
         except BaseException as error:
             if connecting.is_stopped:  # so the error is ours, and nothing was sent
                 is_connected = False
                 raise self._not_connected(ticket, connecting) from error
+            sent.unsent = faults.unsent(error, connecting, proxy)
             if exchange is not None and exchange.is_cancelled:
                 # The end of the crawl broke it off, which says nothing about the host.
                 sent.whole = False

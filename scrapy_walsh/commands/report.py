@@ -101,13 +101,12 @@ def _write_extract(args: argparse.Namespace, host: str, output: str, days: Histo
     body = documents.get(extract.list_digest or "")
     with suppress(DocumentInvalid, Misuse):  # of a list that no crawl adopts, ``verify`` has told
         adopted = adopted if body is None else common.blocklist_of(body, None)
-    own_body = b""
+    own = Blocklist()
     if args.blocklist.exists():
         own_body = common.read_file(args.blocklist, MAX_OCTETS)
+        own = common.blocklist_of(own_body, str(args.blocklist)) if own_body else own
     in_force = adopted.blocks(host) is not None
-    is_listed = in_force or bool(
-        own_body and common.blocklist_of(own_body, str(args.blocklist)).blocks(host)
-    )
+    is_listed = in_force or own.blocks(host) is not None
     page = owners_page(
         extract,
         verified,
@@ -115,6 +114,7 @@ def _write_extract(args: argparse.Namespace, host: str, output: str, days: Histo
         in_force=in_force,
         now=time.time(),
         refresh=adopted.refresh,
+        contact=own.contact or adopted.contact,
     )
     return _put(output, page, verified)
 

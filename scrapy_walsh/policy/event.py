@@ -58,6 +58,10 @@ ASKED: Final = "asked"
 #: The purpose of an exchange.
 TARGET: Final = "target"
 
+#: Why nothing of a request was sent: its host's name has no address, there was no connection, or no
+#: TLS, the proxy passed nothing on, or our own side failed.
+Unsent = Literal["name", "connection", "tls", "proxy", "ours"]
+
 
 #: Unix seconds, to about the year 5138; a Crawl-delay may be far longer, and is finite.
 Time = Annotated[float, Meta(ge=0, le=1e11)]
@@ -81,10 +85,11 @@ class Event(Struct, frozen=True):
     ``status``: of the answer. ``wait``: seconds until the host is due. ``due``: when the target may
     be requested again, Unix seconds. ``schema``: digest of the standalone schema that a blocklist
     without its own was validated with. ``form``: of ``urls.form_of``. ``proxy``: the proxy's host,
-    if the proxy was refused, not the URL's own host. ``usage``: the site's statements about use in
-    an answer, one line each. ``pages``: how often a page came in place of a robots.txt, a day
-    apart, while its old rules stay in force (D44). ``unfollowed``: True for a redirect that could
-    not be followed, so that the visit of its source failed (R8). ``address``: the IP address that
+    if the proxy was refused, not the URL's own host; of an exchange, if it went that way.
+    ``usage``: the site's statements about use in an answer, one line each. ``pages``: how often a
+    page came in place of a robots.txt, a day apart, while its old rules stay in force (D44).
+    ``unfollowed``: True for a redirect that could not be followed, so that the visit of its source
+    failed (R8). ``address``: the IP address that
     the host was reached at, or that ``private_address`` refuses; None if it is not known, for
     example behind a proxy. ``via``: the URL that led there, if the address depends on it. ``hop``:
     the refused redirect of a rejected robots.txt (D37). ``robots_host``: the host that was not due,
@@ -185,6 +190,7 @@ class Exchange(Event, frozen=True, kw_only=True):
     the facts that *admit* decided from; None in a ledger of before. ``server``: the key of the
     host's server, if its hosts are paced together (T43). ``server_interval``: seconds between two
     requests to it. ``server_wait``: seconds that all of its hosts are left alone after this answer.
+    ``unsent``: why nothing was sent, so that the host's server saw no request; else None.
     """
 
     kind: EventKind = ASKED
@@ -219,3 +225,4 @@ class Exchange(Event, frozen=True, kw_only=True):
     server: str = ""
     server_interval: Seconds | None = None
     server_wait: Seconds | None = None
+    unsent: Unsent | None = None

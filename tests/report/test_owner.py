@@ -379,6 +379,18 @@ def test_r3_the_page_says_that_a_host_was_put_on_the_list(
     text = page_of(capsysbinary, str(ledger), "--host", HOST).text
     assert f"{HOST}  is on our list of sites that we do not visit." in text
     assert "6 hours after it read it before" in text
+    assert "Our mail address:" not in text
+    own = {**json.loads(LIST), "contact": "optout@bot.example"}
+    Path("blocklist.json").write_text(json.dumps(own))
+    read = page_of(capsysbinary, str(ledger), "--host", "h2.test")
+    assert "Write to us, to optout@bot.example : we put" in " ".join(read.text.split())
+    assert ("a", "href", "mailto:optout@bot.example") in read.attributes
+    Path("blocklist.json").write_text(json.dumps({**own, "contact": "javascript:alert(1)"}))
+    assert "javascript" not in page_of(capsysbinary, str(ledger), "--host", "h2.test").text
+    Path("blocklist.json").write_bytes(LIST)
+    assert main(["blocklist", "add", HOST, "--reason", "he complained"]) == 0
+    capsysbinary.readouterr()
+    assert "pip install" not in text
     assert "complained" not in text
     assert "blocked.test" not in text
     held = page_of(capsysbinary, str(ledger), "--host", "www.blocked.test").text

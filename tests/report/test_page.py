@@ -40,7 +40,7 @@ def test_the_numbers_are_those_of_the_ledger_and_of_the_server(world: World):
     asked = [host for host in tally_of(world.lines).report.hosts if host.requests]
     assert len(asked) == len(hosts(world.log))
     for tile, kind in (
-        ("Fetched", "fetched"), ("Refused", "refused"), ("Held", "held"),
+        ("Fetched", "fetched"), ("Refused", "refused"), ("Waits", "held"),
         ("Backed off", "retried"), ("Given up", "given_up"), ("Deferred", "deferred"),
         ("Declared", "declared"), ("Not modified", "not_modified"),
     ):  # fmt: skip

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import scrapy.exceptions
 from scrapy.http import Headers
 from scrapy.responsetypes import responsetypes
-from twisted.internet import error
+from twisted.internet import defer, error
 
 from scrapy_walsh.adapters import compat
 from tests.year.clock import CLOCK
@@ -49,12 +49,19 @@ class Server:
         #: Called once, when the first request arrives.
         self.first: Callable[[], object] | None = None
 
-    async def serve(self, request: Request, timeout: float) -> Response:
-        """The response to *request*; raises what Scrapy raises where there is none."""
+    async def serve(
+        self, request: Request, timeout: float, connect: Callable[[], object]
+    ) -> Response:
+        """The response to *request*; raises what Scrapy raises where there is none.
+
+        *connect*: called if somebody listens there.
+        """
         if self.first is not None:
             self.first()
             self.first = None
         found = self._answer(CLOCK.true(), request)
+        if not found.refuses:
+            connect()
         line = self._begin(request, found)
         self._open.append(line)
         hangs = found.status is None and not found.refuses
@@ -107,6 +114,11 @@ _TOLD: Final = ("etag", "location", "retry-after")
 SERVERS: Final[list[Server]] = []
 
 
+def _connect(*_: object) -> defer.Deferred[Any]:
+    """A connection to a host of the world, as a pool of Twisted's makes it."""
+    return defer.succeed(SimpleNamespace(transport=object()))
+
+
 class Handler:
     """A download handler without a socket."""
 
@@ -115,7 +127,9 @@ class Handler:
     def __init__(self, crawler: Crawler) -> None:
         self._timeout = crawler.settings.getfloat("DOWNLOAD_TIMEOUT")
         # What compat asks of the pool of Scrapy's own handler, which here connects to nothing.
-        self._pool = SimpleNamespace(persistent=True, retryAutomatically=True, _newConnection=None)
+        self._pool: Any = SimpleNamespace(
+            persistent=True, retryAutomatically=True, _newConnection=_connect
+        )
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Handler:
@@ -125,7 +139,8 @@ class Handler:
     async def download_request(self, request: Request) -> Response:
         """The answer of the world to *request*, in the time that Scrapy gives it."""
         timeout = float(request.meta.get("download_timeout") or self._timeout)
-        return await SERVERS[-1].serve(request, timeout)
+        server = SERVERS[-1]
+        return await server.serve(request, timeout, lambda: self._pool._newConnection(None, None))
 
     async def close(self) -> None:
         """Nothing is open."""

@@ -42,6 +42,9 @@ from scrapy_walsh.policy.backoff import NoAnswer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from scrapy_walsh.adapters.wire.names import Connecting
+    from scrapy_walsh.policy.event import Unsent
+
 #: The variable with the URLs of sandbox proxies, separated by commas (``proof.sandbox``).
 LAB_PROXY: Final = "WALSH_LAB_PROXY"
 #: Error numbers that come from this machine, not from a site.
@@ -96,7 +99,7 @@ def of_transfer(error: BaseException, *, proxy: str | None) -> OwnFault | None:
         return None
     if not isinstance(error, compat.TRANSPORT_ERRORS):
         return OwnFault(f"{_text(error)}: see the log for its cause", type(error).__name__)
-    if _fails_for_us(proxy) and not any(map(_is_tunnels_5xx, _causes(error))):
+    if fails_for_us(proxy) and not any(map(_is_tunnels_5xx, _causes(error))):
         return OwnFault(
             f"its proxy failed ({_text(error)}): see {_without_password(proxy)}", f"proxy {proxy}"
         )
@@ -159,9 +162,26 @@ def says_something(error: BaseException) -> bool:
     return of_transfer(error, proxy=None) is None and not is_unsendable(error)
 
 
+def unsent(error: BaseException, connecting: Connecting, proxy: str | None) -> Unsent | None:
+    """Return why nothing of a request that ended with *error* was sent; None if something was.
+
+    *connecting*: its connection. *proxy*: as in :func:`of_transfer`. The site's server has no
+    request in its log then, whoever is to blame.
+    """
+    if connecting.transport is not None:
+        return None if compat.is_secured(connecting.transport) else "tls"
+    if not says_something(error):
+        return "ours"
+    if fails_for_us(proxy):
+        return "proxy"
+    if any(isinstance(cause, ssl.SSLError) for cause in _causes(error)):
+        return "tls"
+    return "connection" if connecting.address else "name"
+
+
 def of_answer(status: int, proxy: str | None) -> OwnFault | None:
     """Return a fault if the answer came from the proxy, which is so for status 407; else None."""
-    if status != 407 or not _fails_for_us(proxy):
+    if status != 407 or not fails_for_us(proxy):
         return None
     return OwnFault(
         f"its proxy asks for a password (407): see {_without_password(proxy)}", f"proxy {proxy}"
@@ -214,7 +234,7 @@ def ours(failure: str) -> Iterator[None]:
         pass_on(failure, error)
 
 
-def _fails_for_us(proxy: str | None) -> bool:
+def fails_for_us(proxy: str | None) -> bool:
     """Whether a failure of *proxy* is our fault: there is a proxy, and it is no sandbox."""
     return bool(proxy) and not is_lab(proxy)
 

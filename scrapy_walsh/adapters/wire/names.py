@@ -104,7 +104,7 @@ class Connecting:
     or through a proxy. ``refused``: the verdict on the first address, if all addresses are refused.
     ``address``: the chosen address; empty before that. *reached*: called with it, unless there is a
     proxy (``Pacing.reached``). ``wait``: the seconds that it has returned: if there are any, no
-    connection is made.
+    connection is made. ``transport``: of the connection; None until it is made.
     """
 
     def __init__(
@@ -123,6 +123,7 @@ class Connecting:
         self.refused: Verdict | None = None
         self.address = ""
         self.wait = 0.0
+        self.transport: object = None
 
     @property
     def is_stopped(self) -> bool:

@@ -42,16 +42,18 @@ class Blocklist:
     """The domains that opted out, none unless they are given; iteration yields them in no order.
 
     ``domains``: as :func:`normalised` makes them. ``refresh``: how many seconds it is fresh (R12),
-    within floor and ceiling (T12). ``updated``, ``contract``: as the document says. ``warnings``:
-    one line each. ``document``: URL that it came from, or None. ``digest``: SHA-256 of its octets,
-    hexadecimal, or None. ``inline``: the document brings its schema. ``others``: lists from other
-    addresses that bind as well (D39); iteration, length and verdicts count them.
+    within floor and ceiling (T12). ``updated``, ``contract``: as the document says. ``contact``:
+    the operator's mail address, or empty. ``warnings``: one line each. ``document``: URL that it
+    came from, or None. ``digest``: SHA-256 of its octets, hexadecimal, or None. ``inline``: the
+    document brings its schema. ``others``: lists from other addresses that bind as well (D39);
+    iteration, length and verdicts count them.
     """
 
     domains: Set[str] = field(default=frozenset(), repr=False)
     refresh: float = DEFAULT_REFRESH
     updated: str | None = None
     contract: str | None = None
+    contact: str = ""
     warnings: tuple[str, ...] = ()
     document: str | None = None
     digest: str | None = None

@@ -24,6 +24,7 @@ from scrapy_walsh.policy.list.blocklist import Blocklist, is_inline, normalised
 from scrapy_walsh.policy.strict_json import json_object
 
 _CONTRACT: Final = re.compile(r"walsh-research-blocklist/v1(\.[0-9]+)?")
+_MAIL: Final = re.compile(r"[\w.+-]{1,64}@[\w.-]{1,255}")
 # Members that must not occur twice: two JSON parsers could then read two different lists.
 _READ_ONCE: Final = frozenset({"contract", "updated", "refresh", "schema", "blocked", "domain"})
 
@@ -116,11 +117,18 @@ def blocklist_in(members: dict[str, Any], body: bytes, document: str | None) -> 
         refresh=refresh_seconds(members.get("refresh")),
         updated=updated if isinstance(updated, str) else None,
         contract=members["contract"],
+        contact=_mail_address(members.get("contact")),
         warnings=warnings,
         document=document,
         digest=hashlib.sha256(body).hexdigest(),
         inline=is_inline(members),
     )
+
+
+def _mail_address(value: object) -> str:
+    if isinstance(value, str) and _MAIL.fullmatch(value):
+        return value
+    return ""
 
 
 def _schema(members: dict[str, Any], fallback_schema: dict[str, Any] | None) -> dict[str, Any]:

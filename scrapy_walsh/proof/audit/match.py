@@ -86,7 +86,7 @@ def _take(line: Line, asked: Collection[str], ledgers: Ledgers, place: str) -> N
     """Take a line in. Raises ValueError if it does not say what was sent, or when."""
     if line.kind == GAP:
         ledgers.faults += line.lost or 1
-    if line.kind != ASKED:
+    if line.kind != ASKED or line.unsent:
         return
     url = line.sent or line.url
     host = hosts.host_key(url)

@@ -40,7 +40,7 @@ _TILES: Final = (
     ("Not modified", events.NOT_MODIFIED, "304, no new data (R7)"),
     ("Answered", events.ANSWERED, "by a middleware of the project, not requested"),
     ("Refused", events.REFUSED, "never requested (R2, R3, R6, R8, settings)"),
-    ("Held", events.HELD, "times that a target waited for its host (R4)"),
+    ("Waits", events.HELD, "of a target for its host (R4)"),
     ("Backed off", events.RETRIED, "retries scheduled (R5)"),
     ("Given up", events.GIVEN_UP, "retries used up (R5)"),
     ("Deferred", events.DEFERRED, "left for a later run"),
@@ -83,16 +83,17 @@ def owners_page(
     in_force: bool,
     now: float,
     refresh: float,
+    contact: str = "",
 ) -> str:
     """The HTML of *found*, for the owner of the site. It is bounded as :func:`page` is.
 
     *verified*: the ledger. *listed*: the host is on the operator's list; *in_force*: it is also on
     the copy that crawls use. *now*: Unix seconds. *refresh*: seconds after which crawls read that
-    list anew.
+    list anew. *contact*: the operator's mail address.
     """
     values = {
         "found": found, "verified": verified, "listed": listed, "in_force": in_force, "now": now,
-        "refresh": refresh, "kept": owner.kept(found, verified),
+        "refresh": refresh, "contact": contact, "kept": owner.kept(found, verified),
         "robots_ttl": found.run.terms.robots_ttl if found.run else ROBOTS_TTL,
     }  # fmt: skip
     return environment().get_template("owner.html").render(values)

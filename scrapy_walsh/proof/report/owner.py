@@ -26,6 +26,7 @@ from scrapy_walsh.policy.urls import REDACTED
 from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR, DISALLOWED_EXPLICIT
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.findings import Outcome
+from scrapy_walsh.proof.report.reach import SILENT, Reach, stage_of
 from scrapy_walsh.proof.report.words import answer_of
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.proof.ledger import Line
     from scrapy_walsh.proof.ledgered import Gap
+    from scrapy_walsh.proof.report.reach import Stage
     from scrapy_walsh.proof.report.runs import Run
     from scrapy_walsh.proof.verify import Report as Verified
 
@@ -65,6 +67,15 @@ _WHY: Final[Mapping[tuple[str, str] | str, str]] = {
     "R8": "we had requested it not long before",
 }
 _WHY_ELSE: Final = "one of our own rules excludes it"
+#: The same if the site had no part in it, by the stage; and why a request never came to it.
+_OURS: Final[Mapping[Stage, str]] = {
+    "name": "we could not look up the name of your site",
+    "connection": "no connection to your site came about",
+    "tls": "no encrypted connection to your site came about",
+    "proxy": "a proxy of ours did not pass it on",
+    SILENT: "a proxy of ours took it and gave no answer",
+    "ours": "something on our side failed",
+}
 _PURPOSES: Final = {
     "robots": "your robots.txt",
     "operator": "our own documents",
@@ -89,6 +100,7 @@ class Asked(NamedTuple):
 class Version:
     """One state of a robots.txt, in force from ``since`` on; ``until``: of the next one.
 
+    ``answer``: the last one to a request for it, in words.
     ``elsewhere``: its address redirected to another host, and the text of that is not shown.
     ``rules``: its lines for us and what came of each; None if its text is not at hand. ``uses``:
     what came of a line, by its number and the kind of event.
@@ -96,6 +108,7 @@ class Version:
 
     of: Line
     since: float
+    answer: str = ""
     until: float = math.inf
     rules: list[tuple[str, str]] | None = None
     uses: Counter[tuple[int | None, str]] = field(default_factory=Counter)
@@ -119,7 +132,10 @@ class Version:
             consequence = "we had no rules to follow"
             if self.of.digest:
                 consequence = "we followed the one before"
-            return f"could not be fetched, so {consequence}"
+            if self.of.hop:
+                return f"leads to an address that we may not request, so {consequence}"
+            answer = f" ({self.answer})" if self.answer else ""
+            return f"could not be read{answer}, so {consequence}"
         if self.elsewhere:
             return "redirected to another site, and we followed that answer"
         return f"was not there ({self.of.status}), which forbids nothing"
@@ -129,13 +145,14 @@ class Version:
 class Extract:
     """Takes each line of a ledger, keeps what is about ``host`` since ``since``, Unix seconds.
 
-    ``runs``: all of the ledger. ``requests``: the last of ``total``. ``left``: pages that were not
-    requested, by the reason and by the rule of robots.txt, if a rule decided; ``examples``: the
-    last of each. ``first``, ``last``: of requests. ``covers``: of all lines. ``shortest``: pause,
-    seconds. ``pauses``: their numbers, by groups. ``slowed``: requests after which R5 left the host
-    alone. ``list_digest``: of the operator's list that crawls use. ``unsure``: a robots.txt that
-    decided about a page cannot be seen, so that ``verify`` did not derive the decision. ``lines``:
-    the numbers of those about the host.
+    ``runs``: all of the ledger. ``requests``: the last of ``total``. ``unsent``: by the stage,
+    other attempts, of which the site's server has no request, or may have none. ``left``: pages
+    that were not requested, by the reason and by the rule of robots.txt, if a rule decided;
+    ``examples``: the last of each. ``first``, ``last``: of requests. ``covers``: of all lines.
+    ``shortest``: pause, seconds. ``pauses``: their numbers, by groups. ``slowed``: requests after
+    which R5 left the host alone. ``list_digest``: of the operator's list that crawls use.
+    ``unsure``: a robots.txt that decided about a page cannot be seen, so that ``verify`` did not
+    derive the decision. ``lines``: the numbers of those about the host.
     """
 
     host: str
@@ -143,6 +160,7 @@ class Extract:
     runs: Mapping[str, Run] = field(default_factory=dict)
     requests: deque[Asked] = field(default_factory=lambda: deque(maxlen=REQUESTS))
     total: int = 0
+    unsent: Counter[Stage] = field(default_factory=Counter)
     first: float = math.inf
     last: float = 0.0
     covers: tuple[float, float] = (math.inf, 0.0)
@@ -161,6 +179,10 @@ class Extract:
     list_digest: str | None = None
     unsure: bool = False
     _went_by: set[str] = field(default_factory=set)
+    _reach: Reach = field(default_factory=Reach)
+    #: The last request that came to the site, and the answer to the last one for its robots.txt.
+    _before: Line | None = None
+    _robots_answer: str = ""
     #: By digest, the version with that text that is in force, or was last.
     _latest: dict[str | None, Version] = field(default_factory=dict)
 
@@ -217,6 +239,11 @@ class Extract:
         return shlex.join(["python", *words])
 
     @property
+    def attempts(self) -> list[tuple[int, str, bool]]:
+        """Those of ``unsent``: how many, the reason, and whether they may be in a server's log."""
+        return [(count, _OURS[stage], stage == SILENT) for stage, count in self.unsent.items()]
+
+    @property
     def cut_off(self) -> int:
         """Runs without an end: if a run was killed, a request may be missing."""
         return sum(run.ended is None for run in self.runs.values())
@@ -231,26 +258,43 @@ class Extract:
         self.covers = min(self.covers[0], line.at), max(self.covers[1], line.at)
         about = hosts.host_or_url(line.url) if line.url else ""
         recent = line.moment.began >= self.since
+        self._reach.take(line)
         if line.kind in (events.ADOPTED, events.TAKEN_UP, events.REJECTED):
             self._document(line, about)
         if about == self.host and recent:
             self.lines.add(line.n)
             self._of_host(line, gap)
-        self.twin_requests += line.kind == ASKED and about == self.twin and recent
+        arrived = line.kind == ASKED and not stage_of(line)
+        self.twin_requests += arrived and about == self.twin and recent
 
     def _document(self, line: Line, about: str) -> None:
         if line.requirement == "R2" and about == self.host:
-            self._version(line)
+            if line.kind != events.REJECTED or not self._reach.stage(line):
+                self._version(line)
         elif line.requirement == "R3" and line.kind != events.REJECTED:
             self.list_digest = line.digest
 
     def _of_host(self, line: Line, gap: Gap | None) -> None:
         if line.kind == ASKED:
-            self._take_request(line, gap)
+            stage = stage_of(line)
+            if stage:
+                self.unsent[stage] += 1
+            else:
+                self._take_request(line, self._since_the_last(line, gap))
         elif line.kind in (events.FETCHED, events.NOT_MODIFIED):
             self._count_use(line, ASKED)
         elif line.kind in (events.REFUSED, events.DEFERRED, events.GIVEN_UP):
             self._take_left_page(line)
+
+    def _since_the_last(self, line: Line, gap: Gap | None) -> Gap | None:
+        """The *gap* before *line*, as the server saw it: from the last request that came there."""
+        before = self._before
+        self._before = line
+        if gap is None or not stage_of(gap.before):
+            return gap
+        if before is None:
+            return None
+        return gap._replace(before=before, seconds=line.started - before.ended)
 
     def _take_request(self, line: Line, gap: Gap | None) -> None:
         at = line.moment.began
@@ -262,6 +306,8 @@ class Extract:
         self.slowed += line.wait is not None
         self.unsure |= line.run not in self.runs or REDACTED in line.url
         self._went_by.update([line.digest] if line.digest else [])
+        if line.purpose == "robots":
+            self._robots_answer = answer
         purpose = _PURPOSES.get(line.purpose, "page")
         self.requests.append(Asked(at, line.url, purpose, answer, gap, line.wait))
         if line.run in self.runs:
@@ -272,7 +318,9 @@ class Extract:
 
     def _take_left_page(self, line: Line) -> None:
         requirement = line.requirement or "R5"
-        reason = _WHY.get((requirement, line.verdict)) or _WHY.get(requirement, _WHY_ELSE)
+        reason = _OURS.get(self._reach.stage(line), "")
+        if not reason or requirement == "R3":
+            reason = _WHY.get((requirement, line.verdict)) or _WHY.get(requirement, _WHY_ELSE)
         is_own_rule = line.verdict == DISALLOWED_EXPLICIT and requirement == "R2"
         rule = (line.rule or "") if is_own_rule else ""
         if is_own_rule:
@@ -295,7 +343,7 @@ class Extract:
             if _state(latest.of) == _state(line):
                 return
             latest.until = line.at
-        self.versions.append(Version(line, line.at))
+        self.versions.append(Version(line, line.at, self._robots_answer))
         if line.kind != events.REJECTED:  # else the version before stays in force
             self._latest[line.digest] = self.versions[-1]
         self.versions = [version for version in self.versions if version.until >= self.since][

@@ -95,7 +95,7 @@ class Tally:
     """The content of a ledger about ``runs``. ``others``: how many other runs are in it.
 
     ``history``: of those runs, by days. ``kinds``: number of lines by kind. ``purposes``: number of
-    exchanges by purpose. ``last``: when the last line was written, Unix seconds. ``saved``: octets
+    exchanges that were sent, by purpose. ``last``: when the last line was written, Unix seconds. ``saved``: octets
     that answers 304 did not send again, by the last answer with a body before them.
     """
 
@@ -172,7 +172,7 @@ class Tally:
         if not host.requests and self.history is None and len(self._hosts) <= _CANDIDATES:
             host.marks = []
         if line.kind == ASKED:
-            self.purposes[line.purpose] += 1
+            self.purposes[line.purpose] += line.unsent is None
             host.asked(line, gap)
             self.saved += (body_before or 0) if line.status == 304 else 0
         elif line.verdict == BLOCKED_OPERATOR and host.opted_out is None:

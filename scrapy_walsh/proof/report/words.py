@@ -11,9 +11,19 @@ from scrapy_walsh.exceptions import visible
 from scrapy_walsh.spec import REQUIREMENTS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scrapy_walsh.policy.event import Unsent
     from scrapy_walsh.proof.ledger import Line
 
 _IDS: Final = tuple(requirement.id for requirement in REQUIREMENTS)
+_UNSENT: Final[Mapping[Unsent, str]] = {
+    "name": "no address",
+    "connection": "no connection",
+    "tls": "no TLS",
+    "proxy": "our proxy",
+    "ours": "our side",
+}
 _CODE: Final = re.compile(r"\b(R[0-9]+)\b")
 
 
@@ -33,6 +43,8 @@ def instant(at: float) -> str:
 
 def answer_of(line: Line) -> str:
     """The answer to a request: its status and reason phrase, or that there was none."""
+    if line.unsent:
+        return f"not sent ({_UNSENT[line.unsent]})"
     if line.status is None:
         if line.answered:
             return "no answer"

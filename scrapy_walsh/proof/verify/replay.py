@@ -45,6 +45,8 @@ _LATER: Final = 2.0
 #: The largest chance that a back-off can be made with.
 _MOST: Final = math.nextafter(1.0, 0.0)
 _ROBOTS: Final = "robots"
+#: The status of a proxy that asks for a password.
+_ASKS_FOR_PASSWORD: Final = 407
 _numbers: Final = attrgetter("interval", "accepted", "at", "before")
 #: The most requests without an answer in a trial of https: a crawl makes one, and two did earlier.
 TRIALS: Final = 2
@@ -83,6 +85,7 @@ class Replay:
             *_check_wait(run, line, shortest, longest),
             *self._judge_server(run, line),
             *_check_tries(run, line),
+            *_check_unsent(line),
         ):
             self._report.find(line.n, rule, fault)
         if not run.has_gaps:
@@ -473,6 +476,13 @@ def _check_wait(
             "R5",
             f"gives_up is {line.gives_up} after retry {line.attempt}: {failure.reason()}",
         )
+
+
+def _check_unsent(line: Line) -> Iterator[tuple[str, str]]:
+    """An exchange with an answer was sent; only a proxy may answer 407 in place of the site."""
+    is_proxys = bool(line.proxy) and line.status == _ASKS_FOR_PASSWORD
+    if line.unsent and (line.cut or not (line.status is None or is_proxys)):
+        yield "R4", "it says that nothing was sent, and it has an answer"
 
 
 def _check_tries(run: Run, line: Line) -> Iterator[tuple[str, str]]:
