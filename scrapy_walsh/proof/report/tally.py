@@ -95,8 +95,9 @@ class Tally:
     """The content of a ledger about ``runs``. ``others``: how many other runs are in it.
 
     ``history``: of those runs, by days. ``kinds``: number of lines by kind. ``purposes``: number of
-    exchanges that were sent, by purpose. ``last``: when the last line was written, Unix seconds. ``saved``: octets
-    that answers 304 did not send again, by the last answer with a body before them.
+    exchanges that were sent, by purpose. ``last``: when the last line was written, Unix seconds.
+    ``saved``: octets that answers 304 did not send again, by the last answer with a body before
+    them.
     """
 
     runs: tuple[Run, ...]
