@@ -214,7 +214,7 @@ def test_a_fault_on_our_side_is_never_called_the_sites(week: Week) -> None:
     assert found == REASONS
     said = [version.said for version in week.page.versions]
     assert [each for each in said if each] == [
-        "could not be read (503 Service Unavailable), so we went by the one before"
+        "could not be read (503 Service Unavailable), so we followed the one before"
     ]
 
 
