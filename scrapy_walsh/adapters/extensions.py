@@ -39,15 +39,16 @@ class AutoThrottle(ScrapyAutoThrottle):
         return Crawl.of(self.crawler).pacing.host_of(request.url).traffic
 
     def _response_downloaded(self, response: Response, request: Request, spider: Any) -> None:
+        self._request = request  # the response does not have it yet
         super()._response_downloaded(response, request, spider)
-        if request.meta.get("autothrottle_dont_adjust_delay") is True:
-            return
-        _, slot = self._get_slot(request, spider)
-        if slot is not None:
-            traffic = self._traffic(request)
-            traffic.set_interval(0.0, source=_SOURCE)
-            slot.delay = max(slot.delay, traffic.interval)
-            traffic.set_interval(slot.delay, source=_SOURCE)
+
+    def _adjust_delay(self, slot: Any, latency: float, response: Response) -> None:
+        """As Scrapy's, with the minimum, before AUTOTHROTTLE_DEBUG prints the delay."""
+        super()._adjust_delay(slot, latency, response)
+        traffic = self._traffic(self._request)
+        traffic.set_interval(0.0, source=_SOURCE)
+        slot.delay = max(slot.delay, traffic.interval)
+        traffic.set_interval(slot.delay, source=_SOURCE)
 
     def _reached(self, request: Request, spider: Any) -> None:
         """Set the minimum of a slot again, because Scrapy deletes idle slots with their delay."""

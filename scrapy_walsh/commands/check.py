@@ -43,8 +43,8 @@ _NO_TEXT: Final = "this robots.txt is no text: see what its host serves"
 #: The members that an answer has from a verdict, beside its name.
 _OF_A_VERDICT: Final = ("requirement", "reason", "document", "line", "group")
 _INSTEAD: Final = (
-    "since nobody fetches a robots.txt without saying who asks (R1.4); or give what needs no "
-    "request: --robots FILE, --blocklist FILE, or --token NAME for what is cached"
+    "because a request must name its bot (R1.4); without a request: --robots FILE, "
+    "--blocklist FILE, or --token NAME for what is cached"
 )
 
 
@@ -187,7 +187,11 @@ def _judge_of(args: argparse.Namespace) -> Callable[..., dict[str, Any]]:
         rules = None if body is None else parse_robots(body, token, document)
         verdict = Given(rules, blocklist).judge(url, gates_of(config))
         if rules is None and verdict.allowed and args.blocklist is None:
-            raise Misuse(f"no robots.txt is given or cached for it: name who asks, {_INSTEAD}")
+            others = ' or {"robots": TEXT, "url": URL}' if args.batch else ""
+            raise Misuse(
+                f"no robots.txt of {hosts.origin(url)} is cached: give --robots FILE{others}, or "
+                "fetch it by `walsh check URL`"
+            )
         delay = None if rules is None else rules.crawl_delay
         return _members(url, verdict, delay, _note(body or b"") or note)
 

@@ -39,9 +39,7 @@ if TYPE_CHECKING:
 ROBOTS_LIMIT: Final = 1024 * 1024
 #: Seconds that the validator may take with a list that is not plainly harmless (D3).
 VALIDATION_TIMEOUT: Final = 60.0
-NO_IDENTITY: Final = (
-    "no identity: WALSH_IDENTITY is not set: set it in the project, or give --identity"
-)
+NO_IDENTITY: Final = "no identity: WALSH_IDENTITY is not set: run `walsh init`, or give --identity"
 
 #: The state directory of a crawl without a project.
 _HERE: Final = str(Path(".scrapy", "walsh"))

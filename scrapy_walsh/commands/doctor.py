@@ -206,14 +206,14 @@ def of_identity(config: WalshConfig) -> Iterator[Finding]:
     if placeholders:
         text = f"only an example: {', '.join(placeholders)}: nobody can opt out there; "
         yield _WARN("R1", "identity", f"{text}put your own")
-    for name, is_set, rule in (
-        ("WALSH_FOLLOW_LINKS", config.follow_links, "R6"),
-        ("WALSH_SCRAPING", config.scraping, "R9"),
-        ("WALSH_REVISIT_REASON", config.revisit_reason, "R8"),
-    ):
-        if is_set:
-            text = f"{name} is set, which lifts {rule} in every run: remove it, or give it with -s"
-            yield _WARN(rule, "settings", text)
+    if config.follow_links:  # a person chose it, and `walsh init` asks for it
+        text = "links are followed, as WALSH_FOLLOW_LINKS says; all other rules hold for them"
+        yield _NOTE("R6", "settings", text)
+    if config.scraping:
+        yield _NOTE("R9", "settings", "HTML is scraped, as WALSH_SCRAPING says")
+    if config.revisit_reason:
+        text = "WALSH_REVISIT_REASON lifts R8 in every run: remove it, and give it with -s once"
+        yield _WARN("R8", "settings", text)
     for setting, how in out_of_bounds(config):
         advice = f"{setting.name} {how}, which the specification asks for: remove it, or correct it"
         yield _FAIL(setting.row.requirement, "settings", advice)
@@ -324,7 +324,8 @@ def _of_operator(
 def _of_page(requirement: str, about: str, url: str, page: Page) -> Finding:
     if page.is_up and not page.rejected:
         return _OK(requirement, about, f"{url} answers {page.answer}")
-    text = f"{url}: {page.rejected or page.answer}: put it up, or correct its URL"
+    file = "blocklist.json" if about == "blocklist" else "policy.html"
+    text = f"{url}: {page.rejected or page.answer}: upload {file} there, or correct its URL"
     return _FAIL(requirement, about, text)
 
 

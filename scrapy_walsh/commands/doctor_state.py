@@ -129,7 +129,8 @@ def copy_to(directory: Path, copy: Path) -> None:
 def of_blocklist(document: StoredDocument | None, now: float, url: str) -> Finding:
     """Whether the list of *url* that is *document* can be read, and how old it is."""
     if document is None:
-        text = f"no list of {url} was ever adopted: the first crawl requests it first"
+        text = f"no list of {url} was ever adopted: upload blocklist.json there before the first "
+        text += "crawl, which requests it first"
         return _list(Outcome.WARNING, text)
     try:
         refresh = reread(document).refresh

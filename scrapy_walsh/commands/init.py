@@ -93,6 +93,8 @@ _PAGES: Final = ("blocklist.json", "policy.html")
 #: Stands for a site while the product is checked.
 _ANY_SITE: Final = "https://bot.example"
 _T = TypeVar("_T")
+#: The spider of this package.
+_SPIDER: Final = "walsh_metadata"
 #: The question to a person at the terminal if the spider needs the setting.
 _SWITCHES: Final = {
     "WALSH_FOLLOW_LINKS": "follow links?",
@@ -196,7 +198,10 @@ def run(args: argparse.Namespace) -> int:
     lines += (
         [] if project is None else _different(report, extra, most, has_written=target is not None)
     )
-    steps = _next_steps(identity, contact, args.dir, "" if target else block, directory)
+    names = sorted(report["spiders"].keys() - {own_process.NO_SPIDER, _SPIDER})
+    steps = _next_steps(
+        identity, contact, args.dir, "" if target else block, directory, spiders=names
+    )
     show([*map(visible, lines), *steps])
     return 0
 
@@ -485,9 +490,18 @@ def _is_set(name: str, text: str) -> bool:
 
 
 def _next_steps(
-    identity: Identity, contact: str, folder: Path, block: str, directory: str
+    identity: Identity,
+    contact: str,
+    folder: Path,
+    block: str,
+    directory: str,
+    *,
+    spiders: Sequence[str],
 ) -> Iterator[str]:
-    """The remaining steps. *directory*: the URL of the key directory, empty without one."""
+    """The remaining steps. *directory*: the URL of the key directory, empty without one.
+
+    *spiders*: the project's own.
+    """
     where = shlex.quote(str(folder.absolute()))
     if block:
         yield "\nfor the project's settings.py, beside what it has (--write appends them):\n"
@@ -501,9 +515,17 @@ def _next_steps(
     yield "\nwhen a site opts out (and then upload blocklist.json again):"
     yield f"  walsh blocklist add HOST --file {shlex.quote(str(folder / 'blocklist.json'))}"
     yield "\nfor cron, once a day, at a minute that is not everybody's; no output on a good day:"
-    crawl = "crawl walsh_metadata -a sources=sources.toml -o items.jsonl -L WARNING"
-    line = f"cd {where} && {shlex.quote(sys.executable)} -m scrapy {crawl}"
+    names = [shlex.quote(name) for name in spiders] or [
+        f"{_SPIDER} -a sources=sources.toml -o items.jsonl"
+    ]
+    if len(names) > NAMED:
+        names = ["SPIDER"]
+    python = shlex.quote(sys.executable)
+    crawls = "; ".join(f"{python} -m scrapy crawl {name} -L WARNING" for name in names)
+    line = f"cd {where} && {{ {crawls}; }}" if len(names) > 1 else f"cd {where} && {crawls}"
     yield f"  {_cron(identity)} {line.replace('%', chr(92) + '%')}"
+    if names == ["SPIDER"]:
+        yield "  with the name of a spider in place of SPIDER, and a line for each"
     yield "\nthen, in the project: walsh doctor --online"
 
 

@@ -91,8 +91,8 @@ _SECRET: Final = re.compile(r"//[^/\s]*@")
 _COMMENT_BREAKERS: Final = frozenset('();\\"<>')
 
 _CHOICES: Final = (
-    'set it to "walsh-research" if you are the operator of wal.sh/bot, or to a dict with product,'
-    " policy_url, blocklist_url and, optionally, schema_url"
+    "run `walsh init`, or set it to a dict with product, policy_url, blocklist_url and, "
+    'optionally, schema_url; to "walsh-research" only if you are the operator of wal.sh/bot'
 )
 
 

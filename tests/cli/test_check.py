@@ -213,8 +213,9 @@ def test_readable_answer(capsys: pytest.CaptureFixture[str]) -> None:
         (["http://h.test/", "--robots", "robots.txt", "-s", "WALSH_PATIENCE"], "NAME=VALUE"),
         (["http://h.test/", "--batch"], "--batch"),
         (["--batch", "--robots", "-"], "--batch"),
-        (["http://h.test/", "--token", "Bot"], "--token"),
+        (["http://h.test/", "--token", "Bot"], "--robots FILE, or fetch it"),
         (["http://h.test/"], "--identity"),
+        (["http://h.test/"], "`walsh init`"),
         (["http://h.test/"], "R1.4"),
         (["http://h.test/", "--identity", "walsh-research"], "operator of wal.sh/bot"),
         (["http://h.test/", "-s", "WALSH_IDENTITY=walsh-research"], "make your own"),
@@ -472,8 +473,8 @@ def test_what_is_not_cached_needs_an_identity_and_is_not_called_allowed(
     assert main(["check", "https://other.test/", "--token", "Bot"]) == 2
     output, said = capsys.readouterr()
     assert output == ""
-    assert "no robots.txt is given or cached" in said
-    assert "(R1.4)" in said
+    assert "no robots.txt of https://other.test is cached: give --robots FILE, or fetch it" in said
+    assert "--token" not in said, "it was given"
     code, answer = told("https://blocked.test/open", "--token", "Bot", "--robots", "robots.txt")
     assert (code, answer["requirement"]) == (1, "R3")  # the list that is cached still counts
 
@@ -484,6 +485,8 @@ def test_a_batch_takes_plain_urls(batch: Any) -> None:
     code, answers = batch(*lines, b"https://other.test/", options=("--token", "Bot"))
     assert [each.get("allowed") for each in answers] == [False, True, False, None]
     assert (code, set(answers[3])) == (2, {"url", "error"})
+    assert 'give --robots FILE or {"robots": TEXT, "url": URL}' in answers[3]["error"]
+    assert "--token" not in answers[3]["error"]
 
 
 @pytest.mark.parametrize(

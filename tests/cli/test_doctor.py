@@ -315,7 +315,7 @@ def test_the_example_project_is_healthy(tmp_path: Path) -> None:
     assert found.code == 0, found.output
     assert found.line("ok", "seats", "walsh_metadata")
     assert found.line("ok", "R11", "can be made")
-    assert found.line("warn", "R3", "was ever adopted", "the first crawl requests it first")
+    assert found.line("warn", "R3", "was ever adopted: upload blocklist.json there")
     assert not found.connected
 
 
@@ -333,7 +333,7 @@ def test_a_project_without_spiders(visits: dict[str, Visit]) -> None:
 
 
 def test_r1_no_identity(visits: dict[str, Visit]) -> None:
-    assert visits["nobody"].line("FAIL", "R1 ", "WALSH_IDENTITY is not set", "set it to")
+    assert visits["nobody"].line("FAIL", "R1 ", "WALSH_IDENTITY is not set: run `walsh init`")
     assert len(visits["nobody"].marked("FAIL")) == 1
     assert visits["nobody"].line("unseen", "state and fleet", "WALSH_IDENTITY is not set")
     assert "unnamed" not in visits["nobody"].output
@@ -396,10 +396,12 @@ def test_following_links_scraping_and_a_standing_reason_are_said() -> None:
     assert [(MARKS[f.outcome], f.rule) for f in found] == [
         ("ok", "R1"),
         ("warn", "R1"),
-        ("warn", "R6"),
-        ("warn", "R9"),
+        ("note", "R6"),
+        ("note", "R9"),
         ("warn", "R8"),
     ]
+    advised = [f.rule for f in found if "remove it" in f.text]
+    assert advised == ["R8"], "what init has asked for is not called wrong afterwards"
 
 
 @pytest.mark.parametrize("name", ["WALSH_BACKOFF_BASE", "WALSH_BACKOFF_CAP"])
@@ -648,8 +650,9 @@ def test_r1_the_operators_urls_are_asked_through_the_gates(asked: dict[str, list
 def test_r1_a_policy_url_and_a_list_that_are_not_there(asked: dict[str, list[Visit]]) -> None:
     (found,) = asked["absent"]
     assert found.code == 1
-    assert found.line("FAIL", "R1.4", "http://operator.test/gone: 404: put it up")
-    assert found.line("FAIL", "R3", "http://operator.test/none.json: ", "HTTP 404; ")
+    remedy = "there, or correct its URL"
+    assert found.line("FAIL", "R1.4", "/gone: 404: upload policy.html", remedy)
+    assert found.line("FAIL", "R3", "/none.json: ", "HTTP 404; ", "upload blocklist.json", remedy)
     assert "source" not in found.output.splitlines()[-1]  # the page is none of the project's
     assert "read or unchanged" not in found.output
 

@@ -296,6 +296,28 @@ def test_init_says_before_the_first_run_what_will_be_different(
     assert different(said) == {"R6": ["books", "pages", "shops"], "R9": ["books", "pages"]}
     assert "WALSH_FOLLOW_LINKS = True follows them" in said
     assert "WALSH_SCRAPING = True, if it is meant" in said
+    (line,) = re.findall(r"^  \d+ \d+ \* \* \* cd .*", said, re.MULTILINE)
+    assert "walsh_metadata" not in line
+    assert line.endswith(" -m scrapy crawl SPIDER -L WARNING"), "six spiders are too many"
+
+
+def test_the_line_for_cron_is_for_the_spiders_that_are_there(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Typed by a shell, it crawls with each spider in turn, also after one that failed."""
+    (folder / "scrapy.cfg").write_text("[settings]\ndefault = own_settings\n")
+    (folder / "own_settings.py").write_text("SPIDER_MODULES = ['own_spiders']\n")
+    code = "import scrapy\n"
+    for name in ("one", "a b"):
+        code += f"class {name[0]}(scrapy.Spider):\n    name = {name!r}\n"
+        (folder / "own_spiders.py").write_text(code)
+        assert main(["init", *GIVEN]) == 0
+        said = capsys.readouterr().out
+        (line,) = re.findall(r"^  \d+ \d+ \* \* \* (cd .*)", said, re.MULTILINE)
+        assert "SPIDER" not in line
+    shown = f'python() {{ shift 3; echo "$@"; false; }}\n{line.replace(sys.executable, "python")}'
+    done = subprocess.run(["/bin/sh", "-c", shown], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["a b -L WARNING", "one -L WARNING"]
 
 
 @pytest.mark.usefixtures("project")

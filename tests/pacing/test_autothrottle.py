@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +18,7 @@ LATENCY = 1.6
 SLOW = Route(body="slow", delay=LATENCY)
 QUICK = {
     "AUTOTHROTTLE_ENABLED": True,
+    "AUTOTHROTTLE_DEBUG": True,
     "AUTOTHROTTLE_START_DELAY": 0.1,
     "AUTOTHROTTLE_MAX_DELAY": 0.2,
     "AUTOTHROTTLE_TARGET_CONCURRENCY": 8.0,
@@ -76,6 +78,16 @@ def test_r4_3_a_low_maximum_is_no_way_below_the_crawl_delay(
     result = crawls("floor")
     assert len(targets(result.log, "delay.test")) == 3
     assert kept(result.gaps("delay.test")[1:], 2.0)
+
+
+@pytest.mark.parametrize(("host", "least"), [("delay.test", 2000), ("fast.test", 1000)])
+def test_the_delay_that_is_printed_is_the_one_that_holds(
+    crawls: Callable[[str], Crawl], host: str, least: int
+) -> None:
+    lines = crawls("floor").lines("[scrapy.extensions.throttle] INFO", f"slot: {host} ")
+    assert len(lines) >= 3
+    printed = [re.search(r"delay: *(\d+) ms \(([+-]\d+)\)", line) for line in lines]
+    assert [(int(each[1]), each[2]) for each in printed if each] == [(least, "+0")] * len(lines)
 
 
 @pytest.mark.parametrize("name", ["learned", "forgotten"])

@@ -234,7 +234,10 @@ class State:
                 [plural(len(self.blocklist), "domain"), *self.blocklist.addresses]
             )
             return f"the last list stays in force ({details})"
-        return "no blocklist loaded yet: no opt-out is known, so R3 blocks nothing"
+        return (
+            "no blocklist loaded yet: no opt-out is known, so R3 blocks nothing; "
+            "upload blocklist.json to this URL"
+        )
 
     def _backed_off(
         self, failure: Retry | GiveUp | None, gates: Gates, rand: float
