@@ -10,6 +10,7 @@ import difflib
 import importlib.util
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
@@ -27,7 +28,7 @@ from scrapy_walsh.policy.hints import LONGEST
 from scrapy_walsh.policy.hosts import BY_ADDRESS, BY_HOST
 from scrapy_walsh.policy.identity import Identity, identity_from, is_walsh
 from scrapy_walsh.policy.robots.fetch import ROBOTS_TTL
-from scrapy_walsh.policy.robots.usage import CATEGORIES, RECORD, REFUSE
+from scrapy_walsh.policy.robots.usage import KNOWN, LABEL, LEVELS, RECORD, REFUSE, category
 from scrapy_walsh.policy.signing import directory_url
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 from scrapy_walsh.policy.urls import is_http_url, without_userinfo
@@ -191,10 +192,11 @@ def _names(name: str, value: Any) -> tuple[str, ...]:
     return tuple(entry.strip() for entry in _texts(name, value))
 
 
-_uses: Final = _of_type(
-    dict[Literal[CATEGORIES], Literal[RECORD, REFUSE]],  # type: ignore[valid-type]
-    f"a dict with {RECORD!r} or {REFUSE!r} for each of these uses: {', '.join(CATEGORIES)}",
+_ACCEPTED_USES: Final = (
+    f"a dict of uses to {RECORD!r} or {REFUSE!r}, for example of {', '.join(KNOWN)}"
 )
+_Use = Annotated[str, msgspec.Meta(pattern=rf"^(?:{LABEL}|{'|'.join(LEVELS[1:])})$")]
+_uses: Final = _of_type(dict[_Use, Literal[RECORD, REFUSE]], _ACCEPTED_USES)  # type: ignore[valid-type]
 
 
 _Name = Annotated[str, msgspec.Meta(min_length=1)]
@@ -210,7 +212,15 @@ def _closed(position: str) -> float:
 
 
 def _usage(name: str, value: Any) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted(_uses(name, value).items()))
+    uses: dict[str, str] = {}
+    letters = {re.sub("[^a-z]", "", use): use for use in KNOWN}
+    for label, action in _uses(name, value).items():
+        use = category(label)
+        meant = letters.get(re.sub("[^a-z]", "", use), use)
+        if meant != use:  # else an opt-out would be read past because of a misspelt name
+            raise _refuse(name, value, f"{_ACCEPTED_USES}; did you mean {meant}?")
+        uses[use] = REFUSE if REFUSE in (action, uses.get(use)) else action
+    return tuple(sorted(uses.items()))
 
 
 def _unpacked(value: object) -> object:
@@ -407,6 +417,16 @@ def unknown_settings(settings: SettingsLike) -> list[str]:
             hint = f"; did you mean {close[0]}?" if close else ""
             lines.append(f"{name} is not a setting of scrapy_walsh and is not read{hint}")
     return lines
+
+
+def unknown_uses(config: WalshConfig) -> list[str]:
+    """Return a line for each name in WALSH_USAGE that no vocabulary known to us has."""
+    return [
+        f"WALSH_USAGE names {use}, which no vocabulary known here has: it counts only for sites "
+        "that write this name"
+        for use, _ in config.usage
+        if use not in KNOWN
+    ]
 
 
 def _read(settings: SettingsLike, setting: Setting) -> Any:

@@ -21,7 +21,7 @@ from scrapy.utils.misc import load_object
 from scrapy_walsh.adapters import compat, disk_lines, plugins
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.events import logger
-from scrapy_walsh.config import WalshConfig, unknown_settings
+from scrapy_walsh.config import WalshConfig, unknown_settings, unknown_uses
 from scrapy_walsh.exceptions import ConfigError, StateError, WalshError, one_line
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class Addon:
                 )
         except WalshError as error:
             compat.refuse_start(error)
-        for line in unknown_settings(settings):
+        for line in (*unknown_settings(settings), *unknown_uses(config)):
             logger.warning("%s", line)
         tell_plugins(settings)  # must come before components are overridden
         for name, value in PREFERRED.items():

@@ -59,9 +59,9 @@ class Answer:
     index has ``links.children`` only. ``entries``: how many a feed or sitemap has; None for any
     other answer. ``due``: Unix seconds, if the request was deferred. ``forget``: do not store its
     validators, because a later 304 could not repeat this answer. ``refusal``: the verdict that
-    refused the request, or None. ``said``: the site's statements about use. ``fault``: the own
-    fault that kept us from reading the answer, or "". ``unreachable``: the host gave no answer.
-    ``is_html``: it is HTML, which is of no use.
+    refused the request, or None. ``said``: the site's statements about use. ``url``: the one that
+    answered, if there are links. ``fault``: the own fault that kept us from reading the answer, or
+    "". ``unreachable``: the host gave no answer. ``is_html``: it is HTML, which is of no use.
     """
 
     outcome: str | None
@@ -77,6 +77,7 @@ class Answer:
     forget: bool = False
     refusal: Verdict | None = None
     said: tuple[Statement, ...] = ()
+    url: str = ""
     fault: str = ""
     unreachable: bool = False
     is_html: bool = False
@@ -235,7 +236,7 @@ def _from_links(step: formats.Step, response: Response, use: _Use, links: Links)
     reason = links.note
     if not reason and not links.entries:
         reason = use.empty
-    answer = Answer(use.outcome, "R9", reason, use.via, links)
+    answer = Answer(use.outcome, "R9", reason, use.via, links, url=response.url)
     if use is _LLMS:
         return answer
     moved_to = moved_for_good(response.request)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +26,7 @@ from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy import readings
 from scrapy_walsh.policy.formats.representation import Step, plan, sitemap_step
 from scrapy_walsh.policy.formats.text import Links
-from scrapy_walsh.policy.robots.usage import as_member
+from scrapy_walsh.policy.robots.usage import as_member, of_feed, refused_use
 from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.urls import canonical_url, key_of
@@ -241,7 +242,9 @@ class WalshMetadataSpider(Spider):
         if not self._may_go_on(walk.source, step):
             answer = without_stand_in(step, answer)
         if response.request is not None:
-            answer = replace(answer, said=self._crawl.tickets.of(response.request).said)
+            of_all = of_feed(answer.links.terms, answer.url)
+            said = (*self._crawl.tickets.of(response.request).said, *of_all)
+            answer = replace(answer, said=said)
         if answer.fault:
             self._crawl.recorder.own_fault(answer.fault)
         if answer.forget and response.request is not None:
@@ -432,7 +435,15 @@ class WalshMetadataSpider(Spider):
 
     def _items(self, row: ReportRow, answer: Answer) -> Iterator[MetadataItem]:
         fetched_at = iso(time.time())
+        withheld: Counter[str] = Counter()
         for entry in answer.links.entries:
+            said = (*answer.said, *of_feed(entry.terms, answer.url))
+            refused = refused_use(said, self._crawl.gates.refused_uses)
+            if refused:
+                statement, use = refused
+                reason = f"{statement.field} in {statement.document}, and WALSH_USAGE refuses {use}"
+                withheld[reason] += 1
+                continue
             key = canonical_url(entry.url)
             if key in self._seen:
                 continue
@@ -452,8 +463,12 @@ class WalshMetadataSpider(Spider):
                 via=answer.via,
                 canonical_url=key,
                 fetched_at=fetched_at,
-                usage=as_member(answer.said),
+                usage=as_member(said),
             )
+        for reason, count in withheld.items():
+            line = f"{plural(count, 'link')} withheld: {reason}"
+            row.reason = "; ".join(filter(None, (row.reason, line)))
+            self.logger.info("%s: %s", row.source, line)
 
     def _report(
         self, walk: _Walk, outcome: str, refusal: Verdict | None = None, **fields: Any

@@ -12,7 +12,7 @@ import pytest
 from scrapy_walsh.config import WalshConfig, gates_of
 from scrapy_walsh.ledger.files import DOCUMENTS, FILE
 from scrapy_walsh.policy.robots.file import parse_robots
-from scrapy_walsh.policy.robots.usage import CATEGORIES, as_member
+from scrapy_walsh.policy.robots.usage import KNOWN, as_member
 from scrapy_walsh.proof.sandbox import Route, Sandbox
 from tests.crawl.harness import Crawl, crawl, make_project, run_scrapy, site, state_dir
 from tests.kit import report_of, write
@@ -27,9 +27,11 @@ Content-Usage: /ai-ok/ train-ai=y
 Content-Usage: /odd/ Train=n,
 Content-Signal: search=yes, ai-input=no
 Sitemap: http://said.test/s.xml
+License: http://said.test/license.xml
 """
 FIELDS = {
     "Content-Usage": "search=n",
+    "Content-Signal": "ai-input=yes, use=immediate",
     "X-Robots-Tag": "walsh-research: noai",
     "TDM-Reservation": "1",
     "TDM-Policy": "http://said.test/policy.json",
@@ -43,14 +45,34 @@ PAGES = {
     "/fields": Route(body="[d](http://x.test/4)", content_type=MARKDOWN, headers=FIELDS),
 }
 SILENT = "http://silent.test/page"
+#: A feed with terms of RSL for its first entry, and an answer with a Content-Signal.
+RSL = (
+    '<rsl:content url="/1"><rsl:license><rsl:prohibits type="usage">ai-future</rsl:prohibits>'
+    "</rsl:license></rsl:content>"
+)
+ENTRY = "<item><title>t</title><link>http://feed.test/{}</link>{}</item>"
+FEED_BODY = (
+    '<rss version="2.0" xmlns:rsl="https://rslstandard.org/rsl"><channel><title>t</title>'
+    f"{ENTRY.format(1, RSL)}{ENTRY.format(2, '')}</channel></rss>"
+)
+SIGNALLED = {"Content-Signal": "search=yes, ai-future=no"}
+AFTER = ("http://feed.test/feed", "http://feed.test/signal")
 #: A project that declares the file, and a page of its host after it.
 HOST = "http://said.test"
-URLS = (*(f"{HOST}{path}" for path in PAGES), SILENT)
+URLS = (*(f"{HOST}{path}" for path in PAGES), SILENT, *AFTER)
 SIGNAL = {
     "field": "Content-Signal",
     "value": "search=yes, ai-input=no",
     "document": f"{HOST}/robots.txt",
     "line": 6,
+}
+
+
+LICENSE = {
+    "field": "License",
+    "value": f"{HOST}/license.xml",
+    "document": f"{HOST}/robots.txt",
+    "line": 8,
 }
 
 
@@ -85,6 +107,9 @@ def run(directory: Path, **settings: Any) -> Run:
         box.put(site("said.test", PAGES, ROBOTS))
         page = Route(body="[e](http://x.test/5)", content_type=MARKDOWN)
         box.put(site("silent.test", {"/page": page}))
+        signalled = Route(body="[f](http://x.test/6)", content_type=MARKDOWN, headers=SIGNALLED)
+        feed = Route(body=FEED_BODY, content_type="application/rss+xml")
+        box.put(site("feed.test", {"/feed": feed, "/signal": signalled}))
         given = ("-a", "sources=sources.jsonl")
         return Run(crawl(project, box, spider_name="walsh_metadata", arguments=given), project)
 
@@ -95,17 +120,17 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_nothing_is_refused_by_default(plain: Run) -> None:
-    assert len(plain.done.items) == len(URLS)
+    assert len(plain.done.items) == len(URLS) + 1  # the feed has two entries
 
 
 def test_an_item_says_by_which_line_of_robots_txt(plain: Run) -> None:
     preferences = {"ai-input": "disallowed", "search": "allowed"}
     assert plain.usage("/plain") == {
-        "said": [rule(3, "train-ai=n"), SIGNAL],
+        "said": [rule(3, "train-ai=n"), SIGNAL, LICENSE],
         "preferences": {**preferences, "train-ai": "disallowed"},
     }
     assert plain.usage("/ai-ok/page") == {
-        "said": [rule(4, "train-ai=y"), SIGNAL],
+        "said": [rule(4, "train-ai=y"), SIGNAL, LICENSE],
         "preferences": {**preferences, "train-ai": "allowed"},
     }
 
@@ -115,7 +140,7 @@ def test_a_malformed_line_is_recorded_as_such_and_hides_none_that_can_be_read(
 ) -> None:
     usage = plain.usage("/odd/page")
     assert usage is not None
-    readable, said, _ = usage["said"]
+    readable, said, _, _ = usage["said"]
     assert readable == rule(3, "train-ai=n")
     assert {**said, "malformed": ""} == {**rule(5, "Train=n,"), "malformed": ""}
     assert said["malformed"]
@@ -128,6 +153,7 @@ def test_the_fields_of_the_answer_are_said_too(plain: Run) -> None:
     said = {(each["field"], each["value"]) for each in usage["said"] if "line" not in each}
     assert said == {
         ("Content-Usage", "search=n"),
+        ("Content-Signal", "ai-input=yes, use=immediate"),
         ("X-Robots-Tag", "walsh-research: noai"),
         ("TDM-Reservation", "1"),
         ("TDM-Policy", "http://said.test/policy.json"),
@@ -138,6 +164,23 @@ def test_the_fields_of_the_answer_are_said_too(plain: Run) -> None:
         f"{HOST}/fields",
     }
     assert usage["preferences"]["search"] == "disallowed"
+    # What must not be kept is emitted with a mark, and so that a pipeline can drop it.
+    assert usage["keep"] is False
+    assert usage["preferences"]["use=reference"] == "disallowed"
+
+
+def feed_items(found: Run) -> dict[str, Any]:
+    return {item["url"]: item["usage"] for item in found.done.items if item["source"] == "/feed"}
+
+
+def test_terms_of_rsl_are_those_of_their_entry(plain: Run) -> None:
+    assert feed_items(plain) == {
+        "http://feed.test/1": {
+            "said": [{"field": "rsl:content", "value": RSL, "document": AFTER[0]}],
+            "preferences": {"ai-future": "disallowed"},
+        },
+        "http://feed.test/2": None,
+    }
 
 
 def test_where_nothing_is_said_there_is_nothing(plain: Run) -> None:
@@ -151,11 +194,13 @@ def test_nothing_is_requested_for_it(plain: Run) -> None:
 
 CHAIN = frozenset({"n", "prev", "hash"})
 SIGNAL_LINE = "robots.txt:6 Content-Signal: search=yes, ai-input=no"
+LICENSE_LINE = f"robots.txt:8 License: {HOST}/license.xml"
 
 
 def test_the_ledger_has_it_beside_each_answer(plain: Run) -> None:
     told = {line["url"]: line.get("usage") for line in plain.lines() if line["kind"] == "fetched"}
-    assert told[f"{HOST}/plain"] == ["robots.txt:3 Content-Usage: train-ai=n", SIGNAL_LINE]
+    assert told[f"{HOST}/plain"] == SAID
+    assert told[AFTER[1]] == ["header Content-Signal: search=yes, ai-future=no"]
     assert "header TDM-Reservation: 1" in told[f"{HOST}/fields"]
     assert told[SILENT] is None
 
@@ -166,14 +211,14 @@ def test_verify_derives_it_again(plain: Run) -> None:
     assert "nothing wrong was found" in done.stdout, done.stdout
 
 
-SAID = ["robots.txt:3 Content-Usage: train-ai=n", SIGNAL_LINE]
+SAID = ["robots.txt:3 Content-Usage: train-ai=n", SIGNAL_LINE, LICENSE_LINE]
 
 
 @pytest.mark.parametrize(
     ("usage", "in_robots"),
     [
         (None, None), (["robots.txt:3 Content-Usage: train-ai=y"], 1), (SAID, 1), (SAID, -1),
-        ([*SAID, "robots.txt:9 Content-Usage: search=y"], 3), (SAID[:1], None),
+        ([*SAID, "robots.txt:9 Content-Usage: search=y"], 4), (SAID[:1], None), (SAID[:2], 2),
     ],
 )  # fmt: skip
 def test_verify_finds_what_robots_txt_did_not_say(
@@ -225,7 +270,7 @@ def test_the_setting_of_the_docs_is_accepted() -> None:
 
 
 def test_the_docs_name_every_category_and_field() -> None:
-    for name in (*CATEGORIES, "Content-Usage", "Content-Signal", *FIELDS):
+    for name in (*KNOWN, "Content-Usage", "License", *FIELDS):
         assert f"`{name}`" in PAGE, name
 
 
@@ -235,7 +280,8 @@ def test_the_docs_name_every_category_and_field() -> None:
 @pytest.fixture(scope="module")
 def refusing(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("refusing") / "project"
-    return run(folder, WALSH_USAGE={"train-ai": "refuse", "search": "record"})
+    uses = {"train-ai": "refuse", "search": "record", "ai-future": "refuse"}
+    return run(folder, WALSH_USAGE=uses)
 
 
 def test_a_target_is_refused_before_it_is_requested(refusing: Run) -> None:
@@ -245,6 +291,25 @@ def test_a_target_is_refused_before_it_is_requested(refusing: Run) -> None:
     assert "Content-Usage: train-ai=n (line 3), and WALSH_USAGE refuses train-ai" in line
     assert "[http://said.test/robots.txt:3]" in line
     assert refusing.done.stats["walsh/refused/WALSH_USAGE"] == 3
+
+
+def test_links_of_an_answer_that_disallows_a_refused_use_are_withheld(refusing: Run) -> None:
+    """The request was sent before, so the answer cannot refuse it."""
+    assert {"/feed", "/signal"} <= set(refusing.done.asked("feed.test"))
+    assert set(feed_items(refusing)) == {"http://feed.test/2"}
+    assert not [item for item in refusing.done.items if item["source"] == "/signal"]
+    ends = "and WALSH_USAGE refuses ai-future"
+    reasons = {
+        "/feed": f"1 link withheld: rsl:content in {AFTER[0]}, {ends}",
+        "/signal": f"1 link withheld: Content-Signal in {AFTER[1]}, {ends}",
+    }
+    for source, reason in reasons.items():
+        assert refusing.done.lines("INFO", f"{source}: {reason}"), source
+
+
+def test_a_use_that_no_vocabulary_has_is_warned_of(refusing: Run) -> None:
+    (line,) = refusing.done.lines("WARNING", "WALSH_USAGE names ai-future")
+    assert "counts only for sites that write this name" in line
 
 
 ANSWERS = """

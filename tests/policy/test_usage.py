@@ -9,9 +9,17 @@ import pytest
 from scrapy_walsh.policy import chain
 from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.list.blocklist import Blocklist
-from scrapy_walsh.policy.robots import usage
+from scrapy_walsh.policy.robots import groups
 from scrapy_walsh.policy.robots.file import Robots, no_rules, parse_robots
-from scrapy_walsh.policy.robots.usage import Statement, as_member, combined, of_response
+from scrapy_walsh.policy.robots.usage import (
+    CATEGORIES,
+    Statement,
+    as_member,
+    combined,
+    of_feed,
+    of_response,
+    refused_use,
+)
 from scrapy_walsh.policy.scope import Scope
 
 DOCUMENT = "http://site.test/robots.txt"
@@ -161,10 +169,17 @@ def test_a_file_that_takes_too_long_to_match_is_malformed():
         ("train-ai=0.5", {}),
         ("train-ai;allow=n, train-ai=y", {"train-ai": True}),
         ('train-ai;has;parameters="?"', {}),
-        # Values and labels that are not known say nothing.
+        # Values that are not known say nothing.
         ("train-ai=yes", {}),
         ("train-ai=1", {}),
-        ("future=n, train-ai=n", {"train-ai": False}),
+        # A label that is not known counts as it stands (issue 43): it may be named in WALSH_USAGE.
+        ("future=n, train-ai=n", {"future": False, "train-ai": False}),
+        ("ai-use=n, x_1.y*=y, future=maybe", {"ai-use": False, "x_1.y*": True}),
+        ("future=n, future=y", {"future": False}),
+        ("train-ai=y;future=n, search=y; future=n", {"train-ai": True, "search": True}),
+        # Labels of Content-Signal and RSL allow nothing here.
+        ("ai-train=y, ai-train=n", {"train-ai": False}),
+        ("ai-train=y", {}),
         ("", {}),
     ],
 )
@@ -185,7 +200,6 @@ def test_preferences_of_a_value(value: str, expected: dict[str, bool]):
         "train-ai=\x00n",
         "train-ai=y " + "," * 5000,
         "(train-ai=y",
-        "not-train-ai=n,",
         "train-ai=nothing,",
     ],
 )
@@ -207,6 +221,7 @@ def test_a_malformed_field_is_recorded_and_allows_nothing(value: str, where: str
     [
         "Train-AI=N", "train-ai=n,", "train-ai=n; search=é", "(ai-train = no", "train-ai=NO",
         "train-ai=nö", "ai-train: no", "ai-train no", "train-ai='false'", "train-ai=n, train-ai=y",
+        "not-train-ai=y, train-ai=n,",
     ],
 )  # fmt: skip
 def test_a_plain_no_is_heard_however_badly_the_field_is_written(value: str):
@@ -238,6 +253,121 @@ def test_content_signal_stands_beside_any_path():
     text = f"{GROUP}Content-Signal: ai-train=no\nContent-Usage: /page train-ai=y\n"
     assert values(robots(text).said(PAGE)) == ["ai-train=no", "train-ai=y"]
     assert preferences(text) == {"train-ai": False}
+
+
+@pytest.mark.parametrize(
+    ("value", "reference", "full", "keep"),
+    [
+        ("use=immediate", False, False, False),
+        ("use=reference", True, False, None),
+        ("use=full", True, True, None),
+        # The narrowest counts, however badly it is written. It allows nothing if it is malformed.
+        ("use=full, use=immediate", False, False, False),
+        ("Use=Immediate,", False, False, False),
+        ("use: reference;;", None, False, None),
+        ("use=full;;", None, None, None),
+        # These say nothing about it.
+        ("use=nothing-new", None, None, None),
+        ("reuse=immediate", None, None, None),
+        ("search=yes;use=immediately", None, None, None),
+    ],
+)
+@pytest.mark.parametrize("where", ["header", "robots.txt"])
+def test_the_level_of_use_in_content_signal(
+    value: str, reference: bool | None, full: bool | None, keep: bool | None, where: str
+):
+    if where == "header":
+        said = of_response({"content-signal": ["ai-train=no", value]}, PAGE, "Bot")
+    else:
+        said = robots(f"{GROUP}Content-Signal: ai-train=no, {value}\n").said(PAGE)
+    uses = combined(said)
+    assert (uses.get("use=reference"), uses.get("use=full")) == (reference, full)
+    assert uses["train-ai"] is False
+    member = as_member(said)
+    assert member is not None
+    assert member.get("keep") is keep
+
+
+def test_the_level_of_use_is_content_signal_s_alone():
+    (said,) = of_response({"content-usage": ["use=immediate"]}, PAGE, "Bot")
+    assert said.preferences == ()
+
+
+# -- RSL ----------------------------------------------------------------------------------
+
+LICENCE = "https://site.test/license.xml"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"License: {LICENCE}\n{GROUP}Allow: /\n",
+        f"{GROUP}Allow: /\n\nlicense :{LICENCE}  # for all\n",
+        # It belongs to no group, and ends no run of User-agent lines.
+        f"User-agent: a\nLicense: {LICENCE}\nUser-agent: OtherBot\nAllow: /\n",
+        f"User-agent: third\nDisallow: /\nLicense: {LICENCE}\n",
+    ],
+)
+def test_a_license_line_is_for_every_bot(text: str):
+    (said,) = robots(text).said(PAGE)
+    assert (said.field, said.value, said.malformed) == ("License", LICENCE, "")
+    assert text.split("\n")[(said.line or 0) - 1].lower().startswith("license")
+    assert robots(text).decide("/page").allowed
+    assert not judge(robots(text), PAGE, "license").allowed
+    assert judge(robots(text), PAGE, "train-ai").allowed
+
+
+def test_a_license_line_changes_no_group():
+    text = f"User-agent: OtherBot\nLicense: {LICENCE}\nUser-agent: b\nDisallow: /x\n"
+    assert not robots(text).decide("/x").allowed
+
+
+def test_a_license_that_is_no_url_is_malformed_and_counts():
+    rules = robots(f"License: /license.xml\n{GROUP}Content-Usage: train-ai=y\n")
+    first, second = rules.said(PAGE)
+    assert (first.malformed, second.value) == ("not an absolute URL", "train-ai=y")
+    assert judge(rules, PAGE, "license").name == "disallowed_usage"
+
+
+def test_licenses_stand_beside_rules_that_take_too_long():
+    text = f"License: {LICENCE}\n{GROUP}Disallow: /x\n"
+    text += "".join(f"Content-Usage: /*a*{n}*b train-ai=n\n" for n in range(20_000))
+    said = robots(text).said("http://site.test/" + "ab" * 2000)
+    assert [statement.field for statement in said] == ["License", "Content-Usage"]
+
+
+def test_a_page_with_a_license_line_is_no_robots_txt():
+    """Such a page must not lift known rules."""
+    assert not groups.has_field(b"<pre>\nLicense: MIT\n</pre>")
+    assert groups.has_field(b"License: https://a.test/\nDisallow: /\n")
+
+
+@pytest.mark.parametrize(
+    ("terms", "disallowed"),
+    [
+        ('<rsl:prohibits type="usage">ai-train</rsl:prohibits>', {"train-ai"}),
+        ("<prohibits type='usage'>\n Search, ai-input\n</prohibits>", {"search", "ai-input"}),
+        (
+            "<prohibits>ai-all</prohibits>",
+            {"ai-all", "train-ai", "ai-use", "ai-input", "ai-index"},
+        ),
+        ("<p:prohibits type='usage'>vendor:archive</p:prohibits>", {"vendor:archive"}),
+        ('<rsl:prohibits type="geo">US</rsl:prohibits>', set()),
+        ('<rsl:permits type="usage">ai-train</rsl:permits>', set()),
+        ("<rsl:license/>", set()),
+    ],
+)
+def test_terms_of_a_feed(terms: str, disallowed: set[str]):
+    (said,) = of_feed(terms, PAGE)
+    assert combined([said]) == dict.fromkeys(disallowed, False)
+    assert (said.field, said.document, said.line) == ("rsl:content", PAGE, None)
+    assert refused_use([said], ["license"]) == (said, "license")
+
+
+def test_all_uses_that_rsl_prohibits_are_covered():
+    uses = combined(of_feed("<prohibits type='usage'>all</prohibits>", PAGE))
+    assert {"all", *CATEGORIES} <= set(uses)
+    assert not any(uses.values())
 
 
 # -- other fields of a response -----------------------------------------------------------
@@ -370,5 +500,12 @@ def test_a_malformed_line_refuses_by_a_plain_no_alone():
     assert judge(no_rules(DOCUMENT), PAGE, "train-ai").allowed
 
 
+def test_a_use_that_is_not_known_refuses_by_its_name_alone():
+    rules = robots(f"{GROUP}Content-Usage: future=n\nContent-Signal: use=immediate\n")
+    assert not judge(rules, PAGE, "future").allowed
+    assert judge(rules, PAGE, "futures", "train-ai").allowed
+    assert "refuses use=reference" in judge(rules, PAGE, "use=reference").reason
+
+
 def test_the_categories_are_those_of_the_texts():
-    assert usage.CATEGORIES == ("train-ai", "search", "ai-input")
+    assert CATEGORIES == ("train-ai", "ai-use", "search", "ai-input")

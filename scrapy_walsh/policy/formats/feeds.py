@@ -5,8 +5,9 @@
     >>> [entry.url for entry in read_feed(feed, None, "https://site.example/feed").entries]
     ['https://site.example/1']
 
-Only title, URL and date are used. feedparser gets bytes, never a URL or a file name, because it
-would open those. First, ``xmltext`` refuses or mends everything that would harm it.
+Only title, URL, date and the terms of RSL are used. feedparser gets bytes, never a URL or a file
+name, because it would open those. First, ``xmltext`` refuses or mends everything that would harm
+it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
+from dataclasses import replace
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 
@@ -54,6 +56,10 @@ _EMPTY_LINK: Final = re.compile(
 )
 #: The start and the end tag of an entry.
 _ENTRY: Final = re.compile(r"<(?:[\w.-]+:)?(?:item|entry)[\s>]", re.IGNORECASE)
+#: RSL 1.0 (rslstandard.org/rsl): its namespace, the prefixes for it, and the characters kept.
+_RSL: Final = "://rslstandard.org/rsl"
+_PREFIX: Final = re.compile(rf"xmlns:([\w.-]{{1,40}})\s*=\s*[\"']https?{_RSL}/?[\"']")
+_MAX_TERMS: Final = 4096
 _END_OF_ENTRY: Final = re.compile(r"</(?:[\w.-]+:)?(?:item|entry)\s*>", re.IGNORECASE)
 
 
@@ -77,7 +83,8 @@ def read_feed(body: bytes, content_type: str | None, url: str) -> Links:
     ends_early = _ends_early(_NO_TAGS.sub("", text))
     if ends_early:
         text = _without_half_entry(text)
-    return _links(_xml_entries(text, url), ends_early)
+    links = _links(_xml_entries(text, url), ends_early)
+    return _with_terms(links, _NO_TAGS.sub("", text)) if _RSL in text else links
 
 
 def _ends_early(tags: str) -> bool:
@@ -103,6 +110,62 @@ def _without_half_entry(text: str) -> str:
         return text
     last_entry = text[starts[-1] :].lower()
     return text if "</title>" in last_entry and "</link>" in last_entry else text[: starts[-1]]
+
+
+def _with_terms(links: Links, tags: str) -> Links:
+    """*links* with their terms of RSL, from a feed with these *tags*.
+
+    All are about each entry if it is unclear which entry is which.
+    """
+    shared, of_entries = _terms(tags)
+    if len(of_entries) != len(links.entries):
+        shared += [term for terms in of_entries for term in terms]
+        return replace(links, terms=_joined(shared))
+    pairs = zip(links.entries, of_entries, strict=True)
+    entries = tuple(replace(entry, terms=_joined(terms)) for entry, terms in pairs)
+    return replace(links, entries=entries, terms=_joined(shared))
+
+
+def _joined(terms: Iterable[str]) -> str:
+    return " ".join(dict.fromkeys(terms))[:_MAX_TERMS]
+
+
+def _terms(tags: str) -> tuple[list[str], list[list[str]]]:
+    """The elements of RSL outside the entries of a feed, and within each of them, as they stand."""
+    prefixes = "|".join(re.escape(prefix) for prefix in {*_PREFIX.findall(tags), "rsl"})
+    names = rf"(?:{prefixes}):(?:rsl|content|license)|(?:rsl|content|license)"
+    marks = re.compile(
+        rf"<(?P<end>/?)(?:(?P<term>{names})|(?:[\w.-]+:)?(?P<entry>item|entry))"
+        r"(?=[\s/>])(?P<attributes>[^<>]*)>",
+        re.IGNORECASE,
+    )
+    shared: list[str] = []
+    of_entries: list[list[str]] = []
+    here = shared
+    name = ""  # of the element that is open, and where it begins
+    start = 0
+    for mark in marks.finditer(tags):
+        is_end = bool(mark["end"])
+        if mark["entry"]:
+            if name:  # it is not closed
+                here.append(tags[start : mark.start()])
+            name = ""
+            if not is_end:
+                of_entries.append([])
+            here = shared if is_end else of_entries[-1]
+        elif name:
+            if is_end and mark["term"] == name:
+                here.append(tags[start : mark.end()])
+                name = ""
+        elif not is_end and (":" in mark["term"] or _RSL in mark["attributes"]):
+            name = mark["term"]
+            start = mark.start()
+            if mark["attributes"].endswith("/"):
+                here.append(mark[0])
+                name = ""
+    if name:
+        here.append(tags[start:])
+    return shared, of_entries
 
 
 def _links(entries: Iterable[Entry | None], ends_early: bool = False) -> Links:

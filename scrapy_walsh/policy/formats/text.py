@@ -49,12 +49,14 @@ _SLOW_CODECS: Final = frozenset({"idna", "punycode"})
 class Entry:
     """One entry. ``title``: plain text, may be empty. ``url``: absolute, http or https.
 
-    ``published``: UTC, as ``2026-05-23T00:00:00Z``, or None.
+    ``published``: UTC, as ``2026-05-23T00:00:00Z``, or None. ``terms``: the elements of RSL within
+    an entry of a feed, as they stand (``usage.of_feed``).
     """
 
     title: str
     url: str
     published: str | None
+    terms: str = ""
 
 
 class Heading(NamedTuple):
@@ -71,7 +73,8 @@ class Links:
 
     ``note``: one line about parts that were not read; empty if all were. ``children``: the sitemaps
     of a sitemap index; None if it is none. ``linkless``: entries of a feed without a usable link.
-    ``ends_early``: the document was cut off.
+    ``ends_early``: the document was cut off. ``terms``: the elements of RSL that are about all
+    entries.
     """
 
     entries: tuple[Entry, ...]
@@ -80,6 +83,7 @@ class Links:
     children: tuple[str, ...] | None = None
     linkless: int = 0
     ends_early: bool = False
+    terms: str = ""
 
 
 def declared_charset(content_type: str | None) -> str:

@@ -212,7 +212,7 @@ def parse_robots(body: bytes, token: str, document: str | None = None) -> Robots
         group=tuple(dict.fromkeys(names)),
         crawl_delay=crawl_delay(selections),
         sitemaps=tuple(filter(None, records.sitemaps)),
-        usage=UsageRules(selections, document),
+        usage=UsageRules(selections, document, records.licenses),
     )
 
 

@@ -50,6 +50,7 @@ MISSPELT: Final = "misspelt Disallow"
 #: Statements of a site about use (``policy.robots.usage``).
 CONTENT_USAGE: Final = "Content-Usage"
 CONTENT_SIGNAL: Final = "Content-Signal"
+LICENSE: Final = "License"
 
 _MISSPELT: Final = ("disalow", "dissalow", "dissallow", "diasllow", "disallaw", "dissalllow")
 _FIELDS: Final = {
@@ -60,6 +61,7 @@ _FIELDS: Final = {
     "sitemap": SITEMAP,
     "content-usage": CONTENT_USAGE,
     "content-signal": CONTENT_SIGNAL,
+    "license": LICENSE,
 } | dict.fromkeys(_MISSPELT, MISSPELT)
 _FIELDS.update({kind: kind for kind in (USER_AGENT, ALLOW, DISALLOW)})  # found without lower()
 #: The beginnings of a field's name, for lenient parsers.
@@ -99,8 +101,8 @@ _UNITS: Final = {
     **dict.fromkeys(("d", "day", "days"), 86400.0),
 }
 
-#: An Allow, Disallow, Crawl-delay, Content-Usage or Content-Signal: which of them, its value, its
-#: line's number from 1.
+#: An Allow, Disallow, Crawl-delay or statement about use: which of them, its value, its line's
+#: number from 1.
 Line = tuple[str, str, int]
 
 
@@ -154,8 +156,12 @@ def decode(body: bytes) -> str:
 
 
 def has_field(body: bytes) -> bool:
-    """Whether a field of robots.txt can be read in *body*, as RFC 9309 has it."""
-    return any(":" in line and _kind(line) for line in decode(body).split("\n"))
+    """Whether a field of robots.txt can be read in *body*, as RFC 9309 has it.
+
+    A License does not count, because pages of other kinds have such lines, too.
+    """
+    lines = decode(body).split("\n")
+    return any(":" in line and _kind(line) not in {None, LICENSE} for line in lines)
 
 
 def is_empty(body: bytes) -> bool:
@@ -200,7 +206,9 @@ def _lenient(line: str) -> list[tuple[str, str]]:
 
 
 class Records:
-    """The ``records`` of a file, its ``sitemaps``, and ``orphans``: rules without a User-agent.
+    """The ``records`` of a file, its ``sitemaps`` and ``licenses``, which belong to no record.
+
+    ``orphans``: rules without a User-agent.
 
     ``_record``: the record that a rule line now belongs to. ``_ruled``: it has a rule line, so that
     the next User-agent line begins another record. ``_allow_counts``: whether an Allow counts
@@ -217,6 +225,7 @@ class Records:
         self.records: list[Record] = []
         self._record = self.orphans
         self.sitemaps: list[str] = []
+        self.licenses: list[Line] = []
         self._ruled = True
         self._allow_counts = True
         for number, line in enumerate(text.split("\n"), 1):
@@ -247,6 +256,8 @@ class Records:
             self._add_name(text.lower())
         elif kind is SITEMAP:
             self.sitemaps.append(text)
+        elif kind is LICENSE:
+            self.licenses.append((kind, text, number))
         elif kind in {CONTENT_USAGE, CONTENT_SIGNAL}:
             self._record.usage.append((kind, text, number))
         elif kind is MISSPELT:

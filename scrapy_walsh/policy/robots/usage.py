@@ -5,16 +5,18 @@ these fields, each in its own words:
 
 - ``Content-Usage``, in robots.txt by path and in a response (draft-ietf-aipref-attach; categories
   and how statements combine: draft-ietf-aipref-vocab, sections 5 and 6);
-- ``Content-Signal`` in robots.txt (contentsignals.org);
+- ``Content-Signal`` in robots.txt and in a response (contentsignals.org), with its ``use``;
+- ``License`` in robots.txt, and the elements of RSL 1.0 in a feed (rslstandard.org/rsl);
 - ``X-Robots-Tag``, for every bot or for ours;
 - ``TDM-Reservation`` and ``TDM-Policy`` (W3C TDM Reservation Protocol), as header fields;
 - ``Link`` with ``rel="license"`` (RFC 8288, RFC 4946).
 
-Only the first two name a category. If a statement cannot be parsed, it is recorded with the reason.
-It allows nothing, and forbids a category only if that stands beside a plain *no* (D1). In
-robots.txt these lines belong to groups as Allow and Disallow do, and the same matching finds the
-longest path with a rule that can be parsed. If the text can be read in several ways, all their
-statements count, and the most restrictive prevails (D1).
+The first two and RSL in a feed name categories. A category that is not known counts as it stands.
+If a statement cannot be parsed, it is recorded with the reason. It allows nothing, and forbids a
+category only if that stands beside a plain *no* (D1). In robots.txt the lines of the first two
+belong to groups as Allow and Disallow do, and the same matching finds the longest path with a rule
+that can be parsed. A License belongs to no group. If the text can be read in several ways, all
+their statements count, and the most restrictive prevails (D1).
 """
 
 from __future__ import annotations
@@ -26,15 +28,30 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from scrapy_walsh.exceptions import one_line
 from scrapy_walsh.policy.formats.text import links_in
-from scrapy_walsh.policy.robots.groups import CONTENT_SIGNAL, CONTENT_USAGE, Line, Selection
+from scrapy_walsh.policy.robots.groups import (
+    CONTENT_SIGNAL,
+    CONTENT_USAGE,
+    LICENSE,
+    Line,
+    Selection,
+)
 from scrapy_walsh.policy.robots.rules import LENGTHS, Match, Patterns, TooCostly, forms
+from scrapy_walsh.policy.urls import is_http_url
 from scrapy_walsh.policy.verdict import BY_USAGE, DISALLOWED_USAGE, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-#: The categories of use, by their labels: the vocabulary's two, and one of Content-Signal alone.
-CATEGORIES: Final = ("train-ai", "search", "ai-input")
+#: The categories of use, by their labels: the vocabulary's three, and one of Content-Signal alone.
+CATEGORIES: Final = ("train-ai", "ai-use", "search", "ai-input")
+#: The levels of Content-Signal's ``use``: each is a category, and disallowed by those before it.
+LEVELS: Final = ("use=immediate", "use=reference", "use=full")
+#: A name for WALSH_USAGE alone: a licence is stated, whatever its terms are.
+LICENSED: Final = "license"
+#: The names for WALSH_USAGE that mean something to us, with three of RSL alone.
+KNOWN: Final = (*CATEGORIES, *LEVELS[1:], "ai-index", "ai-all", "all", LICENSED)
+#: The name of a category (draft-ietf-aipref-vocab, 6.1).
+LABEL: Final = r"[a-z][a-z0-9_.*-]*"
 #: Values of WALSH_USAGE.
 RECORD, REFUSE = "record", "refuse"
 
@@ -42,17 +59,31 @@ RECORD, REFUSE = "record", "refuse"
 _LONGEST: Final = 4096
 _SHOWN: Final = 300
 _MOST: Final = 20
-#: The labels of the categories. Content-Signal has another one for the first.
+#: The labels of the categories. Content-Signal and RSL have another one for the first.
 _SAME: Final = {**{name: name for name in CATEGORIES}, "ai-train": "train-ai"}
-#: A category beside a *no*, however badly the value is written.
+#: RSL's categories that cover others.
+_AI: Final = ("train-ai", "ai-use", "ai-input", "ai-index")
+_COVERED: Final = {"ai-all": _AI, "all": ("ai-all", *_AI, "search")}
+#: A category beside a *no*, however badly the value is written. A parameter is none.
 _NO: Final = re.compile(
-    rf"(?<![\w-])({'|'.join(_SAME)})(?:\s*[=:]\s*|\s+)[\"']?(?:no?|false|\??0)(?![\w.-])",
+    rf"(?<![\w.*-])(?<!;)(?<!; )(?:({LABEL})\s*[=:]\s*|({'|'.join(_SAME)})\s+)"
+    r"[\"']?(?:no?|false|\??0)(?![\w.-])",
     re.IGNORECASE | re.ASCII,
 )
+_LEVEL: Final = re.compile(
+    r"(?<![\w.*-])use\s*[=:]\s*[\"']?(immediate|reference|full)(?![\w.-])", re.IGNORECASE
+)
+#: The uses that a licence of RSL prohibits, and the text of such an element.
+_PROHIBITED: Final = re.compile(r"<(?:[\w.-]+:)?prohibits(\s[^<>]*)?>([^<]*)", re.IGNORECASE)
+_OTHER_TYPE: Final = re.compile(r"\stype\s*=\s*[\"'](?!usage[\"'])", re.IGNORECASE)
 #: The tokens that allow a category.
 _YES: Final = {CONTENT_USAGE: "y", CONTENT_SIGNAL: "yes"}
 #: Header fields that are recorded as they stand.
 _AS_SAID: Final = ("X-Robots-Tag", "TDM-Reservation", "TDM-Policy")
+#: The elements of RSL in a feed, as one field.
+_RSL: Final = "rsl:content"
+#: Fields that state a licence.
+_LICENSES: Final = (LICENSE, _RSL, "Link")
 #: Names in an X-Robots-Tag: of bots, and of directives that have a value.
 _NAMED: Final = re.compile(r"(?:^|,)\s*([A-Za-z_][\w.-]*)\s*:")
 _VALUED: Final = ("unavailable_after", "max-snippet", "max-image-preview", "max-video-preview")
@@ -81,6 +112,12 @@ class Statement:
         note = f" (malformed: {self.malformed})" if self.malformed else ""
         return f"{place} {self.field}: {self.value}{note}"
 
+    def against(self) -> Iterator[str]:
+        """The names for WALSH_USAGE that this statement is against."""
+        yield from (category for category, allowed in self.preferences if not allowed)
+        if self.field in _LICENSES:
+            yield LICENSED
+
     def members(self) -> dict[str, Any]:
         """The statement as JSON data; ``line`` and ``malformed`` only if there is one."""
         members: dict[str, Any] = {
@@ -99,22 +136,41 @@ def combined(statements: Iterable[Statement]) -> dict[str, bool]:
     (draft-ietf-aipref-vocab, "Combining Preferences".) If no statement names a category, it is
     unknown, and not among the keys.
     """
-    preferences: dict[str, bool] = {}
-    for statement in statements:
-        for category, allowed in statement.preferences:
-            preferences[category] = preferences.get(category, True) and allowed
-    return preferences
+    return _strictest(pair for statement in statements for pair in statement.preferences)
+
+
+def _strictest(preferences: Iterable[tuple[str, bool]]) -> dict[str, bool]:
+    uses: dict[str, bool] = {}
+    for use, allowed in preferences:
+        uses[use] = uses.get(use, True) and allowed
+    return uses
 
 
 def as_member(statements: Sequence[Statement]) -> dict[str, Any] | None:
-    """An item's ``usage``: the statements, and the preference for each category; None for none."""
+    """An item's ``usage``: the statements, and the preference for each category; None for none.
+
+    ``keep`` is False if a statement forbids to keep the content.
+    """
     if not statements:
         return None
-    preferences = {
-        category: "allowed" if allowed else "disallowed"
-        for category, allowed in sorted(combined(statements).items())
-    }
-    return {"said": [statement.members() for statement in statements], "preferences": preferences}
+    uses = combined(statements)
+    preferences = {use: "allowed" if uses[use] else "disallowed" for use in sorted(uses)}
+    said = [statement.members() for statement in statements]
+    usage: dict[str, Any] = {"said": said, "preferences": preferences}
+    if uses.get(LEVELS[1]) is False:
+        usage["keep"] = False
+    return usage
+
+
+def refused_use(
+    statements: Iterable[Statement], refused_uses: Sequence[str]
+) -> tuple[Statement, str] | None:
+    """The first of *statements* that is against one of *refused_uses*, with that use, or None."""
+    for statement in statements:
+        for use in statement.against():
+            if use in refused_uses:
+                return statement, use
+    return None
 
 
 def refuses(
@@ -125,29 +181,38 @@ def refuses(
     *refused_uses*: the categories that WALSH_USAGE refuses targets for. *verdict*: of robots.txt,
     which allows the target.
     """
-    for statement in statements:
-        for category, allowed in statement.preferences:
-            if category in refused_uses and not allowed:
-                rule = f"{statement.field}: {statement.value}"
-                return Verdict(
-                    False,
-                    DISALLOWED_USAGE,
-                    BY_USAGE,
-                    f"{rule} (line {statement.line}), and {BY_USAGE} refuses {category}",
-                    statement.document,
-                    statement.line,
-                    verdict.group,
-                    rule=rule,
-                    digest=verdict.digest,
-                )
-    return None
+    refused = refused_use(statements, refused_uses)
+    if refused is None:
+        return None
+    statement, use = refused
+    rule = f"{statement.field}: {statement.value}"
+    return Verdict(
+        False,
+        DISALLOWED_USAGE,
+        BY_USAGE,
+        f"{rule} (line {statement.line}), and {BY_USAGE} refuses {use}",
+        statement.document,
+        statement.line,
+        verdict.group,
+        rule=rule,
+        digest=verdict.digest,
+    )
 
 
 # -- one field ----------------------------------------------------------------------------
 
 
+def category(label: str) -> str:
+    """The category that a *label* names; one that is not known as it stands, in lower case."""
+    label = label.lower()
+    return _SAME.get(label, label)
+
+
 def _statement(field: str, value: str, document: str, line: int | None = None) -> Statement:
-    """The statement of a Content-Usage or a Content-Signal, which has a dictionary as value."""
+    """The statement of a Content-Usage, a Content-Signal (dictionaries), or a License (a URL)."""
+    if field == LICENSE:
+        malformed = "" if is_http_url(value) else "not an absolute URL"
+        return Statement(field, _shown(value), document, line, malformed=malformed)
     preferences, malformed = _read(field, value)
     return Statement(field, _shown(value), document, line, preferences, malformed)
 
@@ -160,16 +225,24 @@ def _read(field: str, value: str) -> tuple[tuple[tuple[str, bool], ...], str]:
     seldom means anything else.
     """
     malformed = f"longer than {_LONGEST} characters" if len(value) > _LONGEST else ""
+    tokens: dict[str, str] = {}
     try:
         tokens = {} if malformed else _tokens(value)
     except ValueError as error:
         malformed = "not ASCII" if isinstance(error, UnicodeError) else one_line(error)
-    disallowed = [(_SAME[key.lower()], False) for key in _NO.findall(value[:_LONGEST])]
-    if malformed:
-        return tuple(disallowed), malformed
-    names = CATEGORIES if field == CONTENT_USAGE else _SAME
-    allowed = [(_SAME[key], True) for key in names if tokens.get(key) == _YES[field]]
-    return (*allowed, *disallowed), ""
+    # A label of Content-Signal alone allows nothing in another field.
+    uses = [
+        (category(label), True)
+        for label, token in tokens.items()
+        if token == _YES[field] and (field == CONTENT_SIGNAL or category(label) == label)
+    ]
+    text = value[:_LONGEST]
+    uses += [(category(label or known), False) for label, known in _NO.findall(text)]
+    for level in _LEVEL.findall(text) if field == CONTENT_SIGNAL else ():
+        limit = LEVELS.index(f"use={level.lower()}")
+        uses += [(name, number <= limit) for number, name in enumerate(LEVELS)]
+    preferences = _strictest(uses).items()
+    return tuple(pair for pair in preferences if not (malformed and pair[1])), malformed
 
 
 def _tokens(value: str) -> dict[str, str]:
@@ -184,26 +257,32 @@ def _tokens(value: str) -> dict[str, str]:
 
 
 class UsageRules:
-    """The Content-Usage and Content-Signal lines of a token's groups in a robots.txt."""
+    """The statements in a robots.txt: those of a token's groups, and its *licenses*."""
 
-    __slots__ = ("_document", "_groups")
+    __slots__ = ("_document", "_groups", "_licenses")
 
-    def __init__(self, selections: Sequence[Selection], document: str | None) -> None:
+    def __init__(
+        self, selections: Sequence[Selection], document: str | None, licenses: Sequence[Line] = ()
+    ) -> None:
         self._document = document or ""
+        self._licenses = frozenset(licenses)
         self._groups = [_Group(selection.usage) for selection in selections if selection.usage]
 
     def said(self, url: str) -> tuple[Statement, ...]:
         """The statements about *url*, a URL or a path with its query, by line. Never raises."""
+        lines = set(self._licenses)
+        unread: tuple[Statement, ...] = ()
         try:
-            lines = {line for group in self._groups for line in group.lines(url)}
+            lines.update(*(group.lines(url) for group in self._groups))
         except TooCostly:
             first_line = min(group.first for group in self._groups)
             reason = "the rules would take too long to match"
-            return (Statement(CONTENT_USAGE, "", self._document, first_line, malformed=reason),)
-        return tuple(
+            unread = (Statement(CONTENT_USAGE, "", self._document, first_line, malformed=reason),)
+        statements = [
             _statement(kind, value, self._document, number)
             for kind, value, number in sorted(lines, key=lambda line: line[2])
-        )
+        ]
+        return (*statements, *unread)
 
 
 class _Group:
@@ -261,14 +340,15 @@ def of_response(fields: Mapping[str, Sequence[str]], url: str, token: str) -> tu
 
     *fields*: the values of each field, by its name in lower case. *token*: our product token.
     """
-    statements: list[Statement] = []
-    if usage := fields.get("content-usage"):
-        statements.append(_statement(CONTENT_USAGE, ", ".join(usage), url))
+    statements = [
+        _statement(name, ", ".join(fields[name.lower()]), url)
+        for name in _YES
+        if fields.get(name.lower())
+    ]
     for name in _AS_SAID:
-        values = fields.get(name.lower(), ())
         statements += [
             Statement(name, _shown(value), url, malformed=_wrong(name, value))
-            for value in values
+            for value in fields.get(name.lower(), ())
             if name != "X-Robots-Tag" or _is_for(value, token)
         ]
     if links := fields.get("link"):
@@ -278,6 +358,25 @@ def of_response(fields: Mapping[str, Sequence[str]], url: str, token: str) -> tu
             if "license" in parameters.get("rel", "").lower().split()
         ]
     return tuple(statements[:_MOST])
+
+
+def of_feed(terms: str, url: str) -> tuple[Statement, ...]:
+    """The statement of RSL about an entry of the feed from *url*; empty without *terms*.
+
+    *terms*: the elements of RSL, as they stand. Their *permits* allow nothing here, since that
+    depends on the terms of payment.
+    """
+    if not terms:
+        return ()
+    labels = [
+        label.lower()
+        for attributes, text in _PROHIBITED.findall(terms)
+        if not _OTHER_TYPE.search(attributes)
+        for label in re.split(r"[\s,]+", text.strip())
+    ]
+    uses = [use for label in labels for use in (category(label), *_COVERED.get(label, ()))]
+    preferences = tuple((use, False) for use in dict.fromkeys(uses) if use)
+    return (Statement(_RSL, _shown(terms), url, preferences=preferences),)
 
 
 def _wrong(name: str, value: str) -> str:

@@ -18,11 +18,12 @@ from scrapy_walsh.policy.addresses import PUBLIC, kind_of
 from scrapy_walsh.policy.backoff import BACKOFF_STATUSES, REDIRECTS, is_failure
 from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
+from scrapy_walsh.policy.robots.groups import LICENSE
 from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.urls import REDACTED
 from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, OUT_OF_SCOPE, Verdict
 from scrapy_walsh.proof.verify.run import LIST, Snapshot
-from scrapy_walsh.proof.verify.terms import ANY_ANSWER, DOORS, GIVES_UP
+from scrapy_walsh.proof.verify.terms import ANY_ANSWER, DOORS, GIVES_UP, LICENSES
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -537,7 +538,10 @@ def _usage_fault(run: Run, exchange: Line, line: Line) -> str | None:
     rules = run.held.at(line.origin, exchange.moment)
     if line.kind != events.FETCHED or rules is None or rules.what is None or REDACTED in line.url:
         return None
-    expected = tuple(map(str, rules.what.said(line.url)))
+    said = rules.what.said(line.url)
+    if not run.terms.is_held_to(LICENSES):
+        said = tuple(statement for statement in said if statement.field != LICENSE)
+    expected = tuple(map(str, said))
     # A line of an older version does not say which statements are of the robots.txt.
     statements = line.usage[: len(expected) if line.in_robots is None else line.in_robots]
     if statements == expected:

@@ -57,6 +57,7 @@ NO_PAGE: Final = "a page does not lift known rules (R2)"
 MOVED_LIST: Final = "a list stays in force when its address changes (R3)"
 #: A source is left alone for 30 days if its door is closed: 402, 451, or 401 for a licence (R8).
 DOORS: Final = "a closed door is left alone for 30 days (R8)"
+LICENSES: Final = "the line of an answer has each License of its robots.txt (D27)"
 #: The rules that :func:`verify` does not hold every run to, in the words of its report, and the
 #: stored form (``state.forms``) since which a run is held to each. Every other rule holds for all.
 SINCE: Final[Mapping[str, int]] = {
@@ -70,6 +71,7 @@ SINCE: Final[Mapping[str, int]] = {
     NO_PAGE: 2,
     MOVED_LIST: 2,
     DOORS: 2,
+    LICENSES: 2,
 }
 
 
