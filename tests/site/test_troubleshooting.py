@@ -88,6 +88,7 @@ OTHERS = (
 IN_PIECES = {
     "2 need a person": ("need", "a person:"),
     "N items not stored": ("item", "not stored"),
+    "N links withheld": ("link", "withheld:"),
     "a component of this project raised": ("a component of this project", "raised"),
     "the http handler of scrapy_walsh could not be made": (
         "handler of scrapy_walsh could not be made",

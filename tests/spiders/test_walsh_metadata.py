@@ -31,6 +31,7 @@ from scrapy_walsh.adapters.outcomes import (
     TooManyRedirects,
 )
 from scrapy_walsh.policy.formats.representation import Step
+from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.verdict import Verdict
 from scrapy_walsh.sources.answers import MAX_BODY, from_response
 from scrapy_walsh.sources.items import MetadataItem
@@ -128,6 +129,7 @@ class NoCrawl:
     """Stands for the package's crawl: nothing is on record, and nothing is known of any host."""
 
     config = SimpleNamespace(state_dir=None, is_walsh_research=False)
+    gates = Gates()
     store = SimpleNamespace(get=lambda *_: None)
     documents = SimpleNamespace(sitemaps=lambda _: [])
     tickets = SimpleNamespace(of=lambda _: SimpleNamespace(said=()))
