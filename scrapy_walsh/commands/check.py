@@ -3,7 +3,7 @@
 With ``--robots``, ``--blocklist``, ``--token`` or ``--batch`` nothing is requested: URLs are judged
 by these files, with the last two also by what crawls have left in the state, in the order of
 ``policy/chain.py``, and an answer says which of the two was missing. Without them the documents are
-fetched through the gates (``own_crawl``); the URL itself never is.
+fetched through the gates (``own_crawl``); the URL itself only with ``--fetch``.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator
 
+    from scrapy_walsh.commands.own_crawl import Page
     from scrapy_walsh.policy.list.blocklist import Blocklist
     from scrapy_walsh.policy.verdict import Verdict
 
@@ -51,7 +52,7 @@ _INSTEAD: Final = (
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What ``walsh check`` takes."""
     add = parser.add_argument
-    add("url", metavar="URL", nargs="?", help="without a scheme, https is taken")
+    add("urls", metavar="URL", nargs="*", help="without a scheme, https is taken")
     add(
         "--robots",
         metavar="FILE",
@@ -69,6 +70,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     common.add_settings(parser)
     common.add_json(parser)
+    add("--fetch", action="store_true", help="request each allowed URL, as a crawl would")
     add(
         "--batch",
         action="store_true",
@@ -78,22 +80,65 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Answer about one URL, or about each line of a batch."""
-    if args.batch == (args.url is not None):
+    if args.batch == bool(args.urls):
         raise Misuse("give a URL, or --batch and the URLs on standard input")
+    offline = args.batch or (args.robots, args.blocklist, args.token) != (None, None, None)
+    if args.fetch:
+        if offline:
+            raise Misuse("--fetch sends: leave out --robots, --blocklist, --token and --batch")
+        return _fetch(args)
     if args.batch:
         return _batch(_judge_of(args))
-    if args.robots is None and args.blocklist is None and args.token is None:
-        members = _online(args)
-    else:
-        members = _judge_of(args)(args.url)
+    url, *others = args.urls
+    if others:
+        raise Misuse("give one URL; several with --fetch, or with --batch on standard input")
+    members = _judge_of(args)(url) if offline else _online(args, url)
     common.answer(args, members, _lines(members))
     if members["allowed"]:
         return 0
     return 1
 
 
-def _online(args: argparse.Namespace) -> dict[str, Any]:
-    url = common.absolute(args.url)
+def _fetch(args: argparse.Namespace) -> int:
+    """Request the URLs; 2 if there is no answer to one, else 1 if one is denied, else 0."""
+    urls = list(dict.fromkeys(map(common.absolute, args.urls)))
+    settings = common.settings_to_send(args, _INSTEAD)
+    from scrapy_walsh.commands.own_crawl import request_pages  # noqa: PLC0415  files need no crawl
+
+    pages = [_page_members(url, page) for url, page in request_pages(settings, "", *urls).items()]
+    lines = [_page_line(page) for page in pages]
+    if len(urls) > 1:
+        lines = [f"{line}  {url}" for line, url in zip(lines, urls, strict=True)]
+    common.answer(args, {"pages": pages}, map(common.printable, lines))
+    permissions = {page["allowed"] for page in pages}
+    if None in permissions:
+        return 2
+    return int(False in permissions)
+
+
+def _page_members(url: str, page: Page) -> dict[str, Any]:
+    """What came of a request. ``allowed``: None without an answer, for the ``reason``."""
+    members: dict[str, Any] = {"url": url, "allowed": None, "status": None, "bytes": None}
+    if isinstance(page.answer, int):
+        return {**members, "allowed": True, "status": page.answer, "bytes": len(page.body)}
+    if page.refusal is None:
+        return {**members, "reason": page.answer}
+    verdict = page.refusal
+    names = ("requirement", "reason", "document")
+    by = {name: getattr(verdict, name) for name in names}
+    return {**members, "allowed": False, "verdict": verdict.name, **by}
+
+
+def _page_line(page: dict[str, Any]) -> str:
+    if page["allowed"]:
+        return f"ALLOW {page['status']} ({page['bytes']} bytes)"
+    if page["allowed"] is None:
+        return f"FAILED {page['reason']}"
+    return f"DENY {page['requirement']} {page['reason']}"
+
+
+def _online(args: argparse.Namespace, written: str) -> dict[str, Any]:
+    url = common.absolute(written)
     settings = common.settings_to_send(args, _INSTEAD)
     from scrapy_walsh.commands.own_crawl import ask  # noqa: PLC0415  files need no crawl
 

@@ -58,7 +58,8 @@ SUBCOMMANDS: Final = {
         "allowed; of a batch: every line was judged",
         "denied",
         ("https://site.example/page", "https://site.example/page --robots robots.txt --json",
-         "--batch < urls.jsonl"),
+         "https://site.example/page --fetch", "--batch < urls.jsonl"),
+        "with --fetch: a URL got no answer",
     ),
     "completion": Subcommand(
         "print a script that completes these commands in a shell",

@@ -5,7 +5,7 @@ come as in any crawl, R3 first, then R2, each paced (R4), backed off (R5), and k
 The URL in question becomes no request, so there is nothing that could fetch it.
 
 ``doctor --online``, ``attest --online`` and ``blocklist check URL`` request the operator's own
-pages: targets of a crawl, with R8 lifted.
+pages: targets of a crawl, with R8 lifted. ``check --fetch`` requests targets, and R8 holds.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ async def verdict_on(crawl: Crawl, url: str) -> Verdict:
     return answer
 
 
-# -- the operator's own pages -----------------------------------------------------------------
+# -- pages that are requested -----------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class Page:
 
     ``ahead``: the seconds that our clock was ahead of the answer's Date; None without a Date.
     ``rejected``: the reason why the crawl did not adopt it, if the crawl needs that document
-    itself.
+    itself. ``refusal``: the verdict that refused the request, or None.
     """
 
     answer: int | str
@@ -189,6 +189,7 @@ class Page:
     kind: str = ""
     ahead: float | None = None
     rejected: str = ""
+    refusal: Verdict | None = None
 
     @property
     def is_up(self) -> bool:
@@ -204,6 +205,7 @@ class PagesSpider(Spider):
 
     name = "walsh_pages"
     urls: tuple[str, ...]
+    headers: dict[str, str]
     pages: dict[str, Page]
     rejected: dict[str, str]
     problems: list[str]
@@ -226,7 +228,7 @@ class PagesSpider(Spider):
             url,
             callback=self.answered,
             errback=self.not_answered,
-            headers={"Accept": _ACCEPT},
+            headers=self.headers,
             meta={"download_maxsize": MAX_OCTETS, "dont_redirect": alone},
             cb_kwargs={"url": url},
             dont_filter=True,
@@ -247,23 +249,24 @@ class PagesSpider(Spider):
         """Errback."""
         url = failure.request.cb_kwargs["url"]  # type: ignore[attr-defined]
         error = failure.value
-        self.pages[url] = Page(304 if isinstance(error, NotModified) else one_line(error))
+        refusal = error.verdict if isinstance(error, Refused) else None
+        answer = 304 if isinstance(error, NotModified) else one_line(error)
+        self.pages[url] = Page(answer, refusal=refusal)
 
 
 def request_pages(settings: Settings, reason: str, *urls: str) -> dict[str, Page]:
-    """The answers to the requests of *urls*. *reason*: lifts R8.
+    """The answers to the requests of *urls*.
 
-    ConfigError or StateError when no crawl can start.
+    *reason*: lifts R8, for pages of the operator's own; "" if R8 holds. ConfigError or StateError
+    when no crawl can start.
     """
     pages = dict[str, Page]()
     rejected = dict[str, str]()
     problems = list[str]()
     settings_apart = settings.copy()
-    required = {
-        "WALSH_REVISIT_REASON": reason,
-        "REDIRECT_ENABLED": True,
-        "HTTPERROR_ALLOW_ALL": True,
-    }
+    required: dict[str, Any] = {"REDIRECT_ENABLED": True, "HTTPERROR_ALLOW_ALL": True}
+    if reason:
+        required["WALSH_REVISIT_REASON"] = reason
     settings_apart.setdict(required, priority="cmdline")
     crawl_apart(
         settings_apart,
@@ -272,6 +275,7 @@ def request_pages(settings: Settings, reason: str, *urls: str) -> dict[str, Page
         pages=pages,
         rejected=rejected,
         urls=urls,
+        headers={"Accept": _ACCEPT} if reason else {},
     )
     none = Page("; ".join(problems) or "the crawl ended before it was requested")
     return {url: replace(pages.get(url, none), rejected=rejected.get(url, "")) for url in urls}

@@ -213,6 +213,10 @@ def test_readable_answer(capsys: pytest.CaptureFixture[str]) -> None:
         (["http://h.test/", "--robots", "robots.txt", "-s", "WALSH_PATIENCE"], "NAME=VALUE"),
         (["http://h.test/", "--batch"], "--batch"),
         (["--batch", "--robots", "-"], "--batch"),
+        (["http://h.test/", "--fetch", "--token", "Bot"], "--fetch sends: leave out"),
+        (["http://h.test/", "--fetch"], "--identity"),
+        (["--fetch"], "give a URL"),
+        (["http://h.test/", "http://i.test/"], "give one URL; several with --fetch"),
         (["http://h.test/", "--token", "Bot"], "--robots FILE, or fetch it"),
         (["http://h.test/"], "--identity"),
         (["http://h.test/"], "`walsh init`"),
@@ -561,6 +565,53 @@ def test_a_fetched_robots_txt_that_is_no_text_gets_a_note(
     assert note in answer["note"] if note else "note" not in answer
 
 
+def test_fetch_requests_what_is_allowed_and_nothing_else(box: Sandbox) -> None:
+    """Every gate holds, also R8, and what came is no visit that a later crawl would lack."""
+    page = Route(body="\u00e9t\u00e9", content_type="text/plain", etag='"1"')
+    move = Route(302, headers={"Location": "/page"})
+    box.put(site("open.test", {"/page": page, "/move": move, "/none": Route(404)}))
+    box.put(site("shut.test", {"/page": page}, robots="User-agent: *\nDisallow: /page\n"))
+    url = "http://open.test/page"
+    box.clear()
+    one = walsh(Path.cwd(), "check", url, "--fetch", "--identity", OWN, box=box)
+    assert (one.returncode, one.stdout, one.stderr) == (0, "ALLOW 200 (5 bytes)\n", "")
+    assert asked(box)[1:] == [("open.test", "/robots.txt"), ("open.test", "/page")]
+    targets = [each for each in box.log if each.path == "/page"]
+    assert dict(targets[0].headers)["User-Agent"].startswith("Mozilla/5.0 (compatible; ExampleBot/")
+    urls = {
+        url: "DENY R8 last requested ",
+        "http://open.test/none": "ALLOW 404 (",
+        "http://open.test/move": "ALLOW 200 (5 bytes)",  # R8 is about the URL that was declared
+        "http://shut.test/page": "DENY R2 Disallow: /page (line 2, group *)  ",
+        "http://www.blocked.test/": "DENY R3 host www.blocked.test, below blocked.test, is on",
+        "http://nobody.invalid:1/": "FAILED ",
+    }
+    box.put(site("nobody.invalid:1", {"*": Route(503)}, robots=Route(404)))
+    retries = ("-s", "WALSH_MAX_RETRIES=0")
+    box.clear()
+    done = walsh(Path.cwd(), "check", *urls, "--fetch", "--identity", OWN, *retries, box=box)
+    assert done.returncode == 2, done.stderr
+    for (url, begin), line in zip(urls.items(), done.stdout.splitlines(), strict=True):
+        assert line.startswith(begin), line
+        assert line.endswith(f"  {url}")
+    sent = [(host, path) for host, path in asked(box) if path != "/robots.txt"]
+    assert sorted(sent) == [
+        ("nobody.invalid:1", "/"), ("open.test", "/move"), ("open.test", "/none"),
+        ("open.test", "/page"),
+    ]  # fmt: skip
+    reason = ("-s", "WALSH_REVISIT_REASON=a test")
+    code, answer, _ = online(box, "http://open.test/page", "--fetch", *reason)
+    assert (code, answer["pages"][0]["status"], answer["pages"][0]["bytes"]) == (0, 200, 5)
+    assert "If-None-Match" not in dict(box.log[0].headers), "no crawl has taken its data"
+    code, answer, _ = online(box, "http://shut.test/page", "--fetch")
+    assert code == 1
+    assert answer["pages"][0] == {
+        "url": "http://shut.test/page", "allowed": False, "status": None, "bytes": None,
+        "verdict": "disallowed_explicit", "requirement": "R2",
+        "reason": "Disallow: /page (line 2, group *)", "document": "http://shut.test/robots.txt",
+    }  # fmt: skip
+
+
 def test_online_blocked_host_is_not_even_asked_for_robots_txt(box: Sandbox) -> None:
     code, answer, _ = online(box, "http://www.blocked.test/x")
     assert hosts(box.log) == ["operator.test"]
@@ -647,15 +698,21 @@ DOCUMENT = (ROOT / "docs/check.md").read_text()
 def test_docs_commands_run(box: Sandbox, folder: Path) -> None:
     blocks = re.findall(r"```bash\n(.*?)```", DOCUMENT, re.DOTALL)
     commands = [
-        shlex.split(line.replace("https://site.example", "http://path.test"))
+        shlex.split(
+            line.replace("https://site.example", "http://path.test").replace(
+                "https://other.example", "http://rss.test"
+            )
+        )
         for block in blocks
         for line in block.splitlines()
     ]
-    inside, *outside = commands
-    assert inside[:3] == ["scrapy", "walsh", "check"]
+    inside, fetching, *outside = commands
+    assert inside[:3] == fetching[:3] == ["scrapy", "walsh", "check"]
     project = make_project(folder / "project")
     done = run_scrapy(project, box, *inside[1:])
     assert done.returncode == 1, done.stdout
+    fetched = run_scrapy(project, box, *fetching[1:], apart=True)
+    assert (fetched.returncode, fetched.stdout.count("ALLOW 200 (")) == (0, 2), fetched.stdout
     assert [command[:2] for command in outside] == [["walsh", "check"]] * 3
     codes = [main(command[1:]) for command in outside]
     assert codes == [1, 0, 0]

@@ -44,7 +44,7 @@ RUN_BY: dict[str, tuple[int, tuple[str, ...]]] = {
     "audit.md": (8, ("audit/test_command.py", "sign/test_docs.py")),
     "blocklist.md": (5, ("cli/test_init.py", "test_readme.py")),
     "compatibility.md": (2, ("crawl/test_plugins.py",)),
-    "check.md": (4, ("cli/test_check.py",)),
+    "check.md": (5, ("cli/test_check.py",)),
     "commands.md": (1, ("cli/test_commands.py",)),
     "conformance.md": (7, ("conformance/test_docs.py", "conformance/test_run.py")),
     "daily.md": (3, ("deploy/test_cron.py", HERE)),
