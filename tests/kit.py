@@ -13,7 +13,7 @@ import os
 import re
 import sqlite3
 import tempfile
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from html.parser import HTMLParser
@@ -365,22 +365,25 @@ class Shown(NamedTuple):
     verified: Report
 
 
-def of_file(lines: Sequence[bytes]) -> Iterator[tuple[str, bytes]]:
-    """The lines as those of a file."""
-    return ((FILE, line + b"\n") for line in lines)
+@contextmanager
+def as_file(lines: Sequence[bytes]) -> Iterator[Path]:
+    """A file of the lines, for as long as it is needed."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / FILE
+        path.write_bytes(b"".join(b"%s\n" % line for line in lines))
+        yield path
 
 
 def verified(lines: Sequence[bytes], watch: Watch) -> Report:
     """What ``verify`` finds in the lines, of which *watch* is told."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / FILE
-        path.write_bytes(b"".join(line for _, line in of_file(lines)))
+    with as_file(lines) as path:
         return judged(files_of(path), watch=watch)
 
 
 def tally_of(lines: Sequence[bytes], wanted: str = LAST, history: History | None = None) -> Shown:
     """The report on lines that come from no file."""
-    runs = runs_of(of_file(lines))
+    with as_file(lines) as path:
+        runs = runs_of([path])
     those = chosen(runs, wanted) if history is None else since(runs, history.began)
     report = Tally(those, len(runs) - len(those), history)
     return Shown(report, verified(lines, report.take))

@@ -14,14 +14,16 @@ from scrapy_walsh.commands.blocklist import LIST
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.verify import judged
 from scrapy_walsh.exceptions import DocumentInvalid
+from scrapy_walsh.ledger.files import Bodies
+from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.gates import REVISIT
 from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, Blocklist
 from scrapy_walsh.proof.files import replace_file
-from scrapy_walsh.proof.ledger import Documents, files_of, lines_in
+from scrapy_walsh.proof.ledger import OfHosts, files_of
 from scrapy_walsh.proof.report.history import History
 from scrapy_walsh.proof.report.html import owners_page, page
 from scrapy_walsh.proof.report.owner import Extract
-from scrapy_walsh.proof.report.runs import ALL, LAST, chosen, runs_of, since
+from scrapy_walsh.proof.report.runs import ALL, LAST, chosen, excerpt, runs_of, since
 from scrapy_walsh.proof.report.sources import SourceTable, sources_of
 from scrapy_walsh.proof.report.tally import Tally
 from scrapy_walsh.state.database import has_records
@@ -93,12 +95,16 @@ def run(args: argparse.Namespace) -> int:
 def _write_extract(args: argparse.Namespace, host: str, output: str, days: History | None) -> int:
     """Write the page for the owner of *host*; 1 if the ledger does not hold, as ``verify``."""
     files = files_of(common.ledger_of(args))
-    extract = Extract(host, days.began if days else 0.0, runs_of(lines_in(files.parts)))
-    verified = judged(files, watch=extract.take)
-    documents = Documents(files.documents)
+    runs = runs_of(files.parts)
+    extract = Extract(host, days.began if days else 0.0, runs)
+    operator = {url for run in runs.values() for url in run.terms.operator_urls}
+    names = {host, extract.twin, *map(hosts.host_or_url, operator)}
+    verified = judged(files, watch=extract.take, wanted=OfHosts(files.parts, names))
+    documents = Bodies(files.documents)
     extract.read(documents.get)
     adopted = Blocklist()
     body = documents.get(extract.list_digest or "")
+    documents.close()
     with suppress(DocumentInvalid, Misuse):  # of a list that no crawl adopts, ``verify`` has told
         adopted = adopted if body is None else common.blocklist_of(body, None)
     own = Blocklist()
@@ -147,10 +153,10 @@ def write_report(
     *output*: ``-`` for standard output. OSError, WalshError.
     """
     files = files_of(ledger)
-    runs = runs_of(lines_in(files.parts))
+    runs = runs_of(files.parts)
     runs_shown = chosen(runs, run) if days is None else since(runs, days.began)
     report = Tally(runs_shown, len(runs) - len(runs_shown), days)
-    verified = judged(files, watch=report.take)
+    verified = judged(excerpt(files, runs, runs_shown), watch=report.take)
     sources = _sources(files.documents.parent, config)
     return _put(output, page(report, verified, sources), verified)
 

@@ -14,7 +14,7 @@ from scrapy_walsh.proof.verify import Head, files_of, verify
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from scrapy_walsh.proof.verify import Files, Report
     from scrapy_walsh.proof.verify.judge import Watch
@@ -57,9 +57,14 @@ def run(args: argparse.Namespace) -> int:
     return 1
 
 
-def judged(files: Files, heads: Sequence[Head] = (), watch: Watch | None = None) -> Report:
+def judged(
+    files: Files,
+    heads: Sequence[Head] = (),
+    watch: Watch | None = None,
+    wanted: Callable[[bytes], bool] | None = None,
+) -> Report:
     """What :func:`verify` finds. Raises OSError; Misuse if there is nothing to look at."""
-    report = verify(files, heads, common.read_blocklist, watch)
+    report = verify(files, heads, common.read_blocklist, watch, wanted)
     if not report.lines and report.holds:
         raise common.Misuse(f"{files.parts[-1]}: no line in it, so nothing was verified")
     return report

@@ -52,8 +52,55 @@ CREATE TABLE IF NOT EXISTS documents (
 """
 
 
+class Bodies:
+    """Reads the documents of a ledger from the file *path*; it writes nothing.
+
+    ``altered``: digests under which another body than theirs was found. ``fault``: why the file
+    could not be read, if it could not.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+        self.altered: set[str] = set()
+        self.fault: str | None = None
+
+    def get(self, digest: str) -> bytes | None:
+        """The body with that digest; None if it is not here, or was altered."""
+        try:
+            rows = self._rows(digest)
+        except sqlite3.Error as error:
+            self.fault = str(error)
+            return None
+        for (packed,) in rows:
+            with suppress(zlib.error, TypeError):
+                body = zlib.decompress(packed)
+                if hashlib.sha256(body).hexdigest() == digest:
+                    return body
+            self.altered.add(digest)
+        return None
+
+    def close(self) -> None:
+        """Close the file. Raises sqlite3.Error."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def _rows(self, digest: str) -> list[tuple[bytes]]:
+        if not digest.isascii():  # a forged one may not be Unicode
+            return []
+        if self._connection is None:
+            if not self._path.is_file():
+                return []
+            uri = f"{self._path.absolute().as_uri()}?mode=ro"
+            self._connection = sqlite3.connect(uri, uri=True, factory=Connection)
+        # All rows, because a cursor that has more rows locks the file for a crawl.
+        return self._connection.execute(
+            "SELECT body FROM documents WHERE digest = ?", (digest,)
+        ).fetchall()
+
+
 class Documents:
-    """The documents of a ledger. Raises StateError if the file cannot be used."""
+    """Keeps the documents of a ledger. Raises StateError if the file cannot be used."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -86,26 +133,6 @@ class Documents:
             connection.execute("DELETE FROM documents WHERE file <= ?", (file,))
 
         self._change(drop)
-
-    def get(self, digest: str) -> bytes | None:
-        """The body with that digest; None if it is not here, or cannot be read as it was."""
-        rows: list[bytes] = []
-        if self._path.exists():
-            with suppress(sqlite3.Error, OSError):  # a damaged file is set aside by the next write
-                self._transact(
-                    lambda connection: rows.extend(
-                        row[0]
-                        for row in connection.execute(
-                            "SELECT body FROM documents WHERE digest = ?", (digest,)
-                        )
-                    )
-                )
-        for row in rows:
-            with suppress(zlib.error, TypeError):
-                body = zlib.decompress(row)
-                if hashlib.sha256(body).hexdigest() == digest:
-                    return body
-        return None
 
     def _change(self, change: Callable[[sqlite3.Connection], None]) -> None:
         """Call *change* in a transaction.

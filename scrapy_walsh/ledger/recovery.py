@@ -29,7 +29,7 @@ from scrapy_walsh.ledger.files import (
     DOCUMENTS,
     FILE,
     HEAD,
-    Documents,
+    Bodies,
     Line,
     read_head,
     rotated,
@@ -259,7 +259,7 @@ class _Records:
     def __init__(self, store: SqliteStore, unknown: Unknown, revisit: float) -> None:
         self._store = store
         self._unknown = unknown
-        self._documents_beside = Documents(unknown.directory / DOCUMENTS)
+        self._bodies = Bodies(unknown.directory / DOCUMENTS)
         self._revisit = revisit
         self._rewrites: list[tuple[str, Rewrite]] = []
         self._visits: dict[str, VisitRecord] = {}
@@ -346,6 +346,7 @@ class _Records:
         dropped = [(Deferral, (key,)) for key, row in self._deferrals.items() if row is None]
         records = [*self._visits.values(), *deferrals, *self._documents()]
         self._restore_lists()  # first, because the next write notes the line
+        self._bodies.close()
         last = self._unknown.last
         self._store.take_over(records, self._rewrites, dropped, last, redacted=redacted)
 
@@ -365,7 +366,7 @@ class _Records:
             stored = self._store.get(StoredDocument, ROBOTS, origin)
             if stored is not None and stored.fetched_at > line.at:
                 continue
-            body = b"" if line.digest is None else self._documents_beside.get(line.digest)
+            body = b"" if line.digest is None else self._bodies.get(line.digest)
             outcome = NO_RULES if line.digest is None else PARSE
             fetched_at = line.at
             if body is None:  # not fresh, and no rules to fall back on: the host waits
@@ -380,7 +381,7 @@ class _Records:
                 is_same = hashlib.sha256(stored.body).hexdigest() == line.digest
                 if is_same or stored.fetched_at > line.at:
                     continue
-            body = self._documents_beside.get(line.digest or "")
+            body = self._bodies.get(line.digest or "")
             if body is None:
                 self._store.lose_list(url, line.at)
             else:

@@ -8,11 +8,12 @@ line that was altered, or that stands out of its order, the finding about it is 
 
 from __future__ import annotations
 
-import hashlib
-import sqlite3
-import zlib
-from contextlib import closing, suppress
+import json
+import re
+from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from msgspec import Struct, ValidationError, convert
@@ -34,7 +35,6 @@ from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.backoff import is_failure
 from scrapy_walsh.policy.event import ASKED
 from scrapy_walsh.policy.times import iso
-from scrapy_walsh.state.database import Connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -50,6 +50,8 @@ GAP: Final = "gap"
 
 #: Octets of a line beyond which it is no line.
 _LONGEST_LINE: Final = 4 * 1024**2
+#: Octets that are searched for a word at once.
+_BLOCK: Final = 1024**2
 
 
 # -- files and lines ----------------------------------------------------------------------
@@ -57,12 +59,16 @@ _LONGEST_LINE: Final = 4 * 1024**2
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """``parts``: oldest first. ``later``: full files after them were not given."""
+    """``parts``: oldest first. ``later``: full files after them were not given.
+
+    ``begin``: octets of the first part that are left out, with all earlier parts.
+    """
 
     parts: tuple[Path, ...]
     documents: Path
     head: Path | None
     later: bool = False
+    begin: int = 0
 
 
 def files_of(path: Path) -> Files:
@@ -76,12 +82,41 @@ def files_of(path: Path) -> Files:
     return Files((path,), beside / DOCUMENTS, None, later=path in rotated(beside))
 
 
-def lines_in(parts: Iterable[Path]) -> Iterator[tuple[str, bytes]]:
-    """Each line of *parts*, with its line end, and the name of its file. OSError."""
+def lines_in(parts: Iterable[Path], begin: int = 0) -> Iterator[tuple[str, bytes]]:
+    """Each line of *parts*, with its line end, and the name of its file. OSError.
+
+    *begin*: octets of the first part that are left out.
+    """
     for path in parts:
         with path.open("rb") as file:
+            file.seek(begin)
+            begin = 0
             while raw := file.readline(_LONGEST_LINE):
                 yield path.name, raw
+
+
+def lines_with(parts: Iterable[Path], *needles: bytes) -> Iterator[tuple[Path, int, bytes]]:
+    """The lines of *parts* with one of *needles*: file, octets before it there, and the line.
+
+    It costs far less than :func:`lines_in`, because most lines are not looked at. OSError.
+    """
+    for path in parts:
+        with path.open("rb") as file:
+            before = 0
+            while block := file.read(_BLOCK):
+                block += b"" if block.endswith(b"\n") else file.readline(_LONGEST_LINE)
+                for place in sorted(place for each in needles for place in _places(block, each)):
+                    start = block.rfind(b"\n", 0, place) + 1
+                    end = block.find(b"\n", place) + 1 or len(block)
+                    yield path, before + start, block[start:end]
+                before += len(block)
+
+
+def _places(block: bytes, needle: bytes) -> Iterator[int]:
+    place = block.find(needle)
+    while place >= 0:
+        yield place
+        place = block.find(needle, place + 1)
 
 
 def lifted_holds(path: Path) -> Iterator[dict[str, str]]:
@@ -91,51 +126,61 @@ def lifted_holds(path: Path) -> Iterator[dict[str, str]]:
     """
     if not (path / FILE).is_file():
         return
-    for _, raw in lines_in(files_of(path).parts):
-        if events.LIFTED.encode() not in raw:
-            continue
+    for _, _, raw in lines_with(files_of(path).parts, b'"kind":"%s"' % events.LIFTED.encode()):
         with suppress(ValueError, RecursionError):
-            members = parsed(raw.rstrip(b"\n"))
-            if members["kind"] == events.LIFTED:
-                line = line_of(members)
-                yield {
-                    "host": line.host,
-                    "reason": line.reason,
-                    "at": iso(line.at),
-                }
+            line = line_of(parsed(raw.removesuffix(b"\n")))
+            yield {
+                "host": line.host,
+                "reason": line.reason,
+                "at": iso(line.at),
+            }
 
 
-class Documents:
-    """Reads the documents that are kept beside a ledger, in the file *path*."""
+# -- the lines of some hosts --------------------------------------------------------------
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        #: Digests under which another body than theirs was found.
-        self.altered: set[str] = set()
-        #: Why the file could not be read, if it could not.
-        self.fault: str | None = None
+#: Members that lead from one host to another, or that name the host that a decision rests on.
+_LEADS: Final = (b'"via":"', b'"robots_of":"', b'"hop":"', b'"robots_host":"')
+_NAMES: Final = re.compile(rb'"(?:url|via|robots_of|hop|robots_host)":("(?:[^"\\]|\\.)*")')
+#: The scheme and authority of a line's URL, if they are written without escapes.
+_AUTHORITY: Final = re.compile(rb'"url":"([a-zA-Z][a-zA-Z0-9+.-]*://[^/?#"\\]+)(?=[/?#"])')
 
-    def get(self, digest: str) -> bytes | None:
-        """The body with that digest; None if it is not here, or was altered."""
-        if not (digest.isascii() and self._path.is_file()):  # a forged one may not be Unicode
-            return None
-        try:
-            uri = f"{self._path.absolute().as_uri()}?mode=ro"
-            with closing(sqlite3.connect(uri, uri=True, factory=Connection)) as connection:
-                row = connection.execute(
-                    "SELECT body FROM documents WHERE digest = ?", (digest,)
-                ).fetchone()
-        except sqlite3.Error as error:
-            self.fault = str(error)
-            return None
-        if row is None:
-            return None
-        with suppress(zlib.error, TypeError):
-            body = zlib.decompress(row[0])
-            if hashlib.sha256(body).hexdigest() == digest:
-                return body
-        self.altered.add(digest)
-        return None
+
+class OfHosts:
+    """Which lines the judgement of some hosts rests on: theirs, and those of their redirects.
+
+    *names*: keys of the hosts, ``hosts.host_key``. Lines without a URL, and lines that cannot be
+    read, are always among them.
+    """
+
+    def __init__(self, parts: Iterable[Path], names: Iterable[str]) -> None:
+        leads: dict[str, set[str]] = defaultdict(set)
+        for _, _, raw in lines_with(parts, *_LEADS):
+            linked = set(map(_host_in, _NAMES.findall(raw)))
+            for name in linked:
+                leads[name] |= linked
+        self._names = set[str]()
+        new = set(names)
+        while new:
+            self._names |= new
+            new = {name for host in new for name in leads.get(host, ())} - self._names
+        self._has = lru_cache(4096)(lambda url: hosts.host_or_url(url) in self._names)
+
+    def __call__(self, raw: bytes) -> bool:
+        """Whether the line *raw* is among them."""
+        if b'"url":"' not in raw:
+            return True
+        match = _AUTHORITY.search(raw)
+        if match is not None:
+            return self._has(match[1].decode(errors="replace"))
+        with suppress(ValueError, RecursionError):
+            return self._has(str(json.loads(raw)["url"]))
+        return True
+
+
+def _host_in(quoted: bytes) -> str:
+    """The key of the host that a JSON string names, itself or by a URL."""
+    text = str(json.loads(quoted))
+    return hosts.host_or_url(text if "://" in text else f"https://{text}")
 
 
 # -- members ------------------------------------------------------------------------------
@@ -244,13 +289,19 @@ class Head:
     said_by: str
 
 
+#: The end of a line as ``ledger.files.chained`` writes it, and its octets.
+_CHAINED: Final = re.compile(rb',"prev":"([0-9a-f]{64})","hash":"([0-9a-f]{64})"\}\n\Z')
+_TAIL: Final = len(b',"prev":"","hash":""}\n') + 2 * 64
+
+
 class Chain:
     """Takes the raw lines of a ledger in the order of its files.
 
     ``find``: called with the number of a line and what is wrong there; ``note``: with what a reader
     should know and is not a fault. ``has_gap``: lines are missing, or could not be read, since the
-    caller last set it to False. ``partial``: the ledger begins after its first line. ``count``:
-    lines taken. ``first``, ``number``: of the first and the last whole line; 0 before there is one.
+    caller last set it to False. ``partial``: the ledger begins after its first line. *name*: of
+    the first file, if its first lines are left out. ``count``: lines taken. ``first``, ``number``:
+    of the first and the last whole line; 0 before there is one.
     """
 
     def __init__(
@@ -258,6 +309,7 @@ class Chain:
         find: Callable[[int, str], None],
         note: Callable[[str], None],
         heads: Sequence[Head] = (),
+        name: str = "",
     ) -> None:
         self.has_gap = False
         self.partial = False
@@ -268,7 +320,7 @@ class Chain:
         self._hash: str | None = GENESIS
         self._bad = 0
         self._seen = self._begins = self._torn = False
-        self._name = ""
+        self._name = name
 
     @property
     def head(self) -> tuple[int, str] | None:
@@ -299,6 +351,27 @@ class Chain:
         if self._follows(members):
             return members
         return None
+
+    def skip(self, name: str, raw: bytes) -> bool:
+        """Take the line *raw*, which is not judged: only its hash, number and place in the chain.
+
+        Returns False if it is not as our ledger writes a line, or if it does not follow. Then
+        :meth:`take` has to find out why.
+        """
+        tail = _CHAINED.search(raw, len(raw) - _TAIL)
+        if tail is None or name != self._name or self._begins or self._bad or not self._seen:
+            return False
+        number = self.number + 1
+        if not raw.startswith(b'{"n":%d,' % number) or tail[1].decode() != self._hash:
+            return False
+        digest = digest_of(raw[:-1])
+        if digest != tail[2].decode():
+            return False
+        self.count += 1
+        self.number = number
+        self._hash = digest
+        self._check_head(number, digest)
+        return True
 
     def _begin(self, name: str) -> None:
         if self._torn:

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from scrapy_walsh.ledger import FILE
-from scrapy_walsh.ledger.files import DOCUMENTS, parsed
-from scrapy_walsh.proof.ledger import Documents
+from scrapy_walsh.ledger.files import DOCUMENTS, Bodies, parsed
 from scrapy_walsh.proof.sandbox import Route, Sandbox, blocklist, page
 from tests.crawl.harness import (
     LIST_SPIDER,
@@ -137,7 +136,7 @@ def test_a_refusal_names_its_rule_and_its_document(written: Written) -> None:
     assert robots["group"] == ["*"]
     listed = by_url["http://www.blocked.test/x"]
     assert (listed["requirement"], listed["rule"]) == ("R3", "blocked.test")
-    kept = Documents(state_dir(written.project) / DOCUMENTS)
+    kept = Bodies(state_dir(written.project) / DOCUMENTS)
     for line in by_url.values():
         body = kept.get(line["digest"])
         assert body is not None
@@ -262,6 +261,6 @@ def test_a_blocklist_with_a_standalone_schema_names_both(tmp_path: Path) -> None
     run = solo(tmp_path / "bare", "http://www.blocked.test/x", sites=sites)
     assert "R3 blocked_operator" in run.why("http://www.blocked.test/x")
     adopted = next(line for line in ledger_of(tmp_path / "bare") if line["kind"] == "adopted")
-    kept = Documents(state_dir(tmp_path / "bare") / DOCUMENTS)
+    kept = Bodies(state_dir(tmp_path / "bare") / DOCUMENTS)
     assert b"$schema" in (kept.get(adopted["schema"]) or b"")
     assert b"blocked.test" in (kept.get(adopted["digest"]) or b"")

@@ -20,6 +20,7 @@ from scrapy_walsh.ledger.files import (
     FILE,
     GENESIS,
     HEAD,
+    Bodies,
     chained,
     digest_of,
     parsed,
@@ -27,7 +28,6 @@ from scrapy_walsh.ledger.files import (
     redacted,
     rotated,
 )
-from scrapy_walsh.proof.ledger import Documents
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -160,7 +160,7 @@ def test_full_files_are_kept_up_to_a_number(tmp_path: Path) -> None:
     body = b"User-agent: *\nDisallow: /\n"
     digest = hashlib.sha256(body).hexdigest()
     ledger.keep("robots", body, digest)
-    assert Documents(tmp_path / DOCUMENTS).get(digest) == body
+    assert Bodies(tmp_path / DOCUMENTS).get(digest) == body
     for number in range(100):
         ledger.write("a", {**ENTRY, "number": number})
         if len(rotated(tmp_path)) < 2:
@@ -169,7 +169,7 @@ def test_full_files_are_kept_up_to_a_number(tmp_path: Path) -> None:
     kept = [parsed(path.read_bytes().splitlines()[0])["file"] for path in rotated(tmp_path)]
     assert kept == [*range(ledger.file - 16, ledger.file)]
     assert sum(path.stat().st_size for path in rotated(tmp_path)) >= 16_000
-    assert Documents(tmp_path / DOCUMENTS).get(digest) is None, "named by no file that is kept"
+    assert Bodies(tmp_path / DOCUMENTS).get(digest) is None, "named by no file that is kept"
 
 
 def test_a_line_that_was_cut_off_is_named_and_gone_on_from(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_a_damaged_file_of_documents_is_set_aside_and_filled_anew(tmp_path: Path
     (tmp_path / "ledger-documents.sqlite").write_bytes(b"no database at all" * 100)
     ledger = opened(tmp_path)
     ledger.keep("robots", b"text", digest)
-    assert Documents(tmp_path / DOCUMENTS).get(digest) == b"text"
+    assert Bodies(tmp_path / DOCUMENTS).get(digest) == b"text"
     assert len(ledger.notices) == len([*tmp_path.glob("*.damaged-*")]) == 1
 
 

@@ -57,7 +57,9 @@ def test_what_is_broken_is_written_and_is_exit_code_1(
 def test_a_tampered_ledger_is_named_at_the_top(ledger: Path, tmp_path: Path):
     ledger.write_bytes(ledger.read_bytes().replace(b'"method":"GET"', b'"method":"PUT"', 1))
     page = tmp_path / "out.html"
-    assert main(["report", str(ledger), "--output", str(page)]) == 1
+    # in an earlier run, which the report on the last one does not judge
+    assert main(["report", str(ledger), "--output", str(page)]) == 0
+    assert main(["report", str(ledger), "--run", "all", "--output", str(page)]) == 1
     text = Read(page.read_text()).text
     assert text.index("was altered") < text.index("What the ledger shows")
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.commands.main import main
-from scrapy_walsh.ledger.files import DOCUMENTS, HEAD, Documents
-from scrapy_walsh.proof import ledger as reading
+from scrapy_walsh.ledger.files import DOCUMENTS, HEAD, Bodies, Documents
 from scrapy_walsh.proof.findings import Finding, Outcome
 from scrapy_walsh.proof.report.html import owners_page
 from scrapy_walsh.proof.report.owner import Extract
@@ -25,6 +24,7 @@ from tests.kit import (
     H,
     Read,
     T,
+    as_file,
     asked,
     began,
     decided,
@@ -32,7 +32,6 @@ from tests.kit import (
     ended,
     honest,
     lines_of,
-    of_file,
     robots,
     verified,
 )
@@ -51,7 +50,8 @@ def found_in(*entries: dict[str, Any], host: str = HOST, since: float = 0.0) -> 
 
 
 def found_of(lines: list[bytes], host: str = HOST, since: float = 0.0) -> Extract:
-    found = Extract(host, since, runs_of(of_file(lines)))
+    with as_file(lines) as path:
+        found = Extract(host, since, runs_of([path]))
     verified(lines, found.take)
     return found
 
@@ -402,5 +402,5 @@ def test_the_documents_of_a_forged_ledger_are_not_believed(tmp_path: Path):
     documents.put("robots", b"other", digest(ROBOTS), 1)
     new = {"requirement": "R2", "url": ROBOTS_URL, "status": 200, "digest": digest(ROBOTS)}
     found = found_in(began(), decided("adopted", **new), ended())
-    found.read(reading.Documents(tmp_path / DOCUMENTS).get)
+    found.read(Bodies(tmp_path / DOCUMENTS).get)
     assert found.versions[0].rules is None

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.ledger.files import parsed
 from scrapy_walsh.policy.times import iso
-from scrapy_walsh.proof.ledger import ENDED, STARTED, Line, line_of
+from scrapy_walsh.proof.ledger import ENDED, STARTED, Line, line_of, lines_with
 from scrapy_walsh.proof.verify.terms import Terms, terms_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from scrapy_walsh.proof.ledger import Files
 
 #: The content of the lines of interest. No string inside a line can look like it, since JSON
 #: escapes its quotes. So most lines need not be parsed.
@@ -29,10 +32,15 @@ class NoRun(WalshError):
 
 @dataclass(slots=True)
 class Run:
-    """One run: its lines ``started`` and ``ended``; None if no line says that it ended."""
+    """One run: its lines ``started`` and ``ended``; None if no line says that it ended.
+
+    ``file``, ``octets``: the file of its line ``started``, and the octets before it there.
+    """
 
     began: Line
     terms: Terms
+    file: Path
+    octets: int
     ended: Line | None = None
 
     @property
@@ -41,19 +49,30 @@ class Run:
         return self.began.run
 
 
-def runs_of(lines: Iterable[tuple[str, bytes]]) -> dict[str, Run]:
-    """The runs with a line ``started`` in the ledger, by name, oldest first."""
+def runs_of(parts: Iterable[Path]) -> dict[str, Run]:
+    """The runs with a line ``started`` in the files of a ledger, by name, oldest first. OSError."""
     runs: dict[str, Run] = {}
-    for _, raw in lines:
-        if any(needle in raw for needle in _NEEDLES):
-            with suppress(ValueError, RecursionError):  # a damaged line, of which ``verify`` tells
-                members = parsed(raw.removesuffix(b"\n"))
-                line = line_of(members)
-                if line.kind == STARTED:
-                    runs.setdefault(line.run, Run(line, terms_of(members)))
-                elif line.kind == ENDED and line.run in runs:
-                    runs[line.run].ended = line
+    for path, octets, raw in lines_with(parts, *_NEEDLES):
+        with suppress(ValueError, RecursionError):  # a damaged line, of which ``verify`` tells
+            members = parsed(raw.removesuffix(b"\n"))
+            line = line_of(members)
+            if line.kind == STARTED:
+                runs.setdefault(line.run, Run(line, terms_of(members), path, octets))
+            elif line.kind == ENDED and line.run in runs:
+                runs[line.run].ended = line
     return runs
+
+
+def excerpt(files: Files, runs: Mapping[str, Run], shown: Iterable[Run]) -> Files:
+    """*files* from the beginning of the first of the runs *shown* on.
+
+    They are the whole ledger if that is the first of its *runs*.
+    """
+    first = min(shown, key=lambda run: (files.parts.index(run.file), run.octets), default=None)
+    if first is None or first is next(iter(runs.values())):
+        return files
+    parts = files.parts[files.parts.index(first.file) :]
+    return replace(files, parts=parts, begin=first.octets)
 
 
 def since(runs: Mapping[str, Run], start: float) -> tuple[Run, ...]:

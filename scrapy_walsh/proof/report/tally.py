@@ -97,7 +97,7 @@ class Tally:
     ``history``: of those runs, by days. ``kinds``: number of lines by kind. ``purposes``: number of
     exchanges that were sent, by purpose. ``last``: when the last line was written, Unix seconds.
     ``saved``: octets that answers 304 did not send again, by the last answer with a body before
-    them.
+    them. ``unsaved``: answers 304 without such an answer in the lines that were read.
     """
 
     runs: tuple[Run, ...]
@@ -107,6 +107,7 @@ class Tally:
     purposes: Counter[str] = field(default_factory=Counter)
     last: float = 0.0
     saved: int = 0
+    unsaved: int = 0
     _bodies: dict[str, int] = field(default_factory=dict)
     _hosts: dict[str, Host] = field(default_factory=dict)
     _rules: dict[Any, Rule] = field(default_factory=dict)
@@ -175,7 +176,9 @@ class Tally:
         if line.kind == ASKED:
             self.purposes[line.purpose] += line.unsent is None
             host.asked(line, gap)
-            self.saved += (body_before or 0) if line.status == 304 else 0
+            if line.status == 304:
+                self.saved += body_before or 0
+                self.unsaved += body_before is None
         elif line.verdict == BLOCKED_OPERATOR and host.opted_out is None:
             host.opted_out = line.at
 

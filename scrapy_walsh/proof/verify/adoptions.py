@@ -29,7 +29,8 @@ from scrapy_walsh.proof.verify.run import LIST, NO_START, Held, Snapshot
 from scrapy_walsh.proof.verify.terms import MOVED_LIST, NO_PAGE
 
 if TYPE_CHECKING:
-    from scrapy_walsh.proof.ledger import Documents, Line
+    from scrapy_walsh.ledger.files import Bodies
+    from scrapy_walsh.proof.ledger import Line
     from scrapy_walsh.proof.verify.run import Report, Run
 
 _ROBOTS = "/robots.txt"
@@ -61,7 +62,7 @@ class Adoptions:
     not validated again.
     """
 
-    def __init__(self, report: Report, documents: Documents, parse: Parse) -> None:
+    def __init__(self, report: Report, documents: Bodies, parse: Parse) -> None:
         self._report = report
         self._documents = documents
         self._parse = parse

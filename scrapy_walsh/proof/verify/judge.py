@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from contextlib import suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import unquote
 
 from msgspec.structs import replace
 
-from scrapy_walsh.ledger.files import HEAD, read_head
+from scrapy_walsh.ledger.files import HEAD, Bodies, parsed, read_head
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import REDIRECTS
@@ -28,7 +29,6 @@ from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof import ledger
 from scrapy_walsh.proof.ledger import (
     Chain,
-    Documents,
     Head,
     Malformed,
     line_of,
@@ -83,7 +83,7 @@ class Judge:
     def __init__(
         self,
         report: Report,
-        documents: Documents,
+        documents: Bodies,
         parse: Parse,
         watch: Watch | None = None,
     ) -> None:
@@ -97,7 +97,7 @@ class Judge:
         #: How many runs have lines of each form.
         self._forms = Counter[int]()
         #: Whether the wall clock was set at some time, so that times of lines say less.
-        self._clock_set = False
+        self._clock_set = report.excerpt
         self._take: Mapping[str, Callable[[Run, Line], None]] = {
             ledger.ENDED: self._end_run,
             ledger.DECLARED: self._decisions.take_declaration,
@@ -175,6 +175,8 @@ class Judge:
         self._forms[terms.stored_form] += 1
         scope = Scope(terms.follow_links, typed=terms.in_shell)
         run = Run(self._report, line.run, terms, line.process, begun=True, line=line.n, scope=scope)
+        # In an excerpt, it is not known where a robots.txt was redirected to.
+        run.has_gaps = self._report.excerpt and not terms.is_held_to(REDIRECTS_NAMED)
         self._runs[line.run] = run
         self._adoptions.begin(run)
 
@@ -407,39 +409,56 @@ def verify(
     heads: Sequence[Head],
     parse: Parse,
     watch: Watch | None = None,
+    wanted: Callable[[bytes], bool] | None = None,
 ) -> Report:
     """Check a ledger. *heads*: known from elsewhere. *parse*: reads a list. *watch*: is called with
-    each line of a run that has begun, and the gap before it, if it is a request. Raises OSError,
-    and StateError if a later version wrote a run.
+    each line of a run that has begun, and the gap before it, if it is a request. *wanted*: whether
+    a line is judged; of the others only the place in the chain is checked, and the first and the
+    last are given to *watch*. Raises OSError, and StateError if a later version wrote a run.
     """
-    report = Report()
+    report = Report(excerpt=bool(files.begin or wanted))
     head = read_head(files.head) if files.head is not None else None  # before lines are added
     own_heads = [Head(*head, said_by=HEAD)] if head is not None else []
     chained = Chain(
         lambda line, text: report.find(line, "chain", text),
         report.note,
         [*own_heads, *heads],
+        files.parts[0].name if files.begin else "",
     )
-    documents = Documents(files.documents)
+    documents = Bodies(files.documents)
     judge = Judge(report, documents, parse, watch)
-    for name, raw in lines_in(files.parts):
+    skipped: list[bytes] = []
+    for name, raw in lines_in(files.parts, files.begin):
+        if wanted is not None and not wanted(raw) and chained.skip(name, raw):
+            skipped[1:] = [raw]
+            continue
         members = chained.take(name, raw)
         if chained.has_gap:
             chained.has_gap = False
             judge.note_gap()
         report.partial = chained.partial
-        if members is not None:
+        if members is not None and (wanted is None or wanted(raw)):
             judge.take(members)
     judge.end()
-    if report.partial:
-        report.note("earlier lines are not here: what rests on them is not derived")
-    if not files.documents.exists():
-        report.note(f"{files.documents.name} is not here: no document can be read again")
-    if documents.fault is not None:
-        report.note(f"{files.documents.name} cannot be read: {documents.fault}")
+    documents.close()
+    for raw in skipped if watch else ():
+        with suppress(Malformed):
+            watch(line_of(parsed(raw[:-1])), None)
+    _note_what_is_missing(report, chained, files, documents)
     report.headed = bool(own_heads or heads)
     chained.end(headed=report.headed, running=judge.running, later=files.later)
     report.lines = chained.count
     report.head = chained.head
     report.findings.sort(key=attrgetter("line", "rule", "text"))
     return report
+
+
+def _note_what_is_missing(report: Report, chained: Chain, files: Files, documents: Bodies) -> None:
+    if files.begin:
+        report.note(f"lines before {chained.first} are not judged here: walsh verify judges all")
+    elif report.partial:
+        report.note("earlier lines are not here: what rests on them is not derived")
+    if not files.documents.exists():
+        report.note(f"{files.documents.name} is not here: no document can be read again")
+    if documents.fault is not None:
+        report.note(f"{files.documents.name} cannot be read: {documents.fault}")

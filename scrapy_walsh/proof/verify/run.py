@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 #: Findings that are kept; beyond them they are only counted.
 _KEPT: Final = 1000
 _NOTES_KEPT: Final = 100
+_NOT_HERE: Final = "what rests on lines that are not here"
+_NOT_JUDGED: Final = "not judged: what rests on lines that this page is not about"
 
 
 @dataclass(slots=True)
@@ -33,7 +35,8 @@ class Report:
 
     ``underived``: what could not be derived again, by its reason, counted. ``head``: number
     and hash of the last line. ``headed``: it is known from elsewhere which line is the last.
-    ``partial``: the ledger begins after its first line.
+    ``partial``: the ledger begins after its first line. ``excerpt``: only some of its lines are
+    judged, so that others may be missing to a decision.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -47,6 +50,7 @@ class Report:
     head: tuple[int, str] | None = None
     headed: bool = False
     partial: bool = False
+    excerpt: bool = False
 
     @property
     def holds(self) -> bool:
@@ -67,9 +71,10 @@ class Report:
         if len(self.notes) < _NOTES_KEPT:
             self.notes.append(text)
 
-    def missed(self, reason: str = "what rests on lines that are not here") -> None:
-        """Count what could not be derived again."""
-        self.underived[reason] += 1
+    def missed(self, reason: str = "") -> None:
+        """Count what could not be derived again, by default because lines are missing."""
+        missing = _NOT_JUDGED if self.excerpt else _NOT_HERE
+        self.underived[reason or missing] += 1
 
 
 # The documents in force in a run at each moment: lines ``adopted``, ``taken_up``, ``rejected``.
