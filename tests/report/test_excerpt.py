@@ -106,11 +106,11 @@ def test_a_day_is_judged_from_its_first_run_on(tmp_path: Path, option: tuple[str
     )
     assert "walsh verify judges the whole ledger." in text
     assert "not judged: 2 answers whose bodies came before these lines" in text
-    spoil(folder, 5, b'"requirement"', b'"Requirement"')
+    spoil(folder, 5, b'"kind"', b'"Kind"')
     assert main(["verify", str(folder)]) == 1
     assert page_of(folder, *option) == (code, text), "its exit code is of what it judged"
     assert page_of(folder, "--run", "all")[0] == page_of(folder, "--days", "30")[0] == 1
-    spoil(folder, 50, b'"requirement"', b'"Requirement"')
+    spoil(folder, 50, b'"kind"', b'"Kind"')
     assert page_of(folder, *option)[0] == 1
 
 

@@ -441,9 +441,9 @@ def verify(
             judge.take(members)
     judge.end()
     documents.close()
-    for raw in skipped if watch else ():
+    for raw in skipped:
         with suppress(Malformed):
-            watch(line_of(parsed(raw[:-1])), None)
+            (watch or _nothing)(line_of(parsed(raw[:-1])), None)
     _note_what_is_missing(report, chained, files, documents)
     report.headed = bool(own_heads or heads)
     chained.end(headed=report.headed, running=judge.running, later=files.later)
@@ -451,6 +451,10 @@ def verify(
     report.head = chained.head
     report.findings.sort(key=attrgetter("line", "rule", "text"))
     return report
+
+
+def _nothing(line: Line, gap: Gap | None) -> None:
+    """Nobody watches."""
 
 
 def _note_what_is_missing(report: Report, chained: Chain, files: Files, documents: Bodies) -> None:
