@@ -316,6 +316,49 @@ BUILDS: dict[str, dict[str, Break]] = {
             """,
         ),
     },
+    "neighbour": {
+        "a robots.txt kept for a day in any case": broken_so(
+            "neighbour",
+            {"R2": ["robots.txt asked again once its max-age is over"]},
+            """
+            from scrapy_walsh.adapters.documents import robots_txt
+            robots_txt.max_age = lambda cache_control: None
+            """,
+        ),
+        "a rate limit not read": broken_so(
+            "neighbour",
+            {"R5": ["a rate limit that is used up is waited for"]},
+            """
+            from scrapy_walsh.adapters.gate import Sent
+            Sent.reset = lambda self, now: None
+            """,
+        ),
+        "hosts that belong together paced alone": broken_so(
+            "neighbour",
+            {"R5": ["hosts that belong together wait together"]},
+            """
+            from scrapy_walsh.policy import hosts
+            hosts.server_key = lambda key, address, pace_by: ""
+            """,
+        ),
+        "hints not read": broken_so(
+            "neighbour",
+            {"R8": ["a source's hint not to come yet is kept"]},
+            """
+            from scrapy_walsh.adapters import sources
+            sources.read_hints = lambda *answer, **more: sources.NO_HINTS
+            """,
+        ),
+        "a closed door knocked at again": broken_so(
+            "neighbour",
+            {"R8": ["a door that asks for payment is left alone"]},
+            """
+            from scrapy_walsh.policy import visits
+            from scrapy_walsh.state import records
+            visits.retirement = records.retirement = lambda status, words: 0
+            """,
+        ),
+    },
     "hold": {
         "a hold remembered for an hour at most": broken_so(
             "days",

@@ -20,7 +20,7 @@ from scrapy_walsh.proof.conformance.evidence import (
     urls_of,
 )
 from scrapy_walsh.state import open_store
-from scrapy_walsh.state.records import HostRecord, StoredDocument
+from scrapy_walsh.state.records import HostRecord, StoredDocument, VisitRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.policy.identity import Identity
     from scrapy_walsh.proof.sandbox import Route, Sandbox
+
+#: The records that are no documents, by their kind in :meth:`Stage.age`.
+_RECORDS: Final = {"host": HostRecord, "visit": VisitRecord}
 
 #: The longest time of a crawl, seconds; then it is cut off.
 TIME_LIMIT: Final = 150.0
@@ -168,12 +171,14 @@ class Stage:
     def age(self, kind: str, key: str, seconds: float) -> None:
         """Make a stored document *seconds* older, as if so much time had passed.
 
-        Of the *kind* ``host``: its last answer, and its hold (R4, R5).
+        Of the *kind* ``host``: its last answer, and its hold (R4, R5). Of ``visit``: a source (R8).
         """
-        key_of_record: Any = (HostRecord, key) if kind == "host" else (StoredDocument, kind, key)
+        key_of_record: Any = (StoredDocument, kind, key)
+        if kind in _RECORDS:
+            key_of_record = (_RECORDS[kind], key)
         with closing(open_store(self._state)) as store:
             if record := store.get(*key_of_record):
-                names = ("last_end", "not_before", "fetched_at")
+                names = ("last_end", "not_before", "fetched_at", "last_run_at", "counted_from")
                 times = {name: getattr(record, name, None) for name in names}
                 times_before = {name: at - seconds for name, at in times.items() if at is not None}
                 store.put(replace(record, **times_before))

@@ -21,7 +21,7 @@ from scrapy_walsh.proof.conformance.check import (
 from scrapy_walsh.proof.conformance.evidence import LIST_URL, Evidence, Run
 from scrapy_walsh.proof.conformance.scene_operator import DOCUMENTS, OPERATOR
 from scrapy_walsh.proof.conformance.scene_signing import SIGNING
-from scrapy_walsh.proof.conformance.scenes import DAYS, EDGES, ITEMS, SPIDER
+from scrapy_walsh.proof.conformance.scenes import DAYS, EDGES, ITEMS, NEIGHBOUR, SPIDER
 from scrapy_walsh.proof.conformance.vectors import VECTORS
 from scrapy_walsh.proof.sandbox import Sandbox
 from scrapy_walsh.proof.sandbox.routes import operator_site
@@ -39,6 +39,7 @@ SCENES: Final = (
     DOCUMENTS,
     EDGES,
     DAYS,
+    NEIGHBOUR,
     OPERATOR,
     SPIDER,
     ITEMS,

@@ -8,6 +8,7 @@ misbehaves; and the main spider.
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.policy.gates import MAX_RETRIES
@@ -351,6 +352,86 @@ DAYS: Final = Scene(
         "R8 SHOULD a written reason lifts it": where(
             was_asked("etag.test/page"), was_asked("etag.test/page", run=1)
         ),
+    },
+)
+
+
+# What a server, its neighbours and a publisher ask for, beyond the specification.
+#
+# R2, R5 and R8. The second run is two hours later, and a source's interval is one hour.
+
+_WAIT: Final = 3
+_PAGES: Final = "closed.test/page hinted.test/page brief.test/page hourly.test/page"
+_BLOGS: Final = ("a.blog.test", "b.blog.test")
+_HOUR: Final = 3600
+
+
+def _asking_sites(_token: str) -> list[Site]:
+    def answer(**fields: str) -> Route:
+        return Route(body=HTML, headers={name.replace("_", "-"): fields[name] for name in fields})
+
+    used_up = answer(RateLimit=f'"all";r=0;t={_WAIT}')
+    day = answer(Cache_Control=f"max-age={24 * _HOUR}")
+    hour = Route(body=OPEN, content_type=TEXT, headers={"Cache-Control": f"max-age={_HOUR}"})
+    refusing = Route(sequence=(busy(str(_WAIT)), answer()))
+    return [
+        site("closed.test", page=Route(402, "pay\n", TEXT)),
+        site("hinted.test", page=day),
+        site("brief.test", hour),
+        site("hourly.test"),
+        site("used-up.test", a=used_up, b=used_up),
+        *(site(host, page=refusing) for host in _BLOGS),
+    ]
+
+
+def _play_asking(here: Stage) -> None:
+    blogs = " ".join(f"{host}/page" for host in _BLOGS)
+    here.probe(f"{_PAGES} used-up.test/a used-up.test/b {blogs}")
+    for url in urls_of(_PAGES):
+        here.age("visit", url, 2 * _HOUR)
+        here.age("robots", url.removesuffix("/page"), 2 * _HOUR)
+    here.probe(_PAGES)
+
+
+def _left_alone(page: str) -> Judge:
+    """In the second run *page* was not requested, though a page that asks for nothing was."""
+    return where(was_asked(page), never(page, "hourly.test/page", run=1))
+
+
+def _together(evidence: Evidence) -> Finding:
+    """After a 429 of one blog none was requested before its wait was over; R4 holds for them."""
+    requests = sorted(
+        (request for host in _BLOGS for request in evidence.first.asked(host)),
+        key=lambda request: request.arrived,
+    )
+    pairs = list(pairwise(requests))
+    seen(any(before.status == 429 for before, _ in pairs), "no 429, or nothing after it")
+    spare = min(
+        after.arrived - before.arrived - (_WAIT if before.status == 429 else 1.0)
+        for before, after in pairs
+    )
+    return held_if(spare > -THE_WIRE, f"early={max(0.0, -spare):.3f}s")
+
+
+NEIGHBOUR: Final = Scene(
+    name="neighbour",
+    sites=_asking_sites,
+    play=_play_asking,
+    settings={"WALSH_REVISIT": _HOUR, "WALSH_PACE_BY": {"*.blog.test": "blogs"}},
+    table={
+        "R2 SHOULD robots.txt asked again once its max-age is over": where(
+            was_asked("brief.test/page", run=1),
+            every(
+                was_asked(f"brief.test{ROBOTS}", run=1),
+                never(f"hourly.test{ROBOTS}", "hourly.test/page", run=1),
+            ),
+        ),
+        "R5 SHOULD a rate limit that is used up is waited for": lambda evidence: spaced(
+            intervals(evidence.first.targets("used-up.test")), float(_WAIT)
+        ),
+        "R5 SHOULD hosts that belong together wait together": _together,
+        "R8 SHOULD a source's hint not to come yet is kept": _left_alone("hinted.test/page"),
+        "R8 SHOULD a door that asks for payment is left alone": _left_alone("closed.test/page"),
     },
 )
 
