@@ -384,6 +384,13 @@ class Recorder:
                 max(exchange.learned, MIN_REQUEST_INTERVAL),
                 exchange.interval,
             )
+        if (exchange.reset or 0.0) > exchange.interval:
+            logger.info(
+                "%s: nothing is left of its rate limit (RateLimit), so it gets no request for "
+                "%.0f s",
+                exchange.host,
+                exchange.reset,
+            )
         if exchange.server_wait is not None:  # T43
             self.count("server_waits")
             logger.info(

@@ -138,6 +138,9 @@ def test_a_rate_limit_that_is_used_up_holds_its_host_until_the_reset(tmp_path: P
         first = runs(*urls)
         assert first.targets("limited.test") == ["/a"]
         assert first.lines("deferred", "http://limited.test/b"), first.output
+        (line,) = first.lines("is left of its rate limit (RateLimit)")
+        assert "limited.test" in line
+        assert line.endswith("no request for 2400 s")
         assert first.targets("free.test") == first.targets("far.test") == ["/a", "/b"]
         runs.at(start + 2000)
         assert runs(*urls).log == []
