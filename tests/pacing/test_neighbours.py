@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.commands.main import main
+from scrapy_walsh.ledger.files import DOCUMENTS
 from scrapy_walsh.proof.sandbox import Request, Route
 from tests.crawl.harness import TOLERANCE, Crawl, site, state_dir, without_proxy
+from tests.kit import report_of, write
 from tests.ledger.test_crawl import ledger_of
 
 if TYPE_CHECKING:
@@ -100,6 +102,52 @@ def test_verify_derives_the_wait_and_state_show_has_the_server(
     assert rows[SERVER]["learned"] > 1.0
     assert rows[f"n0.test:{port}"]["server"] == SERVER
     assert rows[f"n0.test:{port}"]["address"] == "127.0.0.1"
+
+
+CHAIN = frozenset({"n", "prev", "hash"})
+
+
+def forged(project: Path, folder: Path, **members: object) -> list[str]:
+    """What verify finds if lines of requests with a server have other *members*."""
+    entries = ledger_of(project)
+    for entry in entries:
+        if entry["kind"] == "asked" and entry.get("server"):
+            entry.update({name: members[name] for name in members if entry.get(name) is not None})
+    write(folder, [{key: entry[key] for key in entry if key not in CHAIN} for entry in entries])
+    (folder / DOCUMENTS).write_bytes((state_dir(project) / DOCUMENTS).read_bytes())
+    return [finding.text for finding in report_of(folder).findings]
+
+
+def test_verify_finds_a_wait_that_was_left_out(seen: Seen, tmp_path: Path) -> None:
+    assert forged(seen.project, tmp_path / "whole") == []
+    found = forged(seen.project, tmp_path / "short", server_wait=0.0)
+    assert [text for text in found if f"the hosts of {SERVER} wait for 0.000 s" in text], found
+    found = forged(seen.project, tmp_path / "other", server="@127.0.0.9")
+    assert [text for text in found if "@127.0.0.9, which is not of its host" in text], found
+    none = {"server": "", "server_wait": None, "server_interval": None}
+    found = forged(seen.project, tmp_path / "none", **none)
+    assert [text for text in found if f"the hosts of {SERVER} wait for 0.000 s" in text], found
+
+
+def test_the_report_names_the_server_of_a_host(seen: Seen, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    assert main(["report", str(state_dir(seen.project)), "-o", str(page)]) == 0
+    text = page.read_text("utf-8")
+    assert text.count("paced with the hosts of") == text.count(">127.0.0.1</bdi></small>") >= NAMES
+
+
+def test_by_address_all_hosts_are_spaced_as_one(tmp_path: Path) -> None:
+    urls = [f"http://{name}.test:PORT/p" for name in ("one", "two", "three")]
+    crawl = without_proxy(tmp_path, *urls, settings={"WALSH_PACE_BY": "address"})
+    hosts = [url.split("/")[2].partition(":")[0] for url in urls]
+    log = [each for each in crawl.log if each.host.partition(":")[0] in hosts]
+    log.sort(key=lambda each: each.arrived)
+    assert len(log) == 6
+    for earlier, later in itertools.pairwise(log):
+        assert later.arrived - earlier.arrived >= 1.0 - TOLERANCE
+    assert forged(tmp_path, tmp_path / "whole") == []
+    found = forged(tmp_path, tmp_path / "fast", server_interval=0.2)
+    assert [text for text in found if f"{SERVER} is paced by 0.2 s, 1 s are due" in text], found
 
 
 def test_names_that_the_operator_puts_together_are_spaced_on_top_of_r4(tmp_path: Path) -> None:

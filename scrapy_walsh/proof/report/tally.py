@@ -44,7 +44,8 @@ class Host:
 
     ``interval``: the longest that it had to be left alone between two requests, ``shortest``: the
     shortest that it was, but for what T1 exempts; None before there was one. Both in seconds.
-    ``octets``: of its answers' bodies, as they came. ``opted_out``: when it was first refused as it
+    ``octets``: of its answers' bodies, as they came. ``server``: the last one that it was paced
+    with (T43), or "". ``opted_out``: when it was first refused as it
     is on the operator's list, Unix seconds. ``marks``: its requests as they are drawn; None if it
     is not.
     """
@@ -54,6 +55,7 @@ class Host:
     interval: float = 0.0
     shortest: float | None = None
     octets: int = 0
+    server: str = ""
     opted_out: float | None = None
     marks: list[Mark] | None = None
 
@@ -66,6 +68,7 @@ class Host:
         """Count an exchange, and the *gap* before it."""
         self.answers[answer_of(line)] += 1
         self.octets += line.octets or 0
+        self.server = line.server.removeprefix("@") or self.server
         self.interval = max(self.interval, line.interval)
         if gap is not None and gap.required > 0:
             self.shortest = min(
