@@ -26,6 +26,10 @@ CUT_OFF = """[...document.querySelectorAll("article *")].filter(each =>
     each.scrollWidth > each.clientWidth + 1 && each.clientWidth > 0
     && getComputedStyle(each).overflowX !== "visible").map(each => each.textContent.slice(0, 60))"""
 
+#: The pages that a search has found, in their order.
+FOUND = """[...document.querySelectorAll("#search-results li a")].map(
+    each => each.href.split("/html/")[1])"""
+
 
 @pytest.fixture(scope="module")
 def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
@@ -81,3 +85,36 @@ def test_the_search_knows_what_scrapy_says_of_a_missing_spider(tab: Page) -> Non
     while not (titles := tab.run(found)) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert any(title.startswith("What a message means") for title in titles)
+
+
+@pytest.mark.parametrize(
+    ("word", "page"),
+    [
+        ("304", "faq.html"),
+        ("uninstall", "install.html"),
+        ("jupyter", "faq.html"),
+        ("scrapyrt", "compatibility.html"),
+        ("email", "recipes.html"),
+        ("slack", "recipes.html"),
+        ("webhook", "recipes.html"),
+        ("redirect", ""),
+        ("retry-after", ""),
+    ],
+)
+def test_a_search_finds_a_page_for_users_first(tab: Page, word: str, page: str) -> None:
+    """Of any word: no decision or trap stands above a page for users."""
+    tab.open(SITE / "search.html")
+    tab.run(f"Search.performSearch({word!r})")
+    deadline = time.monotonic() + 30
+    links: list[str] = []
+    count = "document.querySelectorAll('#search-results li a').length"
+    before = -1
+    while time.monotonic() < deadline and (not links or tab.run(count) != before):
+        before = tab.run(count)
+        time.sleep(0.2)
+        links = tab.run(FOUND)
+    assert links, word
+    assert links[0].partition("#")[0] == (page or links[0].partition("#")[0])
+    ranked = tab.run(FOUND.replace("li a", "li:not(.kind-index) a"))  # Sphinx has those last
+    inside = [link.startswith("decisions/") for link in ranked]
+    assert inside == sorted(inside), links

@@ -58,6 +58,7 @@ RUN_BY: dict[str, tuple[int, tuple[str, ...]]] = {
     "ledger.md": (3, ("ledger/test_verify_tampered.py",)),
     "other-projects.md": (4, ("deploy/test_other_projects.py",)),
     "read.md": (3, ("cli/test_read.py",)),
+    "recipes.md": (3, ("deploy/test_recipes.py",)),
     "reference.md": (3, ("site/test_reference.py", "crawl/test_signals.py")),
     "report.md": (2, ("report/test_cli.py",)),
     "robots.md": (2, ("test_readme.py", "crawl/test_robot_parser.py")),
