@@ -82,6 +82,16 @@ class Account:
         self._ailing: dict[str, Reading] = {}
         #: The first target that was refused or failed: its URL, the reason and the remedy.
         self._first = ""
+        #: Sources that are read again after a warning, as their records were before.
+        self._over: list[Reading] = []
+        #: Hosts with a robots.txt that is available again.
+        self._robots_over: set[str] = set()
+        #: Hosts with a robots.txt that was rejected, if a warning must say so.
+        self._robots_news: set[str] = set()
+        #: Whether warnings at the end name sources.
+        self._has_named = False
+        #: Whether this run differs from the one before for any source.
+        self._has_changed = False
         #: Set by :meth:`close`.
         self._ending: _Ending | None = None
         self._every = context.crawler.settings.getfloat("LOGSTATS_INTERVAL")
@@ -147,7 +157,8 @@ class Account:
             if has_records or result.gone:
                 cadence = self.interval_of(key)
                 old = self._record_of(key) if has_records else None
-                updates.append(readings.updated(old, key, replace(result, revisit=cadence), now))
+                new = readings.updated(old, key, replace(result, revisit=cadence), now)
+                updates.append(self._compare(old, new, now))
         if has_records:
             context.remember(lambda: context.store.put(*updates))
         for reading in updates:
@@ -157,6 +168,25 @@ class Account:
             else:
                 self._ailing.pop(reading.url, None)
         return has_records
+
+    def _compare(self, old: Reading | None, new: Reading, now: float) -> Reading:
+        """Note what a warning must say of *new*, the record of a source after *old*."""
+        recorder = self._context.recorder
+        host = readings.host_of(new.url)
+        new = readings.with_robots(new, recorder.robots.get(host), now)
+        if readings.is_over(old, new) and old is not None:
+            self._over.append(old)
+        if old is not None and old.robots and not new.robots:
+            self._robots_over.add(host)
+        if new.robots:
+            is_told = new.robots_told_at != now
+            (recorder.robots_known if is_told else self._robots_news).add(host)
+        is_same = old is not None and (old.reason is None, old.cause) == (
+            new.reason is None,
+            new.cause,
+        )
+        self._has_changed = self._has_changed or not is_same
+        return new
 
     def interval_of(self, key: str) -> float | None:
         """The own interval of the source *key*, seconds; None for WALSH_REVISIT."""
@@ -190,6 +220,7 @@ class Account:
             counts[readings.NOT_REQUESTED] += len(self.left)
         self._unstored += [(key, Result()) for key in self.left]
         has_records = self._store()
+        context.recorder.robots_known -= self._robots_news
         self._doubt_moves()
         self.needy = self._name(has_records=has_records)
         if self.needy and context.config.exit_attention:
@@ -205,7 +236,8 @@ class Account:
             hints += f"; the first: {self._first}"
         if is_misspelt:
             hints += f"; {_START_REQUESTS}"
-        warns = bool(self.needy or in_vain or is_misspelt or self.links["R6"])
+        is_news = self._has_changed or not has_records
+        warns = self._has_named or (in_vain and is_news) or is_misspelt or bool(self.links["R6"])
         self._ending = _Ending(reason, is_halted, was_done, hints, warns)
 
     def _doubt_moves(self) -> None:
@@ -231,9 +263,13 @@ class Account:
         revisit = context.config.revisit
         ailing = self._ailing.values()
         needy = [reading for reading in ailing if self._needs_person(reading, now)]
-        overdue = [reading for reading in needy if summary.is_warning_due(reading, now)]
-        for line in summary.attention_lines(overdue, now, revisit, self.visit_of):
+        overdue = [row for row in needy if readings.is_due_again(row.told_at, now)]
+        lines = summary.attention_lines(overdue, now, revisit, self.visit_of)
+        read_hosts = {readings.host_of(row.url) for row in self._over}
+        lines += summary.over_lines(self._over, self._robots_over - read_hosts)
+        for line in lines:
             logger.warning("%s", line)
+        self._has_named = bool(lines) or (bool(needy) and not has_records)
         if has_records:
             unread = [row for row in ailing if readings.is_unread(row, now, revisit, self.visit_of)]
             moved = [row for row in ailing if row.moved_to is not None]

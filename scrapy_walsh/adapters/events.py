@@ -93,7 +93,7 @@ def _is_heard(level: int) -> bool:
 _QUIET: Final = (events.HELD, events.FETCHED, events.ANSWERED, events.TAKEN_UP)
 _WARNED: Final = (events.DEFERRED, events.GIVEN_UP, events.REJECTED, events.TOO_MANY_REDIRECTS)
 #: Kinds and requirements of events with a reason that holds for a whole host.
-_OF_HOSTS: Final = ((events.DEFERRED, "R2"), (events.REJECTED, "R2"))
+_OF_HOSTS: Final = ((events.DEFERRED, "R2"), (events.DEFERRED, "R3"), (events.REJECTED, "R2"))
 #: Hosts that have stats and, for each kind and verdict, lines of their own.
 _HOSTS: Final = 1000
 #: Hosts that a line about many of them names.
@@ -152,6 +152,10 @@ class Recorder:
     soon: Callable[[], None] | None = None
     #: Whether an earlier run has told what an event says of a target.
     known: Callable[[events.Event], bool] = lambda _: False
+    #: By host, why its robots.txt was rejected in this run, a word; empty if one was adopted.
+    robots: dict[str, str] = field(default_factory=dict)
+    #: Hosts of which a warning has said that less than a week ago.
+    robots_known: set[str] = field(default_factory=set)
     #: Lines of the ledger that were not written yet: :meth:`declare`, :meth:`exchange`.
     _waiting: list[dict[str, Any]] = field(default_factory=list)
     #: Refusals by requirement and verdict; requests that were sent, by purpose.
@@ -231,6 +235,9 @@ class Recorder:
             logger.log(level, "%s", line, extra={"crawler": self.crawler, "walsh_event": event})
         self.note(**structs.asdict(event))
         self.count(event.kind)
+        if event.requirement == "R2" and event.kind in (events.ADOPTED, events.REJECTED):
+            is_rejected = event.kind == events.REJECTED
+            self.robots[event.host] = (event.verdict or event.kind) if is_rejected else ""
         if event.kind in (events.REFUSED, events.DEFERRED):
             self.count(f"verdict/{event.verdict}")
         if event.kind == events.REFUSED:
@@ -254,7 +261,8 @@ class Recorder:
         if not is_warning or self.known(event):
             return logging.INFO
         if alike is not None:
-            self._new.add(alike)
+            if event.kind != events.REJECTED:  # at the end it is known for which hosts it is news
+                self._new.add(alike)
             return logging.INFO
         # An error of the network: as Scrapy's "Error downloading".
         is_error = event.kind == events.GIVEN_UP and event.status is None and not trial
@@ -321,7 +329,10 @@ class Recorder:
                 ]
                 self._tell_hosts(alike, list(counts), " and ".join(parts))
             elif hosts := [host for host in counts if host not in deferred]:
-                self._tell_hosts(alike, hosts, f"{alike.kind} robots.txt")
+                news = [host for host in hosts if host not in self.robots_known]
+                if news:
+                    self._new.add(alike)
+                self._tell_hosts(alike, news or hosts, f"{alike.kind} robots.txt")
 
     def _tell_put_off(self) -> None:
         if not self._put_off:

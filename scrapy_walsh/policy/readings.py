@@ -40,6 +40,8 @@ SITEMAP: Final = "sitemap"
 
 #: A source that was not read for so many of its periods needs a person.
 PERIODS: Final = 3
+#: Seconds after which a warning is repeated while its condition lasts; less SLACK, as for R8.
+NAMED_AGAIN: Final = 7 * 86400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,9 @@ class Reading:
     its present condition; None if none did.
     ``read_as``: the declared document that was read, FEED or SITEMAP; None if a page is declared,
     or something else was read in its place. ``entries``: how many the feed or sitemap had at the
-    last reading, 0 if it was never read. ``ends_early``: 1 if its end was missing then.
+    last reading, 0 if it was never read. ``ends_early``: 1 if its end was missing then. ``robots``:
+    why the robots.txt of its host was rejected, a word; empty if it was not. ``robots_told_at``:
+    when a warning last said so.
     """
 
     url: str
@@ -99,6 +103,8 @@ class Reading:
     entries: int = 0
     ends_early: int = 0
     cause: Cause = field(default_factory=Cause)
+    robots: str = ""
+    robots_told_at: Wall | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +244,38 @@ def _not_read(base: Reading, result: Result) -> Reading:
     )
 
 
+def is_due_again(told_at: float | None, now: float) -> bool:
+    """Whether a warning is due that was last given at *told_at*: at first, then once a week."""
+    return told_at is None or not 0 <= now - told_at < (1 - SLACK) * NAMED_AGAIN
+
+
+def with_robots(reading: Reading, cause: str | None, now: float) -> Reading:
+    """*reading* after a run in which the robots.txt of its host was rejected for *cause*.
+
+    *cause*: empty if it was adopted, None if it was not fetched. A warning is due if
+    ``robots_told_at`` is *now*.
+    """
+    if cause is None:
+        return reading
+    if not cause:
+        return replace(reading, robots="", robots_told_at=None)
+    if reading.robots == cause and not is_due_again(reading.robots_told_at, now):
+        return reading
+    return replace(reading, robots=cause, robots_told_at=now)
+
+
+def is_over(old: Reading | None, new: Reading) -> bool:
+    """Whether *new* is read again after a failure of which a warning was given.
+
+    The pace of a host (R4) is no failure, because each run reads some of its sources.
+    """
+    if old is None or old.reason is None or new.reason is not None:
+        return False
+    rule = old.cause.requirement
+    is_deferred = old.cause.verdict == DEFERRED and rule != "R4"
+    return old.told_at is not None or rule in {"R5", "D5"} or is_deferred
+
+
 def no_visit(_: str) -> None:
     """A ``VisitOf`` without records."""
 
@@ -270,7 +308,7 @@ def is_unread(reading: Reading, now: float, revisit: float, visit_of: VisitOf = 
 
 def is_named_once(reading: Reading) -> bool:
     """Whether the source is gone, or refused by its owner: no person could mend that."""
-    return reading.gone_at is not None or reading.cause in _OPT_OUTS
+    return reading.gone_at is not None or is_opt_out(reading)
 
 
 def why_gone(reading: Reading) -> str:
@@ -281,9 +319,14 @@ def why_gone(reading: Reading) -> str:
     return "gone (410): remove it from your list"
 
 
+def is_opt_out(reading: Reading) -> bool:
+    """Whether the owner refuses the source."""
+    return reading.cause in _OPT_OUTS
+
+
 def has_opted_out(reading: Reading) -> bool:
     """Whether the owner refuses a source that was read before."""
-    return bool(reading.read) and reading.cause in _OPT_OUTS
+    return bool(reading.read) and is_opt_out(reading)
 
 
 def host_of(key: str) -> str:

@@ -18,17 +18,17 @@ from scrapy_walsh.policy.readings import (
     has_opted_out,
     host_of,
     is_named_once,
+    is_opt_out,
     is_unread,
     no_visit,
     why_gone,
 )
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.verdict import DEFERRED, OUT_OF_SCOPE, REMEDIES
-from scrapy_walsh.policy.visits import SLACK
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from scrapy_walsh.policy.readings import Reading
     from scrapy_walsh.policy.visits import VisitOf
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 NOT_WELL: Final = "walsh_not_well"
 #: Scrapy's close reason of a run that was not stopped.
 _FINISHED: Final = "finished"
-#: Seconds after which a warning names a source again; less SLACK, as for R8.
-NAMED_AGAIN: Final = 7 * 86400.0
 #: So many sources are named at the end of a run at most.
 LISTED: Final = 20
+#: And so many in a line about several.
+_NAMED: Final = 10
 #: The places that name the sources that need a person.
 _PLACES: Final = "warnings name each once a week, `scrapy walsh state show` always"
 
@@ -68,13 +68,6 @@ def attention(reading: Reading, now: float, revisit: float, visit_of: VisitOf = 
     return ""
 
 
-def is_warning_due(reading: Reading, now: float) -> bool:
-    """Whether a warning must name a source that needs a person: first, then once a week."""
-    if reading.told_at is None:
-        return True
-    return not 0 <= now - reading.told_at < (1 - SLACK) * NAMED_AGAIN
-
-
 def attention_lines(
     readings: Iterable[Reading], now: float, revisit: float, visit_of: VisitOf = no_visit
 ) -> list[str]:
@@ -100,6 +93,32 @@ def attention_lines(
         hidden = len(lines) - LISTED
         return [*lines[:LISTED], f"... and {hidden} more (scrapy walsh state show lists them)"]
     return lines
+
+
+def over_lines(readings: Collection[Reading], robots_hosts: Collection[str] = ()) -> list[str]:
+    """The lines about what is over, if a warning had named it.
+
+    *readings*: of sources that are read again, as they were before. *robots_hosts*: hosts with a
+    robots.txt that is available again.
+    """
+    allowed = {host_of(row.url) for row in readings if is_opt_out(row)}
+    others = {
+        f"{row.url} (not since {iso(row.since)[:10]})" for row in readings if not is_opt_out(row)
+    }
+    groups = {
+        "the owner allows your bot again": allowed,
+        "read again": others,
+        "robots.txt is available again": robots_hosts,
+    }
+    return [f"{text}: {_named(sorted(names))}" for text, names in groups.items() if names]
+
+
+def _named(names: list[str]) -> str:
+    """The first of *names*, and the number of the others."""
+    more = len(names) - _NAMED
+    if more > 0:
+        return f"{', '.join(names[:_NAMED])} and {more} more"
+    return ", ".join(names)
 
 
 def last_line(

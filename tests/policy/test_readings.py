@@ -281,7 +281,7 @@ def told(*visits: Result, moved: str | None = None) -> list[str]:
         now = BEGIN + day * DAY
         reading = updated(reading, URL, replace(visit, at=now, moved_to=moved), now)
         needs = summary.attention(reading, now, DAY)
-        named = needs and summary.is_warning_due(reading, now)
+        named = needs and readings.is_due_again(reading.told_at, now)
         if named:
             assert summary.attention_lines([reading], now, DAY)
             reading = replace(reading, told_at=now)
@@ -364,7 +364,7 @@ def test_a_closed_door_needs_a_person_once(status: int, words: str) -> None:
 
 def test_a_clock_that_was_put_back_silences_nothing() -> None:
     dead = Reading(URL, BEGIN - 9 * DAY, BEGIN, 1, DEAD, told_at=BEGIN + DAY)
-    assert summary.is_warning_due(dead, BEGIN)
+    assert readings.is_due_again(dead.told_at, BEGIN)
 
 
 @pytest.mark.parametrize(
@@ -467,3 +467,56 @@ def test_places_that_sources_of_several_hosts_move_to_are_doubtful() -> None:
     ]
     assert readings.moved_together(moves) == {"http://portal.test/"}
     assert readings.moved_together([]) == set()
+
+
+@pytest.mark.parametrize(
+    ("cause", "told_at", "is_over"),
+    [
+        (cause_of("R5"), None, True),
+        (cause_of("D5"), None, True),
+        (cause_of("R5", DEFERRED), None, True),
+        (cause_of("R3", DEFERRED), None, True),
+        (cause_of("R4", DEFERRED), None, False),
+        (cause_of("R4", DEFERRED), BEGIN, True),
+        (cause_of("R9"), None, False),
+        (cause_of("R9"), BEGIN, True),
+        (OPT_OUT, None, False),
+        (OPT_OUT, BEGIN, True),
+    ],
+)
+def test_what_a_warning_named_is_over_when_the_source_is_read(
+    cause: readings.Cause, told_at: float | None, *, is_over: bool
+) -> None:
+    bad = replace(Reading(URL, BEGIN, BEGIN, 1, "no"), cause=cause, told_at=told_at)
+    good = updated(bad, URL, replace(GOOD, at=BEGIN + DAY), BEGIN + DAY)
+    assert readings.is_over(bad, good) is is_over
+    assert not readings.is_over(bad, bad)
+    assert not readings.is_over(None, good)
+    assert not readings.is_over(good, good)
+
+
+def test_a_rejected_robots_txt_is_named_at_first_when_it_changes_and_once_a_week() -> None:
+    reading, days = Reading(URL, BEGIN, BEGIN, 1), []
+    causes = (
+        ["rejected"] * 9
+        + ["unknown_unreachable"] * 2
+        + [None, "unknown_unreachable", "", "rejected"]
+    )
+    for day, cause in enumerate(causes):
+        now = BEGIN + day * DAY
+        reading = readings.with_robots(reading, cause, now)
+        if reading.robots_told_at == now:
+            days.append(day)
+    assert days == [0, 7, 9, 14]
+
+
+def test_what_is_over_is_named_in_a_line_each() -> None:
+    rows = [
+        Reading(f"http://h{n:02}.test/f", BEGIN, BEGIN, 1, "no", cause=SILENT) for n in range(12)
+    ]
+    lines = summary.over_lines([*rows, replace(rows[0], cause=OPT_OUT)], {"r.test"})
+    assert lines[0] == "the owner allows your bot again: h00.test"
+    assert lines[1].startswith("read again: http://h00.test/f (not since ")
+    assert lines[1].endswith(" and 2 more")
+    assert lines[2] == "robots.txt is available again: r.test"
+    assert summary.over_lines([]) == []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.commands.main import main
-from scrapy_walsh.proof.report.history import FAILED, READ, REFUSED, UNCHANGED, History
+from scrapy_walsh.proof.report.history import FAILED, OURS, READ, REFUSED, UNCHANGED, History
 from scrapy_walsh.proof.report.html import page
 from scrapy_walsh.proof.report.runs import NoRun
 from tests.kit import Read, Shown, T, asked, began, decided, ended, lines_of, tally_of
@@ -68,8 +68,50 @@ def test_each_source_has_what_became_of_it_by_days():
     assert len(history.rows(["http://else.test/"])) == 2
     text = " ".join(Read(page(*shown)).text.split())
     assert "4 days, 3 runs" in text
-    assert f"{A} ✓==· 1 2 0 0" in text
-    assert f"{B} ·✗-· 0 0 1 1" in text
+    assert "h.test/a ✓ = = · 1 2 0 0 0" in text
+    assert "h.test/b · ✗ - · 0 0 1 1 0" in text
+    assert "1 refused, 1 not due" in text  # a refusal is a site's or the operator's
+
+
+def down(day: float, url: str, stage: str | None, **more: Any) -> list[dict[str, Any]]:
+    """A day on which *url* was given up after an exchange that ended at *stage*."""
+    one = asked(1, url=url, status=None, **({"unsent": stage} if stage else {}), **more)
+    return [{**declared(url, day), "at": T}, one, decided("given_up", 2, url=url, wait=1.0)]
+
+
+@pytest.mark.parametrize(
+    ("entries", "outcome"),
+    [
+        (down(0, A, None), FAILED),
+        (down(0, A, "ours"), OURS),
+        (down(0, A, "proxy"), OURS),
+        (down(0, A, None, proxy="p.test"), OURS),
+        (down(0, A, "name"), OURS),  # nothing at all was answered in that run
+        (down(0, A, "connection"), OURS),
+        ([*got(B), *down(0, A, "name")], FAILED),
+        ([*down(0, A, "connection"), *got(B, 503)[:1]], FAILED),
+        ([*got(B), *down(0, A, "ours")], OURS),
+        ([*down(0, A, "ours"), *got(A)], READ),
+    ],
+)
+def test_an_outage_on_our_side_has_a_mark_of_its_own(
+    entries: list[dict[str, Any]], outcome: int
+) -> None:
+    history = days_of(*a_day(0, {**declared(A, 0), "at": T}, *entries)).report.history
+    assert history is not None
+    (days,) = (days for url, days in history.rows([A, B]) if url == A)
+    assert days[0] == outcome
+
+
+def test_all_sources_have_a_row_and_long_spans_a_line_of_signs() -> None:
+    urls = [f"http://h{number}.test/feed" for number in range(400)]
+    entries = [entry for url in urls for entry in ({**declared(url, 0), "at": T}, *got(url))]
+    html = page(*days_of(*a_day(0, *entries)))
+    assert html.count('class="week"') == 400
+    assert "The first" not in Read(html).text.partition("Day by day")[2].partition("What the")[0]
+    long = page(*days_of(*three_days(), days=365))
+    assert 'class="week"' not in long
+    assert "✗-·" in long
 
 
 def test_r3_an_opt_out_has_its_first_refusal():

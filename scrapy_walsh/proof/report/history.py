@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy.event import ASKED
 from scrapy_walsh.policy.verdict import NOT_DUE
 from scrapy_walsh.proof.ledger import DECLARED
+from scrapy_walsh.proof.report.reach import SILENT, Reach
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -18,17 +20,23 @@ if TYPE_CHECKING:
 DAY: Final = 86400
 MOST: Final = 10_000
 #: The result of a source on a day, the best last; 0: nothing, because it was not due or not
-#: declared.
-FAILED = 1
-REFUSED = 2
-UNCHANGED = 3
-READ = 4
+#: declared. OURS: something on our side failed.
+OURS = 1
+FAILED = 2
+REFUSED = 3
+UNCHANGED = 4
+READ = 5
 #: How a page writes each of them.
-SIGNS: Final = "·✗-=✓"
+SIGNS: Final = "·!✗-=✓"
+#: So many days have a cell each; more are a text.
+CELLS: Final = 92
 _OUTCOMES: Final = {
     events.NOT_MODIFIED: UNCHANGED, events.REFUSED: REFUSED, events.DEFERRED: FAILED,
     events.GIVEN_UP: FAILED, events.TOO_MANY_REDIRECTS: FAILED,
 }  # fmt: skip
+#: The stages of an exchange that tell whose fault it was; the others are ours if the run had no
+#: answer at all.
+_OURS: Final = frozenset({"ours", "proxy", SILENT})
 
 
 @dataclass(slots=True)
@@ -43,6 +51,10 @@ class History:
     sources: dict[str, bytearray] = field(default_factory=dict)
     more: bool = False
     _from: dict[str, str] = field(default_factory=dict)
+    _reach: Reach = field(default_factory=Reach)
+    #: The runs with an answer; by run, the failures (source, day) that are ours without one.
+    _answered: set[str] = field(default_factory=set)
+    _unclear: dict[str, set[tuple[str, int]]] = field(default_factory=dict)
 
     @classmethod
     def until(cls, now: float, days: int) -> History:
@@ -51,17 +63,29 @@ class History:
 
     def take(self, line: Line) -> None:
         """Note the result that *line* has for a source, or for the target of its redirect."""
+        self._reach.take(line)
         day = int((line.at - self.began) // DAY)
         if not 0 <= day < self.days:
             return
         if line.kind == DECLARED:
             self._declared(line)
             return
+        if line.kind == ASKED and line.status is not None and not line.unsent:
+            self._answered.add(line.run)
         outcome = _OUTCOMES.get(line.kind, 0) if line.verdict != NOT_DUE else 0
         if line.kind in (events.FETCHED, events.ANSWERED):
             outcome = READ if (line.status or 0) < 400 else FAILED
+        stage = self._reach.stage(line) if outcome == FAILED else ""
+        if stage in _OURS:
+            outcome = OURS
         for url in {line.url, self._from.get(line.url, line.url)} if outcome else ():
-            if (row := self.sources.get(url)) is not None:
+            row = self.sources.get(url)
+            if row is None:
+                continue
+            if stage and outcome == FAILED:
+                self._unclear.setdefault(line.run, set()).add((url, day))
+                row[day] = max(row[day], OURS)
+            else:
                 row[day] = max(row[day], outcome)
 
     def _declared(self, line: Line) -> None:
@@ -81,6 +105,9 @@ class History:
         A spider declares other URLs, too. So they are those *listed*; if none of them is there,
         those with a result.
         """
+        for run in self._unclear.keys() & self._answered:
+            for url, day in self._unclear.pop(run):
+                self.sources[url][day] = max(self.sources[url][day], FAILED)
         items = self.sources.items()
         rows = [row for row in items if row[0] in listed] or [row for row in items if any(row[1])]
         return sorted(rows, key=lambda row: (-_bad(row[1]), row[0]))
@@ -89,6 +116,16 @@ class History:
 def strip(days: bytearray) -> str:
     """A sign for each of *days*."""
     return "".join(SIGNS[day] for day in days)
+
+
+def weeks(days: bytearray) -> list[list[tuple[int, str]]]:
+    """The *days* in groups of seven, each day with its sign."""
+    return [[(day, SIGNS[day]) for day in days[at : at + 7]] for at in range(0, len(days), 7)]
+
+
+def name_of(url: str) -> str:
+    """The name of a source: its *url* without what is the same for all."""
+    return url.partition("://")[2].removeprefix("www.").removesuffix("/") or url
 
 
 def _bad(days: bytearray) -> int:

@@ -15,6 +15,7 @@ from scrapy_walsh.exceptions import visible
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.robots.fetch import ROBOTS_TTL
 from scrapy_walsh.policy.times import duration
+from scrapy_walsh.policy.verdict import NOT_DUE
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.findings import Outcome
 from scrapy_walsh.proof.ledger import DECLARED
@@ -39,7 +40,8 @@ _TILES: Final = (
     ("Fetched", events.FETCHED, "answers for the spider"),
     ("Not modified", events.NOT_MODIFIED, "304, no new data (R7)"),
     ("Answered", events.ANSWERED, "by a middleware of the project, not requested"),
-    ("Refused", events.REFUSED, "never requested (R2, R3, R6, R8, settings)"),
+    ("Refused", events.REFUSED, "never requested (R2, R3, R6, settings)"),
+    ("Not due", NOT_DUE, "requested not long before (R8)"),
     ("Waits", events.HELD, "of a target for its host (R4)"),
     ("Backed off", events.RETRIED, "retries scheduled (R5)"),
     ("Given up", events.GIVEN_UP, "retries used up (R5)"),
@@ -48,10 +50,11 @@ _TILES: Final = (
 )
 _FILTERS: Final = {
     "codes": words.codes, "cut": words.cut, "duration": duration, "instant": words.instant,
-    "strip": history.strip,
+    "strip": history.strip, "weeks": history.weeks, "source_name": history.name_of,
 }  # fmt: skip
 _GLOBALS: Final[dict[str, Any]] = {
-    "plural": plural, "signs": _SIGNS, "timeline": timeline, "version": __version__,
+    "plural": plural, "signs": _SIGNS, "timeline": timeline, "cells": history.CELLS,
+    "version": __version__,
 }  # fmt: skip
 
 
@@ -145,6 +148,7 @@ def _verdict(report: Tally, verified: Verified, sources: SourceTable | None) -> 
     parts = [
         plural(report.purposes.total(), "request"),
         f"{report.kinds[events.REFUSED]:,} refused",
+        f"{report.kinds[NOT_DUE]:,} not due" if report.kinds[NOT_DUE] else "",
         "nothing wrong was found" if verified.holds else f"{wrong} against the ledger",
     ]
-    return "; ".join(filter(None, [str(sources or ""), ", ".join(parts)]))
+    return "; ".join(filter(None, [str(sources or ""), ", ".join(filter(None, parts))]))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import visits
 from scrapy_walsh.policy.event import ASKED
-from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR
+from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR, NOT_DUE
 from scrapy_walsh.proof.report.timeline import DRAWN, MOST, Mark, mark_of
 from scrapy_walsh.proof.report.words import answer_of
 from scrapy_walsh.spec import REQUIREMENTS
@@ -97,10 +97,11 @@ class Rule:
 class Tally:
     """The content of a ledger about ``runs``. ``others``: how many other runs are in it.
 
-    ``history``: of those runs, by days. ``kinds``: number of lines by kind. ``purposes``: number of
-    exchanges that were sent, by purpose. ``last``: when the last line was written, Unix seconds.
-    ``saved``: octets that answers 304 did not send again, by the last answer with a body before
-    them. ``unsaved``: answers 304 without such an answer in the lines that were read.
+    ``history``: of those runs, by days. ``kinds``: number of lines by kind; refusals of R8 are
+    NOT_DUE. ``purposes``: number of exchanges that were sent, by purpose. ``last``: when the last
+    line was written, Unix seconds. ``saved``: octets that answers 304 did not send again, by the
+    last answer with a body before them. ``unsaved``: answers 304 without such an answer in the
+    lines that were read.
     """
 
     runs: tuple[Run, ...]
@@ -165,7 +166,8 @@ class Tally:
             self._bodies[line.url] = line.octets or 0
         if line.run not in self._names:
             return
-        self.kinds[line.kind] += 1
+        is_not_due = line.kind == events.REFUSED and line.verdict == NOT_DUE
+        self.kinds[NOT_DUE if is_not_due else line.kind] += 1
         self.last = max(self.last, line.at)
         if self.history is not None:
             self.history.take(line)
