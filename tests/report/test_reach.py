@@ -249,6 +249,23 @@ def test_an_exchange_says_at_which_stage_it_ended(tmp_path: Path, name: str) -> 
     assert sent == robots, done.output
 
 
+@pytest.mark.crawl
+def test_a_proxy_that_is_away_is_a_line_with_a_count(tmp_path: Path) -> None:
+    with closed_port() as dead_port:
+        spider = f"""
+class Proxy:
+    def process_request(self, request, spider=None):
+        request.meta["proxy"] = "http://127.0.0.1:{dead_port}"
+"""
+        settings = {"DOWNLOADER_MIDDLEWARES": {"spiders.Proxy": 500}, "LOG_LEVEL": "WARNING"}
+        urls = [f"http://h{number}.test/" for number in range(40)]
+        done = without_proxy(tmp_path, *urls, spider=spider + LIST_SPIDER, settings=settings)
+    lines = [line for line in done.output.splitlines() if " [scrapy_walsh] " in line]
+    (counted,) = [line for line in lines if "deferred 40 targets of " in line]
+    assert "and 30 other hosts" in counted
+    assert len(lines) <= 5, done.output
+
+
 # -- by lines -----------------------------------------------------------------------------
 
 
