@@ -30,7 +30,7 @@ from tests.crawl.harness import (
     without_proxy,
 )
 from tests.crawl.test_private_addresses import HANDLERS
-from tests.kit import ROBOTS_URL, asked, began, decided, ended, lines_of, of_file, told, verified
+from tests.kit import ROBOTS_URL, asked, began, decided, ended, lines_of, told, verified
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,7 +119,7 @@ def closing_server() -> Iterator[int]:
 
 def extract(ledger: Path, host: str, since: float = 0.0) -> tuple[Extract, Report]:
     lines = ledger.read_bytes().splitlines()
-    page = Extract(host, since, runs_of(of_file(lines)))
+    page = Extract(host, since, runs_of([ledger]))
     return page, verified(lines, page.take)
 
 
