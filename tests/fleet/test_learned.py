@@ -1,17 +1,18 @@
-"""D28: what a host has taught one worker of a fleet binds the others."""
+"""D28, T43: what a host, or a server of many hosts, has taught one worker binds the others."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from typing import TYPE_CHECKING
 
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.policy.throttle import Learned
-from scrapy_walsh.proof.sandbox import requests
+from scrapy_walsh.proof.sandbox import Route, requests
 from scrapy_walsh.state.records import HostRecord
-from tests.crawl.harness import Limit, site, state_dir, targets
-from tests.fleet.fleet import too_close, worker
+from tests.crawl.harness import TOLERANCE, Limit, site, state_dir, targets
+from tests.fleet.fleet import PATIENT, all_at_once, too_close, worker
 from tests.fleet.test_scrapy_redis import crawl_of, queue
 from tests.ledger.test_crawl import ledger_of
 
@@ -52,6 +53,41 @@ def test_a_worker_begins_with_what_another_one_has_learned(
         capsys.readouterr()
         main(["verify", str(state_dir(tmp_path / name)), "--json"])
         assert json.loads(capsys.readouterr().out)["findings"] == []
+
+
+def test_workers_space_the_hosts_of_one_server_together(
+    box: Sandbox, server: Server, tmp_path: Path
+) -> None:
+    """Each worker has hosts of its own, and the first answer of one is a 429."""
+    names = [f"{number}.blog.test" for number in range(4)]
+    for name in names:
+        refusing = Route(sequence=(Route(429, headers={"Retry-After": "3"}), Route(body="page")))
+        box.put(site(name, {"/page": refusing if name == names[0] else Route(body="page")}))
+    pace_by = {"*.blog.test": "blogs"}
+    crews = [
+        worker(
+            tmp_path / name,
+            box,
+            server,
+            [f"http://{host}/page" for host in hosts],
+            spider=PATIENT,
+            WALSH_PACE_BY=pace_by,
+        )
+        for name, hosts in (("one", names[:2]), ("two", names[2:]))
+    ]
+    all_at_once(crews)
+    for each in crews:
+        each.said()
+    log = sorted(
+        (each for each in requests(box.log) if each.host.endswith(".blog.test")),
+        key=lambda each: each.arrived,
+    )
+    assert len(log) == 2 * len(names) + 1
+    for earlier, later in itertools.pairwise(log):
+        least = 3.0 if earlier.status == 429 else 1.0
+        assert later.arrived - earlier.arrived >= least - TOLERANCE
+    for name in ("one", "two"):
+        assert main(["verify", str(state_dir(tmp_path / name))]) == 0
 
 
 def test_a_worker_takes_it_with_its_next_booking(server: Server) -> None:
