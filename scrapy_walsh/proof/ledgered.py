@@ -11,8 +11,10 @@ exchange ended.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec import structs
 
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.throttle import visit_from
@@ -195,11 +197,18 @@ class Exchanges:
         if line.wait is not None and line.wait > 0:
             reason = f"line {line.n} had it left alone for {line.wait:.3f} s"
             host.holds.append(Hold(line.ended + line.wait, line.ended, exchange.process, reason))
-        host.sent[exchange.process] = exchange
+        host.sent[exchange.process] = replace(exchange, line=_without_texts(line))
         latest = max(latest_of.line.started for latest_of in host.sent.values())
         for process, earlier in list(host.sent.items()):
             if earlier.line.started < latest - max(_REMEMBERED, earlier.need):
                 del host.sent[process]
+
+
+def _without_texts(line: Line) -> Line:
+    """*line* without its long members, because the last line of each host stays in memory."""
+    return structs.replace(
+        line, url="", sent=None, digest=None, body=None, pace=None, address=None
+    )
 
 
 def _gap(earlier: Sent, exchange: Sent) -> Gap:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from scrapy_walsh.exceptions import DocumentInvalid
@@ -79,8 +79,8 @@ class Adoptions:
         self._lists: dict[str, _ListRecord] = {}
         #: By origin, how many fetches a day apart have brought a page in place of its rules (D44).
         self._pages: dict[str, int] = {}
-        #: The origins that each robots.txt was adopted for, by any run.
-        self._adopted_for: dict[str, set[str]] = {}
+        #: The first, by name, of the origins that each robots.txt was adopted for, by any run.
+        self._owner: dict[str, str] = {}
 
     # -- documents; None: it is not there to be read ------------------------------------------
 
@@ -240,7 +240,7 @@ class Adoptions:
             return
         lists = [document.what, blocklist]
         both = None if None in lists else together(lists)
-        run.held.add_list(replace(document, serial=line.n, what=both))
+        run.held.add_list(replace(document, serial=line.n, document=both))
 
     def _check_last_list(self, run: Run, line: Line, digest: str | None) -> None:
         """R3b, T7: a run begins with the list that was in force before it, if there was one."""
@@ -282,7 +282,8 @@ class Adoptions:
             self._check_page(run, line, origin)
             self._fetched[origin, line.digest] = brought.at, line.n
             self._last[origin] = line.n, line.digest
-            self._adopted_for.setdefault(line.digest or "", set()).add(origin)
+            digest = line.digest or ""
+            self._owner[digest] = min(origin, self._owner.get(digest, origin))
         elif line.kind == events.TAKEN_UP:
             self._check_owner(run, line, origin)
         fetched_at, _ = self._fetched.get((origin, line.digest), (None, 0))
@@ -316,13 +317,14 @@ class Adoptions:
 
         One that no line adopted at all may come from a run that kept no ledger, or an import.
         """
-        owners = self._adopted_for.get(line.digest or "", set())
+        owner = self._owner.get(line.digest or "")
+        is_own = (origin, line.digest) in self._fetched
         adoption = self._last.get(origin)
-        if owners and origin not in owners and adoption and not run.terms.shared:
+        if owner and not is_own and adoption and not run.terms.shared:
             run.find(
                 line,
                 "R2",
-                f"that robots.txt is of {min(owners)}; line {adoption[0]} adopted another",
+                f"that robots.txt is of {owner}; line {adoption[0]} adopted another",
             )
 
     def _find_exchange(self, run: Run, line: Line) -> Line | None:
@@ -375,6 +377,8 @@ class Adoptions:
         else:
             self._report.derived += 1
         delay = 0.0 if rules is None else rules.crawl_delay or 0.0
+        is_file = rules is not None and line.digest is not None
+        kept = partial(self._robots, line.digest, token, document) if is_file else rules
         ttl = robots_fetch.robots_ttl(
             run.terms.robots_ttl,
             max(delay, run.terms.min_interval),
@@ -384,7 +388,7 @@ class Adoptions:
         ttl = ttl if ttl_of_kept is None else ttl_of_kept
         run.held.put(
             origin,
-            Held(line.n, line.at, rules, fetched_at, ttl, line.digest, delay),
+            Held(line.n, line.at, kept, fetched_at, ttl, line.digest, delay),
         )
 
     def _reject(self, run: Run, line: Line, origin: str) -> None:
@@ -457,7 +461,7 @@ def _fault_of_refusal(run: Run, line: Line, origin: str) -> str | None:
         return f"the robots.txt of {origin} did not redirect to {line.hop}"
     snapshot = Snapshot(run, line.moment)
     led = run.leads(redirect.url)
-    gates = run.terms.gates
+    gates = run.gates
     scope = run.scope
     try:
         target_origin = hosts.origin(line.hop)

@@ -196,7 +196,7 @@ class Decisions:
 
     def _judge(self, run: Run, line: Line, snapshot: Snapshot) -> Verdict | NeedDocument:
         now = snapshot.moment.began
-        gates = run.terms.gates
+        gates = run.gates
         runs = snapshot.last is not None
         try:
             verdict = chain.judge(
@@ -221,7 +221,7 @@ class Decisions:
         led = run.led(line)
         try:
             verdict = chain.judge_robots_hop(
-                line.url, origin, run.scope, snapshot, run.terms.gates, led=led
+                line.url, origin, run.scope, snapshot, run.gates, led=led
             )
         except ValueError as error:
             return Verdict(False, OUT_OF_SCOPE, "R6", str(error))
@@ -249,7 +249,7 @@ class Decisions:
         led = run.led(line)
         if line.kind == events.ASKED:
             run.reached[line.url] = address
-        return chain.judge_addresses(line.url, (address,), run.scope, run.terms.gates, led)
+        return chain.judge_addresses(line.url, (address,), run.scope, run.gates, led)
 
     def check_freshness(self, run: Run, line: Line) -> None:
         """R12: no request is let through by a document that is older than it may be."""
@@ -454,7 +454,7 @@ class Decisions:
         if line.proxy is None:
             verdict = self._judge(run, line, snapshot)
         else:
-            refusal = chain.judge_proxy(line.proxy, snapshot, run.terms.gates)
+            refusal = chain.judge_proxy(line.proxy, snapshot, run.gates)
             nothing = Verdict(True, ALLOWED_IMPLICIT, "R3", "nothing against its proxy")
             verdict = refusal or nothing
         self._compare(run, line, verdict, snapshot)

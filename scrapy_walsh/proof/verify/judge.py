@@ -368,7 +368,7 @@ class Judge:
 
     def _refusing_requirements(self, run: Run, host: str, line: Line) -> set[str]:
         """The requirements that were to refuse a request to *host*, or to its robots.txt."""
-        gates = run.terms.gates
+        gates = run.gates
         requirements = set()
         interval = run.held.crawl_delay(host, line.moment)
         wait = self._seconds_until_due(run, host, line) + _RECKONED

@@ -120,7 +120,7 @@ class Replay:
             reset=line.reset,
         )
         chances = (line.at, 0.0), (line.at - _LATER, _MOST)
-        return [chain.conclude(answer, run.terms.gates, at, rand) for at, rand in chances]
+        return [chain.conclude(answer, run.gates, at, rand) for at, rand in chances]
 
     # -- R4: one at a time, spaced, T1 once, holds kept ---------------------------------------
 
@@ -291,7 +291,7 @@ class Replay:
             spent = spent or pace.spent
         step = chain.admit(
             Pace(line.host, pace.wait, interval, spent),
-            run.terms.gates,
+            run.gates,
             line.moment.began,
             document=line.purpose != TARGET,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.policy.addresses import NO_LEAD, Led, kind_of
@@ -18,6 +19,7 @@ from scrapy_walsh.proof.findings import Finding, Outcome
 
 if TYPE_CHECKING:
     from scrapy_walsh.policy.chain import Rules
+    from scrapy_walsh.policy.gates import Gates
     from scrapy_walsh.policy.visits import Visit
     from scrapy_walsh.proof.ledger import Line, Moment
     from scrapy_walsh.proof.verify.terms import Terms
@@ -87,18 +89,23 @@ LIST: Final = ""
 class Held:
     """A document in force: the list, or the rules of an origin. ``serial``: its line's number.
 
-    ``what``: the document, or what stands for it; None if it is not there to be read. ``since``:
-    when it came into force. ``fetched_at``: when it was fetched, None if no line says so; both Unix
+    ``document``: what stands for it, or the call that reads it: the rules of all hosts of a run
+    would not fit into memory. ``since``: when it came into force. ``fetched_at``: when it was fetched, None if no line says so; both Unix
     seconds. ``ttl``, ``crawl_delay``: seconds.
     """
 
     serial: int
     since: float
-    what: Any
+    document: Any
     fetched_at: float | None
     ttl: float = math.inf
     digest: str | None = None
     crawl_delay: float = 0.0
+
+    @property
+    def what(self) -> Any:
+        """The document, or what stands for it; None if it is not there to be read."""
+        return self.document() if isinstance(self.document, partial) else self.document
 
 
 @dataclass(slots=True)
@@ -209,6 +216,11 @@ class Run:
     reached: dict[str, str] = field(default_factory=dict)
     #: Trials of https that got no answer, by origin.
     trials: Counter[str] = field(default_factory=Counter)
+    #: Its settings as the chain takes them.
+    gates: Gates = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.gates = self.terms.gates
 
     def find(self, line: Line, rule: str, text: str) -> None:
         """Add a finding to the report; if lines of the run are missing, they may explain it."""
@@ -217,7 +229,7 @@ class Run:
     def host(self, key: str) -> Host:
         """The host as the run knows it; ``known``: it has had an exchange with it."""
         if key not in self.hosts:
-            terms = HostTerms(self.terms.gates, self.terms.robots_unreachable)
+            terms = HostTerms(self.gates, self.terms.robots_unreachable)
             self.hosts[key] = Host(key, terms)
         return self.hosts[key]
 
@@ -279,10 +291,10 @@ class Snapshot:
 
     def _of(self, of: str, name: str, unread: Any) -> Any:
         document = self.run.held.at(of, self.moment)
-        if document is not None and document.what is None:
-            self.unread.append(f"{name} is not among the documents")
         if document is None:
             return None
-        if document.what is None:
+        what = document.what
+        if what is None:
+            self.unread.append(f"{name} is not among the documents")
             return unread
-        return document.what
+        return what
