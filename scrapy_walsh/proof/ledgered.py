@@ -206,9 +206,7 @@ class Exchanges:
 
 def _without_texts(line: Line) -> Line:
     """*line* without its long members, because the last line of each host stays in memory."""
-    return structs.replace(
-        line, url="", sent=None, digest=None, body=None, pace=None, address=None
-    )
+    return structs.replace(line, url="", sent=None, digest=None, body=None, pace=None, address=None)
 
 
 def _gap(earlier: Sent, exchange: Sent) -> Gap:

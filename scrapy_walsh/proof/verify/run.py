@@ -90,8 +90,8 @@ class Held:
     """A document in force: the list, or the rules of an origin. ``serial``: its line's number.
 
     ``document``: what stands for it, or the call that reads it: the rules of all hosts of a run
-    would not fit into memory. ``since``: when it came into force. ``fetched_at``: when it was fetched, None if no line says so; both Unix
-    seconds. ``ttl``, ``crawl_delay``: seconds.
+    would not fit into memory. ``since``: when it came into force. ``fetched_at``: when it was
+    fetched, None if no line says so; both Unix seconds. ``ttl``, ``crawl_delay``: seconds.
     """
 
     serial: int
