@@ -101,7 +101,7 @@ _WARM: Final = (
         "markdown_it",
         "packaging.requirements",
     ),
-    *("portalocker", "requests", "resource", "shtab"),
+    *("requests", "resource", "shtab"),
     *("scrapy.cmdline", "scrapy.core.downloader.contextfactory", "scrapy.core.downloader.tls"),
     *("scrapy.core.downloader.handlers.http11", "scrapy.core.downloader.webclient"),
     *("scrapy.core.engine", "scrapy.core.scheduler", "scrapy.core.scraper", "scrapy.dupefilters"),

@@ -35,6 +35,9 @@ from scrapy_walsh.state.records import BLOCKLIST, DamageError, StoredDocument
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+with suppress(ImportError):  # Windows lacks it, so no state directory is used there (``machine``)
+    import fcntl
+
 LOCK: Final = "state.lock"
 COPY: Final = "blocklist.json"
 #: The other copy.
@@ -156,16 +159,11 @@ def make_private(path: Path) -> None:
 @contextmanager
 def locked(file: IO[Any]) -> Iterator[None]:
     """Wait until no other process has *file* locked, and lock it. Raises OSError."""
-    import portalocker  # noqa: PLC0415  it imports redis, where that is installed
-
-    try:
-        portalocker.lock(file, portalocker.LockFlags.EXCLUSIVE)
-    except portalocker.LockException as error:
-        raise OSError(str(error)) from error
+    fcntl.flock(file, fcntl.LOCK_EX)
     try:
         yield
     finally:
-        portalocker.unlock(file)
+        fcntl.flock(file, fcntl.LOCK_UN)
 
 
 @contextmanager

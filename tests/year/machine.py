@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 #: What a run imports, besides what Scrapy's settings name: see ``warm_up``.
 _WARM: Final = (
-    *("certifi", "feedparser", "itemadapter", "jsonschema", "markdown_it", "portalocker"),
+    *("certifi", "feedparser", "itemadapter", "jsonschema", "markdown_it"),
     *("requests", "resource"),
     *("scrapy.core.engine", "scrapy.core.scheduler", "scrapy.core.scraper", "scrapy.dupefilters"),
     *("scrapy.exporters", "scrapy.extensions.remote_control", "scrapy.logformatter"),
