@@ -22,7 +22,8 @@ from urllib.parse import urljoin, urlsplit
 from urllib.robotparser import RobotFileParser
 
 TIMEOUT, RETRIES = float(os.environ.get("SERIAL_TIMEOUT", "30")), 5
-PROXY = urlsplit(os.environ["http_proxy"]).netloc
+#: Without a proxy, each host is connected to.
+PROXY = urlsplit(os.environ.get("http_proxy", "")).netloc
 
 
 @dataclass
@@ -41,7 +42,7 @@ class Host:
 
 def get(url: str) -> tuple[int, dict[str, str], str]:
     """The answer; OSError or HTTPException where there is none."""
-    connection = HTTPConnection(PROXY, timeout=TIMEOUT)
+    connection = HTTPConnection(PROXY or urlsplit(url).netloc, timeout=TIMEOUT)
     try:
         connection.request("GET", url, headers={"User-Agent": "serial", "Connection": "close"})
         response = connection.getresponse()

@@ -18,6 +18,7 @@ from traceback import walk_stack
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
+import attr
 from scrapy import Spider, exceptions, signals, version_info
 from scrapy.downloadermiddlewares.stats import DownloaderStats
 from scrapy.dupefilters import RFPDupeFilter
@@ -301,8 +302,13 @@ def _through_tunnel(
     return tunnel
 
 
+#: Seconds to connect: in this time four SYNs are sent. With Scrapy's 180 s for a whole request, an
+#: address that swallows packets would block the wire for minutes.
+CONNECT_TIMEOUT: Final = 10.0
+
+
 def guard_connections(handler: Any, current: Callable[[], Any], timeout: float) -> None:
-    """Make *handler* connect each request to an address that we have chosen for it.
+    """Make *handler* connect each request to an address that we have chosen, in CONNECT_TIMEOUT.
 
     *current*: returns the object that chooses (``names.Connecting``). We call it when a connection
     begins, so it belongs to this request, however long the look-up takes. If the request needs a
@@ -334,6 +340,7 @@ def _guard_pool(pool: Any, current: Callable[[], Any]) -> None:
                 resolver = _ChosenResolver(connecting)
                 inner._nameResolver = resolver
                 inner._getNameResolverAndMaybeWarn = lambda _: resolver
+                inner._timeout = min(inner._timeout or CONNECT_TIMEOUT, CONNECT_TIMEOUT)
             connection = begin(key, endpoint)
 
         def note(protocol: Any) -> Any:
@@ -349,6 +356,7 @@ def _guard_connector(connector: Any, current: Callable[[], Any], timeout: float)
     """Guard the connections of aiohttp's *connector*. *timeout*: DNS_TIMEOUT."""
     resolve = connector._resolve_host
     connect = connector.connect
+    begin = connector._wrap_create_connection
 
     async def resolve_host(host: str, port: int, *args: Any, **kwargs: Any) -> list[Any]:
         connecting = current()
@@ -368,8 +376,19 @@ def _guard_connector(connector: Any, current: Callable[[], Any], timeout: float)
         connecting.transport = connection.transport
         return connection
 
+    async def begin_within(make: Callable[[], Any], *args: Any, timeout: Any, **more: Any) -> Any:
+        connecting = current()
+
+        def make_protocol() -> Any:  # it is called when there is a TCP connection, and no TLS yet
+            connecting.transport = SimpleNamespace(_handshakeDone=False)
+            return make()
+
+        limited = attr.evolve(timeout, sock_connect=CONNECT_TIMEOUT)
+        return await begin(make_protocol, *args, timeout=limited, **more)
+
     connector._resolve_host = resolve_host
     connector.connect = note_connection
+    connector._wrap_create_connection = begin_within
 
 
 def is_secured(transport: Any) -> bool:

@@ -509,7 +509,9 @@ class Gate:
         """Why no retry may follow the exchange; "" if one may, as far as R5 goes."""
         ticket = sent.ticket
         if sent.status is None:
-            return "" if ticket.headed else self.retries.unanswered(ticket)
+            if ticket.headed:
+                return ""
+            return self.retries.unanswered(ticket, connected=sent.unsent not in events.UNCONNECTED)
         if sent.status >= 500 and isinstance(ticket, Document) and ticket.origin:
             return self.documents.robots_txt.no_retry(ticket, sent.status)
         return ""

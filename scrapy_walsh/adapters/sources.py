@@ -505,8 +505,10 @@ class Sources:
         if isinstance(error, Refused) and request.meta.get("redirect_urls"):
             # A hop. Another process had its redirect, so `_visiting` has none of its sources here.
             self._fail([source for source in ticket.via if source != key])
-        elif isinstance(error, GaveUp) and not self._progress.of(key).has_failed:
-            # It was not sent, because its host had not answered by https.
+        elif (
+            isinstance(error, GaveUp) or (isinstance(error, Refused) and error.verdict.is_dead)
+        ) and not self._progress.of(key).has_failed:
+            # It was not sent: its host had not answered by https, or could not be connected to.
             self.visit_failed(ticket)
 
     def reading(self, url: str) -> Reading | None:

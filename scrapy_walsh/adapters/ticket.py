@@ -317,8 +317,11 @@ class Retries:
         #: Origins that did not answer a trial of https.
         self.silent_by_https: set[str] = set()
 
-    def unanswered(self, ticket: Ticket) -> str | Unanswered:
-        """Count a request that got no answer. Returns why no retry may follow, "" if one may."""
+    def unanswered(self, ticket: Ticket, *, connected: bool) -> str | Unanswered:
+        """Count a request that got no answer. Returns why no retry may follow, "" if one may.
+
+        *connected*: a TCP connection came about.
+        """
         if ticket.trial:
             self.silent_by_https.add(hosts.origin(ticket.url))
             if ticket.ours:
@@ -327,7 +330,7 @@ class Retries:
         silence = ticket.host.silence
         now = self._context.monotonic()
         robots = ticket.purpose == records.ROBOTS
-        silence.note(now, urls.exact_url(ticket.url), robots=robots)
+        silence.note(now, urls.exact_url(ticket.url), robots=robots, connected=connected)
         if (ticket.ours and not robots) or not silence.spent(now, robots=robots):
             return ""
         return silence.unanswered(ticket.host.key, now)

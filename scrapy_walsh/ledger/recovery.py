@@ -287,6 +287,8 @@ class _Records:
             self._rewrites.append((line.host, _end_of(line)))
         elif line.kind == events.DEFERRED and line.due is not None:
             self._defer(line, line.due)
+            if line.unanswered is not None and line.unanswered.dead and not run.look:
+                self._note_visit(line, run, visits.FAILED, line.at)
         elif line.kind == events.LIFTED:
             self._lift(line.host)
 
@@ -302,7 +304,9 @@ class _Records:
         # If its run was killed, no spider has taken the answer, so it is sent again (D20, D42).
         if meaning == visits.ANSWERED and not run.is_lost and not run.has_ended:
             return
-        sent_at = line.at - max(0.0, line.ended - line.started)
+        self._note_visit(line, run, meaning, line.at - max(0.0, line.ended - line.started))
+
+    def _note_visit(self, line: Line, run: _Run, meaning: str, sent_at: float) -> None:
         for key in run.sources(line):
             stored = self._visits.get(key) or self._store.get(VisitRecord, key)
             before = None if stored is None else stored.visit

@@ -61,6 +61,8 @@ TARGET: Final = "target"
 #: Why nothing of a request was sent: its host's name has no address, there was no connection, or no
 #: TLS, the proxy passed nothing on, or our own side failed.
 Unsent = Literal["name", "connection", "tls", "proxy", "ours"]
+#: Those without a TCP connection to the host, so that it has no page to give (D13).
+UNCONNECTED: Final[tuple[Unsent | None, ...]] = ("name", "connection")
 
 
 #: Unix seconds, to about the year 5138; a Crawl-delay may be far longer, and is finite.

@@ -204,7 +204,8 @@ class Silence:
     (D31). ``answered_at``: when it last answered. ``made``, ``last``: the count of attempts, and
     the time of the last. ``documents``: the attempts for a robots.txt. ``row``: the attempts since
     its last answer. ``urls``: the URLs without an answer, and ``row_urls``: those since its last
-    answer. ``changes``: how often an attempt or an answer was noted.
+    answer. ``changes``: how often an attempt or an answer was noted. ``connected``: whether a TCP
+    connection came about for one of the attempts. If not, there is no page to give.
     """
 
     max_retries: int
@@ -219,6 +220,7 @@ class Silence:
     row_urls: set[str] = field(default_factory=set)
     last: float = -math.inf
     changes: int = 0
+    connected: bool = False
 
     def answered(self, now: float) -> None:
         """Note an answer, of any status. It does not reset the count."""
@@ -226,14 +228,21 @@ class Silence:
         self._begin_row()
         self.changes += 1
 
-    def note(self, now: float, url: str = "", *, robots: bool = False) -> None:
-        """Count an attempt without an answer; *robots*: it was for a robots.txt."""
+    def note(
+        self, now: float, url: str = "", *, robots: bool = False, connected: bool = True
+    ) -> None:
+        """Count an attempt without an answer.
+
+        *robots*: it was for a robots.txt. *connected*: a TCP connection came about.
+        """
         count = self.count(now)
         if not count:
             self.documents = 0
+            self.connected = False
             self.urls = set()
             self._begin_row()
         self.documents += robots
+        self.connected |= connected
         self.row += 1
         self.urls.add(url)
         self.row_urls.add(url)
@@ -260,8 +269,9 @@ class Silence:
             in_vain = self.row >= limit and len(self.row_urls) > 1
             return in_vain or len(self.urls) >= max(limit, 2)
         limit = granted(min(self.max_retries, SILENT_RETRIES), self.position)
-        # A target gets the last attempt only after those for a robots.txt.
-        for_target = not robots and self.documents >= limit - 1
+        # A target gets the last attempt only after those for a robots.txt, and not if no
+        # connection came about for these.
+        for_target = not robots and self.documents >= limit - 1 and self.connected
         reserved = 1 if self.position == "allow" and not for_target else 0
         return count >= limit - reserved
 
@@ -283,7 +293,8 @@ class Silence:
 
     def unanswered(self, host: str, now: float) -> Unanswered:
         """The reason why this run sends no more requests to *host*."""
-        return Unanswered(host, self.count(now), self.before)
+        dead = not self.connected and not self.answers(now)
+        return Unanswered(host, self.count(now), self.before, dead)
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,6 +174,8 @@ def moved_together(moves: Iterable[tuple[str, str]]) -> set[str]:
 
 def outcome_of(verdict: Verdict, due: float | None) -> str:
     """The outcome of a source that *verdict* refuses. *due*: when a deferred source is due."""
+    if verdict.is_dead:
+        return FAILED
     if verdict.name == NOT_DUE:
         return NOT_DUE
     return REFUSED if due is None and verdict.name != DEFERRED else DEFERRED

@@ -99,12 +99,13 @@ class Unanswered(Struct, frozen=True, omit_defaults=True):
     """A host that has used up a run's attempts without an answer (D13).
 
     ``host``: its throttle key. ``requests``: their number. ``earlier``: it gave no answer in an
-    earlier run either (D31).
+    earlier run either (D31). ``dead``: no TCP connection came about, so its sources have failed.
     """
 
     host: str
     requests: int
     earlier: bool = False
+    dead: bool = False
 
     def reason(self, host: str) -> str:
         """One line; *host*: the host's name in it."""
@@ -147,6 +148,11 @@ class Verdict:
     cause: str = ""
     due: float | None = None
     brief: str = ""
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether no TCP connection to the host came about, so the visit has failed (D13)."""
+        return self.unanswered is not None and self.unanswered.dead
 
 
 def not_known(requirement: str, cause: str, document: str | None = None) -> Verdict:

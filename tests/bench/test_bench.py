@@ -256,7 +256,7 @@ def test_connections_compares_one_for_each_request_with_one_that_is_kept(tmp_pat
 
 NAMES = [
     *("makespan", "hanging", "connections", "queue", "simulate", "blocklist"),
-    *("pauses", "gates", "robots", "real_robots", "state", "lab", "sign"),
+    *("pauses", "gates", "robots", "real_robots", "state", "lab", "sign", "dead"),
 ]
 
 
@@ -264,6 +264,16 @@ NAMES = [
 def test_readme_names_every_benchmark_and_its_command(name):
     text = (ROOT / "bench" / "README.md").read_text()
     assert f"python bench/{name}.py" in text or f"python -m bench.{name}" in text
+
+
+@pytest.mark.crawl
+def test_dead_compares_two_crawls_of_hosts_that_swallow_packets(tmp_path):
+    serial, ours = run("dead", tmp_path)["rows"]
+    assert (serial["bot"], ours["bot"]) == ("serial", "ours")
+    assert serial["of serial"] == 1.0
+    for row in (serial, ours):
+        assert (row["dead"], row["violations"], row["left"]) == (1, 0, 0)
+        assert row["took s"] > 6.0  # two time-outs
 
 
 @pytest.mark.crawl

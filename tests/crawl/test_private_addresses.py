@@ -352,7 +352,7 @@ def test_a_look_up_by_aiohttp_ends_within_dns_timeout() -> None:
         await asyncio.sleep(3600)
         return [host, port]
 
-    connector = SimpleNamespace(_resolve_host=resolve, connect=None)
+    connector = SimpleNamespace(_resolve_host=resolve, connect=None, _wrap_create_connection=None)
     handler = SimpleNamespace(_session=SimpleNamespace(connector=connector))
     names = Names(Settings({"DNS_TIMEOUT": 0.05}))
     compat.guard_connections(handler, object, names.timeout)

@@ -316,9 +316,11 @@ def test_r5_6_no_connection_no_tls_and_no_answer_count_alike(
     assert run.fetched(f"{direct}/page")
     assert len(accepted) == len(shaken) == 3
     for port in ports:
-        tried = [each for each in exchanges(made) if each["host"] == f"127.0.0.1:{port}"]
-        assert [each["purpose"] for each in tried] == ["robots", "robots", "target"]
+        tried = [each["purpose"] for each in exchanges(made) if each["host"].endswith(f":{port}")]
         ended = "ERROR: gave up 1 target and deferred 1 target of "
+        if port not in (mute, plain):  # no TCP connection came about, so there is no page (D13)
+            ended = "ERROR: deferred 2 targets of "
+        assert tried == ["robots", "robots", "target"][: 3 if port in (mute, plain) else 2]
         assert len(run.lines(ended, f"127.0.0.1:{port}")) == 1
     honest(made)
 

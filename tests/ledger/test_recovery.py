@@ -253,3 +253,17 @@ def test_r8_a_visit_is_that_of_the_last_answer(lines: Lines) -> None:
     assert failed is not None
     assert (answered.last_run_at, answered.failures) == (NOW - 1, 0)
     assert (failed.last_run_at, failed.gave_up_at, failed.failures) == (0.0, NOW - 1, 1)
+
+
+@pytest.mark.parametrize("dead", [True, False])
+def test_r8_the_source_of_a_dead_host_has_failed(lines: Lines, dead: bool) -> None:
+    silent = {"host": "a.test", "requests": 2, "dead": dead}
+    lines.write("declared", url=URL)
+    due = {"due": NOW, "reason": "a.test did not answer"}
+    lines.write("deferred", host="a.test", url=URL, requirement="R5", unanswered=silent, **due)
+    lines.old()
+    store, _ = recovered(lines)
+    visit = store.get(VisitRecord, URL)
+    assert (visit is not None) == dead
+    if visit is not None:
+        assert (visit.gave_up_at, visit.failures) == (NOW, 1)

@@ -77,6 +77,28 @@ def test_a_host_that_has_answered_nothing_gets_two_attempts(
     assert sent(Silence(retries, position), wanted) == GRANTED[position, known]
 
 
+@pytest.mark.parametrize("retries", range(6))
+@pytest.mark.parametrize(("position", "known"), GRANTED)
+@pytest.mark.parametrize("connected", ["", "R", "RR", "T"])
+def test_d13_without_a_connection_a_target_gets_no_third_attempt(
+    position: str, known: bool, retries: int, connected: str
+) -> None:
+    """*connected*: the first attempts, to which a TCP connection came about."""
+    silence = Silence(retries, position)
+    made = ""
+    for wanted in connected + ("TTTT" if known else "RRRRTTTT"):
+        if not silence.spent(0.0, robots=wanted == "R"):
+            is_connected = connected.startswith(made + wanted)
+            silence.note(0.0, robots=wanted == "R", connected=is_connected)
+            made += wanted
+    assert silence.unanswered("h", 0.0).dead == (not connected)
+    if not connected:
+        assert len(made) == min(retries + 1, 2), made
+        assert known or "T" not in made
+    silence.answered(1.0)
+    assert not silence.unanswered("h", 1.0).dead
+
+
 def test_an_attempt_for_robots_txt_and_one_for_a_target_are_two() -> None:
     assert sent(Silence(5, "allow"), "RTT") == "RT"
     assert [sent(Silence(0, each), "RRTT") for each in ("allow", "defer")] == ["RT", "R"]

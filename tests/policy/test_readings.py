@@ -25,7 +25,7 @@ from scrapy_walsh.policy.readings import (
     updated,
 )
 from scrapy_walsh.policy.robots.file import parse_robots
-from scrapy_walsh.policy.verdict import DEFERRED, NOT_DUE
+from scrapy_walsh.policy.verdict import DEFERRED, NOT_DUE, Unanswered, Verdict
 from scrapy_walsh.policy.visits import Due, Visit
 from scrapy_walsh.proof.report.sources import sources_of
 from scrapy_walsh.state.records import VisitRecord
@@ -520,3 +520,10 @@ def test_what_is_over_is_named_in_a_line_each() -> None:
     assert lines[1].endswith(" and 2 more")
     assert lines[2] == "robots.txt is available again: r.test"
     assert summary.over_lines([]) == []
+
+
+@pytest.mark.parametrize(("dead", "outcome"), [(True, FAILED), (False, readings.DEFERRED)])
+def test_a_source_of_a_dead_host_has_failed(dead: bool, outcome: str) -> None:
+    silent = Unanswered("x.test", 2, dead=dead)
+    verdict = Verdict(False, DEFERRED, "R5", str(silent), unanswered=silent)
+    assert readings.result_of(verdict, BEGIN).outcome == outcome

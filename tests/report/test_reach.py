@@ -64,7 +64,7 @@ NO_NAME = "we could not look up the name of your site"
 SILENT = "your site gave no answer, or asked us to slow down, so we stopped trying"
 REASONS: dict[str, tuple[set[str], dict[str, int]]] = {
     "well": (set(), {}),
-    "no names": ({NO_NAME}, {NO_NAME: 3}),
+    "no names": ({NO_NAME}, {NO_NAME: 2}),
     "proxy away": (
         {"something on our side failed"}, {"a proxy of ours did not pass it on": 1}
     ),
@@ -75,7 +75,7 @@ REASONS: dict[str, tuple[set[str], dict[str, int]]] = {
     "site closes": ({SILENT}, {}),
     "site fails": ({SILENT}, {}),
     "site refuses": (
-        {"no connection to your site came about"}, {"no connection to your site came about": 3}
+        {"no connection to your site came about"}, {"no connection to your site came about": 2}
     ),
 }  # fmt: skip
 
@@ -236,8 +236,7 @@ def test_an_exchange_says_at_which_stage_it_ended(tmp_path: Path, name: str) -> 
         stages = {
             "http://nowhere.invalid/": "name",
             f"http://dead.test:{dead_port}/": "connection",
-            # aiohttp does not tell whether there was a connection before.
-            f"https://plain.test:{closing_port}/": "tls" if name == "twisted" else "connection",
+            f"https://plain.test:{closing_port}/": "tls",
             f"http://closes.test:{closing_port}/": None,
         }
         settings = {**HANDLERS[name], "WALSH_MAX_RETRIES": 0, **FAR_OFF}

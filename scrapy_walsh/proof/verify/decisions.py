@@ -344,6 +344,12 @@ class Decisions:
             run.failing.add(source)
             run.visiting.discard(source)
 
+    def fail_visit(self, run: Run, line: Line) -> None:
+        """Note that the host of *line* could not be connected to, so its sources have failed."""
+        key = urls.key_of(line.url, line.form)
+        if key not in run.failing:
+            self._note_failure(run, line, _sources_of_answer(run, line.url, key))
+
     def end_visit(self, run: Run, line: Line) -> bool:
         """Note that nothing follows the request of *line*; whether a visit has failed by that."""
         sources = _sources_of_answer(run, line.url, urls.key_of(line.url, line.form))

@@ -347,6 +347,8 @@ class Judge:
                 )
             self._decisions.judge_refusal(run, line)
             return
+        if line.unanswered is not None and line.unanswered.dead:
+            self._decisions.fail_visit(run, line)
         self._decisions.end_visit(run, line)
         if line.requirement in self._refusing_requirements(
             run, line.robots_host or line.host, line

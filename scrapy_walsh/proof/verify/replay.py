@@ -21,7 +21,7 @@ from scrapy_walsh.config import SLOW_VISIT
 from scrapy_walsh.policy import chain, hosts, urls
 from scrapy_walsh.policy.addresses import literals_of
 from scrapy_walsh.policy.backoff import Answer, GiveUp
-from scrapy_walsh.policy.event import GIVEN_UP, TARGET, Pace
+from scrapy_walsh.policy.event import GIVEN_UP, TARGET, UNCONNECTED, Pace
 from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.throttle import NOTHING, Learned, Shared, Spacing, accepts, eased, share
 from scrapy_walsh.policy.urls import REDACTED
@@ -268,7 +268,8 @@ class Replay:
         if came:
             host.silence.answered(now)
         elif silent and not line.once:
-            host.silence.note(now, urls.exact_url(line.url), robots=robots)
+            url, connected = urls.exact_url(line.url), line.unsent not in UNCONNECTED
+            host.silence.note(now, url, robots=robots, connected=connected)
         spent = host.spent(now, document=robots)
         if judged and silent and spent is not None:
             return spent.unanswered or ""
