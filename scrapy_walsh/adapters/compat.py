@@ -598,7 +598,7 @@ def sent_target(handler: Any, request: Request) -> Target:
             name = f"[{name}]"
         host = f"{name}:{uri.port}"
     else:
-        raise RuntimeError(f"it is not known what {type(handler).__qualname__} sends")
+        raise RuntimeError(f"cannot determine the URL that {type(handler).__qualname__} sends")
     return target(request.method, scheme, host, path, query)
 
 
@@ -715,7 +715,7 @@ def _bounded(protocol: Any) -> Callable[[bytes], None]:
             lines += piece.count(b"\n")
             take(piece)
             if in_header() and (octets > MAX_HEADER_OCTETS or lines > MAX_HEADER_LINES):
-                reason = f"the header section has no end after {octets} octets in {lines} lines"
+                reason = f"the header section did not end after {octets} octets in {lines} lines"
                 protocol._giveUp(Failure(HeaderTooLarge(reason)))  # type: ignore[no-untyped-call]
                 protocol.transport.abortConnection()
                 return

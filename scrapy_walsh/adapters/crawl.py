@@ -147,7 +147,7 @@ class Crawl(Context):
         self.look = command if command in _LOOKS else None
         shell = self.look == _SHELL
         if self.look is not None:  # a reason to send a page again (spec section 1.1)
-            self.gates = replace(self.gates, revisit_reason=f"a look: scrapy {self.look}")
+            self.gates = replace(self.gates, revisit_reason=f"opened with scrapy {self.look}")
             self.sources.account.due = False  # a page that a person looks at is no source
         if shell:
             # A typed request is declared. If a person looks at a page, that is no scraping (R9).

@@ -344,7 +344,11 @@ class Recorder:
         surplus = len(parts) - _HOSTS_NAMED
         if surplus > 0:
             parts[_HOSTS_NAMED:] = [f"and those of {plural(surplus, 'other host')}"]
-        logger.info("put off (R4): %s", "; ".join(parts), extra={"crawler": self.crawler})
+        logger.info(
+            "deferred (R4): %s",
+            "; ".join(parts),
+            extra={"crawler": self.crawler},
+        )
 
     def _tell_hosts(self, alike: _Alike, hosts: list[str], subject: str) -> None:
         names = ", ".join(hosts[:_HOSTS_NAMED])
@@ -354,7 +358,7 @@ class Recorder:
         line = f"{subject} of {names} ({rule}): {alike.reason}"
         remedy = REMEDIES.get((alike.requirement, alike.verdict), "")
         if not self._answered and len(hosts) > 1:
-            remedy = "nothing at all was answered: see this machine's network"
+            remedy = "no request was answered: check this machine's network"
         if remedy:
             line = f"{line}; {remedy}"
         level = logging.INFO
@@ -388,9 +392,8 @@ class Recorder:
         if exchange.learned is not None:  # D28
             self.count("learned", int(exchange.learned > exchange.interval))
             logger.info(
-                "%s: its requests are at least %.3g s apart from its next accepted answer on, in "
-                "later runs too, as its answers 429 (Too Many Requests) teach; they were %.3g s "
-                "apart",
+                "%s answered 429 (Too Many Requests): after its next accepted answer its requests "
+                "are at least %.3g s apart, in later runs too; they were %.3g s apart",
                 exchange.host,
                 max(exchange.learned, MIN_REQUEST_INTERVAL),
                 exchange.interval,
@@ -405,8 +408,8 @@ class Recorder:
         if exchange.server_wait is not None:  # T43
             self.count("server_waits")
             logger.info(
-                "%s: hosts there answer 429 (Too Many Requests), so all of them wait for %.0f s, "
-                "and are spaced as one host then (WALSH_PACE_BY)",
+                "%s: hosts there answer 429 (Too Many Requests), so all of them wait for %.0f s; "
+                "then they are spaced as one host (WALSH_PACE_BY)",
                 exchange.server.removeprefix("@"),
                 exchange.server_wait,
             )

@@ -345,7 +345,7 @@ class Gate:
         answer = self.at_queue(ticket)
         if isinstance(answer, NeedDocument):
             if not ticket.cleared:
-                raise IgnoreRequest(f"{ticket.url} came to the wire past the gates")
+                raise IgnoreRequest(f"{ticket.url} reached the download handler without a check")
             return answer
         if not answer.allowed:
             raise self.refuse(ticket, answer)
@@ -578,11 +578,11 @@ class Gate:
         if not is_of_network:
             if middleware.partition(".")[0] in NOTED:  # these request nothing past the gates
                 return
-            detail = "not by scrapy_walsh; if it requested the page by itself, "
+            detail = "not by scrapy_walsh; if it requested the page itself, "
         if is_of_network not in self.warned:
             self.warned.add(is_of_network)
             logger.warning(
-                "%s was answered by %s, %sR1 to R5 do not hold for what that requests: take it out",
+                "%s was answered by %s, %sR1 to R5 do not hold for its requests: remove it",
                 ticket.url,
                 middleware,
                 detail,

@@ -294,7 +294,7 @@ class Handler(Seat):
         if ticket.sent is not None or crawl.signer is not None:
             outgoing = request.replace(url=url)
             if outgoing.url != url:  # Scrapy has escaped it differently
-                reason = f"Scrapy makes {outgoing.url} of it: please report it"
+                reason = f"Scrapy changes it to {outgoing.url}: please report it"
                 raise OwnFault(f"{url} is not sent: {reason}", "escaping")
         if crawl.signer is not None:  # the request must not change after this (D25)
             fields = crawl.signer.fields(compat.sent_target(handler, outgoing), crawl.wall())
@@ -359,8 +359,8 @@ class Handler(Seat):
             if name not in self._removed_headers:
                 self._removed_headers.add(name)
                 logger.warning(
-                    "the header %s of %s is not sent, nor is it with any other request of this "
-                    "run: it is not a spider's to set (R1)",
+                    "the header %s of %s is not sent, here or in other requests of this run: a "
+                    "spider may not set it (R1)",
                     name.decode("latin-1"),
                     request.url,
                 )
@@ -368,8 +368,8 @@ class Handler(Seat):
         if request.cookies and _COOKIES not in self._removed_headers:
             self._removed_headers.add(_COOKIES)
             logger.warning(
-                "the cookies of %s are not sent, nor are those of any other request of this run: "
-                "cookies are off (R1)",
+                "the cookies of %s are not sent, here or in other requests of this run: cookies "
+                "are off (R1)",
                 request.url,
             )
 

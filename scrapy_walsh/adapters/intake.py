@@ -273,7 +273,9 @@ class Intake:
                 return None
             return visits.cadence(value)
         except ValueError as error:
-            logger.error("%s of %s is %s; WALSH_REVISIT holds", REVISIT, request.url, error)
+            logger.error(
+                "%s of %s is %s; WALSH_REVISIT is used instead", REVISIT, request.url, error
+            )
             return None
 
     def resume(self, request: Request, source: str | None) -> None:

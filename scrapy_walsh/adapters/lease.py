@@ -86,8 +86,8 @@ class Lease:
         self._post()
         for job, age in self._others().items():
             return (
-                f"job {job} of this project showed life {age:.0f} s ago: jobs of Scrapy Cloud "
-                "share no disk and would not keep the spacing together: run one at a time, "
+                f"job {job} of this project was active {age:.0f} s ago: jobs of Scrapy Cloud "
+                "share no disk, so they cannot keep the spacing together: run one at a time, "
                 "or set WALSH_SHARED_STATE"
             )
         self._timer.set(BEAT)

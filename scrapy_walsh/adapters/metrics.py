@@ -23,14 +23,14 @@ _PREFIX: Final = "walsh"
 _SUCCESS: Final = "last_success_timestamp_seconds"
 #: By name: its help text, and its labels besides ``spider``.
 _METRICS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
-    "requests": ("Requests that were sent, by what for.", ("purpose",)),
+    "requests": ("Requests that were sent, by purpose.", ("purpose",)),
     "refused": ("Requests that were refused, by rule.", ("rule", "verdict")),
     "sources_read": ("Declared sources that were read, or have not changed.", ()),
-    "sources_unread": ("Declared sources that were not, those not due apart.", ()),
+    "sources_unread": ("Declared sources that were not read, although they were due.", ()),
     "sources_needing_a_person": ("Sources that the warnings of the run name.", ()),
     "run_seconds": ("How long the run took.", ()),
     "last_run_timestamp_seconds": ("When it ended.", ()),
-    _SUCCESS: ("When a run last ended by itself, with a source read and no fault of ours.", ()),
+    _SUCCESS: ("When a run last ended by itself, with a source read and no internal error.", ()),
 }
 
 

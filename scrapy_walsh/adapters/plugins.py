@@ -32,11 +32,11 @@ _SETTINGS: Final = {
 _ONE_USER_AGENT: Final = "no User-Agent is picked at random: all have the identity's (R1)"
 _FETCHES: Final = (
     "its middleware fetches pages by itself, with a User-Agent and a pace of its own, so R1 and R4 "
-    "do not hold for them: take it out"
+    "do not hold for them: remove it"
 )
 _PROXY_SERVICE: Final = (
     "the service behind it fetches pages with its own User-Agent and retries, so R1 and R4 do not "
-    "hold at the site: take it out"
+    "hold at the site: remove it"
 )
 #: By import name, the part of a package that has no effect.
 PLUGINS: Final[Mapping[str, str]] = {
@@ -50,7 +50,7 @@ PLUGINS: Final[Mapping[str, str]] = {
         "no request imitates a browser: each has the identity's User-Agent and Scrapy's own TLS"
     ),
     "scrapy_splash": (
-        "no SplashRequest is sent: take SplashMiddleware out, and pages come without a browser"
+        "no SplashRequest is sent: remove SplashMiddleware, and pages come without a browser"
     ),
     "scrapy_user_agents": _ONE_USER_AGENT,
     "scrapy_fake_useragent": _ONE_USER_AGENT,
@@ -58,10 +58,10 @@ PLUGINS: Final[Mapping[str, str]] = {
         "no proxy has a pace of its own: a host is spaced as one, and sees one User-Agent (R4, R1)"
     ),
     "scrapy_deltafetch": (
-        "it skips followed links alone: when a declared page is requested again, R8 decides"
+        "it skips followed links only; R8 decides when a declared page is requested again"
     ),
     "scrapy_poet": (
-        "what a page object requests passes the same gates: what is not declared is refused"
+        "requests of page objects pass the same checks: a URL that is not declared is refused"
     ),
     "spidermon": (
         "its monitors count no refused or deferred page as an error: see scrapy_walsh.monitors"
@@ -81,12 +81,12 @@ FETCHERS: Final[Mapping[str, str]] = {
 #: example by their page objects; R7 does not.
 FINGERPRINTERS: Final = {"scrapy_poet": "scrapy_poet.ScrapyPoetRequestFingerprinter"}
 _NO_FILTER: Final = (
-    "DUPEFILTER_CLASS is scrapy's BaseDupeFilter: what a callback yields twice is requested twice, "
-    "though one page should be one request (R7): remove it"
+    "DUPEFILTER_CLASS is scrapy's BaseDupeFilter: a request that a callback yields twice is sent "
+    "twice, but R7 wants one request for one page: remove it"
 )
 _FILES: Final = (
-    "requests files, which are no targets: each that start() has not declared is refused (R6); "
-    "WALSH_FOLLOW_LINKS = True requests them, if the bot may"
+    "requests files, which are no targets: each file that start() has not declared is refused "
+    "(R6); WALSH_FOLLOW_LINKS = True requests them, if the bot may"
 )
 #: Settings of Scrapy without effect, because we have our own queue for each host.
 _QUEUES: Final = tuple(

@@ -273,9 +273,9 @@ class DueQueue(DueRequests):
         link = self._store.link
         if link.epoch and link.word != link.epoch:
             self._crawl.recorder.own_fault(
-                f"Redis may have lost what was queued last in {self._keys[0]}, which will not be "
-                "sent then: start the crawl again with all that it was given, and let Redis keep "
-                "its data (appendonly yes)",
+                f"Redis may have lost the requests that were queued last in {self._keys[0]}: "
+                "start the crawl again with all of its URLs, and let Redis keep its data "
+                "(appendonly yes)",
                 f"lost {self._keys[0]} {link.word}",
             )
         for unsent in islice(self._unsent, _TOGETHER):
@@ -415,7 +415,7 @@ class DueSpiderMixin:
         result = self.make_request_from_data(entry)  # type: ignore[attr-defined]
         requests = [result] if isinstance(result, Request) else list(result or ())
         if not requests or not all(isinstance(request, Request) for request in requests):
-            raise ValueError("no request can be made of it")
+            raise ValueError("no request can be made from it")
         return requests
 
     def schedule_next_requests(self) -> None:

@@ -483,7 +483,7 @@ class Fingerprinter:
             logger.warning(
                 "%s is filtered, and so is each like it: it was requested before, for another page "
                 "object or with other page_params, and one URL is requested once (R7): let one "
-                "callback have all of its page objects",
+                "callback use all of its page objects",
                 request.url,
             )
 

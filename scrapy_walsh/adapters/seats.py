@@ -160,7 +160,7 @@ def tell_plugins(settings: BaseSettings) -> None:
     """
     for name in ("DOWNLOAD_SLOTS", "CONCURRENT_REQUESTS_PER_IP"):
         if settings.get(name) and str(settings[name]) != "0":
-            logger.warning("%s paces no hosts together here: WALSH_PACE_BY does", name)
+            logger.warning("%s does not pace hosts together here: use WALSH_PACE_BY", name)
     for level, line in plugins.sentences(settings):
         logger.log(min(level, logging.WARNING), "%s", line)
 

@@ -129,14 +129,14 @@ class Link:
         policy = memory.get("maxmemory_policy")
         if memory.get("maxmemory") and policy != "noeviction":
             raise ConfigError(
-                f"WALSH_SHARED_STATE: {self.name} throws records away when its memory is full, "
-                f"opt-outs and holds among them (maxmemory-policy {policy}): set noeviction"
+                f"WALSH_SHARED_STATE: {self.name} deletes records when its memory is full, also "
+                f"opt-outs and holds (maxmemory-policy {policy}): set noeviction"
             )
         if persistence.get("aof_enabled"):
             return ""
         return (
-            f"{self.name} forgets its latest records in a crash (appendonly no): what a worker "
-            "that has ended knew of holds and last requests is lost then: set appendonly yes"
+            f"{self.name} loses its latest records in a crash (appendonly no), and with them holds "
+            "and last requests of workers that have ended: set appendonly yes"
         )
 
     def _is_mistake(self, error: Exception) -> bool:

@@ -279,7 +279,7 @@ class SharedStore(Store):
         if self.writes:
             self.notices.append(
                 f"{line} and is set aside as {self.prefix}aside:...: all hosts count as requested "
-                "just now, and a blocklist that nobody has a copy of is not known"
+                "just now, and a blocklist without another copy is unknown"
             )
             with suppress(redis.ResponseError):  # it is gone meanwhile
                 aside = f"{self.prefix}aside:{name.removeprefix(self.prefix)}"
@@ -326,7 +326,9 @@ class SharedStore(Store):
             calm = link.greet() if self.writes else link.look()
             if self.writes and link.word != link.epoch:
                 if not self._wrote_back():
-                    link.lose("it may have lost records, and what is known here is written back")
+                    link.lose(
+                        "it may have lost records, and the records of this worker are written back"
+                    )
                     return 0.0
             elif link.away is not None:
                 self.exchange()
@@ -470,8 +472,8 @@ class SharedStore(Store):
     def _cannot_read_lift(self, error: Exception, command: str) -> None:
         """Say which hold stays in force here, because the note that it was lifted is damaged."""
         self.notices.append(
-            f"{self._lifts} in Redis cannot be read ({one_line(error, 100)}): a hold that a person "
-            f"lifted may stay in force here; redis-cli {command} removes what is damaged"
+            f"{self._lifts} in Redis cannot be read ({one_line(error, 100)}): a hold that a "
+            f"person lifted may stay in force here; redis-cli {command} removes the damaged entry"
         )
 
     def update_host(self, host: str, change: Rewrite, *, waits: bool = False) -> None:  # noqa: ARG002

@@ -431,8 +431,8 @@ class Ledger:
         if len(full_files) >= max_files and 0 < self._first <= _number_of(full_files[-max_files]):
             self._first = math.inf
             self.notices.append(
-                f"{self.directory / FILE}: the first lines of this run go when the next file is "
-                "full, and verify cannot judge the run then: raise WALSH_LEDGER_KEPT"
+                f"{self.directory / FILE}: the oldest lines of this run are deleted when the next "
+                "file is full, and verify cannot judge the run then: raise WALSH_LEDGER_KEPT"
             )
 
     def _append(self, run: str, *entries: Mapping[str, Any]) -> None:
@@ -487,6 +487,6 @@ def read_head(path: Path) -> tuple[int, str] | None:
 def _cannot(directory: Path, error: Exception) -> str:
     reason = getattr(error, "strerror", None) or error
     return (
-        f"{directory / FILE}: decisions go unrecorded: {reason}; "
-        "make room there, move away what is no ledger, or set WALSH_LEDGER = False"
+        f"{directory / FILE}: decisions are not recorded: {reason}; "
+        "free space there, move other files away, or set WALSH_LEDGER = False"
     )

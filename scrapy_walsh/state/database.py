@@ -436,7 +436,7 @@ class Database:
             inode = -1
         if inode != self._inode:
             if self._inode is not None:
-                self._lose("was removed or replaced during the run: opened again")
+                self._lose("was removed or replaced during the run, and opened again")
                 self._behind = True
             self._reopen()
         return self._connection
@@ -462,7 +462,7 @@ class Database:
         if self._draft.exists() and not self._path.exists():  # a process ended within _replace
             self._draft.rename(self._path)
         if not self._path.exists() and (remnant := files.left_behind(self._directory)) is not None:
-            self._lose(f"is gone, and {remnant} beside it is not")
+            self._lose(f"is missing, but {remnant} beside it is there")
         if damage is None:
             try:
                 return connect(self._path, self._news)
@@ -488,6 +488,6 @@ class Database:
         aside = files.set_aside(self._path, COMPANIONS)
         self._draft.rename(self._path)
         self._lose(
-            f"was damaged ({one_line(damage, 200)}): set aside as {aside.name}, "
-            f"a new one begun with the {plural(row_count, 'row')} that could be read"
+            f"was damaged ({one_line(damage, 200)}): set aside as {aside.name}, and "
+            f"a new one was made from the {plural(row_count, 'row')} that could be read"
         )

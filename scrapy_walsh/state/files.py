@@ -272,7 +272,7 @@ def read_copy(directory: Path, name: str = COPY) -> StoredDocument | None:
     try:
         with (directory / name).open("rb") as file:
             if os.fstat(file.fileno()).st_size > MAX_OCTETS + 2 * _HEAD:
-                raise DamageError(f"it has more than the {MAX_OCTETS >> 20} MiB of any list")
+                raise DamageError(f"it is larger than {MAX_OCTETS >> 20} MiB, the limit of a list")
             digest, head, body = file.readline(_HEAD), file.readline(_HEAD), file.read()
     except FileNotFoundError:
         return None
@@ -286,7 +286,7 @@ def read_copy(directory: Path, name: str = COPY) -> StoredDocument | None:
         if not unknown:
             return StoredDocument(body=body, **record)
     except (TypeError, ValueError) as error:
-        raise DamageError("its record is none") from error
+        raise DamageError("its record cannot be read") from error
     raise StateError(
         f"{directory / name} was written by a later version of scrapy-walsh (with "
         f"{one_line(', '.join(sorted(unknown)), 80)}), and this is {__version__}: install that one"

@@ -167,8 +167,8 @@ def claim(directory: Path, *, may_write: bool = True) -> None:
         return
     if len(stored) == len(own_digest):  # otherwise the file is damaged
         raise StateError(
-            f"{directory} is the state of another machine, and its crawls and this one's "
-            "would not see each other: set another WALSH_STATE_DIR, or share one Redis by "
+            f"{directory} is the state of another machine, whose crawls and this machine's would "
+            "not see each other: set another WALSH_STATE_DIR, or share one Redis by "
             f"WALSH_SHARED_STATE; if it was moved here, delete {path}"
         )
     if may_write:
@@ -186,8 +186,8 @@ def enter(directory: Path | None) -> None:
         return
     if fcntl is None:
         raise StateError(
-            f"{directory} cannot be used: this system has no file locks (fcntl) by which two "
-            "crawls could take turns: set WALSH_STATE_DIR to memory"
+            f"{directory} cannot be used: this system has no file locks (fcntl), so two crawls "
+            "could not take turns: set WALSH_STATE_DIR to memory"
         )
     claim(directory)
     files.close_to_others(directory)

@@ -128,9 +128,7 @@ def test_a_morning_without_network_is_one_warning_a_cause(
     (line,) = run.lines("ERROR: gave up 12 targets and deferred 12 targets of ")
     assert [name in line for name in names].count(True) == 10
     assert " and 2 other hosts (R5 deferred): " in line
-    assert line.endswith(
-        "(connection lost); nothing at all was answered: see this machine's network"
-    )
+    assert line.endswith("(connection lost); no request was answered: check this machine's network")
     assert run.lines("WARNING: rejected", LIST, "gave no answer: connection lost")
 
 

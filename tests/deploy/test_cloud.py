@@ -165,7 +165,7 @@ def test_a_job_that_overlaps_another_is_refused(cloud: Cloud) -> None:
     with running.held_up():
         late = cloud.container(2).run(2, arguments=urls(FEED), project_settings=MIRROR)
     assert (late.returncode, late.outcome) == (1, "walsh_refused"), late.log
-    assert "job 12345/1/1 of this project showed life" in late.log
+    assert "job 12345/1/1 of this project was active" in late.log
     done = running.wait()
     assert (done.returncode, done.outcome) == (0, "finished")
     assert not any(request.host == "rss.test" for request in cloud.box.log)

@@ -88,7 +88,7 @@ def test_of_two_jobs_the_second_is_refused_until_the_first_ends(board: Board, ti
     assert first.take() is None
     why = second.take()
     assert why is not None
-    assert f"job {OTHER} of this project showed life 30 s ago" in why
+    assert f"job {OTHER} of this project was active 30 s ago" in why
     second.give_back()
     assert board.read() == {OTHER: NOW}
     first.give_back()

@@ -149,7 +149,7 @@ _RAISED = (
             HELD_BACK,
             "answer",
             status=status,
-            says=("answered in the place of the site",),
+            says=("answered instead of the site",),
         )
         for status in (200, 404, 503)
     ),
@@ -159,7 +159,7 @@ _RAISED = (
         HELD_BACK,
         "answer",
         on="robots",
-        says=("answered in the place of the site",),
+        says=("answered instead of the site",),
     ),
 )
 
@@ -744,7 +744,7 @@ _OWN = (
          "scrapy_walsh.adapters.events:Recorder.rates", "RuntimeError", _DEFECT,
          then=NOT_WELL, does="What else is due at the end is done."),
     _own("ledger cannot be opened", "The ledger cannot be opened.",
-         "scrapy_walsh.ledger.files:Ledger._take_up", "full disk", ("decisions go unrecorded",),
+         "scrapy_walsh.ledger.files:Ledger._take_up", "full disk", ("decisions are not recorded",),
          then=NOT_WELL, does="The crawl goes on without one."),
     _own("throttle raises", "A defect in what paces the hosts.",
          "scrapy_walsh.policy.host:Traffic.wait", "RuntimeError", _DEFECT),

@@ -246,7 +246,7 @@ def test_a_redis_that_stays_away_ends_the_crawl(
     server.kill()
     one = worker(tmp_path / "p", box, server, ["http://a.test/page"], spider=LIST_SPIDER + SHORT)
     said = one.said(60, code=1)
-    assert "the crawl ends: see to that Redis" in said
+    assert "the crawl ends: check that Redis" in said
     assert "Traceback" not in said
     assert not requests(box.log)
 

@@ -237,7 +237,7 @@ Ledger._take_up = full
 def test_a_ledger_that_cannot_be_kept_is_said_and_the_crawl_goes_on(tmp_path: Path) -> None:
     run = solo(tmp_path / "crawl", "http://path.test/public", spider=FULL_DISK)
     assert run.fetched("http://path.test/public")
-    assert len(run.lines("ERROR", "decisions go unrecorded", "No space left")) == 1
+    assert len(run.lines("ERROR", "decisions are not recorded", "No space left")) == 1
 
 
 def test_what_is_not_a_file_in_the_place_of_the_ledger_refuses_the_start(

@@ -271,7 +271,7 @@ def looked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         last = runs(url_of("looked"))
         ledger = (runs.state / "ledger.jsonl").read_text()
         verdict = verify(runs.state)
-    reasons = [name for name in LOOKS if f"a look: scrapy {name}" in ledger]
+    reasons = [name for name in LOOKS if f"opened with scrapy {name}" in ledger]
     return Looked(before, kept, first, after, last, verdict, reasons)
 
 

@@ -114,7 +114,7 @@ def test_slow_hosts_are_only_ever_put_off_where_the_project_says_so(tmp_path: Pa
         assert len(each.lines(f"{level}: deferred http", "WALSH_SLOW_HOSTS")) == 1
         assert targets == len(URLS)
         # At the end of the crawl all that is put off is listed by host.
-        assert len(each.lines(f"INFO: put off (R4): {targets} targets of {HOST} until 20")) == 1
+        assert len(each.lines(f"INFO: deferred (R4): {targets} targets of {HOST} until 20")) == 1
 
 
 @pytest.mark.parametrize("value", ["never", 1])

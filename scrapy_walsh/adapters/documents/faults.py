@@ -59,7 +59,7 @@ _NUMBERED_OTHERWISE: Final = (ssl.SSLError, gaierror)
 #: Finds the status of a refused tunnel in the errors of Scrapy's handlers.
 _TUNNEL_STATUS: Final = re.compile(r"(?:'status': |^)([1-5]\d\d)\b")
 _TUNNEL_ERRORS: Final = frozenset({"TunnelError", "ProxyError", "ClientHttpProxyError"})
-_SEE_MACHINE: Final = "see this machine's network and its limits (ulimit -n)"
+_SEE_MACHINE: Final = "check this machine's network and its limits (ulimit -n)"
 _LONGEST: Final = 200
 #: aiohttp's error for a URL that it does not send, for example ``http://192.168.257/``. A site may
 #: redirect or link to such a URL, so this is not our fault.
@@ -147,7 +147,9 @@ def of_certificate(error: BaseException) -> OwnFault | None:
     for cause in _causes(error):
         mismatch = type(cause).__module__.startswith("service_identity")
         if mismatch or "certificate verify failed" in str(cause).lower():
-            line = "the certificate of its server does not verify: see this machine's CAs (package "
+            line = (
+                "the certificate of its server does not verify: check this machine's CAs (package "
+            )
             line += "ca-certificates, SSL_CERT_FILE) and clock, then the operator's server"
             return OwnFault(f"{line} ({_text(cause)})", "certificate")
     return None
@@ -195,7 +197,7 @@ def before_wire(error: BaseException | None) -> OwnFault:
     """
     let = "let requests pass that have walsh_document in their meta"
     if error is None:
-        cause = "a downloader middleware of this project answered in the place of the site"
+        cause = "a downloader middleware of this project answered instead of the site"
         return OwnFault(f"{cause}: {let}", cause)
     component = _component(error)
     return OwnFault(f"{component} raised {_text(error)}: {let}", f"{component} {type(error)}")

@@ -93,7 +93,7 @@ class Document(Ticket):
         come already, because a middleware sends it again.
         """
         if isinstance(self.outcome, Fetched) and self.outcome.status is not None:
-            raise IgnoreRequest(f"{request.url} is not requested again: its answer has come")
+            raise IgnoreRequest(f"{request.url} was answered already, so it is not requested again")
         original = self.made.copy()
         for name in _HEADERS_KEPT:
             if name in request.headers:

@@ -134,7 +134,7 @@ class OperatorList:
                 wait = traffic.wait(self._context.monotonic())
                 pause = operator.held_off(wait, traffic.interval)
                 if pause is not None:
-                    reason = f"its host may not be asked for {pause:.0f} s"
+                    reason = f"its host may not be requested for {pause:.0f} s"
                     return self._record_failure(reason, Retry(pause))
                 await self._renew()
         except OwnFault as fault:

@@ -343,7 +343,7 @@ class RobotsTxt:
             self._follow(origin, progress, fetched)
         elif meaning == robots_fetch.PARSE and self._is_doubted(origin, fetched):
             self._use_fallback(
-                origin, robots_fetch.PAGE, f"{fetched.why}, no robots.txt but a page"
+                origin, robots_fetch.PAGE, f"{fetched.why}, a page and not a robots.txt"
             )
         elif meaning in (robots_fetch.PARSE, robots_fetch.NO_RULES):
             self._adopt(origin, meaning, fetched)
@@ -419,9 +419,9 @@ class RobotsTxt:
             # If the stored rules are unreadable, StateError shows an error on our side.
             document = self._context.store.get(StoredDocument, ROBOTS, origin)
             if document is not None and document.outcome == robots_fetch.LOST:
-                lost = f"its last known text is lost, and no new one came ({reason})"
+                lost = f"its last known text is lost, and no new one was fetched ({reason})"
                 self._context.recorder.own_fault(
-                    f"nothing is requested of {hosts.host_key(origin)}: {lost}",
+                    f"nothing is requested from {hosts.host_key(origin)}: {lost}",
                     host=hosts.host_key(origin),
                 )
                 self._use_fallback(origin, robots_fetch.OURS, lost)
@@ -512,7 +512,7 @@ class RobotsTxt:
         if not is_fresh(document.fetched_at, self._context.wall(), ttl):
             return None
         rules = self._parse(origin, document)
-        self._record_rules(TAKEN_UP, origin, document, rules, "held from an earlier fetch")
+        self._record_rules(TAKEN_UP, origin, document, rules, "from an earlier fetch")
         return self._keep_rules(origin, rules, document.fetched_at, ttl)
 
     def _parse(self, origin: str, document: StoredDocument) -> Robots:

@@ -50,7 +50,9 @@ class Names:
     def current(self) -> Connecting:
         """Return the connection of the request that is being sent."""
         if self.connecting is None:
-            raise OwnFault("a connection begins, and no request is being sent: please report it")
+            raise OwnFault(
+                "a connection was opened while no request was being sent: please report it"
+            )
         return self.connecting
 
     def look_up(self, name: str, tell: Callable[[list[str]], object]) -> None:
@@ -65,9 +67,9 @@ class Names:
             if not ips and self._uses_reactor and not self._has_warned:
                 self._has_warned = True
                 logger.warning(
-                    "%s has no address by the resolver that TWISTED_DNS_RESOLVER (DNS_RESOLVER) "
-                    "sets: CachingThreadedResolver knows IPv4 alone; without the setting both "
-                    "families are looked up",
+                    "%s has no address in the resolver of TWISTED_DNS_RESOLVER (DNS_RESOLVER): "
+                    "CachingThreadedResolver knows IPv4 only; without the setting both families "
+                    "are looked up",
                     name,
                 )
             tell(ips)

@@ -255,7 +255,7 @@ class Pulse:
         self.look()
         context.say_lost(store)
         if store.link.given_up:
-            context.fail(StoreAway(f"{store.link.outage()}: the crawl ends: see to that Redis"))
+            context.fail(StoreAway(f"{store.link.outage()}: the crawl ends: check that Redis"))
         else:
             self.timer.set(delay)
 
@@ -521,7 +521,7 @@ class Pacing:
         self._has_told_proxy = True
         logger.log(
             logging.WARNING if self._least else logging.INFO,
-            "a proxy is in use, so the addresses of hosts are not known: hosts of one server are "
+            "a proxy is in use, so the addresses of hosts are unknown, and hosts of one server are "
             'not paced together; WALSH_PACE_BY = {"*.blog.example": "blogs"} does it by name',
         )
 
