@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.list.blocklist import Blocklist
     from scrapy_walsh.policy.verdict import Verdict
 
-#: The note of a robots.txt that cannot be one.
-_NO_TEXT: Final = "this robots.txt is no text: see what its host serves"
+#: The note if a robots.txt is not text.
+_NO_TEXT: Final = "this robots.txt is not text: check the answer of its host"
 #: The members that an answer has from a verdict, beside its name.
 _OF_A_VERDICT: Final = ("requirement", "reason", "document", "line", "group")
 _INSTEAD: Final = (
@@ -66,7 +66,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--token",
         metavar="NAME",
-        help="judge by this name and what is here, send nothing",
+        help="judge by this name and the cached documents, send nothing",
     )
     common.add_settings(parser)
     common.add_json(parser)

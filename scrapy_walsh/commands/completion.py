@@ -31,7 +31,7 @@ _SHELLS: Final = ("bash", "zsh")
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What ``walsh completion`` takes."""
-    parser.add_argument("shell", choices=_SHELLS, help="which shell is to read the script")
+    parser.add_argument("shell", choices=_SHELLS, help="the shell that reads the script")
 
 
 def run(args: argparse.Namespace) -> int:

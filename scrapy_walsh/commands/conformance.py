@@ -213,7 +213,7 @@ def _lab(args: argparse.Namespace) -> int:
     token = args.token or WALSH_RESEARCH.token
     chosen = runs.chosen(parts.PARTS, args.only)
     if not chosen:
-        raise Misuse(f"--only {','.join(args.only)}: nothing of that shows in a server's log")
+        raise Misuse(f"--only {','.join(args.only)}: a server's log shows none of this")
     keys = common.read_directory("--directory", args.directory) if args.directory else []
     started = time.monotonic()
     limit = args.time_limit or _TIME_LIMIT

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 #: The file that ``--add`` adds to.
 _FILE: Final = Path("sources.toml")
-_NOT_WELL: Final = "not added: something of ours failed, see ERROR above"
+_NOT_WELL: Final = "not added: internal error, see ERROR above"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -353,7 +353,7 @@ def _add(file: Path, discovery: dict[str, Any]) -> tuple[dict[str, str] | None, 
     new_text: str = document.as_string()
     lines = iter(new_text.splitlines())
     if not all(line in lines for line in old_text.splitlines()):  # each stays, in their order
-        raise Misuse(f"{file} cannot be added to as it is written: write there {members}")
+        raise Misuse(f"{file} cannot be changed safely: add this to it by hand: {members}")
     replace_file(file, new_text.encode())
     links = plural(len(discovery["links"]), "link")
     return (

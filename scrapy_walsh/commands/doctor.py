@@ -159,7 +159,7 @@ def _findings(options: Mapping[str, Any], *, online: bool, most: int | None) -> 
         yield _UNSEEN(
             _EVERY,
             "settings",
-            f"identity, state and fleet are not looked at: {error}",
+            f"identity, state and fleet are not checked: {error}",
         )
         yield from _spiders(options, most)
         return
@@ -198,14 +198,14 @@ def of_identity(config: WalshConfig) -> Iterator[Finding]:
     sends = f"sends {identity.user_agent!r}; robots.txt is read for {identity.token}"
     yield _OK("R1", "identity", sends)
     if config.is_walsh_research:
-        text = "walsh-research is the operator of wal.sh/bot and nobody else: if that is not you, "
+        text = "walsh-research is for the operator of wal.sh/bot only: if that is not you, "
         yield _NOTE("R1", "identity", f"{text}make your own with `walsh init`")
     urls = (identity.policy_url, identity.blocklist_url)
     placeholders = [identity.product] if "example" in identity.token.lower() else []
     placeholders += (url for url in urls if _RESERVED.search(urlsplit(url).hostname or ""))
     if placeholders:
-        text = f"only an example: {', '.join(placeholders)}: nobody can opt out there; "
-        yield _WARN("R1", "identity", f"{text}put your own")
+        text = f"only an example: {', '.join(placeholders)}: no site can opt out there; "
+        yield _WARN("R1", "identity", f"{text}use your own")
     if config.follow_links:  # a person chose it, and `walsh init` asks for it
         text = "links are followed, as WALSH_FOLLOW_LINKS says; all other rules hold for them"
         yield _NOTE("R6", "settings", text)
@@ -230,7 +230,7 @@ def _spiders(options: Mapping[str, Any], limit: int | None) -> Iterator[Finding]
         yield _FAIL(
             _EVERY,
             "spiders",
-            f"pins and seats are not seen: looking at them {error}",
+            f"settings and components could not be checked: the check {error}",
         )
     else:
         yield from of_spiders(report, limit)
@@ -255,7 +255,7 @@ def of_spiders(report: Mapping[str, Any], most: int | None = NAMED) -> Iterator[
     broken = Outcome.BROKEN.name
     sound = [name for name, notes in spiders.items() if all(note[0] != broken for note in notes)]
     if sound:
-        text = f"every pin and seat is in place for {named(sound, len(spiders), most)}"
+        text = f"every setting and component is in place for {named(sound, len(spiders), most)}"
         yield _OK(_EVERY, "seats", text)
 
 
@@ -304,7 +304,7 @@ def _of_operator(
     signed = config.sign_requests
     if not (online and sound):
         reason = "requested: correct the FAILs above first"
-        reason = reason if online else "looked at; --online requests it"
+        reason = reason if online else "checked; --online requests it"
         yield _UNSEEN("R1.4", "policy", f"{url} not {reason}")
         return
     settings.setdict(_HASTE, priority="cmdline")
@@ -353,7 +353,7 @@ def _of_directory(config: WalshConfig, page: Page) -> Finding:
     if reason:
         advice = f"serve the file {DIRECTORY} that attest --keygen wrote, as {DIRECTORY_TYPE}"
         return _FAIL("R1", "signing", f"{url}: {reason}: {advice}")
-    text = f"{url} lists key {signer.keyid}, and a signature of ours holds by it"
+    text = f"{url} lists key {signer.keyid}, and a signature by our key was verified with it"
     return _OK("R1", "signing", text)
 
 

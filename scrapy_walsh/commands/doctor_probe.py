@@ -55,7 +55,7 @@ _OUTCOMES: Final = {
 }
 _FLEET_QUEUE: Final = "scrapy_walsh.adapters.redis_queue.DueQueue"
 _BARE: Final = (
-    'it crawls without scrapy_walsh: give ADDONS {"scrapy_walsh.Addon": 500}, in the project and '
+    'it crawls without scrapy_walsh: set ADDONS to {"scrapy_walsh.Addon": 500}, in the project and '
     "in custom_settings that set ADDONS"
 )
 
@@ -84,7 +84,7 @@ def look(arguments: dict[str, Any]) -> dict[str, Any]:
         line = f"they cannot be loaded: {_of_error(error)}"
         return {"spiders": {}, "broken": [line], "settings": {}}
     classes = classes or [type("AnySpider", (Spider,), {"name": own_process.NO_SPIDER})]
-    spiders = {str(cls.name): [_broken("its crawl did not open")] for cls in classes}
+    spiders = {str(cls.name): [_broken("its crawl could not start")] for cls in classes}
     _start_each(process, classes, spiders)
     process.start(install_signal_handlers=False)
     return {

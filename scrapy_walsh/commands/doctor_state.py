@@ -82,24 +82,22 @@ def _of_start(config: WalshConfig, directory: Path) -> Iterator[Finding]:
     if config.ledger != LEDGER_OFF and (line := rollback(directory)) is not None:
         losses.append(line)
     if losses:
-        text = "unless you bring back a copy, the next crawl will say: "
+        text = "unless you restore a copy, the next crawl will log: "
         yield from (_state(Outcome.BROKEN, f"{text}{notice}") for notice in losses)
     else:
         text = "is in order" if exists else "can be made by the first crawl"
         yield _state(Outcome.HELD, f"{directory} {text}")
-    yield from (_state(Outcome.NOTE, f"the next crawl will say: {notice}") for notice in news)
+    yield from (_state(Outcome.NOTE, f"the next crawl will log: {notice}") for notice in news)
     if config.ledger != LEDGER_OFF:
         text = f"the ledger keeps {config.ledger_kept >> 20} MiB (WALSH_LEDGER_KEPT)"
-        yield _state(Outcome.HELD, f"{text}: of a run that is longer the first lines go")
+        yield _state(Outcome.HELD, f"{text}; the oldest lines are deleted")
     yield from (_state(Outcome.WARNING, notice) for notice in notices)
     yield of_blocklist(stored, time.time(), url)
     for document in bound:
         if document.key == url:
             continue
         if document.body:
-            text = (
-                f"{document.key} was held, too, and stays in force until one is adopted from {url}"
-            )
+            text = f"{document.key} was adopted, too, and stays in force until {url} is adopted"
             yield _list(Outcome.NOTE, text)
         else:
             yield of_blocklist(document, time.time(), document.key)

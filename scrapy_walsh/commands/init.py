@@ -123,7 +123,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--contact",
         metavar="MAIL",
-        help="whom to write to (default: opt-out@ the site's host, if that is your own)",
+        help="mail address for opt-outs (default: opt-out@ the site's host, if that is your own)",
     )
     add(
         "--dir",
@@ -316,7 +316,7 @@ def _look(project: Path) -> dict[str, Any]:
         with chdir(project.parent):
             return own_process.ask(PROBE, {}, PROBE_TIMEOUT)
     except own_process.NoAnswerError as error:
-        line = f"the spiders are not seen: looking at them {error}"
+        line = f"the spiders could not be checked: the check {error}"
         return {**_NO_PROJECT, "broken": [line]}
 
 
@@ -504,7 +504,7 @@ def _next_steps(
     """
     where = shlex.quote(str(folder.absolute()))
     if block:
-        yield "\nfor the project's settings.py, beside what it has (--write appends them):\n"
+        yield "\nto add to the project's settings.py (--write appends them):\n"
         yield block.rstrip()
     yield "\nto upload, before the first run:"
     yield from _to_upload(identity)
@@ -514,7 +514,7 @@ def _next_steps(
     yield f"  and see that {contact} reaches you"
     yield "\nwhen a site opts out (and then upload blocklist.json again):"
     yield f"  walsh blocklist add HOST --file {shlex.quote(str(folder / 'blocklist.json'))}"
-    yield "\nfor cron, once a day, at a minute that is not everybody's; no output on a good day:"
+    yield "\nfor cron, once a day at a random minute; no output if all went well:"
     names = [shlex.quote(name) for name in spiders] or [
         f"{_SPIDER} -a sources=sources.toml -o items.jsonl"
     ]

@@ -81,7 +81,7 @@ def crawl_apart(
 ) -> bool:
     """Run *spider* with the gates of *settings*. Why it cannot run is added to *problems*.
 
-    False if something of ours failed meanwhile (``Recorder.own_fault``).
+    False after an internal error (``Recorder.own_fault``).
     """
     open_store(WalshConfig.from_settings(settings, default_state_dir).state_dir).close()
     settings_apart: Settings = settings.copy()

@@ -96,14 +96,14 @@ def as_lines(plan: Mapping[str, Any]) -> Iterator[str]:
         ]
         yield from columns(rows, right={0}, indent=2)
     if not all(request.get("known", True) for request in requests):
-        yield "  what is not known yet is assumed to refuse nothing, and to ask for no Crawl-delay"
+        yield "  unknown files are assumed to allow everything, without a Crawl-delay"
     for decision in ("skip", "defer"):
         if targets_of := [target for target in targets.values() if target["decision"] == decision]:
             yield ""
             yield f"{decision} {plural(len(targets_of), 'target')}"
             yield from (f"  {_target(target)}" for target in targets_of)
     yield ""
-    took = f"it takes {_in(plan['seconds'])}, {LATENCY} s assumed for each answer"
+    took = f"it takes {_in(plan['seconds'])} if each answer takes {LATENCY} s"
     yield took if requests else "nothing would be requested"
 
 

@@ -40,22 +40,18 @@ _SELECTORS: Final = frozenset({"css", "xpath", "Selector", "ItemLoader", "LinkEx
 _STARTS: Final = frozenset({"start", "start_requests"})
 #: Names by which a middleware makes an answer.
 _RESPONSES: Final = frozenset({"Response", "TextResponse", "HtmlResponse", "XmlResponse"})
-_ANSWERS: Final = (
-    "makes the answers to requests by itself: R1 and R4 do not hold for what it fetches, so take "
-    "it out"
-)
+_ANSWERS: Final = "answers requests itself: R1 and R4 do not hold for its own requests: remove it"
 _LINKS: Final = (
     "follows links (by rules, a sitemap, or requests of its callbacks), which are refused: "
     "WALSH_FOLLOW_LINKS = True follows them, if the bot may; or yield each page from start()"
 )
 _SHORT: Final = (
-    "DOWNLOAD_TIMEOUT is below 5 s: a robots.txt that takes longer counts as the "
-    "site's silence, and none of its pages is requested: give it more"
+    "DOWNLOAD_TIMEOUT is below 5 s: a slower robots.txt counts as no answer, so no page of its "
+    "host is requested: raise it"
 )
 _HTML: Final = (
-    "uses selectors, which are not for HTML: pages are asked for as markdown first, and a page "
-    "that is HTML is a warning, or an error under walsh-research; WALSH_SCRAPING = True, if it is "
-    "meant"
+    "parses HTML: pages are requested as markdown first, and an HTML page is a warning, or an "
+    "error under walsh-research; set WALSH_SCRAPING = True if that is meant"
 )
 
 

@@ -78,13 +78,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     forgets = add(
         "forget",
         _forget,
-        "drop what is stored of a host, but for promises to it",
+        "delete the records of a host, except promises to it",
     )
     forgets.add_argument("host", metavar="HOST", help="host or host:port")
     forgets.add_argument(
         "--hold",
         metavar="REASON",
-        help="lift its hold and drop its deferrals, nothing else; the ledger has the reason",
+        help="lift its hold and drop its deferrals, nothing else; the ledger records the reason",
     )
     backup = add(
         "backup",
@@ -210,8 +210,8 @@ def _lift(args: argparse.Namespace, config: WalshConfig, directory: Path, host: 
     """Lift the hold of *host*, here and in a fleet's Redis, and say so in the ledger."""
     reason = one_line(args.hold).strip()
     if not reason:
-        raise Misuse("--hold needs a reason: the ledger has it")
-    wait = "wait until it has ended, since it goes by the hold that it knows"
+        raise Misuse("--hold needs a reason, which the ledger records")
+    wait = "wait until it has ended, because it still uses the hold"
     if machine.is_running(directory):
         raise Misuse(f"a crawl runs in {directory}: {wait}")
     local = SqliteStore(directory)

@@ -496,7 +496,7 @@ def test_a_batch_takes_plain_urls(batch: Any) -> None:
 @pytest.mark.parametrize(
     ("body", "note"),
     [
-        (b"\x7fELF\x01\x00", "this robots.txt is no text: see what its host serves"),
+        (b"\x7fELF\x01\x00", "this robots.txt is not text: check the answer of its host"),
         (ROBOTS.encode("utf-16"), None),
         (ROBOTS.encode(), None),
         (b"", None),

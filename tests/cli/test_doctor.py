@@ -299,10 +299,10 @@ def test_a_healthy_project(visits: dict[str, Visit]) -> None:
     assert healthy.code == 0
     assert healthy.marked("FAIL") == healthy.marked("warn") == []
     assert healthy.line("ok", "R1 ", USER_AGENT, "read for Walsh-Research")
-    assert healthy.line("ok", "seats", "every pin and seat is in place for probe")
+    assert healthy.line("ok", "seats", "every setting and component is in place for probe")
     assert healthy.line("ok", "R11", "is in order")
     assert healthy.line("ok", "R3", "blocklist", "refreshed in 5 h 59 min")
-    assert healthy.line("unseen", "R1.4", "not looked at; --online requests it")
+    assert healthy.line("unseen", "R1.4", "not checked; --online requests it")
 
 
 def test_the_example_project_is_healthy(tmp_path: Path) -> None:
@@ -383,7 +383,7 @@ def test_r2_a_timeout_that_takes_a_slow_site_for_a_silent_one_is_said(
 ) -> None:
     cls = type("Any", (Spider,), {"name": "any"})
     said = list(spiders.ways_of(cls, Settings({"DOWNLOAD_TIMEOUT": seconds})))
-    assert ["counts as the site's silence" in each for each in said] == [True] * lines
+    assert ["counts as no answer" in each for each in said] == [True] * lines
 
 
 def test_following_links_scraping_and_a_standing_reason_are_said() -> None:
@@ -500,7 +500,7 @@ def test_r11_memory_is_a_warning(visits: dict[str, Visit]) -> None:
 def test_r11_damaged_files_are_named(visits: dict[str, Visit]) -> None:
     found = visits["damaged, without spiders"]
     (line,) = found.marked("FAIL")
-    assert "the next crawl will say: " in line
+    assert "the next crawl will log: " in line
     assert "state.sqlite3 was damaged" in line
 
 

@@ -376,7 +376,7 @@ def test_a_project_that_cannot_be_looked_at_is_said_in_one_line(
     assert "cannot be loaded: ValueError: unset" in capsys.readouterr().out
     (project / "own_settings.py").write_text("import os\nos._exit(3)\n")
     assert main(["init", *GIVEN]) == 0
-    assert "the spiders are not seen" in capsys.readouterr().out
+    assert "the spiders could not be checked" in capsys.readouterr().out
 
 
 # -- docs ---------------------------------------------------------------------------------

@@ -412,7 +412,7 @@ def test_r11_the_plan_asks_nobody_and_the_run_keeps_to_it(tmp_path: Path) -> Non
             box.put(site(f"{name}.test", {"*": page}, robots=text))
         first = run_scrapy(project, box, *given)
         assert first.returncode == 0, first.stdout
-        assert "what is not known yet is assumed to refuse nothing" in first.stdout
+        assert "unknown files are assumed to allow everything" in first.stdout
         assert box.log == []
         assert not state_dir(project).exists()
         crawl(project, box, "http://slow.test/", "http://many.test/", "http://shut.test/")

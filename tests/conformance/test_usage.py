@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         (["--time-limit", "10"], "--time-limit goes with --command"),
         (["--command", "bot", "--live"], "--live does not go with --command"),
         (["--command", "bot", "-s", "A=1"], "--set does not go with --command"),
-        (["--command", "bot", "--only", "R13"], "nothing of that shows"),
+        (["--command", "bot", "--only", "R13"], "shows none of this"),
         (["--live", "--only", "R2", "--identity", "walsh-research"], "--only"),
         (["--live"], "--identity"),
         (["--identity", "nobody"], "WALSH_IDENTITY"),

@@ -1,4 +1,4 @@
-"""What is wrong with a crawl in which something of ours failed, and with the one after it."""
+"""What is wrong with a crawl in which we had an internal error, and with the one after it."""
 
 from __future__ import annotations
 

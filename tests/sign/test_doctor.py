@@ -41,7 +41,7 @@ def as_json(body: bytes) -> Route:
 
 
 CASES = {
-    "served": Case("ok", "a signature of ours holds by it", as_is, 0),
+    "served": Case("ok", "a signature by our key was verified with it", as_is, 0),
     "not served": Case("FAIL", "it answers 404, not 200"),
     "as JSON": Case("FAIL", "served as application/json", as_json),
     "redirected": Case("FAIL", "it answers 302", lambda _: Route(302, location="/keys")),

@@ -159,6 +159,6 @@ def play(
     if not any(run.log for run in runs):
         last_line = (runs[0].output.strip().splitlines() or ["no output"])[-1]
         raise CommandFailed(
-            f"the command asked nothing through the proxy; it said: {last_line[:300]}"
+            f"the command sent no request through the proxy; its output: {last_line[:300]}"
         )
     return runs
