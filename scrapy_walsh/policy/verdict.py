@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Final, Literal, final, get_args
 
 from msgspec import Struct
 
-from scrapy_walsh.policy.words import plural
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -109,8 +107,9 @@ class Unanswered(Struct, frozen=True, omit_defaults=True):
 
     def reason(self, host: str) -> str:
         """One line; *host*: the host's name in it."""
+        times = f" {self.requests} times" if self.requests > 1 else ""
         past = ", nor in an earlier run" if self.earlier else ""
-        return f"{host} did not answer {plural(self.requests, 'time')}{past}; skipped"
+        return f"{host} did not answer{times}{past}; skipped"
 
     def __str__(self) -> str:
         return self.reason(self.host)

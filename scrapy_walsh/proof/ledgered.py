@@ -195,7 +195,7 @@ class Exchanges:
         host.exempt = host.exempt if exchange.credit is None else line.started
         host.holds = [hold for hold in host.holds if hold.until > line.started]
         if line.wait is not None and line.wait > 0:
-            reason = f"line {line.n} had it left alone for {line.wait:.3f} s"
+            reason = f"line {line.n} held it for {line.wait:.3f} s"
             host.holds.append(Hold(line.ended + line.wait, line.ended, exchange.process, reason))
         host.sent[exchange.process] = replace(exchange, line=_without_texts(line))
         latest = max(latest_of.line.started for latest_of in host.sent.values())

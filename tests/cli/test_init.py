@@ -295,7 +295,7 @@ def test_init_says_before_the_first_run_what_will_be_different(
     said = capsys.readouterr().out
     assert different(said) == {"R6": ["books", "pages", "shops"], "R9": ["books", "pages"]}
     assert "WALSH_FOLLOW_LINKS = True follows them" in said
-    assert "WALSH_SCRAPING = True, if it is meant" in said
+    assert "set WALSH_SCRAPING = True if that is meant" in said
     (line,) = re.findall(r"^  \d+ \d+ \* \* \* cd .*", said, re.MULTILINE)
     assert "walsh_metadata" not in line
     assert line.endswith(" -m scrapy crawl SPIDER -L WARNING"), "six spiders are too many"

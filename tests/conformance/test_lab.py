@@ -140,7 +140,7 @@ def test_of_much_output_the_end_is_kept() -> None:
 
 
 def test_a_command_that_cannot_start_raises() -> None:
-    with pytest.raises(CommandFailed, match="asked nothing"):
+    with pytest.raises(CommandFailed, match="sent no request"):
         play("/no/such/crawler", 1)
 
 

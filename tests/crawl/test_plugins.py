@@ -656,7 +656,7 @@ def test_another_answer_does_not_hide_that_one_came_from_the_network(
     run: Callable[..., Crawl], tmp_path: Path
 ) -> None:
     result = answering(run, tmp_path, "Mixed", CACHED[0], f"{CACHED[0]}-away")
-    (first,) = result.lines("WARNING", "not by scrapy_walsh; if it requested the page by itself")
+    (first,) = result.lines("WARNING", "not by scrapy_walsh; if it requested the page itself")
     (second,) = result.lines("WARNING", "says that it came from the network")
     assert f"{CACHED[0]} was answered by answers.Mixed" in first
     assert f"{CACHED[0]}-away was answered by answers.Mixed" in second

@@ -327,7 +327,7 @@ def test_doctor_sees_a_spider_without_the_addon(box: Sandbox, tmp_path: Path) ->
     assert [x for x in done.stdout.splitlines() if "FAIL" in x and "probe" in x and "ADDONS" in x]
 
 
-def test_a_project_without_us_hears_nothing_of_us(tmp_path: Path) -> None:
+def test_no_output_without_the_addon(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"ADDONS": None, "WALSH_IDENTITY": None}
     done = solo(tmp_path, sites=(site("a.test"),), spider=DROPPED, settings=settings)
     assert done.lines("ERROR") == []

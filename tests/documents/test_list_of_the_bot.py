@@ -198,13 +198,13 @@ def test_verify_finds_a_run_that_forgets_a_list_of_another_address(tmp_path: Pat
     bot.run(LIST_URL, listing("a.test"), "free.test")
     assert bot.run(MIRROR, Route(404), "a.test", spider=FORGETFUL)[1] == ["a.test"]
     (found,) = bot.findings()
-    assert f", from {LIST_URL}, was held (R3b)" in found
+    assert f", from {LIST_URL}, had to stay in force (R3b)" in found
     # The same where the address of this run has a list of its own, which is older.
     bot.run(MIRROR, listing("b.test"), "free.test")
     bot.run(LIST_URL, listing("c.test"), "free.test")
     assert len(bot.findings()) == 1
     assert bot.run(MIRROR, Route(404), "c.test", spider=FORGETFUL)[1] == ["c.test"]
-    assert f", from {LIST_URL}, was held (R3b)" in bot.findings()[-1]
+    assert f", from {LIST_URL}, had to stay in force (R3b)" in bot.findings()[-1]
 
 
 def test_r3b_no_clock_that_was_set_lifts_an_opt_out(tmp_path: Path) -> None:

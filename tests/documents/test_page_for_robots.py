@@ -122,7 +122,7 @@ def test_r2_known_rules_stay_until_a_page_has_come_on_three_days(
             run = at(passed)
             assert run.asked("h.test") == ["/robots.txt", "/open"]
             (line,) = run.lines("rejected http://h.test/robots.txt")
-            assert "no robots.txt but a page" in line
+            assert "a page and not a robots.txt" in line
             assert "stay in force" in line
             assert run.returncode == 0
         # A robots.txt between them begins the count anew.
@@ -199,7 +199,7 @@ def test_verify_finds_a_page_that_took_the_place_of_rules(tmp_path: Path) -> Non
         assert runs("http://h.test/private/x").targets("h.test") == ["/private/x"]
         (found,) = report_of(runs.state).findings
         assert found.rule == "R2"
-        assert "a page took the place of the rules" in found.text
+        assert "a page replaced the rules" in found.text
 
 
 def test_r2_the_meaning_of_a_page_is_in_one_place() -> None:

@@ -210,7 +210,7 @@ _ALTERED = (
             says=("meta", "not ours any more", "in its place")),
     _before("another request without meta",
             "puts a new request for the same URL in the place of each", HELD_BACK, "fresh",
-            says=("in the place of the site", "in their meta")),
+            says=("instead of the site", "in their meta")),
     _before("Host", "sets another `Host`", AS_USUAL, "set", headers={"Host": "healthy.test"}),
     _before("Authorization", "adds `Authorization`", AS_USUAL, "set",
             headers={"Authorization": "Basic dXNlcjp3b3Jk"}),

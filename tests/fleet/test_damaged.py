@@ -171,7 +171,7 @@ def test_d40_a_damaged_note_that_a_hold_was_lifted_stops_no_worker(
 def test_r3_a_list_that_another_worker_adopts_while_one_asks_is_known(
     server: Server, monkeypatch: pytest.MonkeyPatch, held: bytes | None
 ) -> None:
-    """It is there, so a start beside other workers is not "lost because of us"."""
+    """The list is there, so a start beside other workers does not count as a lost list."""
     record, copy = records()["blocklist"], MemoryStore()
     if held is not None:
         copy.put(StoredDocument(BLOCKLIST, LIST, LIST, held, time.time() - 500, 200, "held"))

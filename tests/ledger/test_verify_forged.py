@@ -1093,7 +1093,7 @@ def test_a_hold_that_nothing_here_asks_for_is_not_derived(tmp_path: Path):
     forge.add(4 * DAY, "ended", reason="finished")
     report = forge.check(tmp_path)
     assert told(report) == []
-    assert report.underived == {"what rests on lines that are not here": 1}
+    assert report.underived == {"decisions that depend on missing lines": 1}
 
 
 def test_what_was_not_seen_is_never_counted_as_derived(tmp_path: Path):

@@ -156,7 +156,7 @@ def test_the_next_run_goes_by_what_was_left(tmp_path: Path) -> None:
     next_run(forge, taught=LEFT, interval=TAUGHT)
     report = forge.check(tmp_path)
     assert told(report) == []
-    assert not [why for why in report.underived if "rests on lines" in why]
+    assert not [why for why in report.underived if "depend on missing lines" in why]
 
 
 def test_what_was_left_is_halved_after_two_days(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_what_was_left_is_halved_after_two_days(tmp_path: Path) -> None:
     ])  # fmt: skip
     report = forge.check(tmp_path)
     assert told(report) == []
-    assert not [why for why in report.underived if "rests on lines" in why]
+    assert not [why for why in report.underived if "depend on missing lines" in why]
 
 
 def test_a_lesson_that_was_dropped_is_counted_and_is_no_finding(tmp_path: Path) -> None:
@@ -196,4 +196,4 @@ def test_what_rests_on_other_lines_is_counted_and_is_no_finding(
         drop(forge, forge.only("ended", nth=2))
     report = forge.check(tmp_path)
     assert told(report) == []
-    assert [why for why in report.underived if "rests on lines" in why]
+    assert [why for why in report.underived if "depend on missing lines" in why]

@@ -332,7 +332,7 @@ def test_files_that_were_rotated_are_one_ledger(short: Path) -> None:
     (short / "ledger-000001.jsonl").unlink()
     report = report_of(short)
     assert told(report) == []
-    assert any("earlier lines are not here" in note for note in report.notes)
+    assert any("earlier lines are missing" in note for note in report.notes)
     assert report.underived
 
 

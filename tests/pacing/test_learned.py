@@ -88,7 +88,7 @@ def test_a_host_of_one_in_two_seconds_refuses_four_times_at_most(learning: Learn
 
 def test_what_it_has_taught_is_its_own_pace(learning: Learning) -> None:
     assert PAUSE - TOLERANCE <= learning.taught <= 2 * PAUSE
-    raised = learning.first.lines("INFO", HOST, "answers 429")
+    raised = learning.first.lines("INFO", HOST, "after its next accepted answer")
     assert len(raised) == learning.first.stats["walsh/learned"]
     assert len([line for line in ledger_of(learning.project) if "learned" in line]) == len(raised)
 
@@ -104,7 +104,7 @@ def test_the_next_run_keeps_that_pace_from_its_first_request_on(learning: Learni
 def test_who_refuses_once_or_never_or_answers_503_is_not_slowed(
     learning: Learning, host: str
 ) -> None:
-    assert not learning.first.lines(host, "answers 429")
+    assert not learning.first.lines(host, "after its next accepted answer")
     lines = [line for line in ledger_of(learning.project) if line.get("host") == host]
     assert {line["interval"] for line in lines if line["kind"] == "asked"} == {1.0}
 

@@ -270,7 +270,7 @@ RULE = "R2 disallowed_explicit by Disallow: / in https://x.test/robots.txt:2"
 LISTED = "R3 blocked_operator by x.test in https://operator.test/list"
 
 
-DEAD = "R5 deferred (x.test did not answer 1 time)"
+DEAD = "R5 deferred (x.test did not answer)"
 OPT_OUT, SILENT = cause_of("R2", "disallowed_explicit"), cause_of("R5", DEFERRED)
 
 

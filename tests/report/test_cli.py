@@ -51,7 +51,7 @@ def test_what_is_broken_is_written_and_is_exit_code_1(
     assert main(["report", str(tmp_path), "--run", "all", "--output", str(page)]) == 1
     assert "the ledger does not hold, and the page says so" in capsys.readouterr().err
     assert 'role="alert"' in page.read_text()
-    assert "h.test was asked 1.090 s after the end of" in Read(page.read_text()).text
+    assert "h.test was requested 1.090 s after the end of" in Read(page.read_text()).text
 
 
 def test_a_tampered_ledger_is_named_at_the_top(ledger: Path, tmp_path: Path):

@@ -81,7 +81,7 @@ def test_r5_6_all_spellings_of_one_request_have_their_retries_together(place: Ru
     methods = [each.method for each in asked]
     assert (methods.count("GET"), methods.count("POST")) == (1 + RETRIES, 1 + RETRIES)
     _, said = verify(place.state)
-    assert ": R5: it says retry" not in said
+    assert ": R5: it records retry" not in said
     assert "was given up in line" not in said
     assert "no exchange of" not in said
 

@@ -365,7 +365,7 @@ def test_each_line_of_the_file_stays_or_nothing_is_written(
     file.write_text(before)
     found = {"host": "a.test", "source": source, "links": []}
     if not kept:
-        with pytest.raises(WalshError, match="cannot be added to as it is"):
+        with pytest.raises(WalshError, match="cannot be changed safely"):
             command._add(file, found)
         assert file.read_text() == before
         return

@@ -530,7 +530,7 @@ def test_verify_takes_the_ledger_and_its_continuation(
     # The runs of the data backed off more quickly than R5 allows, so that they were made soon.
     broken = [each for each in lines if each.startswith("line ") and "R5: backoff_base" not in each]
     assert broken == [], done.stdout
-    told = [each for each in lines if "of the stored form 1: not held to what is newer" in each]
+    told = [each for each in lines if "of the stored form 1: not judged by newer rules" in each]
     assert len(told) == 1, done.stdout
     assert all(rule in told[0] for rule, since in SINCE.items() if since > 1)
 

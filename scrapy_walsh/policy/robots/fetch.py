@@ -80,7 +80,7 @@ PAGE: Final = "a page"
 #: Not a meaning, but the reason why there is none: our side could not load the document.
 OURS: Final = "ours"
 #: The outcome in the record of a file whose text is lost (``ledger/recovery.py``): until a fresh
-#: answer comes, its rules are not known because of us.
+#: answer comes, its rules are unknown, and that is our fault.
 LOST: Final = "lost"
 #: The same: it redirects to a URL that may not be requested (D37).
 HOP_REFUSED: Final = "hop refused"

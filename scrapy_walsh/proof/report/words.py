@@ -48,7 +48,7 @@ def answer_of(line: Line) -> str:
     if line.status is None:
         if line.answered:
             return "no answer"
-        return "we broke it off"
+        return "we cancelled it"
     try:
         return f"{line.status} {HTTPStatus(line.status).phrase}"
     except ValueError:

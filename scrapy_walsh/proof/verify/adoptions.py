@@ -116,7 +116,7 @@ class Adoptions:
         """Judge a line ``adopted``, ``taken_up`` or ``rejected``; its document is then in force."""
         operator = line.requirement == "R3"
         if not operator and not (line.requirement == "R2" and line.url.endswith(_ROBOTS)):
-            self._report.find(line.n, "run", f"{line.url} is no document that a gate goes by")
+            self._report.find(line.n, "run", f"{line.url} is not a document that decisions use")
         elif not run.begun:
             self._report.missed(NO_START)
         elif operator:
@@ -168,7 +168,7 @@ class Adoptions:
             self._report.find(
                 line.n,
                 "R3",
-                f"goes by {stand_in}, and this run's blocklist_unreachable is {position!r}",
+                f"uses {stand_in}, but this run's blocklist_unreachable is {position!r}",
             )
         run.held.put(LIST, Held(line.n, line.at, verdict or _NOTHING, None))
 
@@ -226,7 +226,9 @@ class Adoptions:
     def settle(self, run: Run, line: Line) -> None:
         """R3b, D39: find lists that bind the run of *line*, and that it goes on without."""
         for url, number in run.owed.items():
-            run.find(line, "R3", f"the list of line {number}, from {url}, was held (R3b)")
+            run.find(
+                line, "R3", f"the list of line {number}, from {url}, had to stay in force (R3b)"
+            )
         run.owed = {}
 
     def _add_list(self, run: Run, line: Line, digest: str) -> None:
@@ -248,7 +250,7 @@ class Adoptions:
         if digest == digest_before or number > run.line or run.has_gaps:
             return
         if digest is None or (line.url, digest) in self._fetched:
-            self._report.find(line.n, "R3", f"the list of line {number} was held (R3b)")
+            self._report.find(line.n, "R3", f"the list of line {number} had to stay in force (R3b)")
 
     def _parse_list(self, line: Line, digest: str) -> Blocklist | None:
         try:
@@ -257,7 +259,7 @@ class Adoptions:
             self._report.find(
                 line.n,
                 "R3",
-                f"{line.kind}, though it must not be: {error}"[:300],
+                f"{line.kind}, but its document may not be adopted: {error}"[:300],
             )
             return None
         if blocklist is None:
@@ -310,7 +312,7 @@ class Adoptions:
         if old_body is None or new_body is None or not has_field(old_body):
             return
         if not (has_field(new_body) or is_empty(new_body)):
-            run.find(line, "R2", f"a page took the place of the rules of line {number} (D44)")
+            run.find(line, "R2", f"a page replaced the rules of line {number} (D44)")
 
     def _check_owner(self, run: Run, line: Line, origin: str) -> None:
         """Find a robots.txt from the store that was adopted for other origins only.
@@ -404,9 +406,7 @@ class Adoptions:
             run.held.put(origin, None)
             return
         if digest != line.digest and (isinstance(standing, Keep) or not line.verdict):
-            self._report.find(
-                line.n, "R2", f"the rules that were held are those of line {number} (T6)"
-            )
+            self._report.find(line.n, "R2", f"the rules of line {number} had to stay in force (T6)")
         stands = standing.otherwise if isinstance(standing, Keep) else standing
         if not line.verdict:
             self._put(run, line, origin, line.at, stands.ttl)
@@ -435,7 +435,7 @@ def _fault_of_cause(run: Run, line: Line, origin: str, cause: str) -> str | None
     if cause == robots_fetch.OURS:
         return None  # nothing is sent then, whatever the host has answered
     if answer is None:
-        return f"{line.url} was not asked for in this run"
+        return f"{line.url} was not requested in this run"
     allowed = {
         robots_fetch.UNREACHABLE,
         *(() if line.verdict else (robots_fetch.DEFER,)),
@@ -475,7 +475,7 @@ def _fault_of_refusal(run: Run, line: Line, origin: str) -> str | None:
     rules = run.held.at(target_origin, line.moment)
     if target_origin != origin and (rules is None or line.at - rules.since > rules.ttl):
         return None
-    return f"it says that the redirect to {line.hop} was refused, and nothing is against that"
+    return f"it records that the redirect to {line.hop} was refused, but no rule refuses it"
 
 
 def _cause(line: Line) -> str:

@@ -140,7 +140,7 @@ class Decisions:
             self._report.find(
                 line_number,
                 "run",
-                f"{line.via} is told as fetched, and line {line.n} follows its redirect",
+                f"{line.via} is recorded as fetched, but line {line.n} follows its redirect",
             )
 
     # -- an exchange ----------------------------------------------------------------------
@@ -185,9 +185,9 @@ class Decisions:
         """Whether nothing stands against a request that was sent; else that is a finding."""
         if isinstance(verdict, NeedDocument):
             rule, name = _NAMES[verdict.kind]
-            run.find(line, rule, f"{line.url} was asked before {name} was in force")
+            run.find(line, rule, f"{line.url} was requested before {name} was in force")
         elif verdict is not None and not verdict.allowed:
-            text = f"{line.url} was asked, though {verdict.name}: {verdict.reason}"
+            text = f"{line.url} was requested, although {verdict.name}: {verdict.reason}"
             explained = run.has_gaps and verdict.name == OUT_OF_SCOPE
             self._report.find(line.n, verdict.requirement, text, explained=explained)
         else:
@@ -240,7 +240,9 @@ class Decisions:
             kind = kind_of(address)
         except ValueError:
             self._report.find(
-                line.n, "run", f"{line.url} has the address {address[:40]!r}, which is none"
+                line.n,
+                "run",
+                f"{line.url} has the address {address[:40]!r}, which is not an address",
             )
             return None
         if kind == PUBLIC:
@@ -272,7 +274,7 @@ class Decisions:
             return
         verdict = document.what.decide(line.sent)
         if not verdict.allowed:
-            self._report.find(line.n, "R2", f"{line.sent} was sent, though {verdict.reason}")
+            self._report.find(line.n, "R2", f"{line.sent} was sent, although {verdict.reason}")
 
     def _check_earlier_refusal(self, run: Run, line: Line) -> None:
         """Without ``chain``: what was refused is not requested while no document has changed."""
@@ -280,7 +282,7 @@ class Decisions:
         same = basis == run.basis(line.origin, line.moment)
         if requirement in ("R2", "R3") and same:
             self._report.find(
-                line.n, requirement, f"{line.url} was asked, though line {refused} refused it"
+                line.n, requirement, f"{line.url} was requested, although line {refused} refused it"
             )
 
     # -- R8 -------------------------------------------------------------------------------
@@ -364,7 +366,7 @@ class Decisions:
         since = max(visit.sent_at, visit.gave_up_at or 0.0)
         if soon is None or since > start:
             return
-        text = f"{line.url} was asked again {start - since:.0f} s after line {answer.line}"
+        text = f"{line.url} was requested again {start - since:.0f} s after line {answer.line}"
         self._too_soon.append((answer.run, line.n, text))
 
     def end(self, ended_runs: Container[str]) -> None:
@@ -389,7 +391,7 @@ class Decisions:
         if line.status is not None and is_failure(line.status) and never:
             self._report.find(line.n, "R5", f"status {line.status} is never an answer")
         elif not _is_right_kind(line, exchange):
-            self._report.find(line.n, "R7", f"status {line.status} is told as {line.kind}")
+            self._report.find(line.n, "R7", f"status {line.status} is recorded as {line.kind}")
         elif exchange is None:
             self._find_no_exchange(run, line)
         elif exchange.status != line.status:
@@ -461,7 +463,7 @@ class Decisions:
             verdict = self._judge(run, line, snapshot)
         else:
             refusal = chain.judge_proxy(line.proxy, snapshot, run.gates)
-            nothing = Verdict(True, ALLOWED_IMPLICIT, "R3", "nothing against its proxy")
+            nothing = Verdict(True, ALLOWED_IMPLICIT, "R3", "no rule refuses its proxy")
             verdict = refusal or nothing
         self._compare(run, line, verdict, snapshot)
         self.end_visit(run, line)

@@ -159,7 +159,7 @@ class Judge:
             newer = [rule for rule, since in SINCE.items() if since > form]
             if newer:
                 text = f"{plural(runs, 'run')} of the stored form {form}"
-                self._report.note(f"{text}: not held to what is newer: {'; '.join(newer)}")
+                self._report.note(f"{text}: not judged by newer rules: {'; '.join(newer)}")
 
     # -- runs -----------------------------------------------------------------------------
 
@@ -170,7 +170,7 @@ class Judge:
         for rule, text in broken_terms(terms):
             self._report.find(line.n, rule, text)
         if terms.spec != SPEC_VERSION:
-            self._report.note(f"run {line.run} goes by {terms.spec}; judged by {SPEC_VERSION}")
+            self._report.note(f"run {line.run} uses {terms.spec}; judged by {SPEC_VERSION}")
         self._report.runs += 1
         self._forms[terms.stored_form] += 1
         scope = Scope(terms.follow_links, typed=terms.in_shell)
@@ -343,7 +343,7 @@ class Judge:
                 self._report.find(
                     line.n,
                     "R2",
-                    f"{line.verdict} is deferred, and this run's setting is not 'defer'",
+                    f"{line.verdict} is deferred, but this run's setting is not 'defer'",
                 )
             self._decisions.judge_refusal(run, line)
             return
@@ -364,7 +364,7 @@ class Judge:
         self._report.find(
             line.n,
             rule,
-            f"deferred by {line.requirement}, though {line.host} may be asked",
+            f"deferred by {line.requirement}, although {line.host} may be requested",
             explained=unknown,
         )
 
@@ -463,8 +463,8 @@ def _note_what_is_missing(report: Report, chained: Chain, files: Files, document
     if files.begin:
         report.note(f"lines before {chained.first} are not judged here: walsh verify judges all")
     elif report.partial:
-        report.note("earlier lines are not here: what rests on them is not derived")
+        report.note("earlier lines are missing: decisions that depend on them are not derived")
     if not files.documents.exists():
-        report.note(f"{files.documents.name} is not here: no document can be read again")
+        report.note(f"{files.documents.name} is missing: no document can be read again")
     if documents.fault is not None:
         report.note(f"{files.documents.name} cannot be read: {documents.fault}")

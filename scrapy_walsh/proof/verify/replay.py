@@ -154,7 +154,7 @@ class Replay:
         if line.started < past.exempt < math.inf and credit is None and not restarted:
             yield (
                 "R4",
-                f"{line.host} had been asked before the robots.txt that was exempt (T1)",
+                f"{line.host} had been requested before the robots.txt that was exempt (T1)",
             )
         self.exchanges.take(exchange)
 
@@ -168,7 +168,7 @@ class Replay:
         """
         key = _server_of(run, line)
         if line.server not in ("", key):
-            yield "R5", f"it says that it was paced by {line.server}, which is not of its host"
+            yield "R5", f"it records that it was paced by {line.server}, which is not of its host"
         if not key or run.has_gaps:
             return
         terms = run.terms
@@ -196,10 +196,12 @@ class Replay:
         gap = self.exchanges.gap(exchange)
         hold = self.exchanges.held(exchange)
         if gap is not None and gap.short:
-            text = f"{key} was asked {gap.seconds:.3f} s after {gap.since} of line {gap.before.n}"
+            text = (
+                f"{key} was requested {gap.seconds:.3f} s after {gap.since} of line {gap.before.n}"
+            )
             yield "R5", f"{text}, {gap.required:g} s were due"
         if hold is not None and hold.until - line.started > hold.slack(run.process):
-            yield "R5", f"{key} was asked {hold.until - line.started:.3f} s early: {hold.why}"
+            yield "R5", f"{key} was requested {hold.until - line.started:.3f} s early: {hold.why}"
         self.exchanges.servers[line.host] = key
         self.exchanges.take(exchange)
 
@@ -217,14 +219,14 @@ class Replay:
                 f"two requests at once: that of line {busy.n} had not ended",
             )
         if gap is not None and gap.short:
-            text = f"{line.host} was asked {gap.seconds:.3f} s after {gap.since} of line"
+            text = f"{line.host} was requested {gap.seconds:.3f} s after {gap.since} of line"
             yield "R4", f"{text} {gap.before.n}, {gap.required:g} s were due"
         self.gap = gap
         if hold is None:
             return
         early = hold.until - line.started
         if early > hold.slack(exchange.process):
-            yield "R5", f"{line.host} was asked {early:.3f} s early: {hold.why}"
+            yield "R5", f"{line.host} was requested {early:.3f} s early: {hold.why}"
         if gap is not None:
             self.gap = gap._replace(required=max(gap.required, gap.seconds + early))
 
@@ -258,7 +260,7 @@ class Replay:
         )
         host = run.host(line.host)
         now = line.started
-        if line.silent:  # who says so of a host is granted less, so it need not be proved
+        if line.silent:  # claiming silence only costs requests, so it need not be proved
             host.silence.before = True
         spent = host.spent(now, document=robots) if judged else None
         if run.begun:
@@ -283,7 +285,7 @@ class Replay:
         R5 says, also if their host gives no answer.
         """
         if line.pace is None and run.terms.is_held_to(ADMITTED):
-            run.find(line, "R4", "its line does not say by what pace it might go")
+            run.find(line, "R4", "its line does not have the pace that it used")
         pace = line.pace or Pace(line.host, 0.0, 0.0)
         interval = pace.interval
         if line.pace is not None and not run.has_gaps:
@@ -300,11 +302,13 @@ class Replay:
             self._report.find(
                 line.n,
                 step.requirement,
-                f"{line.url} was asked, though {step.reason}",
+                f"{line.url} was requested, although {step.reason}",
             )
         elif step > _EXACT:
             self._report.find(
-                line.n, "R4", f"{line.url} was asked, though it was to wait for {step:.3f} s more"
+                line.n,
+                "R4",
+                f"{line.url} was requested, although it had to wait for {step:.3f} s more",
             )
 
     def _judge_trial(self, run: Run, line: Line, *, silent: bool) -> str:
@@ -312,7 +316,7 @@ class Replay:
         origin = line.origin
         if not silent or not line.url.startswith("https://"):
             self._report.find(
-                line.n, "R5", f"{line.url} is told as a trial of https that got no answer"
+                line.n, "R5", f"{line.url} is recorded as a trial of https that got no answer"
             )
             return ""
         run.trials[origin] += 1
@@ -367,7 +371,7 @@ class Replay:
         """
         if len(line.taught) not in (len(fields(Learned)), _EARLIER):
             self._report.find(
-                line.n, "R4", f"what {line.host} is to have taught is {len(line.taught)} numbers"
+                line.n, "R4", f"the learned pace of {line.host} has {len(line.taught)} numbers"
             )
             return NOTHING
         interval, accepted, calm, at, *interval_before = line.taught
@@ -385,8 +389,10 @@ class Replay:
                 # A longer wait than the lines ask for breaks no promise.
                 or all(interval > remainder.interval for remainder in remains)
             )
-            text = f"it goes by {interval:g} s that {line.host} is to have taught"
-            self._report.find(line.n, "R4", f"{text}; no line before says so", explained=explained)
+            text = f"it uses {interval:g} s as learned from {line.host}"
+            self._report.find(
+                line.n, "R4", f"{text}; no earlier line has that", explained=explained
+            )
         return stored
 
     def _has_changed_since(self, run: Run, line: Line) -> bool:
@@ -403,7 +409,7 @@ class Replay:
     def _learn(self, run: Run, line: Line, learned: Learned, taught: Learned) -> None:
         changed = None if taught.interval == learned.interval else taught.interval
         if not _is_close(changed, line.learned):
-            text = f"it says that {_describe(line.learned)}"
+            text = f"it records that {_describe(line.learned)}"
             text = f"{text}; by the answers so far {_describe(changed)}"
             self._report.find(line.n, "R4", text)
         elif changed is not None:
@@ -462,7 +468,7 @@ def _check_wait(
             f"it is retry {line.attempt} of {line.url}, {allowed} are allowed",
         )
     if not line.answered and line.status is not None:
-        yield "R5", f"it was broken off, and yet answered {line.status}"
+        yield "R5", f"it was cancelled, but answered {line.status}"
     if line.wait is None and (failure is not None or low > _EXACT):
         yield "R5", f"status {line.status} has no wait"
         return
@@ -507,7 +513,7 @@ def _check_tries(run: Run, line: Line) -> Iterator[tuple[str, str]]:
     elif (due or line.attempt) and not run.has_gaps:
         yield (
             "R5",
-            f"it says retry {line.attempt} of {line.url}, and is {max(due, default=0)}",
+            f"it records retry {line.attempt} of {line.url}, and is {max(due, default=0)}",
         )
     if line.failed and not line.gives_up:
         due.append(line.attempt + 1)
@@ -525,7 +531,7 @@ def _check_target_tries(run: Run, line: Line, key: str, retries: int) -> Iterato
     if line.attempt < retries:
         yield (
             "R5",
-            f"it says retry {line.attempt} of {line.url}, and is {retries} at least",
+            f"it records retry {line.attempt} of {line.url}, and is {retries} at least",
         )
     if line.gives_up:
         run.given_up[key] = line.n
@@ -540,7 +546,7 @@ def fault_of_outcome(run: Run, line: Line) -> str | None:
     if alike and failed.gives_up == (line.kind == GIVEN_UP):
         return None
     text = f"status {failed.status}, {failed.wait} s, gives_up {failed.gives_up}"
-    return f"{line.kind}, which is not what line {failed.n} says: {text}"
+    return f"{line.kind}, but line {failed.n} has another outcome: {text}"
 
 
 def _is_same(learned: Learned, stored: Learned) -> bool:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: Findings that are kept; beyond them they are only counted.
 _KEPT: Final = 1000
 _NOTES_KEPT: Final = 100
-_NOT_HERE: Final = "what rests on lines that are not here"
+_NOT_HERE: Final = "decisions that depend on missing lines"
 _NOT_JUDGED: Final = "not judged: what rests on lines that this page is not about"
 
 
@@ -261,7 +261,7 @@ class Run:
 
 
 _UNREAD_LIST: Final = Blocklist()
-_UNREAD_RULES: Final = StandIn(Verdict(True, ALLOWED_IMPLICIT, "R2", "the file is not here"))
+_UNREAD_RULES: Final = StandIn(Verdict(True, ALLOWED_IMPLICIT, "R2", "the file is missing"))
 
 
 @dataclass(slots=True)
