@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.commands.common import read_blocklist
-from scrapy_walsh.policy.list.blocklist import lifted
+from scrapy_walsh.policy.list.blocklist import find_lifted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +79,7 @@ def measured(size: int) -> dict[str, float]:
         f"https://www.host{number}.example{number % 97}.org/a/b?c=d" for number in range(ASKED)
     ]
     hit, miss = per_call(held.blocks, hits), per_call(held.blocks, misses)
-    _, replace, _ = beside(lambda: lifted(held, coming))
+    _, replace, _ = beside(lambda: find_lifted(held, coming))
     values = (
         size, round(taken, 3), round(pause * 1e3, 2), round(replace * 1e3, 2),
         round(grown / 1e6), round(peak / 1e6), round(hit, 2), round(miss, 2),

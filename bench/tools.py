@@ -34,7 +34,7 @@ from scrapy_walsh.ledger.files import (  # noqa: E402
     HEAD,
     ROTATE_AT,
     Documents,
-    chained,
+    chain_line,
 )
 from scrapy_walsh.state.records import (  # noqa: E402
     Deferral,
@@ -169,10 +169,10 @@ def write_ledger(directory: Path, entries: Iterator[dict[str, Any]], hosts: int)
             if lines:
                 (directory / f"ledger-{parts:06}.jsonl").write_bytes(b"".join(lines))
             lines, size, parts = [], 0, parts + 1
-            line, previous = chained({**header(parts), "at": entry["at"]}, number + 1, previous)
+            line, previous = chain_line({**header(parts), "at": entry["at"]}, number + 1, previous)
             number += 1
             lines.append(line)
-        line, previous = chained(entry, number + 1, previous)
+        line, previous = chain_line(entry, number + 1, previous)
         number += 1
         size += len(line)
         lines.append(line)

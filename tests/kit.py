@@ -24,8 +24,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from scrapy_walsh import SPEC_VERSION, __version__
 from scrapy_walsh.commands.common import read_blocklist
 from scrapy_walsh.commands.verify import _members, judged
-from scrapy_walsh.ledger.files import CONTRACT, DOCUMENTS, FILE, GENESIS, HEAD, Documents, chained
-from scrapy_walsh.policy.backoff import granted
+from scrapy_walsh.ledger.files import (
+    CONTRACT,
+    DOCUMENTS,
+    FILE,
+    GENESIS,
+    HEAD,
+    Documents,
+    chain_line,
+)
+from scrapy_walsh.policy.backoff import silent_attempts
 from scrapy_walsh.policy.robots.file import parse_robots
 from scrapy_walsh.policy.throttle import LONGEST
 from scrapy_walsh.proof.attest.document import IDS
@@ -130,7 +138,7 @@ def lines_of(*entries: dict[str, Any], first: int = 1, previous: str = GENESIS) 
     """The lines of *entries*, chained, without their line ends."""
     lines = []
     for number, entry in enumerate(entries, first):
-        line, previous = chained(entry, number, previous)
+        line, previous = chain_line(entry, number, previous)
         lines.append(line[:-1])
     return lines
 
@@ -154,7 +162,7 @@ def header(file: int = 1) -> dict[str, Any]:
 def terms_of(process: str, settings: dict[str, Any]) -> dict[str, Any]:
     """The members of a line ``started``; what the rules grant goes by the settings."""
     given = {**SETTINGS, **settings}
-    grant = granted(given["max_retries"], given["robots_unreachable"])
+    grant = silent_attempts(given["max_retries"], given["robots_unreachable"])
     longest = min(given["patience"], LONGEST)
     return {
         "process": process, "version": "0", "spec": "walsh-research-compliance/v1.3",

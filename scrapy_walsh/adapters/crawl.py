@@ -27,7 +27,7 @@ from scrapy_walsh.adapters.wire.pacing import TURNSTILE, Pacing
 from scrapy_walsh.adapters.wire.tags import Tags
 from scrapy_walsh.config import SETTINGS, WalshConfig
 from scrapy_walsh.exceptions import WalshError
-from scrapy_walsh.policy.backoff import granted
+from scrapy_walsh.policy.backoff import silent_attempts
 from scrapy_walsh.policy.event import LIFTED
 from scrapy_walsh.policy.readings import NOT_REQUESTED, READ
 from scrapy_walsh.policy.summary import NOT_WELL
@@ -278,7 +278,7 @@ class Crawl(Context):
                     for setting in SETTINGS
                     if setting.row.terms
                 },
-                "silent_attempts": granted(config.max_retries, config.robots_unreachable),
+                "silent_attempts": silent_attempts(config.max_retries, config.robots_unreachable),
                 "longest_learned": min(config.patience, LONGEST),
                 "revisit_reason": self.gates.revisit_reason,
                 "follow_links": self.scope.follow_links,

@@ -49,7 +49,7 @@ class GateMiddleware(Seat):
         """Let *request* pass, give it back to the queue (R4), or raise ``Refused``."""
         crawl = self.crawl
         ticket = crawl.tickets.of(request)
-        if ticket.ours:
+        if ticket.is_document:
             return None
         if "@" in request.url and (clean := crawl.intake.request(request)) is not request:
             return crawl.tickets.again(request, clean)
@@ -73,7 +73,10 @@ class BackoffMiddleware(Seat):
 
         Raises GaveUp, or BodyTooLarge if the exchange was broken off because of its size.
         """
-        if isinstance(exception, compat.OVER_LIMIT) and not self.crawl.tickets.of(request).ours:
+        if (
+            isinstance(exception, compat.OVER_LIMIT)
+            and not self.crawl.tickets.of(request).is_document
+        ):
             reason = f"refused as too large: {exception}"
             logger.error("%s is not read: %s", request.url, reason)
             raise BodyTooLarge(request.url, reason) from exception
@@ -88,7 +91,7 @@ class BackoffMiddleware(Seat):
         """Apply R5's decision on the last exchange: return a retry, GaveUp, or None."""
         crawl = self.crawl
         ticket = self.crawl.tickets.of(request)
-        failure = None if ticket.ours else ticket.failure
+        failure = None if ticket.is_document else ticket.failure
         if failure is None:
             return None
         ticket.failure = None
@@ -113,7 +116,7 @@ class RevalidateMiddleware(Seat):
 
     def process_request(self, request: Request, **_: Any) -> None:
         """Add If-None-Match and If-Modified-Since, unless the spider has set one of them."""
-        if request.method != "GET" or self.crawl.tickets.of(request).ours:
+        if request.method != "GET" or self.crawl.tickets.of(request).is_document:
             return
         accept = request.headers.get("Accept")
         if accept in (None, _SCRAPYS_ACCEPT) and not self.crawl.config.scraping:
@@ -128,7 +131,8 @@ class RevalidateMiddleware(Seat):
     def process_response(self, request: Request, response: Response, **_: Any) -> Response:
         """Note the validators of a 200, and return it. Raises ``NotModified`` for a 304."""
         ticket = self.crawl.tickets.of(request)
-        if ticket.ours or ticket.status is None:  # without a status, a middleware has answered
+        # Without a status, a middleware has answered.
+        if ticket.is_document or ticket.status is None:
             return response
         if response.status == NOT_MODIFIED and is_conditional(request):
             hints = self.crawl.sources.hear(request, response)

@@ -232,11 +232,11 @@ class Gate:
         Raises Refused or GaveUp if it ends here, and Closing while the spider closes.
         """
         try:
-            return await self._through(request, ticket)
+            return await self._judge_and_admit(request, ticket)
         except Exception as error:
             faults.pass_on("a request could not be judged", error)
 
-    async def _through(self, request: Request, ticket: Ticket) -> Request | None:
+    async def _judge_and_admit(self, request: Request, ticket: Ticket) -> Request | None:
         """Judge *request* until there is a verdict, then admit it. Returns as ``at_gate``."""
         self._stop_if_halted()
         fetched = False
@@ -260,7 +260,7 @@ class Gate:
             raise self.refuse(ticket, answer)
         if self.retries.attempts.get(ticket.key, 0) > self.context.config.max_retries:
             raise GaveUp(ticket.url, "it was given up earlier in this run (R5)")
-        if (back := self._admitted(request, ticket, ticket.host, document=False)) is not None:
+        if (back := self._admit(request, ticket, ticket.host, document=False)) is not None:
             return back
         # A queue may rank the host again before its target is sent, by its new robots.txt (D30).
         queues = self.context.queues if fetched and ticket.popped else ()
@@ -284,7 +284,7 @@ class Gate:
             return None
         if needed.kind == chain.ROBOTS:
             host = self.documents.robots_txt.next_host(needed.origin)
-            if (back := self._admitted(request, ticket, host, document=True)) is not None:
+            if (back := self._admit(request, ticket, host, document=True)) is not None:
                 return back
         try:
             await self.documents.bring(needed, trial=ticket.trial, led=ticket.led)
@@ -293,7 +293,7 @@ class Gate:
             raise self.refuse(ticket, error.verdict, error.proxy, robots_host=robots) from None
         return None
 
-    def _admitted(
+    def _admit(
         self, request: Request, ticket: Ticket, host: Host, *, document: bool
     ) -> Request | None:
         """Admit *request* to *host*. Returns None if it goes on.
@@ -331,7 +331,7 @@ class Gate:
             refusal = chain.judge_host(ticket.url, self.documents, self.context.gates)
             if refusal is not None or not self.documents.robots_txt.may_go(ticket):
                 raise NotYet(ticket.host.key, 0.0)  # the gate judges its target or its hop again
-        if not ticket.ours and self.context.scope.is_source(ticket.url):
+        if not ticket.is_document and self.context.scope.is_source(ticket.url):
             # Another process may request the source, or may have had an answer since.
             refusal = self.sources.take(ticket.key) or chain.too_soon(
                 ticket.key, self.documents, self.context.gates, self.context.wall()
@@ -339,7 +339,7 @@ class Gate:
             if refusal is not None:
                 raise self.refuse(ticket, refusal)
         document = self._judge_proxy(ticket, request.meta.get("proxy"))
-        if document is not None or ticket.ours:
+        if document is not None or ticket.is_document:
             return document
         ticket.late = True  # if it is not declared by now, it is out of scope
         answer = self.at_queue(ticket)
@@ -371,12 +371,12 @@ class Gate:
         """
         if ticket.purpose == OPERATOR:
             return
-        if not ticket.ours:
+        if not ticket.is_document:
             self._end_trial(ticket)
-        verdict = ticket.host.spent(self.context.monotonic(), document=ticket.ours)
+        verdict = ticket.host.spent(self.context.monotonic(), document=ticket.is_document)
         if verdict is None:
             return
-        if ticket.ours:
+        if ticket.is_document:
             raise NotYet(ticket.host.key, 0.0)
         raise self.refuse(ticket, verdict)
 
@@ -431,17 +431,17 @@ class Gate:
             self.documents.operator.answered()
         if concluded.failure is not None:
             ticket.failure = concluded.failure
-        elif sent.whole and answer.attempt and not ticket.ours:
+        elif sent.whole and answer.attempt and not ticket.is_document:
             self.retries.forget(ticket.key)
         self.pacing.finished(ticket.host, answer, concluded, ended=sent.ended)
-        if not ticket.ours:
+        if not ticket.is_document:
             self._end_visit(sent, concluded.visit)
         return exchange
 
     def _answer_of(self, sent: Sent) -> Answer:
         """The exchange, as the chain takes it."""
         ticket = sent.ticket
-        attempt = ticket.attempt if ticket.ours else self.retries.tried(ticket.key)
+        attempt = ticket.attempt if ticket.is_document else self.retries.tried(ticket.key)
         retry_after = sent.fields("Retry-After")
         dates = sent.fields("Date")
         return Answer(
@@ -467,7 +467,7 @@ class Gate:
     ) -> events.Exchange:
         """The line of the exchange. None leaves a member out, so most members are never False."""
         ticket = sent.ticket
-        is_target = not ticket.ours
+        is_target = not ticket.is_document
         is_silent = answer.whole and answer.status is None and not answer.cut
         server = self.pacing.server_of(ticket.host)
         return events.Exchange(
@@ -526,7 +526,7 @@ class Gate:
         """
         ticket = self.tickets.of(request)
         ticket.queue = None
-        if ticket.ours:
+        if ticket.is_document:
             return
         if isinstance(outcome, Request):
             replacement = self.tickets.known(outcome)

@@ -131,7 +131,9 @@ class Handler(Seat):
         receiver of the project can stop them.
         """
         scheme = request.url.partition(":")[0].lower()
-        crawler = self.crawl.fetcher.crawler_of(request, ticket) if ticket.ours else self.crawler
+        crawler = (
+            self.crawl.fetcher.crawler_of(request, ticket) if ticket.is_document else self.crawler
+        )
         if (scheme, crawler) not in self._inner:
             path = self.crawler.settings.get("DOWNLOAD_HANDLERS_BASE")[scheme]
             handler = build_from_crawler(load_object(path), crawler)
@@ -203,7 +205,7 @@ class Handler(Seat):
             sent.whole = faults.says_something(error)
             # An answer that cannot be read is an answer, too: the host is not silent.
             ticket.headed = ticket.headed or (sent.whole and faults.is_unreadable(error))
-            if isinstance(error, compat.OVER_LIMIT) and not ticket.ours:
+            if isinstance(error, compat.OVER_LIMIT) and not ticket.is_document:
                 # The visit counts (R8), so that a body that is too long is not sent again soon.
                 crawl.sources.answered(request, ticket, 200, crawl.wall())
             raise
@@ -263,7 +265,7 @@ class Handler(Seat):
         verdict = connecting.refused
         if verdict is None:
             return NotYet(ticket.host.key, connecting.wait)
-        if ticket.ours:
+        if ticket.is_document:
             return Refused(ticket.url, verdict)
         return crawl.gate.refuse(ticket, verdict)
 
@@ -315,7 +317,7 @@ class Handler(Seat):
         crawl = self.crawl
         host = ticket.host
         while True:
-            unseen = await TURNSTILE.enter(crawl, host, document=ticket.ours)
+            unseen = await TURNSTILE.enter(crawl, host, document=ticket.is_document)
             try:
                 crawl.recorder.flush()  # its line `declared` must come first, even if we are killed
                 need = crawl.gate.at_wire(request, ticket)
@@ -332,7 +334,7 @@ class Handler(Seat):
             self._give_back(ticket, wait)
             # A request from the queue waits there, and a document's fetch is begun again later. Any
             # other request stays here. So does a document while the shared store is away.
-            if ticket.popped or (ticket.ours and (need or wait > 0)):
+            if ticket.popped or (ticket.is_document and (need or wait > 0)):
                 raise NotYet(host.key, wait)
             if need is not None:
                 await crawl.gate.at_gate(request, ticket)
@@ -440,7 +442,7 @@ class Downloader(ScrapyDownloader):
             return crawl.tickets.again(request)
         if isinstance(exception, (Closing, NotYet, Refused, GaveUp)):
             raise exception
-        if not ticket.ours and (fault := faults.of_machine(exception)) is not None:
+        if not ticket.is_document and (fault := faults.of_machine(exception)) is not None:
             crawl.recorder.own_fault(f"{request.url} could not be requested: {fault}", fault.cause)
         return None
 

@@ -85,7 +85,7 @@ class Ticket:
     form: str = ""
     key: str = ""
     purpose: str = TARGET
-    ours: ClassVar[bool] = False
+    is_document: ClassVar[bool] = False
     attempt: int = 0
     hops: int = 0
     trial: bool = False
@@ -324,14 +324,14 @@ class Retries:
         """
         if ticket.trial:
             self.silent_by_https.add(hosts.origin(ticket.url))
-            if ticket.ours:
+            if ticket.is_document:
                 return ""
             return "https is tried once, then http"
         silence = ticket.host.silence
         now = self._context.monotonic()
         robots = ticket.purpose == records.ROBOTS
         silence.note(now, urls.exact_url(ticket.url), robots=robots, connected=connected)
-        if (ticket.ours and not robots) or not silence.spent(now, robots=robots):
+        if (ticket.is_document and not robots) or not silence.spent(now, robots=robots):
             return ""
         return silence.unanswered(ticket.host.key, now)
 

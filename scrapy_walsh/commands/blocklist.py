@@ -15,7 +15,7 @@ from scrapy_walsh.commands import common
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.terminal import show
 from scrapy_walsh.exceptions import DocumentInvalid
-from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, normalised
+from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, normalise
 from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.files import replace_file
@@ -105,7 +105,7 @@ def _remove(args: argparse.Namespace) -> int:
 
 def _is_of(entry: dict[str, Any], hosts: set[str]) -> bool:
     """Whether *entry* names *hosts* alone. Misuse if it names others as well."""
-    domains = set(normalised([entry["domain"]])[0])
+    domains = set(normalise([entry["domain"]])[0])
     if domains & hosts and not domains <= hosts:
         names = ", ".join(sorted(domains - hosts))
         raise Misuse(f"the entry {entry['domain']!r} names {names} as well: change it by hand")
@@ -114,7 +114,7 @@ def _is_of(entry: dict[str, Any], hosts: set[str]) -> bool:
 
 def _hosts(text: str) -> list[str]:
     """The hosts that a list with the entry *text* would block; warnings go to stderr."""
-    hosts, warnings = normalised([text])
+    hosts, warnings = normalise([text])
     if not hosts:
         raise Misuse(f"{text!r} names no host that can be read")
     common.tell("blocklist", *warnings)

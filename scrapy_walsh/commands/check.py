@@ -21,7 +21,7 @@ from scrapy_walsh.config import gates_of
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.given import Given, octets
-from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, together
+from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, join_lists
 from scrapy_walsh.policy.packing import is_text, unpacked_once_more
 from scrapy_walsh.policy.robots.fetch import NO_RULES, PARSE
 from scrapy_walsh.policy.robots.file import parse_robots
@@ -260,7 +260,7 @@ def _stored_list(state: Path | None, url: str, token: str) -> Blocklist | None:
     with closing(SqliteStore(state)) as store:
         documents = store.binding_lists(url, token.lower(), time.time())
     if documents:
-        return together([reread(document) for document in documents])
+        return join_lists([reread(document) for document in documents])
     return None
 
 

@@ -13,7 +13,7 @@ from scrapy_walsh.exceptions import visible
 from scrapy_walsh.policy import hosts, visits
 from scrapy_walsh.policy.hints import Hints
 from scrapy_walsh.policy.readings import is_unread
-from scrapy_walsh.policy.throttle import eased
+from scrapy_walsh.policy.throttle import ease
 from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.state.records import (
     DEFERRALS,
@@ -166,7 +166,7 @@ class _Look:
     def _pace_of(self, record: HostRecord) -> _Pace:
         now = self._now - self._ahead
         record = record.at(now)
-        learned = eased(record.taught, now).in_force
+        learned = ease(record.taught, now).in_force
         interval = max(record.interval, self._config.min_interval, learned)
         due = max(record.last_end + interval, record.not_before or 0.0)
         pace_by = self._config.pace_by

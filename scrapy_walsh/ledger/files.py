@@ -197,7 +197,7 @@ _URL_MEMBERS: Final = (
 _SENTENCES: Final = ("reason", "error", "cause")
 
 
-def chained(entry: Mapping[str, Any], number: int, previous: str) -> tuple[bytes, str]:
+def chain_line(entry: Mapping[str, Any], number: int, previous: str) -> tuple[bytes, str]:
     """The line of *entry*, with its line end, and its hash. Empty members are left out."""
     line_members = {name: value for name, value in entry.items() if value not in _NOTHING}
     members = {"n": number, **line_members, "prev": previous}
@@ -220,7 +220,7 @@ def digest_of(line: bytes) -> str:
     return hashlib.sha256(line[:-_TAIL]).hexdigest()
 
 
-def parsed(line: bytes) -> dict[str, Any]:
+def parse_line(line: bytes) -> dict[str, Any]:
     """The members of a line without its line end. Raises ValueError if it is no ledger line."""
     if line[-_TAIL:-66] != _HASH or line[-2:] != b'"}':
         raise ValueError("does not end in a hash")
@@ -231,7 +231,7 @@ def parsed(line: bytes) -> dict[str, Any]:
     return members
 
 
-def redacted(entry: Mapping[str, Any]) -> dict[str, Any]:
+def redact(entry: Mapping[str, Any]) -> dict[str, Any]:
     """*entry* without the query strings of its URLs, in its sentences too."""
     queries = {
         "?" + value.partition("?")[2]
@@ -334,7 +334,7 @@ class Ledger:
                     reason = f"{self._missing} lines could not be written"
                     self._append(run, {"kind": "gap", "reason": reason, "lost": self._missing})
                     self._missing = 0
-                self._append(run, *(map(redacted, entries) if self._redact else entries))
+                self._append(run, *(map(redact, entries) if self._redact else entries))
         except (OSError, ValueError) as error:
             self._end = -1  # so that the file is read again
             self._missing += len(entries)
@@ -380,14 +380,14 @@ class Ledger:
             os.close(self._descriptor)
         self._descriptor = descriptor
         self._end = os.fstat(self._descriptor).st_size
-        full_files = rotated(self.directory)
+        full_files = rotated_files(self.directory)
         self.file = _number_of(full_files[-1]) + 1 if full_files else 1
         if self._end == 0:
             self._begin_file(full_files, reason)
             return
         try:
             line, torn_octets = _last_line(self._descriptor, self._end)
-            members = parsed(line)
+            members = parse_line(line)
         except ValueError as error:
             aside = files.set_aside(self.directory / FILE)
             self.number, self.head = 0, GENESIS
@@ -411,7 +411,7 @@ class Ledger:
         if full_files and self.number == 0:
             with full_files[-1].open("rb") as file:
                 line, _ = _last_line(file.fileno(), os.fstat(file.fileno()).st_size)
-            self.number, self.head = parsed(line)["n"], line[-66:-2].decode("ascii")
+            self.number, self.head = parse_line(line)["n"], line[-66:-2].decode("ascii")
         previous_number = self.number
         self._append("", {"kind": "ledger", "contract": CONTRACT, "file": self.file})
         if not reason and head is not None and head[0] > previous_number:
@@ -422,7 +422,7 @@ class Ledger:
 
     def _rotate(self) -> None:
         (self.directory / FILE).rename(self.directory / f"ledger-{self.file:06}.jsonl")
-        full_files = rotated(self.directory)
+        full_files = rotated_files(self.directory)
         max_files = self._kept // self._rotate_at
         for oldest in full_files[:-max_files]:
             oldest.unlink()
@@ -440,7 +440,7 @@ class Ledger:
         number, head, lines = self.number, self.head, []
         now = round(self._wall(), 6)
         for number, entry in enumerate(entries, number + 1):  # noqa: B020  from the one after it
-            line, head = chained({"at": now, "run": run, **entry}, number, head)
+            line, head = chain_line({"at": now, "run": run, **entry}, number, head)
             lines.append(line)
         octets = b"".join(lines)
         size = os.pwrite(self._descriptor, octets, self._end)
@@ -452,7 +452,7 @@ class Ledger:
         os.pwrite(self._head_file, b"%012d %s\n" % (number, head.encode("ascii")), 0)
 
 
-def rotated(directory: Path) -> list[Path]:
+def rotated_files(directory: Path) -> list[Path]:
     """The full files of a ledger, oldest first."""
     return sorted(directory.glob("ledger-[0-9][0-9][0-9][0-9][0-9][0-9].jsonl"))
 

@@ -32,7 +32,7 @@ from scrapy_walsh.ledger.files import (
     Bodies,
     Line,
     read_head,
-    rotated,
+    rotated_files,
 )
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts, urls, visits
@@ -243,7 +243,7 @@ class Unknown:
 
     def _files(self) -> list[Path]:
         """The files with unknown lines, oldest first."""
-        paths = [*rotated(self.directory), self.directory / FILE]
+        paths = [*rotated_files(self.directory), self.directory / FILE]
         first = 0
         for index, path in enumerate(paths):
             with path.open("rb") as file:

@@ -333,7 +333,7 @@ def is_failure(status: int | None) -> bool:
     return status is None or status in BACKOFF_STATUSES or status >= 500
 
 
-def granted(max_retries: int, position: str) -> int:
+def silent_attempts(max_retries: int, position: str) -> int:
     """The number of attempts that a run allows while a host gives no answer.
 
     ``max_retries``: WALSH_MAX_RETRIES; at most ``SILENT_RETRIES`` for a host that has answered

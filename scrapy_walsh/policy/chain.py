@@ -107,7 +107,7 @@ def judge(
     return (
         _out_of_scope(url, scope)
         or _operator_blocks(url, records)
-        or _excluded(url, gates)
+        or _exclude(url, gates)
         or judge_addresses(url, addresses.literals_of(url), scope, gates, led)
         or (runs and scope.is_source(url) and too_soon(urls.key_of(url, form), records, gates, now))
         or _robots(url, records, gates)
@@ -122,7 +122,7 @@ def _out_of_scope(url: str, scope: Scope) -> Verdict | NeedDocument | None:
 
 def judge_host(url: str, records: Held, gates: Gates) -> Verdict | NeedDocument | None:
     """R3 and WALSH_EXCLUDED_TLDS alone; None if nothing is against *url*."""
-    return _operator_blocks(url, records) or _excluded(url, gates)
+    return _operator_blocks(url, records) or _exclude(url, gates)
 
 
 def judge_robots_hop(
@@ -192,7 +192,7 @@ def _operator_blocks(url: str, records: Held) -> Verdict | NeedDocument | None:
             assert_never(blocklist)
 
 
-def _excluded(url: str, gates: Gates) -> Verdict | None:
+def _exclude(url: str, gates: Gates) -> Verdict | None:
     """Judge *url* by WALSH_EXCLUDED_TLDS."""
     if not gates.excluded_tlds:
         return None
@@ -242,14 +242,14 @@ def admit(pace: Pace, gates: Gates, now: float, *, document: bool = False) -> Ve
     # A robots.txt is exempt, because a new one may ask for a shorter interval.
     if gates.skip_slow and not document and pace.interval > gates.patience:
         cause = f"{pace.host} asks for {pace.interval:g} s between requests"
-        return _deferred(f'{cause}, {patience}, and WALSH_SLOW_HOSTS is "skip"')
+        return _defer(f'{cause}, {patience}, and WALSH_SLOW_HOSTS is "skip"')
     if pace.wait > gates.patience:
         cause = f"{pace.host} may not be requested before {iso(now + pace.wait)}"
-        return _deferred(f"{cause}, {patience}")
+        return _defer(f"{cause}, {patience}")
     return pace.wait
 
 
-def _deferred(reason: str) -> Verdict:
+def _defer(reason: str) -> Verdict:
     """The verdict that defers the target (D8)."""
     return Verdict(False, verdicts.DEFERRED, "R4", reason)
 

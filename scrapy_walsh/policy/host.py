@@ -40,7 +40,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy import chain, throttle
-from scrapy_walsh.policy.backoff import SILENT_RETRIES, Answer, Retry, backoff_delay, granted
+from scrapy_walsh.policy.backoff import (
+    SILENT_RETRIES,
+    Answer,
+    Retry,
+    backoff_delay,
+    silent_attempts,
+)
 from scrapy_walsh.policy.event import Pace
 from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.verdict import DEFERRED, Unanswered, Verdict
@@ -263,12 +269,12 @@ class Silence:
         if self.before or not count:
             return count > 0
         if self.answers(now):
-            limit = granted(self.max_retries, self.position)
+            limit = silent_attempts(self.max_retries, self.position)
             if self.position == "allow" and robots:
                 limit -= 1
             in_vain = self.row >= limit and len(self.row_urls) > 1
             return in_vain or len(self.urls) >= max(limit, 2)
-        limit = granted(min(self.max_retries, SILENT_RETRIES), self.position)
+        limit = silent_attempts(min(self.max_retries, SILENT_RETRIES), self.position)
         # A target gets the last attempt only after those for a robots.txt, and not if no
         # connection came about for these.
         for_target = not robots and self.documents >= limit - 1 and self.connected

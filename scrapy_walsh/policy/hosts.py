@@ -161,7 +161,7 @@ def origin(url: str) -> str:
     """
     name = _names(url)[0]
     if not name:
-        raise ValueError(f"no scheme in {_shown(url)}")
+        raise ValueError(f"no scheme in {_show(url)}")
     return name
 
 
@@ -229,13 +229,13 @@ def _names(url: str) -> tuple[str, str]:
         host, port = _forms(url)[0], _split_port(scheme, authorities[0])[1]
     number = int(port) if port else 0
     if number > 65535:
-        raise ValueError(f"port above 65535 in {_shown(url)}")
+        raise ValueError(f"port above 65535 in {_show(url)}")
     shown_port = number if port and number != DEFAULT_PORT.get(scheme) else None
-    key = host if shown_port in (None, 80, 443) else _joined(host, shown_port)
-    return f"{scheme}://{_joined(host, shown_port)}" if scheme else "", key
+    key = host if shown_port in (None, 80, 443) else _join(host, shown_port)
+    return f"{scheme}://{_join(host, shown_port)}" if scheme else "", key
 
 
-def _joined(host: str, port: int | None) -> str:
+def _join(host: str, port: int | None) -> str:
     bracketed = f"[{host}]" if ":" in host else host
     return bracketed if port is None else f"{bracketed}:{port}"
 
@@ -246,14 +246,14 @@ def _forms(text: str) -> tuple[str, ...]:
     try:
         forms = dict.fromkeys(_canonical(_split_port(scheme, preferred)[0]))
     except ValueError:
-        raise ValueError(f"no readable host in {_shown(text)}") from None
+        raise ValueError(f"no readable host in {_show(text)}") from None
     for authority in alternatives:
         with suppress(ValueError):
             forms.update(dict.fromkeys(_canonical(_split_port(scheme, authority)[0])))
     return tuple(forms)
 
 
-def _shown(text: str) -> str:
+def _show(text: str) -> str:
     return repr(text if len(text) <= 200 else f"{text[:200]}...")
 
 
@@ -291,7 +291,7 @@ def _split_port(scheme: str, authority: str) -> tuple[str, str]:
     # An IPv6 address without brackets, as blocklists have it. In a URL its end may be a port.
     if not scheme and authority.count(":") > 1:
         return authority, ""
-    raise ValueError(f"no readable port in {_shown(authority)}")
+    raise ValueError(f"no readable port in {_show(authority)}")
 
 
 def _canonical(host: str) -> Iterator[str]:

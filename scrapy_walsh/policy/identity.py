@@ -138,10 +138,10 @@ def _fields(value: Mapping[object, object]) -> dict[str, str]:
     absent = [key for key in _REQUIRED if key not in entries]
     if absent:
         _refuse(dict(value), f"has no {' and no '.join(absent)}", _CHOICES)
-    return {key: _checked(key, entries[key]) for key in _KEYS if key in entries}
+    return {key: _check(key, entries[key]) for key in _KEYS if key in entries}
 
 
-def _checked(key: str, value: object) -> str:
+def _check(key: str, value: object) -> str:
     text, problem = value if isinstance(value, str) else "", ""
     if key == "product":
         if not _PRODUCT.fullmatch(text):

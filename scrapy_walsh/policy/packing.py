@@ -46,7 +46,7 @@ def packings(fields: Sequence[str]) -> tuple[int, bool]:
 _PIECE: Final = 512
 
 
-def unpacked(packed: bytes, limit: int, start: bytes = b"") -> bytes | None:
+def unpack(packed: bytes, limit: int, start: bytes = b"") -> bytes | None:
     """The gzip or zlib members of *packed*, one after the other, up to *limit* octets of them.
 
     Data after a member is left out if it does not begin with *start*. Returns None if the data is
@@ -78,7 +78,7 @@ def unpacked_once_more(body: bytes, limit: int) -> bytes | None:
         return body
     content: bytes | None = None
     with suppress(zlib_error):
-        content = unpacked(body, limit)
+        content = unpack(body, limit)
     return body if content is None and not is_gzip else content  # a text may begin with an x
 
 

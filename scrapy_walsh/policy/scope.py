@@ -201,10 +201,10 @@ class Scope:
     def refuses(self, url: str) -> Verdict | None:
         """The verdict against *url*, or None when it is within scope."""
         if not _has_scheme(url):
-            return _refused(f"{url[:100]!r} is not an http or https URL")
+            return _refuse(f"{url[:100]!r} is not an http or https URL")
         if self.follow_links or self.source_of(url) is not None:
             return None
-        return _refused("not a declared target; links, sub-resources and media are not followed")
+        return _refuse("not a declared target; links, sub-resources and media are not followed")
 
     def undecided(self, url: str) -> bool:
         """Whether *url* is out of scope, but `Spider.start` may still declare it."""
@@ -219,7 +219,7 @@ class Scope:
         is_refused = self.refuses(other) is not None and not self.undecided(other)
         if is_refused or _same_host(url, other):
             return None
-        return _refused(
+        return _refuse(
             f"a downloader middleware sends {other.partition('?')[0]} instead, "
             "whose host would fetch the page without our checks"
         )
@@ -242,5 +242,5 @@ def _same_host(url: str, other: str) -> bool:
     return hosts.host_or_url(url) == hosts.host_or_url(other)
 
 
-def _refused(reason: str) -> Verdict:
+def _refuse(reason: str) -> Verdict:
     return Verdict(False, OUT_OF_SCOPE, "R6", reason)

@@ -142,7 +142,7 @@ def last_line(
     *unchanged*: how many of the sources that were read have not changed; None counts them together.
     """
     counts = Counter(outcomes)
-    parts = _counted(counts, rules or {}, unchanged)
+    parts = _count_text(counts, rules or {}, unchanged)
     if was_done and not counts.total():
         parts = ["earlier runs of this JOBDIR have requested all sources"]
     if unstored:
@@ -164,7 +164,7 @@ def last_line(
     return f"{line}; {needy} {verb} a person: {_PLACES}"
 
 
-def _counted(counts: Counter[str], rules: Mapping[str, int], unchanged: int | None) -> list[str]:
+def _count_text(counts: Counter[str], rules: Mapping[str, int], unchanged: int | None) -> list[str]:
     """The parts of the last line that count sources, for example ``3 refused (R2)``."""
     total = counts.total()
     if not total:

@@ -190,7 +190,7 @@ def share(
     hosts must answer so; but one is enough if the operator has declared that they belong together.
     """
     host, status, wait = answer
-    learned = eased(shared.learned, spacing.ended)
+    learned = ease(shared.learned, spacing.ended)
     if status != 429:
         learned = learn(learned, status, spacing, patience)
         return replace(shared, learned=learned, wait=None)
@@ -218,15 +218,15 @@ def learn(learned: Learned, status: int | None, spacing: Spacing, patience: floa
 
     *patience*: WALSH_PATIENCE, seconds.
     """
-    learned = eased(learned, spacing.ended)
+    learned = ease(learned, spacing.ended)
     if status == 429:
-        return _refused(learned, spacing, min(patience, LONGEST))
+        return _note_refusal(learned, spacing, min(patience, LONGEST))
     if learned.calm is None or not accepts(status):
         return learned
-    return _accepted(learned, learned.calm + 1, spacing)
+    return _note_acceptance(learned, learned.calm + 1, spacing)
 
 
-def eased(learned: Learned, now: float) -> Learned:
+def ease(learned: Learned, now: float) -> Learned:
     """*learned* as of *now*: halved for each two days without a 429.
 
     *now*: Unix seconds by the steady clock; ``known.at`` after that counts as *now* (D9).
@@ -253,7 +253,7 @@ def slower(one: Learned, other: Learned) -> Learned:
     )
 
 
-def _refused(learned: Learned, spacing: Spacing, longest: float) -> Learned:
+def _note_refusal(learned: Learned, spacing: Spacing, longest: float) -> Learned:
     is_repeated = learned.calm is not None and learned.calm + 2 <= WITHIN
     learned = replace(learned, calm=0, at=spacing.ended, before=learned.in_force)
     if not is_repeated:
@@ -267,7 +267,7 @@ def _refused(learned: Learned, spacing: Spacing, longest: float) -> Learned:
     return replace(learned, interval=longer, accepted=0.0) if longer > interval else learned
 
 
-def _accepted(learned: Learned, calm: int, spacing: Spacing) -> Learned:
+def _note_acceptance(learned: Learned, calm: int, spacing: Spacing) -> Learned:
     if not learned.interval and calm >= ENOUGH:
         return NOTHING
     learned = replace(learned, before=0.0)

@@ -27,8 +27,8 @@ from scrapy_walsh.ledger.files import (
     GENESIS,
     HEAD,
     digest_of,
-    parsed,
-    rotated,
+    parse_line,
+    rotated_files,
 )
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts
@@ -78,8 +78,8 @@ def files_of(path: Path) -> Files:
         raise StateError(f"{path}: no ledger there; give ledger.jsonl or its directory")
     beside = path.parent
     if path.name == FILE:
-        return Files((*rotated(beside), path), beside / DOCUMENTS, beside / HEAD)
-    return Files((path,), beside / DOCUMENTS, None, later=path in rotated(beside))
+        return Files((*rotated_files(beside), path), beside / DOCUMENTS, beside / HEAD)
+    return Files((path,), beside / DOCUMENTS, None, later=path in rotated_files(beside))
 
 
 def lines_in(parts: Iterable[Path], begin: int = 0) -> Iterator[tuple[str, bytes]]:
@@ -128,7 +128,7 @@ def lifted_holds(path: Path) -> Iterator[dict[str, str]]:
         return
     for _, _, raw in lines_with(files_of(path).parts, b'"kind":"%s"' % events.LIFTED.encode()):
         with suppress(ValueError, RecursionError):
-            line = line_of(parsed(raw.removesuffix(b"\n")))
+            line = line_of(parse_line(raw.removesuffix(b"\n")))
             yield {
                 "host": line.host,
                 "reason": line.reason,
@@ -341,7 +341,7 @@ class Chain:
             return None
         self.count += 1
         try:
-            members = parsed(raw[:-1])
+            members = parse_line(raw[:-1])
         except (ValueError, RecursionError) as error:
             self._lost(f"is no line of a ledger: {error}"[:200])
             return None

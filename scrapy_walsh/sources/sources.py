@@ -71,7 +71,7 @@ def read_sources(path: str | Path) -> tuple[list[Source], list[str]]:
         raise SourcesInvalid(f"{path.name}: unknown kind of file; use {', '.join(_READERS)}")
     problems: list[str] = []
     try:
-        return _checked(reader(_octets_of(path), path.name, problems), path.name, problems)
+        return _check(reader(_octets_of(path), path.name, problems), path.name, problems)
     except (MemoryError, RecursionError) as error:
         raise SourcesInvalid(f"{path.name}: too large or too deep to be read; divide it") from error
 
@@ -79,7 +79,7 @@ def read_sources(path: str | Path) -> tuple[list[Source], list[str]]:
 def parse_urls(text: str) -> tuple[list[Source], list[str]]:
     """The sources of ``-a urls="URL URL"``, and a line for each that cannot be used."""
     entries = ((f"url {n}", {"url": url}) for n, url in enumerate(text.split(), 1))
-    return _checked(entries, "urls", [])
+    return _check(entries, "urls", [])
 
 
 def text_of(path: Path) -> str:
@@ -277,7 +277,7 @@ _BARE: Final = re.compile(
 )
 
 
-def _checked(
+def _check(
     entries: Iterable[_Entry], file: str, problems: list[str]
 ) -> tuple[list[Source], list[str]]:
     """The sources of *entries*, and *problems* with a line for each problem of an entry."""
@@ -335,11 +335,11 @@ def _source(entry: Mapping[str, Any]) -> Source:
 
 def _document(key: str, value: str) -> str | None:
     """The URL of the feed or the sitemap of an entry, or None."""
-    url = _cleaned(value)
+    url = _clean(value)
     return _checked_url(key, url, url) if url else None
 
 
-def _cleaned(text: str) -> str:
+def _clean(text: str) -> str:
     """A URL without userinfo, invisible blanks and the scheme ``feed:``."""
     text = text.strip(_BLANK)
     scheme = _FEED_SCHEME.match(text)
@@ -352,7 +352,7 @@ def _cleaned(text: str) -> str:
 
 def _url(value: str) -> tuple[str, bool]:
     """The URL to request, and whether *value* has no scheme."""
-    text = _cleaned(value)
+    text = _clean(value)
     if not text:
         raise SourcesInvalid('no url; add url = "https://..."')
     is_bare = "://" not in text and _BARE.fullmatch(text) is not None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.commands.main import main
-from scrapy_walsh.ledger.files import chained
+from scrapy_walsh.ledger.files import chain_line
 from scrapy_walsh.proof.sandbox import Sandbox
 from tests.crawl.harness import OWN_IDENTITY, make_project, run_scrapy
 from tests.kit import T0, line, written
@@ -55,8 +55,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "interval": 1.0, "exempt": False, "attempt": 0, "gives_up": False,
     }  # fmt: skip
     lines = [
-        chained({"at": first, "kind": "ledger", "contract": "walsh-ledger/v1"}, 1, "0" * 64)[0],
-        chained({"at": first, **asked, "started": first, "ended": first}, 2, "0" * 64)[0],
+        chain_line({"at": first, "kind": "ledger", "contract": "walsh-ledger/v1"}, 1, "0" * 64)[0],
+        chain_line({"at": first, **asked, "started": first, "ended": first}, 2, "0" * 64)[0],
     ]
     Path("ledger.jsonl").write_bytes(b"".join(lines))
     return tmp_path

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scrapy_walsh.ledger.files import chained
+from scrapy_walsh.ledger.files import chain_line
 from scrapy_walsh.proof.audit.match import Ledgers, Sent, match_rows, pair, read_ledgers
 from scrapy_walsh.proof.audit.reading import Entry, Log, Unreadable
 from tests.crawl.harness import USER_AGENT
@@ -45,7 +45,7 @@ def asked_line(number: int, at: float, url: str, **members: Any) -> bytes:
         "attempt": 0, "gives_up": False,
         "ended": at, "status": 200, **members,
     }  # fmt: skip
-    return chained(entry, number, "0" * 64)[0]
+    return chain_line(entry, number, "0" * 64)[0]
 
 
 def test_each_request_is_matched_once() -> None:
@@ -130,12 +130,12 @@ def written(path: Path, lines: Iterable[bytes]) -> str:
 
 def test_ledgers_are_read_by_host(tmp_path: Path) -> None:
     lines = [
-        chained({"at": T0, "kind": "ledger", "contract": "walsh-ledger/v1"}, 1, "0" * 64)[0],
+        chain_line({"at": T0, "kind": "ledger", "contract": "walsh-ledger/v1"}, 1, "0" * 64)[0],
         asked_line(2, T0 + 1, "https://site.example"),
         asked_line(3, T0 + 2, "https://other.example/x"),
         asked_line(4, T0 + 3, "https://site.example:443/a?b#c", sent="https://site.example/a?t"),
         asked_line(5, T0 + 4, "https://site.example/s?redacted", status=None),
-        chained({"at": T0 + 5, "kind": "gap", "reason": "disk", "lost": 3}, 6, "0" * 64)[0],
+        chain_line({"at": T0 + 5, "kind": "gap", "reason": "disk", "lost": 3}, 6, "0" * 64)[0],
         b"damaged\n",
         asked_line(8, T0 + 9, "https://[/"),
     ]

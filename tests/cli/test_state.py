@@ -22,7 +22,7 @@ from scrapy_walsh.commands import state_show
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.commands.state_show import Now, everything, summary
 from scrapy_walsh.config import WalshConfig
-from scrapy_walsh.ledger.files import parsed
+from scrapy_walsh.ledger.files import parse_line
 from scrapy_walsh.policy.throttle import NOTHING, Learned
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.proof.ledger import lifted_holds
@@ -323,7 +323,7 @@ def test_d40_a_hold_is_lifted_with_its_deferrals_and_nothing_else(
         "other.test", NOW - 60, 30.0, NOW + 7200
     )
     assert {each: list(store.rows(each)) for each in before} == before
-    (line,) = [each for each in map(parsed, lines_of(folder)) if each["kind"] == "lifted"]
+    (line,) = [each for each in map(parse_line, lines_of(folder)) if each["kind"] == "lifted"]
     assert (line["host"], line["reason"]) == ("h.test", WHY)
     assert list(lifted_holds(folder / "state")) == [
         {"host": "h.test", "reason": WHY, "at": iso(line["at"])}

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import settings
 
 from scrapy_walsh.policy.hosts import robots_url
-from scrapy_walsh.policy.list.blocklist import Blocklist, normalised
+from scrapy_walsh.policy.list.blocklist import Blocklist, normalise
 
 if TYPE_CHECKING:
     from tests.crawl.reached import Reached
@@ -86,7 +86,7 @@ def resolved(host: str) -> str | None:
 def refused(url: str, listed: str) -> bool:
     """Whether a list with that one host refuses the URL, as the gate reads it."""
     try:
-        return Blocklist(domains=set(normalised([listed])[0])).blocks(url) is not None
+        return Blocklist(domains=set(normalise([listed])[0])).blocks(url) is not None
     except ValueError:
         return True
 

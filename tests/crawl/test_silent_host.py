@@ -11,7 +11,7 @@ import pytest
 from scrapy.utils.test import get_crawler
 
 from scrapy_walsh.adapters.events import Recorder
-from scrapy_walsh.ledger.files import parsed
+from scrapy_walsh.ledger.files import parse_line
 from scrapy_walsh.policy.event import DEFERRED, GIVEN_UP, Event
 from scrapy_walsh.policy.verdict import REMEDIES, Unanswered, Verdict
 from scrapy_walsh.proof.sandbox import Request, Route, Sandbox, Site
@@ -42,7 +42,7 @@ def honest(project: Path) -> None:
 
 def exchanges(project: Path) -> list[dict[str, Any]]:
     lines = (state_dir(project) / "ledger.jsonl").read_bytes().splitlines()
-    return [each for each in map(parsed, lines) if each["kind"] == "asked"]
+    return [each for each in map(parse_line, lines) if each["kind"] == "asked"]
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_one_line_tells_of_all_targets_of_a_silent_host(
     store.close()
     assert set(deferred) == set(URLS[1:])
     assert all("did not answer" in each.reason for each in deferred.values())
-    lines = map(parsed, (state_dir(made) / "ledger.jsonl").read_bytes().splitlines())
+    lines = map(parse_line, (state_dir(made) / "ledger.jsonl").read_bytes().splitlines())
     ends = [line for line in lines if line["kind"] in ("deferred", "given_up")]
     assert [line["url"] for line in ends if line.get("error")] == [URLS[0]]
     assert {line.get("error") for line in ends} == {"connection lost", None}
@@ -397,6 +397,6 @@ def test_r5_8_what_was_given_up_is_told_in_one_way(broken: tuple[Crawl, Path], s
     assert not run.fetched(url)
     assert f"GaveUp {url}: gave up: status {status}" in run.why(url)
     lines = (state_dir(folder) / "ledger.jsonl").read_bytes().splitlines()
-    told = [each["kind"] for each in map(parsed, lines) if each.get("url") == url]
+    told = [each["kind"] for each in map(parse_line, lines) if each.get("url") == url]
     told = [kind for kind in told if kind != "held"]
     assert told == ["declared", *["asked", "retried"] * 5, "asked", "given_up"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.ledger.files import parsed
+from scrapy_walsh.ledger.files import parse_line
 from scrapy_walsh.proof.sandbox import Route, Sandbox
 from tests.crawl.harness import crawl, make_project, site, state_dir
 
@@ -93,7 +93,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_decision_of_a_crawl_is_the_chains(project: Path) -> None:
     said = set(json.loads((project / "said.json").read_text()))
     lines = (state_dir(project) / "ledger.jsonl").read_bytes().splitlines()
-    decisions = [each for each in map(parsed, lines) if each["kind"] in DECISIONS]
+    decisions = [each for each in map(parse_line, lines) if each["kind"] in DECISIONS]
     assert {(each["requirement"], each["kind"]) for each in decisions} >= {
         ("R2", "refused"),
         ("R3", "refused"),

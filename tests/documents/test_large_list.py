@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.ledger import FILE
-from scrapy_walsh.ledger.files import DOCUMENTS, Bodies, parsed
+from scrapy_walsh.ledger.files import DOCUMENTS, Bodies, parse_line
 from scrapy_walsh.proof.sandbox import Route, Sandbox
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.files import COPY, SECOND
@@ -99,7 +99,7 @@ def test_d3_a_large_list_is_kept_twice_with_its_refresh(runs: Runs) -> None:
 
 def test_the_ledger_has_every_large_list_that_it_names(runs: Runs) -> None:
     directory = state_dir(runs.project)
-    lines = [parsed(line) for line in (directory / FILE).read_bytes().splitlines()]
+    lines = [parse_line(line) for line in (directory / FILE).read_bytes().splitlines()]
     named = [line["digest"] for line in lines if line.get("url") == KEY and line.get("digest")]
     assert set(named) == {hashlib.sha256(each.content).hexdigest() for each in (FIRST, SECOND_LIST)}
     kept = Bodies(directory / DOCUMENTS)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from scrapy_walsh.ledger import FILE
-from scrapy_walsh.ledger.files import DOCUMENTS, Bodies, parsed
+from scrapy_walsh.ledger.files import DOCUMENTS, Bodies, parse_line
 from scrapy_walsh.proof.sandbox import Route, Sandbox, blocklist, page
 from tests.crawl.harness import (
     LIST_SPIDER,
@@ -58,7 +58,7 @@ PAGES = (
 
 
 def ledger_of(project: Path) -> list[dict[str, Any]]:
-    return [parsed(line) for line in (state_dir(project) / FILE).read_bytes().splitlines()]
+    return [parse_line(line) for line in (state_dir(project) / FILE).read_bytes().splitlines()]
 
 
 class Written:

@@ -21,12 +21,12 @@ from scrapy_walsh.ledger.files import (
     GENESIS,
     HEAD,
     Bodies,
-    chained,
+    chain_line,
     digest_of,
-    parsed,
+    parse_line,
     read_head,
-    redacted,
-    rotated,
+    redact,
+    rotated_files,
 )
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ def lines(directory: Path) -> list[dict[str, Any]]:
     """Every line of every file, the chain held against what each line says."""
     found = []
     previous, number = GENESIS, 0
-    for path in (*rotated(directory), directory / FILE):
+    for path in (*rotated_files(directory), directory / FILE):
         for raw in path.read_bytes().splitlines():
-            line = parsed(raw)
+            line = parse_line(raw)
             number += 1
             assert (line["n"], line["prev"]) == (number, previous)
             assert line["hash"] == digest_of(raw)
@@ -56,7 +56,7 @@ def opened(directory: Path, **options: Any) -> Ledger:
 
 
 def test_a_hash_is_that_of_the_octets_before_it() -> None:
-    line, digest = chained(ENTRY, 7, GENESIS)
+    line, digest = chain_line(ENTRY, 7, GENESIS)
     before, _, rest = line.partition(b',"hash":"')
     assert hashlib.sha256(before).hexdigest() == digest
     assert rest == digest.encode() + b'"}\n'
@@ -65,11 +65,11 @@ def test_a_hash_is_that_of_the_octets_before_it() -> None:
 
 @given(st.integers(0, 300), st.integers(1, 255))
 def test_no_octet_can_be_altered_unseen(place: int, change: int) -> None:
-    line = chained(ENTRY, 7, GENESIS)[0].rstrip(b"\n")
+    line = chain_line(ENTRY, 7, GENESIS)[0].rstrip(b"\n")
     place %= len(line)
     altered = line[:place] + bytes([line[place] ^ change]) + line[place + 1 :]
     try:
-        found = parsed(altered)
+        found = parse_line(altered)
     except ValueError:
         return
     assert found["hash"] != digest_of(altered)
@@ -90,11 +90,13 @@ def test_no_octet_can_be_altered_unseen(place: int, change: int) -> None:
 )
 def test_what_is_no_line_is_said_to_be_none(line: bytes) -> None:
     with pytest.raises((ValueError, RecursionError)):
-        parsed(line)
+        parse_line(line)
 
 
 def test_what_says_nothing_is_left_out() -> None:
-    line, _ = chained({"kind": "x", "a": None, "b": "", "c": (), "d": float("inf"), "e": 0}, 1, "")
+    line, _ = chain_line(
+        {"kind": "x", "a": None, "b": "", "c": (), "d": float("inf"), "e": 0}, 1, ""
+    )
     assert set(json.loads(line)) == {"n", "kind", "e", "prev", "hash"}
 
 
@@ -107,7 +109,7 @@ def test_queries_are_redacted_wherever_they_are_repeated() -> None:
         "reason": "http://h.test/a?key=1&b and http://g.test/?key=2 and http://h.test/a",
         "status": 200,
     }
-    found = redacted(entry)
+    found = redact(entry)
     assert "key" not in json.dumps(found)
     assert found["url"] == "http://h.test/a?redacted"
     assert found["document"] == entry["document"]
@@ -163,12 +165,14 @@ def test_full_files_are_kept_up_to_a_number(tmp_path: Path) -> None:
     assert Bodies(tmp_path / DOCUMENTS).get(digest) == body
     for number in range(100):
         ledger.write("a", {**ENTRY, "number": number})
-        if len(rotated(tmp_path)) < 2:
+        if len(rotated_files(tmp_path)) < 2:
             whole = lines(tmp_path)
     assert [line["file"] for line in whole if line["kind"] == "ledger"] == [1, 2]
-    kept = [parsed(path.read_bytes().splitlines()[0])["file"] for path in rotated(tmp_path)]
+    kept = [
+        parse_line(path.read_bytes().splitlines()[0])["file"] for path in rotated_files(tmp_path)
+    ]
     assert kept == [*range(ledger.file - 16, ledger.file)]
-    assert sum(path.stat().st_size for path in rotated(tmp_path)) >= 16_000
+    assert sum(path.stat().st_size for path in rotated_files(tmp_path)) >= 16_000
     assert Bodies(tmp_path / DOCUMENTS).get(digest) is None, "named by no file that is kept"
 
 
@@ -293,7 +297,9 @@ def test_it_is_said_before_the_first_lines_of_this_run_go(tmp_path: Path) -> Non
         assert ledger.file <= first + 17
     (notice,) = ledger.notices
     assert "raise WALSH_LEDGER_KEPT" in notice
-    runs = [json.loads(line).get("run") for line in rotated(tmp_path)[0].read_bytes().splitlines()]
+    runs = [
+        json.loads(line).get("run") for line in rotated_files(tmp_path)[0].read_bytes().splitlines()
+    ]
     assert "b" in runs, "nothing of this run has gone yet"
     for _ in range(30):
         ledger.write("b", ENTRY)

@@ -17,7 +17,7 @@ import pytest
 
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.ledger import FILE, files
-from scrapy_walsh.ledger.files import DOCUMENTS, HEAD, Ledger, parsed
+from scrapy_walsh.ledger.files import DOCUMENTS, HEAD, Ledger, parse_line
 from scrapy_walsh.proof.sandbox import Route, Sandbox
 from tests.crawl.harness import Crawl, crawl, make_project, run_scrapy, site, state_dir, walsh
 from tests.kit import honest, report_of, told
@@ -98,7 +98,7 @@ def crawled(tmp_path_factory: pytest.TempPathFactory) -> Crawled:
 
 
 def kinds(directory: Path) -> set[str]:
-    return {parsed(line)["kind"] for line in (directory / FILE).read_bytes().splitlines()}
+    return {parse_line(line)["kind"] for line in (directory / FILE).read_bytes().splitlines()}
 
 
 # -- what is honest -----------------------------------------------------------------------
@@ -136,7 +136,7 @@ def test_two_processes_on_one_directory_hold(crawled: Crawled):
     report = report_of(crawled.shared)
     assert told(report) == []
     assert report.runs == 2
-    lines = [parsed(line) for line in (crawled.shared / FILE).read_bytes().splitlines()]
+    lines = [parse_line(line) for line in (crawled.shared / FILE).read_bytes().splitlines()]
     ends = [line["kind"] for line in lines if line["kind"] in ("started", "ended")]
     assert ends == ["started", "started", "ended", "ended"], "they did not overlap"
 
@@ -296,7 +296,7 @@ def test_without_a_head_a_ledger_whose_runs_ended_holds_with_a_note(short: Path)
 def test_a_run_that_goes_on_is_a_note(short: Path):
     """The head is of the last line; what a writer has begun is no line yet."""
     whole = lines_of(short)
-    last = parsed(whole[-2].rstrip())
+    last = parse_line(whole[-2].rstrip())
     (short / HEAD).write_text(f"{last['n']:012} {last['hash']}\n")
     (short / FILE).write_bytes(b"".join([*whole[:-1], whole[-1][:20]]))
     report = report_of(short)
@@ -315,7 +315,7 @@ def rotated(directory: Path) -> int:
             members = {k: v for k, v in entry.items() if k not in ("run", "at")}
             ledger.write(entry["run"], members)
     ledger.close()
-    return len(files.rotated(directory))
+    return len(files.rotated_files(directory))
 
 
 def test_files_that_were_rotated_are_one_ledger(short: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scrapy_walsh.policy.backoff import Answer, GiveUp, Retry, after_failure, granted
+from scrapy_walsh.policy.backoff import Answer, GiveUp, Retry, after_failure, silent_attempts
 from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.host import Host, Silence, Terms
 
@@ -12,7 +12,7 @@ from scrapy_walsh.policy.host import Host, Silence, Terms
 @pytest.mark.parametrize("position", ["defer", "deny"])
 @pytest.mark.parametrize("retries", range(6))
 def test_r5_6_a_host_gets_what_r5_grants_one_url(retries: int, position: str) -> None:
-    assert granted(retries, position) == retries + 1
+    assert silent_attempts(retries, position) == retries + 1
 
 
 def answered(max_retries: int, position: str) -> Silence:
@@ -29,7 +29,7 @@ def test_r5_6_under_allow_a_target_gets_the_last(retries: int, attempts: int) ->
         assert not silence.spent(0.0)
         silence.note(0.0, f"/{made}")
     assert silence.spent(0.0)
-    assert granted(retries, "allow") == attempts
+    assert silent_attempts(retries, "allow") == attempts
 
 
 @pytest.mark.parametrize("position", ["defer", "deny"])

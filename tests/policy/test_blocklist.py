@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scrapy_walsh.policy.list.blocklist import Blocklist, lifted, normalised
+from scrapy_walsh.policy.list.blocklist import Blocklist, find_lifted, normalise
 from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR
 
 DATA = Path(__file__).parents[1] / "data"
@@ -27,7 +27,7 @@ def rows(name: str) -> list[Any]:
 
 
 def listing(*entries: str, **facts: Any) -> Blocklist:
-    return Blocklist(domains=set(normalised(entries)[0]), **facts)
+    return Blocklist(domains=set(normalise(entries)[0]), **facts)
 
 
 @pytest.mark.parametrize("row", rows("blocklist_match.json"))
@@ -128,7 +128,7 @@ def test_r3_2_an_ipv6_address_is_carried_by_no_other() -> None:
     ],
 )
 def test_an_odd_entry_is_named(entry: str, read: str) -> None:
-    found = normalised([entry, "example.com", "example.co.uk"])
+    found = normalise([entry, "example.com", "example.co.uk"])
     assert found[0] == [*filter(None, read.split(", ")), "example.com", "example.co.uk"]
     assert len(found[1]) == 1
     below = "" if read[:1].isdigit() else "every host below "  # no host is below an address
@@ -141,7 +141,7 @@ def test_a_public_suffix_is_warned_of_and_obeyed() -> None:
 
 
 def test_warnings_are_bounded_and_counted() -> None:
-    domains, warnings = normalised(["com"] * 1000)
+    domains, warnings = normalise(["com"] * 1000)
     assert len(domains) == 1000
     assert len(warnings) < 30
     assert "980 more" in warnings[-1]
@@ -165,12 +165,12 @@ def test_a_long_list_blocks_what_it_lists_and_no_more() -> None:
 def test_bd14_lifted_names_what_is_no_longer_blocked() -> None:
     old = listing("a.test", "www.b.test", "c.test", "d.test")
     new = listing("a.test", "b.test", "e.test")
-    assert sorted(lifted(old, new)) == ["c.test", "d.test"]
+    assert sorted(find_lifted(old, new)) == ["c.test", "d.test"]
 
 
 def test_lifted_leaves_a_shared_list_whole() -> None:
     old = listing("a.test")
-    assert lifted(old, Blocklist()) == ["a.test"]
+    assert find_lifted(old, Blocklist()) == ["a.test"]
     assert old.blocks("http://a.test/") is not None
 
 
@@ -183,7 +183,7 @@ def test_r3_2_blocked_means_equal_or_below(listed: list[str], host: str) -> None
 
 @given(st.text(max_size=30))
 def test_an_entry_blocks_itself_or_is_named(entry: str) -> None:
-    domains, warnings = normalised([entry])
+    domains, warnings = normalise([entry])
     assert domains or warnings
     made = listing(entry)
     assert all(made.blocks(domain) for domain in domains)

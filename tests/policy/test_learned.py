@@ -20,7 +20,7 @@ from scrapy_walsh.policy.throttle import (
     WITHIN,
     Learned,
     Spacing,
-    eased,
+    ease,
     learn,
     slower,
 )
@@ -181,7 +181,7 @@ def test_a_refusal_before_what_is_taught_was_tried_makes_it_no_longer():
 
 
 def test_what_is_left_after_two_days_binds_as_before():
-    known = eased(Learned(40.0, 0.0, 0, 0.0, before=10.0), HALVED_AFTER)
+    known = ease(Learned(40.0, 0.0, 0, 0.0, before=10.0), HALVED_AFTER)
     assert (known.interval, known.in_force) == (20.0, 5.0)
 
 
@@ -229,26 +229,26 @@ def test_two_refusals_bring_back_what_was_accepted_before():
 
 def test_each_two_days_halve_it_and_nothing_is_left_after_twelve():
     known = Learned(LONGEST, 0.0, 0, 1000.0)
-    assert eased(known, 1000.0 + HALVED_AFTER - 1) == known
-    assert eased(known, 1000.0 + HALVED_AFTER).interval == LONGEST / 2
-    assert eased(known, 1000.0 + 3.5 * HALVED_AFTER).interval == LONGEST / 8
-    assert eased(known, 1000.0 + 6 * HALVED_AFTER) == NOTHING
-    assert eased(known, 1000.0 + 1e9) == NOTHING
+    assert ease(known, 1000.0 + HALVED_AFTER - 1) == known
+    assert ease(known, 1000.0 + HALVED_AFTER).interval == LONGEST / 2
+    assert ease(known, 1000.0 + 3.5 * HALVED_AFTER).interval == LONGEST / 8
+    assert ease(known, 1000.0 + 6 * HALVED_AFTER) == NOTHING
+    assert ease(known, 1000.0 + 1e9) == NOTHING
 
 
 def test_one_refusal_is_forgotten_after_two_days():
-    assert eased(REFUSED_ONCE, HALVED_AFTER) == NOTHING
+    assert ease(REFUSED_ONCE, HALVED_AFTER) == NOTHING
 
 
 def test_easing_in_two_steps_is_easing_in_one():
     known = Learned(40.0, 0.0, 3, 0.0)
-    halfway = eased(known, 2.5 * HALVED_AFTER)
-    assert eased(halfway, 4 * HALVED_AFTER) == eased(known, 4 * HALVED_AFTER)
+    halfway = ease(known, 2.5 * HALVED_AFTER)
+    assert ease(halfway, 4 * HALVED_AFTER) == ease(known, 4 * HALVED_AFTER)
 
 
 def test_a_time_in_the_future_counts_as_now():
     known = Learned(8.0, 0.0, 0, 5e9)
-    assert eased(known, 1000.0) == replace(known, at=1000.0)
+    assert ease(known, 1000.0) == replace(known, at=1000.0)
 
 
 def test_of_two_the_slower_stays():

@@ -214,7 +214,7 @@ def test_empty_members_of_gzip_are_read_in_linear_time() -> None:
 
     def work(length: int) -> Callable[[], object]:
         body = empty * (8 * length // len(empty))
-        return lambda: packing.unpacked(body, length)
+        return lambda: packing.unpack(body, length)
 
     assert is_linear(work)
 

@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from scrapy_walsh.policy.packing import is_text, packings, unpacked
+from scrapy_walsh.policy.packing import is_text, packings, unpack
 
 RULES = b"User-agent: *\r\nDisallow: /private/\n\tAllow: /\f# caf"
 
@@ -89,10 +89,10 @@ MEMBER = gzip.compress(RULES, mtime=0)
 def test_r2_27_what_is_packed_is_unpacked_to_a_limit(
     packed: bytes, limit: int, body: bytes | None
 ) -> None:
-    assert unpacked(packed, limit) == body
+    assert unpack(packed, limit) == body
 
 
 @pytest.mark.parametrize("packed", [b"User-agent: *", MEMBER + b"more"])
 def test_r2_27_other_data_is_not_unpacked(packed: bytes) -> None:
     with pytest.raises(zlib.error):
-        unpacked(packed, 1000)
+        unpack(packed, 1000)

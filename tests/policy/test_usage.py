@@ -15,7 +15,7 @@ from scrapy_walsh.policy.robots.usage import (
     CATEGORIES,
     Statement,
     as_member,
-    combined,
+    combine,
     of_feed,
     of_response,
     refused_use,
@@ -35,7 +35,7 @@ def values(found: tuple[Statement, ...]) -> list[str]:
 
 
 def preferences(text: str, path: str = "/page", token: str = "OtherBot") -> dict[str, bool]:  # noqa: S107
-    return combined(robots(text, token).said(f"http://site.test{path}"))
+    return combine(robots(text, token).said(f"http://site.test{path}"))
 
 
 # -- draft-ietf-aipref-attach -------------------------------------------------------------
@@ -149,7 +149,7 @@ def test_a_file_that_takes_too_long_to_match_is_malformed():
     text += "".join(f"Content-Usage: /*a*{n}*b train-ai=n\n" for n in range(20_000))
     (said,) = robots(text).said("http://site.test/" + "ab" * 2000)
     assert (said.malformed, said.line) == ("the rules would take too long to match", 3)
-    assert combined([said]) == {}
+    assert combine([said]) == {}
 
 
 # -- draft-ietf-aipref-vocab --------------------------------------------------------------
@@ -235,8 +235,8 @@ def test_statements_combine_to_the_most_restrictive():
         Statement("b", "", "", preferences=(("train-ai", False),)),
         Statement("c", "", "", preferences=(("train-ai", True),)),
     ]
-    assert combined(said) == {"train-ai": False, "search": True}
-    assert combined([]) == {}
+    assert combine(said) == {"train-ai": False, "search": True}
+    assert combine([]) == {}
 
 
 # -- Content-Signal -----------------------------------------------------------------------
@@ -246,7 +246,7 @@ def test_content_signal_applies_to_its_whole_group():
     text = f"{GROUP}Content-Signal: search=yes,ai-train=no, ai-input=no\nAllow: /\n"
     (said,) = robots(text).said(PAGE)
     assert said.value == "search=yes,ai-train=no, ai-input=no"
-    assert combined([said]) == {"search": True, "train-ai": False, "ai-input": False}
+    assert combine([said]) == {"search": True, "train-ai": False, "ai-input": False}
 
 
 def test_content_signal_stands_beside_any_path():
@@ -280,7 +280,7 @@ def test_the_level_of_use_in_content_signal(
         said = of_response({"content-signal": ["ai-train=no", value]}, PAGE, "Bot")
     else:
         said = robots(f"{GROUP}Content-Signal: ai-train=no, {value}\n").said(PAGE)
-    uses = combined(said)
+    uses = combine(said)
     assert (uses.get("use=reference"), uses.get("use=full")) == (reference, full)
     assert uses["train-ai"] is False
     member = as_member(said)
@@ -359,13 +359,13 @@ def test_a_page_with_a_license_line_is_no_robots_txt():
 )
 def test_terms_of_a_feed(terms: str, disallowed: set[str]):
     (said,) = of_feed(terms, PAGE)
-    assert combined([said]) == dict.fromkeys(disallowed, False)
+    assert combine([said]) == dict.fromkeys(disallowed, False)
     assert (said.field, said.document, said.line) == ("rsl:content", PAGE, None)
     assert refused_use([said], ["license"]) == (said, "license")
 
 
 def test_all_uses_that_rsl_prohibits_are_covered():
-    uses = combined(of_feed("<prohibits type='usage'>all</prohibits>", PAGE))
+    uses = combine(of_feed("<prohibits type='usage'>all</prohibits>", PAGE))
     assert {"all", *CATEGORIES} <= set(uses)
     assert not any(uses.values())
 

@@ -11,7 +11,7 @@ import pytest
 
 from scrapy_walsh.policy.formats.feeds import read_feed
 from scrapy_walsh.policy.robots.file import parse_robots
-from scrapy_walsh.policy.robots.usage import combined, of_feed
+from scrapy_walsh.policy.robots.usage import combine, of_feed
 
 TOKEN = "ExampleBot"
 FEED = "https://press.test/feed"
@@ -169,7 +169,7 @@ def test_feeds(text: str) -> None:
     shared = set().union(*(prohibited(child) for child in parent if not is_entry(child)))
     links = read_feed(text.encode(), None, FEED)
     found = [
-        set(combined((*of_feed(links.terms, FEED), *of_feed(entry.terms, FEED))))
+        set(combine((*of_feed(links.terms, FEED), *of_feed(entry.terms, FEED))))
         for entry in links.entries
     ]
     assert found == [shared | prohibited(entry) for entry in entries]
@@ -179,10 +179,10 @@ def test_terms_count_for_all_if_it_is_unclear_whose_they_are() -> None:
     """An entry without a link is left out, and an element that is not closed has no end."""
     linkless = "<item><title>none</title></item>"
     links = read_feed(rss(linkless + item(1, terms("search")) + item(2)).encode(), None, FEED)
-    assert [set(combined(of_feed(links.terms, FEED)))] == [{"search"}]
+    assert [set(combine(of_feed(links.terms, FEED)))] == [{"search"}]
     cut = terms("ai-train").removesuffix("</rsl:content>")
     links = read_feed(rss(item(1, cut) + item(2)).encode(), None, FEED)
-    assert set(combined(of_feed(links.entries[0].terms, FEED))) == {"train-ai"}
+    assert set(combine(of_feed(links.entries[0].terms, FEED))) == {"train-ai"}
     assert links.entries[1].terms == ""
 
 

@@ -14,7 +14,7 @@ import pytest
 from scrapy_walsh.commands import state_verify
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.ledger import Ledger
-from scrapy_walsh.ledger.files import FILE, HEAD, parsed
+from scrapy_walsh.ledger.files import FILE, HEAD, parse_line
 from scrapy_walsh.ledger.files import LOCK as LEDGER_LOCK
 from scrapy_walsh.state import files, machine
 from scrapy_walsh.state.records import StoredDocument
@@ -208,7 +208,7 @@ def test_a_ledger_that_is_gone_is_said(tmp_path: Path, kept: tuple[str, ...]) ->
     ledger.close()
     (notice,) = ledger.notices
     assert f"{FILE} is gone" in notice
-    lines = [parsed(line) for line in (tmp_path / FILE).read_bytes().splitlines()]
+    lines = [parse_line(line) for line in (tmp_path / FILE).read_bytes().splitlines()]
     assert [line["kind"] for line in lines] == ["ledger", "gap"]
 
 

@@ -228,7 +228,7 @@ def pass_on(failure: str, error: Exception) -> NoReturn:
 
 
 @contextmanager
-def ours(failure: str) -> Iterator[None]:
+def as_own_fault(failure: str) -> Iterator[None]:
     """Call :func:`pass_on` for an exception in the block."""
     try:
         yield

@@ -80,7 +80,7 @@ class Document(Ticket):
 
     made: Request
     limit: int
-    ours: ClassVar[bool] = True
+    is_document: ClassVar[bool] = True
     origin: str = ""
     received: int = 0
     body: bytes | None = None
@@ -311,7 +311,7 @@ def bounded(response: Response, limit: int, *, or_text: bool) -> bytes | None:
     body: bytes | None = response.body[:limit] if times == 0 else None
     if times == 1:
         with contextlib.suppress(zlib.error):
-            body = packing.unpacked(response.body, limit)
+            body = packing.unpack(response.body, limit)
     if is_unknown and body is not None and not (or_text and packing.is_text(body)):
         return None
     if body is None or not or_text:

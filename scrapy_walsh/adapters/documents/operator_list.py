@@ -32,9 +32,9 @@ from scrapy_walsh.policy.list import operator, schema
 from scrapy_walsh.policy.list.blocklist import (
     MAX_OCTETS,
     Blocklist,
+    find_lifted,
     is_inline,
-    lifted,
-    together,
+    join_lists,
 )
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state.records import BLOCKLIST, SCHEMA, StoredDocument
@@ -112,7 +112,7 @@ class OperatorList:
     async def _load(self) -> None:
         """Take up the list of an earlier run. It counts, too, as "first-ever" (T7)."""
         try:
-            with faults.ours("the stored blocklist cannot be read"):
+            with faults.as_own_fault("the stored blocklist cannot be read"):
                 lists = await self._read_stored(0.0)
         except (DocumentInvalid, OwnFault) as error:
             cause = f"the stored blocklist cannot be read ({error})"
@@ -128,7 +128,7 @@ class OperatorList:
     async def _attempt(self) -> float | None:
         """Try once to fetch the list. Returns the seconds to the next attempt if targets wait."""
         try:
-            with faults.ours("the blocklist could not be applied"):
+            with faults.as_own_fault("the blocklist could not be applied"):
                 # If R5 holds the list's host, the attempt fails without a request.
                 traffic = self._pacing.host_of(self._url).traffic
                 wait = traffic.wait(self._context.monotonic())
@@ -241,7 +241,7 @@ class OperatorList:
         Then log odd entries, and the opt-outs that the operator has lifted.
         """
         previous = self.state.blocklist
-        adopted = together([blocklist for blocklist, _ in lists])
+        adopted = join_lists([blocklist for blocklist, _ in lists])
         own_document = next((document for _, document in lists if document.key == self._url), None)
         # Drop the text, because it would take memory.
         self._document = None if own_document is None else replace(own_document, body=b"")
@@ -252,7 +252,7 @@ class OperatorList:
             await self._record_adoption(blocklist, document, kind)
         if previous is None:
             return
-        lifted_domains = await compat.run_in_thread(lambda: lifted(previous, adopted))
+        lifted_domains = await compat.run_in_thread(lambda: find_lifted(previous, adopted))
         if lifted_domains:
             names = ", ".join(sorted(lifted_domains[:_MAX_LIFTED_LOGGED]))
             logger.warning("the operator lifted the opt-out of: %s", names)

@@ -300,7 +300,7 @@ class RobotsTxt:
                 origin=origin,
                 trial=trial and not progress.hops and origin.startswith("https://"),
             )
-            with faults.ours("a robots.txt could not be read"):
+            with faults.as_own_fault("a robots.txt could not be read"):
                 self._process_answer(origin, progress, fetched)
         except NotYet as error:  # another process uses this host, and may store its robots.txt
             progress.is_taken = error.wait > _ROUNDING
@@ -427,7 +427,7 @@ class RobotsTxt:
                 self._use_fallback(origin, robots_fetch.OURS, lost)
                 return
             if document is not None:
-                rules = self._parse(origin, document)
+                rules = self._parse_and_pace(origin, document)
                 pages = document.pages if cause == robots_fetch.PAGE else None
                 self._record_rules(
                     REJECTED, origin, document, rules, fallback.reason, pages=pages, **members
@@ -486,7 +486,7 @@ class RobotsTxt:
         body = fetched.body if meaning == robots_fetch.PARSE else b""
         document = fetched.record(ROBOTS, origin, body, meaning, self._context.wall())
         document = replace(document, refresh=max_age(joined(fetched.headers, "Cache-Control")))
-        rules = self._parse(origin, document)
+        rules = self._parse_and_pace(origin, document)
         self._progress.pop(origin, None)
         # Record it before another process can take it up, because our line must come first.
         self._record_rules(ADOPTED, origin, document, rules, f"{fetched.why}, {meaning}")
@@ -511,11 +511,11 @@ class RobotsTxt:
         ttl = self._ttl(origin, document)
         if not is_fresh(document.fetched_at, self._context.wall(), ttl):
             return None
-        rules = self._parse(origin, document)
+        rules = self._parse_and_pace(origin, document)
         self._record_rules(TAKEN_UP, origin, document, rules, "from an earlier fetch")
         return self._keep_rules(origin, rules, document.fetched_at, ttl)
 
-    def _parse(self, origin: str, document: StoredDocument) -> Robots:
+    def _parse_and_pace(self, origin: str, document: StoredDocument) -> Robots:
         """Parse *document*, and give its Crawl-delay to the host of *origin* (R4)."""
         if document.outcome == robots_fetch.NO_RULES:
             rules = no_rules(document.url)

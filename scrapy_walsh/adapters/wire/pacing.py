@@ -30,7 +30,7 @@ from scrapy_walsh.policy.backoff import TOO_MANY_REQUESTS, Answer, GiveUp, NoAns
 from scrapy_walsh.policy.event import TARGET, Event, EventKind
 from scrapy_walsh.policy.host import Host, Terms, Traffic
 from scrapy_walsh.policy.robots.fetch import REASK
-from scrapy_walsh.policy.throttle import NOTHING, Shared, Spacing, accepts, eased, share
+from scrapy_walsh.policy.throttle import NOTHING, Shared, Spacing, accepts, ease, share
 from scrapy_walsh.policy.verdict import Verdict
 from scrapy_walsh.state.records import Booking, HostRecord
 
@@ -451,7 +451,7 @@ class Pacing:
             # The crawl goes on by its own spacing.
             booking = Booking(0.0, known=False)
         if booking.taught != NOTHING:
-            host.take(eased(booking.taught, steady))
+            host.take(ease(booking.taught, steady))
         host.traffic.rested = booking.rested
         if booking.server is not None:
             self._server(self._server_key(host), booking.server)
@@ -661,4 +661,4 @@ def take_record(host: Host, record: HostRecord, now: float, steady: float) -> No
     visited = None if record.visited_at is None else now - (steady - record.visited_at)
     traffic.restore(now - since, now + hold, visited)
     traffic.set_interval(record.interval, source=EARLIER_RUN)
-    host.take(eased(record.taught, steady))
+    host.take(ease(record.taught, steady))

@@ -186,7 +186,7 @@ def _links(entries: Iterable[Entry | None], ends_early: bool = False) -> Links:
 
 
 def _xml_entries(text: str, url: str) -> Iterator[Entry | None]:
-    feed = _parsed(text, url)
+    feed = _parse(text, url)
     version = str(feed.get("version", ""))
     if not version and not feed.entries:
         raise DocumentInvalid(f"{url}: neither RSS nor Atom; nothing in it can be read as a feed")
@@ -198,7 +198,7 @@ def _xml_entries(text: str, url: str) -> Iterator[Entry | None]:
             yield Entry(_title(entry, version), link, _entry_date(entry))
 
 
-def _parsed(text: str, url: str) -> Any:
+def _parse(text: str, url: str) -> Any:
     try:
         return feedparser.parse(
             BytesIO(text.encode()),

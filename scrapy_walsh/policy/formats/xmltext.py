@@ -16,7 +16,7 @@ from zlib import error as zlib_error
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
 from scrapy_walsh.policy.formats.representation import GZIP_MAGIC
 from scrapy_walsh.policy.formats.text import declared_charset
-from scrapy_walsh.policy.packing import unpacked
+from scrapy_walsh.policy.packing import unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ def without_gzip(body: bytes, url: str) -> bytes:
     if not body.startswith(GZIP_MAGIC):
         return body
     try:  # RFC 1952 2.2: members follow each other
-        document = unpacked(body, MAX_OCTETS + 1, GZIP_MAGIC)
+        document = unpack(body, MAX_OCTETS + 1, GZIP_MAGIC)
     except zlib_error:
         raise DocumentInvalid(f"{url}: its gzip data is damaged") from None
     if document is None:
@@ -52,7 +52,7 @@ def xml_text(body: bytes, content_type: str | None, url: str) -> str:
     DocumentInvalid for a document type with declarations of its own, and for elements with too many
     attributes; DocumentTooCostly for elements that are nested too deeply.
     """
-    text = _without_doctype(_decoded(body, content_type), url)
+    text = _without_doctype(_decode(body, content_type), url)
     _check_depth(text, url)
     return _mended(text, url)
 
@@ -79,10 +79,10 @@ _BEYOND_ASCII: Final = re.compile("[^\x00-\x7f\ufffd]")
 _NOT_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
-def _decoded(body: bytes, content_type: str | None) -> str:
+def _decode(body: bytes, content_type: str | None) -> str:
     text = _whole(body, content_type)
     if text is None:
-        text = _damaged(body, content_type)
+        text = _decode_damaged(body, content_type)
     return _NOT_XML.sub("", text.removeprefix("\ufeff"))
 
 
@@ -97,7 +97,7 @@ def _whole(body: bytes, content_type: str | None) -> str | None:
     return None
 
 
-def _damaged(body: bytes, content_type: str | None) -> str:
+def _decode_damaged(body: bytes, content_type: str | None) -> str:
     """The text of a *body* that is not whole UTF-8, with U+FFFD for each damaged octet.
 
     One damaged octet must not turn the text into another encoding: its links would then be URLs

@@ -41,7 +41,7 @@ MAX_OCTETS: Final = 256 * 1024 * 1024
 class Blocklist:
     """The domains that opted out, none unless they are given; iteration yields them in no order.
 
-    ``domains``: as :func:`normalised` makes them. ``refresh``: how many seconds it is fresh (R12),
+    ``domains``: as :func:`normalise` makes them. ``refresh``: how many seconds it is fresh (R12),
     within floor and ceiling (T12). ``updated``, ``contract``: as the document says. ``contact``:
     the operator's mail address, or empty. ``warnings``: one line each. ``document``: URL that it
     came from, or None. ``digest``: SHA-256 of its octets, hexadecimal, or None. ``inline``: the
@@ -89,16 +89,16 @@ class Blocklist:
     def _blocks(self, url_or_host: str) -> Verdict | None:
         usual = usual_url(url_or_host)
         if usual:
-            return self._judged(usual[1])
+            return self._judge(usual[1])
         for form in host_forms(url_or_host):
             for host in (form, *carried_ipv4(form)):
-                if verdict := self._judged(host):
+                if verdict := self._judge(host):
                     return verdict
         if is_doubtful(url_or_host):
             raise ValueError(f"not two slashes before the host in {url_or_host[:200]!r}")
         return None
 
-    def _judged(self, host: str) -> Verdict | None:
+    def _judge(self, host: str) -> Verdict | None:
         # IP addresses need no exception: listed ones are complete, so none is a suffix of another.
         domain = self._covering(host)
         if not domain:
@@ -122,7 +122,7 @@ def is_inline(members: dict[str, Any]) -> bool:
     return "schema" in members
 
 
-def normalised(entries: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:
+def normalise(entries: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:
     """Return the domains that ``entries`` name, normalised, and warnings about odd entries.
 
     ``entries``: the values of the members ``domain``. Warnings: one line each, at most
@@ -183,11 +183,11 @@ def _read(entry: str) -> tuple[str, ...]:
         return ()
 
 
-def lifted(old: Blocklist, new: Blocklist) -> list[str]:
+def find_lifted(old: Blocklist, new: Blocklist) -> list[str]:
     """Return the domains that ``old`` lists and ``new`` does not block."""
     return [name for name in old if not new._covering(name) and new.blocks(name) is None]
 
 
-def together(lists: Sequence[Blocklist]) -> Blocklist:
+def join_lists(lists: Sequence[Blocklist]) -> Blocklist:
     """Return the first list with the others beside it. A host is blocked if any list blocks it."""
     return replace(lists[0], others=tuple(lists[1:])) if len(lists) > 1 else lists[0]

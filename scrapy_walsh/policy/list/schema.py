@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from scrapy_walsh.exceptions import DocumentInvalid, one_line
 from scrapy_walsh.policy.freshness import refresh_seconds
-from scrapy_walsh.policy.list.blocklist import Blocklist, is_inline, normalised
+from scrapy_walsh.policy.list.blocklist import Blocklist, is_inline, normalise
 from scrapy_walsh.policy.strict_json import json_object
 
 _CONTRACT: Final = re.compile(r"walsh-research-blocklist/v1(\.[0-9]+)?")
@@ -109,7 +109,7 @@ def is_tame(members: dict[str, Any], fallback_schema: dict[str, Any] | None) -> 
 
 def blocklist_in(members: dict[str, Any], body: bytes, document: str | None) -> Blocklist:
     """Return what ``members``, which was read from ``body``, says. Raises DocumentInvalid."""
-    domains, warnings = normalised(_entries(members))
+    domains, warnings = normalise(_entries(members))
     updated = members.get("updated")
     return Blocklist(
         # Not set(domains), which for a million holds the interpreter lock for half a second.

@@ -106,7 +106,7 @@ class Robots:
         rule, readings = ruling.rule, ruling.readings
         if rule is None:
             return self._verdict(ALLOWED_IMPLICIT, self.no_match)
-        text = f"{'Allow' if rule.allow else 'Disallow'}: {_shown(rule.text)}"
+        text = f"{'Allow' if rule.allow else 'Disallow'}: {_show(rule.text)}"
         place = f"line {rule.line}, group {' '.join(rule.names) or 'none'}"
         denying = next((name for name, answer in readings if not answer), None)
         place += f", reading: {denying}" if denying else ""
@@ -129,7 +129,7 @@ class Robots:
         )
 
 
-def _shown(value: str) -> str:
+def _show(value: str) -> str:
     """*value* cut and made visible, so that it can stand in one line of a log."""
     text = value[:_SHOWN] + "..." if len(value) > _SHOWN else value
     return visible(text)

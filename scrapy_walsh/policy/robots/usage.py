@@ -130,7 +130,7 @@ class Statement:
         return {**members, "malformed": self.malformed} if self.malformed else members
 
 
-def combined(statements: Iterable[Statement]) -> dict[str, bool]:
+def combine(statements: Iterable[Statement]) -> dict[str, bool]:
     """Whether each named category is allowed: it is not if one statement disallows it.
 
     (draft-ietf-aipref-vocab, "Combining Preferences".) If no statement names a category, it is
@@ -153,7 +153,7 @@ def as_member(statements: Sequence[Statement]) -> dict[str, Any] | None:
     """
     if not statements:
         return None
-    uses = combined(statements)
+    uses = combine(statements)
     preferences = {use: "allowed" if uses[use] else "disallowed" for use in sorted(uses)}
     said = [statement.members() for statement in statements]
     usage: dict[str, Any] = {"said": said, "preferences": preferences}
@@ -212,9 +212,9 @@ def _statement(field: str, value: str, document: str, line: int | None = None) -
     """The statement of a Content-Usage, a Content-Signal (dictionaries), or a License (a URL)."""
     if field == LICENSE:
         malformed = "" if is_http_url(value) else "not an absolute URL"
-        return Statement(field, _shown(value), document, line, malformed=malformed)
+        return Statement(field, _show(value), document, line, malformed=malformed)
     preferences, malformed = _read(field, value)
-    return Statement(field, _shown(value), document, line, preferences, malformed)
+    return Statement(field, _show(value), document, line, preferences, malformed)
 
 
 @lru_cache(maxsize=256)
@@ -347,13 +347,13 @@ def of_response(fields: Mapping[str, Sequence[str]], url: str, token: str) -> tu
     ]
     for name in _AS_SAID:
         statements += [
-            Statement(name, _shown(value), url, malformed=_wrong(name, value))
+            Statement(name, _show(value), url, malformed=_wrong(name, value))
             for value in fields.get(name.lower(), ())
             if name != "X-Robots-Tag" or _is_for(value, token)
         ]
     if links := fields.get("link"):
         statements += [
-            Statement("Link", f'<{_shown(target)}>; rel="license"', url)
+            Statement("Link", f'<{_show(target)}>; rel="license"', url)
             for target, parameters in links_in(links)
             if "license" in parameters.get("rel", "").lower().split()
         ]
@@ -376,7 +376,7 @@ def of_feed(terms: str, url: str) -> tuple[Statement, ...]:
     ]
     uses = [use for label in labels for use in (category(label), *_COVERED.get(label, ()))]
     preferences = tuple((use, False) for use in dict.fromkeys(uses) if use)
-    return (Statement(_RSL, _shown(terms), url, preferences=preferences),)
+    return (Statement(_RSL, _show(terms), url, preferences=preferences),)
 
 
 def _wrong(name: str, value: str) -> str:
@@ -393,5 +393,5 @@ def _is_for(value: str, token: str) -> bool:
     return token.lower() in (name.lower() for name in _NAMED.findall(value))
 
 
-def _shown(value: str) -> str:
+def _show(value: str) -> str:
     return one_line(value, _SHOWN)

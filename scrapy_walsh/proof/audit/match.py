@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from scrapy_walsh.ledger.files import FILE, parsed, rotated
+from scrapy_walsh.ledger.files import FILE, parse_line, rotated_files
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.event import ASKED
 from scrapy_walsh.policy.urls import REDACTED
@@ -61,7 +61,7 @@ def read_ledgers(paths: Sequence[str], hosts: Collection[str]) -> Ledgers:
     """
     ledgers = Ledgers()
     for path in map(Path, paths):
-        files = [*rotated(path), path / FILE] if path.is_dir() else [path]
+        files = [*rotated_files(path), path / FILE] if path.is_dir() else [path]
         times = [at for file in files for at in _read(file, hosts, ledgers)]
         if not times:
             raise Unreadable(f"{path} is not a ledger: give a ledger.jsonl, or its directory")
@@ -74,7 +74,7 @@ def _read(path: Path, hosts: Collection[str], ledgers: Ledgers) -> list[float]:
     times: list[float] = []
     for number, (_, raw) in enumerate(lines_in([path]), 1):
         try:
-            line = line_of(parsed(raw.removesuffix(b"\n")))
+            line = line_of(parse_line(raw.removesuffix(b"\n")))
             times[1:] = [line.at]
             _take(line, hosts, ledgers, f"{path}:{number}")
         except (ValueError, RecursionError):

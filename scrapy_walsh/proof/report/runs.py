@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.exceptions import WalshError
-from scrapy_walsh.ledger.files import parsed
+from scrapy_walsh.ledger.files import parse_line
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.proof.ledger import ENDED, STARTED, Line, line_of, lines_with
 from scrapy_walsh.proof.verify.terms import Terms, terms_of
@@ -54,7 +54,7 @@ def runs_of(parts: Iterable[Path]) -> dict[str, Run]:
     runs: dict[str, Run] = {}
     for path, octets, raw in lines_with(parts, *_NEEDLES):
         with suppress(ValueError, RecursionError):  # a damaged line, of which ``verify`` tells
-            members = parsed(raw.removesuffix(b"\n"))
+            members = parse_line(raw.removesuffix(b"\n"))
             line = line_of(members)
             if line.kind == STARTED:
                 runs.setdefault(line.run, Run(line, terms_of(members), path, octets))

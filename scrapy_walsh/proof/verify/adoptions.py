@@ -13,7 +13,7 @@ from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import REDIRECTS, GiveUp, Retry, is_failure
 from scrapy_walsh.policy.list import operator
-from scrapy_walsh.policy.list.blocklist import Blocklist, together
+from scrapy_walsh.policy.list.blocklist import Blocklist, join_lists
 from scrapy_walsh.policy.list.schema import read_schema, reread_blocklist
 from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.robots.fetch import Keep, Leave
@@ -241,7 +241,7 @@ class Adoptions:
             self._put_list(run, line, digest, blocklist)
             return
         lists = [document.what, blocklist]
-        both = None if None in lists else together(lists)
+        both = None if None in lists else join_lists(lists)
         run.held.add_list(replace(document, serial=line.n, document=both))
 
     def _check_last_list(self, run: Run, line: Line, digest: str | None) -> None:

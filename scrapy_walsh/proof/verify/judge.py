@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from msgspec.structs import replace
 
-from scrapy_walsh.ledger.files import HEAD, Bodies, parsed, read_head
+from scrapy_walsh.ledger.files import HEAD, Bodies, parse_line, read_head
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import REDIRECTS
@@ -445,7 +445,7 @@ def verify(
     documents.close()
     for raw in skipped:
         with suppress(Malformed):
-            (watch or _nothing)(line_of(parsed(raw[:-1])), None)
+            (watch or _nothing)(line_of(parse_line(raw[:-1])), None)
     _note_what_is_missing(report, chained, files, documents)
     report.headed = bool(own_heads or heads)
     chained.end(headed=report.headed, running=judge.running, later=files.later)

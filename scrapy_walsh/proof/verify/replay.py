@@ -23,7 +23,7 @@ from scrapy_walsh.policy.addresses import literals_of
 from scrapy_walsh.policy.backoff import Answer, GiveUp
 from scrapy_walsh.policy.event import GIVEN_UP, TARGET, UNCONNECTED, Pace
 from scrapy_walsh.policy.robots import fetch as robots_fetch
-from scrapy_walsh.policy.throttle import NOTHING, Learned, Shared, Spacing, accepts, eased, share
+from scrapy_walsh.policy.throttle import NOTHING, Learned, Shared, Spacing, accepts, ease, share
 from scrapy_walsh.policy.urls import REDACTED
 from scrapy_walsh.policy.verdict import Unanswered, Verdict
 from scrapy_walsh.proof.ledgered import Exchanges, Sent
@@ -345,10 +345,10 @@ class Replay:
         if line.taught:
             learned = self._taken_from_store(run, line, remains, is_partial=is_partial)
         elif not host.known and any(
-            eased(remainder, line.started).calm is not None for remainder in remains
+            ease(remainder, line.started).calm is not None for remainder in remains
         ):
             self._report.missed(_DROPPED)
-        in_force = eased(learned, line.started).in_force
+        in_force = ease(learned, line.started).in_force
         if is_short(line.interval, in_force, ONE_CLOCK):
             self._report.find(
                 line.n,
@@ -376,7 +376,7 @@ class Replay:
             return NOTHING
         interval, accepted, calm, at, *interval_before = line.taught
         stored = Learned(interval, accepted, int(calm), at, *interval_before)
-        expected = [eased(remainder, max(remainder.at, at + _EXACT)) for remainder in remains]
+        expected = [ease(remainder, max(remainder.at, at + _EXACT)) for remainder in remains]
         if not interval_before:  # a line of an older form does not say it
             expected = [replace(learned, before=0.0) for learned in expected]
         if any(_is_same(learned, stored) for learned in expected):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _KEPT: Final = 1000
 _NOTES_KEPT: Final = 100
 _NOT_HERE: Final = "decisions that depend on missing lines"
-_NOT_JUDGED: Final = "not judged: what rests on lines that this page is not about"
+_NOT_JUDGED: Final = "not judged: decisions that depend on lines outside of this page"
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from msgspec.structs import fields
 from scrapy_walsh.config import SETTINGS, SLOW_SKIP, Setting, gates_of
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy.addresses import ALLOW
-from scrapy_walsh.policy.backoff import granted
+from scrapy_walsh.policy.backoff import silent_attempts
 from scrapy_walsh.policy.event import Seconds  # noqa: TC001  msgspec reads it
 from scrapy_walsh.policy.gates import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES
 from scrapy_walsh.policy.identity import WALSH_RESEARCH, is_walsh
@@ -234,7 +234,7 @@ def out_of_bounds(values: object) -> Iterator[tuple[Setting, str]]:
 def _out_of_bounds(terms: Terms) -> Iterator[tuple[str, str]]:
     for setting, how in out_of_bounds(terms):
         yield setting.row.requirement, f"{setting.field} {how}"
-    grant = granted(min(terms.max_retries, MAX_RETRIES), terms.robots_unreachable)
+    grant = silent_attempts(min(terms.max_retries, MAX_RETRIES), terms.robots_unreachable)
     if terms.silent_attempts != grant:
         yield (
             "R5",
