@@ -194,7 +194,7 @@ class Context:
         self._close(NOT_WELL)
 
     def tell_failure(self, error: BaseException | None) -> str:
-        """Log that *error* of our own makes this run not well. Returns the line."""
+        """Log *error*, which is our own, so that the run fails. Returns the line."""
         line = str(error)
         if not isinstance(error, OwnFault):
             line = (

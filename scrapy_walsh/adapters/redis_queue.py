@@ -419,7 +419,7 @@ class DueSpiderMixin:
         return requests
 
     def schedule_next_requests(self) -> None:
-        """Queue the next batch. If a request cannot be queued, the run is not well."""
+        """Queue the next batch. If a request cannot be queued, the run fails."""
         for request in () if compat.closing(self.crawler) else self.next_requests():
             try:
                 compat.crawl(self.crawler, request)

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 #: The file that ``--add`` adds to.
 _FILE: Final = Path("sources.toml")
-_NOT_WELL: Final = "not added: internal error, see ERROR above"
+_INTERNAL_ERROR: Final = "not added: internal error, see ERROR above"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -84,7 +84,9 @@ def run(args: argparse.Namespace) -> int:
         return 0
     discovery, well = discover(pages, settings, adds=file is not None)
     if file is not None:
-        discovery["added"], discovery["said"] = _add(file, discovery) if well else (None, _NOT_WELL)
+        discovery["added"], discovery["said"] = (
+            _add(file, discovery) if well else (None, _INTERNAL_ERROR)
+        )
     common.answer(args, discovery, map(common.printable, _lines(discovery)))
     if discovery["links" if file is None else "source"] and well:
         return 0

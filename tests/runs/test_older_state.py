@@ -289,7 +289,7 @@ def test_the_plan_knows_what_the_next_run_will_read(with_bodies: Adopted) -> Non
 
 
 def test_doctor_names_an_older_state(with_bodies: Adopted) -> None:
-    (line,) = [line for line in with_bodies.doctor.splitlines() if "next crawl will say" in line]
+    (line,) = [line for line in with_bodies.doctor.splitlines() if "next crawl will log" in line]
     assert line.startswith("FAIL")
 
 
