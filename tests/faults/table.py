@@ -820,7 +820,7 @@ _DISKS = (
           does="It is set aside, and a new one is made; its second line says so."),
     _disk("ledger's documents", "What is kept beside the ledger is not SQLite.",
           "documents are text", then=EITHER, says=("set aside",), variants=_STALE,
-          does="It is set aside, and a new one is made; `verify` says which documents are missing."),
+          does="It is set aside, and a new one made; `verify` says which documents are missing."),
     _spoilt("state gone", "The state's file is removed", "database gone", does=_LOST),
     _spoilt("state cut", "The state's file is cut off", "database cut", does=_LOST),
     _spoilt("state not SQLite", "The state's file becomes text", "database is text", does=_LOST),
