@@ -553,7 +553,7 @@ def test_online_asks_for_the_list_then_robots_txt_and_never_the_target(box: Sand
 @pytest.mark.parametrize(
     ("host", "body", "kind", "note"),
     [
-        ("binary.test", b"\x7fELF\x01\x00\x02", "application/octet-stream", "no text"),
+        ("binary.test", b"\x7fELF\x01\x00\x02", "application/octet-stream", "is not text"),
         ("rules.test", "User-agent: *\nDisallow: /private\n", "text/plain", None),
     ],
 )
