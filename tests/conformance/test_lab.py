@@ -91,9 +91,9 @@ def test_the_matrix_has_a_row_for_each_check(found: dict[str, dict[str, Any]]) -
     ("command", "said"),
     [
         ("/no/such/crawler --fast", "/no/such/crawler"),
-        ("", "it said: no output"),
-        (python("-c", "print('no network here')"), "it said: no network here"),
-        (python("-c", ""), "it said: no output"),
+        ("", "its output: no output"),
+        (python("-c", "print('no network here')"), "its output: no network here"),
+        (python("-c", ""), "its output: no output"),
     ],
 )
 def test_a_command_that_asks_nothing_is_not_judged(tmp_path: Path, command: str, said: str) -> None:

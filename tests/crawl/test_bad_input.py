@@ -123,7 +123,7 @@ def test_a_state_directory_whose_database_is_gone_says_that_holds_may_be_lost(
             path.unlink()
         begun = time.monotonic()
         run = crawl(project, box, FREE)
-    assert len(run.lines("ERROR", "state.sqlite3 is gone", "may be lost")) == 1
+    assert len(run.lines("ERROR", "state.sqlite3 is missing", "may be lost")) == 1
     assert run.requests("path.test")[0].arrived > begun + 5, "the host was not spaced"
 
 

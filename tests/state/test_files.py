@@ -175,7 +175,7 @@ def test_of_r4_a_database_that_is_gone_is_said_while_anything_of_it_is_left(
     rows_lost, notices = lost(tmp_path)
     assert rows_lost
     (notice,) = notices
-    assert "state.sqlite3 is gone" in notice
+    assert "state.sqlite3 is missing" in notice
     assert "holds and last requests may be lost" in notice
     assert "\n" not in notice
 
