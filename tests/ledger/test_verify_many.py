@@ -6,7 +6,7 @@ import gc
 from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.commands.common import read_blocklist
-from scrapy_walsh.ledger.files import DOCUMENTS, Bodies, Documents, parsed
+from scrapy_walsh.ledger.files import DOCUMENTS, Bodies, Documents, parse_line
 from scrapy_walsh.policy.robots.file import Robots
 from scrapy_walsh.proof.verify import Report
 from scrapy_walsh.proof.verify.judge import Judge
@@ -56,7 +56,7 @@ def test_rules_and_lines_of_many_hosts_do_not_stay_in_memory(tmp_path: Path) -> 
     gc.collect()
     before = sum(isinstance(each, Robots) for each in gc.get_objects())
     for line in lines_of(*forge.entries):
-        judge.take(parsed(line))
+        judge.take(parse_line(line))
     gc.collect()
     robots = sum(isinstance(each, Robots) for each in gc.get_objects()) - before
     bodies.close()
