@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from scrapy.settings import default_settings
 
-from scrapy_walsh.ledger.files import parsed
+from scrapy_walsh.ledger.files import parse_line
 from scrapy_walsh.proof.sandbox import Route, Sandbox
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import VisitRecord
@@ -109,7 +109,7 @@ def dead(
         visits = {url: store.get(VisitRecord, url) for url in targets}
         store.close()
         again = crawl(project, box, *targets)
-        lines = [*map(parsed, (state_dir(project) / "ledger.jsonl").read_bytes().splitlines())]
+        lines = [*map(parse_line, (state_dir(project) / "ledger.jsonl").read_bytes().splitlines())]
         yield Dead(urls, first, again, lines, visits, wrong_in(report_of(state_dir(project))))
 
 
