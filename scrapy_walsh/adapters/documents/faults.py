@@ -176,7 +176,8 @@ def unsent(error: BaseException, connecting: Connecting, proxy: str | None) -> U
         return "ours"
     if fails_for_us(proxy):
         return "proxy"
-    if any(isinstance(cause, ssl.SSLError) for cause in _causes(error)):
+    # The sandbox as a proxy takes every connection, so what fails there is the handshake.
+    if proxy or any(isinstance(cause, ssl.SSLError) for cause in _causes(error)):
         return "tls"
     return "connection" if connecting.address else "name"
 
