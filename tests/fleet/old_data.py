@@ -184,7 +184,8 @@ def _judge(
     wanted = set(_all(kills))
     outcome.lost = len(wanted - answered.keys())
     codes = [each.process.returncode for each in crews]
-    said = any(" will not be sent" in each.output for each in crews)
+    words = ("may have lost the requests", "will not be sent")
+    said = any(phrase in each.output for each in crews for phrase in words)
     if outcome.lost and not (said and 1 in codes):
         outcome.broken.append(f"{outcome.lost} targets lost in silence, exit codes {codes}")
     if not outcome.lost and not said and set(codes) != {0}:
