@@ -20,6 +20,7 @@ A source has one key everywhere (``urls.key_of``). Its run is a ``Progress``.
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from collections import Counter
@@ -151,7 +152,7 @@ class Sources:
     def too_long(self, request: Request) -> None:
         """Note that *request* of `Spider.start` is not sent, because its URL is too long."""
         limit = self._context.crawler.settings.getint("URLLENGTH_LIMIT")
-        reason = warn_too_long(request.url, limit)
+        reason = warn_too_long(request.url, limit, self.reading(request.url))
         if self.account.due and not self.by_spider:
             self._end(key_of(request), Result(readings.LEFT_OUT, reason))
 
@@ -591,9 +592,15 @@ def moved_for_good(request: Request | None) -> str | None:
     return request.url if is_permanent else None
 
 
-def warn_too_long(url: str, limit: int) -> str:
-    """Log that *url* is longer than *limit*, Scrapy's URLLENGTH_LIMIT. Returns the reason."""
+def warn_too_long(url: str, limit: int, reading: Reading | None) -> str:
+    """Log that *url* is longer than *limit*, Scrapy's URLLENGTH_LIMIT. Returns the reason.
+
+    *reading*: of its source. If earlier runs did not read that either, it is no WARNING: one names
+    the source each week (D35).
+    """
     reason = f"its URL has {len(url)} characters, and URLLENGTH_LIMIT is {limit}: raise it"
+    is_known = reading is not None and reading.reason is not None
+    level = logging.INFO if is_known else logging.WARNING
     # The reason stands before the URL, because a long URL hides what follows it.
-    logger.warning("a source is not requested: %s (%s...)", reason, url[:100])
+    logger.log(level, "a source is not requested: %s (%s...)", reason, url[:100])
     return reason

@@ -182,7 +182,7 @@ class WalshMetadataSpider(Spider):
         too_long = []
         for walk in self.walks.values():
             for step in next(walk.steps):
-                answer = self._too_long(step)
+                answer = self._too_long(walk, step)
                 if answer is not None:
                     too_long.append((walk, step, answer))
                     continue
@@ -201,12 +201,14 @@ class WalshMetadataSpider(Spider):
             for request in self._go_on(walk, step, answer):
                 yield request
 
-    def _too_long(self, step: Step) -> Answer | None:
+    def _too_long(self, walk: _Walk, step: Step) -> Answer | None:
         """The answer to *step* if Scrapy would drop its request; None if it would not."""
         limit = self.settings.getint("URLLENGTH_LIMIT")
         if not 0 < limit < len(step.url):
             return None
-        return Answer(None, "", f"{step.kind}: {warn_too_long(step.url, limit)}")
+        reading = self._crawl.sources.reading(walk.source.first)
+        reason = warn_too_long(step.url, limit, reading)
+        return Answer(None, "", f"{step.kind}: {reason}")
 
     def _idle(self) -> None:
         # If we closed the spider within `start`, 2.13 would cancel that with a traceback.
@@ -293,7 +295,7 @@ class WalshMetadataSpider(Spider):
                 return
             for next_step in next_steps:
                 key = canonical_url(next_step.url)
-                next_answer = self._answers.get(key) or self._too_long(next_step)
+                next_answer = self._answers.get(key) or self._too_long(walk, next_step)
                 if next_answer is not None:
                     answers.append((next_step, next_answer))
                 elif key in self._waiting:

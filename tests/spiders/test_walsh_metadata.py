@@ -30,8 +30,10 @@ from scrapy_walsh.adapters.outcomes import (
     Refused,
     TooManyRedirects,
 )
+from scrapy_walsh.adapters.sources import warn_too_long
 from scrapy_walsh.policy.formats.representation import Step
 from scrapy_walsh.policy.gates import Gates
+from scrapy_walsh.policy.readings import Reading
 from scrapy_walsh.policy.verdict import Verdict
 from scrapy_walsh.sources.answers import MAX_BODY, from_response
 from scrapy_walsh.sources.items import MetadataItem
@@ -587,6 +589,24 @@ def test_a_url_that_scrapy_would_drop_is_a_step_of_no_use(
     net = crawl(long, {})
     assert net.rows[0].outcome == "left_out"
     assert "URLLENGTH_LIMIT is 2083" in net.rows[0].reason
+
+
+@pytest.mark.parametrize(
+    ("reading", "level"),
+    [
+        (None, "WARNING"),
+        (Reading("https://a.test/", 0.0, 0.0), "WARNING"),
+        (Reading("https://a.test/", 0.0, 0.0, reason="its URL has 2115 characters"), "INFO"),
+    ],
+)
+def test_a_url_that_is_too_long_is_a_warning_when_that_begins(
+    caplog: pytest.LogCaptureFixture, reading: Reading | None, level: str
+) -> None:
+    """Otherwise each run of cron would send the same mail (D35)."""
+    caplog.set_level(logging.INFO)
+    warn_too_long("https://a.test/", 10, reading)
+    (line,) = caplog.records
+    assert line.levelname == level
 
 
 def test_bodies_have_a_limit() -> None:
